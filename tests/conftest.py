@@ -1,27 +1,13 @@
-"""Fixtures shared by all tests: golden arrays, and which backend runs."""
+"""Fixtures for golden data of the reference system."""
 
 import pathlib
 import sys
 
-import keras
 import numpy as np
 import pytest
 
 TESTS = pathlib.Path(__file__).parent
 SHARED = TESTS.parents[1] / "shared"
-
-if keras.backend.backend() != "tensorflow":
-    # Doctests of the files that import TensorFlow need its backend.
-    collect_ignore_glob = ["../effdet_keras/data/*", "../effdet_keras/callbacks/*"]
-
-
-def pytest_collection_modifyitems(items):
-    if keras.backend.backend() == "tensorflow":
-        return
-    skip = pytest.mark.skip(reason="needs the TensorFlow backend")
-    for item in items:
-        if item.get_closest_marker("tensorflow"):
-            item.add_marker(skip)
 
 
 @pytest.fixture(scope="session")
@@ -44,22 +30,9 @@ def golden(golden_path):
 
 
 @pytest.fixture(scope="session")
-def reference_value(golden_path):
-    """`value(tf1_name, shape, model)`: the golden weights, by TF1 name."""
+def refweights(golden_path):
+    """The module of golden weights: `value(tf1_name, shape, model)`, `image`."""
     sys.path.insert(0, str(golden_path("refweights.py").parent))
     import refweights
 
     return refweights
-
-
-@pytest.fixture(autouse=True)
-def fixed_seed():
-    """Every test starts from the same random state."""
-    keras.utils.set_random_seed(7)
-
-
-@pytest.fixture(autouse=True)
-def doctest_names(doctest_namespace):
-    doctest_namespace["np"] = np
-    doctest_namespace["keras"] = keras
-    doctest_namespace["ops"] = keras.ops

@@ -1,0 +1,335 @@
+"""What shapes the network: `EfficientDetConfig`, and the table of published models."""
+
+import dataclasses
+import difflib
+import numbers
+
+_IMAGENET_MEAN = (123.675, 116.28, 103.53)  # 255 * (0.485, 0.456, 0.406)
+_IMAGENET_STDDEV = (58.395, 57.12, 57.375)  # 255 * (0.229, 0.224, 0.225)
+
+BACKBONES = (
+    *(f"efficientnet-b{i}" for i in range(8)),
+    *(f"efficientnet-lite{i}" for i in range(5)),
+)
+FUSION_METHODS = ("fastattn", "attn", "sum", "channel_fastattn", "channel_attn")
+ACTIVATIONS = (
+    *("swish", "silu", "swish_native", "hswish"),
+    *("relu", "relu6", "mish", "srelu"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class EfficientDetConfig:
+    """Everything that shapes an EfficientDet network, checked when it is made.
+
+    The defaults are those of EfficientDet-D0 (https://arxiv.org/abs/1911.09070,
+    table 1). `EfficientDetConfig.from_name` gives the published models, and
+    `config.replace(...)` changes fields of one.
+
+    Args:
+        name: string, the model's name.
+        backbone: one of `BACKBONES`.
+        image_size: int, or `(height, width)` in pixels, of the network's input.
+        num_classes: int, logits an anchor. No background class.
+        min_level, max_level: int, pyramid levels; level `l` has stride `2**l`.
+        num_scales: int, anchor scales an octave.
+        aspect_ratios: tuple of width / height, or of `(x factor, y factor)`.
+        anchor_scale: float, anchor side / stride; or a tuple, one a level.
+        fpn_num_filters: int, channels of the BiFPN and of the heads.
+        fpn_cell_repeats: int, BiFPN cells.
+        fpn_weight_method: one of `FUSION_METHODS` (section 3.3 of the paper).
+        head_repeats: int, convolutions in each head before the last.
+        activation: one of `ACTIVATIONS`.
+        separable_conv: bool, separable or plain convolutions in BiFPN and heads.
+        conv_bn_act_pattern: bool, BiFPN nodes do convolution, batch norm,
+            activation instead of activation, convolution, batch norm.
+        conv_after_downsample: bool, BiFPN edges pool first, then convolve.
+        apply_bn_for_resampling: bool, batch norm after an edge's convolution.
+        survival_prob: float in (0, 1] or None. Stochastic depth in the heads.
+        backbone_survival_prob: the same for the backbone's last block.
+        mean_rgb, stddev_rgb: three floats, the normalisation of pixels 0-255.
+        batch_norm_momentum, batch_norm_epsilon: floats.
+        sync_batch_norm: bool, batch statistics over all replicas.
+        frozen_batch_norm: bool, batch norm neither trains nor moves its
+            statistics: for batches of one or two images.
+
+    Raises:
+        ValueError: If a field has a value that the network cannot have.
+
+    Example:
+        >>> config = EfficientDetConfig.from_name("efficientdet-d0", num_classes=3)
+        >>> config.image_size, config.num_anchors
+        ((512, 512), 9)
+        >>> config.replace(image_size=(384, 640)).image_size
+        (384, 640)
+    """
+
+    name: str = "efficientdet-d0"
+    backbone: str = "efficientnet-b0"
+    image_size: tuple = (512, 512)
+    num_classes: int = 90
+    min_level: int = 3
+    max_level: int = 7
+    num_scales: int = 3
+    aspect_ratios: tuple = (1.0, 2.0, 0.5)
+    anchor_scale: float = 4.0
+    fpn_num_filters: int = 64
+    fpn_cell_repeats: int = 3
+    fpn_weight_method: str = "fastattn"
+    head_repeats: int = 3
+    activation: str = "swish"
+    separable_conv: bool = True
+    conv_bn_act_pattern: bool = False
+    conv_after_downsample: bool = False
+    apply_bn_for_resampling: bool = True
+    survival_prob: float | None = None
+    backbone_survival_prob: float | None = None
+    mean_rgb: tuple = _IMAGENET_MEAN
+    stddev_rgb: tuple = _IMAGENET_STDDEV
+    batch_norm_momentum: float = 0.99
+    batch_norm_epsilon: float = 1e-3
+    sync_batch_norm: bool = False
+    frozen_batch_norm: bool = False
+
+    def __post_init__(self):
+        normal_form = {
+            "image_size": _pair(self.image_size),
+            "aspect_ratios": _nested_tuple(self.aspect_ratios),
+            "anchor_scale": _nested_tuple(self.anchor_scale),
+            "mean_rgb": _three(self.mean_rgb),
+            "stddev_rgb": _three(self.stddev_rgb),
+        }
+        for field, value in normal_form.items():
+            object.__setattr__(self, field, value)
+        self._check_counts()
+        self._check_choices()
+        self._check_anchors()
+        self._check_numbers()
+
+    @classmethod
+    def from_name(cls, name, **overrides):
+        """The config of a published model, with `overrides` of its fields."""
+        return cls(**(_published(name) | {"name": name})).replace(**overrides)
+
+    def replace(self, **overrides):
+        """A copy with other values of some fields, checked like any config."""
+        fields = [field.name for field in dataclasses.fields(self)]
+        for field in overrides:
+            if field not in fields:
+                close = difflib.get_close_matches(field, fields, n=1)
+                hint = f" Did you mean {close[0]!r}?" if close else ""
+                raise ValueError(
+                    f"`EfficientDetConfig` has no field {field!r}.{hint} "
+                    f"Its fields are: {', '.join(fields)}"
+                )
+        return dataclasses.replace(self, **overrides)
+
+    def to_dict(self):
+        """All fields as a dict that JSON can hold; `EfficientDetConfig(**it)`."""
+        return dataclasses.asdict(self)
+
+    @property
+    def num_levels(self):
+        return self.max_level - self.min_level + 1
+
+    @property
+    def num_anchors(self):
+        """Anchors at each location."""
+        return self.num_scales * len(self.aspect_ratios)
+
+    def _check_counts(self):
+        for field in (
+            *("num_classes", "num_scales", "fpn_num_filters"),
+            *("fpn_cell_repeats", "head_repeats"),
+        ):
+            whole = _is_int(getattr(self, field), 1)
+            _require(self, field, whole, "a whole number >= 1")
+        size = self.image_size
+        _require(
+            self,
+            "image_size",
+            len(size) == 2 and all(_is_int(side, 1) for side in size),
+            "a whole number, or (height, width), of pixels",
+        )
+        levels = _is_int(self.min_level, 1) and _is_int(self.max_level, 1)
+        _require(
+            self,
+            "min_level",
+            levels and self.min_level <= 5 and self.min_level < self.max_level,
+            "1 to 5 (the backbone's last level), and below max_level",
+        )
+        _require(
+            self,
+            "max_level",
+            self.max_level >= 5 and 2**self.max_level <= 2 * max(size),
+            "at least 5 (the backbone's last level), with 2**max_level at most twice "
+            f"the larger side of image_size {size}",
+        )
+
+    def _check_choices(self):
+        for field, allowed in (
+            ("backbone", BACKBONES),
+            ("fpn_weight_method", FUSION_METHODS),
+            ("activation", ACTIVATIONS),
+        ):
+            value = getattr(self, field)
+            _require(self, field, value in allowed, f"one of {', '.join(allowed)}")
+        for field in dataclasses.fields(self):
+            if field.type is bool or field.type == "bool":
+                value = getattr(self, field.name)
+                _require(self, field.name, isinstance(value, bool), "True or False")
+
+    def _check_anchors(self):
+        ratios = self.aspect_ratios
+        _require(
+            self,
+            "aspect_ratios",
+            isinstance(ratios, tuple)
+            and len(ratios) > 0
+            and all(
+                _is_positive(r)
+                or (isinstance(r, tuple) and len(r) == 2 and all(map(_is_positive, r)))
+                for r in ratios
+            ),
+            "width / height ratios above zero, or pairs (x factor, y factor)",
+        )
+        scale = self.anchor_scale
+        _require(
+            self,
+            "anchor_scale",
+            _is_positive(scale)
+            or (
+                isinstance(scale, tuple)
+                and len(scale) == self.num_levels
+                and all(map(_is_positive, scale))
+            ),
+            f"a number above zero, or {self.num_levels} of them, one a level",
+        )
+
+    def _check_numbers(self):
+        for field in ("survival_prob", "backbone_survival_prob"):
+            value = getattr(self, field)
+            _require(
+                self,
+                field,
+                value is None or (_is_positive(value) and value <= 1),
+                "None, or a number above 0 and at most 1",
+            )
+        for field in ("mean_rgb", "stddev_rgb"):
+            _require(
+                self,
+                field,
+                len(getattr(self, field)) == 3
+                and all(isinstance(v, numbers.Real) for v in getattr(self, field)),
+                "one number, or three for red, green, blue",
+            )
+        _require(
+            self, "stddev_rgb", all(map(_is_positive, self.stddev_rgb)), "above zero"
+        )
+        momentum = self.batch_norm_momentum
+        _require(
+            self,
+            "batch_norm_momentum",
+            isinstance(momentum, numbers.Real) and 0 <= momentum < 1,
+            "at least 0 and below 1",
+        )
+        _require(
+            self,
+            "batch_norm_epsilon",
+            _is_positive(self.batch_norm_epsilon),
+            "a number above zero",
+        )
+
+
+def _require(config, field, condition, expected):
+    if not condition:
+        raise ValueError(
+            f"`{field}` must be {expected}. "
+            f"Received: {field}={getattr(config, field)!r}"
+        )
+
+
+def _is_int(value, least):
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    return whole and value >= least
+
+
+def _is_positive(value):
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return number and 0 < value < float("inf")
+
+
+def _pair(value):
+    return (value, value) if isinstance(value, numbers.Real) else _nested_tuple(value)
+
+
+def _three(value):
+    return (value,) * 3 if isinstance(value, numbers.Real) else _nested_tuple(value)
+
+
+def _nested_tuple(value):
+    """Lists, as JSON gives them, as tuples, so that equal configs are equal."""
+    if isinstance(value, (list, tuple)):
+        return tuple(_nested_tuple(item) for item in value)
+    return value
+
+
+def _d(index, image_size, filters, cells, repeats, **more):
+    return {
+        "backbone": f"efficientnet-b{index}",
+        "image_size": image_size,
+        "fpn_num_filters": filters,
+        "fpn_cell_repeats": cells,
+        "head_repeats": repeats,
+        # The reference turns stochastic depth off for B0 alone.
+        "backbone_survival_prob": None if index == 0 else 0.8,
+        **more,
+    }
+
+
+def _lite(index, image_size, filters, cells, repeats, anchor_scale):
+    return {
+        **_d(index, image_size, filters, cells, repeats),
+        "backbone": f"efficientnet-lite{index}",
+        "anchor_scale": anchor_scale,
+        "fpn_weight_method": "sum",
+        "activation": "relu6",
+        "backbone_survival_prob": 0.8,
+        "mean_rgb": 127.0,
+        "stddev_rgb": 128.0,
+    }
+
+
+# Paper, table 1 and section 5; the Lite models as google/automl publishes them.
+_PUBLISHED = {
+    "efficientdet-d0": _d(0, 512, 64, 3, 3),
+    "efficientdet-d1": _d(1, 640, 88, 4, 3),
+    "efficientdet-d2": _d(2, 768, 112, 5, 3),
+    "efficientdet-d3": _d(3, 896, 160, 6, 4),
+    "efficientdet-d4": _d(4, 1024, 224, 7, 4),
+    "efficientdet-d5": _d(5, 1280, 288, 7, 4),
+    "efficientdet-d6": _d(6, 1280, 384, 8, 5, fpn_weight_method="sum"),
+    "efficientdet-d7": _d(
+        6, 1536, 384, 8, 5, fpn_weight_method="sum", anchor_scale=5.0
+    ),
+    "efficientdet-d7x": _d(7, 1536, 384, 8, 5, fpn_weight_method="sum", max_level=8),
+    "efficientdet-lite0": _lite(0, 320, 64, 3, 3, 3.0),
+    "efficientdet-lite1": _lite(1, 384, 88, 4, 3, 3.0),
+    "efficientdet-lite2": _lite(2, 448, 112, 5, 3, 3.0),
+    "efficientdet-lite3": _lite(3, 512, 160, 6, 4, 4.0),
+    "efficientdet-lite3x": _lite(3, 640, 200, 6, 4, 3.0),
+    "efficientdet-lite4": _lite(4, 640, 224, 7, 4, 4.0),
+}
+
+MODEL_NAMES = tuple(_PUBLISHED)
+
+
+def _published(name):
+    if name not in _PUBLISHED:
+        close = difflib.get_close_matches(str(name), MODEL_NAMES, n=1, cutoff=0.4)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise ValueError(
+            f"There is no model of this name.{hint} "
+            f"Received: name={name!r}. Known names: {', '.join(MODEL_NAMES)}"
+        )
+    return _PUBLISHED[name]

@@ -1,0 +1,46 @@
+"""The activations that a config can name."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="effdet_keras")
+def srelu(x):
+    """Smooth ReLU: `x - log(1 + b * x) / b` above zero, else 0.
+
+    The reference starts `b` at 20 and raises it to the fourth power; here it is
+    that constant.
+    """
+    sharpness = 160_000.0
+    positive = ops.relu(x)
+    return positive - ops.log1p(sharpness * positive) / sharpness
+
+
+_BY_NAME = {
+    "swish": keras.activations.silu,
+    "silu": keras.activations.silu,
+    "swish_native": keras.activations.silu,
+    "hswish": keras.activations.hard_silu,
+    "relu": keras.activations.relu,
+    "relu6": keras.activations.relu6,
+    "mish": keras.activations.mish,
+    "srelu": srelu,
+}
+
+
+def get_activation(name):
+    """The function of an activation's name in `EfficientDetConfig`.
+
+    Raises:
+        ValueError: If there is none of that name.
+
+    Example:
+        >>> float(get_activation("relu6")(ops.array(9.0)))
+        6.0
+    """
+    if name not in _BY_NAME:
+        raise ValueError(
+            f"`activation` must be one of {', '.join(_BY_NAME)}. "
+            f"Received: activation={name!r}"
+        )
+    return _BY_NAME[name]

@@ -1,0 +1,337 @@
+"""BiFPN: the repeated, weighted, two-way feature pyramid of the paper's figure 3."""
+
+import dataclasses
+
+import keras
+
+from effdet_keras.layers.activation import get_activation
+from effdet_keras.layers.fusion import WeightedFusion
+from effdet_keras.layers.options import BatchNormOptions, PyramidOptions
+from effdet_keras.layers.resample import Resample
+
+
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """A node of a cell: its level, and the indices of its inputs.
+
+    Indices count the cell's inputs first, then its nodes, in order.
+    """
+
+    level: int
+    inputs: tuple
+
+
+def bifpn_nodes(min_level, max_level):
+    """The nodes of one BiFPN cell, top-down then bottom-up.
+
+    A node takes its own level's features, oldest first, then the latest of the
+    level it comes from (https://arxiv.org/abs/1911.09070, figure 2 d).
+
+    Args:
+        min_level, max_level: int.
+
+    Returns:
+        List of `Node`.
+
+    Example:
+        >>> [(node.level, node.inputs) for node in bifpn_nodes(3, 5)]
+        [(4, (1, 2)), (3, (0, 3)), (4, (1, 3, 4)), (5, (2, 5))]
+    """
+    members = {level: [level - min_level] for level in range(min_level, max_level + 1)}
+    nodes = []
+
+    def add(level, neighbour):
+        inputs = (*members[level], members[neighbour][-1])
+        members[level].append(len(members) + len(nodes))
+        nodes.append(Node(level, inputs))
+
+    for level in range(max_level - 1, min_level - 1, -1):
+        add(level, level + 1)
+    for level in range(min_level + 1, max_level + 1):
+        add(level, level - 1)
+    return nodes
+
+
+@keras.saving.register_keras_serializable(package="effdet_keras")
+class BiFPN(keras.layers.Layer):
+    """Bidirectional feature pyramid network: `BiFPNCell`s one after the other.
+
+    https://arxiv.org/abs/1911.09070, section 3. Sub-layers carry the names of
+    the published checkpoints.
+
+    Args:
+        filters: int, channels of every level.
+        repeats: int, number of cells.
+        min_level, max_level: int, the levels.
+        options: `PyramidOptions` or None for its defaults.
+        **kwargs: arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: list of tensors `[B, H_l, W_l, C_l]`, one a level, finest first.
+
+    Returns:
+        List of tensors `[B, H_l, W_l, filters]`, one a level.
+
+    Raises:
+        ValueError: If the number of inputs is not the number of levels.
+
+    Example:
+        >>> fpn = BiFPN(8, repeats=1, min_level=3, max_level=5)
+        >>> features = [ops.ones((1, n, n, 4)) for n in (7, 4, 2)]
+        >>> [tuple(f.shape) for f in fpn(features)]
+        [(1, 7, 7, 8), (1, 4, 4, 8), (1, 2, 2, 8)]
+    """
+
+    def __init__(
+        self, filters, repeats=3, min_level=3, max_level=7, options=None, **kwargs
+    ):
+        super().__init__(**kwargs)
+        self.filters = filters
+        self.repeats = repeats
+        self.min_level = min_level
+        self.max_level = max_level
+        self.options = PyramidOptions.from_value(options)
+        self.cells = [
+            BiFPNCell(
+                filters,
+                min_level,
+                max_level,
+                self.options,
+                name=f"cell_{index}",
+                dtype=self.dtype_policy,
+            )
+            for index in range(repeats)
+        ]
+
+    def build(self, input_shape):
+        for cell in self.cells:
+            cell.build(input_shape)
+            input_shape = cell.compute_output_shape(input_shape)
+
+    def call(self, inputs, training=False):
+        for cell in self.cells:
+            inputs = cell(inputs, training=training)
+        return inputs
+
+    def compute_output_shape(self, input_shape):
+        return [(*shape[:-1], self.filters) for shape in input_shape]
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "repeats": self.repeats,
+            "min_level": self.min_level,
+            "max_level": self.max_level,
+            "options": self.options.serialize(),
+        }
+
+
+@keras.saving.register_keras_serializable(package="effdet_keras")
+class BiFPNCell(keras.layers.Layer):
+    """One cell of `BiFPN`, whose arguments and tensors it shares.
+
+    Example:
+        >>> cell = BiFPNCell(8, min_level=4, max_level=5)
+        >>> [tuple(f.shape) for f in cell([ops.ones((1, n, n, 8)) for n in (4, 2)])]
+        [(1, 4, 4, 8), (1, 2, 2, 8)]
+    """
+
+    def __init__(self, filters, min_level=3, max_level=7, options=None, **kwargs):
+        super().__init__(**kwargs)
+        self.filters = filters
+        self.min_level = min_level
+        self.max_level = max_level
+        self.options = PyramidOptions.from_value(options)
+        self._graph = bifpn_nodes(min_level, max_level)
+
+    def build(self, input_shape):
+        if len(input_shape) != self.max_level - self.min_level + 1:
+            raise ValueError(
+                f"`BiFPN` expects one input a level, from {self.min_level} to "
+                f"{self.max_level}. Received: input_shape={input_shape}"
+            )
+        shapes = [tuple(shape) for shape in input_shape]
+        self.nodes = []
+        for index, node in enumerate(self._graph):
+            target = shapes[node.level - self.min_level]
+            layer = BiFPNNode(
+                self.filters,
+                target[1:3],
+                [f"resample_{e}_{i}_{len(shapes)}" for e, i in enumerate(node.inputs)],
+                f"op_after_combine{len(shapes)}",
+                self.options,
+                name=f"fnode{index}",
+                dtype=self.dtype_policy,
+            )
+            layer.build([shapes[i] for i in node.inputs])
+            self.nodes.append(layer)
+            shapes.append((*target[:-1], self.filters))
+
+    def call(self, inputs, training=False):
+        features = list(inputs)
+        latest = dict(enumerate(inputs, start=self.min_level))
+        for node, layer in zip(self._graph, self.nodes):
+            x = layer([features[i] for i in node.inputs], training=training)
+            features.append(x)
+            latest[node.level] = x
+        return list(latest.values())
+
+    def compute_output_shape(self, input_shape):
+        return [(*shape[:-1], self.filters) for shape in input_shape]
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "min_level": self.min_level,
+            "max_level": self.max_level,
+            "options": self.options.serialize(),
+        }
+
+
+@keras.saving.register_keras_serializable(package="effdet_keras")
+class BiFPNNode(keras.layers.Layer):
+    """One node: resample each input, fuse them, then activation, convolution, norm.
+
+    Args:
+        filters: int, channels of the result.
+        target_size: `(height, width)` of the result.
+        edge_names: list of strings, names of the inputs' `Resample` layers.
+        conv_name: string, name of the convolution with its batch norm.
+        options: `PyramidOptions` or None for its defaults.
+        **kwargs: arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: list of tensors `[B, H_i, W_i, C_i]`.
+
+    Returns:
+        Tensor `[B, target height, target width, filters]`.
+
+    Example:
+        >>> node = BiFPNNode(8, (4, 4), ["fine", "coarse"], "conv")
+        >>> tuple(node([ops.ones((1, 4, 4, 8)), ops.ones((1, 2, 2, 8))]).shape)
+        (1, 4, 4, 8)
+    """
+
+    def __init__(
+        self, filters, target_size, edge_names, conv_name, options=None, **kwargs
+    ):
+        super().__init__(**kwargs)
+        self.filters = filters
+        self.target_size = tuple(target_size)
+        self.edge_names = list(edge_names)
+        self.conv_name = conv_name
+        self.options = options = PyramidOptions.from_value(options)
+        self._act = get_activation(options.activation)
+        self.edges = [
+            Resample(
+                filters,
+                self.target_size,
+                apply_bn=options.apply_bn_for_resampling,
+                conv_after_downsample=options.conv_after_downsample,
+                batch_norm=options.batch_norm,
+                name=name,
+                dtype=self.dtype_policy,
+            )
+            for name in self.edge_names
+        ]
+        self.fusion = WeightedFusion(
+            options.weight_method, name="fusion", dtype=self.dtype_policy
+        )
+        self.conv = ConvBN(
+            filters,
+            separable_conv=options.separable_conv,
+            use_bias=not options.conv_bn_act_pattern,
+            batch_norm=options.batch_norm,
+            name=conv_name,
+            dtype=self.dtype_policy,
+        )
+
+    def build(self, input_shape):
+        for edge, shape in zip(self.edges, input_shape):
+            edge.build(shape)
+        fused = self.compute_output_shape(input_shape)
+        self.fusion.build([fused] * len(self.edges))
+        self.conv.build(fused)
+
+    def call(self, inputs, training=False):
+        edges = zip(self.edges, inputs)
+        x = self.fusion([edge(x, training=training) for edge, x in edges])
+        if self.options.conv_bn_act_pattern:
+            return self._act(self.conv(x, training=training))
+        return self.conv(self._act(x), training=training)
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0][0], *self.target_size, self.filters)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "target_size": self.target_size,
+            "edge_names": self.edge_names,
+            "conv_name": self.conv_name,
+            "options": self.options.serialize(),
+        }
+
+
+@keras.saving.register_keras_serializable(package="effdet_keras")
+class ConvBN(keras.layers.Layer):
+    """A 3x3 convolution and its batch norm.
+
+    Args:
+        filters: int, channels of the result.
+        separable_conv: bool, separable or plain.
+        use_bias: bool.
+        batch_norm: `BatchNormOptions` or None for its defaults.
+        **kwargs: arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: tensor `[B, H, W, C]`.
+
+    Returns:
+        Tensor `[B, H, W, filters]`.
+
+    Example:
+        >>> tuple(ConvBN(8)(ops.ones((1, 4, 4, 3))).shape)
+        (1, 4, 4, 8)
+    """
+
+    def __init__(
+        self, filters, separable_conv=True, use_bias=True, batch_norm=None, **kwargs
+    ):
+        super().__init__(**kwargs)
+        self.filters = filters
+        self.separable_conv = separable_conv
+        self.use_bias = use_bias
+        self.batch_norm = BatchNormOptions.from_value(batch_norm)
+        conv = keras.layers.SeparableConv2D if separable_conv else keras.layers.Conv2D
+        self.conv = conv(
+            filters,
+            3,
+            padding="same",
+            use_bias=use_bias,
+            name="conv",
+            dtype=self.dtype_policy,
+        )
+        self.bn = self.batch_norm.layer("bn", self.dtype_policy)
+
+    def build(self, input_shape):
+        self.conv.build(input_shape)
+        self.bn.build(self.compute_output_shape(input_shape))
+
+    def call(self, inputs, training=False):
+        return self.bn(self.conv(inputs), training=training)
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], self.filters)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "separable_conv": self.separable_conv,
+            "use_bias": self.use_bias,
+            "batch_norm": self.batch_norm.serialize(),
+        }

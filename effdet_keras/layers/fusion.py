@@ -1,0 +1,89 @@
+"""Weighted fusion of feature maps: the paper's section 3.3."""
+
+import keras
+from keras import ops
+
+from effdet_keras.config import FUSION_METHODS
+
+
+@keras.saving.register_keras_serializable(package="effdet_keras")
+class WeightedFusion(keras.layers.Layer):
+    """Fuses feature maps of one shape into one, with learned weights.
+
+    With a weight `w_i` for each input (https://arxiv.org/abs/1911.09070,
+    section 3.3; "channel" methods have one for each input and channel):
+
+        fastattn   sum_i(relu(w_i) * input_i) / (sum_i(relu(w_i)) + epsilon)
+        attn       sum_i(softmax(w)_i * input_i)
+        sum        sum_i(input_i), no weights
+
+    The weights start at one, so a new layer is close to a plain average.
+
+    Args:
+        method: one of `effdet_keras.config.FUSION_METHODS`.
+        epsilon: float above zero, added to the sum of weights.
+        **kwargs: arguments of `keras.layers.Layer`, such as `name`, `dtype`.
+
+    Call arguments:
+        inputs: list of two or more tensors `[B, H, W, C]`, all one shape.
+
+    Returns:
+        Tensor `[B, H, W, C]`.
+
+    Raises:
+        ValueError: If `method` is unknown, there are fewer than two inputs, or
+            their shapes differ.
+
+    Example:
+        >>> fuse = WeightedFusion()
+        >>> fused = fuse([ops.ones((1, 2, 2, 8)), ops.zeros((1, 2, 2, 8))])
+        >>> tuple(fused.shape), round(float(fused[0, 0, 0, 0]), 3)
+        ((1, 2, 2, 8), 0.5)
+    """
+
+    def __init__(self, method="fastattn", epsilon=1e-4, **kwargs):
+        super().__init__(**kwargs)
+        if method not in FUSION_METHODS:
+            raise ValueError(
+                f"`method` must be one of {', '.join(FUSION_METHODS)}. "
+                f"Received: method={method!r}"
+            )
+        self.method = method
+        self.epsilon = epsilon
+
+    def build(self, input_shape):
+        if len(input_shape) < 2 or len({tuple(s) for s in input_shape}) != 1:
+            raise ValueError(
+                "`WeightedFusion` expects two or more inputs of one shape. "
+                f"Received: input_shape={input_shape}"
+            )
+        if self.method != "sum":
+            channels = (input_shape[0][-1],) if "channel" in self.method else ()
+            self.fusion_weights = self.add_weight(
+                shape=(len(input_shape), *channels),
+                initializer="ones",
+                name="fusion_weights",
+            )
+
+    def call(self, inputs):
+        if self.method == "sum":
+            return sum(inputs[1:], inputs[0])
+        if self.method.endswith("fastattn"):
+            weights = ops.relu(self.fusion_weights)
+            # In float16 epsilon is lost beside a sum near one. It is there for
+            # the case of all weights at zero, where it is not.
+            weights = weights / (ops.sum(weights, axis=0) + self.epsilon)
+        else:
+            weights = ops.softmax(self.fusion_weights, axis=0)
+        terms = [x * weights[i] for i, x in enumerate(inputs)]
+        return sum(terms[1:], terms[0])
+
+    def compute_output_shape(self, input_shape):
+        return tuple(input_shape[0])
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "method": self.method,
+            "epsilon": self.epsilon,
+        }

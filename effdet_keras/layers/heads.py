@@ -1,0 +1,158 @@
+"""The class and box heads: convolutions shared by all levels, a norm a level."""
+
+import keras
+from keras import ops
+
+from effdet_keras.layers.activation import get_activation
+from effdet_keras.layers.drop_path import DropPath
+from effdet_keras.layers.options import BatchNormOptions
+
+
+@keras.saving.register_keras_serializable(package="effdet_keras")
+class PredictionHead(keras.layers.Layer):
+    """Turns pyramid features into numbers for every anchor.
+
+    `repeats` times a convolution that all levels share, a batch norm of each
+    level's own, an activation; then one more convolution
+    (https://arxiv.org/abs/1911.09070, figure 3). Sub-layers carry the names of
+    the published checkpoints: `{prefix}-0`, `{prefix}-0-bn-3`, ...,
+    `{prefix}-predict`.
+
+    Args:
+        values: int, numbers for each anchor: classes, or 4 for a box.
+        num_anchors: int, anchors at each location.
+        filters: int, channels inside the head.
+        repeats: int, convolutions before the last.
+        min_level: int, the level of the first input.
+        prefix: string, "class" or "box".
+        separable_conv: bool, separable or plain convolutions.
+        activation: string, see `effdet_keras.config.ACTIVATIONS`.
+        survival_prob: float or None. If given, convolutions after the first are
+            residual, through stochastic depth.
+        prior_bias: float, the first value of the last bias. `-log(99)` lets a
+            sigmoid begin at 0.01 (https://arxiv.org/abs/1708.02002, section 3.3).
+        batch_norm: `BatchNormOptions` or None for its defaults.
+        **kwargs: arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: list of tensors `[B, H_l, W_l, C]`, one a level.
+
+    Returns:
+        Tensor `[B, N, values]`, float32, `N` counting level, row, column, anchor.
+
+    Example:
+        >>> head = PredictionHead(4, num_anchors=9, filters=8, repeats=1, prefix="box")
+        >>> tuple(head([ops.ones((1, 4, 4, 8)), ops.ones((1, 2, 2, 8))]).shape)
+        (1, 180, 4)
+    """
+
+    def __init__(
+        self,
+        values,
+        num_anchors=9,
+        filters=64,
+        repeats=3,
+        min_level=3,
+        prefix="class",
+        separable_conv=True,
+        activation="swish",
+        survival_prob=None,
+        prior_bias=0.0,
+        batch_norm=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.values = values
+        self.num_anchors = num_anchors
+        self.filters = filters
+        self.repeats = repeats
+        self.min_level = min_level
+        self.prefix = prefix
+        self.separable_conv = separable_conv
+        self.activation = activation
+        self.survival_prob = survival_prob
+        self.prior_bias = prior_bias
+        self.batch_norm = BatchNormOptions.from_value(batch_norm)
+        self._act = get_activation(activation)
+        self.convs = [self._conv(filters, f"{prefix}-{i}") for i in range(repeats)]
+        self.predict_conv = self._conv(
+            values * num_anchors,
+            f"{prefix}-predict",
+            bias_initializer=keras.initializers.Constant(prior_bias),
+        )
+        self.drop_path = None
+        if survival_prob is not None:
+            self.drop_path = DropPath(survival_prob, dtype=self.dtype_policy)
+
+    def _conv(self, filters, name, bias_initializer="zeros"):
+        options = {
+            "padding": "same",
+            "bias_initializer": bias_initializer,
+            "name": name,
+            "dtype": self.dtype_policy,
+        }
+        if self.separable_conv:
+            return keras.layers.SeparableConv2D(
+                filters,
+                3,
+                depthwise_initializer=keras.initializers.VarianceScaling(),
+                pointwise_initializer=keras.initializers.VarianceScaling(),
+                **options,
+            )
+        normal = keras.initializers.RandomNormal(stddev=0.01)
+        return keras.layers.Conv2D(filters, 3, kernel_initializer=normal, **options)
+
+    def build(self, input_shape):
+        shape = tuple(input_shape[0])
+        # bns[repeat][level]
+        self.bns = [
+            [
+                self.batch_norm.layer(
+                    f"{self.prefix}-{repeat}-bn-{level}", self.dtype_policy
+                )
+                for level in range(self.min_level, self.min_level + len(input_shape))
+            ]
+            for repeat in range(self.repeats)
+        ]
+        for conv, bns in zip(self.convs, self.bns):
+            conv.build(shape)
+            shape = (*shape[:-1], self.filters)
+            for bn in bns:
+                bn.build(shape)
+        self.predict_conv.build(shape)
+
+    def call(self, inputs, training=False):
+        levels = [
+            self._level(x, index, training=training) for index, x in enumerate(inputs)
+        ]
+        return ops.cast(ops.concatenate(levels, axis=1), "float32")
+
+    def _level(self, x, level_index, training):
+        for repeat, (conv, bns) in enumerate(zip(self.convs, self.bns)):
+            branch = self._act(bns[level_index](conv(x), training=training))
+            if self.drop_path is not None and repeat > 0:
+                branch = self.drop_path(branch, training=training) + x
+            x = branch
+        x = self.predict_conv(x)  # [B, H, W, num_anchors * values]
+        count = x.shape[1] * x.shape[2] * self.num_anchors
+        return ops.reshape(x, (-1, count, self.values))
+
+    def compute_output_shape(self, input_shape):
+        count = sum(h * w for _, h, w, _ in input_shape) * self.num_anchors
+        return (input_shape[0][0], count, self.values)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "values": self.values,
+            "num_anchors": self.num_anchors,
+            "filters": self.filters,
+            "repeats": self.repeats,
+            "min_level": self.min_level,
+            "prefix": self.prefix,
+            "separable_conv": self.separable_conv,
+            "activation": self.activation,
+            "survival_prob": self.survival_prob,
+            "prior_bias": self.prior_bias,
+            "batch_norm": self.batch_norm.serialize(),
+        }

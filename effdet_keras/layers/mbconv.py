@@ -1,0 +1,237 @@
+"""The mobile inverted bottleneck block of EfficientNet, with squeeze-excite."""
+
+import keras
+from keras import ops
+
+from effdet_keras.layers.activation import get_activation
+from effdet_keras.layers.options import BatchNormOptions
+from effdet_keras.layers.drop_path import DropPath
+
+
+def conv_initializer():
+    """EfficientNet's: normal with std `sqrt(2 / (kh * kw * filters))`."""
+    return keras.initializers.VarianceScaling(2.0, "fan_out", "untruncated_normal")
+
+
+@keras.saving.register_keras_serializable(package="effdet_keras")
+class DepthwiseInitializer(keras.initializers.Initializer):
+    """Normal with std `sqrt(2 / (kh * kw))` for kernels `[kh, kw, channels, 1]`.
+
+    Each output of a depthwise convolution sees one channel, which
+    `VarianceScaling` does not know.
+
+    Example:
+        >>> kernel = DepthwiseInitializer(seed=0)((3, 3, 500, 1))
+        >>> round(float(ops.std(kernel)), 2)  # sqrt(2 / 9) = 0.47
+        0.47
+    """
+
+    def __init__(self, seed=None):
+        self.seed = seed
+
+    def __call__(self, shape, dtype=None):
+        stddev = (2.0 / (shape[0] * shape[1])) ** 0.5
+        return keras.random.normal(shape, stddev=stddev, dtype=dtype, seed=self.seed)
+
+    def get_config(self):
+        return {"seed": self.seed}
+
+
+@keras.saving.register_keras_serializable(package="effdet_keras")
+class SqueezeExcite(keras.layers.Layer):
+    """Weighs channels by what the whole picture holds.
+
+    Mean over the picture, two 1x1 convolutions, a sigmoid for each channel
+    (https://arxiv.org/abs/1709.01507, section 3).
+
+    Args:
+        reduced_filters: int, channels between the two convolutions.
+        activation: string, see `effdet_keras.config.ACTIVATIONS`.
+        **kwargs: arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: tensor `[B, H, W, C]`.
+
+    Returns:
+        Tensor like `inputs`.
+
+    Example:
+        >>> tuple(SqueezeExcite(2)(ops.ones((1, 4, 4, 8))).shape)
+        (1, 4, 4, 8)
+    """
+
+    def __init__(self, reduced_filters, activation="swish", **kwargs):
+        super().__init__(**kwargs)
+        self.reduced_filters = reduced_filters
+        self.activation = activation
+        self._act = get_activation(activation)
+
+    def build(self, input_shape):
+        def conv(filters, name):
+            return keras.layers.Conv2D(
+                filters,
+                1,
+                kernel_initializer=conv_initializer(),
+                name=name,
+                dtype=self.dtype_policy,
+            )
+
+        self.reduce_conv = conv(self.reduced_filters, "conv2d")
+        self.expand_conv = conv(input_shape[-1], "conv2d_1")
+        squeezed = (input_shape[0], 1, 1, input_shape[-1])
+        self.reduce_conv.build(squeezed)
+        self.expand_conv.build((*squeezed[:-1], self.reduced_filters))
+
+    def call(self, inputs):
+        x = ops.mean(inputs, axis=(1, 2), keepdims=True)
+        x = self.expand_conv(self._act(self.reduce_conv(x)))
+        return inputs * ops.sigmoid(x)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "reduced_filters": self.reduced_filters,
+            "activation": self.activation,
+        }
+
+
+@keras.saving.register_keras_serializable(package="effdet_keras")
+class MBConv(keras.layers.Layer):
+    """Inverted bottleneck: expand, depthwise convolution, squeeze-excite, project.
+
+    EfficientNet's block (https://arxiv.org/abs/1905.11946, section 4). Where
+    neither size nor channels change, the input is added to the result, through
+    stochastic depth.
+
+    Sub-layers carry the names of the published checkpoints.
+
+    Args:
+        filters: int, channels of the result.
+        kernel_size: int, of the depthwise convolution.
+        stride: int, of the depthwise convolution.
+        expand_ratio: int, channels inside the block / input channels.
+        se_ratio: float or None, squeeze-excite channels / input channels.
+        activation: string, see `effdet_keras.config.ACTIVATIONS`.
+        survival_prob: float or None, of the residual branch.
+        batch_norm: `BatchNormOptions` or None for its defaults.
+        **kwargs: arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: tensor `[B, H, W, C]`.
+
+    Returns:
+        Tensor `[B, ceil(H / stride), ceil(W / stride), filters]`.
+
+    Example:
+        >>> block = MBConv(16, kernel_size=3, stride=2, expand_ratio=6)
+        >>> tuple(block(ops.ones((1, 7, 8, 4))).shape)
+        (1, 4, 4, 16)
+    """
+
+    def __init__(
+        self,
+        filters,
+        kernel_size=3,
+        stride=1,
+        expand_ratio=6,
+        se_ratio=0.25,
+        activation="swish",
+        survival_prob=None,
+        batch_norm=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.filters = filters
+        self.kernel_size = kernel_size
+        self.stride = stride
+        self.expand_ratio = expand_ratio
+        self.se_ratio = se_ratio
+        self.activation = activation
+        self.survival_prob = survival_prob
+        self.batch_norm = BatchNormOptions.from_value(batch_norm)
+        self._act = get_activation(activation)
+        self.expand_conv = self.expand_bn = self.se = self.drop_path = None
+
+    def build(self, input_shape):
+        policy = self.dtype_policy
+        bn_names = iter(f"tpu_batch_normalization{end}" for end in ("", "_1", "_2"))
+        conv_names = iter(("conv2d", "conv2d_1"))
+        shape = tuple(input_shape)
+        if self.expand_ratio != 1:
+            expanded = shape[-1] * self.expand_ratio
+            self.expand_conv = self._conv(expanded, next(conv_names))
+            self.expand_bn = self.batch_norm.layer(next(bn_names), policy)
+            self.expand_conv.build(shape)
+            shape = (*shape[:-1], expanded)
+            self.expand_bn.build(shape)
+        self.depthwise_conv = keras.layers.DepthwiseConv2D(
+            self.kernel_size,
+            strides=self.stride,
+            padding="same",
+            use_bias=False,
+            depthwise_initializer=DepthwiseInitializer(),
+            name="depthwise_conv2d",
+            dtype=policy,
+        )
+        self.depthwise_bn = self.batch_norm.layer(next(bn_names), policy)
+        self.depthwise_conv.build(shape)
+        shape = self.depthwise_conv.compute_output_shape(shape)
+        self.depthwise_bn.build(shape)
+        if self.se_ratio:
+            reduced = max(1, int(input_shape[-1] * self.se_ratio))
+            self.se = SqueezeExcite(reduced, self.activation, name="se", dtype=policy)
+            self.se.build(shape)
+        self.project_conv = self._conv(self.filters, next(conv_names))
+        self.project_bn = self.batch_norm.layer(next(bn_names), policy)
+        self.project_conv.build(shape)
+        self.project_bn.build((*shape[:-1], self.filters))
+        self._residual = self.stride == 1 and input_shape[-1] == self.filters
+        if self._residual and self.survival_prob:
+            self.drop_path = DropPath(self.survival_prob, name="drop", dtype=policy)
+
+    def _conv(self, filters, name):
+        return keras.layers.Conv2D(
+            filters,
+            1,
+            use_bias=False,
+            kernel_initializer=conv_initializer(),
+            name=name,
+            dtype=self.dtype_policy,
+        )
+
+    def call(self, inputs, training=False):
+        x = inputs
+        if self.expand_conv is not None:
+            x = self._act(self.expand_bn(self.expand_conv(x), training=training))
+        x = self._act(self.depthwise_bn(self.depthwise_conv(x), training=training))
+        if self.se is not None:
+            x = self.se(x)
+        x = self.project_bn(self.project_conv(x), training=training)
+        if not self._residual:
+            return x
+        if self.drop_path is not None:
+            x = self.drop_path(x, training=training)
+        return x + inputs
+
+    def compute_output_shape(self, input_shape):
+        batch, height, width = (
+            n if n is None or i == 0 else -(-n // self.stride)
+            for i, n in enumerate(input_shape[:3])
+        )
+        return (batch, height, width, self.filters)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "kernel_size": self.kernel_size,
+            "stride": self.stride,
+            "expand_ratio": self.expand_ratio,
+            "se_ratio": self.se_ratio,
+            "activation": self.activation,
+            "survival_prob": self.survival_prob,
+            "batch_norm": self.batch_norm.serialize(),
+        }

@@ -1,0 +1,49 @@
+"""Pixels 0-255 to the numbers a network was trained on."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="effdet_keras")
+class Normalize(keras.layers.Layer):
+    """Subtracts a mean from each colour and divides by a standard deviation.
+
+    Computes in float32 whatever the policy, since float16 cannot tell pixels
+    above 128 from their neighbours after the division.
+
+    Args:
+        mean, stddev: three floats, of pixels 0-255.
+        **kwargs: arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: tensor `[B, H, W, 3]`, 0-255.
+
+    Returns:
+        Tensor `[B, H, W, 3]` in the policy's compute dtype.
+
+    Example:
+        >>> normal = Normalize((100.0, 100.0, 100.0), (50.0, 50.0, 50.0))
+        >>> float(normal(ops.full((1, 1, 1, 3), 200.0))[0, 0, 0, 0])
+        2.0
+    """
+
+    def __init__(self, mean, stddev, **kwargs):
+        super().__init__(autocast=False, **kwargs)
+        self.mean = tuple(mean)
+        self.stddev = tuple(stddev)
+        self.built = True
+
+    def call(self, inputs):
+        x = ops.cast(inputs, "float32") - ops.array(self.mean, "float32")
+        return ops.cast(x / ops.array(self.stddev, "float32"), self.compute_dtype)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def compute_output_spec(self, inputs):
+        return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
+
+    def get_config(self):
+        config = super().get_config()
+        config.pop("autocast", None)
+        return {**config, "mean": self.mean, "stddev": self.stddev}

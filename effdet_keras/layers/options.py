@@ -1,0 +1,104 @@
+"""Options that several layers share, as values that travel in their configs."""
+
+import dataclasses
+
+import keras
+
+
+class _Options:
+    """Makes a frozen dataclass part of a layer's `get_config`."""
+
+    @classmethod
+    def from_value(cls, value):
+        """Options as they are, from `None`, or from what `serialize` wrote."""
+        if value is None:
+            return cls()
+        if isinstance(value, dict):
+            return keras.saving.deserialize_keras_object(value)
+        if not isinstance(value, cls):
+            raise TypeError(
+                f"Expected a `{cls.__name__}` or None. Received: {value!r}"
+            )
+        return value
+
+    def serialize(self):
+        """What a layer's `get_config` holds; `from_value` reads it."""
+        return keras.saving.serialize_keras_object(self)
+
+    def get_config(self):
+        return {
+            field.name: value.serialize() if isinstance(value, _Options) else value
+            for field in dataclasses.fields(self)
+            for value in [getattr(self, field.name)]
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**config)
+
+
+@keras.saving.register_keras_serializable(package="effdet_keras")
+@dataclasses.dataclass(frozen=True)
+class BatchNormOptions(_Options):
+    """How the batch norms of a layer behave.
+
+    Args:
+        momentum: float, the share of the old moving statistics that is kept.
+        epsilon: float, added to the variance.
+        synchronized: bool, batch statistics over all replicas.
+        frozen: bool, use the moving statistics in training as well, and train
+            neither scale nor offset.
+
+    Example:
+        >>> bn = BatchNormOptions(frozen=True).layer("bn")
+        >>> bn.trainable, bn.momentum
+        (False, 0.99)
+    """
+
+    momentum: float = 0.99
+    epsilon: float = 1e-3
+    synchronized: bool = False
+    frozen: bool = False
+
+    def layer(self, name, dtype=None):
+        """A new `keras.layers.BatchNormalization` of that name."""
+        return keras.layers.BatchNormalization(
+            momentum=self.momentum,
+            epsilon=self.epsilon,
+            synchronized=self.synchronized,
+            trainable=not self.frozen,
+            name=name,
+            dtype=dtype,
+        )
+
+
+@keras.saving.register_keras_serializable(package="effdet_keras")
+@dataclasses.dataclass(frozen=True)
+class PyramidOptions(_Options):
+    """How the nodes of a `BiFPN` are made.
+
+    Args:
+        weight_method: string, see `WeightedFusion`.
+        activation: string, see `effdet_keras.config.ACTIVATIONS`.
+        separable_conv: bool, separable or plain convolution in a node.
+        conv_bn_act_pattern: bool, convolution, batch norm, activation instead
+            of activation, convolution, batch norm.
+        apply_bn_for_resampling, conv_after_downsample: bool, see `Resample`.
+        batch_norm: `BatchNormOptions` or None for its defaults.
+
+    Example:
+        >>> PyramidOptions(weight_method="sum").batch_norm.momentum
+        0.99
+    """
+
+    weight_method: str = "fastattn"
+    activation: str = "swish"
+    separable_conv: bool = True
+    conv_bn_act_pattern: bool = False
+    apply_bn_for_resampling: bool = True
+    conv_after_downsample: bool = False
+    batch_norm: BatchNormOptions = BatchNormOptions()
+
+    def __post_init__(self):
+        batch_norm = BatchNormOptions.from_value(self.batch_norm)
+        object.__setattr__(self, "batch_norm", batch_norm)

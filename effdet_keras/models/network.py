@@ -1,0 +1,120 @@
+"""Assembles the network: normalise, backbone, extra levels, BiFPN, two heads."""
+
+import math
+
+import keras
+
+from effdet_keras.anchors import level_sizes
+from effdet_keras.backbones.efficientnet import EfficientNet
+from effdet_keras.layers import (
+    BatchNormOptions,
+    BiFPN,
+    Normalize,
+    PredictionHead,
+    PyramidOptions,
+    Resample,
+)
+
+_BACKBONE_MAX_LEVEL = 5
+_PRIOR_BIAS = -math.log((1 - 0.01) / 0.01)  # focal loss paper, section 3.3
+
+
+def build_network(config, dtype=None):
+    """The network of a config, as symbolic input and outputs.
+
+    https://arxiv.org/abs/1911.09070, figure 3. This is the one place that
+    reads the config: every layer takes plain values.
+
+    Args:
+        config: `EfficientDetConfig`.
+        dtype: dtype policy of the layers, or None for Keras' own.
+
+    Returns:
+        `(images, outputs)`: a `keras.Input` `[B, H, W, 3]` of pixels 0-255, and
+        `{"class_logits": [B, N, C], "box_deltas": [B, N, 4]}`, float32.
+
+    Example:
+        >>> from effdet_keras.config import EfficientDetConfig
+        >>> config = EfficientDetConfig(image_size=64, max_level=6, num_classes=2)
+        >>> images, outputs = build_network(config)
+        >>> outputs["class_logits"].shape  # 9 anchors at 8x8, 4x4, 2x2, 1x1
+        (None, 765, 2)
+    """
+    batch_norm = BatchNormOptions(
+        momentum=config.batch_norm_momentum,
+        epsilon=config.batch_norm_epsilon,
+        synchronized=config.sync_batch_norm,
+        frozen=config.frozen_batch_norm,
+    )
+    images = keras.Input((*config.image_size, 3), name="images")
+    x = Normalize(
+        config.mean_rgb, config.stddev_rgb, name="normalization", dtype=dtype
+    )(images)
+    features = EfficientNet(
+        config.backbone,
+        min_level=config.min_level,
+        activation=config.activation,
+        survival_prob=config.backbone_survival_prob,
+        batch_norm=batch_norm,
+        name=config.backbone,
+        dtype=dtype,
+    )(x)
+    features = _add_levels(features, config, batch_norm, dtype)
+    features = BiFPN(
+        config.fpn_num_filters,
+        repeats=config.fpn_cell_repeats,
+        min_level=config.min_level,
+        max_level=config.max_level,
+        options=PyramidOptions(
+            weight_method=config.fpn_weight_method,
+            activation=config.activation,
+            separable_conv=config.separable_conv,
+            conv_bn_act_pattern=config.conv_bn_act_pattern,
+            apply_bn_for_resampling=config.apply_bn_for_resampling,
+            conv_after_downsample=config.conv_after_downsample,
+            batch_norm=batch_norm,
+        ),
+        name="fpn_cells",
+        dtype=dtype,
+    )(features)
+
+    def head(values, prefix, prior_bias):
+        return PredictionHead(
+            values,
+            num_anchors=config.num_anchors,
+            filters=config.fpn_num_filters,
+            repeats=config.head_repeats,
+            min_level=config.min_level,
+            prefix=prefix,
+            separable_conv=config.separable_conv,
+            activation=config.activation,
+            survival_prob=config.survival_prob,
+            prior_bias=prior_bias,
+            batch_norm=batch_norm,
+            name=f"{prefix}_net",
+            dtype=dtype,
+        )(features)
+
+    outputs = {
+        "class_logits": head(config.num_classes, "class", _PRIOR_BIAS),
+        "box_deltas": head(4, "box", 0.0),
+    }
+    return images, outputs
+
+
+def _add_levels(features, config, batch_norm, dtype):
+    """Levels above the backbone's, each from the one below."""
+    sizes = level_sizes(config.image_size, config.min_level, config.max_level)
+    features = list(features)
+    for level in range(_BACKBONE_MAX_LEVEL + 1, config.max_level + 1):
+        resample = Resample(
+            config.fpn_num_filters,
+            sizes[level - config.min_level],
+            apply_bn=config.apply_bn_for_resampling,
+            conv_after_downsample=config.conv_after_downsample,
+            batch_norm=batch_norm,
+            name=f"resample_p{level}",
+            dtype=dtype,
+        )
+        features.append(resample(features[-1]))
+    return features
