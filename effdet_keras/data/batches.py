@@ -1,0 +1,124 @@
+"""Records to batches: the `tf.data` pipeline of training and evaluation."""
+
+import itertools
+
+import numpy as np
+import tensorflow as tf
+
+from effdet_keras.data import transforms
+from effdet_keras.data.example import load_example
+from effdet_keras.labels import BACKGROUND
+
+_BATCHES_AHEAD = 2  # one in use, one ready; more only fills memory
+
+
+def make_batches(
+    records,
+    batch_size,
+    *,
+    image_size,
+    training,
+    seed,
+    shuffle,
+    flip_probability,
+    scale_jitter,
+    pad_value,
+    max_boxes,
+    drop_remainder,
+):
+    """Builds the `tf.data.Dataset` of `DetectionDataset.batches`, all checked."""
+    letterboxed = {"image_size": image_size, "pad_value": pad_value}
+
+    def transform(image, boxes, labels, example_seed):
+        if not training:
+            return transforms.letterbox(image, boxes, labels, **letterboxed)
+        draws = transforms.random_draws(example_seed, scale_jitter)
+        # Written this way round the reference's draws flip here too.
+        image, boxes = tf.cond(
+            draws.flip > 1.0 - flip_probability,
+            lambda: transforms.flip(image, boxes),
+            lambda: (image, boxes),
+        )
+        return transforms.scale_jitter(image, boxes, labels, draws, **letterboxed)
+
+    def load(index, epoch_seed):
+        image, boxes, labels, image_id = tf.numpy_function(
+            lambda i: _load(records[i]),
+            [index],
+            (tf.uint8, tf.float32, tf.int32, tf.int64),
+            stateful=False,
+        )
+        image = tf.ensure_shape(image, [None, None, 3])
+        boxes = tf.ensure_shape(boxes, [None, 4])
+        labels = tf.ensure_shape(labels, [None])
+        image, boxes, labels, image_scale = transform(
+            image, boxes, labels, tf.stack([epoch_seed, index])
+        )
+        truth = {
+            "boxes": boxes,
+            "labels": labels,
+            "image_id": tf.ensure_shape(image_id, []),
+            "image_scale": image_scale,
+        }
+        return image, truth
+
+    padded_shapes = (
+        [*image_size, 3],
+        {
+            "boxes": [max_boxes, 4],
+            "labels": [max_boxes],
+            "image_id": [],
+            "image_scale": [],
+        },
+    )
+    padding = {"boxes": 0.0, "labels": BACKGROUND, "image_id": np.int64(0)}
+    dataset = _indices(len(records), seed, shuffle)
+    dataset = dataset.map(
+        load, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+    ).padded_batch(
+        batch_size,
+        padded_shapes,
+        padding_values=(0.0, {**padding, "image_scale": 0.0}),
+        drop_remainder=drop_remainder,
+    )
+    options = tf.data.Options()
+    # There are no files to share out among workers, only indices.
+    options.experimental_distribute.auto_shard_policy = (
+        tf.data.experimental.AutoShardPolicy.DATA
+    )
+    return dataset.prefetch(_BATCHES_AHEAD).with_options(options)
+
+
+def _indices(size, seed, shuffle):
+    """A dataset of `(index, seed of the epoch)`, new order at each iteration.
+
+    Epoch `e` depends on `seed` and `e` alone, so two runs with one seed see
+    the same examples, and epochs differ from each other.
+    """
+    epochs = itertools.count()
+
+    def draw_epoch():
+        rng = np.random.default_rng([seed, next(epochs)])
+        order = rng.permutation(size) if shuffle else np.arange(size)
+        return order.astype(np.int64), np.int64(rng.integers(2**62))
+
+    def start_epoch(_):
+        order, epoch_seed = tf.numpy_function(draw_epoch, [], (tf.int64, tf.int64))
+        order = tf.data.Dataset.from_tensor_slices(tf.ensure_shape(order, [size]))
+        return order.map(lambda index: (index, tf.ensure_shape(epoch_seed, [])))
+
+    dataset = tf.data.Dataset.range(1).flat_map(start_epoch)
+    return dataset.apply(tf.data.experimental.assert_cardinality(size))
+
+
+def _load(record):
+    example = load_example(record)
+    # Crowds are no single objects: neither the loss in training nor the loss
+    # in validation may ask for one box there.
+    single = ~example["is_crowd"]
+    return (
+        example["image"],
+        example["boxes"][single],
+        example["labels"][single],
+        np.int64(example["image_id"]),
+    )

@@ -1,0 +1,442 @@
+"""`DetectionDataset`: annotated pictures, to look at, divide and train on."""
+
+import collections
+import numbers
+
+import numpy as np
+
+from effdet_keras.data.batches import make_batches
+from effdet_keras.data.example import describe_example, load_example
+from effdet_keras.data.summary import summarize
+
+
+class DetectionDataset:
+    """Annotated pictures with one list of classes.
+
+    Made by `from_coco`, `from_voc` or `from_arrays`. Pictures stay on disk
+    until they are asked for. Labels count from 0 in the order of
+    `class_names`; `category_ids` gives the ids of the annotation file.
+
+    `dataset[i]` is one example, a dict:
+
+    | key | value |
+    | --- | --- |
+    | `image` | uint8 `[H, W, 3]` |
+    | `boxes` | float32 `[n, 4]`, `yxyx` in pixels, inside the picture |
+    | `labels` | int32 `[n]` |
+    | `is_crowd` | bool `[n]`: COCO's crowds, VOC's difficult objects |
+    | `area` | float64 `[n]`, square pixels, as the file gives it |
+    | `image_id` | int |
+    | `source_id` | the id in the file, int or str |
+    | `file_name`, `path` | str; `path` is None for an array |
+    | `image_size` | `(height, width)` |
+
+    `dataset[a:b]` and `dataset.subset(indices)` are datasets again.
+
+    Args:
+        records: sequence of `Record`, one a picture.
+        class_names: names of the classes, in the order of their labels.
+        category_ids: the file's id of each class; by default 1, 2, ...
+
+    Raises:
+        ValueError: If names or ids repeat, their numbers differ, or an image
+            id appears twice.
+
+    Example:
+        >>> from effdet_keras.data import from_arrays
+        >>> image = np.zeros((32, 48, 3), "uint8")
+        >>> dataset = from_arrays(
+        ...     [image, image], boxes=[[[4, 8, 20, 40]], []], labels=[[1], []],
+        ...     class_names=("cat", "dog"))
+        >>> dataset
+        DetectionDataset(2 pictures, 1 box, 2 classes: cat, dog)
+        >>> dataset[0]["boxes"].tolist(), dataset[0]["labels"].tolist()
+        ([[4.0, 8.0, 20.0, 40.0]], [1])
+        >>> images, truth = next(iter(dataset.batches(2, image_size=64)))
+        >>> tuple(images.shape), truth["labels"].numpy().tolist()
+        ((2, 64, 64, 3), [[1], [-1]])
+    """
+
+    def __init__(self, records, class_names, category_ids=None):
+        self._records = tuple(records)
+        self._class_names = tuple(str(name) for name in class_names)
+        if category_ids is None:
+            category_ids = range(1, len(self._class_names) + 1)
+        self._category_ids = tuple(int(i) for i in category_ids)
+        self._check_names()
+        uses = collections.Counter(record.image_id for record in self._records)
+        twice = [image_id for image_id, count in uses.items() if count > 1]
+        if twice:
+            raise ValueError(
+                "Every picture of a dataset needs an image id of its own. "
+                f"Received: {twice[:3]} more than once"
+            )
+
+    def _check_names(self):
+        names, ids = self._class_names, self._category_ids
+        if not names:
+            raise ValueError("A dataset needs at least one class. Received none")
+        if len(set(names)) != len(names):
+            raise ValueError(
+                f"`class_names` must differ from each other. Received: {names}"
+            )
+        if len(set(ids)) != len(ids) or len(ids) != len(names):
+            raise ValueError(
+                "`category_ids` must give each class an id of its own. "
+                f"Received: class_names={names}, category_ids={ids}"
+            )
+
+    @property
+    def class_names(self):
+        """Tuple of str: the name of each label."""
+        return self._class_names
+
+    @property
+    def num_classes(self):
+        """Number of classes; labels are below it."""
+        return len(self._class_names)
+
+    @property
+    def category_ids(self):
+        """Tuple of int: the annotation file's id of each label."""
+        return self._category_ids
+
+    @property
+    def image_ids(self):
+        """Tuple of int: the id of each picture, in order."""
+        return tuple(record.image_id for record in self._records)
+
+    def __len__(self):
+        return len(self._records)
+
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            return self._with(self._records[index])
+        if not isinstance(index, numbers.Integral):
+            raise TypeError(
+                "A dataset takes an int or a slice in brackets; for a list of "
+                f"indices use `dataset.subset`. Received: {index!r}"
+            )
+        return load_example(self._records[index])
+
+    def __repr__(self):
+        boxes = sum(len(record.labels) for record in self._records)
+        return (
+            f"DetectionDataset({_count(len(self), 'picture')}, "
+            f"{_count(boxes, 'box', 'boxes')}, "
+            f"{_count(self.num_classes, 'class', 'classes')}: "
+            f"{_shortened(self._class_names)})"
+        )
+
+    def _with(self, records):
+        return DetectionDataset(records, self._class_names, self._category_ids)
+
+    def subset(self, indices):
+        """Returns the dataset of some pictures, in the order of `indices`.
+
+        Args:
+            indices: ints, each at most once.
+
+        Returns:
+            `DetectionDataset` of the same classes.
+
+        Raises:
+            IndexError: If an index is not below `len(dataset)`.
+
+        Example:
+            >>> from effdet_keras.data import from_arrays
+            >>> images = [np.zeros((8, 8, 3), "uint8")] * 3
+            >>> dataset = from_arrays(images, [[]] * 3, [[]] * 3, ("cat",))
+            >>> dataset.subset([2, 0]).image_ids
+            (3, 1)
+        """
+        return self._with(self._records[int(i)] for i in indices)
+
+    def split(self, fraction, seed=0):
+        """Divides the pictures at random, for instance to train and to validate.
+
+        Args:
+            fraction: float in (0, 1), the share of the first part, rounded to
+                whole pictures.
+            seed: int: the same seed divides the same way.
+
+        Returns:
+            Two `DetectionDataset`s, pictures in their old order.
+
+        Raises:
+            ValueError: If one of the parts would be empty.
+
+        Example:
+            >>> from effdet_keras.data import from_arrays
+            >>> images = [np.zeros((8, 8, 3), "uint8")] * 10
+            >>> dataset = from_arrays(images, [[]] * 10, [[]] * 10, ("cat",))
+            >>> train, valid = dataset.split(0.8)
+            >>> len(train), len(valid)
+            (8, 2)
+        """
+        first = round(len(self) * fraction)
+        if not 0 < first < len(self):
+            raise ValueError(
+                "`fraction` must leave pictures in both parts. "
+                f"Received: fraction={fraction} of {_count(len(self), 'picture')}"
+            )
+        order = np.random.default_rng(seed).permutation(len(self))
+        return self.subset(np.sort(order[:first])), self.subset(np.sort(order[first:]))
+
+    def filter(self, keep=None, *, classes=None):
+        """Keeps some pictures, or some classes, or both.
+
+        Args:
+            keep: function of an example without its `image`; pictures for
+                which it returns False are left out.
+            classes: names to keep, in the order of their new labels. Boxes of
+                other classes are left out; pictures that then have no box
+                stay, as pictures without objects.
+
+        Returns:
+            `DetectionDataset`; classes are filtered before `keep` is asked.
+
+        Raises:
+            ValueError: If a name in `classes` is not a class of the dataset.
+
+        Example:
+            >>> from effdet_keras.data import from_arrays
+            >>> images = [np.zeros((8, 8, 3), "uint8")] * 2
+            >>> boxes = [[[0, 0, 4, 4]], [[0, 0, 4, 4]]]
+            >>> dataset = from_arrays(images, boxes, [[0], [1]], ("cat", "dog"))
+            >>> dataset.filter(classes=["dog"])
+            DetectionDataset(2 pictures, 1 box, 1 class: dog)
+            >>> len(dataset.filter(lambda example: 0 in example["labels"]))
+            1
+        """
+        dataset = self if classes is None else self._only(tuple(classes))
+        if keep is None:
+            return dataset
+        return dataset._with(
+            record for record in dataset._records if keep(describe_example(record))
+        )
+
+    def _only(self, classes):
+        unknown = [name for name in classes if name not in self._class_names]
+        if unknown:
+            raise ValueError(
+                f"`classes` must be names of this dataset, {self._class_names}. "
+                f"Received: {unknown}"
+            )
+        old = [self._class_names.index(name) for name in classes]
+        new_label = np.full(self.num_classes, -1, np.int32)
+        new_label[old] = np.arange(len(old))
+        return DetectionDataset(
+            (record.relabelled(new_label) for record in self._records),
+            classes,
+            [self._category_ids[i] for i in old],
+        )
+
+    def summary(self):
+        """Returns a text to print: pictures, sizes, boxes of each class.
+
+        Returns:
+            str of several lines.
+
+        Example:
+            >>> from effdet_keras.data import from_arrays
+            >>> image = np.zeros((32, 48, 3), "uint8")
+            >>> dataset = from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ("cat",))
+            >>> print(dataset.summary())
+            1 picture of 32x48 (height x width)
+            0 pictures without objects
+            1 box: 1 small, 0 medium, 0 large (by area: below 32x32, below 96x96 pixels)
+            0 of them crowd or difficult: not trained on
+            class  boxes  pictures
+            cat        1         1
+        """
+        return summarize(self._records, self._class_names)
+
+    def to_coco(self):
+        """Returns the annotations in the form of a COCO json.
+
+        Boxes, areas, crowd flags and ids are exactly those of the file the
+        dataset came from; VOC's difficult objects are crowds. What COCO's
+        evaluation says on this dict, it says on the file.
+
+        Returns:
+            Dict of `info`, `images`, `annotations`, `categories`, of Python
+            numbers and strings only: `json.dump` writes it.
+
+        Example:
+            >>> from effdet_keras.data import from_arrays
+            >>> image = np.zeros((32, 48, 3), "uint8")
+            >>> dataset = from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ("cat",))
+            >>> dataset.to_coco()["annotations"][0]["bbox"]
+            [8.0, 4.0, 32.0, 16.0]
+        """
+        images, annotations = [], []
+        for record in self._records:
+            height, width = record.image_size
+            images.append(
+                {
+                    "id": record.image_id,
+                    "file_name": record.file_name,
+                    "height": int(height),
+                    "width": int(width),
+                }
+            )
+            annotations += record.to_coco(self._category_ids)
+        categories = [
+            {"id": category_id, "name": name}
+            for category_id, name in zip(self._category_ids, self._class_names)
+        ]
+        return {
+            "info": {},  # pycocotools copies it and fails without
+            "images": images,
+            "annotations": annotations,
+            "categories": categories,
+        }
+
+    def batches(
+        self,
+        batch_size,
+        *,
+        image_size=512,
+        training=False,
+        seed=None,
+        shuffle=None,
+        flip_probability=0.5,
+        scale_jitter=(0.1, 2.0),
+        pad_value=(123.675, 116.28, 103.53),
+        max_boxes=None,
+        drop_remainder=None,
+    ):
+        """Makes the `tf.data.Dataset` that `fit`, `evaluate` and `predict` take.
+
+        To train (`training=True`) each picture is mirrored with
+        `flip_probability`, scaled by a random factor and cropped or padded,
+        in a new order each epoch. Otherwise pictures come in order and
+        letterboxed: scaled to fit, top left, padded. Pictures without objects
+        are kept in both; crowd and difficult boxes are left out in both, so
+        that the loss of training and the loss of validation ask the same.
+
+        Args:
+            batch_size: pictures in a batch.
+            image_size: `(height, width)` of the batch, or one int for both.
+            training: whether to augment.
+            seed: int: the same seed gives the same batches, epoch by epoch.
+                None draws one from NumPy's global random state, which
+                `keras.utils.set_random_seed` sets.
+            shuffle: whether to change the order each epoch; None means in
+                training only.
+            flip_probability: float in [0, 1], in training.
+            scale_jitter: lowest and highest factor on `image_size`, in
+                training. `(1, 1)` turns it off.
+            pad_value: three numbers, the color around a picture. The default
+                is the mean of ImageNet, which the models' normalization
+                takes to zero.
+            max_boxes: rows of truth in every batch. None pads to the picture
+                with most boxes in the batch, so the number varies; a fixed
+                number saves compilations under JAX.
+            drop_remainder: whether to leave out a last batch that is not
+                full. None means in training only, and never the only batch.
+
+        Returns:
+            `tf.data.Dataset` of known length, of `(images, truth)`: `images`
+            float32 `[B, height, width, 3]` from 0 to 255; `truth` a dict of
+            `boxes` float32 `[B, M, 4]`, `yxyx` in pixels of `images`, zero in
+            unused rows; `labels` int32 `[B, M]`, -1 in unused rows;
+            `image_id` int64 `[B]`; `image_scale` float32 `[B]`: outside of
+            training, boxes times it are in pixels of the original picture.
+
+        Raises:
+            ValueError: If the dataset is empty, a picture has more boxes than
+                `max_boxes`, or an argument is out of its range.
+
+        Example:
+            >>> from effdet_keras.data import from_arrays
+            >>> images = [np.zeros((32, 48, 3), "uint8")] * 5
+            >>> boxes = [[[4, 8, 20, 40]]] * 5
+            >>> dataset = from_arrays(images, boxes, [[0]] * 5, ("cat",))
+            >>> train = dataset.batches(2, image_size=64, training=True, seed=1)
+            >>> len(train), len(dataset.batches(2, image_size=64))
+            (2, 3)
+        """
+        batch_size = _positive_int("batch_size", batch_size)
+        if not len(self):
+            raise ValueError(
+                "`batches` needs at least one picture. The dataset is empty"
+            )
+        if not 0 <= flip_probability <= 1:
+            raise ValueError(
+                "`flip_probability` must lie between 0 and 1. "
+                f"Received: flip_probability={flip_probability}"
+            )
+        if len(scale_jitter) != 2 or not 0 < scale_jitter[0] <= scale_jitter[1]:
+            raise ValueError(
+                "`scale_jitter` must be a lowest and a highest factor above zero. "
+                f"Received: scale_jitter={scale_jitter}"
+            )
+        if np.shape(pad_value) != (3,):
+            raise ValueError(
+                "`pad_value` must be three numbers: red, green, blue. "
+                f"Received: pad_value={pad_value}"
+            )
+        if seed is None:
+            seed = np.random.randint(2**31)
+        if not isinstance(seed, numbers.Integral) or seed < 0:
+            raise ValueError(
+                f"`seed` must be an int from 0, or None. Received: seed={seed!r}"
+            )
+        if max_boxes is not None:
+            max_boxes = _positive_int("max_boxes", max_boxes)
+            self._check_fits(max_boxes)
+        if drop_remainder is None:
+            drop_remainder = training and len(self) >= batch_size
+        return make_batches(
+            self._records,
+            batch_size,
+            image_size=_height_width(image_size),
+            training=training,
+            seed=int(seed),
+            shuffle=training if shuffle is None else shuffle,
+            flip_probability=flip_probability,
+            scale_jitter=scale_jitter,
+            pad_value=pad_value,
+            max_boxes=max_boxes,
+            drop_remainder=drop_remainder,
+        )
+
+    def _check_fits(self, max_boxes):
+        most = max(self._records, key=lambda record: (~record.is_crowd).sum())
+        count = int((~most.is_crowd).sum())
+        if count > max_boxes:
+            raise ValueError(
+                "`max_boxes` must hold all boxes of every picture. Received: "
+                f"max_boxes={max_boxes}; image_id={most.image_id} has {count}. "
+                f"Pass max_boxes={count} or leave it out"
+            )
+
+
+def _positive_int(name, value):
+    if not isinstance(value, numbers.Integral) or value < 1:
+        raise ValueError(
+            f"`{name}` must be an int above zero. Received: {name}={value!r}"
+        )
+    return int(value)
+
+
+def _height_width(image_size):
+    if isinstance(image_size, numbers.Integral):
+        image_size = (image_size, image_size)
+    if len(image_size) != 2:
+        raise ValueError(
+            "`image_size` must be an int or (height, width). "
+            f"Received: image_size={image_size}"
+        )
+    return tuple(_positive_int("image_size", side) for side in image_size)
+
+
+def _count(number, singular, plural=None):
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+
+
+def _shortened(names, limit=5):
+    shown = ", ".join(names[:limit])
+    return shown + (", ..." if len(names) > limit else "")

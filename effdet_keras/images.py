@@ -1,0 +1,154 @@
+"""Picture files to arrays, with Pillow: the only decoder of the package."""
+
+import os
+import pathlib
+
+import numpy as np
+from PIL import Image, ImageOps
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+
+_ORIENTATION = 0x0112  # the EXIF tag; values 5 to 8 swap height and width
+_SIXTEEN_BIT = ("I", "I;16", "I;16L", "I;16B", "I;16N")  # Pillow's grey 16-bit modes
+
+
+def read_image(path, size=None):
+    """Reads a picture file as an 8-bit RGB array.
+
+    Any format and mode that Pillow opens: grey and palette pictures become
+    RGB, an alpha channel is dropped, 16-bit grey is scaled to 8 bits, the
+    first frame of an animation is taken. A picture whose EXIF tag says that
+    the camera was turned is turned upright, as viewers show it.
+
+    Args:
+        path: str or path of the file.
+        size: `(height, width)` that an annotation file gives for this
+            picture. Some tools annotate the pixels as stored, without the
+            EXIF turn: if only the stored picture has this size, it is
+            returned as stored.
+
+    Returns:
+        uint8 array `[H, W, 3]`, red, green, blue.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file is not a picture that Pillow can decode, or
+            is cut short.
+
+    Example:
+        >>> import os, tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "grey.png")
+        >>> Image.fromarray(np.full((2, 3), 7, "uint8")).save(path)
+        >>> read_image(path).shape, read_image(path)[0, 0].tolist()
+        ((2, 3, 3), [7, 7, 7])
+    """
+    try:
+        with Image.open(path) as stored:
+            upright = ImageOps.exif_transpose(stored)
+            keep_stored = (
+                size is not None
+                and _height_width(upright) != tuple(size)
+                and _height_width(stored) == tuple(size)
+            )
+            return _to_rgb(stored if keep_stored else upright)
+    except FileNotFoundError:
+        raise
+    except (OSError, SyntaxError) as error:  # Pillow raises both on broken files
+        raise ValueError(
+            "`read_image` expects a picture that Pillow can decode. "
+            f"Received: path={os.fspath(path)!r} ({error})"
+        ) from error
+
+
+def read_image_size(path):
+    """Reads the size of a picture from the head of its file.
+
+    Args:
+        path: str or path of the file.
+
+    Returns:
+        `(height, width)` in pixels of what `read_image(path)` returns.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If Pillow does not know the format.
+
+    Example:
+        >>> import os, tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "wide.png")
+        >>> Image.new("RGB", (30, 20)).save(path)
+        >>> read_image_size(path)
+        (20, 30)
+    """
+    try:
+        with Image.open(path) as stored:
+            height, width = _height_width(stored)
+            turned = stored.getexif().get(_ORIENTATION, 1) in (5, 6, 7, 8)
+    except FileNotFoundError:
+        raise
+    except (OSError, SyntaxError) as error:
+        raise ValueError(
+            "`read_image_size` expects a picture that Pillow can open. "
+            f"Received: path={os.fspath(path)!r} ({error})"
+        ) from error
+    return (width, height) if turned else (height, width)
+
+
+def list_images(folder):
+    """Lists the pictures of a folder, sorted by name, folders below left out.
+
+    A file counts as a picture by its suffix, in small or capital letters;
+    names that start with a dot are left out.
+
+    Args:
+        folder: str or path.
+
+    Returns:
+        List of `pathlib.Path`.
+
+    Raises:
+        NotADirectoryError: If `folder` is not a folder.
+        ValueError: If it holds no picture.
+
+    Example:
+        >>> import tempfile
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> for name in ("b.PNG", "a.jpg", "notes.txt"):
+        ...     (folder / name).touch()
+        >>> [path.name for path in list_images(folder)]
+        ['a.jpg', 'b.PNG']
+    """
+    folder = pathlib.Path(folder)
+    if not folder.is_dir():
+        raise NotADirectoryError(
+            f"`list_images` expects a folder. Received: folder={str(folder)!r}"
+        )
+    paths = sorted(
+        path
+        for path in folder.iterdir()
+        if path.suffix.lower() in IMAGE_SUFFIXES
+        and not path.name.startswith(".")
+        and path.is_file()
+    )
+    if not paths:
+        raise ValueError(
+            f"`list_images` found no picture ({', '.join(IMAGE_SUFFIXES)}). "
+            f"Received: folder={str(folder)!r}"
+        )
+    return paths
+
+
+def _height_width(image):
+    return image.size[1], image.size[0]
+
+
+def _to_rgb(image):
+    if image.mode in _SIXTEEN_BIT:
+        # Pillow's own conversion cuts everything above 255 to white.
+        grey = np.clip(np.asarray(image, dtype=np.int64), 0, 65535)
+        grey = (grey + 128) // 257  # 65535 -> 255, rounded
+        return np.repeat(grey[..., np.newaxis].astype(np.uint8), 3, axis=-1)
+    if image.mode in ("P", "PA"):
+        # By way of RGBA, or Pillow warns about transparent palette entries.
+        image = image.convert("RGBA")
+    return np.array(image.convert("RGB"))
