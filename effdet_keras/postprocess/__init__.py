@@ -1,0 +1,6 @@
+"""Detections from network outputs."""
+
+from effdet_keras.postprocess.nms import non_max_suppression
+from effdet_keras.postprocess.postprocess import Postprocess
+
+__all__ = ["Postprocess", "non_max_suppression"]

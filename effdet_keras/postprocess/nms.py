@@ -1,0 +1,151 @@
+"""Non-maximum suppression, hard and soft, as one greedy loop in `keras.ops`."""
+
+from keras import ops
+
+METHODS = ("gaussian", "hard")
+
+# What `score_threshold=None` means, as in the reference: soft suppression only
+# lowers scores, so something must end it; hard suppression keeps every score.
+_DEFAULT_SCORE_THRESHOLD = {"gaussian": 0.001, "hard": float("-inf")}
+
+_MIN_AREA = 1e-8  # square pixels: the IoU of two empty boxes is 0, not NaN
+
+
+def non_max_suppression(
+    boxes,
+    scores,
+    labels=None,
+    *,
+    max_detections=100,
+    score_threshold=None,
+    iou_threshold=0.5,
+    method="gaussian",
+    sigma=0.5,
+):
+    """Picks the best boxes of each image, one after the other.
+
+    Greedy: takes the candidate with the highest score, then suppresses those
+    that overlap it, until `max_detections` are taken or no score is above
+    `score_threshold`. With `v` the IoU of a candidate with the box just taken,
+
+        method="hard":      score = 0 (out)                    if v > iou_threshold
+        method="gaussian":  score = score * exp(-v^2 / sigma)
+
+    Gaussian is Soft-NMS (https://arxiv.org/abs/1704.04503, equation 4 there)
+    and does not use `iou_threshold`; `"hard"` does not use `sigma`.
+
+    With `labels`, a box suppresses only boxes of its own class. That equals one
+    run for each class whose results are merged by score, in a single loop.
+
+    Of equal scores, the earlier candidate is taken first. A score of NaN is
+    never taken. All images run in one loop of at most `max_detections` steps,
+    which ends early when every image is done.
+
+    Args:
+        boxes: float tensor `[B, K, 4]`, `yxyx` in any unit, not inverted.
+        scores: float tensor `[B, K]`.
+        labels: int tensor `[B, K]`, or `None` to suppress across classes.
+        max_detections: int above zero, `D` below.
+        score_threshold: float; a score must be above it to be taken. `None`:
+            0.001 for `"gaussian"`, no threshold for `"hard"`.
+        iou_threshold: float in `[0, 1]`.
+        method: `"gaussian"` or `"hard"`.
+        sigma: float above zero.
+
+    Returns:
+        `(indices, scores, num_detections)`: int32 `[B, D]` into `K`, best
+        first, 0 in unused places; float32 `[B, D]`, after suppression, 0 in
+        unused places; int32 `[B]`.
+
+    Raises:
+        ValueError: If an option is not one of those above.
+
+    Example:
+        Two boxes on one object, and one elsewhere:
+
+        >>> boxes = ops.array([[[0., 0., 10., 10.], [0., 1., 10., 11.],
+        ...                     [30., 30., 40., 40.]]])
+        >>> scores = ops.array([[0.9, 0.8, 0.7]])
+        >>> indices, scores, count = non_max_suppression(
+        ...     boxes, scores, method="hard", max_detections=3)
+        >>> ops.convert_to_numpy(indices).tolist(), int(count[0])
+        ([[0, 2, 0]], 2)
+    """
+    check_nms_options(max_detections, iou_threshold, method, sigma)
+    if score_threshold is None:
+        score_threshold = _DEFAULT_SCORE_THRESHOLD[method]
+    boxes = ops.cast(boxes, "float32")
+    scores = ops.cast(scores, "float32")
+    sides = ops.maximum(boxes[..., 2:] - boxes[..., :2], 0.0)
+    areas = sides[..., 0] * sides[..., 1]
+    if labels is not None:
+        labels = ops.cast(labels, "int32")
+
+    candidate = ops.arange(ops.shape(boxes)[1], dtype="int32")[None]  # [1, K]
+    place = ops.arange(max_detections, dtype="int32")[None]  # [1, D]
+    nothing = ops.zeros_like(scores[:, :1]) + ops.zeros((1, max_detections))  # [B, D]
+
+    def alive(scores):
+        """Scores that may be taken; all others become -inf."""
+        return ops.where(scores > score_threshold, scores, float("-inf"))
+
+    def overlap(taken):
+        """IoU of each candidate with the taken one `[B, 1]`: `[B, K]`."""
+        box = ops.take_along_axis(boxes, taken[..., None], axis=1)  # [B, 1, 4]
+        area = ops.take_along_axis(areas, taken, axis=1)  # [B, 1]
+        height = ops.minimum(boxes[..., 2], box[..., 2])
+        height = height - ops.maximum(boxes[..., 0], box[..., 0])
+        width = ops.minimum(boxes[..., 3], box[..., 3])
+        width = width - ops.maximum(boxes[..., 1], box[..., 1])
+        shared = ops.maximum(height, 0.0) * ops.maximum(width, 0.0)
+        iou = shared / ops.maximum(areas + area - shared, _MIN_AREA)
+        if labels is None:
+            return iou
+        same = labels == ops.take_along_axis(labels, taken, axis=1)
+        return ops.where(same, iou, 0.0)
+
+    def unfinished(step, scores, *_):
+        return ops.logical_and(step < max_detections, ops.any(scores > score_threshold))
+
+    def take_one(step, scores, indices, kept_scores):
+        taken = ops.cast(ops.argmax(scores, axis=1), "int32")[:, None]  # [B, 1]
+        best = ops.take_along_axis(scores, taken, axis=1)
+        found = ops.logical_and(place == step, best > score_threshold)  # [B, D]
+        indices = ops.where(found, taken, indices)
+        kept_scores = ops.where(found, best, kept_scores)
+        iou = overlap(taken)
+        if method == "hard":
+            out = ops.logical_or(iou > iou_threshold, candidate == taken)
+        else:
+            scores = scores * ops.exp(ops.square(iou) * (-1.0 / sigma))
+            out = candidate == taken
+        scores = alive(ops.where(out, float("-inf"), scores))
+        return step + 1, scores, indices, kept_scores
+
+    start = (
+        ops.zeros((), "int32"),
+        alive(scores),
+        ops.cast(nothing, "int32"),
+        # `nan` marks a place without a box: a score may be any number.
+        nothing + float("nan"),
+    )
+    _, _, indices, kept_scores = ops.while_loop(unfinished, take_one, start)
+    used = ops.logical_not(ops.isnan(kept_scores))
+    kept_scores = ops.where(used, kept_scores, 0.0)
+    return indices, kept_scores, ops.sum(ops.cast(used, "int32"), axis=1)
+
+
+def check_nms_options(max_detections, iou_threshold, method, sigma):
+    """Raises a `ValueError` that names the first option that cannot be used."""
+    if method not in METHODS:
+        raise ValueError(f"`method` must be one of {METHODS}. Received: {method!r}")
+    if max_detections < 1:
+        raise ValueError(
+            f"`max_detections` must be at least 1. Received: {max_detections}"
+        )
+    if not 0 <= iou_threshold <= 1:
+        raise ValueError(
+            f"`iou_threshold` must be between 0 and 1. Received: {iou_threshold}"
+        )
+    if sigma <= 0:
+        raise ValueError(f"`sigma` must be above 0. Received: {sigma}")
