@@ -86,7 +86,7 @@ def test_hard_drops_a_box_above_the_threshold_and_keeps_one_at_it():
     # The second box shares 5 x 10 of 15 x 10 with the first: IoU 1/3.
     boxes = [[[0, 0, 10, 10], [0, 5, 10, 15]]]
     scores = [[0.9, 0.8]]
-    options = dict(method="hard", max_detections=2)
+    options = {"method": "hard", "max_detections": 2}
     third = np.float32(50) / np.float32(150)
     assert run(boxes, scores, iou_threshold=0.33, **options)[2] == [1]
     assert run(boxes, scores, iou_threshold=float(third), **options)[2] == [2]
@@ -109,7 +109,7 @@ def test_gaussian_can_change_the_order():
 
 def test_classes_do_not_suppress_each_other_when_labels_are_given():
     boxes = [[[0, 0, 10, 10], [0, 0, 10, 10]]]
-    options = dict(method="hard", max_detections=2)
+    options = {"method": "hard", "max_detections": 2}
     assert run(boxes, [[0.9, 0.8]], [[0, 1]], **options)[2] == [2]
     assert run(boxes, [[0.9, 0.8]], [[1, 1]], **options)[2] == [1]
     assert run(boxes, [[0.9, 0.8]], None, **options)[2] == [1]
@@ -170,11 +170,11 @@ def test_tiny_sigma_gives_no_nan():
 @pytest.mark.parametrize(
     "options",
     [
-        dict(method="hard", iou_threshold=0.5, score_threshold=-np.inf),
-        dict(method="hard", iou_threshold=0.0, score_threshold=0.4),
-        dict(method="hard", iou_threshold=1.0, score_threshold=0.9),
-        dict(method="gaussian", sigma=0.5, score_threshold=0.001),
-        dict(method="gaussian", sigma=0.1, score_threshold=0.3),
+        {"method": "hard", "iou_threshold": 0.5, "score_threshold": -np.inf},
+        {"method": "hard", "iou_threshold": 0.0, "score_threshold": 0.4},
+        {"method": "hard", "iou_threshold": 1.0, "score_threshold": 0.9},
+        {"method": "gaussian", "sigma": 0.5, "score_threshold": 0.001},
+        {"method": "gaussian", "sigma": 0.1, "score_threshold": 0.3},
     ],
 )
 @pytest.mark.parametrize("max_detections", [7, 150])
@@ -200,7 +200,7 @@ def test_equals_the_definition(options, by_class, max_detections):
 @pytest.mark.parametrize("method", ["gaussian", "hard"])
 def test_a_batch_equals_its_images_one_by_one(method):
     boxes, scores, labels = random_case(seed=5)
-    options = dict(method=method, max_detections=30)
+    options = {"method": method, "max_detections": 30}
     together = run(boxes, scores, labels, **options)
     for i in range(len(boxes)):
         alone = run(boxes[i : i + 1], scores[i : i + 1], labels[i : i + 1], **options)
@@ -223,13 +223,13 @@ def test_equals_the_reference(golden, name, kind):
     arrays = golden("nms.npz")
     config = json.loads(str(arrays[f"tf/{name}/cfg"]))
     boxes, scores, labels = arrays["boxes"], arrays["scores"], arrays["classes"]
-    options = dict(
-        method=config["method"] or "hard",
-        max_detections=config["max_output_size"],
-        score_threshold=config["score_thresh"] or None,  # 0 is "not set" there
-        iou_threshold=config["iou_thresh"] or 0.5,
-        sigma=config["sigma"] or 0.5,
-    )
+    options = {
+        "method": config["method"] or "hard",
+        "max_detections": config["max_output_size"],
+        "score_threshold": config["score_thresh"] or None,  # 0 is "not set" there
+        "iou_threshold": config["iou_thresh"] or 0.5,
+        "sigma": config["sigma"] or 0.5,
+    }
     own = labels[None] if kind == "per_class" else None
     indices, found, count = run(boxes[None], scores[None], own, **options)
 
@@ -258,7 +258,7 @@ def test_equals_the_reference(golden, name, kind):
 @pytest.mark.parametrize("method", ["gaussian", "hard"])
 def test_compiled_equals_eager(method):
     boxes, scores, labels = random_case(seed=8)
-    options = dict(method=method, max_detections=20)
+    options = {"method": method, "max_detections": 20}
     eager = run(boxes, scores, labels, **options)
     compiled = compile_function(
         lambda *args: non_max_suppression(*args, **options), boxes, scores, labels
@@ -290,10 +290,10 @@ def compile_function(function, *arrays):
 @pytest.mark.parametrize(
     "options, message",
     [
-        (dict(method="soft"), r"`method` must be one of .*'soft'"),
-        (dict(max_detections=0), r"`max_detections` must be at least 1.*0"),
-        (dict(iou_threshold=1.5), r"`iou_threshold` must be between.*1.5"),
-        (dict(sigma=0), r"`sigma` must be above 0.*0"),
+        ({"method": "soft"}, r"`method` must be one of .*'soft'"),
+        ({"max_detections": 0}, r"`max_detections` must be at least 1.*0"),
+        ({"iou_threshold": 1.5}, r"`iou_threshold` must be between.*1.5"),
+        ({"sigma": 0}, r"`sigma` must be above 0.*0"),
     ],
 )
 def test_wrong_options_are_named(options, message):

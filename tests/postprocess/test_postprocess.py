@@ -99,7 +99,7 @@ def test_top_k_finds_two_classes_on_one_anchor_and_zero_only_the_best():
         "class_logits": np.array([[[1.0, -5.0, 2.0]]], "float32"),
         "box_deltas": np.zeros((1, 1, 4), "float32"),
     }
-    options = dict(method="hard", max_detections=3, score_threshold=0.5)
+    options = {"method": "hard", "max_detections": 3, "score_threshold": 0.5}
     result = run(Postprocess(pre_nms_top_k=5000, **options), outputs, anchors)
     np.testing.assert_array_equal(result["labels"], [[2, 0, -1]])
     result = run(Postprocess(pre_nms_top_k=0, **options), outputs, anchors)
@@ -149,13 +149,13 @@ def test_equals_the_definition(method, per_class, top_k):
         scores = 1 / (1 + np.exp(-logits[anchor_indices, labels]))
         deltas = outputs["box_deltas"][image, anchor_indices]
         boxes = decode_boxes(deltas, anchors[anchor_indices])
-        options = dict(
-            method=method,
-            max_detections=25,
-            iou_threshold=0.5,
-            sigma=0.5,
-            score_threshold=0.001 if method == "gaussian" else -np.inf,
-        )
+        options = {
+            "method": method,
+            "max_detections": 25,
+            "iou_threshold": 0.5,
+            "sigma": 0.5,
+            "score_threshold": 0.001 if method == "gaussian" else -np.inf,
+        }
         own = labels if per_class else np.zeros_like(labels)
         picked = slow(boxes, scores, own, options)
         n = result["num_detections"][image]
@@ -338,9 +338,9 @@ def test_anchors_of_another_image_size_are_refused():
 @pytest.mark.parametrize(
     "options, message",
     [
-        (dict(method="soft"), r"`method` must be one of .*'soft'"),
-        (dict(pre_nms_top_k=-1), r"`pre_nms_top_k` must be 0 .*-1"),
-        (dict(max_detections=0), r"`max_detections` must be at least 1"),
+        ({"method": "soft"}, r"`method` must be one of .*'soft'"),
+        ({"pre_nms_top_k": -1}, r"`pre_nms_top_k` must be 0 .*-1"),
+        ({"max_detections": 0}, r"`max_detections` must be at least 1"),
     ],
 )
 def test_wrong_options_are_named(options, message):
