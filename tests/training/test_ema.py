@@ -251,24 +251,22 @@ def test_a_stateless_update_leaves_the_variables_alone():
         )
 
 
-def test_creation_in_a_stateless_scope_is_deferred():
-    class Averaged(keras.layers.Layer):
-        def build(self, input_shape):
-            self.scale = self.add_weight(shape=(2,), initializer="random_normal")
-            self.averages = WeightAverages([self.scale])
-            for variable in self.averages.variables:
-                self._track_variable(variable)
-            self.built = True
+def test_averages_can_be_created_where_a_model_is_built_without_values():
+    with keras.StatelessScope():
+        variable = keras.Variable(
+            keras.initializers.RandomNormal(seed=3), shape=(2,), dtype="float32"
+        )
+        averages = WeightAverages([variable])
+    np.testing.assert_array_equal(numpy(averages.variables[0]), numpy(variable))
 
-        def call(self, inputs):
-            return inputs * self.scale
 
-    layer = Averaged()
-    inputs = keras.Input((2,))
-    keras.Model(inputs, layer(inputs))
-    np.testing.assert_array_equal(
-        numpy(layer.averages.variables[0]), numpy(layer.scale)
-    )
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_averages_of_16_bit_variables_do_not_stand_still(dtype):
+    variable = keras.Variable(1.0, dtype=dtype)
+    averages = WeightAverages([variable], decay=0.9998, dynamic=False)
+    variable.assign(2.0)
+    averages.update(0)
+    assert float(numpy(averages.variables[0])) == pytest.approx(1.0002, abs=1e-6)
 
 
 @pytest.mark.tensorflow
