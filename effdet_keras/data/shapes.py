@@ -1,0 +1,205 @@
+"""Generated pictures of shapes: a small detection task that needs no download."""
+
+import json
+import pathlib
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from effdet_keras.data.coco import from_coco
+
+SHAPE_NAMES = ("circle", "square", "triangle", "star")
+
+_SUPERSAMPLING = 4  # shapes are drawn this much larger: smooth edges
+_MAX_OBJECTS = 6
+_EMPTY_SHARE = 0.08  # pictures without objects
+_SIDES = (0.2, 0.5)  # of the picture: smallest and largest diameter
+_MIN_VISIBLE = 0.6  # of an object that others cover
+_MIN_CONTRAST = 90.0  # distance in RGB between a shape and what it lies on
+_JPEG_QUALITY = 90
+
+
+def write_shapes(folder, *, num_train=600, num_valid=100, image_size=128, seed=0):
+    """Writes a data set of shapes on textured backgrounds, in COCO's form.
+
+    Circles, squares, triangles and stars of any color, turn and size, up to
+    six in a picture, partly over each other; some pictures are empty. Lines
+    in the background belong to no class. Each picture depends on `seed` and
+    its number alone, so a larger set contains the smaller one.
+
+    Writes `train.json`, `valid.json` and the JPEG files in `train/` and
+    `valid/`; files of these names are overwritten.
+
+    Args:
+        folder: where to write; made if it is not there.
+        num_train: pictures to train on.
+        num_valid: pictures to validate on.
+        image_size: height and width in pixels, at least 32.
+        seed: int from 0.
+
+    Returns:
+        `(train, valid)`: two `DetectionDataset`s, as `from_coco` reads them.
+
+    Raises:
+        ValueError: If a number of pictures is below one or `image_size`
+            below 32.
+
+    Example:
+        >>> import tempfile
+        >>> train, valid = write_shapes(tempfile.mkdtemp(), num_train=4, num_valid=2)
+        >>> len(train), valid[0]["image"].shape, valid.class_names
+        (4, (128, 128, 3), ('circle', 'square', 'triangle', 'star'))
+    """
+    if num_train < 1 or num_valid < 1 or image_size < 32:
+        raise ValueError(
+            "`write_shapes` needs one picture or more in each part, of 32 pixels or "
+            f"more. Received: num_train={num_train}, num_valid={num_valid}, "
+            f"image_size={image_size}"
+        )
+    folder = pathlib.Path(folder)
+    datasets = []
+    for part, (name, count) in enumerate((("train", num_train), ("valid", num_valid))):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        content = _write_part(folder / name, count, image_size, [seed, part])
+        path = folder / f"{name}.json"
+        path.write_text(json.dumps(content), encoding="utf-8")
+        datasets.append(from_coco(path, folder / name))
+    return tuple(datasets)
+
+
+def _write_part(folder, count, image_size, seed):
+    images, annotations = [], []
+    for image_id in range(1, count + 1):
+        rng = np.random.default_rng([*seed, image_id])
+        pixels, objects = draw_shapes(rng, image_size)
+        file_name = f"{image_id:05d}.jpg"
+        Image.fromarray(pixels).save(folder / file_name, quality=_JPEG_QUALITY)
+        images.append(
+            {
+                "id": image_id,
+                "file_name": file_name,
+                "height": image_size,
+                "width": image_size,
+            }
+        )
+        for label, box, area in objects:
+            annotations.append(
+                {
+                    "id": len(annotations) + 1,
+                    "image_id": image_id,
+                    "category_id": label + 1,
+                    "bbox": box,
+                    "area": area,
+                    "iscrowd": 0,
+                }
+            )
+    categories = [{"id": i, "name": name} for i, name in enumerate(SHAPE_NAMES, 1)]
+    return {"images": images, "annotations": annotations, "categories": categories}
+
+
+def draw_shapes(rng, image_size):
+    """Draws one picture.
+
+    Args:
+        rng: `numpy.random.Generator`.
+        image_size: height and width in pixels.
+
+    Returns:
+        `(pixels, objects)`: uint8 `[image_size, image_size, 3]` and a list of
+        `(label, [left, top, width, height], area)`, the whole shape's even
+        where another covers it.
+
+    Example:
+        >>> pixels, objects = draw_shapes(np.random.default_rng(3), 64)
+        >>> pixels.shape, len(objects)
+        ((64, 64, 3), 5)
+    """
+    pixels = _background(rng, image_size)
+    shapes = []  # (label, bool mask), the later over the earlier
+    wanted = 0
+    if rng.random() >= _EMPTY_SHARE:
+        wanted = rng.integers(1, _MAX_OBJECTS + 1)
+    for _ in range(3 * wanted):  # a place may be taken: some tries more
+        if len(shapes) == wanted:
+            break
+        label = int(rng.integers(len(SHAPE_NAMES)))
+        alpha = _shape_alpha(rng, SHAPE_NAMES[label], image_size)
+        mask = alpha > 0.5
+        if _hides_another(mask, [other for _, other in shapes]):
+            continue
+        color = _contrasting_color(rng, pixels[mask].mean(axis=0))
+        shade = color + rng.normal(0, 8, pixels.shape)
+        pixels = pixels + alpha[..., None] * (shade - pixels)
+        shapes.append((label, mask))
+    pixels = np.clip(pixels + rng.normal(0, 3, pixels.shape), 0, 255)
+    objects = [(label, _box_of(mask), int(mask.sum())) for label, mask in shapes]
+    return pixels.astype(np.uint8), objects
+
+
+def _background(rng, size):
+    """Soft blotches, stripes, lines and grain."""
+    blotches = np.clip(
+        rng.normal(128, 45, (int(rng.integers(2, 9)),) * 2 + (3,)), 0, 255
+    )
+    image = Image.fromarray(blotches.astype(np.uint8)).resize(
+        (size, size), Image.BICUBIC
+    )
+    draw = ImageDraw.Draw(image)
+    for _ in range(rng.integers(0, 7)):
+        ends = [tuple(point) for point in rng.uniform(0, size, (2, 2))]
+        draw.line(ends, tuple(rng.integers(0, 256, 3)), width=1 + size // 100)
+    pixels = np.asarray(image, np.float64)
+    y, x = np.mgrid[:size, :size] / size
+    angle, waves = rng.uniform(0, np.pi), rng.uniform(2, 25)
+    phase = 2 * np.pi * waves * (y * np.sin(angle) + x * np.cos(angle))
+    stripes = rng.uniform(0, 22) * np.sin(phase)
+    grain = rng.normal(0, rng.uniform(2, 14), (size, size, 1))
+    return pixels + stripes[..., None] + grain
+
+
+def _shape_alpha(rng, name, size):
+    """How much of each pixel a random shape covers, from 0 to 1."""
+    radius = size * rng.uniform(*_SIDES) / 2
+    center = rng.uniform(0.8 * radius, size - 0.8 * radius, 2)  # may be cut a little
+    turn = rng.uniform(0, 2 * np.pi)
+    canvas = Image.new("L", (size * _SUPERSAMPLING,) * 2)
+    draw = ImageDraw.Draw(canvas)
+    corners = center + radius * _outline(name, turn)
+    draw.polygon([tuple(corner) for corner in corners * _SUPERSAMPLING], fill=255)
+    return np.asarray(canvas.reduce(_SUPERSAMPLING), np.float64) / 255
+
+
+def _outline(name, turn):
+    """Corners `[n, 2]` in the unit circle."""
+    corners = {"circle": 48, "square": 4, "triangle": 3, "star": 10}[name]
+    angle = turn + 2 * np.pi * np.arange(corners) / corners
+    radius = np.ones(corners)
+    if name == "star":
+        radius[1::2] = 0.42
+    return np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
+
+
+def _hides_another(mask, others):
+    if mask.sum() < 20:
+        return True
+    covered = mask.copy()
+    for other in reversed(others):  # from the top down: the others' visible part
+        visible = other & ~covered
+        if visible.sum() < _MIN_VISIBLE * other.sum():
+            return True
+        covered |= other
+    return False
+
+
+def _contrasting_color(rng, surroundings):
+    while True:
+        color = rng.uniform(0, 255, 3)
+        if np.linalg.norm(color - surroundings) >= _MIN_CONTRAST:
+            return color
+
+
+def _box_of(mask):
+    """Left, top, width and height of a mask."""
+    rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
+    left, top = int(columns[0]), int(rows[0])
+    return [left, top, int(columns[-1]) + 1 - left, int(rows[-1]) + 1 - top]
