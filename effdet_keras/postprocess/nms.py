@@ -76,8 +76,8 @@ def non_max_suppression(
         score_threshold = _DEFAULT_SCORE_THRESHOLD[method]
     boxes = ops.cast(boxes, "float32")
     scores = ops.cast(scores, "float32")
-    sides = ops.maximum(boxes[..., 2:] - boxes[..., :2], 0.0)
-    areas = sides[..., 0] * sides[..., 1]
+    y_min, x_min, y_max, x_max = (boxes[..., i] for i in range(4))  # [B, K]
+    areas = ops.maximum(y_max - y_min, 0.0) * ops.maximum(x_max - x_min, 0.0)
     if labels is not None:
         labels = ops.cast(labels, "int32")
 
@@ -91,25 +91,22 @@ def non_max_suppression(
 
     def overlap(taken):
         """IoU of each candidate with the taken one `[B, 1]`: `[B, K]`."""
-        box = ops.take_along_axis(boxes, taken[..., None], axis=1)  # [B, 1, 4]
-        area = ops.take_along_axis(areas, taken, axis=1)  # [B, 1]
-        height = ops.minimum(boxes[..., 2], box[..., 2])
-        height = height - ops.maximum(boxes[..., 0], box[..., 0])
-        width = ops.minimum(boxes[..., 3], box[..., 3])
-        width = width - ops.maximum(boxes[..., 1], box[..., 1])
+        box = take_rows(boxes, taken)  # [B, 1, 4]
+        height = ops.minimum(y_max, box[..., 2]) - ops.maximum(y_min, box[..., 0])
+        width = ops.minimum(x_max, box[..., 3]) - ops.maximum(x_min, box[..., 1])
         shared = ops.maximum(height, 0.0) * ops.maximum(width, 0.0)
-        iou = shared / ops.maximum(areas + area - shared, _MIN_AREA)
+        union = areas + take_rows(areas, taken) - shared
+        iou = shared / ops.maximum(union, _MIN_AREA)
         if labels is None:
             return iou
-        same = labels == ops.take_along_axis(labels, taken, axis=1)
-        return ops.where(same, iou, 0.0)
+        return ops.where(labels == take_rows(labels, taken), iou, 0.0)
 
     def unfinished(step, scores, *_):
         return ops.logical_and(step < max_detections, ops.any(scores > score_threshold))
 
     def take_one(step, scores, indices, kept_scores):
         taken = ops.cast(ops.argmax(scores, axis=1), "int32")[:, None]  # [B, 1]
-        best = ops.take_along_axis(scores, taken, axis=1)
+        best = ops.max(scores, axis=1, keepdims=True)
         found = ops.logical_and(place == step, best > score_threshold)  # [B, D]
         indices = ops.where(found, taken, indices)
         kept_scores = ops.where(found, best, kept_scores)
@@ -133,6 +130,18 @@ def non_max_suppression(
     used = ops.logical_not(ops.isnan(kept_scores))
     kept_scores = ops.where(used, kept_scores, 0.0)
     return indices, kept_scores, ops.sum(ops.cast(used, "int32"), axis=1)
+
+
+def take_rows(values, indices):
+    """Gathers `values[b, indices[b, d]]`: `[B, K, ...]`, `[B, D]` -> `[B, D, ...]`.
+
+    The same as `take_along_axis`, which is 40 times slower on rows in
+    TensorFlow (44 ms against 1 ms for 5000 of 49104 rows of 90 logits).
+    """
+    batch, count = ops.shape(values)[:2]
+    first = ops.arange(batch, dtype="int32")[:, None] * count
+    flat = ops.reshape(values, (-1, *values.shape[2:]))
+    return ops.take(flat, first + indices, axis=0)
 
 
 def check_nms_options(max_detections, iou_threshold, method, sigma):

@@ -6,7 +6,11 @@ import keras
 from keras import ops
 
 from effdet_keras.box_ops import clip_boxes, decode_boxes
-from effdet_keras.postprocess.nms import check_nms_options, non_max_suppression
+from effdet_keras.postprocess.nms import (
+    check_nms_options,
+    non_max_suppression,
+    take_rows,
+)
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
@@ -92,7 +96,7 @@ class Postprocess:
         _check_shapes(class_logits, box_deltas, anchors)
 
         logits, anchor_indices, labels = self._candidates(class_logits)
-        box_deltas = ops.take_along_axis(box_deltas, anchor_indices[..., None], axis=1)
+        box_deltas = take_rows(box_deltas, anchor_indices)
         boxes = decode_boxes(box_deltas, ops.take(anchors, anchor_indices, axis=0))
         picked, scores, num_detections = non_max_suppression(
             boxes,
@@ -104,10 +108,10 @@ class Postprocess:
             method=self.method,
             sigma=self.sigma,
         )
-        boxes = ops.take_along_axis(boxes, picked[..., None], axis=1)
+        boxes = take_rows(boxes, picked)
         if self.clip:
             boxes = clip_boxes(boxes, image_size)
-        labels = ops.take_along_axis(labels, picked, axis=1)
+        labels = take_rows(labels, picked)
         place = ops.arange(self.max_detections, dtype="int32")[None]
         used = place < num_detections[:, None]  # [B, D]
         return {
@@ -134,14 +138,12 @@ class Postprocess:
         best_class = ops.max(class_logits, axis=-1)
         _, anchor_indices = ops.top_k(best_class, num_anchors)  # [B, k]
         anchor_indices = ops.cast(anchor_indices, "int32")
-        pairs = ops.take_along_axis(class_logits, anchor_indices[..., None], axis=1)
+        pairs = take_rows(class_logits, anchor_indices)
         pairs = ops.reshape(pairs, (-1, num_anchors * num_classes))
         num_pairs = min(self.pre_nms_top_k, num_anchors * num_classes)
         logits, pair_indices = ops.top_k(pairs, num_pairs)
         pair_indices = ops.cast(pair_indices, "int32")
-        anchor_indices = ops.take_along_axis(
-            anchor_indices, pair_indices // num_classes, axis=1
-        )
+        anchor_indices = take_rows(anchor_indices, pair_indices // num_classes)
         return logits, anchor_indices, pair_indices % num_classes
 
     def get_config(self):
