@@ -22,8 +22,8 @@ class WeightAverages:
     An average starts as a copy of its variable. When weights are loaded into
     the variables afterwards, call `reset`.
 
-    `update` runs inside a compiled train step on every backend. `swap`,
-    `restore` and `reset` run outside of one. A swap keeps both sets of values
+    `update` runs inside a compiled train step on every backend, the other
+    methods outside of one. A swap keeps both sets of values
     in host memory until it is undone: an interruption in the middle of it
     loses nothing, `restore` puts every value back, bit by bit. What is
     written to the variables meanwhile is lost.
@@ -96,12 +96,7 @@ class WeightAverages:
             >>> float(averages.variables[0])
             6.0
         """
-        if self.is_swapped:
-            raise RuntimeError(
-                "`WeightAverages.update` was called while the variables hold "
-                "the averages. Training would go on from the averages: call "
-                "`restore()` before it."
-            )
+        self._check_not_swapped("update")
         rate = 1.0 - self.decay
         if self.dynamic:
             # 1 - (1 + k) / (10 + k) without the loss of digits.
@@ -124,13 +119,27 @@ class WeightAverages:
             >>> float(averages.variables[0])
             3.0
         """
-        if self.is_swapped:
-            raise RuntimeError(
-                "`WeightAverages.reset` was called while the variables hold "
-                "the averages: call `restore()` before it."
-            )
+        self._check_not_swapped("reset")
         for source, average in zip(self._sources, self._averages):
             average.assign(_value(source, average.dtype))
+
+    def adopt(self):
+        """Gives every variable the value of its average, for good.
+
+        Raises:
+            RuntimeError: If the averages are swapped in.
+
+        Example:
+            >>> weight = keras.Variable(0.0)
+            >>> averages = WeightAverages([weight])
+            >>> _ = weight.assign(3.0)
+            >>> averages.adopt()
+            >>> float(weight), float(averages.variables[0])
+            (0.0, 0.0)
+        """
+        self._check_not_swapped("adopt")
+        for source, average in zip(self._sources, self._averages):
+            source.assign(_value(average, source.dtype))
 
     def swap(self):
         """Exchanges the values of variables and averages, exactly.
@@ -202,6 +211,14 @@ class WeightAverages:
             yield
         finally:
             self.restore()
+
+    def _check_not_swapped(self, method):
+        if self.is_swapped:
+            raise RuntimeError(
+                f"`WeightAverages.{method}` was called while the variables hold "
+                "the averages, where it would mistake them for the weights in "
+                "training: call `restore()` before it."
+            )
 
 
 def _average_of(variable):

@@ -198,13 +198,25 @@ def test_restore_without_a_swap_changes_nothing():
     assert_state(state(variables, averages), before)
 
 
-def test_no_update_and_no_reset_while_swapped():
-    _, averages = make()
-    with averages.swapped():
-        with pytest.raises(RuntimeError, match=r"restore\(\)"):
-            averages.update(0)
-        with pytest.raises(RuntimeError, match=r"restore\(\)"):
-            averages.reset()
+@pytest.mark.parametrize(
+    ("method", "arguments"), [("update", [0]), ("reset", []), ("adopt", [])]
+)
+def test_nothing_learns_from_swapped_weights(method, arguments):
+    variables, averages = make()
+    before = state(variables, averages)
+    with (
+        averages.swapped(),
+        pytest.raises(RuntimeError, match=rf"{method}.*restore\(\)"),
+    ):
+        getattr(averages, method)(*arguments)
+    assert_state(state(variables, averages), before)
+
+
+def test_adopt_copies_the_averages():
+    variables, averages = make()
+    before = state(variables, averages)
+    averages.adopt()
+    assert_state(state(variables, averages), before[2:] + before[2:])
 
 
 def test_reset_copies_the_variables():
