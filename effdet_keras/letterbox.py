@@ -1,0 +1,80 @@
+"""An image of any size onto the network's input, its proportions kept."""
+
+from keras import ops
+
+
+def letterbox(image, image_size, pad_value):
+    """Scales an image to fit `image_size`, top left, and pads the rest.
+
+    With `s = min(height / h, width / w)` the image becomes `int(h * s)` by
+    `int(w * s)` pixels, in float32 as in the reference. The resize is
+    bilinear with half-pixel centers and without antialiasing, as the
+    published weights expect, also where it makes the image smaller.
+
+    The shape of the result does not depend on the image, so the function
+    works in a TensorFlow graph with images of unknown size.
+
+    Args:
+        image: tensor `[h, w, 3]`, uint8 or float, 0 to 255.
+        image_size: `(height, width)` of the result, ints, in pixels.
+        pad_value: three numbers, 0 to 255. The mean color that the network
+            subtracts makes the padding zero there.
+
+    Returns:
+        `(image, image_scale)`: float32 `[height, width, 3]`, 0 to 255; float32
+        scalar `1 / s`. A box of the network times `image_scale` is in pixels
+        of the original image.
+
+    Raises:
+        ValueError: If the image has not three axes with three channels last,
+            or has a side of zero.
+
+    Example:
+        >>> image, image_scale = letterbox(np.ones((4, 8, 3)), (6, 4), (9, 9, 9))
+        >>> ops.convert_to_numpy(image[..., 0]).astype(int)
+        array([[1, 1, 1, 1],
+               [1, 1, 1, 1],
+               [9, 9, 9, 9],
+               [9, 9, 9, 9],
+               [9, 9, 9, 9],
+               [9, 9, 9, 9]])
+        >>> float(image_scale)
+        2.0
+    """
+    image = ops.convert_to_tensor(image)
+    if len(image.shape) != 3 or image.shape[-1] != 3 or 0 in image.shape:
+        raise ValueError(
+            "`image` must be `[height, width, 3]`, with sides above 0. "
+            f"Received: image.shape={tuple(image.shape)}"
+        )
+    image = ops.cast(image, "float32")
+    size = [ops.cast(side, "float32") for side in ops.shape(image)[:2]]
+    # Tensor by tensor: torch multiplies a number by the tensor's inverse, whose
+    # rounding can lose a pixel (100 * (120 / 100) < 120).
+    target = [ops.cast(side, "float32") for side in image_size]
+    scale = ops.minimum(target[0] / size[0], target[1] / size[1])
+    pad_value = ops.convert_to_tensor(pad_value, dtype="float32")
+    for axis in (0, 1):
+        # At least one pixel, for an image far longer than wide.
+        scaled = ops.maximum(ops.floor(size[axis] * scale), 1.0)
+        image = _resize_axis(image, size[axis], scaled, image_size[axis], axis)
+        shape = [1, 1, 1]
+        shape[axis] = image_size[axis]
+        inside = ops.arange(image_size[axis], dtype="float32") < scaled
+        image = ops.where(ops.reshape(inside, shape), image, pad_value)
+    return image, ops.ones_like(scale) / scale
+
+
+def _resize_axis(image, size, scaled, length, axis):
+    """Interpolates `length` places along an axis, where `scaled` span `size`."""
+    place = (ops.arange(length, dtype="float32") + 0.5) * (size / scaled) - 0.5
+    low = ops.floor(place)
+    shape = [1, 1, 1]
+    shape[axis] = length
+    weight = ops.reshape(place - low, shape)
+    # The border pixel goes on outwards; places in the padding take it too.
+    rows = [
+        ops.take(image, ops.cast(ops.clip(row, 0.0, size - 1.0), "int32"), axis=axis)
+        for row in (low, low + 1.0)
+    ]
+    return rows[0] + (rows[1] - rows[0]) * weight
