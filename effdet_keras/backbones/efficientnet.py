@@ -6,8 +6,8 @@ import math
 import keras
 
 from effdet_keras.layers.activation import get_activation
-from effdet_keras.layers.options import BatchNormOptions
 from effdet_keras.layers.mbconv import MBConv, conv_initializer
+from effdet_keras.layers.options import BatchNormOptions
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,8 +4,8 @@ import keras
 from keras import ops
 
 from effdet_keras.layers.activation import get_activation
-from effdet_keras.layers.options import BatchNormOptions
 from effdet_keras.layers.drop_path import DropPath
+from effdet_keras.layers.options import BatchNormOptions
 
 
 def conv_initializer():

@@ -16,9 +16,7 @@ class _Options:
         if isinstance(value, dict):
             return keras.saving.deserialize_keras_object(value)
         if not isinstance(value, cls):
-            raise TypeError(
-                f"Expected a `{cls.__name__}` or None. Received: {value!r}"
-            )
+            raise TypeError(f"Expected a `{cls.__name__}` or None. Received: {value!r}")
         return value
 
     def serialize(self):

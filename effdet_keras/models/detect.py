@@ -1,0 +1,102 @@
+"""Pictures of any size and kind to `Detections`: what `EfficientDet.detect` does."""
+
+import os
+import pathlib
+
+import keras
+import numpy as np
+from keras import ops
+
+from effdet_keras.detections import Detections
+from effdet_keras.images import list_images, read_image
+from effdet_keras.letterbox import letterbox
+
+
+def detect(model, images, *, score_threshold, batch_size, verbose):
+    """`EfficientDet.detect`; see there."""
+    if not 0 <= score_threshold <= 1:
+        raise ValueError(
+            "`score_threshold` must be between 0 and 1. "
+            f"Received: score_threshold={score_threshold}"
+        )
+    if batch_size < 1:
+        raise ValueError(f"`batch_size` must be 1 or more. Received: {batch_size}")
+    sources, is_single = _sources(images)
+    num_batches = -(-len(sources) // batch_size)
+    shows_progress = num_batches > 1 if verbose == "auto" else bool(verbose)
+    progress = keras.utils.Progbar(len(sources), unit_name="picture")
+    detections = []
+    for start in range(0, len(sources), batch_size):
+        batch = sources[start : start + batch_size]
+        # A last batch of another size would be compiled anew.
+        rows = batch_size if num_batches > 1 else len(batch)
+        detections += _detect_batch(model, batch, rows, score_threshold)
+        if shows_progress:
+            progress.update(len(detections))
+    return detections[0] if is_single else detections
+
+
+def _sources(images):
+    """The pictures as a list of paths and arrays, and whether it was just one."""
+    if isinstance(images, (str, os.PathLike)):
+        path = pathlib.Path(images)
+        return (list_images(path), False) if path.is_dir() else ([path], True)
+    if isinstance(images, (list, tuple)):
+        return list(images), False
+    array = _as_array(images)
+    return (list(array), False) if array.ndim == 4 else ([array], True)
+
+
+def _detect_batch(model, batch, rows, score_threshold):
+    config = model.config
+    boxed = [letterbox(_pixels(s), config.image_size, config.mean_rgb) for s in batch]
+    inputs = np.zeros((rows, *config.image_size, 3), "float32")
+    for row, (image, _) in zip(inputs, boxed):
+        row[:] = ops.convert_to_numpy(image)
+    outputs = model.predict_on_batch(inputs)
+    return [
+        _detections(model, source, index, outputs, float(scale), score_threshold)
+        for index, (source, (_, scale)) in enumerate(zip(batch, boxed))
+    ]
+
+
+def _detections(model, source, index, outputs, image_scale, score_threshold):
+    row = {name: np.asarray(value[index]) for name, value in outputs.items()}
+    count = int(row["num_detections"])
+    kept = np.flatnonzero(row["scores"][:count] >= score_threshold)
+    is_path = isinstance(source, (str, os.PathLike))
+    return Detections(
+        boxes=row["boxes"][kept] * image_scale,
+        scores=row["scores"][kept],
+        labels=row["labels"][kept],
+        class_names=model.class_names,
+        category_ids=model.category_ids,
+        image=source if is_path else _pixels(source),
+    )
+
+
+def _pixels(source):
+    """One picture as an array `[H, W, 3]`."""
+    if isinstance(source, (str, os.PathLike)):
+        return read_image(source)
+    array = _as_array(source)
+    if array.ndim == 2:
+        array = array[..., None]
+    if array.ndim == 3 and array.shape[-1] == 1:
+        array = np.repeat(array, 3, axis=-1)
+    if array.ndim != 3 or array.shape[-1] not in (3, 4) or 0 in array.shape:
+        raise ValueError(
+            "A picture must be an array [H, W, 3], [H, W, 4] or [H, W] of pixels "
+            f"0-255. Received an array of shape {array.shape}"
+        )
+    return array[..., :3]
+
+
+def _as_array(image):
+    array = ops.convert_to_numpy(image) if ops.is_tensor(image) else np.asarray(image)
+    if array.dtype.kind not in "uif":
+        raise TypeError(
+            "A picture must be a path, or an array of pixels 0-255. "
+            f"Received: {type(image).__name__} of dtype {array.dtype}"
+        )
+    return array

@@ -1,0 +1,244 @@
+"""`EfficientDet`, the `keras.Model`: assemble, train, detect, save."""
+
+import keras
+
+from effdet_keras.anchors import generate_anchors
+from effdet_keras.checkpoints.archive import load_archive
+from effdet_keras.config import EfficientDetConfig
+from effdet_keras.models.detect import detect
+from effdet_keras.models.network import build_network
+from effdet_keras.postprocess import Postprocess
+from effdet_keras.training.trainer import Trainer
+
+
+@keras.saving.register_keras_serializable(package="effdet_keras")
+class EfficientDet(Trainer, keras.Model):
+    """EfficientDet (https://arxiv.org/abs/1911.09070) as a Keras model.
+
+    Pictures go in as pixels 0-255, RGB; mean and standard deviation are the
+    model's own.
+
+    Args:
+        config: `EfficientDetConfig` (or its `to_dict()`); None for D0.
+        class_names: sequence of strings, one a label, or None.
+        category_ids: sequence of ints, the id of each label in the annotation
+            files, or None; then label `i` has id `i + 1`.
+        postprocess: `Postprocess`, how `predict` and `detect` choose boxes.
+        dtype: dtype policy, such as "mixed_bfloat16"; None for Keras' own.
+        **kwargs: `name` and `trainable` of `keras.Model`.
+
+    Call arguments:
+        images: uint8 or float tensor `[B, H, W, 3]`, pixels 0-255, in the size
+            of `config.image_size`.
+        training: bool.
+
+    Returns:
+        Dict of the raw outputs, float32: `class_logits` `[B, N, C]` and
+        `box_deltas` `[B, N, 4]` for the `N` rows of `model.anchors`.
+        `predict` returns `boxes` `[B, D, 4]` (`yxyx`, pixels of the input),
+        `scores` `[B, D]`, `labels` `[B, D]` and `num_detections` `[B]`.
+
+    Raises:
+        ValueError: If names or ids do not fit `config.num_classes`, or a
+            picture is not of the size of the input.
+
+    Example:
+        >>> model = EfficientDet.from_preset(
+        ...     "efficientdet-d0", image_size=64, max_level=6, class_names=["cat", "dog"]
+        ... )
+        >>> outputs = model(np.zeros((1, 64, 64, 3), "uint8"))
+        >>> tuple(outputs["class_logits"].shape), model.anchors.shape
+        ((1, 765, 2), (765, 4))
+    """
+
+    def __init__(
+        self,
+        config=None,
+        class_names=None,
+        category_ids=None,
+        postprocess=None,
+        dtype=None,
+        **kwargs,
+    ):
+        if not isinstance(config, EfficientDetConfig):
+            config = EfficientDetConfig(**(config or {}))
+        class_names = _one_a_class("class_names", class_names, config.num_classes)
+        category_ids = _one_a_class("category_ids", category_ids, config.num_classes)
+        kwargs.setdefault("name", config.name)
+        images, outputs = build_network(config, dtype)
+        super().__init__(inputs=images, outputs=outputs, **kwargs)
+        self.config = config
+        self.class_names = class_names
+        self.category_ids = category_ids
+        self.postprocess = postprocess or Postprocess()
+        self._network_dtype = dtype
+        self.anchors = generate_anchors(
+            config.image_size,
+            min_level=config.min_level,
+            max_level=config.max_level,
+            num_scales=config.num_scales,
+            aspect_ratios=config.aspect_ratios,
+            anchor_scale=config.anchor_scale,
+        )
+        # Keras' own "auto" is XLA, also on CPUs, where it is many times slower.
+        self.jit_compile = self.default_jit_compile()
+
+    @classmethod
+    def from_preset(
+        cls,
+        name,
+        weights=None,
+        num_classes=None,
+        class_names=None,
+        category_ids=None,
+        **config_overrides,
+    ):
+        """A published model by name, with random weights or weights of a file.
+
+        Args:
+            name: string, "efficientdet-d0" ... "-d7", "-d7x",
+                "efficientdet-lite0" ... "-lite4", "-lite3x".
+            weights: None, or the path of a `.weights.h5` file of this model.
+            num_classes: int; by default the number of `class_names`, or 90.
+            class_names: sequence of strings, one a label.
+            category_ids: sequence of ints, one a label; see `EfficientDet`.
+            **config_overrides: fields of `EfficientDetConfig`.
+
+        Returns:
+            `EfficientDet`.
+
+        Raises:
+            ValueError: If the name is unknown, a field is wrong, or the counts
+                do not agree.
+
+        Example:
+            >>> model = EfficientDet.from_preset("efficientdet-lite0", num_classes=3)
+            >>> model.config.image_size, model.config.num_classes
+            ((320, 320), 3)
+        """
+        if num_classes is None and class_names is not None:
+            num_classes = len(class_names)
+        if num_classes is not None:
+            config_overrides["num_classes"] = num_classes
+        config = EfficientDetConfig.from_name(name, **config_overrides)
+        if weights is not None and not str(weights).endswith(".weights.h5"):
+            raise ValueError(
+                "`weights` must be None or the path of a `.weights.h5` file. "
+                f"Received: weights={weights!r}. For an archive or a `.keras` file, "
+                "use `EfficientDet.from_archive(path)`."
+            )
+        model = cls(config, class_names=class_names, category_ids=category_ids)
+        if weights is not None:
+            model.load_weights(weights)
+        return model
+
+    @classmethod
+    def from_archive(cls, path, resume=False):
+        """The model that `CheckpointArchive` or `model.save` wrote.
+
+        Args:
+            path: path of the `.keras` file, or of the archive's folder (its
+                best checkpoint, or with `resume` its last).
+            resume: bool. False gives the weights that were evaluated (the
+                averages, where there were any). True gives the weights of
+                training, with averages and optimizer, to go on from.
+
+        Returns:
+            `EfficientDet`.
+
+        Raises:
+            FileNotFoundError, ValueError: If there is no such file, or it is
+                damaged or of another kind.
+        """
+        return load_archive(path, resume=resume)
+
+    def __call__(self, images, *args, **kwargs):
+        size = tuple(getattr(images, "shape", ()))[1:]
+        if size and size != (*self.config.image_size, 3) and None not in size:
+            raise ValueError(
+                f"`{self.name}` takes images of shape "
+                f"(batch, {', '.join(map(str, self.config.image_size))}, 3). "
+                f"Received: images.shape={tuple(images.shape)}. Give `image_size` to "
+                "`batches` or `from_preset` so that they agree; `detect` takes "
+                "pictures of any size."
+            )
+        return super().__call__(images, *args, **kwargs)
+
+    @property
+    def num_classes(self):
+        """Number of labels."""
+        return self.config.num_classes
+
+    def detect_outputs(self, outputs):
+        """Network outputs to detections, in pixels of the input; see `predict`."""
+        return self.postprocess(outputs, self.anchors, self.config.image_size)
+
+    def detect_step(self, images):
+        """What `predict` compiles: the network, then the postprocess."""
+        return self.detect_outputs(self(images, training=False))
+
+    def detect(self, images, score_threshold=0.3, *, batch_size=8, verbose="auto"):
+        """Finds objects in pictures of any size.
+
+        Pictures are letterboxed into the network's input as in evaluation, and
+        boxes come back in pixels of the original.
+
+        Args:
+            images: path of a picture or of a folder of pictures; array
+                `[H, W, 3]`, `[H, W]` or `[H, W, 4]` of pixels 0-255; or a list
+                of any of these, or an array `[B, H, W, 3]`.
+            score_threshold: float, the lowest score to keep.
+            batch_size: int, pictures at once.
+            verbose: 0, 1 or "auto": a progress bar, by default where there is
+                more than one batch.
+
+        Returns:
+            `Detections` for one picture, else a list of them.
+
+        Raises:
+            FileNotFoundError, ValueError, TypeError: If a picture is not there
+                or not a picture.
+
+        Example:
+            >>> model = EfficientDet.from_preset(
+            ...     "efficientdet-d0", image_size=64, max_level=6, class_names=["cat"]
+            ... )
+            >>> picture = np.full((48, 100, 3), 127, "uint8")
+            >>> len(model.detect(picture, score_threshold=0.9))
+            0
+        """
+        return detect(
+            self,
+            images,
+            score_threshold=score_threshold,
+            batch_size=batch_size,
+            verbose=verbose,
+        )
+
+    def get_config(self):
+        policy = self._network_dtype
+        return {
+            "name": self.name,
+            "trainable": self.trainable,
+            "config": self.config.to_dict(),
+            "class_names": self.class_names,
+            "category_ids": self.category_ids,
+            "postprocess": keras.saving.serialize_keras_object(self.postprocess),
+            "dtype": keras.saving.serialize_keras_object(policy) if policy else None,
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        return cls(**keras.saving.deserialize_keras_object(config, custom_objects))
+
+
+def _one_a_class(field, values, num_classes):
+    if values is None:
+        return None
+    values = tuple(values)
+    if len(values) != num_classes:
+        raise ValueError(
+            f"`{field}` must have one entry for each of the {num_classes} classes. "
+            f"Received: {len(values)} entries, {field}={values[:5]!r}..."
+        )
+    return values

@@ -1,0 +1,328 @@
+"""Training that is the same on every backend: compile, losses, averages, fit."""
+
+import keras
+from keras import ops
+
+from effdet_keras.matching import match_anchors
+from effdet_keras.training.ema import WeightAverages
+from effdet_keras.training.recipe import Recipe
+
+_STATISTICS = ("moving_mean", "moving_variance")
+_AVERAGE_PREFIX = "average:"
+
+
+class _Latest(keras.metrics.Mean):
+    """A metric that reports the last value it was given."""
+
+    def update_state(self, value, sample_weight=None):
+        self.reset_state()
+        super().update_state(value)
+
+
+class _Trackers:
+    """The running means that `fit` logs. No Keras container, so not saved."""
+
+    def __init__(self, with_iou_loss):
+        names = ["class_loss", "box_loss", "reg_l2_loss"]
+        if with_iou_loss:
+            names.insert(2, "box_iou_loss")
+        self.losses = {name: keras.metrics.Mean(name=name) for name in names}
+        # Only train_step knows these.
+        self.steps = {
+            name: _Latest(name=name) for name in ("gradient_norm", "learning_rate")
+        }
+
+
+class BaseTrainer:
+    """Mix-in of `keras.Model`: what training needs, without naming a backend.
+
+    The class that mixes it in offers `anchors`, `config` and `postprocess`.
+    """
+
+    _reports_steps = False  # whether train_step updates `_Trackers.steps`
+
+    averages = None
+    _recipe = None
+    _trackers = None
+
+    def compile(
+        self,
+        optimizer=None,
+        loss=None,
+        *,
+        schedule=None,
+        learning_rate=None,
+        weight_decay=4e-5,
+        clip_norm=10.0,
+        ema_decay=0.9998,
+        jit_compile="auto",
+        run_eagerly=False,
+        steps_per_execution=1,
+        auto_scale_loss=True,
+    ):
+        """Sets how to train. Without arguments: the reference's recipe.
+
+        That is SGD with momentum 0.9, a learning rate of 0.08 for a batch of
+        64 (scaled to yours), one epoch of warm-up, then a cosine to zero over
+        the epochs of `fit`; L2 decay of kernels, two-stage gradient clipping,
+        and moving averages of all weights.
+
+        Args:
+            optimizer: Keras optimizer or its name, with its own learning rate;
+                None for the reference's.
+            loss: `effdet_keras.losses.DetectionLoss`, or None for its defaults.
+            schedule: "cosine", "stepwise", "polynomial", or a Keras
+                `LearningRateSchedule`, of the reference's optimizer.
+            learning_rate: float, of the named schedule, for a batch of 64.
+            weight_decay: float; `weight_decay / 2 * sum(w**2)` over the kernels
+                (no biases, no batch norm) is added to the loss.
+            clip_norm: float or None. Each gradient is clipped to this norm,
+                then all together. On JAX and torch only the second, and only
+                for the reference's optimizer.
+            ema_decay: float below 1, or None for no averages. The averages are
+                in `model.averages`; callbacks evaluate and archive them.
+            jit_compile: bool or "auto": XLA only where it pays. On a CPU it
+                makes depthwise convolutions many times slower.
+            run_eagerly, steps_per_execution, auto_scale_loss: see
+                `keras.Model.compile`.
+
+        Raises:
+            ValueError, TypeError: If arguments are wrong or contradict.
+        """
+        recipe = Recipe(
+            optimizer=optimizer,
+            loss=loss,
+            schedule=schedule,
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            clip_norm=clip_norm,
+            ema_decay=ema_decay,
+        )
+        optimizer = recipe.new_optimizer()
+        if not self._reports_steps and recipe.optimizer is None:
+            optimizer.global_clipnorm = recipe.clip_norm or None
+        super().compile(
+            optimizer=optimizer,
+            loss=None,  # `compute_loss` below
+            jit_compile=self.default_jit_compile()
+            if jit_compile == "auto"
+            else jit_compile,
+            run_eagerly=run_eagerly,
+            steps_per_execution=steps_per_execution,
+            auto_scale_loss=auto_scale_loss,
+        )
+        self._recipe = recipe
+        self._trackers = _Trackers(recipe.loss.iou_loss_type is not None)
+        self._compile_options = {
+            "jit_compile": jit_compile,
+            "run_eagerly": run_eagerly,
+            "steps_per_execution": steps_per_execution,
+            "auto_scale_loss": auto_scale_loss,
+        }
+        self.averages = None
+        if recipe.ema_decay:
+            sources = self.trainable_variables + self.batch_norm_statistics()
+            self.averages = WeightAverages(sources, decay=recipe.ema_decay)
+
+    def get_compile_config(self):
+        if self._recipe is None:
+            return {}
+        return {"recipe": self._recipe.get_config(), **self._compile_options}
+
+    def compile_from_config(self, config):
+        options = dict(config)
+        recipe = Recipe.from_config(options.pop("recipe"))
+        fields = {name: getattr(recipe, name) for name in recipe.__dataclass_fields__}
+        self.compile(**fields, **options)
+        self.optimizer.build(self.trainable_variables)
+
+    @property
+    def metrics(self):
+        metrics = super().metrics
+        if self._trackers is None:
+            return metrics
+        steps = self._trackers.steps.values() if self._reports_steps else ()
+        return [*metrics, *self._trackers.losses.values(), *steps]
+
+    def batch_norm_statistics(self):
+        """The moving means and variances of all batch norms."""
+        return [v for v in self.non_trainable_variables if v.name in _STATISTICS]
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
+        """The detection losses and weight decay, from truth and network outputs.
+
+        Args:
+            x: unused.
+            y: dict with `boxes` `[B, M, 4]` (`yxyx`, pixels of the input) and
+                `labels` `[B, M]` (-1 is padding). More keys are ignored.
+            y_pred: outputs of the network, see `EfficientDet`.
+            sample_weight: must be None.
+            training: unused.
+
+        Returns:
+            Float32 scalar.
+        """
+        _check_truth(y, sample_weight)
+        class_targets, box_targets = match_anchors(
+            y["boxes"], y["labels"], self.anchors
+        )
+        terms = self._recipe.loss(
+            class_targets,
+            box_targets,
+            y_pred["class_logits"],
+            y_pred["box_deltas"],
+            self.anchors,
+        )
+        terms["reg_l2_loss"] = self._weight_decay_loss()
+        for name, tracker in self._trackers.losses.items():
+            tracker.update_state(terms[name])
+        return terms["loss"] + terms["reg_l2_loss"]
+
+    def _weight_decay_loss(self):
+        kernels = [v for v in self.trainable_variables if v.name.endswith("kernel")]
+        if not self._recipe.weight_decay or not kernels:
+            return ops.zeros(())
+        squares = [ops.sum(ops.square(ops.cast(v, "float32"))) for v in kernels]
+        return self._recipe.weight_decay / 2 * ops.sum(ops.stack(squares))
+
+    def fit(self, x=None, y=None, batch_size=None, epochs=1, **kwargs):
+        """Trains. All arguments of `keras.Model.fit`, and data sets of our own.
+
+        Args:
+            x: batches of `(images, {"boxes", "labels"})` in any form that Keras
+                takes; or a `DetectionDataset`, which is then batched in this
+                model's `image_size`, with augmentation.
+            y: truth, where `x` is an array of images.
+            batch_size: int, for arrays (default 32) and data sets (default 8).
+            epochs: int.
+            **kwargs: of `keras.Model.fit`. `validation_data` may be a
+                `DetectionDataset` as well.
+
+        Returns:
+            `keras.callbacks.History`.
+        """
+        x, own_batch_size = self._batched(x, batch_size, training=True)
+        if "validation_data" in kwargs:
+            kwargs["validation_data"], _ = self._batched(
+                kwargs["validation_data"], batch_size, training=False
+            )
+        batch_size = None if own_batch_size else batch_size
+        if self.averages is not None:
+            self.averages.restore()  # training never goes on from swapped weights
+        if self._recipe is not None and self._recipe.follows_reference:
+            self._set_reference_schedule(x, batch_size, epochs, kwargs)
+        return super().fit(x, y, batch_size=batch_size, epochs=epochs, **kwargs)
+
+    def evaluate(self, x=None, y=None, batch_size=None, **kwargs):
+        """Losses on labelled data. `x` may be a `DetectionDataset`; see `fit`.
+
+        For COCO's numbers see `effdet_keras.callbacks.COCOEvaluation`.
+        """
+        x, own_batch_size = self._batched(x, batch_size, training=False)
+        batch_size = None if own_batch_size else batch_size
+        return super().evaluate(x, y, batch_size=batch_size, **kwargs)
+
+    def _batched(self, data, batch_size, training):
+        """A `DetectionDataset` as batches for this model; else `data` as it is."""
+        if not hasattr(data, "category_ids"):
+            return data, False
+        batches = data.batches(
+            batch_size or 8,
+            training=training,
+            image_size=self.config.image_size,
+            pad_value=self.config.mean_rgb,
+        )
+        return batches, True
+
+    def _set_reference_schedule(self, x, batch_size, epochs, kwargs):
+        batch_size, steps = _batch_size_and_steps(
+            x, batch_size, kwargs.get("steps_per_epoch")
+        )
+        done = int(ops.convert_to_numpy(self.optimizer.iterations))
+        remaining = (epochs - kwargs.get("initial_epoch", 0)) * steps
+        self.optimizer.learning_rate = self._recipe.resolve_schedule(
+            batch_size=batch_size,
+            steps_per_epoch=steps,
+            epochs=max(done + remaining, 1) / steps,
+        )
+        self.train_function = None  # its trace holds the schedule of before
+
+    def save_own_variables(self, store):
+        """Saves the moving averages beside the weights."""
+        if self.averages is not None:
+            sources, averages = self.averages.sources, self.averages.variables
+            for source, average in zip(sources, averages):
+                store[_average_key(source)] = ops.convert_to_numpy(average)
+
+    def load_own_variables(self, store):
+        """Loads the moving averages where both file and model have them."""
+        keys = [key for key in store.keys() if key.startswith(_AVERAGE_PREFIX)]
+        self._loaded_averages = bool(keys) and self.averages is not None
+        if not self._loaded_averages:
+            return
+        expected = {_average_key(source) for source in self.averages.sources}
+        if expected != set(keys):
+            raise ValueError(
+                f"The file holds {len(keys)} moving averages, this model "
+                f"{len(expected)}: it was compiled with other trainable weights. "
+                "Compile it as it was when the file was written."
+            )
+        for source, average in zip(self.averages.sources, self.averages.variables):
+            average.assign(store[_average_key(source)])
+
+    def load_weights(self, filepath, skip_mismatch=False, **kwargs):
+        """Loads weights as Keras does; averages that the file lacks start anew."""
+        self._loaded_averages = False
+        if self.averages is not None:
+            self.averages.restore()
+        super().load_weights(filepath, skip_mismatch=skip_mismatch, **kwargs)
+        if self.averages is not None and not self._loaded_averages:
+            self.averages.reset()
+
+
+def _average_key(variable):
+    return _AVERAGE_PREFIX + variable.path.replace("/", ":")
+
+
+def _check_truth(truth, sample_weight):
+    if sample_weight is not None:
+        raise ValueError(
+            "`EfficientDet` does not take `sample_weight` or `class_weight`. Set "
+            "`alpha` and `gamma` of `DetectionLoss` in `compile(loss=...)`."
+        )
+    missing = {"boxes", "labels"} - set(truth if isinstance(truth, dict) else ())
+    if missing:
+        raise ValueError(
+            "The truth of a batch must be a dict with 'boxes' `[B, M, 4]` (yxyx, "
+            "pixels) and 'labels' `[B, M]` (-1 is padding). "
+            f"Received: {sorted(truth) if isinstance(truth, dict) else type(truth)}"
+        )
+
+
+def _batch_size_and_steps(x, batch_size, steps_per_epoch):
+    """Images a step, and steps an epoch, of anything that `fit` takes."""
+    if hasattr(x, "element_spec"):  # tf.data
+        batch = keras.tree.flatten(x.element_spec)[0].shape[0]
+        if batch is None:
+            batch = len(keras.tree.flatten(next(iter(x)))[0])
+        steps = int(x.cardinality())
+    elif hasattr(x, "shape"):  # arrays
+        batch = batch_size or 32
+        steps = -(-len(x) // batch)
+    elif hasattr(x, "__len__") and hasattr(x, "__getitem__"):  # keras.utils.PyDataset
+        batch = len(keras.tree.flatten(x[0])[0])
+        steps = len(x)
+    else:
+        batch, steps = batch_size, -1
+    steps = steps_per_epoch or steps
+    if batch is None or steps < 1:
+        raise ValueError(
+            "The learning-rate schedule needs the batch size and the steps an epoch, "
+            f"and this data does not tell them. Received: x={x!r}, "
+            f"batch_size={batch_size}, steps_per_epoch={steps_per_epoch}. Give "
+            "`steps_per_epoch` (and `batch_size`) to `fit`, or an optimizer with "
+            "its own learning rate to `compile`."
+        )
+    return batch, steps

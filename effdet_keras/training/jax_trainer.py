@@ -1,0 +1,50 @@
+"""The training step on JAX: Keras' own, then the averages, as state."""
+
+import keras
+
+from effdet_keras.training.base_trainer import BaseTrainer
+
+
+class Trainer(BaseTrainer):
+    """`train_step` and `predict_step` for JAX.
+
+    The averages travel with the variables of the metrics, which Keras hands
+    through its compiled steps.
+    """
+
+    @staticmethod
+    def default_jit_compile():
+        return True  # without it JAX runs one operation at a time
+
+    @property
+    def metrics_variables(self):
+        averages = [] if self.averages is None else self.averages.variables
+        return [*super().metrics_variables, *averages]
+
+    def train_step(self, state, data):
+        step = self._iterations(state)
+        logs, state = super().train_step(state, data)
+        return logs, self._with_averages(state, step)
+
+    def predict_step(self, state, data):
+        outputs, state = super().predict_step(state, data)
+        return self.detect_outputs(outputs), state
+
+    def _iterations(self, state):
+        _, _, optimizer_values, _ = state
+        variables = [v is self.optimizer.iterations for v in self.optimizer.variables]
+        return optimizer_values[variables.index(True)]
+
+    def _with_averages(self, state, step):
+        if self.averages is None:
+            return state
+        trainable, non_trainable, optimizer, metrics = state
+        mapping = [
+            *zip(self.trainable_variables, trainable),
+            *zip(self.non_trainable_variables, non_trainable),
+            *zip(self.metrics_variables, metrics),
+        ]
+        with keras.StatelessScope(state_mapping=mapping) as scope:
+            self.averages.update(step)
+        metrics = [scope.get_current_value(v) for v in self.metrics_variables]
+        return trainable, non_trainable, optimizer, metrics

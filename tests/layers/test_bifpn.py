@@ -1,0 +1,46 @@
+"""The graph of the BiFPN, and what a cell computes."""
+
+import json
+
+import numpy as np
+import pytest
+from keras import ops
+
+from effdet_keras.layers import BiFPN, BiFPNCell, BiFPNNode, PyramidOptions, bifpn_nodes
+
+
+@pytest.mark.parametrize("levels", [(3, 7), (3, 8), (3, 5), (2, 7)])
+def test_graph_equals_the_reference(golden_path, levels):
+    graphs = json.loads(golden_path("bifpn_graphs.json").read_text())
+    expected = graphs["bifpn_{}_{}".format(*levels)]
+    ours = [[node.level, list(node.inputs)] for node in bifpn_nodes(*levels)]
+    assert ours == expected
+
+
+def test_top_down_information_reaches_the_finest_level():
+    fpn = BiFPN(4, repeats=1, min_level=3, max_level=5)
+    features = [np.zeros((1, n, n, 4), "float32") for n in (8, 4, 2)]
+    before = ops.convert_to_numpy(fpn(features)[0])
+    features[2] = features[2] + 1.0
+    assert np.abs(ops.convert_to_numpy(fpn(features)[0]) - before).max() > 0
+
+
+def test_bottom_up_information_reaches_the_coarsest_level():
+    fpn = BiFPN(4, repeats=1, min_level=3, max_level=5)
+    features = [np.zeros((1, n, n, 4), "float32") for n in (8, 4, 2)]
+    before = ops.convert_to_numpy(fpn(features)[2])
+    features[0] = features[0] + 1.0
+    assert np.abs(ops.convert_to_numpy(fpn(features)[2]) - before).max() > 0
+
+
+def test_pattern_decides_where_the_activation_is():
+    inputs = [np.random.default_rng(0).normal(size=(1, 4, 4, 4)).astype("float32")] * 2
+    for pattern in (False, True):
+        options = PyramidOptions(activation="relu", conv_bn_act_pattern=pattern)
+        out = BiFPNNode(4, (4, 4), ["a", "b"], "c", options)(inputs)
+        assert (ops.convert_to_numpy(out).min() >= 0) == pattern
+
+
+def test_a_missing_level_is_named():
+    with pytest.raises(ValueError, match="one input a level, from 3 to 7"):
+        BiFPNCell(4).build([(1, 4, 4, 4)] * 4)

@@ -1,0 +1,83 @@
+"""Resampling between levels, against the reference and by hand."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+from effdet_keras.layers import BatchNormOptions, Resample
+
+
+def reference_cases(golden):
+    arrays = golden("layers.npz")
+    return [k for k in arrays.files if k.startswith("resample/") and "_to_" in k]
+
+
+def test_equals_the_reference_for_all_sizes(golden, refweights):
+    arrays = golden("layers.npz")
+    names = reference_cases(golden)
+    assert len(names) == 26
+    for name in names:
+        size, target = map(int, name.split("/")[1].split("_to_"))
+        x = refweights.image(100 + size, (1, size, size, 2))
+        ours = Resample(2, (target, target))(x)
+        np.testing.assert_array_equal(
+            ops.convert_to_numpy(ours), arrays[name], err_msg=name
+        )
+
+
+def test_rows_of_a_larger_map_repeat_by_hand():
+    column = np.arange(4, dtype="float32").reshape(1, 4, 1, 1)
+    up = ops.convert_to_numpy(Resample(1, (7, 1))(column)).ravel()
+    assert up.tolist() == [0, 0, 1, 1, 2, 2, 3]
+    doubled = ops.convert_to_numpy(Resample(1, (8, 1))(column)).ravel()
+    assert doubled.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_pools_a_window_of_three_by_hand():
+    row = np.array([5.0, 1.0, 2.0, 9.0], "float32").reshape(1, 1, 4, 1)
+    pooled = Resample(1, (1, 2))(row)
+    # SAME padding puts the spare pixel last: windows 0-2 and 2-3.
+    assert ops.convert_to_numpy(pooled).ravel().tolist() == [5.0, 9.0]
+
+
+def test_order_of_pooling_and_convolution():
+    x = np.array([-1.0, -3.0], "float32").reshape(1, 1, 2, 1)
+    for after, expected in ((False, 6.0), (True, 2.0)):
+        layer = Resample(2, (1, 1), apply_bn=False, conv_after_downsample=after)
+        layer.build(x.shape)
+        layer.conv.kernel.assign(np.full((1, 1, 1, 2), -2.0))
+        # Minus two times the largest, or the largest of minus two times.
+        assert ops.convert_to_numpy(layer(x)).ravel().tolist() == [expected] * 2
+
+
+def test_has_weights_only_where_channels_differ():
+    same, other = Resample(4, (2, 2)), Resample(8, (2, 2))
+    same.build((None, 4, 4, 4))
+    other.build((None, 4, 4, 4))
+    assert same.weights == []
+    assert [w.path.split("/", 1)[1] for w in other.weights] == [
+        "conv2d/kernel",
+        "conv2d/bias",
+        "bn/gamma",
+        "bn/beta",
+        "bn/moving_mean",
+        "bn/moving_variance",
+    ]
+
+
+def test_batch_norm_options_reach_the_layer():
+    layer = Resample(8, (2, 2), batch_norm=BatchNormOptions(frozen=True, momentum=0.5))
+    layer.build((None, 4, 4, 4))
+    assert (layer.bn.trainable, layer.bn.momentum) == (False, 0.5)
+
+
+@pytest.mark.parametrize(
+    "shape, target, message",
+    [
+        ((1, 4, 8, 2), (8, 4), "cannot shrink one side and grow the other"),
+        ((1, None, 8, 2), (8, 8), "known height, width"),
+    ],
+)
+def test_wrong_sizes_are_named(shape, target, message):
+    with pytest.raises(ValueError, match=message):
+        Resample(2, target).build(shape)

@@ -1,0 +1,107 @@
+"""Configs: the published table, overrides, and wrong values."""
+
+import csv
+import dataclasses
+import json
+
+import pytest
+
+from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
+
+D0 = EfficientDetConfig.from_name("efficientdet-d0")
+
+
+def test_all_published_models_have_a_config(golden_path):
+    with open(golden_path("params.csv")) as file:
+        rows = {row["model"]: row for row in csv.DictReader(file)}
+    assert set(MODEL_NAMES) == set(rows)
+    for name, row in rows.items():
+        config = EfficientDetConfig.from_name(name)
+        assert config.image_size == (int(row["image"]),) * 2
+        assert f"{config.min_level}-{config.max_level}" == row["levels"]
+        assert config.name == name
+
+
+def test_defaults_are_those_of_d0():
+    assert EfficientDetConfig() == D0
+
+
+def test_stochastic_depth_is_off_for_b0_alone():
+    off = [
+        name
+        for name in MODEL_NAMES
+        if EfficientDetConfig.from_name(name).backbone_survival_prob is None
+    ]
+    assert off == ["efficientdet-d0"]
+
+
+def test_a_config_survives_json():
+    config = D0.replace(
+        image_size=(128, 256), anchor_scale=[4, 4, 4, 3, 3.5], aspect_ratios=[[1, 1], 2]
+    )
+    again = EfficientDetConfig(**json.loads(json.dumps(config.to_dict())))
+    assert again == config
+    assert again.image_size == (128, 256)
+    assert hash(again) == hash(config)
+
+
+def test_one_number_stands_for_all_sides_and_colours():
+    config = D0.replace(image_size=256, mean_rgb=127.0)
+    assert config.image_size == (256, 256)
+    assert config.mean_rgb == (127.0, 127.0, 127.0)
+
+
+WRONG = {
+    "backbone": ("resnet50", "one of efficientnet-b0"),
+    "image_size": ((512, 0), "whole number"),
+    "num_classes": (0, "whole number >= 1"),
+    "min_level": (6, "1 to 5"),
+    "max_level": (4, "at least 5"),
+    "num_scales": (1.5, "whole number"),
+    "aspect_ratios": ((1.0, -2.0), "above zero"),
+    "anchor_scale": ((4.0, 4.0), "5 of them"),
+    "fpn_num_filters": (True, "whole number"),
+    "fpn_cell_repeats": (-1, "whole number"),
+    "fpn_weight_method": ("fast", "one of fastattn, attn, sum"),
+    "head_repeats": (0, "whole number"),
+    "activation": ("tanh", "one of swish"),
+    "separable_conv": ("yes", "True or False"),
+    "conv_bn_act_pattern": (1, "True or False"),
+    "conv_after_downsample": (None, "True or False"),
+    "apply_bn_for_resampling": (0, "True or False"),
+    "survival_prob": (1.5, "at most 1"),
+    "backbone_survival_prob": (0, "above 0"),
+    "mean_rgb": ((1.0, 2.0), "three"),
+    "stddev_rgb": (0.0, "above zero"),
+    "batch_norm_momentum": (1.0, "below 1"),
+    "batch_norm_epsilon": (-1e-3, "above zero"),
+    "sync_batch_norm": ("all", "True or False"),
+    "frozen_batch_norm": (2, "True or False"),
+}
+
+
+def test_every_field_but_the_name_is_checked():
+    fields = {field.name for field in dataclasses.fields(EfficientDetConfig)}
+    assert fields - set(WRONG) == {"name"}
+
+
+@pytest.mark.parametrize("field", WRONG)
+def test_a_wrong_value_is_named_with_what_is_allowed(field):
+    value, message = WRONG[field]
+    with pytest.raises(ValueError, match=message) as error:
+        D0.replace(**{field: value})
+    assert f"`{field}`" in str(error.value)
+    assert "Received:" in str(error.value)
+
+
+def test_a_level_too_coarse_for_the_picture_is_refused():
+    assert D0.replace(image_size=64).image_size == (64, 64)
+    with pytest.raises(ValueError, match="at most twice"):
+        D0.replace(image_size=32)
+
+
+def test_unknown_names_suggest_the_nearest():
+    with pytest.raises(ValueError, match="Did you mean 'efficientdet-d0'"):
+        EfficientDetConfig.from_name("efficientdet_d0")
+    with pytest.raises(ValueError, match="Did you mean 'image_size'"):
+        D0.replace(imagesize=3)
