@@ -47,7 +47,6 @@ def letterbox(image, image_size, pad_value):
             "`image` must be `[height, width, 3]`, with sides above 0. "
             f"Received: image.shape={tuple(image.shape)}"
         )
-    image = ops.cast(image, "float32")
     size = [ops.cast(side, "float32") for side in ops.shape(image)[:2]]
     # Tensor by tensor: torch multiplies a number by the tensor's inverse, whose
     # rounding can lose a pixel (100 * (120 / 100) < 120).
@@ -73,8 +72,9 @@ def _resize_axis(image, size, scaled, length, axis):
     shape[axis] = length
     weight = ops.reshape(place - low, shape)
     # The border pixel goes on outwards; places in the padding take it too.
-    rows = [
-        ops.take(image, ops.cast(ops.clip(row, 0.0, size - 1.0), "int32"), axis=axis)
-        for row in (low, low + 1.0)
-    ]
-    return rows[0] + (rows[1] - rows[0]) * weight
+    pixels = []
+    for index in (low, low + 1.0):
+        index = ops.cast(ops.clip(index, 0.0, size - 1.0), "int32")
+        # Cast what is taken, not the whole image.
+        pixels.append(ops.cast(ops.take(image, index, axis=axis), "float32"))
+    return pixels[0] + (pixels[1] - pixels[0]) * weight
