@@ -44,13 +44,12 @@ def read_image(path, size=None):
     """
     try:
         with Image.open(path) as stored:
-            upright = ImageOps.exif_transpose(stored)
-            keep_stored = (
+            as_stored = (
                 size is not None
-                and _height_width(upright) != tuple(size)
-                and _height_width(stored) == tuple(size)
+                and _upright_size(stored) != tuple(size)
+                and (stored.height, stored.width) == tuple(size)
             )
-            return _to_rgb(stored if keep_stored else upright)
+            return _to_rgb(stored if as_stored else _upright(stored))
     except FileNotFoundError:
         raise
     except (OSError, SyntaxError) as error:  # Pillow raises both on broken files
@@ -82,8 +81,7 @@ def read_image_size(path):
     """
     try:
         with Image.open(path) as stored:
-            height, width = _height_width(stored)
-            turned = stored.getexif().get(_ORIENTATION, 1) in (5, 6, 7, 8)
+            return _upright_size(stored)
     except FileNotFoundError:
         raise
     except (OSError, SyntaxError) as error:
@@ -91,7 +89,6 @@ def read_image_size(path):
             "`read_image_size` expects a picture that Pillow can open. "
             f"Received: path={os.fspath(path)!r} ({error})"
         ) from error
-    return (width, height) if turned else (height, width)
 
 
 def list_images(folder):
@@ -138,8 +135,16 @@ def list_images(folder):
     return paths
 
 
-def _height_width(image):
-    return image.size[1], image.size[0]
+def _upright_size(stored):
+    height, width = stored.height, stored.width
+    turned = stored.getexif().get(_ORIENTATION) in (5, 6, 7, 8)
+    return (width, height) if turned else (height, width)
+
+
+def _upright(stored):
+    if stored.getexif().get(_ORIENTATION, 1) == 1:
+        return stored  # as most are: saves a copy
+    return ImageOps.exif_transpose(stored)
 
 
 def _to_rgb(image):
@@ -151,4 +156,4 @@ def _to_rgb(image):
     if image.mode in ("P", "PA"):
         # By way of RGBA, or Pillow warns about transparent palette entries.
         image = image.convert("RGBA")
-    return np.array(image.convert("RGB"))
+    return np.array(image if image.mode == "RGB" else image.convert("RGB"))

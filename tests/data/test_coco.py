@@ -1,0 +1,207 @@
+"""`from_coco`: ids in and out, repairs that are counted, faults that are named."""
+
+import contextlib
+import io
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+pytest.importorskip("tensorflow")
+
+from effdet_keras.data import from_coco
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.fixture
+def content(tmp_path):
+    """Two pictures, categories with gaps, one crowd; and the files on disk."""
+    for name in ("a.png", "b.png"):
+        Image.new("RGB", (48, 32)).save(tmp_path / name)
+    return {
+        "images": [
+            {"id": 397133, "file_name": "a.png", "height": 32, "width": 48},
+            {"id": 5, "file_name": "b.png", "height": 32, "width": 48},
+        ],
+        "annotations": [
+            {
+                "id": 100 + i,
+                "image_id": 397133,
+                "category_id": category_id,
+                "bbox": box,
+                "area": area,
+                "iscrowd": crowd,
+            }
+            for i, (category_id, box, area, crowd) in enumerate(
+                [
+                    (90, [1.5, 2.25, 10, 20], 150.75, 0),
+                    (1, [30, 3, 30, 9], 200.0, 0),
+                    (1, [0, 0, 48, 32], 999.0, 1),
+                ]
+            )
+        ],
+        "categories": [{"id": 90, "name": "toothbrush"}, {"id": 1, "name": "person"}],
+    }
+
+
+def test_labels_count_from_zero_in_the_order_of_the_ids(content, tmp_path):
+    dataset = from_coco(content, tmp_path)
+    assert dataset.class_names == ("person", "toothbrush")
+    assert dataset.category_ids == (1, 90)
+    example = dataset[0]
+    np.testing.assert_array_equal(example["labels"], [1, 0, 0])
+    np.testing.assert_array_equal(
+        example["boxes"],
+        [[2.25, 1.5, 22.25, 11.5], [3, 30, 12, 48], [0, 0, 32, 48]],
+    )
+    np.testing.assert_array_equal(example["is_crowd"], [False, False, True])
+    np.testing.assert_array_equal(example["area"], [150.75, 200, 999])
+    assert example["image_id"] == 397133
+    assert len(dataset[1]["labels"]) == 0
+
+
+def test_path_of_the_json_and_dict_give_the_same(content, tmp_path):
+    path = tmp_path / "truth.json"
+    path.write_text(json.dumps(content))
+    assert from_coco(path, tmp_path).to_coco() == from_coco(content, tmp_path).to_coco()
+
+
+def test_to_coco_gives_the_file_back(content, tmp_path):
+    result = json.loads(json.dumps(from_coco(content, tmp_path).to_coco()))
+    for key in ("images", "annotations"):
+        assert result[key] == content[key]
+    assert result["categories"] == sorted(content["categories"], key=lambda c: c["id"])
+
+
+def test_pycocotools_reads_what_to_coco_writes(content, tmp_path):
+    coco = pytest.importorskip("pycocotools.coco")
+    truth = coco.COCO()
+    truth.dataset = from_coco(content, tmp_path).to_coco()
+    with contextlib.redirect_stdout(io.StringIO()):
+        truth.createIndex()
+        found = truth.loadRes(
+            [{"image_id": 5, "category_id": 90, "bbox": [0, 0, 3, 3], "score": 0.5}]
+        )
+    assert found.getAnnIds(imgIds=[5]) == [1]
+    assert truth.getCatIds() == [1, 90]
+
+
+def test_subset_keeps_exact_ids(content, tmp_path):
+    subset = from_coco(content, tmp_path)[:1].to_coco()
+    assert [a["id"] for a in subset["annotations"]] == [100, 101, 102]
+    assert [i["id"] for i in subset["images"]] == [397133]
+
+
+def test_crowd_and_area_may_be_absent(content, tmp_path):
+    for annotation in content["annotations"]:
+        del annotation["iscrowd"], annotation["area"]
+    example = from_coco(content, tmp_path)[0]
+    np.testing.assert_array_equal(example["area"], [200, 270, 48 * 32])
+    assert not example["is_crowd"].any()
+
+
+def test_size_may_be_absent(content, tmp_path):
+    for image in content["images"]:
+        del image["height"], image["width"]
+    assert from_coco(content, tmp_path)[0]["image_size"] == (32, 48)
+
+
+def test_image_ids_that_are_no_ints_are_counted_and_kept(content, tmp_path):
+    for key in ("images", "annotations"):
+        for item in content[key]:
+            field = "id" if key == "images" else "image_id"
+            item[field] = f"picture-{item[field]}"
+    dataset = from_coco(content, tmp_path)
+    assert dataset.image_ids == (1, 2)
+    assert dataset[0]["source_id"] == "picture-397133"
+    assert len(dataset[0]["labels"]) == 3
+
+
+def test_annotation_ids_that_repeat_are_counted_anew(content, tmp_path):
+    for annotation in content["annotations"]:
+        annotation["id"] = 4
+    ids = [a["id"] for a in from_coco(content, tmp_path).to_coco()["annotations"]]
+    assert ids == [1, 2, 3]
+
+
+def test_boxes_without_area_are_counted_and_evaluated_but_not_trained_on(
+    content, tmp_path
+):
+    content["annotations"][0]["bbox"] = [5, 5, 0, 9]
+    content["annotations"][1]["bbox"] = [5, 5, -3, 9]
+    with pytest.warns(UserWarning, match=r"2 boxes in 1 pictures.*a\.png"):
+        dataset = from_coco(content, tmp_path)
+    np.testing.assert_array_equal(dataset[0]["labels"], [0])
+    np.testing.assert_array_equal(dataset[0]["area"], [999])
+    assert dataset.to_coco()["annotations"] == content["annotations"]
+
+
+def test_annotations_of_absent_pictures_are_counted(content, tmp_path):
+    content["annotations"][0]["image_id"] = 77
+    with pytest.warns(UserWarning, match="1 annotations belong to pictures"):
+        dataset = from_coco(content, tmp_path)
+    assert len(dataset[0]["labels"]) == 2
+
+
+def test_class_names_bring_a_second_file_in_line(content, tmp_path):
+    dataset = from_coco(content, tmp_path, class_names=("toothbrush", "kite", "person"))
+    assert dataset.class_names == ("toothbrush", "kite", "person")
+    assert dataset.category_ids == (90, 91, 1)
+    np.testing.assert_array_equal(dataset[0]["labels"], [0, 2, 2])
+
+
+def test_class_without_a_place_in_class_names_is_an_error(content, tmp_path):
+    with pytest.raises(ValueError, match=r"\{1: 2\}.*filter"):
+        from_coco(content, tmp_path, class_names=("toothbrush",))
+
+
+def change(path, value):
+    def apply(content):
+        *parents, last = path
+        for key in parents:
+            content = content[key]
+        if value is None:
+            del content[last]
+        else:
+            content[last] = value
+
+    return apply
+
+
+@pytest.mark.parametrize(
+    "fault, message",
+    [
+        (change(["annotations", 0, "category_id"], 3), r"\[1, 90\].*\{3: 1\}"),
+        (change(["annotations", 0, "bbox"], None), "bbox=None of annotation 100"),
+        (change(["annotations", 0, "bbox"], [1, 2, 3]), r"four finite.*\[1, 2, 3\]"),
+        (change(["annotations", 0, "bbox"], [1, 2, 3, np.inf]), "four finite"),
+        (change(["annotations", 0, "bbox"], [1, 2, 3, "x"]), "four finite"),
+        (change(["images", 1, "id"], 397133), r"\[397133\] more than once"),
+        (change(["categories", 1, "id"], 90), r"int `id` of its own.*\[90, 90\]"),
+        (change(["categories", 1, "id"], "1"), "int `id`"),
+        (change(["categories", 1, "name"], "toothbrush"), "differ"),
+        (change(["categories"], None), "`categories`.*'images', 'annotations'"),
+    ],
+)
+def test_faults_are_named(content, tmp_path, fault, message):
+    fault(content)
+    with pytest.raises(ValueError, match=message):
+        from_coco(content, tmp_path)
+
+
+def test_missing_pictures_are_counted(content, tmp_path):
+    (tmp_path / "b.png").unlink()
+    with pytest.raises(FileNotFoundError, match=r"1 of 2 pictures missing.*b\.png"):
+        from_coco(content, tmp_path)
+
+
+def test_broken_json_is_named(tmp_path):
+    path = tmp_path / "broken.json"
+    path.write_text("{")
+    with pytest.raises(ValueError, match=r"json file.*broken\.json"):
+        from_coco(path, tmp_path)
+    path.write_text("[1]")
+    with pytest.raises(ValueError, match="with list"):
+        from_coco(path, tmp_path)

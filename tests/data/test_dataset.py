@@ -1,0 +1,382 @@
+"""`DetectionDataset`: looking, dividing, and the batches it gives to `fit`."""
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+
+import keras  # noqa: E402
+from PIL import Image  # noqa: E402
+
+from effdet_keras.data import DetectionDataset, from_arrays  # noqa: E402
+from effdet_keras.data.example import Record, load_example  # noqa: E402
+
+pytestmark = pytest.mark.tensorflow
+
+
+def make_dataset(count=7, size=None):
+    """Pictures of different sizes; picture i has i % 3 boxes, label i % 2."""
+    rng = np.random.default_rng(0)
+    images, boxes, labels = [], [], []
+    for i in range(count):
+        height, width = size or rng.integers(20, 60, 2)
+        images.append(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
+        boxes.append([[2, 3, 12 + i, 15 + i]] * (i % 3))
+        labels.append([i % 2] * (i % 3))
+    return from_arrays(images, boxes, labels, ("cat", "dog"))
+
+
+def make_record(**changes):
+    fields = {
+        "image": np.zeros((40, 50, 3), np.uint8),
+        "image_size": (40, 50),
+        "image_id": 7,
+        "source_id": "seven",
+        "file_name": "seven.jpg",
+        "boxes_xywh": [[-5, 10, 20.25, 15], [10, 10, 0, 5], [0, 0, 50, 40]],
+        "labels": [1, 0, 1],
+        "is_crowd": [False, False, True],
+        "area": [100.5, 0.0, 2000.0],
+        "annotation_ids": [31, 32, 33],
+    }
+    return Record(**{**fields, **changes})
+
+
+def truth_of(batches):
+    return [
+        {key: value.numpy() for key, value in truth.items()} for _, truth in batches
+    ]
+
+
+# Examples
+
+
+def test_example_holds_clipped_boxes_and_aligned_columns():
+    example = DetectionDataset([make_record()], ("cat", "dog"))[0]
+    assert example["image"].shape == (40, 50, 3)
+    np.testing.assert_array_equal(
+        example["boxes"], [[10, 0, 25, 15.25], [0, 0, 40, 50]]
+    )
+    assert example["boxes"].dtype == np.float32
+    assert example["labels"].dtype == np.int32
+    np.testing.assert_array_equal(example["labels"], [1, 1])
+    np.testing.assert_array_equal(example["is_crowd"], [False, True])
+    np.testing.assert_array_equal(example["area"], [100.5, 2000.0])
+    assert example["image_id"] == 7 and example["source_id"] == "seven"
+
+
+def test_picture_of_another_size_than_annotated_is_an_error(tmp_path):
+    path = tmp_path / "small.png"
+    Image.new("RGB", (25, 20)).save(path)
+    record = make_record(image=str(path))
+    with pytest.raises(ValueError, match=r"\(40, 50\).*small\.png.*\(20, 25\)"):
+        load_example(record)
+
+
+def test_picture_with_its_exif_turn_annotated_as_stored(tmp_path):
+    path = tmp_path / "turned.jpg"
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (50, 40)).save(path, exif=exif)
+    assert load_example(make_record(image=str(path)))["image"].shape == (40, 50, 3)
+
+
+def test_to_coco_gives_the_numbers_back_unrepaired():
+    content = DetectionDataset([make_record()], ("cat", "dog"), (4, 90)).to_coco()
+    assert content["images"] == [
+        {"id": 7, "file_name": "seven.jpg", "height": 40, "width": 50}
+    ]
+    assert content["categories"] == [
+        {"id": 4, "name": "cat"},
+        {"id": 90, "name": "dog"},
+    ]
+    assert content["annotations"][0] == {
+        "id": 31,
+        "image_id": 7,
+        "category_id": 90,
+        "bbox": [-5.0, 10.0, 20.25, 15.0],
+        "area": 100.5,
+        "iscrowd": 0,
+    }
+    assert [a["iscrowd"] for a in content["annotations"]] == [0, 0, 1]
+
+
+# Looking and dividing
+
+
+def test_slices_subsets_and_negative_indices():
+    dataset = make_dataset(5)
+    assert dataset[1:4].image_ids == (2, 3, 4)
+    assert dataset.subset([4, 0]).image_ids == (5, 1)
+    assert dataset[-1]["image_id"] == 5
+    assert len(list(dataset)) == 5
+    with pytest.raises(IndexError):
+        dataset[5]
+    with pytest.raises(TypeError, match=r"subset.*\[0, 1\]"):
+        dataset[[0, 1]]
+
+
+def test_split_keeps_every_picture_once():
+    dataset = make_dataset(10)
+    first, second = dataset.split(0.3, seed=4)
+    assert len(first) == 3 and len(second) == 7
+    assert set(first.image_ids) | set(second.image_ids) == set(dataset.image_ids)
+    assert list(first.image_ids) == sorted(first.image_ids)
+    assert first.image_ids == dataset.split(0.3, seed=4)[0].image_ids
+    assert first.image_ids != dataset.split(0.3, seed=5)[0].image_ids
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.04, 1.0, 1.5, -1])
+def test_split_into_nothing_is_an_error(fraction):
+    with pytest.raises(ValueError, match="both parts"):
+        make_dataset(10).split(fraction)
+
+
+def test_filter_classes_renumbers_labels_and_keeps_category_ids():
+    dataset = DetectionDataset([make_record()], ("cat", "dog", "bird"), (3, 9, 27))
+    dogs = dataset.filter(classes=["bird", "dog"])
+    assert dogs.class_names == ("bird", "dog") and dogs.category_ids == (27, 9)
+    np.testing.assert_array_equal(dogs[0]["labels"], [1, 1])
+    np.testing.assert_array_equal(dogs[0]["area"], [100.5, 2000])
+    ids = [a["category_id"] for a in dogs.to_coco()["annotations"]]
+    assert ids == [9, 9]
+
+
+def test_filter_keeps_pictures_without_objects_unless_asked():
+    dataset = make_dataset(6).filter(classes=["cat"])
+    assert len(dataset) == 6
+    assert dataset.filter(lambda example: len(example["labels"])).image_ids == (3, 5)
+
+
+def test_filter_of_unknown_class_is_an_error():
+    with pytest.raises(ValueError, match=r"cat.*\['horse'\]"):
+        make_dataset().filter(classes=["horse"])
+
+
+def test_summary_counts():
+    records = [
+        make_record(),
+        make_record(image_id=8, image_size=(80, 60), area=[1024, 9215.9, 9216]),
+        make_record(image_id=9).select(np.zeros(3, bool)),
+    ]
+    text = DetectionDataset(records, ("cat", "wild dog")).summary()
+    assert text.splitlines() == [
+        "3 pictures of 2 sizes, 40 to 80 high, 50 to 60 wide",
+        "1 picture without objects",
+        "6 boxes: 2 small, 3 medium, 1 large "
+        "(by area: below 32x32, below 96x96 pixels)",
+        "2 of them crowd or difficult: not trained on",
+        "2 of them without area: not trained on",
+        "class      boxes  pictures",
+        "cat            2         2",
+        "wild dog       4         2",
+    ]
+
+
+@pytest.mark.parametrize(
+    "records, names, ids, message",
+    [
+        ([], (), None, "at least one class"),
+        ([], ("cat", "cat"), None, "differ"),
+        ([], ("cat", "dog"), (1, 1), "category_ids"),
+        ([], ("cat", "dog"), (1,), "category_ids"),
+        ([make_record(), make_record()], ("cat", "dog"), None, r"\[7\] more than once"),
+    ],
+)
+def test_inconsistent_datasets_are_errors(records, names, ids, message):
+    with pytest.raises(ValueError, match=message):
+        DetectionDataset(records, names, ids)
+
+
+# Batches
+
+
+def test_evaluation_gives_every_picture_in_order():
+    dataset = make_dataset(7)
+    batches = dataset.batches(3, image_size=64)
+    assert len(batches) == 3
+    truth = truth_of(batches)
+    ids = np.concatenate([t["image_id"] for t in truth])
+    np.testing.assert_array_equal(ids, dataset.image_ids)
+    assert ids.dtype == np.int64
+    assert [t["boxes"].shape for t in truth] == [(3, 2, 4), (3, 2, 4), (1, 0, 4)]
+    np.testing.assert_array_equal(truth[0]["labels"], [[-1, -1], [1, -1], [0, 0]])
+    np.testing.assert_array_equal(truth[0]["boxes"][0], np.zeros((2, 4)))
+    assert truth[0]["boxes"].dtype == np.float32
+    assert truth[0]["labels"].dtype == np.int32
+
+
+def test_image_scale_brings_boxes_back_to_the_picture():
+    dataset = make_dataset(6)
+    for position, truth in enumerate(truth_of(dataset.batches(1, image_size=(96, 64)))):
+        boxes = truth["boxes"][0] * truth["image_scale"][0]
+        # The scaled size is cut to whole pixels: up to a pixel of 20 to 60.
+        np.testing.assert_allclose(boxes, dataset[position]["boxes"], atol=1.0)
+        assert truth["image_scale"].dtype == np.float32
+
+
+def test_large_image_ids_stay_exact():
+    image_id = 2**53 + 1
+    dataset = from_arrays(
+        [np.zeros((8, 8, 3), np.uint8)], [[]], [[]], ["cat"], image_ids=[image_id]
+    )
+    assert truth_of(dataset.batches(1, image_size=32))[0]["image_id"][0] == image_id
+
+
+def test_crowd_boxes_are_kept_out_of_both_losses():
+    dataset = DetectionDataset([make_record()], ("cat", "dog"))
+    for training in (False, True):
+        batches = dataset.batches(
+            1, image_size=64, training=training, scale_jitter=(1, 1)
+        )
+        assert truth_of(batches)[0]["labels"].shape == (1, 1)
+
+
+def test_pictures_of_other_sizes_and_without_objects_train():
+    batches = make_dataset(6).batches(2, image_size=32, training=True, seed=0)
+    seen = []
+    for images, truth in batches:
+        assert images.shape == (2, 32, 32, 3) and images.dtype == tf.float32
+        assert float(tf.reduce_max(images)) <= 255
+        seen += truth["image_id"].numpy().tolist()
+    assert sorted(seen) == [1, 2, 3, 4, 5, 6]
+
+
+def test_padding_has_the_color_asked_for():
+    dataset = from_arrays([np.zeros((10, 20, 3), np.uint8)], [[]], [[]], ["cat"])
+    images, _ = next(iter(dataset.batches(1, image_size=20, pad_value=(1, 2, 3))))
+    np.testing.assert_array_equal(images[0, :10], np.zeros((10, 20, 3)))
+    np.testing.assert_array_equal(images[0, 10:] - [[[1, 2, 3]]], np.zeros((10, 20, 3)))
+
+
+def fingerprint(batches):
+    return [
+        (truth["image_id"].numpy().tolist(), float(tf.reduce_sum(images)))
+        for images, truth in batches
+    ]
+
+
+def test_same_seed_same_epochs_and_epochs_differ():
+    dataset = make_dataset(12)
+
+    def epochs(seed):
+        batches = dataset.batches(4, image_size=32, training=True, seed=seed)
+        return [fingerprint(batches) for _ in range(3)]
+
+    first = epochs(5)
+    assert first == epochs(5)
+    assert first[0] != first[1] != first[2]
+    assert first != epochs(6)
+
+
+def test_without_a_seed_the_global_one_decides():
+    def batches_after(seed):
+        keras.utils.set_random_seed(seed)
+        dataset = make_dataset(8)
+        return fingerprint(dataset.batches(4, image_size=32, training=True))
+
+    assert batches_after(1) == batches_after(1) != batches_after(2)
+
+
+def test_draws_differ_within_an_epoch_though_the_picture_is_one():
+    image = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
+    dataset = from_arrays([image] * 6, [[]] * 6, [[]] * 6, ["cat"])
+    # Large, so that no two scales round to the same number of pixels.
+    batches = dataset.batches(1, image_size=256, training=True, seed=0, shuffle=False)
+    assert len({total for _, total in fingerprint(batches)}) == 6
+
+
+def test_shuffle_can_be_turned_off_and_on():
+    dataset = make_dataset(12)
+
+    def ids(**options):
+        batches = dataset.batches(3, image_size=32, seed=1, **options)
+        return [i for batch, _ in fingerprint(batches) for i in batch]
+
+    assert ids(training=True, shuffle=False) == list(dataset.image_ids)
+    assert ids(shuffle=True) != list(dataset.image_ids)
+
+
+def test_augmentation_can_be_turned_off():
+    dataset = make_dataset(4)
+    plain = dataset.batches(2, image_size=32)
+    still = dataset.batches(
+        2,
+        image_size=32,
+        training=True,
+        shuffle=False,
+        flip_probability=0,
+        scale_jitter=(1, 1),
+    )
+    assert fingerprint(plain) == fingerprint(still)
+
+
+def test_flip_probability_one_always_flips():
+    dataset = make_dataset(6, size=(32, 32))
+    options = {"image_size": 32, "training": True, "shuffle": False, "seed": 0}
+    batches = dataset.batches(1, **options, flip_probability=1, scale_jitter=(1, 1))
+    for position, (images, _) in enumerate(batches):
+        np.testing.assert_array_equal(images[0], dataset[position]["image"][:, ::-1])
+
+
+def test_remainder_is_dropped_in_training_only_and_never_all():
+    def length(batch_size, **options):
+        return len(make_dataset(7).batches(batch_size, image_size=32, **options))
+
+    assert length(3, training=True) == 2
+    assert length(7, training=True) == 1
+    assert length(8, training=True) == 1
+    assert length(3, training=True, drop_remainder=False) == 3
+    assert length(3, drop_remainder=True) == 2
+
+
+def test_more_than_a_hundred_objects_train():
+    image = np.zeros((64, 64, 3), np.uint8)
+    boxes = [[0, 0, 1 + i % 60, 1 + i // 60] for i in range(400)]
+    dataset = from_arrays([image], [boxes], [[0] * 400], ["cat"])
+    assert truth_of(dataset.batches(1, image_size=64))[0]["labels"].shape == (1, 400)
+
+
+def test_max_boxes_fixes_the_rows_and_refuses_to_lose_any():
+    dataset = make_dataset(7)
+    batches = dataset.batches(3, image_size=32, max_boxes=5)
+    assert {t["boxes"].shape[1] for t in truth_of(batches)} == {5}
+    assert batches.element_spec[1]["labels"].shape.as_list() == [None, 5]
+    with pytest.raises(ValueError, match=r"image_id=3 has 2.*max_boxes=2"):
+        dataset.batches(3, max_boxes=1)
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("batch_size", 0),
+        ("batch_size", 2.5),
+        ("image_size", (0, 8)),
+        ("image_size", (8, 8, 3)),
+        ("seed", -1),
+        ("seed", 0.5),
+        ("flip_probability", 1.5),
+        ("scale_jitter", (0, 1)),
+        ("scale_jitter", (2, 1)),
+        ("pad_value", 3),
+        ("max_boxes", 0),
+    ],
+)
+def test_wrong_arguments_are_named(name, value):
+    arguments = {"batch_size": 2, name: value}
+    with pytest.raises(ValueError, match=f"`{name}`.*Received"):
+        make_dataset().batches(**arguments)
+
+
+def test_empty_dataset_has_no_batches():
+    with pytest.raises(ValueError, match="empty"):
+        make_dataset()[:0].batches(2)
+
+
+def test_picture_that_cannot_be_read_is_named_from_inside_the_pipeline(tmp_path):
+    path = tmp_path / "gone.png"
+    Image.new("RGB", (50, 40)).save(path)
+    dataset = DetectionDataset([make_record(image=str(path))], ("cat", "dog"))
+    path.unlink()
+    with pytest.raises(tf.errors.OpError, match=r"gone\.png"):
+        next(iter(dataset.batches(1, image_size=32)))

@@ -1,0 +1,148 @@
+"""Reading picture files: every mode, EXIF turns, broken files."""
+
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from effdet_keras import images
+from effdet_keras.images import list_images, read_image, read_image_size
+
+RAMP = np.arange(24, dtype=np.uint8).reshape(4, 6) * 10  # [4, 6], wider than high
+
+
+def save(tmp_path, image, name="image.png", **options):
+    path = tmp_path / name
+    image.save(path, **options)
+    return path
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16"])
+def test_grey_pictures_of_any_mode_read_alike(tmp_path, mode):
+    if mode == "I;16":
+        image = Image.fromarray(RAMP.astype(np.uint16) * 257)
+        assert image.mode == "I;16"
+    else:
+        image = Image.fromarray(RAMP).convert(mode)
+    expected = np.asarray(image.convert("L")) if mode == "1" else RAMP
+    result = read_image(save(tmp_path, image))
+    assert result.dtype == np.uint8 and result.shape == (4, 6, 3)
+    np.testing.assert_array_equal(result, np.repeat(expected[..., None], 3, axis=2))
+
+
+def test_16_bit_tiff_of_32_bit_mode_is_scaled(tmp_path):
+    image = Image.fromarray(RAMP.astype(np.int32) * 257)
+    assert image.mode == "I"
+    result = read_image(save(tmp_path, image, "image.tif"))
+    np.testing.assert_array_equal(result[..., 0], RAMP)
+
+
+def test_16_bit_levels_round_to_the_nearest(tmp_path):
+    levels = np.array([[0, 128, 129, 256, 385, 386, 65535]], np.uint16)
+    result = read_image(save(tmp_path, Image.fromarray(levels)))
+    np.testing.assert_array_equal(
+        result[0, :, 0], np.round(levels[0] / 257).astype(np.uint8)
+    )
+
+
+def test_colors_come_out_red_green_blue(tmp_path):
+    pixels = np.zeros((2, 2, 3), np.uint8)
+    pixels[0, 0], pixels[0, 1], pixels[1, 0] = (255, 0, 0), (0, 255, 0), (0, 0, 255)
+    result = read_image(save(tmp_path, Image.fromarray(pixels)))
+    np.testing.assert_array_equal(result, pixels)
+
+
+def test_cmyk_jpeg_becomes_rgb(tmp_path):
+    image = Image.new("CMYK", (8, 8), (0, 255, 255, 0))  # red
+    result = read_image(save(tmp_path, image, "image.jpg", quality=95))
+    assert abs(result[4, 4].astype(int) - [255, 0, 0]).max() < 10
+
+
+def test_transparent_palette_reads_without_a_warning(tmp_path):
+    image = Image.fromarray(RAMP).convert("P")
+    path = save(tmp_path, image, transparency=bytes(range(256)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(read_image(path)[..., 0], RAMP)
+
+
+def test_animation_gives_its_first_frame(tmp_path):
+    frames = [Image.new("L", (4, 4), level) for level in (40, 200)]
+    path = tmp_path / "image.gif"
+    frames[0].save(path, save_all=True, append_images=frames[1:])
+    assert (read_image(path) == 40).all()
+
+
+def exif_picture(tmp_path, orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return save(tmp_path, Image.fromarray(RAMP), exif=exif)
+
+
+@pytest.mark.parametrize(
+    "orientation, turn",
+    [
+        (1, lambda x: x),
+        (2, lambda x: x[:, ::-1]),
+        (3, lambda x: x[::-1, ::-1]),
+        (4, lambda x: x[::-1]),
+        (5, np.transpose),
+        (6, lambda x: np.rot90(x, -1)),
+        (7, lambda x: np.transpose(x[::-1, ::-1])),
+        (8, np.rot90),
+    ],
+)
+def test_exif_turns_are_undone(tmp_path, orientation, turn):
+    path = exif_picture(tmp_path, orientation)
+    result = read_image(path)
+    np.testing.assert_array_equal(result[..., 0], turn(RAMP))
+    assert read_image_size(path) == result.shape[:2]
+
+
+@pytest.mark.parametrize(
+    "size, height", [(None, 6), ((6, 4), 6), ((4, 6), 4), ((5, 5), 6)]
+)
+def test_annotated_size_decides_about_the_exif_turn(tmp_path, size, height):
+    assert read_image(exif_picture(tmp_path, 6), size=size).shape[0] == height
+
+
+@pytest.mark.parametrize("read", [read_image, read_image_size])
+def test_missing_and_broken_files_are_named(tmp_path, read):
+    with pytest.raises(FileNotFoundError, match="absent"):
+        read(tmp_path / "absent.jpg")
+    (tmp_path / "text.jpg").write_text("no picture")
+    with pytest.raises(ValueError, match=r"Pillow can.*text\.jpg"):
+        read(tmp_path / "text.jpg")
+
+
+@pytest.mark.parametrize("name", ["cut.jpg", "cut.png"])
+def test_file_cut_short_is_named(tmp_path, name):
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    path = save(tmp_path, Image.fromarray(noise), name)
+    path.write_bytes(path.read_bytes()[:-3000])
+    with pytest.raises(ValueError, match=name):
+        read_image(path)
+
+
+def test_list_images_leaves_out_what_is_no_picture(tmp_path):
+    for name in ("c.webp", "a.JPG", ".hidden.jpg", "notes.txt", "b.tiff"):
+        (tmp_path / name).touch()
+    (tmp_path / "folder.png").mkdir()
+    assert [p.name for p in list_images(str(tmp_path))] == ["a.JPG", "b.tiff", "c.webp"]
+
+
+def test_list_images_of_nothing_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match=r"no picture"):
+        list_images(tmp_path)
+    with pytest.raises(NotADirectoryError, match=r"nowhere"):
+        list_images(tmp_path / "nowhere")
+
+
+def test_reader_needs_no_tensorflow():
+    # By its path: importing the package imports Keras and so its backend.
+    code = f"import runpy, sys; runpy.run_path({images.__file__!r}); "
+    code += "sys.exit('tensorflow' in sys.modules or 'keras' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
