@@ -1,0 +1,168 @@
+"""The whole network: parameter counts, and outputs equal to the reference's."""
+
+import csv
+import json
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from effdet_keras.anchors import level_sizes
+from effdet_keras.checkpoints.tf1_names import array_for, tf1_names
+from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
+from effdet_keras.models.network import build_network
+
+# The reference's own eager and graph modes differ by 2.5e-5.
+TOLERANCE = {"rtol": 1e-4, "atol": 1e-4}
+
+
+def build(name, **overrides):
+    config = EfficientDetConfig.from_name(name, **overrides)
+    images, outputs = build_network(config)
+    return config, keras.Model(images, outputs)
+
+
+def fill(network, refweights, name):
+    for variable in network.weights:
+        # Fusion weights of the reference are scalars, one an edge.
+        shape = () if variable.name == "fusion_weights" else variable.shape
+        variable.assign(
+            array_for(variable, lambda n, s=shape: refweights.value(n, s, name))
+        )
+
+
+def split_levels(outputs, config):
+    start = 0
+    sizes = level_sizes(config.image_size, config.min_level, config.max_level)
+    for level, (height, width) in enumerate(sizes, start=config.min_level):
+        end = start + height * width * config.num_anchors
+        yield (
+            level,
+            ops.convert_to_numpy(outputs)[:, start:end].reshape(
+                len(outputs), height, width, -1
+            ),
+        )
+        start = end
+
+
+@pytest.fixture(scope="session")
+def published(golden_path):
+    with open(golden_path("params.csv")) as file:
+        return {row["model"]: row for row in csv.DictReader(file)}
+
+
+@pytest.mark.parametrize("name", MODEL_NAMES)
+def test_parameter_counts_equal_the_reference(published, name):
+    # The count does not depend on the picture; a small one is quick to build.
+    _, network = build(name, image_size=256)
+    row = published[name]
+    counts = {"trainable": 0, "backbone": 0, "fpn": 0, "class_net": 0, "box_net": 0}
+    for variable in network.trainable_variables:
+        part = variable.path.split("/")[0]
+        part = "backbone" if part.startswith("efficientnet") else part
+        part = "fpn" if part in ("fpn_cells", "resample_p6") else part
+        size = int(np.prod(variable.shape))
+        counts[part] += size
+        counts["trainable"] += size
+    assert counts["trainable"] == int(row["trainable"])
+    for part in ("backbone", "fpn", "class_net", "box_net"):
+        assert counts[part] == int(row[f"params_{part}"])
+
+
+@pytest.mark.parametrize("name", MODEL_NAMES)
+def test_anchor_counts_equal_the_reference(published, name):
+    config = EfficientDetConfig.from_name(name)
+    sizes = level_sizes(config.image_size, config.min_level, config.max_level)
+    count = sum(h * w for h, w in sizes) * config.num_anchors
+    assert count == int(published[name]["anchors"])
+
+
+@pytest.mark.parametrize(
+    "name, file",
+    [
+        ("efficientdet-d0", "a_d0_s128.npz"),
+        ("efficientdet-d0", "a_d0_s200x136.npz"),  # odd maps, not square
+        ("efficientdet-lite0", "a_lite0_s128.npz"),
+    ],
+)
+def test_outputs_equal_the_reference(golden, refweights, name, file):
+    arrays = golden(file)
+    meta = json.loads(str(arrays["meta"]))
+    # Golden inputs are normalised already.
+    config, network = build(
+        name, image_size=meta["image_size"], mean_rgb=0.0, stddev_rgb=1.0
+    )
+    fill(network, refweights, name)
+    shape = (meta["batch"], *config.image_size, 3)
+    outputs = network(refweights.image(meta["input_seed"], shape), training=False)
+    for key, prefix in (("class_logits", "cls"), ("box_deltas", "box")):
+        for level, ours in split_levels(outputs[key], config):
+            expected = arrays[f"{prefix}/p{level}"]
+            np.testing.assert_allclose(ours, expected, **TOLERANCE)
+
+
+def test_weights_carry_the_published_names(golden_path):
+    lines = golden_path("names_d0_tf1.txt").read_text().splitlines()
+    rows = [line.split(" | ") for line in lines]
+    published = {row[0]: row[1] for row in rows if not row[0].startswith("#")}
+    _, network = build("efficientdet-d0", image_size=256)
+    ours = {}
+    for variable in network.weights:
+        stacked = variable.name == "fusion_weights"
+        shape = variable.shape[1:] if stacked else variable.shape
+        text = "x".join(map(str, shape)) or "scalar"
+        ours |= dict.fromkeys(tf1_names(variable), text)
+    assert ours == published
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"fpn_weight_method": "attn"},
+        {"fpn_weight_method": "channel_fastattn"},
+        {"separable_conv": False, "conv_bn_act_pattern": True},
+        {"conv_after_downsample": True, "apply_bn_for_resampling": False},
+        {"survival_prob": 0.8, "backbone_survival_prob": 0.8},
+        {"min_level": 2, "max_level": 6, "num_scales": 1},
+        {"aspect_ratios": ((1.4, 0.7), 1.0), "activation": "hswish"},
+        {"frozen_batch_norm": True},
+    ],
+    ids=str,
+)
+def test_every_option_builds_and_runs(overrides):
+    config, network = build(
+        "efficientdet-d0", **{"image_size": (64, 96), "max_level": 6, **overrides}
+    )
+    pictures = np.random.default_rng(0).uniform(0, 255, (2, 64, 96, 3))
+    outputs = network(pictures.astype("uint8"), training=True)
+    sizes = level_sizes(config.image_size, config.min_level, config.max_level)
+    count = sum(h * w for h, w in sizes) * config.num_anchors
+    assert tuple(outputs["class_logits"].shape) == (2, count, 90)
+    assert np.isfinite(ops.convert_to_numpy(outputs["box_deltas"])).all()
+
+
+def test_frozen_batch_norm_neither_trains_nor_moves():
+    _, network = build(
+        "efficientdet-d0", image_size=64, max_level=6, frozen_batch_norm=True
+    )
+    assert not [v for v in network.trainable_variables if v.name == "gamma"]
+    statistics = [v for v in network.weights if v.name == "moving_mean"]
+    before = [ops.convert_to_numpy(v) for v in statistics]
+    network(np.full((2, 64, 64, 3), 200, "uint8"), training=True)
+    for variable, value in zip(statistics, before):
+        np.testing.assert_array_equal(ops.convert_to_numpy(variable), value)
+
+
+@pytest.mark.tensorflow
+def test_sync_batch_norm_reaches_every_norm():
+    _, network = build(
+        "efficientdet-d0", image_size=64, max_level=6, sync_batch_norm=True
+    )
+    norms = [
+        layer
+        for layer in network._flatten_layers()
+        if isinstance(layer, keras.layers.BatchNormalization)
+    ]
+    assert len(norms) == 48 + 1 + 23 + 24  # backbone, P6, BiFPN, heads
+    assert all(norm.synchronized for norm in norms)
