@@ -1,0 +1,29 @@
+"""The core on JAX and torch: the same tests, in a process of their own."""
+
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+
+import keras
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_the_core_passes_on(backend):
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("runs once, from the tests on TensorFlow")
+    if importlib.util.find_spec(backend) is None:
+        pytest.skip(f"{backend} is not installed: pip install -e '.[{backend}]'")
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--tb=short"],
+        cwd=ROOT,
+        env={**os.environ, "KERAS_BACKEND": backend},
+        capture_output=True,
+        text=True,
+    )
+    print(result.stdout[-6000:])
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
