@@ -1,0 +1,318 @@
+"""What was found in one image, in its own pixels."""
+
+import dataclasses
+import io
+import os
+import tempfile
+
+import numpy as np
+from PIL import Image
+
+from effdet_keras import images, visualize
+from effdet_keras.box_ops import yxyx_to_xywh, yxyx_to_xyxy
+
+_MIN_PICTURE_SIDE = 400  # pixels: names of classes have room in smaller pictures
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Detections:
+    """The objects found in one image, best first.
+
+    Plain NumPy arrays, with names and the image where they are known. Indexing
+    with a number, a slice, a list or a mask gives `Detections` again, and so
+    does iterating: one object at a time.
+
+    Args:
+        boxes: float array `[n, 4]`, `yxyx` in pixels of the original image.
+        scores: float array `[n]`, 0 to 1.
+        labels: int array `[n]`, `0 .. C-1`.
+        class_names: names by label, or `None`.
+        category_ids: ids of a COCO file by label, or `None`.
+        image: uint8 array `[H, W, 3]`, or the path of a picture that is read
+            when it is drawn, or `None`.
+        image_id: int, for COCO records, or `None`.
+
+    Raises:
+        ValueError: If the shapes do not fit together, or a label has no name.
+
+    Example:
+        >>> found = Detections(
+        ...     boxes=np.array([[10, 20, 60, 50], [0, 0, 5, 5]]),
+        ...     scores=np.array([0.9, 0.4]), labels=np.array([1, 0]),
+        ...     class_names=("cat", "dog"))
+        >>> found
+        2 detections: 1 dog, 1 cat
+          dog  0.90  y 10.0 to 60.0, x 20.0 to 50.0
+          cat  0.40  y 0.0 to 5.0, x 0.0 to 5.0
+        >>> found.filter(score=0.5).names
+        ('dog',)
+    """
+
+    boxes: np.ndarray
+    scores: np.ndarray
+    labels: np.ndarray
+    class_names: tuple | None = None
+    category_ids: tuple | None = None
+    image: object = None
+    image_id: int | None = None
+
+    def __post_init__(self):
+        boxes = np.asarray(self.boxes, "float32").reshape(-1, 4)
+        scores = np.asarray(self.scores, "float32").reshape(-1)
+        labels = np.asarray(self.labels).astype("int32").reshape(-1)
+        if not len(boxes) == len(scores) == len(labels):
+            raise ValueError(
+                "`boxes`, `scores` and `labels` must have one length. Received: "
+                f"{len(boxes)}, {len(scores)}, {len(labels)}"
+            )
+        changed = {"boxes": boxes, "scores": scores, "labels": labels}
+        for name in ("class_names", "category_ids"):
+            values = getattr(self, name)
+            if values is None:
+                continue
+            if len(labels) and not 0 <= labels.min() <= labels.max() < len(values):
+                raise ValueError(
+                    f"`labels` must be 0 to {len(values) - 1}, as `{name}` has "
+                    f"{len(values)} entries. Received: labels from {labels.min()} to "
+                    f"{labels.max()}"
+                )
+            changed[name] = tuple(values)
+        for name, value in changed.items():
+            object.__setattr__(self, name, value)
+
+    def __len__(self):
+        return len(self.boxes)
+
+    def __getitem__(self, index):
+        if isinstance(index, (int, np.integer)):
+            if not -len(self) <= index < len(self):
+                raise IndexError(
+                    f"There are {len(self)} detections. Received: index {index}"
+                )
+            index = [index]
+        return dataclasses.replace(
+            self,
+            boxes=self.boxes[index],
+            scores=self.scores[index],
+            labels=self.labels[index],
+        )
+
+    def __iter__(self):
+        return (self[i] for i in range(len(self)))
+
+    @property
+    def names(self):
+        """Tuple of the class names of the objects, or of their labels as text."""
+        if self.class_names is None:
+            return tuple(str(label) for label in self.labels.tolist())
+        return tuple(self.class_names[label] for label in self.labels.tolist())
+
+    def filter(self, score=0.0, classes=None):
+        """Keeps the objects with a score of at least `score`.
+
+        Args:
+            score: float, 0 to 1.
+            classes: names or labels to keep, or `None` for all.
+
+        Returns:
+            `Detections`.
+
+        Raises:
+            ValueError: If one of `classes` is not among the class names.
+        """
+        keep = self.scores >= score
+        if classes is not None:
+            wanted = [self._label(name) for name in classes]
+            keep &= np.isin(self.labels, wanted)
+        return self[keep]
+
+    def draw(self):
+        """Draws the objects on the image.
+
+        Returns:
+            uint8 array `[H, W, 3]`; a tiny image is enlarged by a whole factor.
+
+        Raises:
+            ValueError: If there is no image.
+        """
+        return visualize.draw_boxes(
+            self.load_image(),
+            self.boxes,
+            self.labels,
+            self.scores,
+            self.class_names,
+            min_side=_MIN_PICTURE_SIDE,
+        )
+
+    def load_image(self):
+        """Gives the image, read from its file if it was given as a path.
+
+        Returns:
+            uint8 array `[H, W, 3]`.
+
+        Raises:
+            ValueError: If there is no image.
+        """
+        if self.image is None:
+            raise ValueError(
+                "These detections have no image. Give one: "
+                "`dataclasses.replace(detections, image=...)` with an array or a path."
+            )
+        if isinstance(self.image, (str, os.PathLike)):
+            return images.read_image(self.image)
+        return np.asarray(self.image)
+
+    def plot(self, axes=None):
+        """Shows the picture with matplotlib, in a notebook or a window.
+
+        Args:
+            axes: matplotlib axes to draw into; `None` makes a new figure.
+
+        Returns:
+            The axes.
+
+        Raises:
+            ImportError: If matplotlib is not installed.
+            ValueError: If there is no image.
+        """
+        try:
+            import matplotlib.pyplot as plt
+        except ImportError as error:
+            raise ImportError(
+                "`plot` needs matplotlib: `pip install 'effdet-keras[plot]'`. Without "
+                "it, `save(path)` writes the picture to a file."
+            ) from error
+        picture = self.draw()
+        if axes is None:
+            height, width = picture.shape[:2]
+            scale = 10 / max(height, width)
+            size = (width * scale, height * scale)
+            axes = plt.figure(figsize=size, layout="constrained").add_subplot()
+        axes.imshow(picture)
+        axes.set_axis_off()
+        return axes
+
+    def save(self, path):
+        """Writes the picture with its boxes to a file.
+
+        The file appears whole or not at all.
+
+        Args:
+            path: str or path; its ending chooses the format, such as `.jpg`.
+
+        Returns:
+            The path.
+
+        Raises:
+            ValueError: If there is no image, or Pillow does not know the ending.
+        """
+        path = os.fspath(path)
+        ending = os.path.splitext(path)[1].lower()
+        image_format = Image.registered_extensions().get(ending)
+        if image_format not in Image.SAVE:
+            raise ValueError(
+                "`path` must end in a picture format, such as '.jpg' or '.png'. "
+                f"Received: path={path!r}"
+            )
+        picture = Image.fromarray(self.draw())
+        folder = os.path.dirname(path) or "."
+        handle, temporary = tempfile.mkstemp(dir=folder, suffix=ending)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                options = {"quality": 92} if image_format == "JPEG" else {}
+                picture.save(file, format=image_format, **options)
+            os.chmod(temporary, 0o666 & ~_umask())
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+        return path
+
+    def to_coco(self):
+        """Gives the objects as records of a COCO results file.
+
+        `category_id` comes from `category_ids`; without them it is the label.
+
+        Returns:
+            List of dicts `image_id`, `category_id`, `bbox` (`xywh` in pixels)
+            and `score`, all plain Python numbers, ready for `json.dump`.
+
+        Raises:
+            ValueError: If `image_id` is not set.
+        """
+        if self.image_id is None:
+            raise ValueError(
+                "COCO records need an image id: "
+                "`dataclasses.replace(detections, image_id=...)`."
+            )
+        labels = self.labels.tolist()
+        if self.category_ids is not None:
+            labels = [int(self.category_ids[label]) for label in labels]
+        boxes_xywh = yxyx_to_xywh(self.boxes).tolist()
+        return [
+            {
+                "image_id": int(self.image_id),
+                "category_id": category_id,
+                "bbox": box,
+                "score": score,
+            }
+            for category_id, box, score in zip(labels, boxes_xywh, self.scores.tolist())
+        ]
+
+    def to_supervision(self):
+        """Gives the arguments of `supervision.Detections`, as in
+
+            supervision.Detections(**detections.to_supervision())
+
+        Returns:
+            Dict of `xyxy` float32 `[n, 4]`, `confidence` float32 `[n]`,
+            `class_id` int `[n]` and `data` with `class_name` `[n]`.
+        """
+        return {
+            "xyxy": yxyx_to_xyxy(self.boxes),
+            "confidence": self.scores.copy(),
+            "class_id": self.labels.astype("int64"),
+            "data": {"class_name": np.array(self.names, dtype=str)},
+        }
+
+    def __repr__(self):
+        names = self.names
+        counts = {name: names.count(name) for name in dict.fromkeys(names)}
+        total = ", ".join(f"{count} {name}" for name, count in counts.items())
+        lines = [f"{len(self)} detection{'' if len(self) == 1 else 's'}"]
+        lines[0] += f": {total}" if total else ""
+        width = max((len(name) for name in names), default=0)
+        for name, score, box in list(zip(names, self.scores, self.boxes.tolist()))[:20]:
+            y_min, x_min, y_max, x_max = box
+            lines.append(
+                f"  {name:<{width}}  {score:.2f}  y {y_min:.1f} to {y_max:.1f}, "
+                f"x {x_min:.1f} to {x_max:.1f}"
+            )
+        if len(self) > 20:
+            lines.append(f"  ... and {len(self) - 20} more")
+        return "\n".join(lines)
+
+    def _repr_png_(self):
+        """The picture, for notebooks; they fall back to the text without one."""
+        if self.image is None:
+            return None
+        buffer = io.BytesIO()
+        Image.fromarray(self.draw()).save(buffer, format="PNG")
+        return buffer.getvalue()
+
+    def _label(self, name):
+        if isinstance(name, (int, np.integer)):
+            return int(name)
+        if self.class_names is None or name not in self.class_names:
+            raise ValueError(
+                f"`classes` must be among the class names {self.class_names}. "
+                f"Received: {name!r}"
+            )
+        return self.class_names.index(name)
+
+
+def _umask():
+    """The process's file mask; asking for it means setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

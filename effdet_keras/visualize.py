@@ -1,0 +1,376 @@
+"""Pictures for people: boxes on images, images side by side, training curves."""
+
+import colorsys
+import math
+import os
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+# The first classes get colors that are easy to tell apart on photographs.
+_COLORS = (
+    (255, 69, 86),  # red
+    (0, 168, 255),  # blue
+    (56, 203, 84),  # green
+    (255, 176, 0),  # amber
+    (178, 102, 255),  # violet
+    (0, 212, 196),  # turquoise
+    (255, 112, 214),  # pink
+    (255, 127, 39),  # orange
+    (164, 214, 33),  # lime
+    (88, 120, 255),  # indigo
+)
+
+_MIN_TEXT = 11  # pixels: smaller text cannot be read
+_TEXT_SHARE = 1 / 40  # of the short side
+
+
+def class_color(label):
+    """Gives the color of a class, the same in every picture.
+
+    Args:
+        label: int, 0 or more.
+
+    Returns:
+        `(red, green, blue)`, ints, 0 to 255.
+
+    Example:
+        >>> class_color(0), class_color(0) == class_color(1)
+        ((255, 69, 86), False)
+    """
+    label = int(label)
+    if 0 <= label < len(_COLORS):
+        return _COLORS[label]
+    # Steps of the golden ratio around the circle of hues never meet again.
+    hue = (label * 0.618034) % 1.0
+    value = (1.0, 0.8, 0.9)[label % 3]
+    saturation = (0.75, 0.9, 0.55)[label // 3 % 3]
+    return tuple(round(255 * x) for x in colorsys.hsv_to_rgb(hue, saturation, value))
+
+
+def draw_boxes(
+    image, boxes, labels=None, scores=None, class_names=None, *, min_side=None
+):
+    """Draws boxes with class names and scores on a copy of an image.
+
+    Each class has its own color. Lines and text grow with the image; text is
+    never under 11 pixels. Boxes with low scores are drawn first, so that they
+    do not hide the others, and a name moves into its box where there is no
+    room above it. Rows with a label below 0 (padding) are not drawn.
+
+    Args:
+        image: array `[H, W, 3]` or `[H, W]`, uint8, or float from 0 to 255.
+        boxes: `[n, 4]`, `yxyx` in pixels of the image. Parts outside of the
+            image are not drawn.
+        labels: `[n]` ints, or `None` for one color and no names.
+        scores: `[n]`, or `None` to draw none, for truth.
+        class_names: names by label, or `None` for the numbers.
+        min_side: int or `None`. An image whose longer side is below it is
+            enlarged first, 2, 3, ... times: names have room on tiny images.
+
+    Returns:
+        uint8 array `[H, W, 3]`, or larger by a whole factor with `min_side`.
+
+    Raises:
+        ValueError: If the image has another shape, or the lengths differ.
+
+    Example:
+        >>> image = np.zeros((40, 60, 3), "uint8")
+        >>> picture = draw_boxes(image, [[5, 5, 35, 50]], [0], [0.9], ["cat"])
+        >>> picture.shape, picture.any(), image.any()
+        ((40, 60, 3), np.True_, np.False_)
+    """
+    image = _as_picture(image)
+    boxes = np.asarray(boxes, "float64").reshape(-1, 4)
+    for name, values in (("labels", labels), ("scores", scores)):
+        if values is not None and len(values) != len(boxes):
+            raise ValueError(
+                f"`{name}` must have one number a box. Received: {len(values)} "
+                f"{name} for {len(boxes)} boxes"
+            )
+    factor = 1
+    if min_side is not None:
+        factor = max(1, math.ceil(min_side / max(image.size)))
+    if factor > 1:
+        size = (image.width * factor, image.height * factor)
+        image = image.resize(size, Image.Resampling.BICUBIC)
+    painter = _Painter(image)
+    order = range(len(boxes))
+    if scores is not None:
+        order = np.argsort(np.asarray(scores, "float64"), kind="stable")
+    for i in order:
+        label = 0 if labels is None else int(labels[i])
+        if label < 0 or not np.isfinite(boxes[i]).all():
+            continue
+        words = [] if labels is None else [_class_name(label, class_names)]
+        words += [] if scores is None else [f"{float(scores[i]):.2f}"]
+        painter.draw(boxes[i] * factor, " ".join(words), class_color(label))
+    return painter.finish()
+
+
+def side_by_side(left, right, titles=("truth", "prediction")):
+    """Joins two pictures, with a title above each.
+
+    Args:
+        left: array `[H, W, 3]` or `[H, W]`, uint8, or float from 0 to 255.
+        right: array like `left`; a lower one is scaled to the same height.
+        titles: two texts, or `None`.
+
+    Returns:
+        uint8 array `[H + title, W_left + gap + W_right, 3]`.
+
+    Raises:
+        ValueError: If a picture has another shape.
+
+    Example:
+        >>> left, right = np.zeros((40, 60, 3)), np.zeros((20, 30, 3))
+        >>> side_by_side(left, right, titles=None).shape
+        (40, 124, 3)
+    """
+    pictures = [_as_picture(left), _as_picture(right)]
+    height = max(picture.height for picture in pictures)
+    pictures = [
+        picture
+        if picture.height == height
+        else picture.resize((round(picture.width * height / picture.height), height))
+        for picture in pictures
+    ]
+    gap = max(4, height // 100)
+    size = _text_size(pictures[0]) + 1
+    bar = 0 if titles is None else 2 * size
+    width = sum(picture.width for picture in pictures) + gap
+    canvas = Image.new("RGB", (width, height + bar), "white")
+    pen = ImageDraw.Draw(canvas)
+    left_edge = 0
+    for number, picture in enumerate(pictures):
+        canvas.paste(picture, (left_edge, bar))
+        if titles is not None:
+            middle = (left_edge + picture.width / 2, bar / 2)
+            font = ImageFont.load_default(size)
+            pen.text(middle, titles[number], fill="black", font=font, anchor="mm")
+        left_edge += picture.width + gap
+    return np.asarray(canvas)
+
+
+def plot_history(history, path=None):
+    """Draws the curves of a training: losses, precision, learning rate.
+
+    Shows what is there: the loss and its terms for training and validation,
+    `AP`, `AP50`, `AP75`, and the learning rate. A curve measured in every
+    second or third epoch only (with NaN or nothing between) is drawn with
+    its points in the right places.
+
+    Args:
+        history: what `model.fit` returns, or its `history` dict: lists of
+            one number an epoch.
+        path: file to write, such as `curves.png`, or `None`.
+
+    Returns:
+        The matplotlib figure.
+
+    Raises:
+        ImportError: If matplotlib is not installed.
+        ValueError: If the history has no curve.
+
+    Example:
+        >>> figure = plot_history({"loss": [3.0, 2.0], "AP": [0.1, 0.2]})
+        >>> [axes.get_title(loc="left") for axes in figure.axes]
+        ['Loss', 'Average precision']
+    """
+    history = getattr(history, "history", history)
+    curves = {name: np.asarray(values, "float64") for name, values in history.items()}
+    panels = _panels(curves)
+    if not panels:
+        raise ValueError(
+            "`history` has no curve to draw. Received keys: " + str(sorted(curves))
+        )
+    figure_class = _import_figure()
+    columns = min(2, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    figure = figure_class(figsize=(5.6 * columns, 3.6 * rows), layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)
+    epochs = max(len(values) for values in curves.values())
+    for number, (title, names) in enumerate(panels.items(), start=1):
+        axes = figure.add_subplot(rows, columns, number)
+        _draw_panel(axes, title, {name: curves[name] for name in names}, epochs)
+    if path is not None:
+        figure.savefig(os.fspath(path), dpi=130)
+    return figure
+
+
+class _Painter:
+    """Draws boxes first and all names on top of them, at the end."""
+
+    def __init__(self, image):
+        self.image = image.convert("RGB")
+        self.pen = ImageDraw.Draw(self.image)
+        self.line = max(2, round(min(image.size) / 220))
+        self.font = ImageFont.load_default(_text_size(image))
+        self.tags = []
+
+    def draw(self, box, text, color):
+        y_min, x_min, y_max, x_max = box
+        width, height = self.image.size
+        # A pixel is a place from i to i + 1: the last one inside is y_max - 1.
+        left, right = np.clip([round(x_min), round(x_max) - 1], 0, width - 1).tolist()
+        top, bottom = np.clip([round(y_min), round(y_max) - 1], 0, height - 1).tolist()
+        outside = y_max <= 0 or x_max <= 0 or y_min >= height or x_min >= width
+        if outside or right < left or bottom < top:
+            return
+        # Thin lines on tiny boxes, so that one sees what is in them.
+        line = max(1, min(self.line, min(right - left, bottom - top) // 6))
+        self.pen.rectangle((left, top, right, bottom), outline=color, width=line)
+        if text:
+            self.tags.append(((left, top, right, bottom), text, color))
+
+    def finish(self):
+        taken = []
+        # The best box comes last: its name gets the first choice of places.
+        for box, text, color in reversed(self.tags):
+            taken.append(self._place(box, text, taken) + (text, color))
+        for left, top, right, bottom, text, color in reversed(taken):
+            self.pen.rectangle((left, top, right - 1, bottom - 1), fill=color)
+            red, green, blue = color
+            dark = 0.299 * red + 0.587 * green + 0.114 * blue > 140
+            middle = ((left + right) / 2, (top + bottom) / 2)
+            fill = "black" if dark else "white"
+            self.pen.text(middle, text, fill=fill, font=self.font, anchor="mm")
+        return np.asarray(self.image)
+
+    def _place(self, box, text, taken):
+        """The rectangle of a name: above its box, or the first free place."""
+        left, top, right, bottom = box
+        pad = max(2, self.line)
+        width = round(self.font.getlength(text)) + 2 * pad
+        height = round(self.font.size * 1.2) + pad
+        full_width, full_height = self.image.size
+        places = [
+            (left, top - height),  # above, at the left
+            (left, top),  # inside, at the top
+            (right + 1 - width, top - height),  # above, at the right
+            (left, bottom + 1),  # below
+            (left, bottom + 1 - height),  # inside, at the bottom
+            (right + 1 - width, bottom + 1),
+        ]
+        first = None
+        for x, y in places:
+            x = min(max(x, 0), max(full_width - width, 0))
+            if y < 0 or y + height > full_height:
+                continue
+            place = (x, y, x + width, y + height)
+            first = first or place
+            if not any(_overlap(place, other) for other in taken):
+                return place
+        x = min(max(left, 0), max(full_width - width, 0))
+        return first or (x, 0, x + width, height)
+
+
+def _overlap(a, b):
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+def _as_picture(image):
+    image = np.asarray(image)
+    if image.ndim not in (2, 3) or (image.ndim == 3 and image.shape[2] != 3):
+        raise ValueError(
+            "`image` must be `[height, width, 3]` or `[height, width]`. "
+            f"Received: image.shape={image.shape}"
+        )
+    if image.dtype != np.uint8:
+        image = np.clip(np.round(image.astype("float32")), 0, 255).astype("uint8")
+    return Image.fromarray(image).convert("RGB")
+
+
+def _text_size(image):
+    return max(_MIN_TEXT, round(min(image.size) * _TEXT_SHARE))
+
+
+def _class_name(label, class_names):
+    if class_names is None or label >= len(class_names):
+        return str(label)
+    return str(class_names[label])
+
+
+def _panels(curves):
+    """Title -> names of the curves that belong there and exist."""
+    terms = ("class_loss", "box_loss", "box_iou_loss", "reg_l2_loss")
+    wanted = {
+        "Loss": ("loss", "val_loss"),
+        "Loss terms": tuple(prefix + t for t in terms for prefix in ("", "val_")),
+        "Average precision": ("AP", "AP50", "AP75"),
+        "Learning rate": ("learning_rate",),
+    }
+    panels = {
+        title: [name for name in names if name in curves]
+        for title, names in wanted.items()
+    }
+    return {title: names for title, names in panels.items() if names}
+
+
+def _import_figure():
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError(
+            "Plots need matplotlib. Install it with "
+            "`pip install 'effdet-keras[plot]'` or `pip install matplotlib`."
+        ) from error
+    return Figure
+
+
+def _draw_panel(axes, title, curves, epochs):
+    colors = {}
+    for name, values in curves.items():
+        # A curve and its validation share a color.
+        base = name.removeprefix("val_")
+        color = colors.setdefault(base, _plot_color(len(colors)))
+        # Measured in every k-th epoch: the last of each k.
+        every = epochs // max(len(values), 1)
+        epoch = epochs - every * np.arange(len(values))[::-1]
+        known = np.isfinite(values)
+        label = name
+        if title == "Average precision" and known.any():
+            label = f"{name} (best {values[known].max():.3f})"
+        axes.plot(
+            epoch[known],
+            values[known],
+            color=color,
+            linestyle="--" if name != base else "-",
+            marker="o" if len(values) <= 30 else None,
+            markersize=3.5,
+            linewidth=1.8,
+            label=label,
+        )
+    axes.set_title(title, fontsize=11, loc="left", fontweight="bold")
+    axes.set_xlabel("epoch")
+    axes.set_xlim(1 - 0.02 * epochs, epochs * 1.02)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.grid(True, alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    if title.startswith("Loss"):
+        _use_log_scale(axes, curves.values())
+    if title == "Average precision":
+        axes.set_ylim(0, 1.02)
+    if len(curves) > 1 or title == "Average precision":
+        axes.legend(frameon=False, fontsize=8)
+
+
+def _use_log_scale(axes, curves):
+    """Losses fall by factors; plain numbers at the ticks, not powers of ten."""
+    values = np.concatenate([curve[np.isfinite(curve)] for curve in curves])
+    if not values.size or values.min() <= 0:
+        return
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axes.set_yscale("log")
+    wide = values.max() > 30 * values.min()
+    axes.yaxis.set_major_locator(
+        LogLocator(subs=(1, 3) if wide else (1, 1.5, 2, 3, 5, 7))
+    )
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _plot_color(number):
+    red, green, blue = _COLORS[(1, 0, 2, 4, 7)[number % 5]]
+    return (red / 255 * 0.85, green / 255 * 0.85, blue / 255 * 0.85)
