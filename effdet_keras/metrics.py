@@ -9,8 +9,6 @@ import warnings
 
 import numpy as np
 
-from effdet_keras.box_ops import yxyx_to_xywh
-
 METRIC_NAMES = (
     "AP",
     "AP50",
@@ -142,7 +140,7 @@ class COCOMetric:
         # COCO takes the best of each category, so no more than this can count.
         best = best[_rank_within(category_ids[best]) < self.max_detections]
         self._detections[image_id] = (
-            yxyx_to_xywh(boxes[best]),
+            _xywh(boxes[best]),
             scores[best],
             category_ids[best],
             len(boxes),
@@ -335,6 +333,11 @@ def _unique_names(categories):
             name = f"{name} ({category['id']})"
         names[category["id"]] = name
     return names
+
+
+def _xywh(boxes):
+    y_min, x_min, y_max, x_max = boxes.T
+    return np.stack([x_min, y_min, x_max - x_min, y_max - y_min], axis=-1)
 
 
 def _rank_within(groups):

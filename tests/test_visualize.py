@@ -1,0 +1,228 @@
+"""Drawing: what is on the pictures, and what stays off them."""
+
+import builtins
+
+import numpy as np
+import pytest
+
+from effdet_keras import visualize
+
+GREY = np.full((120, 160, 3), 120, "uint8")
+
+
+def is_color(pixel, label):
+    return tuple(pixel.tolist()) == visualize.class_color(label)
+
+
+def filled(part, label):
+    """The share of pixels in the color of a class."""
+    return (part == visualize.class_color(label)).all(axis=-1).mean()
+
+
+def test_a_box_is_drawn_on_its_border_pixels_in_the_color_of_its_class():
+    picture = visualize.draw_boxes(GREY, [[40, 30, 100, 130]])
+    for y, x in [(40, 30), (40, 129), (99, 30), (99, 129), (70, 30), (99, 80)]:
+        assert is_color(picture[y, x], 0), (y, x)
+    for y, x in [(39, 30), (40, 29), (100, 129), (99, 130), (70, 80)]:
+        assert (picture[y, x] == 120).all(), (y, x)
+    picture = visualize.draw_boxes(GREY, [[40, 30, 100, 130]], [3])
+    assert is_color(picture[99, 129], 3)
+
+
+def test_the_image_given_stays_as_it_is():
+    image = GREY.copy()
+    visualize.draw_boxes(image, [[40, 30, 100, 130]], [0], [0.5])
+    np.testing.assert_array_equal(image, GREY)
+
+
+def test_names_and_scores_are_written_above_the_box():
+    def changed_above(**arguments):
+        picture = visualize.draw_boxes(GREY, [[40, 30, 100, 130]], **arguments)
+        return (picture[:40] != 120).any(axis=-1).sum()
+
+    nothing = changed_above()
+    number = changed_above(labels=[0])
+    name = changed_above(labels=[0], class_names=["elephant"])
+    both = changed_above(labels=[0], class_names=["elephant"], scores=[0.5])
+    assert nothing == 0 < number < name < both
+
+
+def test_a_name_without_room_above_goes_into_the_box():
+    picture = visualize.draw_boxes(GREY, [[0, 0, 100, 130]], [1], class_names="ab")
+    assert filled(picture[2:14, 2:10], 1) > 0.5
+
+
+def test_a_name_at_the_right_border_is_moved_to_the_left():
+    box, names = [[60, 150, 100, 160]], ["elephant"]
+    picture = visualize.draw_boxes(GREY, box, [0], class_names=names)
+    assert filled(picture[45:60, 120:], 0) > 0.5
+
+
+def test_the_name_of_the_best_box_keeps_its_place():
+    boxes = [[40, 30, 100, 130], [42, 32, 102, 132]]
+    names = ["first", "second"]
+    alone = visualize.draw_boxes(GREY, boxes[:1], [0], [0.9], names)
+    tag = (slice(22, 40), slice(30, 80))
+    for order in ([0, 1], [1, 0]):
+        picture = visualize.draw_boxes(
+            GREY,
+            [boxes[i] for i in order],
+            order,
+            [[0.9, 0.3][i] for i in order],
+            names,
+        )
+        np.testing.assert_array_equal(picture[tag], alone[tag])
+
+
+def test_padding_and_what_lies_outside_is_not_drawn():
+    boxes = [[0, 0, 0, 0], [200, 10, 230, 30], [10, -40, 30, -2], [np.nan] * 4]
+    picture = visualize.draw_boxes(GREY, boxes, [-1, 0, 0, 0], [0, 0.5, 0.5, 0.5])
+    np.testing.assert_array_equal(picture, GREY)
+
+
+def test_a_box_partly_outside_is_cut_at_the_border():
+    picture = visualize.draw_boxes(GREY, [[-50, -50, 400, 60]])
+    assert is_color(picture[119, 30], 0) and is_color(picture[0, 59], 0)
+
+
+def test_a_tiny_image_is_enlarged_by_a_whole_factor_with_its_boxes():
+    image = np.zeros((20, 30, 3), "uint8")
+    picture = visualize.draw_boxes(image, [[5, 10, 15, 20]], min_side=100)
+    assert picture.shape == (80, 120, 3)
+    assert is_color(picture[20, 40], 0) and is_color(picture[59, 79], 0)
+    assert visualize.draw_boxes(image, [], min_side=30).shape == (20, 30, 3)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (7, 300), (300, 7), (900, 1200)])
+def test_any_size_of_image_can_be_drawn_on(size):
+    image = np.full((*size, 3), 120, "uint8")
+    box = [[0, 0, size[0], size[1]]]
+    picture = visualize.draw_boxes(image, box, [0], [0.5], ["a long class name"])
+    assert picture.shape == (*size, 3) and (picture != 120).any()
+
+
+def test_grey_and_float_images_become_uint8_color():
+    picture = visualize.draw_boxes(np.full((9, 9), 77.6), [])
+    assert picture.dtype == np.uint8 and picture.shape == (9, 9, 3)
+    assert (picture == 78).all()
+    assert (visualize.draw_boxes(np.full((9, 9, 3), 300.0), []) == 255).all()
+
+
+def test_colors_are_distinct_and_stable():
+    colors = [visualize.class_color(label) for label in range(90)]
+    assert len(set(colors)) == 90
+    assert colors == [visualize.class_color(np.int32(i)) for i in range(90)]
+    gaps = [
+        np.abs(np.subtract(a, b)).max()
+        for i, a in enumerate(colors[:20])
+        for b in colors[:i]
+    ]
+    assert min(gaps) > 25
+
+
+def test_a_name_that_is_missing_is_its_number():
+    few = visualize.draw_boxes(GREY, [[40, 30, 100, 130]], [2], class_names=["a"])
+    none = visualize.draw_boxes(GREY, [[40, 30, 100, 130]], [2])
+    np.testing.assert_array_equal(few, none)
+
+
+def test_side_by_side_joins_at_one_height_under_titles():
+    left, right = np.full((100, 50, 3), 10, "uint8"), np.full((50, 50), 20, "uint8")
+    joined = visualize.side_by_side(left, right, titles=None)
+    assert joined.shape == (100, 50 + 4 + 100, 3)
+    assert (joined[:, :50] == 10).all() and (joined[:, 54:] == 20).all()
+    assert (joined[:, 50:54] == 255).all()
+    titled = visualize.side_by_side(left, right)
+    bar = titled[: len(titled) - 100]
+    np.testing.assert_array_equal(titled[len(bar) :], joined)
+    assert (bar[:, :50] < 128).any() and (bar[:, 54:] < 128).any()
+
+
+@pytest.mark.parametrize("shape", [(9,), (9, 9, 4), (1, 9, 9, 3)])
+def test_other_image_shapes_are_refused(shape):
+    with pytest.raises(ValueError, match=r"\[height, width, 3\].*image.shape=\("):
+        visualize.draw_boxes(np.zeros(shape), [])
+
+
+def test_lengths_that_differ_are_refused():
+    with pytest.raises(ValueError, match="2 labels for 1 boxes"):
+        visualize.draw_boxes(GREY, [[1, 1, 5, 5]], [0, 1])
+    with pytest.raises(ValueError, match="0 scores for 1 boxes"):
+        visualize.draw_boxes(GREY, [[1, 1, 5, 5]], [0], [])
+
+
+# --- curves
+
+HISTORY = {
+    "loss": [3.0, 2.0, 1.5, 1.2],
+    "val_loss": [3.1, 2.2, 1.9, 1.8],
+    "class_loss": [2.0, 1.0, 0.9, 0.8],
+    "box_loss": [0.02, 0.01, 0.01, 0.01],
+    "learning_rate": [0.01, 0.08, 0.04, 0.0],
+    "AP": [0.1, 0.3],
+    "AP50": [np.nan, 0.4, np.nan, 0.5],
+    "gradient_norm": [1, 1, 1, 1],
+}
+
+
+def curves(figure):
+    return {
+        line.get_label().split(" ")[0]: line.get_xydata().tolist()
+        for axes in figure.axes
+        for line in axes.get_lines()
+    }
+
+
+def test_curves_lie_at_their_epochs():
+    pytest.importorskip("matplotlib")
+    figure = visualize.plot_history(HISTORY)
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert titles == ["Loss", "Loss terms", "Average precision", "Learning rate"]
+    drawn = curves(figure)
+    assert set(drawn) == set(HISTORY) - {"gradient_norm"}
+    assert drawn["loss"] == [[1, 3.0], [2, 2.0], [3, 1.5], [4, 1.2]]
+    assert drawn["AP"] == [[2, 0.1], [4, 0.3]]  # evaluated in every second epoch
+    assert drawn["AP50"] == [[2, 0.4], [4, 0.5]]
+
+
+def test_curves_are_written_to_a_file_from_a_history_object(tmp_path):
+    pytest.importorskip("matplotlib")
+    import keras
+    from PIL import Image
+
+    history = keras.callbacks.History()
+    history.history = {"loss": [1.0]}
+    visualize.plot_history(history, tmp_path / "curves.png")
+    assert Image.open(tmp_path / "curves.png").format == "PNG"
+
+
+def test_losses_at_or_below_zero_and_infinite_ones_can_be_drawn():
+    pytest.importorskip("matplotlib")
+    figure = visualize.plot_history({"loss": [np.inf, 1.0, 0.0], "AP": [np.nan] * 3})
+    figure.canvas.draw()
+    assert curves(figure)["loss"] == [[2, 1.0], [3, 0.0]]
+    assert figure.axes[0].get_yscale() == "linear"
+
+
+def test_a_history_without_curves_is_refused():
+    with pytest.raises(ValueError, match="no curve.*'accuracy'"):
+        visualize.plot_history({"accuracy": [1.0]})
+
+
+def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):
+    forbid_matplotlib(monkeypatch)
+    with pytest.raises(ImportError, match=r"pip install 'effdet-keras\[plot\]'"):
+        visualize.plot_history(HISTORY)
+    assert visualize.draw_boxes(GREY, [[1, 1, 9, 9]]).shape == GREY.shape
+
+
+def forbid_matplotlib(monkeypatch):
+    """Makes every import of matplotlib fail, as if it were not installed."""
+    real_import = builtins.__import__
+
+    def no_matplotlib(name, *args, **kwargs):
+        if name.split(".")[0] == "matplotlib":
+            raise ImportError(f"No module named {name!r}")
+        return real_import(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", no_matplotlib)
