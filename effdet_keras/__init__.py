@@ -1,0 +1,45 @@
+"""EfficientDet for Keras 3: train with `fit`, evaluate with COCO, detect, ship.
+
+Example:
+    >>> import effdet_keras as ek
+    >>> model = ek.EfficientDet.from_preset("efficientdet-d0", num_classes=3)
+    >>> model.name
+    'efficientdet-d0'
+"""
+
+import importlib
+
+from effdet_keras import anchors, box_ops, layers, losses, metrics, visualize
+from effdet_keras._version import __version__
+from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
+from effdet_keras.detections import Detections
+from effdet_keras.losses import DetectionLoss
+from effdet_keras.models import EfficientDet
+from effdet_keras.postprocess import Postprocess
+
+# These import TensorFlow, which the network does without.
+_ON_TENSORFLOW = ("callbacks", "data")
+
+__all__ = [
+    "MODEL_NAMES",
+    "DetectionLoss",
+    "Detections",
+    "EfficientDet",
+    "EfficientDetConfig",
+    "Postprocess",
+    "__version__",
+    "anchors",
+    "box_ops",
+    "callbacks",
+    "data",
+    "layers",
+    "losses",
+    "metrics",
+    "visualize",
+]
+
+
+def __getattr__(name):
+    if name in _ON_TENSORFLOW:
+        return importlib.import_module(f"effdet_keras.{name}")
+    raise AttributeError(f"module 'effdet_keras' has no attribute {name!r}")

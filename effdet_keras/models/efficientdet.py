@@ -44,7 +44,7 @@ class EfficientDet(Trainer, keras.Model):
 
     Example:
         >>> model = EfficientDet.from_preset(
-        ...     "efficientdet-d0", image_size=64, max_level=6, class_names=["cat", "dog"]
+        ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2
         ... )
         >>> outputs = model(np.zeros((1, 64, 64, 3), "uint8"))
         >>> tuple(outputs["class_logits"].shape), model.anchors.shape

@@ -21,7 +21,7 @@ class Trainer(BaseTrainer):
         step = tf.identity(self.optimizer.iterations)
         statistics = self._statistics_at_risk()
         with tf.GradientTape() as tape:
-            loss = self._losses(data, training=True)
+            loss = self._forward_and_loss(data, training=True)
             # Replicas are summed below; a loss scale keeps float16 from underflow.
             scaled = self.optimizer.scale_loss(loss / _num_replicas())
         variables = self.trainable_variables
@@ -43,7 +43,7 @@ class Trainer(BaseTrainer):
         return self.get_metrics_result()
 
     def test_step(self, data):
-        self._losses(data, training=False)
+        self._forward_and_loss(data, training=False)
         logs = self.get_metrics_result()
         return {k: v for k, v in logs.items() if k not in self._trackers.steps}
 
@@ -51,7 +51,7 @@ class Trainer(BaseTrainer):
         images, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         return self.detect_step(images)
 
-    def _losses(self, data, training):
+    def _forward_and_loss(self, data, training):
         """The forward pass and the loss that both steps share."""
         images, truth, weight = keras.utils.unpack_x_y_sample_weight(data)
         outputs = self(images, training=training)
