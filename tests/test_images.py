@@ -109,6 +109,13 @@ def test_annotated_size_decides_about_the_exif_turn(tmp_path, size, height):
     assert read_image(exif_picture(tmp_path, 6), size=size).shape[0] == height
 
 
+def test_annotated_size_that_fits_both_ways_means_upright(tmp_path):
+    path = exif_picture(tmp_path, 3)  # half a turn
+    np.testing.assert_array_equal(
+        read_image(path, size=(4, 6))[..., 0], RAMP[::-1, ::-1]
+    )
+
+
 @pytest.mark.parametrize("read", [read_image, read_image_size])
 def test_missing_and_broken_files_are_named(tmp_path, read):
     with pytest.raises(FileNotFoundError, match="absent"):

@@ -1,6 +1,7 @@
 """Records to batches: the `tf.data` pipeline of training and evaluation."""
 
 import itertools
+import numbers
 
 import numpy as np
 import tensorflow as tf
@@ -26,7 +27,19 @@ def make_batches(
     max_boxes,
     drop_remainder,
 ):
-    """Builds the `tf.data.Dataset` of `DetectionDataset.batches`, all checked."""
+    """Builds the `tf.data.Dataset` of `DetectionDataset.batches`: see there."""
+    batch_size = _positive_int("batch_size", batch_size)
+    image_size = _height_width(image_size)
+    seed = _seed(seed)
+    shuffle = training if shuffle is None else shuffle
+    _check_augmentation(flip_probability, scale_jitter, pad_value)
+    if not records:
+        raise ValueError("`batches` needs at least one picture. The dataset is empty")
+    if max_boxes is not None:
+        max_boxes = _positive_int("max_boxes", max_boxes)
+        _check_fits(records, max_boxes)
+    if drop_remainder is None:
+        drop_remainder = training and len(records) >= batch_size
     letterboxed = {"image_size": image_size, "pad_value": pad_value}
 
     def transform(image, boxes, labels, example_seed):
@@ -122,3 +135,61 @@ def _load(record):
         example["labels"][single],
         np.int64(example["image_id"]),
     )
+
+
+def _seed(seed):
+    if seed is None:
+        seed = np.random.randint(2**31)
+    if not isinstance(seed, numbers.Integral) or seed < 0:
+        raise ValueError(
+            f"`seed` must be an int from 0, or None. Received: seed={seed!r}"
+        )
+    return int(seed)
+
+
+def _check_augmentation(flip_probability, scale_jitter, pad_value):
+    if not 0 <= flip_probability <= 1:
+        raise ValueError(
+            "`flip_probability` must lie between 0 and 1. "
+            f"Received: flip_probability={flip_probability}"
+        )
+    if len(scale_jitter) != 2 or not 0 < scale_jitter[0] <= scale_jitter[1]:
+        raise ValueError(
+            "`scale_jitter` must be a lowest and a highest factor above zero. "
+            f"Received: scale_jitter={scale_jitter}"
+        )
+    if np.shape(pad_value) != (3,):
+        raise ValueError(
+            "`pad_value` must be three numbers: red, green, blue. "
+            f"Received: pad_value={pad_value}"
+        )
+
+
+def _check_fits(records, max_boxes):
+    most = max(records, key=lambda record: (~record.is_crowd).sum())
+    count = int((~most.is_crowd).sum())
+    if count > max_boxes:
+        raise ValueError(
+            "`max_boxes` must hold all boxes of every picture. Received: "
+            f"max_boxes={max_boxes}; image_id={most.image_id} has {count}. "
+            f"Pass max_boxes={count} or leave it out"
+        )
+
+
+def _positive_int(name, value):
+    if not isinstance(value, numbers.Integral) or value < 1:
+        raise ValueError(
+            f"`{name}` must be an int above zero. Received: {name}={value!r}"
+        )
+    return int(value)
+
+
+def _height_width(image_size):
+    if isinstance(image_size, numbers.Integral):
+        image_size = (image_size, image_size)
+    if len(image_size) != 2:
+        raise ValueError(
+            "`image_size` must be an int or (height, width). "
+            f"Received: image_size={image_size}"
+        )
+    return tuple(_positive_int("image_size", side) for side in image_size)

@@ -100,7 +100,7 @@ def clip_boxes_xywh(boxes_xywh, image_size):
 
     Args:
         boxes_xywh: float array `[n, 4]`: left, top, width, height in pixels.
-        image_size: `(height, width)`.
+        image_size: `(height, width)`, or one for each box, `[n, 2]`.
 
     Returns:
         `(boxes, usable)`: float32 `[n, 4]`, `yxyx` in pixels, and bool `[n]`.
@@ -182,14 +182,26 @@ def check_files(records, reader):
         )
 
 
+def count_unusable(records):
+    """Counts the boxes of each record that have no area inside their picture."""
+    if not records:
+        return np.zeros(0, np.int64)
+    # All at once: one by one, COCO's 118,000 pictures take ten seconds.
+    owner = np.repeat(np.arange(len(records)), [len(r.labels) for r in records])
+    boxes_xywh = np.concatenate([record.boxes_xywh for record in records])
+    sizes = np.asarray([record.image_size for record in records])
+    _, usable = clip_boxes_xywh(boxes_xywh, sizes[owner])
+    return np.bincount(owner[~usable], minlength=len(records))
+
+
 def warn_of_unusable(records, reader):
     """Warns of boxes that have no area inside their picture, and counts them."""
-    names, count = [], 0
-    for record in records:
-        unusable = len(record.labels) - len(record.usable().labels)
-        if unusable:
-            names.append(record.file_name or f"image_id={record.image_id}")
-            count += unusable
+    counts = count_unusable(records)
+    count = counts.sum()
+    names = [
+        records[i].file_name or f"image_id={records[i].image_id}"
+        for i in np.flatnonzero(counts)
+    ]
     if count:
         warnings.warn(
             f"{reader}: {count} boxes in {len(names)} pictures have no area inside "

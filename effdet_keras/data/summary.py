@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from effdet_keras.data.example import count_unusable
+
 _SMALL, _LARGE = 32**2, 96**2  # square pixels: COCO's borders
 
 
@@ -20,7 +22,7 @@ def summarize(records, class_names):
         "(by area: below 32x32, below 96x96 pixels)",
         f"{crowd:,} of them crowd or difficult: not trained on",
     ]
-    outside = len(labels) - sum(len(record.usable().labels) for record in records)
+    outside = int(count_unusable(records).sum())
     if outside:
         lines.append(f"{outside:,} of them without area: not trained on")
     return "\n".join(lines + _table(records, labels, class_names))

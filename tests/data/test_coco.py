@@ -79,6 +79,7 @@ def test_pycocotools_reads_what_to_coco_writes(content, tmp_path):
     coco = pytest.importorskip("pycocotools.coco")
     truth = coco.COCO()
     truth.dataset = from_coco(content, tmp_path).to_coco()
+    assert truth.dataset["info"] == {}  # some versions of pycocotools need it
     with contextlib.redirect_stdout(io.StringIO()):
         truth.createIndex()
         found = truth.loadRes(
@@ -117,6 +118,13 @@ def test_image_ids_that_are_no_ints_are_counted_and_kept(content, tmp_path):
     assert dataset.image_ids == (1, 2)
     assert dataset[0]["source_id"] == "picture-397133"
     assert len(dataset[0]["labels"]) == 3
+
+
+def test_image_ids_that_are_no_ints_and_repeat_are_an_error(content, tmp_path):
+    for image in content["images"]:
+        image["id"] = "picture"
+    with pytest.raises(ValueError, match=r"\['picture'\] more than once"):
+        from_coco(content, tmp_path)
 
 
 def test_annotation_ids_that_repeat_are_counted_anew(content, tmp_path):

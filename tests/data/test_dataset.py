@@ -286,6 +286,17 @@ def test_draws_differ_within_an_epoch_though_the_picture_is_one():
     assert len({total for _, total in fingerprint(batches)}) == 6
 
 
+def test_draws_differ_between_epochs_and_seeds_though_the_order_is_one():
+    def run(seed):
+        return make_dataset(3).batches(
+            1, image_size=64, training=True, seed=seed, shuffle=False
+        )
+
+    batches = run(0)
+    first, second = fingerprint(batches), fingerprint(batches)
+    assert first != second and first != fingerprint(run(1))
+
+
 def test_shuffle_can_be_turned_off_and_on():
     dataset = make_dataset(12)
 

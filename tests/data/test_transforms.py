@@ -172,6 +172,9 @@ def test_draws_cover_their_ranges_and_repeat():
     assert 0.1 <= scales.min() < 0.2 and 1.9 < scales.max() < 2.0
     others = np.array([draw[:1] + draw[2:] for draw in draws])
     assert 0 <= others.min() < 0.05 and 0.95 < others.max() < 1
+    # 200 independent draws: a correlation of 0.3 is more than four deviations.
+    correlation = np.corrcoef(np.array(draws).T) - np.eye(4)
+    assert np.abs(correlation).max() < 0.3
     repeated = transforms.random_draws([4, 7], (0.1, 2.0))
     np.testing.assert_array_equal(repeated, draws[7])
     assert len(set(scales.tolist())) == 200
