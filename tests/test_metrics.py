@@ -164,11 +164,14 @@ def test_padding_rows_do_not_count():
     assert metric.result()["AP"] == pytest.approx(1)
 
 
-@pytest.mark.parametrize("max_detections, recall", [(10, 0.5), (20, 1.0)])
-def test_only_the_best_detections_of_a_category_count(max_detections, recall):
-    boxes = [(20 * i % 180, 20 * i // 180 * 20, 10, 10) for i in range(20)]
+@pytest.mark.parametrize(
+    "objects, max_detections, recall", [(20, 10, 0.5), (20, 20, 1), (120, 120, 1)]
+)
+def test_only_the_best_detections_of_a_category_count(objects, max_detections, recall):
+    boxes = [(15 * i % 180, 15 * (i // 12), 10, 10) for i in range(objects)]
     metric = COCOMetric(truth(boxes), max_detections=max_detections)
-    fill(metric, {7: (np.array(boxes, float), np.linspace(1, 0.1, 20), [3] * 20)})
+    scores = np.linspace(1, 0.1, objects)
+    fill(metric, {7: (np.array(boxes, float), scores, [3] * objects)})
     assert metric.result()[f"ARmax{max_detections}"] == pytest.approx(recall)
     assert len(list(metric._records())) == max_detections
 
