@@ -20,7 +20,8 @@ def gradient(function, point):
     if backend == "jax":
         import jax
 
-        return np.asarray(jax.grad(function)(ops.convert_to_tensor(point)))
+        # Compiled as a whole: op by op, each shape costs a compilation an op.
+        return np.asarray(jax.jit(jax.grad(function))(point))
     x = ops.convert_to_tensor(point).requires_grad_()
     function(x).backward()
     return x.grad.cpu().numpy()
