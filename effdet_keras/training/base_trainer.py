@@ -111,6 +111,9 @@ class BaseTrainer:
             steps_per_execution=steps_per_execution,
             auto_scale_loss=auto_scale_loss,
         )
+        # Built here, so that loading weights finds the optimizer's variables, and
+        # the first step, which would make them, is not traced a second time.
+        self.optimizer.build(self.trainable_variables)
         self._recipe = recipe
         self._trackers = _Trackers(recipe.loss.iou_loss_type is not None)
         self._compile_options = {
@@ -134,7 +137,6 @@ class BaseTrainer:
         recipe = Recipe.from_config(options.pop("recipe"))
         fields = {name: getattr(recipe, name) for name in recipe.__dataclass_fields__}
         self.compile(**fields, **options)
-        self.optimizer.build(self.trainable_variables)
 
     @property
     def metrics(self):

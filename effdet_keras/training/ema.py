@@ -102,8 +102,10 @@ class WeightAverages:
             # 1 - (1 + k) / (10 + k) without the loss of digits.
             rate = ops.maximum(rate, 9.0 / (10.0 + ops.cast(step, "float32")))
         for source, average in zip(self._sources, self._averages):
-            value = ops.cast(source, average.dtype)
-            average.assign(average - (average - value) * ops.cast(rate, average.dtype))
+            # Each `.value` of a variable is a node of the graph.
+            old, dtype = average.value, average.dtype
+            change = (old - ops.cast(source.value, dtype)) * ops.cast(rate, dtype)
+            average.assign(old - change)
 
     def reset(self):
         """Makes every average a copy of its variable again.
