@@ -1,7 +1,6 @@
 """COCO's average precision and recall, by pycocotools, from detections."""
 
 import contextlib
-import copy
 import io
 import json
 import os
@@ -264,8 +263,7 @@ def _read_ground_truth(ground_truth):
             {
                 "area": width * height,
                 "iscrowd": 0,
-                # pycocotools changes what it is given.
-                **copy.copy(annotation),
+                **annotation,  # a copy: pycocotools changes what it is given
                 "bbox": list(annotation["bbox"]),  # it takes no tuples
                 # It takes an id of 0 for "not matched", so ids start at 1.
                 "id": number,

@@ -75,7 +75,7 @@ def test_the_name_of_the_best_box_keeps_its_place():
 
 
 def test_padding_and_what_lies_outside_is_not_drawn():
-    boxes = [[0, 0, 0, 0], [200, 10, 230, 30], [10, -40, 30, -2], [np.nan] * 4]
+    boxes = [[9, 9, 50, 50], [200, 10, 230, 30], [10, -40, 30, -2], [np.nan] * 4]
     picture = visualize.draw_boxes(GREY, boxes, [-1, 0, 0, 0], [0, 0.5, 0.5, 0.5])
     np.testing.assert_array_equal(picture, GREY)
 
