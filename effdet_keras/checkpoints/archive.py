@@ -14,6 +14,7 @@ import zlib
 
 import keras
 import numpy as np
+from keras import ops
 
 from effdet_keras._version import __version__
 
@@ -36,7 +37,8 @@ def write_archive(model, path, info=None):
     The file is one that `keras.saving.load_model` loads, with the optimizer
     and the moving averages. An entry `archive.json` is added to it, with the
     model's `config`, `class_names` and `category_ids`, the `versions` of the
-    packages, the `backend` and the time (`created`, UTC), and with `info`.
+    packages, the `backend`, the time (`created`, UTC), and the `random_state`
+    of stochastic depth, which Keras does not save; and with `info`.
 
     It is written beside `path` under another name, flushed to the disk and
     then renamed: at every moment `path` is either the whole old file or the
@@ -113,8 +115,9 @@ def read_archive_info(path):
 
     Returns:
         Dict with `config`, `class_names`, `category_ids`, `versions`,
-        `backend`, `created`, and what the writer noted: `CheckpointArchive`
-        notes `epoch`, `metrics`, `monitor`, `mode` and `evaluated_weights`.
+        `backend`, `created`, `random_state`, and what the writer noted:
+        `CheckpointArchive` notes `epoch`, `metrics`, `monitor`, `mode` and
+        `evaluated_weights`.
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -146,7 +149,8 @@ def load_archive(path, *, resume=False):
             `resume` its `last.keras`.
         resume: bool. False gives the weights that were evaluated: where they
             were averages, they become the model's weights. True gives the
-            weights of training beside their averages, to go on from.
+            weights of training beside their averages, and the random state,
+            to go on from.
 
     Returns:
         `EfficientDet`.
@@ -172,9 +176,21 @@ def load_archive(path, *, resume=False):
     model = keras.saving.load_model(path)
     averages = getattr(model, "averages", None)
     was_live = info.get("evaluated_weights", "averages") == "live"
-    if averages is not None and not resume and not was_live:
+    if resume:
+        _restore_random_state(model, info.get("random_state", []))
+    elif averages is not None and not was_live:
         averages.adopt()
     return model
+
+
+def _random_state(model):
+    """The variables of all seed generators, in the order they were made."""
+    return [v for v in model.variables if v.name == "seed_generator_state"]
+
+
+def _restore_random_state(model, values):
+    for variable, value in zip(_random_state(model), values):
+        variable.assign(value)
 
 
 def _described(model, info):
@@ -190,6 +206,7 @@ def _described(model, info):
             **{name: version for name, version in packages.items() if version},
         },
         "backend": keras.backend.backend(),
+        "random_state": [ops.convert_to_numpy(v) for v in _random_state(model)],
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
     twice = sorted(set(own) & set(info))

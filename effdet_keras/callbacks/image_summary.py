@@ -1,0 +1,131 @@
+"""Truth and prediction, side by side, in TensorBoard."""
+
+import keras
+import numpy as np
+from PIL import Image
+
+from effdet_keras.callbacks.swap_ema import evaluated_weights
+from effdet_keras.callbacks.tensorboard import TensorBoardWriter
+from effdet_keras.visualize import draw_boxes, side_by_side
+
+_MIN_SIDE = 320  # pixels: names have room on tiny pictures
+
+
+class ImageSummary(keras.callbacks.Callback):
+    """Shows what the model finds in some pictures, beside the truth.
+
+    After an epoch it runs `detect` on pictures spread evenly over the data
+    set, with the moving averages of the weights if the model has them, and
+    writes pairs of pictures to TensorBoard: on the left the truth, on the
+    right the detections.
+
+    Args:
+        dataset: `effdet_keras.data.DetectionDataset`.
+        log_dir: path of a folder for TensorBoard.
+        num_images: int, how many pictures; fewer if the data set is smaller.
+        every: int, epochs from one summary to the next. The last epoch of
+            `fit` always gives one.
+        score_threshold: float, the lowest score to draw.
+        max_side: int, pixels; larger pictures are scaled down to it.
+
+    Raises:
+        ValueError: If the data set is empty, or a number is below 1.
+        ImportError: If TensorBoard is not installed.
+
+    Example:
+        >>> import tempfile
+        >>> from effdet_keras.data import from_arrays
+        >>> from effdet_keras.models import EfficientDet
+        >>> valid = from_arrays(
+        ...     [np.zeros((64, 64, 3), "uint8")] * 3,
+        ...     boxes=[[[8, 8, 40, 40]]] * 3, labels=[[0]] * 3, class_names=["cat"])
+        >>> model = EfficientDet.from_preset(
+        ...     "efficientdet-d0", image_size=64, max_level=6, class_names=["cat"]
+        ... )
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     pairs = ImageSummary(valid, folder, num_images=2).pairs(model)
+        >>> len(pairs), pairs[0].dtype
+        (2, dtype('uint8'))
+    """
+
+    def __init__(
+        self,
+        dataset,
+        log_dir,
+        num_images=4,
+        every=1,
+        score_threshold=0.3,
+        max_side=640,
+    ):
+        super().__init__()
+        counts = {"num_images": num_images, "every": every, "max_side": max_side}
+        for name, value in counts.items():
+            if value < 1:
+                raise ValueError(
+                    f"`{name}` must be at least 1. Received: {name}={value}"
+                )
+        if len(dataset) == 0:
+            raise ValueError("`ImageSummary` needs a data set with pictures")
+        self.dataset = dataset
+        self.num_images = num_images
+        self.every = every
+        self.score_threshold = score_threshold
+        self.max_side = max_side
+        self._writer = TensorBoardWriter(log_dir)
+
+    def on_epoch_end(self, epoch, logs=None):
+        is_last = epoch + 1 == (self.params or {}).get("epochs")
+        if (epoch + 1) % self.every == 0 or is_last:
+            self._writer.images("detections", self.pairs(self.model), step=epoch)
+
+    def on_train_end(self, logs=None):
+        self._writer.close()
+
+    def pairs(self, model):
+        """Draws truth and detections of a model, inside or outside of `fit`.
+
+        Args:
+            model: `EfficientDet`.
+
+        Returns:
+            List of uint8 arrays `[H, W, 3]`.
+        """
+        count = min(self.num_images, len(self.dataset))
+        spread = np.linspace(0, len(self.dataset) - 1, count).round().astype(int)
+        examples = [self.dataset[int(index)] for index in spread]
+        images = [example["image"] for example in examples]
+        with evaluated_weights(model):
+            found = model.detect(
+                images, score_threshold=self.score_threshold, verbose=0
+            )
+        return [self._pair(*pair) for pair in zip(examples, found)]
+
+    def _pair(self, example, found):
+        image, scale = self._fitted(example["image"])
+        names = self.dataset.class_names
+        truth = draw_boxes(
+            image,
+            example["boxes"] * scale,
+            labels=example["labels"],
+            class_names=names,
+            min_side=_MIN_SIDE,
+        )
+        detected = draw_boxes(
+            image,
+            found.boxes * scale,
+            labels=found.labels,
+            scores=found.scores,
+            class_names=found.class_names or names,
+            min_side=_MIN_SIDE,
+        )
+        titles = (f"truth: {len(example['boxes'])}", f"detected: {len(found)}")
+        return side_by_side(truth, detected, titles)
+
+    def _fitted(self, image):
+        """The picture with no side above `max_side`, and its scale."""
+        height, width = image.shape[:2]
+        scale = min(1.0, self.max_side / max(height, width))
+        if scale == 1.0:
+            return image, scale
+        size = max(1, round(width * scale)), max(1, round(height * scale))
+        return np.asarray(Image.fromarray(image).resize(size)), scale

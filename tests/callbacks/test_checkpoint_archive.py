@@ -1,0 +1,169 @@
+"""Which checkpoints are kept, through one training and the next."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+from tiny import StandIn
+
+from effdet_keras.callbacks import CheckpointArchive, SwapEMA
+from effdet_keras.checkpoints.archive import read_archive_info
+from effdet_keras.models import EfficientDet
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.fixture
+def stand_in():
+    return StandIn()
+
+
+def epochs_in(folder):
+    """The epoch that each file of a folder is from."""
+    return {
+        path.stem: read_archive_info(path)["epoch"] for path in folder.glob("*.keras")
+    }
+
+
+def start(model, folder, steps_done=0, **arguments):
+    callback = CheckpointArchive(folder, **arguments)
+    callback.set_model(model)
+    model.optimizer.iterations.assign(steps_done)
+    callback.on_train_begin()
+    return callback
+
+
+@pytest.mark.parametrize(
+    ("mode", "values", "expected"),
+    [
+        ("max", [0.2, 0.5, 0.4], 2),
+        ("max", [0.2, 0.2], 1),  # a tie keeps the first
+        ("max", [0.0, -1.0], 1),
+        ("min", [0.5, 0.3, 0.4], 2),
+        ("max", [float("nan"), 0.1, float("nan")], 2),
+    ],
+)
+def test_the_best_and_the_last_are_kept(stand_in, tmp_path, mode, values, expected):
+    callback = start(stand_in, tmp_path, mode=mode)
+    for epoch, value in enumerate(values):
+        callback.on_epoch_end(epoch, {"AP": value})
+    assert epochs_in(tmp_path) == {"best": expected, "last": len(values)}
+
+
+def test_the_archive_holds_the_numbers_of_its_epoch(stand_in, tmp_path):
+    callback = start(stand_in, tmp_path)
+    callback.on_epoch_end(0, {"AP": np.float32(0.25), "loss": 2.0})
+    info = read_archive_info(tmp_path / "best.keras")
+    assert info["metrics"] == {"AP": 0.25, "loss": 2.0}
+    assert (info["monitor"], info["mode"], info["epoch"]) == ("AP", "max", 1)
+    assert info == read_archive_info(tmp_path / "last.keras")
+
+
+def test_epochs_without_the_number_write_the_last_only(stand_in, tmp_path):
+    callback = start(stand_in, tmp_path)
+    for epoch, logs in enumerate([{"loss": 1.0}, {"AP": 0.3}, {"loss": 1.0}, None]):
+        callback.on_epoch_end(epoch, logs)
+    assert epochs_in(tmp_path) == {"best": 2, "last": 4}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        callback.on_train_end()
+
+
+def test_a_number_that_never_came_is_told(stand_in, tmp_path):
+    callback = start(stand_in, tmp_path)
+    callback.on_epoch_end(0, {"loss": 1.0})
+    assert epochs_in(tmp_path) == {"last": 1}
+    with pytest.warns(UserWarning, match=r"'AP' was not in the logs.*\['loss'\]"):
+        callback.on_train_end()
+
+
+def test_a_resumed_training_goes_on_from_the_best_in_the_folder(stand_in, tmp_path):
+    start(stand_in, tmp_path).on_epoch_end(0, {"AP": 0.6})
+    resumed = start(stand_in, tmp_path, steps_done=100)
+    resumed.on_epoch_end(1, {"AP": 0.5})
+    assert epochs_in(tmp_path) == {"best": 1, "last": 2}
+    resumed.on_epoch_end(2, {"AP": 0.7})
+    assert epochs_in(tmp_path) == {"best": 3, "last": 3}
+
+
+def test_a_new_training_keeps_the_best_of_the_one_before(stand_in, tmp_path):
+    start(stand_in, tmp_path).on_epoch_end(8, {"AP": 0.6})
+    anew = start(stand_in, tmp_path)
+    assert epochs_in(tmp_path)["best"] == 9
+    for epoch, value in enumerate([0.1, 0.2]):
+        anew.on_epoch_end(epoch, {"AP": value})
+    assert epochs_in(tmp_path) == {"best": 2, "last": 2, "best.previous": 9}
+
+
+def test_new_bests_are_printed_unless_not_wanted(stand_in, tmp_path, capsys):
+    callback = start(stand_in, tmp_path)
+    callback.on_epoch_end(0, {"AP": 0.25})
+    callback.on_epoch_end(1, {"AP": 0.5})
+    printed = capsys.readouterr().out
+    assert "Best AP: 0.2500. Written to" in printed
+    assert "Best AP: 0.5000, before 0.2500." in printed
+    start(stand_in, tmp_path / "quiet", verbose=False).on_epoch_end(0, {"AP": 0.25})
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("monitor", "expected"),
+    [("AP", "averages"), ("AP/cat", "averages"), ("ARmax10", "averages")]
+    + [("loss", "live"), ("val_loss", "live")],
+)
+def test_the_archive_says_which_weights_were_measured(
+    stand_in, tmp_path, monitor, expected
+):
+    callback = start(stand_in, tmp_path, monitor=monitor)
+    callback.on_test_batch_begin(0)
+    callback.on_epoch_end(0, {monitor: 0.5})
+    assert read_archive_info(tmp_path)["evaluated_weights"] == expected
+
+
+class Averages(keras.callbacks.Callback):
+    """Notes the averages after each epoch."""
+
+    def on_train_begin(self, logs=None):
+        self.by_epoch = []
+
+    def on_epoch_end(self, epoch, logs=None):
+        averages = self.model.averages.variables
+        self.by_epoch.append([np.array(average) for average in averages])
+
+
+def assert_equal(actual, expected):
+    for a, b in zip(actual, expected, strict=True):
+        np.testing.assert_array_equal(np.array(a), np.array(b))
+
+
+def test_a_training_with_validation_on_averages_is_archived_and_restored(
+    model, train, tmp_path
+):
+    averages = Averages()
+    history = model.fit(
+        *train,
+        batch_size=2,
+        epochs=2,
+        verbose=0,
+        validation_data=train,
+        validation_batch_size=2,
+        callbacks=[SwapEMA(), averages, CheckpointArchive(tmp_path, "val_loss", "min")],
+    )
+    info = read_archive_info(tmp_path)
+    assert info["evaluated_weights"] == "averages"
+    assert info["epoch"] == 1 + int(np.argmin(history.history["val_loss"]))
+    assert {"loss", "val_loss", "class_loss"} <= set(info["metrics"])
+
+    best = EfficientDet.from_archive(tmp_path)
+    assert_equal(best.averages.sources, averages.by_epoch[info["epoch"] - 1])
+
+    last = EfficientDet.from_archive(tmp_path, resume=True)
+    assert_equal(last.variables, model.variables)
+    assert_equal(last.averages.variables, model.averages.variables)
+    assert_equal(last.optimizer.variables, model.optimizer.variables)
+
+
+def test_an_unknown_mode_is_named(tmp_path):
+    with pytest.raises(ValueError, match="mode='auto'"):
+        CheckpointArchive(tmp_path, mode="auto")

@@ -1,0 +1,290 @@
+"""COCO evaluation in `fit`: the numbers, the ids, the weights, the logs."""
+
+import keras
+import numpy as np
+import pytest
+from tiny import tiny_model
+
+from effdet_keras.callbacks import COCOEvaluation
+from effdet_keras.data import from_arrays
+from effdet_keras.labels import BACKGROUND
+from effdet_keras.metrics import METRIC_NAMES, COCOMetric
+
+pytestmark = pytest.mark.tensorflow
+
+
+class Oracle:
+    """Stands for a model: it finds what is in the truth, in its own pixels."""
+
+    averages = None
+    class_names = ("cat", "dog", "bird")
+    category_ids = None
+
+    def __init__(self, dataset, miss=(), **attributes):
+        self.config = tiny_model.config
+        self.dataset, self.miss = dataset, miss
+        self.batch_sizes, self.seen = [], 0
+        self.__dict__.update(attributes)
+
+    def predict_on_batch(self, images):
+        count = len(images)
+        self.batch_sizes.append(count)
+        outputs = {
+            "boxes": np.zeros((count, 5, 4), "float32"),
+            "scores": np.zeros((count, 5), "float32"),
+            "labels": np.full((count, 5), BACKGROUND, "int32"),
+            "num_detections": np.zeros(count, "int32"),
+        }
+        for row in range(count):
+            if self.seen < len(self.dataset) and self.seen not in self.miss:
+                example = self.dataset[self.seen]
+                n = len(example["boxes"])
+                scale = 64 / max(example["image"].shape[:2])
+                outputs["boxes"][row, :n] = example["boxes"] * scale
+                outputs["scores"][row, :n] = 0.9
+                outputs["labels"][row, :n] = example["labels"]
+                outputs["num_detections"][row] = n
+            self.seen += 1
+        return outputs
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tiny_config(shared_model):
+    tiny_model.config = shared_model.config
+    yield
+    del tiny_model.config
+
+
+def quiet(dataset, **arguments):
+    return COCOEvaluation(dataset, **{"verbose": False, **arguments})
+
+
+def test_a_detector_that_finds_everything_has_ap_one(valid):
+    numbers = quiet(valid, batch_size=2).evaluate(Oracle(valid))
+    assert numbers["AP"] == pytest.approx(1.0)
+    for name in ("cat", "dog", "bird"):
+        assert numbers[f"AP/{name}"] == pytest.approx(1.0)
+    assert set(METRIC_NAMES) < set(numbers)
+
+
+def test_every_picture_counts_the_last_partial_batch_too(valid):
+    # The last picture holds one of the two birds.
+    numbers = quiet(valid, batch_size=2).evaluate(Oracle(valid, miss=[4]))
+    assert numbers["AP/bird"] == pytest.approx(51 / 101)  # recall 1/2, 101 points
+    assert numbers["AP/cat"] == pytest.approx(1.0)
+
+
+def test_all_batches_have_one_size(valid):
+    oracle = Oracle(valid)
+    quiet(valid, batch_size=3).evaluate(oracle)
+    assert oracle.batch_sizes == [3, 3]
+
+
+def test_the_numbers_are_those_of_detecting_picture_by_picture(model, valid):
+    for average in model.averages.variables:
+        average.assign(average * 0.5 + 0.01)
+    numbers = quiet(valid, batch_size=3).evaluate(model)
+    metric = COCOMetric(valid.to_coco())
+    with model.averages.swapped():
+        for example in valid:
+            found = model.detect(example["image"], score_threshold=0.0)
+            metric.update(
+                example["image_id"],
+                found.boxes,
+                found.scores,
+                np.array(valid.category_ids)[found.labels],
+            )
+    expected = metric.result()
+    assert numbers.keys() == expected.keys()
+    for name, value in expected.items():
+        # Batches of other sizes round otherwise; a tie may fall the other way.
+        assert numbers[name] == pytest.approx(value, abs=1e-3), name
+
+
+@pytest.fixture
+def spied(model, monkeypatch):
+    """Notes whether the averages are swapped in at each prediction."""
+    noted, predict = [], model.predict_on_batch
+
+    def predict_on_batch(images):
+        noted.append(model.averages.is_swapped)
+        return predict(images)
+
+    monkeypatch.setattr(model, "predict_on_batch", predict_on_batch)
+    return noted
+
+
+def test_the_averages_are_evaluated_and_go_back(model, valid, spied):
+    before = model.get_weights()
+    quiet(valid).evaluate(model)
+    assert spied == [True]
+    assert not model.averages.is_swapped
+    for a, b in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_the_weights_go_back_after_an_interruption(model, valid, monkeypatch):
+    before = model.get_weights()
+    for average in model.averages.variables:
+        average.assign(average + 1.0)
+
+    def interrupt(images):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(model, "predict_on_batch", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        quiet(valid).evaluate(model)
+    for a, b in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_the_screen_shows_which_weights_the_progress_and_a_table(model, valid, capsys):
+    COCOEvaluation(valid, batch_size=2).evaluate(model)
+    printed = capsys.readouterr().out
+    assert "5 pictures with the moving averages of the weights" in printed
+    assert "2/5" in printed and "5/5" in printed
+    assert "AP50" in printed and "AP/bird" in printed
+    assert "DONE" not in printed  # pycocotools' own talk
+    COCOEvaluation(valid).evaluate(Oracle(valid))
+    assert "with the weights as they are" in capsys.readouterr().out
+
+
+def test_nothing_is_printed_if_not_wanted(valid, capsys):
+    quiet(valid).evaluate(Oracle(valid))
+    assert capsys.readouterr().out == ""
+
+
+def test_the_logs_of_fit_have_the_numbers_and_other_callbacks_use_them(
+    model, train, valid, tmp_path
+):
+    stop = keras.callbacks.EarlyStopping(monitor="AP", mode="max", patience=1)
+    save = keras.callbacks.ModelCheckpoint(
+        str(tmp_path / "{epoch}-{AP:.3f}.weights.h5"),
+        monitor="AP",
+        mode="max",
+        save_best_only=True,
+        save_weights_only=True,
+    )
+    evaluation = quiet(valid, every=1)
+    scripted = iter([0.1, 0.3, 0.2, 0.9])
+    evaluation.evaluate = lambda model: {"AP": next(scripted), "AP/cat": 0.5}
+    history = model.fit(
+        *train, batch_size=2, epochs=4, verbose=0, callbacks=[evaluation, stop, save]
+    )
+    assert history.history["AP"] == [0.1, 0.3, 0.2]  # stopped after the third
+    assert history.history["AP/cat"] == [0.5] * 3
+    saved = sorted(path.name for path in tmp_path.iterdir())
+    assert saved == ["1-0.100.weights.h5", "2-0.300.weights.h5"]
+
+
+def test_fit_gives_the_numbers_of_its_last_weights(model, train, valid):
+    history = model.fit(
+        *train, batch_size=2, verbose=0, callbacks=[quiet(valid, batch_size=3)]
+    )
+    numbers = quiet(valid, batch_size=3).evaluate(model)
+    assert set(numbers) < set(history.history)
+    for name, value in numbers.items():
+        assert history.history[name] == [pytest.approx(value, abs=1e-6)]
+
+
+@pytest.mark.parametrize(
+    ("every", "epochs", "expected"),
+    [(1, 3, [0, 1, 2]), (2, 5, [1, 3, 4]), (10, 3, [2])],
+)
+def test_it_runs_every_so_many_epochs_and_after_the_last(
+    valid, every, epochs, expected
+):
+    evaluation, ran = quiet(valid, every=every), []
+    evaluation.set_model(Oracle(valid))
+    evaluation.set_params({"epochs": epochs})
+    evaluation.evaluate = lambda model: ran.append(epoch) or {"AP": 0.5}
+    for epoch in range(epochs):
+        logs = {}
+        evaluation.on_epoch_end(epoch, logs)
+        assert logs == ({"AP": 0.5} if epoch in expected else {})
+    assert ran == expected
+
+
+def test_tensorboard_gets_the_numbers(valid, tmp_path):
+    import tensorflow as tf
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    evaluation = quiet(valid, log_dir=tmp_path)
+    evaluation.set_model(Oracle(valid))
+    evaluation.on_epoch_end(4, {})
+    evaluation.on_train_end()
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    names = set(events.Tags()["tensors"])
+    assert {"coco/AP", "coco/AP50", "coco/AP/bird"} <= names
+    assert "coco/APl" not in names  # there is no large object: -1
+    (event,) = events.Tensors("coco/AP")
+    assert event.step == 4
+    assert float(tf.make_ndarray(event.tensor_proto)) == pytest.approx(1.0)
+
+
+# Labels to category ids.
+
+
+def ids_seen(model, valid, monkeypatch):
+    """The category ids that the metric gets from the oracle's detections."""
+    seen = set()
+    update = COCOMetric.update
+
+    def spy(self, image_id, boxes, scores, category_ids):
+        seen.update(int(i) for i in category_ids)
+        update(self, image_id, boxes, scores, category_ids)
+
+    monkeypatch.setattr(COCOMetric, "update", spy)
+    quiet(valid).evaluate(model)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("names", "ids"),
+    [
+        (("cat", "dog", "bird"), None),
+        (None, None),
+        (None, (5, 7, 9)),
+        (("cat", "dog", "bird"), (1, 2, 3)),  # names that agree decide
+        (("felix", "dog", "bird"), (8, 7, 9)),  # the ids in common agree in name
+    ],
+)
+def test_labels_become_category_ids(valid, monkeypatch, names, ids):
+    oracle = Oracle(valid, class_names=names, category_ids=ids)
+    expected = {8, 7, 9} if ids and 8 in ids else {5, 7, 9}
+    assert ids_seen(oracle, valid, monkeypatch) == expected
+
+
+@pytest.mark.parametrize(
+    ("names", "ids"),
+    [
+        (("dog", "cat", "bird"), None),  # same classes in another order
+        (("dog", "cat", "bird"), (5, 7, 9)),
+        (None, (1, 2, 3)),  # no id in common
+    ],
+)
+def test_labels_of_another_meaning_are_refused_before_training(valid, names, ids):
+    evaluation = quiet(valid)
+    evaluation.set_model(Oracle(valid, class_names=names, category_ids=ids))
+    with pytest.raises(ValueError, match=r"cat, dog, bird; category ids 5, 7, 9"):
+        evaluation.on_train_begin()
+
+
+def test_another_number_of_classes_is_refused(valid):
+    oracle = Oracle(valid, class_names=None)
+    oracle.config = oracle.config.replace(num_classes=90)
+    with pytest.raises(ValueError, match=r"90 classes.*data set with 3"):
+        quiet(valid).evaluate(oracle)
+
+
+@pytest.mark.parametrize("name", ["every", "batch_size"])
+def test_a_number_below_one_is_named(valid, name):
+    with pytest.raises(ValueError, match=f"{name}=0"):
+        COCOEvaluation(valid, **{name: 0})
+
+
+def test_an_empty_data_set_is_refused():
+    empty = from_arrays([], [], [], class_names=("cat",))
+    with pytest.raises(ValueError, match="with pictures"):
+        COCOEvaluation(empty)

@@ -1,0 +1,147 @@
+"""Validation on averages: which weights it sees, and that they always go back."""
+
+import keras
+import numpy as np
+import pytest
+
+from effdet_keras.callbacks import SwapEMA
+from effdet_keras.callbacks.swap_ema import evaluated_weights
+
+pytestmark = pytest.mark.tensorflow
+
+
+def spread(model):
+    """Averages that differ from the weights."""
+    for average in model.averages.variables:
+        average.assign(average * 0.5 + 0.01)
+
+
+class Recorder(keras.callbacks.Callback):
+    """Notes the weights when validation begins and when the epoch ends."""
+
+    def on_test_begin(self, logs=None):
+        spread(self.model)
+        self.before = self.model.get_weights()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.after = self.model.get_weights()
+
+
+class Interrupt(keras.callbacks.Callback):
+    def on_test_batch_begin(self, batch, logs=None):
+        raise KeyboardInterrupt
+
+
+def assert_equal(actual, expected):
+    for a, b in zip(actual, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def fit(model, train, **arguments):
+    return model.fit(*train, batch_size=2, verbose=0, **arguments)
+
+
+def test_validation_in_fit_uses_the_averages(model, train):
+    recorder = Recorder()  # in front of SwapEMA
+    history = fit(
+        model,
+        train,
+        epochs=2,
+        validation_data=train,
+        validation_batch_size=2,
+        callbacks=[recorder, SwapEMA()],
+    )
+    assert not model.averages.is_swapped
+    assert_equal(recorder.after, recorder.before)  # bit by bit
+    assert_equal(model.get_weights(), recorder.before)
+
+    live = model.evaluate(*train, batch_size=2, verbose=0, return_dict=True)
+    with model.averages.swapped():
+        averaged = model.evaluate(*train, batch_size=2, verbose=0, return_dict=True)
+    assert history.history["val_loss"][-1] == pytest.approx(averaged["loss"], rel=1e-5)
+    assert live["loss"] != pytest.approx(averaged["loss"], rel=1e-3)
+
+
+def test_evaluate_uses_the_averages(model, train):
+    spread(model)
+    before = model.get_weights()
+    swapped = model.evaluate(*train, batch_size=2, verbose=0, callbacks=[SwapEMA()])
+    assert_equal(model.get_weights(), before)
+    with model.averages.swapped():
+        expected = model.evaluate(*train, batch_size=2, verbose=0)
+    assert swapped == pytest.approx(expected, rel=1e-6)
+
+
+def test_training_after_an_interrupted_validation_goes_on_from_its_own_weights(
+    model, train
+):
+    recorder = Recorder()
+    with pytest.raises(KeyboardInterrupt):
+        fit(
+            model,
+            train,
+            validation_data=train,
+            callbacks=[recorder, SwapEMA(), Interrupt()],
+        )
+    started = []
+    begin = keras.callbacks.LambdaCallback(
+        on_train_begin=lambda logs: started.extend(model.get_weights())
+    )
+    fit(model, train, callbacks=[begin])  # no SwapEMA here
+    assert_equal(started, recorder.before)
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [
+        ("on_test_end", []),
+        ("on_epoch_begin", [1]),
+        ("on_train_begin", []),
+        ("on_train_end", []),
+    ],
+)
+def test_every_next_opportunity_restores(model, method, arguments):
+    spread(model)
+    before = model.get_weights()
+    callback = SwapEMA()
+    callback.set_model(model)
+    callback.on_test_begin()
+    assert model.averages.is_swapped
+    getattr(callback, method)(*arguments)
+    assert not model.averages.is_swapped
+    assert_equal(model.get_weights(), before)
+
+
+def test_a_second_validation_after_an_interrupted_one_is_on_averages(model):
+    spread(model)
+    callback = SwapEMA()
+    callback.set_model(model)
+    callback.on_test_begin()
+    callback.on_test_begin()
+    assert model.averages.is_swapped
+    callback.on_test_end()
+    assert not model.averages.is_swapped
+
+
+@pytest.mark.parametrize("method", ["on_train_begin", "on_test_begin"])
+def test_a_model_without_averages_is_refused(method):
+    callback = SwapEMA()
+    callback.set_model(keras.Sequential(name="plain"))
+    with pytest.raises(ValueError, match=r"ema_decay.*'plain'"):
+        getattr(callback, method)()
+
+
+def test_evaluated_weights_are_the_averages_and_go_back(model):
+    spread(model)
+    before = model.get_weights()
+    with pytest.raises(RuntimeError, match="stop"), evaluated_weights(model) as which:
+        assert which == "averages"
+        assert model.averages.is_swapped
+        raise RuntimeError("stop")
+    assert_equal(model.get_weights(), before)
+
+
+def test_without_averages_the_weights_are_evaluated_as_they_are():
+    plain = keras.Sequential()
+    with evaluated_weights(plain) as which:
+        assert which == "live"
