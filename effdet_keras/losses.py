@@ -228,7 +228,8 @@ class DetectionLoss:
         is_positive = ops.any(box_targets != 0.0, axis=-1)
         is_positive = ops.logical_or(is_positive, class_targets >= 0)
         normalizer = ops.sum(ops.cast(is_positive, "float32")) + 1.0
-        # Before anything is computed: an overflow times 0 would be NaN.
+        # Before anything is computed, as an overflow times 0 would be NaN. With zeros
+        # in both, background rows have equal boxes and no loss.
         box_deltas = ops.where(is_positive[..., None], box_deltas, 0.0)
         terms = {
             "class_loss": self._class_loss(class_targets, class_logits) / normalizer,
@@ -236,8 +237,7 @@ class DetectionLoss:
         }
         loss = terms["class_loss"] + self.box_loss_weight * terms["box_loss"]
         if self.iou_loss_type is not None:
-            each = self._iou_losses(box_targets, box_deltas, anchors)
-            total = ops.sum(ops.where(is_positive, each, 0.0))
+            total = self._box_iou_loss(box_targets, box_deltas, anchors)
             # By 4 as in the reference, although there is one value a box.
             terms["box_iou_loss"] = total / (4.0 * normalizer)
             loss = loss + self.iou_loss_weight * terms["box_iou_loss"]
@@ -257,15 +257,12 @@ class DetectionLoss:
     def _box_loss(self, box_targets, box_deltas):
         if self.box_loss_weight == 0:
             return ops.zeros((), dtype="float32")
-        # Background rows are zero in both, and so is their loss.
         return ops.sum(huber_loss(box_targets, box_deltas, delta=self.delta))
 
-    def _iou_losses(self, box_targets, box_deltas, anchors):
-        return iou_loss(
-            box_ops.decode_boxes(box_targets, anchors),
-            box_ops.decode_boxes(box_deltas, anchors),
-            iou_loss_type=self.iou_loss_type,
-        )
+    def _box_iou_loss(self, box_targets, box_deltas, anchors):
+        target_boxes = box_ops.decode_boxes(box_targets, anchors)
+        boxes = box_ops.decode_boxes(box_deltas, anchors)
+        return ops.sum(iou_loss(target_boxes, boxes, iou_loss_type=self.iou_loss_type))
 
     def get_config(self):
         """Gives the constructor's arguments.

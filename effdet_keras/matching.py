@@ -5,8 +5,6 @@ from keras import ops
 from effdet_keras import box_ops
 from effdet_keras.labels import BACKGROUND
 
-_TINY = 1e-37  # square pixels: the IoU with an empty box is 0, not 0 / 0
-
 
 def match_anchors(boxes, labels, anchors, *, iou_threshold=0.5):
     """Gives each anchor the class and the box it has to predict.
@@ -26,7 +24,7 @@ def match_anchors(boxes, labels, anchors, *, iou_threshold=0.5):
     Args:
         boxes: float tensor `[B, M, 4]`, `yxyx` in pixels.
         labels: int tensor `[B, M]`, `0 .. C-1`, and -1 in padding rows.
-        anchors: float tensor `[N, 4]`, `yxyx` in pixels.
+        anchors: float tensor `[N, 4]`, `yxyx` in pixels, sides above zero.
         iou_threshold: float above 0, at most 1.
 
     Returns:
@@ -105,7 +103,7 @@ def _iou(columns, anchor_columns, anchor_area):
     width = ops.minimum(x_max, anchor_x_max) - ops.maximum(x_min, anchor_x_min)
     overlap = ops.maximum(height, 0.0) * ops.maximum(width, 0.0)
     area = (y_max - y_min) * (x_max - x_min)
-    return overlap / ops.maximum(area + anchor_area - overlap, _TINY)
+    return overlap / (area + anchor_area - overlap)
 
 
 def _take_rows(labels, boxes, rows):
