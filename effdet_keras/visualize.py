@@ -202,7 +202,7 @@ class _Painter:
     """Draws boxes first and all names on top of them, at the end."""
 
     def __init__(self, image):
-        self.image = image.convert("RGB")
+        self.image = image
         self.pen = ImageDraw.Draw(self.image)
         self.line = max(2, round(min(image.size) / 220))
         self.font = ImageFont.load_default(_text_size(image))

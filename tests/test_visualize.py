@@ -121,7 +121,7 @@ def test_colors_are_distinct_and_stable():
 
 
 def test_a_name_that_is_missing_is_its_number():
-    few = visualize.draw_boxes(GREY, [[40, 30, 100, 130]], [2], class_names=["a"])
+    few = visualize.draw_boxes(GREY, [[40, 30, 100, 130]], [2], class_names="ab")
     none = visualize.draw_boxes(GREY, [[40, 30, 100, 130]], [2])
     np.testing.assert_array_equal(few, none)
 
