@@ -63,8 +63,8 @@ def focal_loss(
     yes, no = (ops.convert_to_tensor(w, "float32") for w in (alpha, 1.0 - alpha))
 
     # Written out because the arrays [B, N, C] are the largest of a training step:
-    # 35 million logits at batch 8, 512 pixels and 90 classes. On a CPU this takes a
-    # third of the time of the plain formula and keeps one array, not ten.
+    # 35 million logits at batch 8, 512 pixels and 90 classes. On a CPU this takes 40%
+    # of the time of the plain formula (TensorFlow), and it keeps one array, not ten.
     @ops.custom_gradient
     def loss_of(logits):
         # The two cases are one in z, the logit of the wrong answer: with
