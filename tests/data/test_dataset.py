@@ -9,7 +9,7 @@ import keras  # noqa: E402
 from PIL import Image  # noqa: E402
 
 from effdet_keras.data import DetectionDataset, from_arrays  # noqa: E402
-from effdet_keras.data.example import Record, load_example  # noqa: E402
+from effdet_keras.data.example import Record, count_unusable, load_example  # noqa: E402
 
 pytestmark = pytest.mark.tensorflow
 
@@ -99,6 +99,15 @@ def test_to_coco_gives_the_numbers_back_unrepaired():
         "iscrowd": 0,
     }
     assert [a["iscrowd"] for a in content["annotations"]] == [0, 0, 1]
+
+
+def test_unusable_boxes_are_counted_by_the_size_of_their_own_picture():
+    box = {"boxes_xywh": [[45, 5, 9, 9]], "labels": [0]}
+    small = make_record(**box, image_size=(40, 44))
+    large, none = make_record(**box), make_record(boxes_xywh=[], labels=[])
+    np.testing.assert_array_equal(
+        count_unusable([large, small, small, none]), [0, 1, 1, 0]
+    )
 
 
 # Looking and dividing
