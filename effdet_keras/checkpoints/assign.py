@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from effdet_keras.checkpoints.tf1_names import array_for, tf1_names
+from effdet_keras.checkpoints.tf1_names import tf1_name
 
 
 def assign_tf1_arrays(weights, arrays):
@@ -25,27 +25,25 @@ def assign_tf1_arrays(weights, arrays):
         ...     path, shape = "resample_p6/bn/gamma", (4,)
         >>> assign_tf1_arrays([Weight], {})
         Traceback (most recent call last):
-        ValueError: No array was found for 1 of 1 weights. ...
+            ...
+        ValueError: No array was found for 1 of 1 weights. The first is
+        'resample_p6/bn/gamma', among 0 arrays. Is it a checkpoint of this model?
     """
-    weights = list(weights)
-    missing = [
-        name for v in weights for name in tf1_names(v) if name not in arrays
-    ]
+    by_name = {tf1_name(variable): variable for variable in weights}
+    missing = [name for name in by_name if name not in arrays]
     if missing:
         raise ValueError(
-            f"No array was found for {len(missing)} of {len(weights)} weights. "
-            f"The first: {missing[0]!r}. Found {len(arrays)} arrays, the first: "
-            f"{next(iter(arrays), None)!r}. Is it a checkpoint of this model?"
+            f"No array was found for {len(missing)} of {len(by_name)} weights. "
+            f"The first is {missing[0]!r}, among {len(arrays)} arrays. "
+            "Is it a checkpoint of this model?"
         )
-    values = [array_for(variable, arrays.__getitem__) for variable in weights]
-    for variable, value in zip(weights, values):
-        if tuple(variable.shape) != value.shape:
+    for name, variable in by_name.items():
+        if tuple(variable.shape) != np.shape(arrays[name]):
             raise ValueError(
-                f"The array {tf1_names(variable)[0]!r} has shape {value.shape}, but "
-                f"the weight has shape {tuple(variable.shape)}. Build the model with "
-                "the checkpoint's `num_classes` and config."
+                f"The array {name!r} has shape {np.shape(arrays[name])}, but the "
+                f"weight has shape {tuple(variable.shape)}. Build the model with the "
+                "checkpoint's `num_classes` and config."
             )
-    for variable, value in zip(weights, values):
-        variable.assign(np.asarray(value, dtype="float32"))
-    used = {name for variable in weights for name in tf1_names(variable)}
-    return [name for name in arrays if name not in used]
+    for name, variable in by_name.items():
+        variable.assign(np.asarray(arrays[name], dtype="float32"))
+    return [name for name in arrays if name not in by_name]

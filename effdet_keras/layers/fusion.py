@@ -59,22 +59,27 @@ class WeightedFusion(keras.layers.Layer):
             )
         if self.method != "sum":
             channels = (input_shape[0][-1],) if "channel" in self.method else ()
-            self.fusion_weights = self.add_weight(
-                shape=(len(input_shape), *channels),
-                initializer="ones",
-                name="fusion_weights",
-            )
+            # One variable an input, since gradients are clipped one by one.
+            self.fusion_weights = [
+                self.add_weight(
+                    shape=channels,
+                    initializer="ones",
+                    name=f"WSM_{i}" if i else "WSM",  # as published
+                )
+                for i in range(len(input_shape))
+            ]
 
     def call(self, inputs):
         if self.method == "sum":
             return sum(inputs[1:], inputs[0])
+        weights = ops.stack([weight.value for weight in self.fusion_weights])
         if self.method.endswith("fastattn"):
-            weights = ops.relu(self.fusion_weights)
+            weights = ops.relu(weights)
             # In float16 epsilon is lost beside a sum near one. It is there for
             # the case of all weights at zero, where it is not.
             weights = weights / (ops.sum(weights, axis=0) + self.epsilon)
         else:
-            weights = ops.softmax(self.fusion_weights, axis=0)
+            weights = ops.softmax(weights, axis=0)
         terms = [x * weights[i] for i, x in enumerate(inputs)]
         return sum(terms[1:], terms[0])
 

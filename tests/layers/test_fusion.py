@@ -12,7 +12,8 @@ def fuse(method, inputs, weights=None):
     layer = WeightedFusion(method)
     layer.build([x.shape for x in inputs])
     if weights is not None and method != "sum":
-        layer.fusion_weights.assign(weights)
+        for variable, value in zip(layer.fusion_weights, weights):
+            variable.assign(value)
     return ops.convert_to_numpy(layer(inputs))
 
 

@@ -9,7 +9,7 @@ import pytest
 from keras import ops
 
 from effdet_keras.anchors import level_sizes
-from effdet_keras.checkpoints.tf1_names import array_for, tf1_names
+from effdet_keras.checkpoints.tf1_names import tf1_name
 from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.models.network import build_network
 
@@ -25,11 +25,7 @@ def build(name, **overrides):
 
 def fill(network, refweights, name):
     for variable in network.weights:
-        # Fusion weights of the reference are scalars, one an edge.
-        shape = () if variable.name == "fusion_weights" else variable.shape
-        variable.assign(
-            array_for(variable, lambda n, s=shape: refweights.value(n, s, name))
-        )
+        variable.assign(refweights.value(tf1_name(variable), variable.shape, name))
 
 
 def split_levels(outputs, config):
@@ -107,12 +103,9 @@ def test_weights_carry_the_published_names(golden_path):
     rows = [line.split(" | ") for line in lines]
     published = {row[0]: row[1] for row in rows if not row[0].startswith("#")}
     _, network = build("efficientdet-d0", image_size=256)
-    ours = {}
-    for variable in network.weights:
-        stacked = variable.name == "fusion_weights"
-        shape = variable.shape[1:] if stacked else variable.shape
-        text = "x".join(map(str, shape)) or "scalar"
-        ours |= dict.fromkeys(tf1_names(variable), text)
+    ours = {
+        tf1_name(v): "x".join(map(str, v.shape)) or "scalar" for v in network.weights
+    }
     assert ours == published
 
 
