@@ -127,7 +127,7 @@ def test_a_score_must_be_above_the_threshold():
 
 def test_default_threshold_is_low_for_gaussian_and_absent_for_hard():
     boxes = [[[0, 0, 1, 1], [5, 5, 6, 6], [9, 9, 10, 10]]]
-    scores = [[0.5, 0.0009, 0.0]]
+    scores = [[0.0011, 0.0009, 0.0]]
     assert run(boxes, scores, method="gaussian", max_detections=5)[2] == [1]
     assert run(boxes, scores, method="hard", max_detections=5)[2] == [3]
 
@@ -148,12 +148,13 @@ def test_one_finished_image_does_not_stop_the_others():
 
 @pytest.mark.parametrize("method", ["gaussian", "hard"])
 def test_bad_numbers_take_no_place_and_harm_no_other_box(method):
-    boxes = [[[0, 0, 10, 10], [3, 3, 3, 3], [3, 3, 3, 3], [50, 50, 60, 60]]]
-    scores = [[0.9, 0.8, np.nan, 0.7]]  # two empty boxes, one with score NaN
-    indices, scores, count = run(boxes, scores, method=method, max_detections=4)
-    np.testing.assert_array_equal(indices[0, :3], [0, 1, 3])
-    np.testing.assert_allclose(scores, [[0.9, 0.8, 0.7, 0]], rtol=1e-6)
-    assert count == [3]
+    empty = [3, 3, 3, 3]
+    boxes = [[[0, 0, 10, 10], empty, empty, [5, 5, 9, 9], [50, 50, 60, 60]]]
+    scores = [[0.9, 0.8, 0.75, np.nan, 0.7]]
+    indices, scores, count = run(boxes, scores, method=method, max_detections=5)
+    np.testing.assert_array_equal(indices[0, :4], [0, 1, 2, 4])
+    np.testing.assert_allclose(scores, [[0.9, 0.8, 0.75, 0.7, 0]], rtol=1e-6)
+    assert count == [4]
 
 
 def test_tiny_sigma_gives_no_nan():

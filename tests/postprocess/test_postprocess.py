@@ -333,6 +333,9 @@ def test_anchors_of_another_image_size_are_refused():
     message = r"anchors made for the same image size.*anchors=\(59, 4\)"
     with pytest.raises(ValueError, match=message):
         run(Postprocess(), outputs, anchors[:-1])
+    outputs["class_logits"] = outputs["class_logits"][:, :-1]
+    with pytest.raises(ValueError, match=r"class_logits=\(3, 59, 4\)"):
+        run(Postprocess(), outputs, anchors)
 
 
 @pytest.mark.parametrize(
