@@ -184,7 +184,7 @@ def plot_history(history, path=None):
         raise ValueError(
             "`history` has no curve to draw. Received keys: " + str(sorted(curves))
         )
-    figure_class = _import_figure()
+    figure_class = require_matplotlib()
     columns = min(2, len(panels))
     rows = math.ceil(len(panels) / columns)
     figure = figure_class(figsize=(5.6 * columns, 3.6 * rows), layout="constrained")
@@ -307,7 +307,8 @@ def _panels(curves):
     return {title: names for title, names in panels.items() if names}
 
 
-def _import_figure():
+def require_matplotlib():
+    """Matplotlib's `Figure`, or an ImportError that says how to install it."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

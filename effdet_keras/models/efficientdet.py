@@ -67,6 +67,8 @@ class EfficientDet(Trainer, keras.Model):
         kwargs.setdefault("name", config.name)
         images, outputs = build_network(config, dtype)
         super().__init__(inputs=images, outputs=outputs, **kwargs)
+        if dtype is not None:
+            self.dtype_policy = dtype  # tells `compile` to scale a float16 loss
         self.config = config
         self.class_names = class_names
         self.category_ids = category_ids

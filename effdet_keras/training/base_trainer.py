@@ -211,6 +211,8 @@ class BaseTrainer:
                 kwargs["validation_data"], batch_size, training=False
             )
         batch_size = None if own_batch_size else batch_size
+        if hasattr(x, "element_spec"):
+            kwargs.setdefault("shuffle", False)  # Keras warns that it cannot
         if self.averages is not None:
             self.averages.restore()  # training never goes on from swapped weights
         if self._recipe is not None and self._recipe.follows_reference:
