@@ -16,13 +16,13 @@ from effdet_keras.data import write_shapes
 from effdet_keras.models import EfficientDet
 from effdet_keras.training.schedules import WarmupCosine
 
-_IMAGE_SIZE = 96
-_BATCH_SIZE = 16
-_LEARNING_RATE = 3e-3
+_IMAGE_SIZE = 128
+_BATCH_SIZE = 8
+_LEARNING_RATE = 2e-3
 _NUM_PICTURES = 9  # drawn at the end
 
 
-def run_demo(folder, *, num_train=900, num_valid=150, epochs=16, seed=0):
+def run_demo(folder, *, num_train=1800, num_valid=100, epochs=4, seed=0):
     """Makes a data set, trains on it, evaluates, archives, reloads, draws.
 
     Writes into `folder`: the data set (`data/`), the checkpoints (`archive/`),
@@ -85,12 +85,12 @@ def run_demo(folder, *, num_train=900, num_valid=150, epochs=16, seed=0):
     history = model.fit(
         batches,
         validation_data=valid,
-        validation_freq=max(epochs // 4, 1),
+        validation_freq=max(epochs // 2, 1),
         epochs=epochs,
         verbose=1,
         callbacks=[
             SwapEMA(),
-            COCOEvaluation(valid, every=max(epochs // 4, 1), batch_size=30),
+            COCOEvaluation(valid, every=max(epochs // 2, 1), batch_size=30),
             CheckpointArchive(archive, monitor="AP"),
             ImageSummary(valid, folder / "logs", every=max(epochs // 2, 1)),
         ],
@@ -114,9 +114,9 @@ def run_demo(folder, *, num_train=900, num_valid=150, epochs=16, seed=0):
 
 
 def _small_detector(dataset):
-    """EfficientDet-Lite0 for small pictures: three levels, fewer repeats."""
+    """EfficientDet-D0 for small pictures: three levels, fewer repeats."""
     return EfficientDet.from_preset(
-        "efficientdet-lite0",
+        "efficientdet-d0",
         class_names=dataset.class_names,
         category_ids=dataset.category_ids,
         image_size=_IMAGE_SIZE,

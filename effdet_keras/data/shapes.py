@@ -8,12 +8,12 @@ from PIL import Image, ImageDraw
 
 from effdet_keras.data.coco import from_coco
 
-SHAPE_NAMES = ("circle", "square", "triangle", "star")
+SHAPE_NAMES = ("circle", "square", "triangle")
 
 _SUPERSAMPLING = 4  # shapes are drawn this much larger: smooth edges
-_MAX_OBJECTS = 6
+_MAX_OBJECTS = 5
 _EMPTY_SHARE = 0.08  # pictures without objects
-_SIDES = (0.2, 0.5)  # of the picture: smallest and largest diameter
+_SIDES = (0.25, 0.5)  # of the picture: smallest and largest diameter
 _MIN_VISIBLE = 0.6  # of an object that others cover
 _MIN_CONTRAST = 90.0  # distance in RGB between a shape and what it lies on
 _JPEG_QUALITY = 90
@@ -22,8 +22,8 @@ _JPEG_QUALITY = 90
 def write_shapes(folder, *, num_train=600, num_valid=100, image_size=128, seed=0):
     """Writes a data set of shapes on textured backgrounds, in COCO's form.
 
-    Circles, squares, triangles and stars of any color, turn and size, up to
-    six in a picture, partly over each other; some pictures are empty. Lines
+    Circles, squares and triangles of any color, turn and size, up to five in a
+    picture, partly over each other; some pictures are empty. Lines
     in the background belong to no class. Each picture depends on `seed` and
     its number alone, so a larger set contains the smaller one.
 
@@ -48,7 +48,7 @@ def write_shapes(folder, *, num_train=600, num_valid=100, image_size=128, seed=0
         >>> import tempfile
         >>> train, valid = write_shapes(tempfile.mkdtemp(), num_train=4, num_valid=2)
         >>> len(train), valid[0]["image"].shape, valid.class_names
-        (4, (128, 128, 3), ('circle', 'square', 'triangle', 'star'))
+        (4, (128, 128, 3), ('circle', 'square', 'triangle'))
     """
     if num_train < 1 or num_valid < 1 or image_size < 32:
         raise ValueError(
@@ -171,12 +171,9 @@ def _shape_alpha(rng, name, size):
 
 def _outline(name, turn):
     """Corners `[n, 2]` in the unit circle."""
-    corners = {"circle": 48, "square": 4, "triangle": 3, "star": 10}[name]
+    corners = {"circle": 48, "square": 4, "triangle": 3}[name]
     angle = turn + 2 * np.pi * np.arange(corners) / corners
-    radius = np.ones(corners)
-    if name == "star":
-        radius[1::2] = 0.42
-    return np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
+    return np.stack([np.cos(angle), np.sin(angle)], axis=1)
 
 
 def _hides_another(mask, others):

@@ -262,7 +262,8 @@ class BaseTrainer:
 
     def load_own_variables(self, store):
         """Loads the moving averages where both file and model have them."""
-        keys = [key for key in store.keys() if key.startswith(_AVERAGE_PREFIX)]
+        names = store.keys()  # the store of a `.weights.h5` is no dict
+        keys = [name for name in names if name.startswith(_AVERAGE_PREFIX)]
         self._loaded_averages = bool(keys) and self.averages is not None
         if not self._loaded_averages:
             return

@@ -121,6 +121,14 @@ def test_the_archive_says_which_weights_were_measured(
     assert read_archive_info(tmp_path)["evaluated_weights"] == expected
 
 
+def test_validation_on_averages_is_noted(stand_in, tmp_path):
+    callback = start(stand_in, tmp_path, monitor="val_loss", mode="min")
+    with stand_in.averages.swapped():
+        callback.on_test_batch_begin(0)
+    callback.on_epoch_end(0, {"val_loss": 0.5})
+    assert read_archive_info(tmp_path)["evaluated_weights"] == "averages"
+
+
 class Averages(keras.callbacks.Callback):
     """Notes the averages after each epoch."""
 

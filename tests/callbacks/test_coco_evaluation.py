@@ -223,6 +223,17 @@ def test_tensorboard_gets_the_numbers(valid, tmp_path):
     assert float(tf.make_ndarray(event.tensor_proto)) == pytest.approx(1.0)
 
 
+def test_padding_rows_are_no_detections(valid, monkeypatch):
+    counts = []
+    monkeypatch.setattr(
+        COCOMetric,
+        "update",
+        lambda self, image_id, boxes, *_: counts.append(len(boxes)),
+    )
+    quiet(valid).evaluate(Oracle(valid))
+    assert counts == [2, 1, 2, 0, 1]
+
+
 # Labels to category ids.
 
 

@@ -99,7 +99,7 @@ def test_float16_has_gradients_of_the_size_of_float32():
         history = model.fit(*batch(), batch_size=2, epochs=14, verbose=0).history
         norms.append(history["gradient_norm"][-1])
     # A loss scale of 2**15 that were not undone would show.
-    assert norms[0] == pytest.approx(norms[1], rel=0.3)
+    assert 1 / 3 < norms[0] / norms[1] < 3
 
 
 def test_fit_and_evaluate_batch_a_data_set_for_the_model():

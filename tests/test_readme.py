@@ -1,0 +1,57 @@
+"""The README's Python: its names exist and its lines run in their order."""
+
+import ast
+import pathlib
+import re
+
+import pytest
+
+import effdet_keras as ek
+
+ROOT = pathlib.Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def python_blocks():
+    return re.findall(r"```python\n(.*?)```", README, flags=re.S)
+
+
+def test_every_public_name_is_there():
+    for name in ek.__all__:
+        if name not in ("callbacks", "data"):  # these import TensorFlow
+            assert hasattr(ek, name)
+
+
+@pytest.mark.tensorflow
+def test_the_lines_run_on_small_pictures(tmp_path, monkeypatch):
+    from effdet_keras.data import write_shapes
+
+    write_shapes(tmp_path, num_train=4, num_valid=2, image_size=64)
+    (tmp_path / "valid" / "00001.jpg").rename(tmp_path / "street.jpg")
+    (tmp_path / "valid" / "00001.jpg").write_bytes(
+        (tmp_path / "street.jpg").read_bytes()
+    )
+    monkeypatch.chdir(tmp_path)
+    (code,) = python_blocks()
+    assert "model.fit" in code
+    small = code.replace('"efficientdet-d0"', '"efficientdet-d0", **SMALL')
+    small = small.replace(
+        "batch_size=8, epochs=50", "batch_size=2, epochs=1, verbose=0"
+    )
+    assert small.count("SMALL") == small.count("epochs=1, ") == 1
+    names = {
+        "SMALL": {
+            "image_size": 64,
+            "max_level": 5,
+            "fpn_num_filters": 8,
+            "fpn_cell_repeats": 1,
+            "head_repeats": 1,
+        }
+    }
+    exec(compile(ast.parse(small), "README.md", "exec"), names)
+    assert (tmp_path / "found.png").exists()
+
+
+def test_links_lead_somewhere():
+    for target in re.findall(r"\]\((?!http)([^)#]+)\)", README):
+        assert (ROOT / target).exists(), target
