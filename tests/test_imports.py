@@ -60,7 +60,7 @@ def test_every_part_has_a_row():
     assert parts == {part for row in ROWS for part in row}
 
 
-@pytest.mark.parametrize("relative", modules(), ids=str)
+@pytest.mark.parametrize("relative", list(modules()), ids=str)
 def test_imports_run_downwards_only(relative):
     part = part_of(relative)
     for name in imported(relative):
@@ -71,7 +71,7 @@ def test_imports_run_downwards_only(relative):
         assert other == part or row_of(other) < row_of(part), f"imports {name}"
 
 
-@pytest.mark.parametrize("relative", modules(), ids=str)
+@pytest.mark.parametrize("relative", list(modules()), ids=str)
 def test_tensorflow_is_imported_only_where_it_may_be(relative):
     names = {name.split(".")[0] for name in imported(relative)}
     if "tensorflow" in names:

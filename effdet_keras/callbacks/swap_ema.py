@@ -12,10 +12,8 @@ class SwapEMA(keras.callbacks.Callback):
     `COCOEvaluation` and `ImageSummary` use the averages by themselves and do
     not need it. The averages are updated by the model's train step.
 
-    The weights of training come back, bit by bit, when validation ends; and,
-    where it ends in an exception or is interrupted, before the next epoch or
-    the next `fit`, whichever callbacks that has. `model.averages.restore()`
-    brings them back at once.
+    The weights of training come back, bit by bit, when validation ends, also
+    where it ends in an exception or is interrupted.
 
     Raises:
         ValueError: At the start of training or evaluation, if the model has no

@@ -1,5 +1,7 @@
 """Training that is the same on every backend: compile, losses, averages, fit."""
 
+import contextlib
+
 import keras
 from keras import ops
 
@@ -217,7 +219,8 @@ class BaseTrainer:
             self.averages.restore()  # training never goes on from swapped weights
         if self._recipe is not None and self._recipe.follows_reference:
             self._set_reference_schedule(x, batch_size, epochs, kwargs)
-        return super().fit(x, y, batch_size=batch_size, epochs=epochs, **kwargs)
+        with self._weights_come_back():
+            return super().fit(x, y, batch_size=batch_size, epochs=epochs, **kwargs)
 
     def evaluate(self, x=None, y=None, batch_size=None, **kwargs):
         """Losses on labelled data. `x` may be a `DetectionDataset`; see `fit`.
@@ -226,7 +229,18 @@ class BaseTrainer:
         """
         x, own_batch_size = self._batched(x, batch_size, training=False)
         batch_size = None if own_batch_size else batch_size
-        return super().evaluate(x, y, batch_size=batch_size, **kwargs)
+        with self._weights_come_back():
+            return super().evaluate(x, y, batch_size=batch_size, **kwargs)
+
+    @contextlib.contextmanager
+    def _weights_come_back(self):
+        """Undoes a swap that a callback began inside and an error left so."""
+        was_swapped = self.averages is not None and self.averages.is_swapped
+        try:
+            yield
+        finally:
+            if self.averages is not None and not was_swapped:
+                self.averages.restore()
 
     def _batched(self, data, batch_size, training):
         """A `DetectionDataset` as batches for this model; else `data` as it is."""

@@ -88,6 +88,8 @@ def test_training_after_an_interrupted_validation_goes_on_from_its_own_weights(
             validation_data=train,
             callbacks=[recorder, SwapEMA(), Interrupt()],
         )
+    assert not model.averages.is_swapped
+    assert_equal(model.get_weights(), recorder.before)
     started = []
     begin = keras.callbacks.LambdaCallback(
         on_train_begin=lambda logs: started.extend(model.get_weights())
