@@ -24,11 +24,11 @@ class CheckpointArchive(keras.callbacks.Callback):
     After each epoch `last.keras` is written to the folder, and `best.keras` if
     `monitor` is better than ever before: files for
     `EfficientDet.from_archive` and `keras.saving.load_model`, with the
-    optimizer and the moving averages. Each holds an entry `archive.json`, see
-    `effdet_keras.checkpoints.read_archive_info`: config, class names, category
-    ids, package versions; `epoch` (the number of epochs done), all `metrics`
-    of that epoch, and `evaluated_weights`: whether `monitor` is that of the
-    `"averages"` or of the `"live"` weights.
+    optimizer and the moving averages. Each holds an entry `archive.json`, which
+    `effdet_keras.checkpoints.archive.read_archive_info` reads: config, class
+    names, category ids, package versions; `epoch` (the number of epochs done),
+    all `metrics` of that epoch, and `evaluated_weights`: whether `monitor` is
+    that of the `"averages"` or of the `"live"` weights.
 
     A kill at any moment leaves the files of before whole. A training that is
     resumed goes on from the best value in the folder. One that starts anew
