@@ -4,6 +4,12 @@ import keras
 
 from effdet_keras.training.base_trainer import BaseTrainer
 
+# What Keras calls the parts of the state that it hands through a step.
+_STATE = (
+    *("trainable_variables", "non_trainable_variables"),
+    *("optimizer_variables", "metrics_variables"),
+)
+
 
 class Trainer(BaseTrainer):
     """`train_step` and `predict_step` for JAX.
@@ -20,6 +26,27 @@ class Trainer(BaseTrainer):
     def metrics_variables(self):
         averages = [] if self.averages is None else self.averages.variables
         return [*super().metrics_variables, *averages]
+
+    def make_train_function(self, force=False):
+        """Keras' own, except that an error in a step leaves the model whole.
+
+        For a step Keras takes the values out of the variables; where the first
+        one fails, on wrong truth for example, it does not put them back.
+        """
+        is_new = force or self.train_function is None
+        super().make_train_function(force)
+        if not is_new:
+            return
+        train_function = self.train_function
+
+        def keeping_state(state, iterator):
+            try:
+                return train_function(state, iterator)
+            except BaseException:
+                self._jax_state = dict(zip(_STATE, state))  # `fit` puts it back
+                raise
+
+        self.train_function = keeping_state
 
     def train_step(self, state, data):
         step = self._iterations(state)

@@ -148,7 +148,14 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+# The backbone is MBConv many times over; JAX alone compiles it for a minute.
+SLOW_TO_COMPILE = {"EfficientNet": pytest.mark.tensorflow}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=SLOW_TO_COMPILE.get(n, ())) for n in CASES],
+)
 def test_layer_keeps_the_contract(name):
     make, inputs, changed = CASES[name]
     check_layer(make, inputs, changed=changed)

@@ -48,6 +48,7 @@ def published(golden_path):
         return {row["model"]: row for row in csv.DictReader(file)}
 
 
+@pytest.mark.tensorflow  # a count is the same on every backend
 @pytest.mark.parametrize("name", MODEL_NAMES)
 def test_parameter_counts_equal_the_reference(published, name):
     # The count does not depend on the picture; a small one is quick to build.
@@ -109,6 +110,7 @@ def test_weights_carry_the_published_names(golden_path):
     assert ours == published
 
 
+@pytest.mark.tensorflow  # options choose layers, which run on every backend
 @pytest.mark.parametrize(
     "overrides",
     [
