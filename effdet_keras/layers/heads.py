@@ -104,21 +104,20 @@ class PredictionHead(keras.layers.Layer):
 
     def build(self, input_shape):
         shape = tuple(input_shape[0])
-        # bns[repeat][level]
+        # Flat, by repeat and then level: Keras 3.13 saves no list inside a list.
         self.bns = [
-            [
-                self.batch_norm.layer(
-                    f"{self.prefix}-{repeat}-bn-{level}", self.dtype_policy
-                )
-                for level in range(self.min_level, self.min_level + len(input_shape))
-            ]
+            self.batch_norm.layer(
+                f"{self.prefix}-{repeat}-bn-{level}", self.dtype_policy
+            )
             for repeat in range(self.repeats)
+            for level in range(self.min_level, self.min_level + len(input_shape))
         ]
-        for conv, bns in zip(self.convs, self.bns):
+        self._num_levels = len(input_shape)
+        for repeat, conv in enumerate(self.convs):
             conv.build(shape)
             shape = (*shape[:-1], self.filters)
-            for bn in bns:
-                bn.build(shape)
+            for level_index in range(self._num_levels):
+                self._bn(repeat, level_index).build(shape)
         self.predict_conv.build(shape)
 
     def call(self, inputs, training=False):
@@ -128,14 +127,18 @@ class PredictionHead(keras.layers.Layer):
         return ops.cast(ops.concatenate(levels, axis=1), "float32")
 
     def _level(self, x, level_index, training):
-        for repeat, (conv, bns) in enumerate(zip(self.convs, self.bns)):
-            branch = self._act(bns[level_index](conv(x), training=training))
+        for repeat, conv in enumerate(self.convs):
+            bn = self._bn(repeat, level_index)
+            branch = self._act(bn(conv(x), training=training))
             if self.drop_path is not None and repeat > 0:
                 branch = self.drop_path(branch, training=training) + x
             x = branch
         x = self.predict_conv(x)  # [B, H, W, num_anchors * values]
         count = x.shape[1] * x.shape[2] * self.num_anchors
         return ops.reshape(x, (-1, count, self.values))
+
+    def _bn(self, repeat, level_index):
+        return self.bns[repeat * self._num_levels + level_index]
 
     def compute_output_shape(self, input_shape):
         count = sum(h * w for _, h, w, _ in input_shape) * self.num_anchors
