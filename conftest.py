@@ -1,5 +1,7 @@
 """What tests and doctests share: random seed, names, and the backend's limits."""
 
+import random
+
 import keras
 import numpy as np
 import pytest
@@ -22,8 +24,13 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True)
 def fixed_seed():
-    """Every test starts from the same random state."""
-    keras.utils.set_random_seed(7)
+    """Every test starts from the same random state.
+
+    Keras draws the seeds of its initializers from `random`. Its own
+    `set_random_seed` would have TensorFlow prepare every graph again.
+    """
+    random.seed(7)
+    np.random.seed(7)
 
 
 @pytest.fixture(autouse=True)

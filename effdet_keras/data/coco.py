@@ -52,7 +52,7 @@ def from_coco(annotations, image_dir, *, class_names=None):
         >>> _ = write_shapes(folder, num_train=3, num_valid=2)
         >>> dataset = from_coco(f"{folder}/valid.json", f"{folder}/valid")
         >>> len(dataset), dataset.class_names
-        (2, ('circle', 'square', 'triangle', 'star'))
+        (2, ('circle', 'square', 'triangle'))
     """
     content, source = _read_json(annotations)
     names, category_ids = _read_classes(content["categories"], class_names, source)

@@ -112,7 +112,7 @@ def draw_shapes(rng, image_size):
     Example:
         >>> pixels, objects = draw_shapes(np.random.default_rng(3), 64)
         >>> pixels.shape, len(objects)
-        ((64, 64, 3), 5)
+        ((64, 64, 3), 4)
     """
     pixels = _background(rng, image_size)
     shapes = []  # (label, bool mask), the later over the earlier
