@@ -241,12 +241,12 @@ def test_truth_of_another_form_is_named():
     model = tiny_model()
     model.compile()
     images, truth = batch(2)
-    before = values(model.weights)
+    before = values(model.trainable_variables)
     with pytest.raises(ValueError, match="'boxes' .*'labels'"):
         model.fit(images, {"boxes": truth["boxes"]}, batch_size=2, verbose=0)
     with pytest.raises(ValueError, match="does not take `sample_weight`"):
         model.fit(images, truth, 2, sample_weight=np.ones(2), verbose=0)
-    assert_equal(values(model.weights), before)
+    assert_equal(values(model.trainable_variables), before)
 
 
 def test_data_of_unknown_length_asks_for_steps():
