@@ -1,5 +1,8 @@
 """Picture files to arrays, with Pillow: the only decoder of the package."""
 
+import contextlib
+import dataclasses
+import io
 import os
 import pathlib
 
@@ -12,6 +15,37 @@ _ORIENTATION = 0x0112  # the EXIF tag; values 5 to 8 swap height and width
 _SIXTEEN_BIT = ("I", "I;16", "I;16L", "I;16B", "I;16N")  # Pillow's grey 16-bit modes
 
 
+@dataclasses.dataclass(frozen=True)
+class EncodedImage:
+    """A picture file inside a larger file, such as a TFRecord; read when asked for.
+
+    Attributes:
+        path: str, the larger file.
+        offset: int, where the picture begins in it, in bytes.
+        length: int, its bytes.
+
+    Example:
+        >>> import os, tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "shard")
+        >>> _ = pathlib.Path(path).write_bytes(b"head PICTURE tail")
+        >>> EncodedImage(path, offset=5, length=7).read()
+        b'PICTURE'
+    """
+
+    path: str
+    offset: int
+    length: int
+
+    def read(self):
+        """Returns the bytes of the picture file, not decoded."""
+        with open(self.path, "rb") as file:
+            file.seek(self.offset)
+            return file.read(self.length)
+
+    def __str__(self):
+        return f"{self.path} at byte {self.offset}"
+
+
 def read_image(path, size=None):
     """Reads a picture file as an 8-bit RGB array.
 
@@ -21,7 +55,7 @@ def read_image(path, size=None):
     the camera was turned is turned upright, as viewers show it.
 
     Args:
-        path: str or path of the file.
+        path: str or path of the file, or an `EncodedImage`.
         size: `(height, width)` that an annotation file gives for this
             picture. Some tools annotate the pixels as stored, without the
             EXIF turn: if only the stored picture has this size, it is
@@ -42,28 +76,20 @@ def read_image(path, size=None):
         >>> read_image(path).shape, read_image(path)[0, 0].tolist()
         ((2, 3, 3), [7, 7, 7])
     """
-    try:
-        with Image.open(path) as stored:
-            as_stored = (
-                size is not None
-                and _upright_size(stored) != tuple(size)
-                and (stored.height, stored.width) == tuple(size)
-            )
-            return _to_rgb(stored if as_stored else _upright(stored))
-    except FileNotFoundError:
-        raise
-    except (OSError, SyntaxError) as error:  # Pillow raises both on broken files
-        raise ValueError(
-            "`read_image` expects a picture that Pillow can decode. "
-            f"Received: path={os.fspath(path)!r} ({error})"
-        ) from error
+    with _opened(path, "read_image") as stored:
+        as_stored = (
+            size is not None
+            and _upright_size(stored) != tuple(size)
+            and (stored.height, stored.width) == tuple(size)
+        )
+        return _to_rgb(stored if as_stored else _upright(stored))
 
 
 def read_image_size(path):
     """Reads the size of a picture from the head of its file.
 
     Args:
-        path: str or path of the file.
+        path: str or path of the file, or an `EncodedImage`.
 
     Returns:
         `(height, width)` in pixels of what `read_image(path)` returns.
@@ -79,16 +105,8 @@ def read_image_size(path):
         >>> read_image_size(path)
         (20, 30)
     """
-    try:
-        with Image.open(path) as stored:
-            return _upright_size(stored)
-    except FileNotFoundError:
-        raise
-    except (OSError, SyntaxError) as error:
-        raise ValueError(
-            "`read_image_size` expects a picture that Pillow can open. "
-            f"Received: path={os.fspath(path)!r} ({error})"
-        ) from error
+    with _opened(path, "read_image_size") as stored:
+        return _upright_size(stored)
 
 
 def list_images(folder):
@@ -133,6 +151,23 @@ def list_images(folder):
             f"Received: folder={str(folder)!r}"
         )
     return paths
+
+
+@contextlib.contextmanager
+def _opened(source, caller):
+    """The Pillow picture of a file; what Pillow raises becomes a ValueError."""
+    is_part = isinstance(source, EncodedImage)
+    name = str(source) if is_part else os.fspath(source)
+    try:
+        with Image.open(io.BytesIO(source.read()) if is_part else source) as stored:
+            yield stored
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # a broken file makes Pillow raise almost anything
+        raise ValueError(
+            f"`{caller}` expects a picture that Pillow can decode. "
+            f"Received: path={name!r} ({error})"
+        ) from error
 
 
 def _upright_size(stored):

@@ -28,7 +28,7 @@ class DetectionDataset:
     | `area` | float64 `[n]`, square pixels, as the file gives it |
     | `image_id` | int |
     | `source_id` | the id in the file, int or str |
-    | `file_name`, `path` | str; `path` is None for an array |
+    | `file_name`, `path` | str; `path` is None where the picture is no file |
     | `image_size` | `(height, width)` |
 
     `dataset[a:b]` and `dataset.subset(indices)` are datasets again.
@@ -37,6 +37,7 @@ class DetectionDataset:
         records: sequence of `Record`, one a picture.
         class_names: names of the classes, in the order of their labels.
         category_ids: the file's id of each class; by default 1, 2, ...
+        problems: sequence of `Problem`: what the reader found wrong.
 
     Raises:
         ValueError: If names or ids repeat, their numbers differ, or an image
@@ -57,8 +58,9 @@ class DetectionDataset:
         ((2, 64, 64, 3), [[1], [-1]])
     """
 
-    def __init__(self, records, class_names, category_ids=None):
+    def __init__(self, records, class_names, category_ids=None, *, problems=()):
         self._records = tuple(records)
+        self._problems = tuple(problems)
         self._class_names = tuple(str(name) for name in class_names)
         if category_ids is None:
             category_ids = range(1, len(self._class_names) + 1)
@@ -100,6 +102,19 @@ class DetectionDataset:
     def category_ids(self):
         """Tuple of int: the annotation file's id of each label."""
         return self._category_ids
+
+    @property
+    def records(self):
+        """Tuple of `Record`: each picture and its annotations, not decoded."""
+        return self._records
+
+    @property
+    def problems(self):
+        """Tuple of `Problem`: what was wrong where this was read from.
+
+        Parts and filtered forms of a dataset have none: they were not read.
+        """
+        return self._problems
 
     @property
     def image_ids(self):

@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 
-from effdet_keras.images import read_image
+from effdet_keras.images import EncodedImage, read_image
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -18,7 +18,8 @@ class Record:
     evaluation must see exactly these numbers.
 
     Attributes:
-        image: path of the picture as str, or uint8 array `[H, W, 3]`.
+        image: path of the picture as str, `EncodedImage` for one inside a
+            larger file, or uint8 array `[H, W, 3]`.
         image_size: `(height, width)` in pixels.
         image_id: int, unique in the dataset.
         source_id: int or str, the picture's id in its file.
@@ -31,7 +32,7 @@ class Record:
         annotation_ids: int64 array `[n]`.
     """
 
-    image: str | np.ndarray
+    image: str | EncodedImage | np.ndarray
     image_size: tuple
     image_id: int
     source_id: int | str
@@ -148,7 +149,7 @@ def load_example(record):
         Dict of `image` uint8 `[H, W, 3]`; `boxes` float32 `[n, 4]`, `yxyx` in
         pixels; `labels` int32 `[n]`; `is_crowd` bool `[n]`; `area` float64
         `[n]`; `image_id` int; `source_id`, the id in the file; `file_name`
-        str; `path` str, or None for an array; `image_size` `(height, width)`.
+        str; `path` str, or None where the picture is no file of its own; `image_size` `(height, width)`.
 
     Raises:
         FileNotFoundError: If the picture is gone.
@@ -158,7 +159,7 @@ def load_example(record):
 
 
 def _load_image(record):
-    if not isinstance(record.image, str):
+    if isinstance(record.image, np.ndarray):
         return record.image
     image = read_image(record.image, size=record.image_size)
     if image.shape[:2] != tuple(record.image_size):

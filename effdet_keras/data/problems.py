@@ -1,0 +1,166 @@
+"""What can be wrong with a data set, and what reading and training do about it."""
+
+import collections
+import dataclasses
+import enum
+import warnings
+
+
+class Severity(enum.Enum):
+    """How bad a problem is: readers refuse errors and warn of warnings."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A kind of problem: how bad, and what is done where it is not refused."""
+
+    severity: Severity
+    consequence: str
+
+
+KINDS = {
+    # found by the readers
+    "missing picture": Kind(Severity.ERROR, "picture left out"),
+    "unreadable annotation": Kind(Severity.ERROR, "left out"),
+    "bad box": Kind(Severity.ERROR, "box left out"),
+    "normalized box": Kind(Severity.ERROR, "box left out"),
+    "unknown class": Kind(Severity.ERROR, "box left out"),
+    "duplicate id": Kind(Severity.ERROR, "second picture left out"),
+    "stray annotation": Kind(Severity.WARNING, "left out"),
+    "empty box": Kind(Severity.WARNING, "box not trained on"),
+    "box outside": Kind(Severity.WARNING, "box not trained on"),
+    # found by `check`
+    "corrupt picture": Kind(Severity.ERROR, "picture skipped in training"),
+    "wrong size": Kind(Severity.ERROR, "picture skipped in training"),
+    "suspected box form": Kind(Severity.WARNING, "trained on as it is"),
+    "duplicate box": Kind(Severity.WARNING, "both trained on"),
+    "duplicate picture": Kind(Severity.WARNING, "both trained on"),
+    "clipped box": Kind(Severity.NOTE, "clipped to the picture"),
+    "turned picture": Kind(Severity.NOTE, "turned upright, as viewers show it"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong.
+
+    Attributes:
+        kind: key of `KINDS`.
+        file: name of the file it is in, as a user would look for it.
+        detail: what was found there.
+    """
+
+    kind: str
+    file: str
+    detail: str = ""
+
+    @property
+    def severity(self):
+        """`Severity` of the kind."""
+        return KINDS[self.kind].severity
+
+    def __str__(self):
+        return f"{self.file}: {self.detail}" if self.detail else self.file
+
+
+class Problems:
+    """Collects what a reader finds wrong, to report it all at once.
+
+    Args:
+        reader: str, who reads what, for messages: "`from_coco` of 'a.json'".
+        on_error: "raise": `finish` raises where there are errors; "skip": what
+            has an error is left out, and counted in the warning.
+
+    Raises:
+        ValueError: If `on_error` is neither.
+
+    Example:
+        >>> problems = Problems("`from_coco` of 'a.json'", on_error="raise")
+        >>> problems.add("bad box", "a.json", "bbox=[1, 2] of annotation 7")
+        >>> problems.finish()
+        Traceback (most recent call last):
+        ...
+        ValueError: `from_coco` of 'a.json' found 1 bad box: a.json: bbox=[1, 2] of \
+annotation 7. Repair it, or pass on_error="skip" to leave it out
+    """
+
+    def __init__(self, reader, on_error="raise"):
+        if on_error not in ("raise", "skip"):
+            raise ValueError(
+                f'`on_error` must be "raise" or "skip". Received: on_error={on_error!r}'
+            )
+        self._reader = reader
+        self._on_error = on_error
+        self._found = []
+
+    def add(self, kind, file, detail=""):
+        """Notes one `Problem`. Returns `None`."""
+        KINDS[kind]  # a kind that does not exist is a fault of the caller
+        self._found.append(Problem(kind, str(file), detail))
+
+    def finish(self):
+        """Raises or warns of what was found.
+
+        Returns:
+            Tuple of `Problem`, in the order found.
+
+        Raises:
+            FileNotFoundError: If pictures are missing, and nothing else is wrong.
+            ValueError: If there are other errors.
+        """
+        errors = [p for p in self._found if p.severity is Severity.ERROR]
+        if errors and self._on_error == "raise":
+            them = "it" if len(errors) == 1 else "them"
+            missing = all(p.kind == "missing picture" for p in errors)
+            where = "Is the folder of the pictures right? " if missing else ""
+            raise (FileNotFoundError if missing else ValueError)(
+                f"{self._reader} found {describe_problems(errors)}. {where}Repair "
+                f'{them}, or pass on_error="skip" to leave {them} out'
+            )
+        told = [p for p in self._found if p.severity is not Severity.NOTE]
+        if told:
+            warnings.warn(
+                f"{self._reader} left out or does not train on: "
+                f"{describe_problems(told)}",
+                stacklevel=3,
+            )
+        return tuple(self._found)
+
+
+def describe_problems(problems, shown=3):
+    """Writes problems as one line: each kind counted, its first ones named.
+
+    Args:
+        problems: sequence of `Problem`.
+        shown: how many of each kind to name.
+
+    Returns:
+        str.
+
+    Example:
+        >>> boxes = [Problem("empty box", f"{i}.xml") for i in range(5)]
+        >>> describe_problems(boxes, shown=2)
+        '5 empty boxes: 0.xml; 1.xml; ...'
+    """
+    groups = collections.defaultdict(list)
+    for problem in problems:
+        groups[problem.kind].append(problem)
+    parts = []
+    for kind, members in groups.items():
+        names = [str(problem) for problem in members[:shown]]
+        names += ["..."] if len(members) > shown else []
+        parts.append(f"{len(members):,} {_plural(kind, members)}: {'; '.join(names)}")
+    return ". ".join(parts)
+
+
+def _plural(kind, members):
+    if len(members) == 1:
+        return kind
+    first, _, rest = kind.partition(" ")
+    if first == "box":  # "boxes outside"
+        return f"boxes {rest}"
+    return kind + ("es" if kind.endswith(("s", "x")) else "s")
