@@ -149,7 +149,8 @@ def load_example(record):
         Dict of `image` uint8 `[H, W, 3]`; `boxes` float32 `[n, 4]`, `yxyx` in
         pixels; `labels` int32 `[n]`; `is_crowd` bool `[n]`; `area` float64
         `[n]`; `image_id` int; `source_id`, the id in the file; `file_name`
-        str; `path` str, or None where the picture is no file of its own; `image_size` `(height, width)`.
+        str; `path` str, or None where the picture is no file of its own;
+        `image_size` `(height, width)`.
 
     Raises:
         FileNotFoundError: If the picture is gone.

@@ -1,4 +1,4 @@
-"""What the writers share: pictures out of records, and files that are whole or absent."""
+"""What the writers share: pictures out of records, folders that are whole or absent."""
 
 import io
 import os
