@@ -1,4 +1,4 @@
-"""What the writers share: pictures out of records, folders that are whole or absent."""
+"""What the writers share: splits, pictures out of records, whole folders."""
 
 import io
 import os
@@ -8,18 +8,86 @@ import shutil
 import numpy as np
 from PIL import Image
 
-from effdet_keras.data.example import load_example
+from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.example import count_unusable, load_example
 from effdet_keras.images import EncodedImage
 
 _ORIENTATION = 0x0112  # the EXIF tag; other programs differ in whether they obey it
+
+
+ONE_SPLIT = "train"  # the name of a data set that is not divided
+
+
+def named_splits(datasets, *, usable=False):
+    """Returns what a writer was given as a dict of its splits, checked.
+
+    Args:
+        datasets: `DetectionDataset`, which becomes the split "train", or a dict
+            of split name to `DetectionDataset`.
+        usable: whether to leave out boxes that have no area in their picture.
+
+    Returns:
+        Dict of split name to `DetectionDataset`.
+
+    Raises:
+        TypeError: If it is neither.
+        ValueError: If there is no split, a name cannot be that of a folder, or
+            the splits differ in their classes.
+
+    Example:
+        >>> from effdet_keras.data import from_arrays
+        >>> named_splits(from_arrays([], [], [], ["cat"]))
+        {'train': DetectionDataset(0 pictures, 0 boxes, 1 class: cat)}
+    """
+    if isinstance(datasets, DetectionDataset):
+        datasets = {ONE_SPLIT: datasets}
+    is_dict = isinstance(datasets, dict)
+    if not is_dict or not all(_is_split(*item) for item in datasets.items()):
+        raise TypeError(
+            "`datasets` must be a `DetectionDataset`, or a dict of split name to "
+            f"`DetectionDataset`. Received: datasets={datasets!r}"
+        )
+    bad = [name for name in datasets if not _is_folder_name(name)]
+    if bad or not datasets:
+        raise ValueError(
+            "`datasets` must have one split or more, each with a name that a folder "
+            f"can have. Received: {list(datasets)}"
+        )
+    classes = {name: (d.class_names, d.category_ids) for name, d in datasets.items()}
+    if len(set(classes.values())) > 1:
+        raise ValueError(
+            "The splits of a data set must have the same classes and category ids: "
+            "read the others with `class_names=` of the first. "
+            f"Received: {dict(list(classes.items())[:3])}"
+        )
+    if not usable:
+        return dict(datasets)
+    return {name: _usable(dataset) for name, dataset in datasets.items()}
+
+
+def _is_split(name, dataset):
+    return isinstance(name, str) and isinstance(dataset, DetectionDataset)
+
+
+def _is_folder_name(name):
+    return name not in ("", ".", "..") and not any(c in name for c in '/\\:*?"<>|\0')
+
+
+def _usable(dataset):
+    counts = count_unusable(dataset.records)
+    records = [
+        record.usable() if count else record
+        for record, count in zip(dataset.records, counts)
+    ]
+    return DetectionDataset(records, dataset.class_names, dataset.category_ids)
 
 
 def encode_picture(record):
     """Returns a record's picture as the bytes of a file, and its suffix.
 
     The file's own bytes where every program sees the same picture in them;
-    otherwise, for arrays and pictures with an EXIF turn, the pixels that the
-    boxes are for, as a PNG.
+    otherwise, for arrays, other formats and pictures with an EXIF turn, the
+    pixels that the boxes are for, as a PNG.
 
     Args:
         record: `Record`.
@@ -40,7 +108,7 @@ def encode_picture(record):
     """
     if not isinstance(record.image, np.ndarray):
         data = _stored_bytes(record.image)
-        suffix = _plain_suffix(data)
+        suffix = _plain_suffix(data, record.image_size)
         if suffix is not None:
             return data, suffix
     buffer = io.BytesIO()
@@ -54,11 +122,13 @@ def _stored_bytes(image):
     return pathlib.Path(image).read_bytes()
 
 
-def _plain_suffix(data):
-    """The suffix of a JPEG or PNG that needs no turning, else None."""
+def _plain_suffix(data, image_size):
+    """The suffix of a JPEG or PNG of this size that needs no turning, else None."""
     try:
         with Image.open(io.BytesIO(data)) as stored:
             if stored.getexif().get(_ORIENTATION, 1) != 1:
+                return None
+            if (stored.height, stored.width) != tuple(image_size):
                 return None
             return {"JPEG": ".jpg", "PNG": ".png"}.get(stored.format)
     except Exception:  # not ours to explain: `load_example` decodes it, and does

@@ -1,0 +1,241 @@
+"""`effdet_keras.json`: what a format has no place for, kept beside the data."""
+
+import dataclasses
+import itertools
+import json
+import numbers
+import pathlib
+import warnings
+
+import numpy as np
+
+SIDECAR_NAME = "effdet_keras.json"
+
+_VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Sidecar:
+    """What `effdet_keras.json` says of the data beside it.
+
+    Attributes:
+        path: path of the file.
+        class_names: tuple of str, in the order of the labels.
+        category_ids: tuple of int, one for each class.
+        pictures: dict of split name to a dict of picture name to what is kept
+            of that picture.
+    """
+
+    path: pathlib.Path
+    class_names: tuple
+    category_ids: tuple
+    pictures: dict
+
+    def category_ids_of(self, class_names):
+        """Returns the category id of each name, a new one where it has none."""
+        known = dict(zip(self.class_names, self.category_ids))
+        return extend_category_ids(class_names, known)
+
+
+def extend_category_ids(class_names, known):
+    """Gives each class its known category id, or an unused one.
+
+    Args:
+        class_names: sequence of str.
+        known: dict of name to category id.
+
+    Returns:
+        List of int.
+
+    Example:
+        >>> extend_category_ids(("kite", "dog"), {"dog": 18})
+        [19, 18]
+    """
+    unused = itertools.count(max(known.values(), default=0) + 1)
+    return [known[n] if n in known else next(unused) for n in class_names]
+
+
+def write_sidecar(folder, datasets, names):
+    """Writes ids, file names, crowd flags, areas and classes beside the data.
+
+    Args:
+        folder: folder to write `effdet_keras.json` into.
+        datasets: dict of split name to `DetectionDataset`, with the boxes that
+            are written and in their order.
+        names: dict of split name to the name of each picture, unique in its
+            split, by which the reader of this format will ask for it.
+
+    Returns:
+        `None`.
+
+    Example:
+        >>> import tempfile
+        >>> from effdet_keras.data import from_arrays
+        >>> image, folder = np.zeros((8, 8, 3), "uint8"), tempfile.mkdtemp()
+        >>> dataset = from_arrays([image], [[]], [[]], ["cat"], image_ids=[7])
+        >>> write_sidecar(folder, {"train": dataset}, {"train": ["a.png"]})
+        >>> read_sidecar(folder).pictures["train"]["a.png"]["image_id"]
+        7
+    """
+    first = next(iter(datasets.values()))
+    content = {
+        "about": "What this format has no place for; effdet_keras reads it",
+        "version": _VERSION,
+        "class_names": list(first.class_names),
+        "category_ids": list(first.category_ids),
+        "pictures": {
+            split: {
+                name: _keep(record)
+                for name, record in zip(names[split], dataset.records)
+            }
+            for split, dataset in datasets.items()
+        },
+    }
+    path = pathlib.Path(folder) / SIDECAR_NAME
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def _keep(record):
+    kept = {
+        "image_id": int(record.image_id),
+        "file_name": record.file_name,
+        "labels": record.labels.tolist(),
+        "annotation_ids": record.annotation_ids.tolist(),
+    }
+    if record.source_id != record.image_id:
+        is_int = isinstance(record.source_id, numbers.Integral)
+        kept["source_id"] = int(record.source_id) if is_int else str(record.source_id)
+    if record.is_crowd.any():
+        kept["crowd"] = np.flatnonzero(record.is_crowd).tolist()
+    if not np.array_equal(record.area, _box_area(record)):
+        kept["area"] = record.area.tolist()
+    return kept
+
+
+def read_sidecar(folder):
+    """Reads the sidecar of a folder.
+
+    Args:
+        folder: folder that may hold `effdet_keras.json`.
+
+    Returns:
+        `Sidecar`, or None where there is none, or (with a warning) where it
+        cannot be read.
+
+    Example:
+        >>> read_sidecar("nowhere") is None
+        True
+    """
+    path = pathlib.Path(folder) / SIDECAR_NAME
+    if not path.is_file():
+        return None
+    try:
+        content = json.loads(path.read_bytes())
+        if content["version"] != _VERSION:
+            raise ValueError(f"version {content['version']!r} is not {_VERSION}")
+        sidecar = Sidecar(
+            path,
+            tuple(str(name) for name in content["class_names"]),
+            tuple(int(i) for i in content["category_ids"]),
+            {split: dict(kept) for split, kept in content["pictures"].items()},
+        )
+    except _UNFIT as error:
+        _warn(path, f"{type(error).__name__}: {error}")
+        return None
+    if len(set(sidecar.class_names)) != len(set(sidecar.category_ids)):
+        _warn(path, "its classes and category ids differ in number")
+        return None
+    return sidecar
+
+
+# What a file of any content at all can raise when its parts are asked for.
+_UNFIT = (
+    *(ValueError, TypeError, KeyError, IndexError),
+    *(AttributeError, OverflowError, RecursionError),
+)
+
+
+def apply_sidecar(sidecar, split, records, names, class_names):
+    """Gives records what the sidecar keeps of them, if it fits all of them.
+
+    It fits where it knows each picture, with as many boxes of the same
+    classes. Otherwise the data was changed after the sidecar was written:
+    then all of it is left aside, with a warning.
+
+    Args:
+        sidecar: `Sidecar`, or None, which changes nothing.
+        split: name of the split, or None to look in all.
+        records: list of `Record`, with all boxes of their file, in its order.
+        names: list of str, the name of each record in the sidecar.
+        class_names: names of the records' labels.
+
+    Returns:
+        List of `Record`, in the order of the data set that was written.
+
+    Example:
+        >>> apply_sidecar(None, "train", [], [], ("cat",))
+        []
+    """
+    if sidecar is None:
+        return list(records)
+    try:
+        pictures = _pictures_of(sidecar, split)
+        place = {name: i for i, name in enumerate(pictures)}
+        restored = [
+            _restore(record, name, pictures[name], sidecar.class_names, class_names)
+            for record, name in zip(records, names)
+        ]
+    except KeyError as error:
+        _warn(sidecar.path, f"it does not know {error}")
+        return list(records)
+    except _UNFIT as error:
+        _warn(sidecar.path, error)
+        return list(records)
+    if len({record.image_id for record in restored}) != len(restored):
+        # Splits may use the same ids: together they are counted anew.
+        restored = [
+            dataclasses.replace(new, image_id=old.image_id)
+            for new, old in zip(restored, records)
+        ]
+    order = sorted(range(len(restored)), key=lambda i: place[names[i]])
+    return [restored[i] for i in order]
+
+
+def _pictures_of(sidecar, split):
+    if split is not None:
+        return sidecar.pictures[split]
+    return {name: kept for s in sidecar.pictures.values() for name, kept in s.items()}
+
+
+def _restore(record, name, kept, kept_names, class_names):
+    labels = [kept_names[i] for i in kept["labels"]]
+    if labels != [class_names[i] if i >= 0 else None for i in record.labels]:
+        raise ValueError(f"{name!r} has other boxes than it was written with")
+    is_crowd = np.zeros(len(labels), bool)
+    is_crowd[np.asarray(kept.get("crowd", []), int)] = True
+    area = np.asarray(kept.get("area", _box_area(record)), np.float64)
+    annotation_ids = np.asarray(kept["annotation_ids"], np.int64)
+    if not area.shape == annotation_ids.shape == is_crowd.shape:
+        raise ValueError(f"what it keeps of {name!r} differs in length")
+    image_id, source_id = kept["image_id"], kept.get("source_id", kept["image_id"])
+    np.asarray(image_id, np.int64).reshape(())
+    return dataclasses.replace(
+        record,
+        image_id=int(image_id),
+        source_id=source_id if isinstance(source_id, int) else str(source_id),
+        file_name=str(kept["file_name"]),
+        is_crowd=is_crowd,
+        area=area,
+        annotation_ids=annotation_ids,
+    )
+
+
+def _box_area(record):
+    return record.boxes_xywh[:, 2] * record.boxes_xywh[:, 3]
+
+
+def _warn(path, reason):
+    warnings.warn(
+        f"{str(path)!r} does not fit the data beside it and is not used: {reason}",
+        stacklevel=4,
+    )
