@@ -151,7 +151,8 @@ def _filled_up(images, batch_size):
 
 def _detections(outputs, index, image_scale):
     """Boxes in pixels of the picture, scores and labels of one row."""
-    count = int(outputs["num_detections"][index])
+    # A scale of 0 marks a picture that could not be read: nothing is found in it.
+    count = int(outputs["num_detections"][index]) if image_scale > 0 else 0
     boxes, scores, labels = (
         np.asarray(outputs[name][index])[:count]
         for name in ("boxes", "scores", "labels")

@@ -7,7 +7,6 @@ import numpy as np
 import tensorflow as tf
 
 from effdet_keras.data import transforms
-from effdet_keras.data.example import load_example
 from effdet_keras.labels import BACKGROUND
 
 _BATCHES_AHEAD = 2  # one in use, one ready; more only fills memory
@@ -15,6 +14,7 @@ _BATCHES_AHEAD = 2  # one in use, one ready; more only fills memory
 
 def make_batches(
     records,
+    reader,
     batch_size,
     *,
     image_size,
@@ -27,7 +27,10 @@ def make_batches(
     max_boxes,
     drop_remainder,
 ):
-    """Builds the `tf.data.Dataset` of `DetectionDataset.batches`: see there."""
+    """Builds the `tf.data.Dataset` of `DetectionDataset.batches`: see there.
+
+    `records` are counted here and read by `reader`, a `PictureReader`.
+    """
     batch_size = _positive_int("batch_size", batch_size)
     image_size = _height_width(image_size)
     seed = _seed(seed)
@@ -55,10 +58,10 @@ def make_batches(
         return transforms.scale_jitter(image, boxes, labels, draws, **letterboxed)
 
     def load(index, epoch_seed):
-        image, boxes, labels, image_id = tf.numpy_function(
-            lambda i: _load(records[i]),
+        image, boxes, labels, image_id, is_there = tf.numpy_function(
+            reader.read,
             [index],
-            (tf.uint8, tf.float32, tf.int32, tf.int64),
+            (tf.uint8, tf.float32, tf.int32, tf.int64, tf.bool),
             stateful=False,
         )
         image = tf.ensure_shape(image, [None, None, 3])
@@ -71,7 +74,7 @@ def make_batches(
             "boxes": boxes,
             "labels": labels,
             "image_id": tf.ensure_shape(image_id, []),
-            "image_scale": image_scale,
+            "image_scale": tf.where(tf.ensure_shape(is_there, []), image_scale, 0.0),
         }
         return image, truth
 
@@ -85,10 +88,10 @@ def make_batches(
         },
     )
     padding = {"boxes": 0.0, "labels": BACKGROUND, "image_id": np.int64(0)}
-    dataset = _indices(len(records), seed, shuffle)
-    dataset = dataset.map(
+    examples = _indices(len(records), seed, shuffle).map(
         load, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
-    ).padded_batch(
+    )
+    dataset = _reported(examples, reader, len(records)).padded_batch(
         batch_size,
         padded_shapes,
         padding_values=(0.0, {**padding, "image_scale": 0.0}),
@@ -99,7 +102,9 @@ def make_batches(
     options.experimental_distribute.auto_shard_policy = (
         tf.data.experimental.AutoShardPolicy.DATA
     )
-    return dataset.prefetch(_BATCHES_AHEAD).with_options(options)
+    dataset = dataset.prefetch(_BATCHES_AHEAD).with_options(options)
+    dataset.reader = reader
+    return dataset
 
 
 def _indices(size, seed, shuffle):
@@ -124,17 +129,19 @@ def _indices(size, seed, shuffle):
     return dataset.apply(tf.data.experimental.assert_cardinality(size))
 
 
-def _load(record):
-    example = load_example(record)
-    # Crowds are no single objects: neither the loss in training nor the loss
-    # in validation may ask for one box there.
-    single = ~example["is_crowd"]
-    return (
-        example["image"],
-        example["boxes"][single],
-        example["labels"][single],
-        np.int64(example["image_id"]),
+def _reported(examples, reader, size):
+    """`examples`, and behind the last of them the reader's report."""
+
+    def report(_):
+        reader.report()
+        return np.bool_(False)
+
+    # A data set of one element that is asked for and then left out.
+    end = tf.data.Dataset.range(1).filter(
+        lambda i: tf.ensure_shape(tf.numpy_function(report, [i], tf.bool), [])
     )
+    dataset = examples.concatenate(end.flat_map(lambda _: examples))
+    return dataset.apply(tf.data.experimental.assert_cardinality(size))
 
 
 def _seed(seed):

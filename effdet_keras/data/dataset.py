@@ -7,6 +7,7 @@ import numpy as np
 
 from effdet_keras.data.batches import make_batches
 from effdet_keras.data.example import describe_example, load_example
+from effdet_keras.data.reading import PictureReader
 from effdet_keras.data.summary import summarize
 
 
@@ -321,6 +322,7 @@ class DetectionDataset:
         pad_value=(123.675, 116.28, 103.53),
         max_boxes=None,
         drop_remainder=None,
+        strict=False,
     ):
         """Makes the `tf.data.Dataset` that `fit`, `evaluate` and `predict` take.
 
@@ -330,6 +332,11 @@ class DetectionDataset:
         letterboxed: scaled to fit, top left, padded. Pictures without objects
         are kept in both; crowd and difficult boxes are left out in both, so
         that the loss of training and the loss of validation ask the same.
+
+        A picture that cannot be read, or has not the annotated size, stops no
+        training: in training the next one in the data set takes its place,
+        otherwise it counts as empty, with an `image_scale` of 0. At the end of
+        each pass a line on standard error counts and names them.
 
         Args:
             batch_size: pictures in a batch.
@@ -351,6 +358,7 @@ class DetectionDataset:
                 number saves compilations under JAX.
             drop_remainder: whether to leave out a last batch that is not
                 full. None means in training only, and never the only batch.
+            strict: whether a picture that cannot be read is an error.
 
         Returns:
             `tf.data.Dataset` of known length, of `(images, truth)`: `images`
@@ -373,8 +381,17 @@ class DetectionDataset:
             >>> len(train), len(dataset.batches(2, image_size=64))
             (2, 3)
         """
+        reader = PictureReader(
+            self._records,
+            self._class_names,
+            self._category_ids,
+            replace=training,
+            strict=strict,
+            blank=pad_value,
+        )
         return make_batches(
             self._records,
+            reader,
             batch_size,
             image_size=image_size,
             training=training,

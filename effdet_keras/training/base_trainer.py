@@ -6,6 +6,8 @@ import keras
 from keras import ops
 
 from effdet_keras.matching import match_anchors
+from effdet_keras.training import inputs
+from effdet_keras.training import truth as truth_rules
 from effdet_keras.training.ema import WeightAverages
 from effdet_keras.training.recipe import Recipe
 
@@ -46,6 +48,8 @@ class BaseTrainer:
     averages = None
     _recipe = None
     _trackers = None
+    _reader = None  # of the data in use, for the names of its pictures
+    _error = None  # what stopped a step, where the backend hides it in its own error
 
     def compile(
         self,
@@ -157,6 +161,9 @@ class BaseTrainer:
     ):
         """The detection losses and weight decay, from truth and network outputs.
 
+        NaN where the truth is wrong (`training/truth.py`): the step then refuses
+        the batch, as it does every loss that is not finite.
+
         Args:
             x: unused.
             y: dict with `boxes` `[B, M, 4]` (`yxyx`, pixels of the input) and
@@ -168,7 +175,10 @@ class BaseTrainer:
         Returns:
             Float32 scalar.
         """
-        _check_truth(y, sample_weight)
+        inputs.check_truth(y, sample_weight)
+        is_valid = truth_rules.is_valid(
+            y["boxes"], y["labels"], self.config.image_size, self.config.num_classes
+        )
         class_targets, box_targets = match_anchors(
             y["boxes"], y["labels"], self.anchors
         )
@@ -182,7 +192,54 @@ class BaseTrainer:
         terms["reg_l2_loss"] = self._weight_decay_loss()
         for name, tracker in self._trackers.losses.items():
             tracker.update_state(terms[name])
-        return terms["loss"] + terms["reg_l2_loss"]
+        loss = terms["loss"] + terms["reg_l2_loss"]
+        return ops.where(is_valid, loss, float("nan"))
+
+    def non_finite_loss(self, truth, *, step=None):
+        """The error for a batch whose loss is NaN or infinite.
+
+        Args:
+            truth: the batch's truth, of arrays.
+            step: int, which training step it is, from 1; None in evaluation.
+
+        Returns:
+            ValueError if the truth is wrong, else FloatingPointError.
+        """
+        fault = truth_rules.explain(
+            truth["boxes"],
+            truth["labels"],
+            self.config.image_size,
+            self.config.num_classes,
+        )
+        where = "an evaluation step" if step is None else f"training step {step}"
+        batch = f"The batch of {where} {self._names(truth.get('image_id'))}"
+        if fault is not None:
+            return ValueError(f"{fault}. {batch}. The weights are those before it.")
+        return FloatingPointError(
+            f"The loss is not finite. {batch}. The weights are those before it, so "
+            "the model can still be saved. Usual causes: a learning rate too high for "
+            "the batch size, no `clip_norm`, float16 where bfloat16 would hold the "
+            "values, or pixels that are not finite."
+        )
+
+    @property
+    def _loss_scale(self):
+        """The variable of a float16 optimizer's loss scale, else None.
+
+        Such an optimizer skips a step that overflows and halves its scale: an
+        error is only what it cannot mend, with a scale that has come down to 1.
+        """
+        if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
+            return self.optimizer.dynamic_scale
+        return None
+
+    def _names(self, image_ids):
+        if image_ids is None:
+            return "names no pictures (its truth has no 'image_id')"
+        ids = ops.convert_to_numpy(image_ids).reshape(-1).tolist()
+        if self._reader is not None:
+            return f"has the pictures {', '.join(map(self._reader.name_of, ids))}"
+        return f"has the pictures with `image_id` {', '.join(map(str, ids))}"
 
     def _weight_decay_loss(self):
         kernels = [v for v in self.trainable_variables if v.name.endswith("kernel")]
@@ -206,6 +263,12 @@ class BaseTrainer:
 
         Returns:
             `keras.callbacks.History`.
+
+        Raises:
+            ValueError: If the data is empty, not in batches, of another image size
+                or of other classes than the model, or a batch's truth is wrong.
+            FloatingPointError: If a loss is NaN or infinite; the message names
+                the step and the pictures, and the weights are those before it.
         """
         x, own_batch_size = self._batched(x, batch_size, training=True)
         if "validation_data" in kwargs:
@@ -213,13 +276,16 @@ class BaseTrainer:
                 kwargs["validation_data"], batch_size, training=False
             )
         batch_size = None if own_batch_size else batch_size
+        inputs.check_data(self, x, y)
+        if "validation_data" in kwargs:
+            inputs.check_validation_data(self, kwargs["validation_data"])
         if hasattr(x, "element_spec"):
             kwargs.setdefault("shuffle", False)  # Keras warns that it cannot
         if self.averages is not None:
             self.averages.restore()  # training never goes on from swapped weights
         if self._recipe is not None and self._recipe.follows_reference:
             self._set_reference_schedule(x, batch_size, epochs, kwargs)
-        with self._weights_come_back():
+        with self._running_on(x):
             return super().fit(x, y, batch_size=batch_size, epochs=epochs, **kwargs)
 
     def evaluate(self, x=None, y=None, batch_size=None, **kwargs):
@@ -229,16 +295,28 @@ class BaseTrainer:
         """
         x, own_batch_size = self._batched(x, batch_size, training=False)
         batch_size = None if own_batch_size else batch_size
-        with self._weights_come_back():
+        inputs.check_data(self, x, y)
+        with self._running_on(x):
             return super().evaluate(x, y, batch_size=batch_size, **kwargs)
 
     @contextlib.contextmanager
-    def _weights_come_back(self):
-        """Undoes a swap that a callback began inside and an error left so."""
+    def _running_on(self, data):
+        """What surrounds a run: its errors made plain, a swap inside it undone."""
         was_swapped = self.averages is not None and self.averages.is_swapped
+        outer_reader, self._reader = self._reader, getattr(data, "reader", None)
+        self._error = None
+        if self._reader is not None:
+            self._reader.error = None
         try:
             yield
+        except Exception as error:
+            plain = self._error or (self._reader and self._reader.error)
+            if plain is None or plain is error:
+                raise
+            raise plain from None
         finally:
+            self._reader = outer_reader
+            # A callback may have swapped, and an error kept it from swapping back.
             if self.averages is not None and not was_swapped:
                 self.averages.restore()
 
@@ -255,7 +333,7 @@ class BaseTrainer:
         return batches, True
 
     def _set_reference_schedule(self, x, batch_size, epochs, kwargs):
-        batch_size, steps = _batch_size_and_steps(
+        batch_size, steps = inputs.batch_size_and_steps(
             x, batch_size, kwargs.get("steps_per_epoch")
         )
         done = int(ops.convert_to_numpy(self.optimizer.iterations))
@@ -303,45 +381,3 @@ class BaseTrainer:
 
 def _average_key(variable):
     return _AVERAGE_PREFIX + variable.path.replace("/", ":")
-
-
-def _check_truth(truth, sample_weight):
-    if sample_weight is not None:
-        raise ValueError(
-            "`EfficientDet` does not take `sample_weight` or `class_weight`. Set "
-            "`alpha` and `gamma` of `DetectionLoss` in `compile(loss=...)`."
-        )
-    missing = {"boxes", "labels"} - set(truth if isinstance(truth, dict) else ())
-    if missing:
-        raise ValueError(
-            "The truth of a batch must be a dict with 'boxes' `[B, M, 4]` (yxyx, "
-            "pixels) and 'labels' `[B, M]` (-1 is padding). "
-            f"Received: {sorted(truth) if isinstance(truth, dict) else type(truth)}"
-        )
-
-
-def _batch_size_and_steps(x, batch_size, steps_per_epoch):
-    """Images a step, and steps an epoch, of anything that `fit` takes."""
-    if hasattr(x, "element_spec"):  # tf.data
-        batch = keras.tree.flatten(x.element_spec)[0].shape[0]
-        if batch is None:
-            batch = len(keras.tree.flatten(next(iter(x)))[0])
-        steps = int(x.cardinality())
-    elif hasattr(x, "shape"):  # arrays
-        batch = batch_size or 32
-        steps = -(-len(x) // batch)
-    elif hasattr(x, "__len__") and hasattr(x, "__getitem__"):  # keras.utils.PyDataset
-        batch = len(keras.tree.flatten(x[0])[0])
-        steps = len(x)
-    else:
-        batch, steps = batch_size, -1
-    steps = steps_per_epoch or steps
-    if batch is None or steps < 1:
-        raise ValueError(
-            "The learning-rate schedule needs the batch size and the steps an epoch, "
-            f"and this data does not tell them. Received: x={x!r}, "
-            f"batch_size={batch_size}, steps_per_epoch={steps_per_epoch}. Give "
-            "`steps_per_epoch` (and `batch_size`) to `fit`, or an optimizer with "
-            "its own learning rate to `compile`."
-        )
-    return batch, steps

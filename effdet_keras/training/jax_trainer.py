@@ -1,6 +1,9 @@
 """The training step on JAX: Keras' own, then the averages, as state."""
 
+import jax
 import keras
+import numpy as np
+from keras import ops
 
 from effdet_keras.training.base_trainer import BaseTrainer
 
@@ -31,7 +34,8 @@ class Trainer(BaseTrainer):
         """Keras' own, except that an error in a step leaves the model whole.
 
         For a step Keras takes the values out of the variables; where the first
-        one fails, on wrong truth for example, it does not put them back.
+        one fails, on wrong truth for example, it does not put them back. A loss
+        that is not finite is such an error.
         """
         is_new = force or self.train_function is None
         super().make_train_function(force)
@@ -39,28 +43,47 @@ class Trainer(BaseTrainer):
             return
         train_function = self.train_function
 
-        def keeping_state(state, iterator):
+        def watched(state, iterator):
+            batches = _Remembering(iterator)
             try:
-                return train_function(state, iterator)
+                logs, new_state = train_function(state, batches)
             except BaseException:
                 self._jax_state = dict(zip(_STATE, state))  # `fit` puts it back
                 raise
+            if not np.isfinite(logs["loss"]) and not self._is_left_to_scale(new_state):
+                self._jax_state = dict(zip(_STATE, new_state))
+                step = int(self._of_optimizer(new_state, "iterations")) + 1
+                raise self.non_finite_loss(batches.last[1], step=step)
+            return logs, new_state
 
-        self.train_function = keeping_state
+        self.train_function = watched
 
     def train_step(self, state, data):
-        step = self._iterations(state)
-        logs, state = super().train_step(state, data)
-        return logs, self._with_averages(state, step)
+        step = self._of_optimizer(state, "iterations")
+        logs, new_state = super().train_step(state, data)
+        new_state = self._with_averages(new_state, step)
+        # A loss that is not finite moves nothing; `watched` then raises.
+        finite = ops.isfinite(logs["loss"])
+        return logs, jax.tree.map(
+            lambda a, b: ops.where(finite, a, b), new_state, state
+        )
 
     def predict_step(self, state, data):
         outputs, state = super().predict_step(state, data)
         return self.detect_outputs(outputs), state
 
-    def _iterations(self, state):
+    def _is_left_to_scale(self, state):
+        if self._loss_scale is None:
+            return False
+        return float(self._of_optimizer(state, "dynamic_scale")) > 1.0
+
+    def _of_optimizer(self, state, name):
+        """The value in `state` of a variable that is an attribute of the optimizer."""
+        variable = getattr(self.optimizer, name)
         _, _, optimizer_values, _ = state
-        variables = [v is self.optimizer.iterations for v in self.optimizer.variables]
-        return optimizer_values[variables.index(True)]
+        return optimizer_values[
+            [v is variable for v in self.optimizer.variables].index(True)
+        ]
 
     def _with_averages(self, state, step):
         if self.averages is None:
@@ -75,3 +98,18 @@ class Trainer(BaseTrainer):
             self.averages.update(step)
         metrics = [scope.get_current_value(v) for v in self.metrics_variables]
         return trainable, non_trainable, optimizer, metrics
+
+
+class _Remembering:
+    """An iterator that keeps the last batch it gave."""
+
+    def __init__(self, iterator):
+        self._iterator = iterator
+        self.last = None
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.last = next(self._iterator)
+        return self.last

@@ -29,7 +29,8 @@ class Trainer(BaseTrainer):
         gradients, norm = self._clipped(gradients)
         self._trackers.steps["gradient_norm"].update_state(norm)
         self._trackers.steps["learning_rate"].update_state(self.optimizer.learning_rate)
-        self.optimizer.apply_gradients(zip(gradients, variables))
+        with tf.control_dependencies([self._refuse_unless_finite(loss, data, step)]):
+            self.optimizer.apply_gradients(zip(gradients, variables))
         for variable, before in statistics:
             finite = tf.reduce_all(tf.math.is_finite(variable.value))
             variable.assign(tf.where(finite, variable.value, before))
@@ -38,8 +39,9 @@ class Trainer(BaseTrainer):
         return self.get_metrics_result()
 
     def test_step(self, data):
-        self._forward_and_loss(data, training=False)
-        logs = self.get_metrics_result()
+        loss = self._forward_and_loss(data, training=False)
+        with tf.control_dependencies([self._refuse_unless_finite(loss, data)]):
+            logs = self.get_metrics_result()
         return {k: v for k, v in logs.items() if k not in self._trackers.steps}
 
     def predict_step(self, data):
@@ -53,6 +55,28 @@ class Trainer(BaseTrainer):
         loss = self.compute_loss(images, truth, outputs, weight, training=training)
         self._loss_tracker.update_state(loss)
         return loss
+
+    def _refuse_unless_finite(self, loss, data, step=None):
+        """An operation that raises where the loss is NaN or infinite."""
+        if self.jit_compile:  # XLA has no way back to Python: see `fit`
+            return tf.no_op()
+        _, truth, _ = keras.utils.unpack_x_y_sample_weight(data)
+        names = [name for name in ("boxes", "labels", "image_id") if name in truth]
+        done = -1 if step is None else step
+
+        def refuse(done, *arrays):
+            step = None if done < 0 else int(done) + 1
+            self._error = self.non_finite_loss(dict(zip(names, arrays)), step=step)
+            raise self._error
+
+        is_fine = tf.math.is_finite(loss)
+        if step is not None and self._loss_scale is not None:
+            is_fine |= self._loss_scale > 1.0
+        return tf.cond(
+            is_fine,
+            lambda: True,
+            lambda: tf.numpy_function(refuse, [done, *map(truth.get, names)], tf.bool),
+        )
 
     def _clipped(self, gradients):
         """Gradients clipped one by one, then together; and their norm after it.
@@ -86,7 +110,7 @@ class Trainer(BaseTrainer):
         A step with infinite gradients is skipped, but its forward pass has
         already moved the statistics, for good.
         """
-        if not isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
+        if self._loss_scale is None:
             return []
         return [(v, tf.identity(v.value)) for v in self.batch_norm_statistics()]
 

@@ -20,6 +20,19 @@ class Trainer(BaseTrainer):
             self.averages.update(step)
         return logs
 
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
+        loss = super().compute_loss(x, y, y_pred, sample_weight, training)
+        scale = self._loss_scale if training else None
+        is_left_to_scale = scale is not None and float(scale) > 1.0
+        if loss.is_meta or is_left_to_scale:
+            return loss
+        if not bool(ops.isfinite(loss)):
+            step = int(ops.convert_to_numpy(self.optimizer.iterations)) + 1
+            raise self.non_finite_loss(y, step=step if training else None)
+        return loss
+
     def predict_step(self, data):
         images, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         return self.detect_step(images)

@@ -1,0 +1,140 @@
+"""What `fit` and `evaluate` are given: checked before training, and measured."""
+
+import keras
+import numpy as np
+
+from effdet_keras.training import truth as truth_rules
+
+
+def check_data(model, x, y=None):
+    """Raises ValueError where it can be known that `model` cannot train on `x`.
+
+    Looks at what costs nothing: shapes, names, arrays; draws no batch of a stream.
+
+    Args:
+        model: `EfficientDet`.
+        x: what `fit` takes; not a `DetectionDataset`, but its batches.
+        y: truth, where `x` is an array of images.
+    """
+    if hasattr(x, "reader"):
+        _check_classes(model, x.reader)
+    if hasattr(x, "element_spec"):  # tf.data
+        if int(x.cardinality()) == 0:
+            raise ValueError("The data set is empty: its `cardinality()` is 0.")
+        _check_images(model, keras.tree.flatten(x.element_spec)[0].shape)
+    elif hasattr(x, "shape"):
+        _check_arrays(model, x, y)
+    elif hasattr(x, "__len__") and hasattr(x, "__getitem__") and len(x) == 0:
+        raise ValueError("The data set is empty: its length is 0.")
+
+
+def check_validation_data(model, data):
+    """`check_data` for the `validation_data` of `fit`: data, or `(images, truth)`."""
+    if isinstance(data, (tuple, list)):
+        check_data(model, *data[:2])
+    elif data is not None:
+        check_data(model, data)
+
+
+def check_truth(truth, sample_weight):
+    """Raises ValueError if the truth of a batch is not of the form of ours."""
+    if sample_weight is not None:
+        raise ValueError(
+            "`EfficientDet` does not take `sample_weight` or `class_weight`. Set "
+            "`alpha` and `gamma` of `DetectionLoss` in `compile(loss=...)`."
+        )
+    missing = {"boxes", "labels"} - set(truth if isinstance(truth, dict) else ())
+    if missing:
+        raise ValueError(
+            "The truth of a batch must be a dict with 'boxes' `[B, M, 4]` (yxyx, "
+            "pixels) and 'labels' `[B, M]` (-1 is padding). "
+            f"Received: {sorted(truth) if isinstance(truth, dict) else type(truth)}"
+        )
+
+
+def batch_size_and_steps(x, batch_size, steps_per_epoch):
+    """Images a step, and steps an epoch, of anything that `fit` takes."""
+    if hasattr(x, "element_spec"):  # tf.data
+        batch = keras.tree.flatten(x.element_spec)[0].shape[0]
+        if batch is None:
+            batch = len(keras.tree.flatten(next(iter(x)))[0])
+        steps = int(x.cardinality())
+    elif hasattr(x, "shape"):  # arrays
+        batch = batch_size or 32
+        steps = -(-len(x) // batch)
+    elif hasattr(x, "__len__") and hasattr(x, "__getitem__"):  # keras.utils.PyDataset
+        batch = len(keras.tree.flatten(x[0])[0])
+        steps = len(x)
+    else:
+        batch, steps = batch_size, -1
+    steps = steps_per_epoch or steps
+    if batch is None or steps < 1:
+        raise ValueError(
+            "The learning-rate schedule needs the batch size and the steps an epoch, "
+            f"and this data does not tell them. Received: x={x!r}, "
+            f"batch_size={batch_size}, steps_per_epoch={steps_per_epoch}. Give "
+            "`steps_per_epoch` (and `batch_size`) to `fit`, or an optimizer with "
+            "its own learning rate to `compile`."
+        )
+    return batch, steps
+
+
+def _check_classes(model, reader):
+    """Labels of the data set must mean to the model what they mean there."""
+    names, known = tuple(reader.class_names), model.class_names
+    count = model.num_classes
+    if len(names) > count:
+        raise ValueError(
+            f"The data set has {len(names)} classes, {_short(names)}, but the model "
+            f"`num_classes` {count}, so labels from {count} on have no output. Make "
+            "it with `class_names=dataset.class_names`."
+        )
+    if known is not None and names != tuple(known)[: len(names)]:
+        raise ValueError(
+            "Data set and model must name the same classes in the same order. "
+            f"Received: a data set with {_short(names)}, a model with "
+            f"{_short(known)}. Read the data with `class_names=model.class_names`, "
+            "or make the model with `class_names=dataset.class_names`."
+        )
+
+
+def _check_arrays(model, images, truth):
+    if len(images) == 0:
+        raise ValueError(f"There are no images. Received: x.shape={images.shape}")
+    _check_images(model, images.shape)
+    check_truth(truth, None)
+    boxes, labels = np.asarray(truth["boxes"]), np.asarray(truth["labels"])
+    if boxes.shape != (*labels.shape, 4) or len(boxes) != len(images):
+        raise ValueError(
+            "`boxes` must be `[B, M, 4]` and `labels` `[B, M]`, with a row for each "
+            f"of the {len(images)} images. Received: boxes.shape={boxes.shape}, "
+            f"labels.shape={labels.shape}"
+        )
+    fault = truth_rules.explain(
+        boxes, labels, model.config.image_size, model.config.num_classes
+    )
+    if fault is not None:
+        raise ValueError(f"{fault}.")
+
+
+def _check_images(model, shape):
+    """`shape` is that of a batch, with None for what is not known."""
+    if shape is None or getattr(shape, "rank", 4) is None:
+        return
+    shape, expected = tuple(shape), (*model.config.image_size, 3)
+    if len(shape) == 3:
+        raise ValueError(
+            "`fit` takes batches of images `[B, H, W, 3]`. Received single images of "
+            f"shape {shape}: call `.batch(batch_size)` on the data first"
+        )
+    differs = [s is not None and s != e for s, e in zip(shape[1:], expected)]
+    if len(shape) != 4 or any(differs):
+        raise ValueError(
+            f"The model takes images of shape (batch, {', '.join(map(str, expected))}"
+            f"). Received: images of shape {shape}. Give `image_size` to `batches` or "
+            "`from_preset` so that they agree."
+        )
+
+
+def _short(names, shown=8):
+    return ", ".join(names[:shown]) + (", ..." if len(names) > shown else "")

@@ -1,0 +1,101 @@
+"""What the truth of a batch must be, and words for what it is instead."""
+
+import numpy as np
+from keras import ops
+
+
+def is_valid(boxes, labels, image_size, num_classes):
+    """Whether a model can learn from the truth of a batch.
+
+    Labels are below `num_classes`; boxes are finite, begin before they end, have
+    their center in the picture, and are in pixels: two boxes or more that all lie
+    between 0 and 1 are taken for normalized ones. Rows with a negative label or
+    four zeros are padding and not asked.
+
+    Args:
+        boxes: float tensor `[B, M, 4]`, `yxyx` in pixels of the input.
+        labels: int tensor `[B, M]`.
+        image_size: `(height, width)` of the input.
+        num_classes: int.
+
+    Returns:
+        Bool scalar tensor.
+
+    Example:
+        >>> swapped = [[[0.0, 40.0, 8.0, 8.0]]]  # ends left of where it begins
+        >>> bool(is_valid(swapped, [[0]], (64, 64), num_classes=1))
+        False
+    """
+    faults = _faults(boxes, labels, image_size, num_classes)
+    wrong = [ops.any(rows) for rows, _ in faults]
+    return ops.logical_not(ops.any(ops.stack(wrong)))
+
+
+def explain(boxes, labels, image_size, num_classes):
+    """Says what is wrong with the truth of a batch; see `is_valid`.
+
+    Returns:
+        str that ends in the first wrong row, or None if nothing is wrong.
+
+    Example:
+        >>> print(explain([[[0.0, 0.0, 8.0, 8.0]]], [[3]], (64, 64), num_classes=3))
+        Labels must lie below the model's `num_classes`, 3, and count from 0. \
+Received: label 3 with box [0.0, 0.0, 8.0, 8.0] in row 0 of picture 0
+    """
+    for rows, sentence in _faults(boxes, labels, image_size, num_classes):
+        wrong = np.argwhere(ops.convert_to_numpy(rows))
+        if len(wrong):
+            picture, row = wrong[0]
+            box = ops.convert_to_numpy(boxes)[picture, row].tolist()
+            label = int(ops.convert_to_numpy(labels)[picture, row])
+            return (
+                f"{sentence}. Received: label {label} with box {box} in row {row} of "
+                f"picture {picture}"
+            )
+    return None
+
+
+def _faults(boxes, labels, image_size, num_classes):
+    """Each rule: where it is broken, bool `[B, M]`, and what it says."""
+    boxes = ops.cast(ops.convert_to_tensor(boxes), "float32")
+    labels = ops.cast(ops.convert_to_tensor(labels), "int32")
+    low, high = boxes[..., :2], boxes[..., 2:]
+    # NaN is not equal to 0, so a row with NaN counts as used.
+    used = ops.logical_and(labels >= 0, ops.any(boxes != 0.0, axis=-1))
+    center = (low + high) / 2
+    limit = ops.convert_to_tensor(image_size, dtype="float32")
+    inside = ops.all(ops.logical_and(center >= 0.0, center <= limit), axis=-1)
+    finite = ops.all(ops.isfinite(boxes), axis=-1)
+    tiny = ops.all(ops.logical_and(boxes >= 0.0, boxes <= 1.0), axis=-1)
+    # One such box may be what a crop left of an object, two are no accident.
+    all_tiny = ops.logical_and(
+        ops.all(ops.logical_or(tiny, ops.logical_not(used))),
+        ops.sum(ops.cast(used, "int32")) > 1,
+    )
+    return [
+        (
+            labels >= num_classes,
+            f"Labels must lie below the model's `num_classes`, {num_classes}, and "
+            "count from 0",
+        ),
+        (
+            ops.logical_and(used, ops.logical_not(finite)),
+            "Boxes must be finite numbers",
+        ),
+        (
+            ops.logical_and(used, ops.any(high < low, axis=-1)),
+            "Boxes must be `yxyx`: top, left, bottom, right; here one ends before it "
+            "begins",
+        ),
+        (
+            ops.logical_and(used, ops.logical_and(finite, ops.logical_not(inside))),
+            "Boxes must be `yxyx` in pixels of the input, of (height, width) "
+            f"{tuple(image_size)}; here the center of one lies outside. Are x and y "
+            "exchanged, or the boxes those of the picture before it was resized?",
+        ),
+        (
+            ops.logical_and(used, all_tiny),
+            "Boxes must be in pixels; here all lie between 0 and 1. Multiply them by "
+            "the height and width of the input",
+        ),
+    ]
