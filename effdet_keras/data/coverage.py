@@ -48,9 +48,9 @@ def input_boxes(records, image_size):
         image_size: `(height, width)` of the network's input.
 
     Returns:
-        `(boxes, owner)`: float64 `[n, 4]`, `yxyx` in pixels of the input, and
-        int `[n]`, the record of each. Crowds and boxes without area in their
-        picture are left out.
+        `(boxes, rows)`: float64 `[n, 4]`, `yxyx` in pixels of the input, and
+        int `[n]`, the place of each among all boxes of the records. Crowds and
+        boxes without area in their picture are left out.
 
     Example:
         >>> from effdet_keras.data import from_arrays
@@ -70,7 +70,7 @@ def input_boxes(records, image_size):
     # The last pixel, not the border: so does the pipeline of training.
     boxes = np.minimum(boxes, np.tile(image_size, 2) - 1.0)
     keep = np.all(boxes[:, 2:] > boxes[:, :2], axis=1) & ~is_crowd
-    return boxes[keep], owner[keep]
+    return boxes[keep], np.flatnonzero(keep)
 
 
 def _factor(sizes, image_size):
@@ -121,7 +121,7 @@ def anchor_sides(config):
     return np.unique((anchors[:, 2:] - anchors[:, :2]).round(1), axis=0)
 
 
-def hints(boxes, config):
+def find_hints(boxes, config):
     """Looks for other anchors, or a larger input, that would cover more boxes.
 
     Args:
@@ -136,7 +136,7 @@ def hints(boxes, config):
     Example:
         >>> from effdet_keras.config import EfficientDetConfig
         >>> boxes = np.array([[14.0, 14.0, 26.0, 26.0], [38.0, 38.0, 50.0, 50.0]])
-        >>> hints(boxes, EfficientDetConfig())
+        >>> find_hints(boxes, EfficientDetConfig())
         ('anchor_scale=2.0 would cover 100.0 %',)
     """
     if len(boxes) > _MAX_BOXES_FOR_HINTS:

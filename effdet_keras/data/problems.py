@@ -31,6 +31,7 @@ KINDS = {
     "unknown class": Kind(Severity.ERROR, "box left out"),
     "duplicate id": Kind(Severity.ERROR, "second picture left out"),
     "stray annotation": Kind(Severity.WARNING, "left out"),
+    "no annotation": Kind(Severity.WARNING, "taken as without objects"),
     "empty box": Kind(Severity.WARNING, "box not trained on"),
     "box outside": Kind(Severity.WARNING, "box not trained on"),
     # found by `check`
@@ -41,6 +42,13 @@ KINDS = {
     "duplicate picture": Kind(Severity.WARNING, "both trained on"),
     "clipped box": Kind(Severity.NOTE, "clipped to the picture"),
     "turned picture": Kind(Severity.NOTE, "turned upright, as viewers show it"),
+    "sideways picture": Kind(Severity.NOTE, "used as stored, as it was annotated"),
+    "empty data set": Kind(Severity.ERROR, "training refuses it"),
+    "bad label": Kind(Severity.ERROR, "training stops with an error"),
+    "duplicate annotation id": Kind(Severity.WARNING, "evaluation mixes them up"),
+    "unused class": Kind(Severity.WARNING, "never learned"),
+    "class imbalance": Kind(Severity.NOTE, "trained on as it is"),
+    "tiny box": Kind(Severity.NOTE, "trained on, though the network hardly sees it"),
 }
 
 
@@ -153,14 +161,27 @@ def describe_problems(problems, shown=3):
     for kind, members in groups.items():
         names = [str(problem) for problem in members[:shown]]
         names += ["..."] if len(members) > shown else []
-        parts.append(f"{len(members):,} {_plural(kind, members)}: {'; '.join(names)}")
+        parts.append(f"{count_kind(kind, len(members))}: {'; '.join(names)}")
     return ". ".join(parts)
 
 
-def _plural(kind, members):
-    if len(members) == 1:
-        return kind
+def count_kind(kind, count):
+    """Writes a kind of problem with its number.
+
+    Args:
+        kind: key of `KINDS`.
+        count: int.
+
+    Returns:
+        str.
+
+    Example:
+        >>> count_kind("box outside", 1), count_kind("box outside", 2_000)
+        ('1 box outside', '2,000 boxes outside')
+    """
     first, _, rest = kind.partition(" ")
-    if first == "box":  # "boxes outside"
-        return f"boxes {rest}"
-    return kind + ("es" if kind.endswith(("s", "x")) else "s")
+    if count != 1 and first == "box":
+        kind = f"boxes {rest}"
+    elif count != 1:
+        kind += "es" if kind.endswith(("s", "x")) else "s"
+    return f"{count:,} {kind}"

@@ -1,0 +1,193 @@
+"""`check`: finds what is wrong with a data set before training does."""
+
+import dataclasses
+import os
+import warnings
+
+from effdet_keras.config import EfficientDetConfig
+from effdet_keras.data.check_boxes import find_in_boxes
+from effdet_keras.data.check_pictures import find_in_pictures
+from effdet_keras.data.coverage import (
+    Coverage,
+    find_hints,
+    input_boxes,
+    measure_coverage,
+)
+from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.problems import KINDS, Problem, Severity
+from effdet_keras.data.report import write_text
+
+_ORDER = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
+# What readers say of boxes that they keep, so that evaluation sees them.
+_KEPT_BY_READERS = ("empty box", "box outside")
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckReport:
+    """What `check` found. `print(report)` shows it, `save` writes it with pictures.
+
+    Attributes:
+        dataset: the `DetectionDataset`.
+        problems: tuple of `Problem`, errors first; each has `kind`, `file`,
+            `detail` and `severity`.
+        config: `EfficientDetConfig` that sizes and anchors are for, or None.
+        coverage: tuple of four `Coverage`: how well its anchors cover all,
+            small, medium and large boxes. Empty without a config.
+        hints: tuple of str, other anchors that would cover more.
+        decoded: bool, whether the pictures were read to their end.
+    """
+
+    dataset: DetectionDataset
+    problems: tuple[Problem, ...]
+    config: EfficientDetConfig | None
+    coverage: tuple[Coverage, ...]
+    hints: tuple[str, ...]
+    decoded: bool
+
+    @property
+    def ok(self):
+        """Whether no problem is an error."""
+        return all(problem.severity is not Severity.ERROR for problem in self.problems)
+
+    def by_kind(self):
+        """Returns a dict of kind to its problems, errors first."""
+        groups = {}
+        for problem in self.problems:
+            groups.setdefault(problem.kind, []).append(problem)
+        return groups
+
+    def save(self, path):
+        """Writes one HTML file that holds everything, with sample pictures.
+
+        Args:
+            path: such as "report.html"; an existing file is overwritten.
+
+        Returns:
+            `None`.
+
+        Raises:
+            OSError: If it cannot be written.
+        """
+        from effdet_keras.data.html_report import write_html
+
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(write_html(self))
+
+    def __str__(self):
+        return write_text(self)
+
+
+def check(
+    dataset, *, split=None, model="efficientdet-d0", image_size=None, decode=True
+):
+    """Looks for everything in a data set that could stop or spoil a training.
+
+    Reads every picture as training does, in several threads, and says of each
+    fault in which file it is and what training does about it: `problems.KINDS`
+    is the list. Pictures that are missing, broken, turned, twice there, or not of
+    the annotated size; boxes that are empty, outside, twice there, tiny, or in
+    another form than they were read; labels without a class and classes without a
+    box. It also measures how many boxes have an anchor with an IoU of 0.5 or
+    more, and looks for anchors that would do better.
+
+    A JPEG whose pixels were damaged but that decodes to its end passes.
+
+    Args:
+        dataset: `DetectionDataset`, or the path of a data set, as for `load`.
+        split: which split of the path to check, where there are several.
+        model: name of a model, or `EfficientDetConfig`: its input and anchors are
+            those that boxes are measured on. None leaves that out.
+        image_size: int or `(height, width)` of the network's input in pixels;
+            None takes the model's.
+        decode: whether to read pictures to their end. False looks at their
+            heads, which is faster and does not find those that break off.
+
+    Returns:
+        `CheckReport`.
+
+    Raises:
+        FileNotFoundError: If there is nothing at the path.
+        TypeError: If `dataset` or `model` is something else.
+        ValueError: If the path holds no data set, or the model is unknown.
+
+    Example:
+        >>> import numpy as np
+        >>> from effdet_keras.data import from_arrays
+        >>> image = np.zeros((64, 64, 3), "uint8")
+        >>> dataset = from_arrays([image], [[[4, 8, 20, 40], [4, 50, 20, 70]]],
+        ...     [[0, 0]], ["cat"])
+        >>> report = check(dataset)
+        >>> report.ok, [(p.kind, p.file) for p in report.problems]
+        (True, [('clipped box', 'image_id=1')])
+        >>> report.coverage[0].num_boxes, report.coverage[0].share
+        (2, 1.0)
+    """
+    config = _config(model, image_size)
+    if isinstance(dataset, str | os.PathLike):
+        dataset = _load(dataset, split)
+    elif not isinstance(dataset, DetectionDataset):
+        raise TypeError(
+            "`check` expects a `DetectionDataset` or a path. "
+            f"Received: dataset of type {type(dataset).__name__}"
+        )
+    problems = [*dataset.problems, *find_in_pictures(dataset.records, decode=decode)]
+    problems += _find_in_boxes(dataset, config)
+    coverage, hints = (), ()
+    if config is not None:
+        boxes, _ = input_boxes(dataset.records, config.image_size)
+        coverage, hints = measure_coverage(boxes, config), find_hints(boxes, config)
+    return CheckReport(
+        dataset=dataset,
+        problems=_sorted(problems),
+        config=config,
+        coverage=coverage,
+        hints=hints,
+        decoded=decode,
+    )
+
+
+def _config(model, image_size):
+    if isinstance(model, str):
+        model = EfficientDetConfig.from_name(model)
+    if model is not None and not isinstance(model, EfficientDetConfig):
+        raise TypeError(
+            "`model` must be the name of a model, an `EfficientDetConfig` (such as "
+            "`model.config`) or None. "
+            f"Received: model of type {type(model).__name__}"
+        )
+    if image_size is None:
+        return model
+    if model is None:
+        raise ValueError(
+            "`image_size` is the input of a model. "
+            f"Received: image_size={image_size!r} with model=None"
+        )
+    return model.replace(image_size=image_size)
+
+
+def _load(path, split):
+    from effdet_keras.data.load import load
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the report says the same, and more
+        return load(path, split, on_error="skip")
+
+
+def _find_in_boxes(dataset, config):
+    told = {problem.kind for problem in dataset.problems} & set(_KEPT_BY_READERS)
+    found = find_in_boxes(
+        dataset.records,
+        dataset.class_names,
+        num_left_out=sum(p.kind == "empty box" for p in dataset.problems),
+        image_size=config and config.image_size,
+    )
+    return [problem for problem in found if problem.kind not in told]
+
+
+def _sorted(problems):
+    kinds = list(KINDS)
+
+    def place(problem):
+        return _ORDER.index(problem.severity), kinds.index(problem.kind)
+
+    return tuple(sorted(problems, key=place))
