@@ -1,40 +1,64 @@
-"""COCO json files to a dataset."""
+"""COCO json files: to a dataset, and from one."""
 
 import collections
 import itertools
 import json
-import numbers
 import os
 import pathlib
-import warnings
+import reprlib
 
 import numpy as np
 
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.data.example import Record, check_files, warn_of_unusable
-from effdet_keras.images import read_image_size
+from effdet_keras.data.example import Record
+from effdet_keras.data.problems import Problems
+from effdet_keras.data.readers import (
+    are_coordinates,
+    check_boxes,
+    check_class_names,
+    check_size,
+    picture_size,
+    unknown_class,
+    whole_number,
+)
+from effdet_keras.data.sidecar import (
+    apply_sidecar,
+    extend_category_ids,
+    read_sidecar,
+    write_sidecar,
+)
+from effdet_keras.data.writing import (
+    WholeFolder,
+    named_splits,
+    write_pictures,
+)
+
+_MAX_ID = 2**63 - 1  # ids travel as int64
 
 
-def from_coco(annotations, image_dir, *, class_names=None):
+def from_coco(annotations, image_dir=None, *, class_names=None, on_error="raise"):
     """Reads a dataset in COCO's form: one json file and a folder of pictures.
 
     Labels count from 0 in ascending order of the file's category ids, which
     need not be without gaps: COCO's 80 classes have ids up to 90, and they
     come back out in `category_ids`, `to_coco` and evaluation.
 
-    The annotations are checked here, before any training. What can be
-    repaired is repaired, with a warning that counts it: a box that reaches
-    out of its picture is clipped (no warning); one with no area in it, or an
-    annotation of a picture that is not in `images`, is not trained on.
-    Evaluation sees the boxes as the file has them.
+    The annotations are checked here, before any training. A box that reaches
+    out of its picture is clipped; one with no area in it is not trained on,
+    with a warning, while evaluation sees the boxes as the file has them. Where
+    `area` is no number, that of the box is taken.
 
     Args:
         annotations: path of the json file, or its content as a dict.
-        image_dir: folder that the `file_name`s start from.
+        image_dir: folder that the `file_name`s start from. None looks for it
+            beside the json: for `train.json` in `train`, for
+            `annotations/instances_val2017.json` in `val2017`, and in `images`.
         class_names: names in the order of the labels, to bring a second file
             in line with a first: pass the first dataset's `class_names`.
             They may name classes that this file has not. None takes the
             file's own.
+        on_error: "raise" tells of everything that is wrong, at once; "skip"
+            leaves it out, warns, and keeps it in `dataset.problems`.
 
     Returns:
         `DetectionDataset`. A picture whose id is not an int gets 1, 2, ... as
@@ -42,8 +66,9 @@ def from_coco(annotations, image_dir, *, class_names=None):
 
     Raises:
         FileNotFoundError: If the json or pictures are missing.
-        ValueError: If the json is not of COCO's form, a category id is
-            unknown, an id repeats, or a box is not four finite numbers.
+        ValueError: If the json is not of COCO's form, or with "raise" if a
+            category id is unknown, an id repeats, or a box is not four finite
+            numbers in pixels.
 
     Example:
         >>> import tempfile
@@ -55,151 +80,334 @@ def from_coco(annotations, image_dir, *, class_names=None):
         (2, ('circle', 'square', 'triangle'))
     """
     content, source = _read_json(annotations)
-    names, category_ids = _read_classes(content["categories"], class_names, source)
-    image_ids = _image_ids(content["images"], source)
-    annotations_of = _group_annotations(content, category_ids, source)
-    records = [
-        _make_record(
-            image, image_id, annotations_of[image["id"]], pathlib.Path(image_dir)
-        )
-        for image, image_id in zip(content["images"], image_ids)
-    ]
-    check_files(records, f"`from_coco` of {source}")
-    warn_of_unusable(records, f"`from_coco` of {source}")
-    return DetectionDataset(records, names, category_ids)
+    problems = Problems(f"`from_coco` of {source!r}", on_error)
+    sidecar, split = _sidecar_of(annotations)
+    names, category_ids = _read_classes(content, class_names, sidecar, source)
+    images = _read_images(content["images"], source, problems)
+    annotations_of = _group_annotations(
+        content["annotations"], images, category_ids, source, problems
+    )
+    if image_dir is None:
+        image_dir = _find_image_dir(annotations, images)
+    records = _make_records(images, annotations_of, pathlib.Path(image_dir), problems)
+    records = apply_sidecar(
+        sidecar,
+        split,
+        records,
+        [record.file_name for record in records],
+        names,
+        fields=("source_id", "file_name"),  # COCO has the others itself
+    )
+    records = check_boxes(records, problems, source)
+    return DetectionDataset(records, names, category_ids, problems=problems.finish())
 
 
 def _read_json(annotations):
     if isinstance(annotations, dict):
         content, source = annotations, "a dict"
     else:
-        source = repr(os.fspath(annotations))
-        with open(annotations, encoding="utf-8") as file:
-            try:
-                content = json.load(file)
-            except ValueError as error:
-                raise ValueError(
-                    f"`from_coco` expects a json file. Received: {source} ({error})"
-                ) from error
+        source = os.fspath(annotations)
+        with open(annotations, "rb") as file:
+            data = file.read()
+        try:
+            content = json.loads(data)  # finds out which UTF it is
+        except (ValueError, RecursionError) as error:
+            raise ValueError(
+                f"`from_coco` expects a json file. Received: {source!r} ({error})"
+            ) from error
     needed = ("images", "annotations", "categories")
-    if not isinstance(content, dict) or any(key not in content for key in needed):
-        found = list(content) if isinstance(content, dict) else type(content).__name__
+    if not isinstance(content, dict) or not all(
+        isinstance(content.get(key), list) for key in needed
+    ):
+        found = (
+            {key: type(value).__name__ for key, value in content.items()}
+            if isinstance(content, dict)
+            else type(content).__name__
+        )
         raise ValueError(
-            "`from_coco` expects a json object with `images`, `annotations` and "
-            f"`categories`. Received: {source} with {found}"
+            "`from_coco` expects a json object with the lists `images`, "
+            f"`annotations` and `categories`. Received: {source!r} with "
+            f"{reprlib.repr(found)}"
         )
     return content, source
 
 
-def _read_classes(categories, class_names, source):
+def _sidecar_of(annotations):
+    """The sidecar of a json file, if it is of this file, and its name there."""
+    if isinstance(annotations, dict):
+        return None, None
+    path = pathlib.Path(annotations)
+    sidecar = read_sidecar(path.parent)
+    is_of_it = sidecar is not None and path.stem in sidecar.pictures
+    return sidecar if is_of_it else None, path.stem
+
+
+def _read_classes(content, class_names, sidecar, source):
     """The name and the category id of each label."""
-    name_of = {category["id"]: str(category["name"]) for category in categories}
-    if len(name_of) != len(categories) or not all(map(_is_int, name_of)):
+    categories = content["categories"]
+    ids = [_get(category, "id") for category in categories]
+    if not all(map(_is_id, ids)) or len(set(ids)) != len(ids):
         raise ValueError(
             "Each category must have an int `id` of its own. "
-            f"Received: {source} with ids {[c['id'] for c in categories]}"
+            f"Received: {source!r} with ids {reprlib.repr(ids)}"
         )
-    if class_names is None:
-        category_ids = sorted(name_of)
-        return [name_of[i] for i in category_ids], category_ids
-    id_of = {name: category_id for category_id, name in name_of.items()}
-    unused = itertools.count(max(name_of, default=0) + 1)
-    return class_names, [
-        id_of[name] if name in id_of else next(unused) for name in class_names
-    ]
-
-
-def _group_annotations(content, category_ids, source):
-    """`(annotation id, label, annotation)` by the id of the image."""
-    label_of = {category_id: label for label, category_id in enumerate(category_ids)}
-    annotations = content["annotations"]
-    _check_boxes(annotations, source)
-    ids = [annotation.get("id") for annotation in annotations]
-    if not all(map(_is_int, ids)) or len(set(ids)) != len(ids):
-        # pycocotools keeps annotations by id: without one each, some are lost.
-        ids = range(1, len(annotations) + 1)
-    groups = {image["id"]: [] for image in content["images"]}
-    unknown, strangers = collections.Counter(), 0
-    for annotation_id, annotation in zip(ids, annotations):
-        label = label_of.get(annotation["category_id"])
-        if label is None:
-            unknown[annotation["category_id"]] += 1
-        elif annotation["image_id"] not in groups:
-            strangers += 1
-        else:
-            groups[annotation["image_id"]].append((annotation_id, label, annotation))
-    if unknown:
+    names = [_get(category, "name") for category in categories]
+    if not all(isinstance(name, str | int) for name in names):
         raise ValueError(
-            f"Every annotation must be of a known category, of ids {category_ids}. "
-            f"Received: {source} with {dict(unknown)} (category id: annotations). "
-            "If you passed `class_names`, name these categories too: classes are "
-            "left out afterwards, with `dataset.filter(classes=...)`"
+            "Each category must have a `name`. "
+            f"Received: {source!r} with names {reprlib.repr(names)}"
         )
-    if strangers:
-        warnings.warn(
-            f"`from_coco` of {source}: {strangers} annotations belong to pictures "
-            "that are not in `images` and are left out",
-            stacklevel=3,
-        )
+    name_of = {i: str(name) for i, name in sorted(zip(ids, names))}
+    if len(set(name_of.values())) != len(name_of):
+        name_of = _without_unused_twins(name_of, content["annotations"])
+    if class_names is None and sidecar is not None:
+        same = sorted(sidecar.class_names) == sorted(name_of.values())
+        class_names = sidecar.class_names if same else None  # its order
+    if class_names is None:
+        return tuple(name_of.values()), list(name_of)
+    class_names = check_class_names(class_names)
+    known = {name: category_id for category_id, name in name_of.items()}
+    return class_names, extend_category_ids(class_names, known)
+
+
+def _without_unused_twins(name_of, annotations):
+    """Roboflow's exports have a class named as the data set, which may be taken."""
+    uses = collections.Counter(name_of.values())
+    used = {whole_number(_get(a, "category_id")) for a in annotations}
+    return {i: name for i, name in name_of.items() if uses[name] == 1 or i in used}
+
+
+def _read_images(images, source, problems):
+    """The usable items of `images` by their id."""
+    found = {}
+    for i, image in enumerate(images):
+        key = _key(_get(image, "id"))
+        file_name = _get(image, "file_name")
+        if key is None or not isinstance(file_name, str) or not file_name:
+            problems.add(
+                "unreadable annotation",
+                source,
+                f"images[{i}] needs an `id` and a `file_name`: {reprlib.repr(image)}",
+            )
+        elif key in found:
+            problems.add("duplicate id", file_name, f"image id {key!r} repeats")
+        else:
+            found[key] = image
+    return found
+
+
+def _group_annotations(annotations, images, category_ids, source, problems):
+    """`(annotation id, label, annotation)` by the key of the image."""
+    # Most of it all at once, one by one only to name what is wrong: COCO has
+    # 860,000 annotations.
+    annotations = _only_dicts(annotations, source, problems)
+    good = _good_boxes(annotations)
+    if not all(good):
+        _name_bad_boxes(annotations, good, images, source, problems)
+    label_of = {category_id: label for label, category_id in enumerate(category_ids)}
+    groups = {key: [] for key in images}
+    unknown, strangers = collections.Counter(), collections.Counter()
+    rows = zip(
+        _annotation_ids(annotations),
+        good,
+        _as_ids([a.get("category_id") for a in annotations]),
+        _as_ids([a.get("image_id") for a in annotations]),
+        annotations,
+    )
+    for annotation_id, is_good, category_id, image_key, annotation in rows:
+        if image_key not in groups:
+            strangers[reprlib.repr(annotation.get("image_id"))] += 1
+        elif category_id not in label_of:
+            unknown[reprlib.repr(annotation.get("category_id"))] += 1
+        elif is_good:
+            label = label_of[category_id]
+            groups[image_key].append((annotation_id, label, annotation))
+    for image_id, count in strangers.items():
+        detail = f"{_number(count)} of image_id {image_id}, which is not in `images`"
+        problems.add("stray annotation", source, detail)
+    for category_id, count in unknown.items():
+        detail = unknown_class(f"category id {category_id}", count)
+        problems.add("unknown class", source, detail)
     return groups
 
 
-def _check_boxes(annotations, source):
+def _only_dicts(annotations, source, problems):
+    if all(isinstance(annotation, dict) for annotation in annotations):
+        return annotations
+    for i, annotation in enumerate(annotations):
+        if not isinstance(annotation, dict):
+            detail = f"annotations[{i}] is {reprlib.repr(annotation)}"
+            problems.add("unreadable annotation", source, detail)
+    return [annotation for annotation in annotations if isinstance(annotation, dict)]
+
+
+def _good_boxes(annotations):
     boxes = [annotation.get("bbox") for annotation in annotations]
-    # All at once, and one by one only to name the wrong one: COCO has 860,000.
-    if not boxes or _are_boxes(boxes, len(boxes)):
-        return
-    for annotation, box in zip(annotations, boxes):
-        if not _are_boxes([box], 1):
-            raise ValueError(
-                "`bbox` must be four finite numbers: left, top, width, height. "
-                f"Received: {source} with bbox={box} of annotation "
-                f"{annotation.get('id')}"
+    if not boxes or _are_boxes(boxes):
+        return [True] * len(boxes)
+    return [_are_boxes([box]) for box in boxes]
+
+
+def _are_boxes(boxes):
+    if not all(type(box) in (list, tuple) and len(box) == 4 for box in boxes):
+        return False
+    types = set(map(type, itertools.chain.from_iterable(boxes)))
+    if not types <= {int, float}:
+        return False
+    try:
+        return bool(are_coordinates(np.asarray(boxes, np.float64)).all())
+    except OverflowError:  # an int of hundreds of digits
+        return False
+
+
+def _name_bad_boxes(annotations, good, images, source, problems):
+    for annotation, is_good in zip(annotations, good):
+        if not is_good:
+            image = images.get(_key(annotation.get("image_id")), {})
+            problems.add(
+                "bad box",
+                image.get("file_name", source),
+                f"bbox={reprlib.repr(annotation.get('bbox'))} of annotation "
+                f"{reprlib.repr(annotation.get('id'))} is not four finite numbers: "
+                "left, top, width, height",
             )
 
 
-def _are_boxes(boxes, count):
-    try:
-        boxes = np.asarray(boxes, np.float64)
-    except (TypeError, ValueError):
-        return False
-    return boxes.shape == (count, 4) and bool(np.isfinite(boxes).all())
+def _annotation_ids(annotations):
+    ids = [annotation.get("id") for annotation in annotations]
+    if all(map(_is_id, ids)) and len(set(ids)) == len(ids):
+        return ids
+    # pycocotools keeps annotations by id: without one each, some are lost.
+    return range(1, len(annotations) + 1)
 
 
-def _image_ids(images, source):
-    ids = [image["id"] for image in images]
-    uses = collections.Counter(ids)
-    twice = [image_id for image_id, count in uses.items() if count > 1]
-    if twice:
-        raise ValueError(
-            "Each image must have an `id` of its own. "
-            f"Received: {source} with {twice[:3]} more than once"
-        )
-    return ids if all(map(_is_int, ids)) else range(1, len(ids) + 1)
+def _as_ids(values):
+    if set(map(type, values)) <= {int, str}:
+        return values
+    return [_key(value) for value in values]
 
 
-def _make_record(image, image_id, members, image_dir):
-    path = str(image_dir / image["file_name"])
-    image_size = (image.get("height"), image.get("width"))
-    if not all(_is_int(side) and side > 0 for side in image_size):
-        image_size = read_image_size(path)
-    boxes = [annotation["bbox"] for _, _, annotation in members]
-    return Record(
-        image=path,
-        image_size=image_size,
-        image_id=image_id,
-        source_id=image["id"],
-        file_name=image["file_name"],
-        boxes_xywh=boxes,
-        labels=[label for _, label, _ in members],
-        is_crowd=[bool(annotation.get("iscrowd", 0)) for _, _, annotation in members],
-        area=[
-            annotation.get("area", box[2] * box[3])
-            for box, (_, _, annotation) in zip(boxes, members)
-        ],
-        annotation_ids=[annotation_id for annotation_id, _, _ in members],
+def _key(value):
+    """An id by which things find each other, or None."""
+    return value if isinstance(value, str) else whole_number(value)
+
+
+def _find_image_dir(annotations, images):
+    """The folder near a json file in which its first picture is."""
+    if isinstance(annotations, dict):
+        raise ValueError("`image_dir` is needed where `annotations` is a dict")
+    path = pathlib.Path(annotations)
+    folder, split = path.parent, split_of_json(path)
+    places = (path.stem, split, "", "images", f"images/{split}", "data", "JPEGImages")
+    candidates = [folder / place for place in places]
+    candidates += [folder.parent / place for place in places[1:5]]
+    names = [image["file_name"] for image in images.values()][:10]
+    for candidate in candidates:
+        if any(os.path.isfile(candidate / name) for name in names):
+            return candidate
+    if not names:
+        return folder
+    raise FileNotFoundError(
+        f"`from_coco` found no folder with the pictures of {os.fspath(path)!r}, such "
+        f"as {names[0]!r}. Pass `image_dir`. Looked in: "
+        f"{[str(candidate) for candidate in dict.fromkeys(candidates)]}"
     )
 
 
-def _is_int(value):
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+def split_of_json(path):
+    """The split that the name of a COCO json file means: "val2017", "train"."""
+    path = pathlib.Path(path)
+    if path.name == "_annotations.coco.json":  # Roboflow: one in each split's folder
+        return path.parent.name
+    return path.stem.removeprefix("instances_")
+
+
+def _make_records(images, annotations_of, image_dir, problems):
+    counted = not all(map(_is_id, images))
+    records = []
+    for number, (key, image) in enumerate(images.items(), 1):
+        path = str(image_dir / image["file_name"])
+        declared = check_size(image.get("height"), image.get("width"))
+        image_size = picture_size(path, declared, problems)
+        if image_size is None:
+            continue
+        members = annotations_of[key]
+        boxes = [annotation["bbox"] for _, _, annotation in members]
+        areas = [_area(a, box) for box, (_, _, a) in zip(boxes, members)]
+        record = Record(
+            image=path,
+            image_size=image_size,
+            image_id=number if counted else key,
+            source_id=key,
+            file_name=image["file_name"],
+            boxes_xywh=boxes,
+            labels=[label for _, label, _ in members],
+            is_crowd=[a.get("iscrowd") in (1, "1") for _, _, a in members],
+            area=areas,
+            annotation_ids=[annotation_id for annotation_id, _, _ in members],
+        )
+        records.append(record)
+    return records
+
+
+def _area(annotation, box):
+    area = annotation.get("area")
+    if type(area) in (int, float) and 0 <= area <= 1e18:  # not NaN, not infinite
+        return area
+    return box[2] * box[3]
+
+
+def _get(item, key):
+    return item.get(key) if isinstance(item, dict) else None
+
+
+def _is_id(value):
+    return type(value) is int and abs(value) <= _MAX_ID
+
+
+def _number(count):
+    return "1 annotation" if count == 1 else f"{count:,} annotations"
+
+
+def write_coco(datasets, folder):
+    """Writes a new folder in COCO's form: `SPLIT.json` and `SPLIT/` with pictures.
+
+    Boxes, areas, crowd flags, image and category ids are exactly those of the
+    dataset. The pictures are the files themselves where these are JPEG or PNG;
+    others become PNG. `effdet_keras.json` keeps source ids and file names.
+
+    Args:
+        datasets: `DetectionDataset`, or dict of split name to one.
+        folder: folder to make; it appears once it is complete.
+
+    Returns:
+        `None`.
+
+    Raises:
+        FileExistsError: If the folder is there.
+        ValueError: If splits differ in their classes, or a picture cannot be
+            decoded.
+
+    Example:
+        >>> import tempfile
+        >>> from effdet_keras.data import from_arrays
+        >>> image = np.zeros((32, 48, 3), "uint8")
+        >>> dataset = from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ["cat"])
+        >>> folder = pathlib.Path(tempfile.mkdtemp()) / "cats"
+        >>> write_coco(dataset, folder)
+        >>> sorted(path.name for path in folder.iterdir())
+        ['effdet_keras.json', 'train', 'train.json']
+        >>> from_coco(folder / "train.json")[0]["boxes"].tolist()
+        [[4.0, 8.0, 20.0, 40.0]]
+    """
+    datasets = named_splits(datasets)
+    names = {}
+    with WholeFolder(folder) as partial:
+        for split, dataset in datasets.items():
+            names[split] = write_pictures(dataset.records, partial / split)
+            content = dataset.to_coco()
+            for image, name in zip(content["images"], names[split]):
+                image["file_name"] = name
+            text = json.dumps(content)
+            (partial / f"{split}.json").write_text(text, encoding="utf-8")
+        write_sidecar(partial, datasets, names)

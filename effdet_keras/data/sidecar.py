@@ -11,6 +11,9 @@ import numpy as np
 
 SIDECAR_NAME = "effdet_keras.json"
 
+# What a format may have no place for, as fields of `Record`.
+FIELDS = ("image_id", "source_id", "file_name", "is_crowd", "area", "annotation_ids")
+
 _VERSION = 1
 
 
@@ -155,7 +158,7 @@ _UNFIT = (
 )
 
 
-def apply_sidecar(sidecar, split, records, names, class_names):
+def apply_sidecar(sidecar, split, records, names, class_names, *, fields=FIELDS):
     """Gives records what the sidecar keeps of them, if it fits all of them.
 
     It fits where it knows each picture, with as many boxes of the same
@@ -163,11 +166,14 @@ def apply_sidecar(sidecar, split, records, names, class_names):
     then all of it is left aside, with a warning.
 
     Args:
-        sidecar: `Sidecar`, or None, which changes nothing.
+        sidecar: `Sidecar`, or None, which changes nothing; neither does one that
+            has not this split.
         split: name of the split, or None to look in all.
         records: list of `Record`, with all boxes of their file, in its order.
         names: list of str, the name of each record in the sidecar.
         class_names: names of the records' labels.
+        fields: the fields of a record to take from the sidecar; those that the
+            format has itself stay as the file has them.
 
     Returns:
         List of `Record`, in the order of the data set that was written.
@@ -176,15 +182,17 @@ def apply_sidecar(sidecar, split, records, names, class_names):
         >>> apply_sidecar(None, "train", [], [], ("cat",))
         []
     """
-    if sidecar is None:
+    if sidecar is None or (split is not None and split not in sidecar.pictures):
         return list(records)
     try:
         pictures = _pictures_of(sidecar, split)
         place = {name: i for i, name in enumerate(pictures)}
-        restored = [
-            _restore(record, name, pictures[name], sidecar.class_names, class_names)
-            for record, name in zip(records, names)
-        ]
+        restored = []
+        for record, name in zip(records, names):
+            kept = _read_kept(record, name, pictures[name])
+            _check_labels(record, name, kept, sidecar.class_names, class_names)
+            taken = {field: kept[field] for field in fields}
+            restored.append(dataclasses.replace(record, **taken))
     except KeyError as error:
         _warn(sidecar.path, f"it does not know {error}")
         return list(records)
@@ -207,27 +215,31 @@ def _pictures_of(sidecar, split):
     return {name: kept for s in sidecar.pictures.values() for name, kept in s.items()}
 
 
-def _restore(record, name, kept, kept_names, class_names):
-    labels = [kept_names[i] for i in kept["labels"]]
-    if labels != [class_names[i] if i >= 0 else None for i in record.labels]:
-        raise ValueError(f"{name!r} has other boxes than it was written with")
-    is_crowd = np.zeros(len(labels), bool)
-    is_crowd[np.asarray(kept.get("crowd", []), int)] = True
-    area = np.asarray(kept.get("area", _box_area(record)), np.float64)
-    annotation_ids = np.asarray(kept["annotation_ids"], np.int64)
-    if not area.shape == annotation_ids.shape == is_crowd.shape:
+def _read_kept(record, name, entry):
+    """The fields that the sidecar keeps of a picture, checked."""
+    count = len(entry["labels"])
+    is_crowd = np.zeros(count, bool)
+    is_crowd[np.asarray(entry.get("crowd", []), int)] = True
+    image_id = int(np.asarray(entry["image_id"], np.int64).reshape(()))
+    source_id = entry.get("source_id", image_id)
+    kept = {
+        "image_id": image_id,
+        "source_id": source_id if type(source_id) is int else str(source_id),
+        "file_name": str(entry["file_name"]),
+        "labels": entry["labels"],
+        "is_crowd": is_crowd,
+        "area": np.asarray(entry.get("area", _box_area(record)), np.float64),
+        "annotation_ids": np.asarray(entry["annotation_ids"], np.int64),
+    }
+    if any(kept[field].shape != (count,) for field in ("area", "annotation_ids")):
         raise ValueError(f"what it keeps of {name!r} differs in length")
-    image_id, source_id = kept["image_id"], kept.get("source_id", kept["image_id"])
-    np.asarray(image_id, np.int64).reshape(())
-    return dataclasses.replace(
-        record,
-        image_id=int(image_id),
-        source_id=source_id if isinstance(source_id, int) else str(source_id),
-        file_name=str(kept["file_name"]),
-        is_crowd=is_crowd,
-        area=area,
-        annotation_ids=annotation_ids,
-    )
+    return kept
+
+
+def _check_labels(record, name, kept, kept_names, class_names):
+    written = [kept_names[label] for label in kept["labels"]]
+    if written != [class_names[i] if i >= 0 else None for i in record.labels]:
+        raise ValueError(f"{name!r} has other boxes than it was written with")
 
 
 def _box_area(record):

@@ -1,18 +1,37 @@
-"""Pascal VOC folders to a dataset."""
+"""Pascal VOC folders: to a dataset, and from one."""
 
-import os
+import dataclasses
 import pathlib
-import warnings
 import xml.etree.ElementTree
 
 import numpy as np
 
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.data.example import Record, warn_of_unusable
-from effdet_keras.images import IMAGE_SUFFIXES, read_image_size
+from effdet_keras.data.problems import Problems
+from effdet_keras.data.readers import (
+    are_coordinates,
+    check_size,
+    choose_classes,
+    finish_records,
+    label_boxes,
+    picture_size,
+    plain_record,
+)
+from effdet_keras.data.sidecar import FIELDS, read_sidecar, write_sidecar
+from effdet_keras.data.writing import (
+    WholeFolder,
+    named_splits,
+    picture_stems,
+    write_pictures,
+)
+from effdet_keras.images import IMAGE_SUFFIXES
+
+_CORNERS = ("xmin", "ymin", "xmax", "ymax")
+_KEPT = tuple(field for field in FIELDS if field != "is_crowd")  # VOC has difficult
+_DECIMALS = 4  # of a pixel
 
 
-def from_voc(folder, split=None, *, class_names=None, one_based=True):
+def from_voc(folder, split=None, *, class_names=None, one_based=True, on_error="raise"):
     """Reads a dataset in Pascal VOC's form: one xml file a picture.
 
     Expects `Annotations/NAME.xml` beside `JPEGImages/NAME.jpg` (or any other
@@ -34,6 +53,8 @@ def from_voc(folder, split=None, *, class_names=None, one_based=True):
             those of training. None takes the names found, sorted.
         one_based: whether coordinates count from 1. Pass False for tools
             that write the corners of the box, from 0.
+        on_error: "raise" tells of everything that is wrong, at once; "skip"
+            leaves it out, warns, and keeps it in `dataset.problems`.
 
     Returns:
         `DetectionDataset`. `image_id` counts from 1 in the order of the
@@ -42,8 +63,9 @@ def from_voc(folder, split=None, *, class_names=None, one_based=True):
     Raises:
         FileNotFoundError: If the folder, the split, an xml or a picture is
             missing.
-        ValueError: If an xml cannot be read, a box is not four numbers, there
-            is no object at all, or a name is not in `class_names`.
+        ValueError: If there is no object at all, or with "raise" if an xml
+            cannot be read, a box is not four numbers in pixels, or a name is
+            not in `class_names`.
 
     Example:
         >>> import tempfile
@@ -62,156 +84,268 @@ def from_voc(folder, split=None, *, class_names=None, one_based=True):
         raise FileNotFoundError(
             f"`from_voc` expects a folder. Received: folder={str(folder)!r}"
         )
+    reader = f"`from_voc` of {str(folder)!r}"
+    problems = Problems(reader, on_error)
     xml_dir, image_dir = folder / "Annotations", folder / "JPEGImages"
     xml_dir = xml_dir if xml_dir.is_dir() else folder
     image_dir = image_dir if image_dir.is_dir() else xml_dir
-    names = _names(folder, xml_dir, split)
-    paths = {path.stem: path for path in _pictures(image_dir)}
-    files = [_read_xml(xml_dir / f"{name}.xml") for name in names]
-    class_names = _class_names(files, class_names, folder)
-    records, annotation_id = [], 1
-    for image_id, (name, file) in enumerate(zip(names, files), 1):
-        path = paths.get(name) or image_dir / file["filename"]
-        if not path.is_file():
-            raise FileNotFoundError(
-                f"`from_voc` found no picture for {name}.xml in {str(image_dir)!r}"
-            )
-        records.append(
-            _make_record(
-                path, name, file, class_names, image_id, annotation_id, one_based
-            )
-        )
-        annotation_id += len(records[-1].labels)
-    _warn_of_dropped(files, folder)
-    warn_of_unusable(records, f"`from_voc` of {str(folder)!r}")
-    return DetectionDataset([record.usable() for record in records], class_names)
+    names = _names(folder, xml_dir, split, problems)
+    files = [_read_xml(xml_dir / f"{name}.xml", problems) for name in names]
+    files = [file for file in files if file is not None]
+    sidecar = read_sidecar(folder)
+    found = sorted({name for file in files for name in file["names"]})
+    class_names, category_ids = choose_classes(found, class_names, sidecar, reader)
+    labels = label_boxes(
+        [(file["path"].name, file["names"]) for file in files], class_names, problems
+    )
+    # In the files of today's tools a box of one pixel is a slip of the mouse;
+    # in those that `write_voc` wrote it is a thin box.
+    shift = 1.0 if one_based else 0.0
+    gap = 0.0 if sidecar is None else -shift
+    paths = _pictures(image_dir)
+    records = []
+    for file, file_labels in zip(files, labels):
+        record = _make_record(file, file_labels, image_dir, paths, shift, gap, problems)
+        if record is not None:
+            records.append(record)
+    records = finish_records(
+        records,
+        problems,
+        source=folder,
+        sidecar=sidecar,
+        split=split,
+        names=[record.source_id for record in records],
+        class_names=class_names,
+        fields=_KEPT,
+    )
+    found = problems.finish()
+    return DetectionDataset(records, class_names, category_ids, problems=found)
 
 
-def _names(folder, xml_dir, split):
+def voc_splits(folder):
+    """Finds the image sets of a VOC folder.
+
+    Args:
+        folder: folder of the data set.
+
+    Returns:
+        Sorted list of str, without the lists of single classes, such as
+        `cat_train` beside `train`.
+
+    Example:
+        >>> voc_splits("nowhere")
+        []
+    """
+    names = {path.stem for path in _sets(pathlib.Path(folder)).glob("*.txt")}
+    return sorted(n for n in names if n.rpartition("_")[2] not in names - {n})
+
+
+def _sets(folder):
+    return folder / "ImageSets" / "Main"
+
+
+def _names(folder, xml_dir, split, problems):
     if split is None:
         names = sorted(path.stem for path in xml_dir.glob("*.xml"))
         if not names:
             raise FileNotFoundError(f"`from_voc` found no xml file in {str(xml_dir)!r}")
         return names
-    sets = folder / "ImageSets" / "Main"
-    path = sets / f"{split}.txt"
+    path = _sets(folder) / f"{split}.txt"
     if not path.is_file():
-        known = sorted(path.stem for path in sets.glob("*.txt"))
         raise FileNotFoundError(
-            f"`split` must be one of the image sets in {str(sets)!r}: {known}. "
-            f"Received: split={split!r}"
+            f"`split` must be one of the image sets in {str(path.parent)!r}: "
+            f"{voc_splits(folder)}. Received: split={split!r}"
         )
+    lines = map(str.strip, path.read_text(encoding="utf-8-sig").splitlines())
+    there = {path.stem for path in xml_dir.glob("*.xml")}
     # A list for one class has a second column, 1 or -1: its pictures count.
-    lines = path.read_text(encoding="utf-8").splitlines()
-    names = [line.split()[0] for line in lines if line.strip()]
-    missing = [name for name in names if not (xml_dir / f"{name}.xml").is_file()]
+    listed = [line if line in there else line.split()[0] for line in lines if line]
+    names = list(dict.fromkeys(listed))
+    missing = [name for name in names if name not in there]
     if missing:
-        raise FileNotFoundError(
-            f"`from_voc` misses {len(missing)} of the {len(names)} xml files that "
-            f"{str(path)!r} lists. First: {missing[:3]}"
+        problems.add(
+            "unreadable annotation",
+            path,
+            f"{len(missing)} of the {len(names)} xml files that it lists are "
+            f"missing, first {missing[:3]}",
         )
-    return names
+    return [name for name in names if name in there]
 
 
 def _pictures(image_dir):
-    return (
-        path for path in image_dir.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES
-    )
+    """The path of each picture by its name without suffix."""
+    return {
+        path.stem: path
+        for path in sorted(image_dir.iterdir())
+        if path.suffix.lower() in IMAGE_SUFFIXES
+    }
 
 
-def _read_xml(path):
+def _read_xml(path, problems):
     """One file as a dict: filename, size, and its objects by column."""
     try:
         root = xml.etree.ElementTree.parse(path).getroot()
-    except xml.etree.ElementTree.ParseError as error:
-        raise ValueError(
-            f"`from_voc` expects well-formed xml. Received: {str(path)!r} ({error})"
-        ) from error
-    objects = root.findall("object")
-    try:
-        boxes = [
-            [float(item.findtext(f"bndbox/{key}")) for key in _CORNERS]
-            for item in objects
-        ]
-        size = [int(float(root.findtext(f"size/{key}", "0"))) for key in _SIDES]
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"Each object needs a `bndbox` of numbers {_CORNERS}, and `size` numbers. "
-            f"Received: {str(path)!r} ({error})"
-        ) from error
-    corners = np.asarray(boxes, np.float64).reshape(-1, 4)
-    if not np.isfinite(corners).all():
-        raise ValueError(
-            f"`bndbox` must be finite numbers. Received: {os.fspath(path)!r}"
-        )
+    except _UNREADABLE as error:
+        problems.add("unreadable annotation", path.name, f"no well-formed xml: {error}")
+        return None
+    for element in root.iter():  # some tools write a namespace
+        element.tag = element.tag.rpartition("}")[2]
+    if root.tag != "annotation":
+        detail = f"its first element is <{root.tag[:40]}>, not <annotation>"
+        problems.add("unreadable annotation", path.name, detail)
+        return None
+    objects = [(item, _corners(item)) for item in root.findall("object")]
+    for item, corners in objects:
+        if corners is None:
+            texts = [(item.findtext(f"bndbox/{key}") or "")[:20] for key in _CORNERS]
+            detail = f"`bndbox` is not four finite numbers {_CORNERS}: {texts}"
+            problems.add("bad box", path.name, detail)
+    objects = [(item, corners) for item, corners in objects if corners is not None]
     return {
         "path": path,
         "filename": root.findtext("filename", "").strip(),
-        "size": tuple(size),
-        "corners": corners,
-        "names": [item.findtext("name", "").strip() for item in objects],
+        "size": check_size(_int(root, "size/height"), _int(root, "size/width")),
+        "corners": np.array([corners for _, corners in objects]).reshape(-1, 4),
+        "names": [item.findtext("name", "").strip() for item, _ in objects],
         "difficult": [
-            item.findtext("difficult", "0").strip() == "1" for item in objects
+            item.findtext("difficult", "0").strip() == "1" for item, _ in objects
         ],
     }
 
 
-_CORNERS = ("xmin", "ymin", "xmax", "ymax")
-_SIDES = ("height", "width")
+# ElementTree of a file of any content at all.
+_UNREADABLE = (xml.etree.ElementTree.ParseError, ValueError, LookupError)
 
 
-def _class_names(files, class_names, folder):
-    found = {name: file["path"].name for file in files for name in file["names"]}
-    if class_names is None:
-        if not found:
-            raise ValueError(
-                f"`from_voc` found no object in {str(folder)!r}: pass `class_names`"
-            )
-        return tuple(sorted(found))
-    class_names = tuple(class_names)
-    unknown = {name: file for name, file in found.items() if name not in class_names}
-    if unknown:
-        raise ValueError(
-            f"Every object must be of one of the `class_names`, {class_names}. "
-            f"Received: {unknown} (name: a file that has it). To leave classes out, "
-            "name them too and use `dataset.filter(classes=...)`"
-        )
-    return class_names
+def _corners(item):
+    try:
+        corners = [float(item.findtext(f"bndbox/{key}", "")) for key in _CORNERS]
+    except ValueError:
+        return None
+    return corners if are_coordinates(np.array(corners)) else None
 
 
-def _make_record(path, name, file, class_names, image_id, annotation_id, one_based):
-    image_size = file["size"] if min(file["size"]) > 0 else read_image_size(path)
+def _int(root, key):
+    try:
+        return int(float(root.findtext(key, "0")))
+    except (ValueError, OverflowError):
+        return 0  # as a missing one: the picture has its own
+
+
+def _make_record(file, labels, image_dir, paths, shift, gap, problems):
+    name = file["path"].stem
+    path = paths.get(name) or image_dir / (file["filename"] or f"{name}.jpg")
+    image_size = picture_size(path, file["size"], problems)
+    if image_size is None:
+        return None
     low, high = file["corners"][:, :2], file["corners"][:, 2:]
-    keep = _begins_before_it_ends(file["corners"])
-    low = low - 1.0 if one_based else low
-    boxes_xywh = np.concatenate([low, high - low], axis=1)[keep]
-    return Record(
-        image=str(path),
-        image_size=image_size,
-        image_id=image_id,
+    real = np.all(high - low > gap, axis=1)
+    for corners in file["corners"][~real].tolist():
+        detail = "ends where it begins or before: {:g}, {:g} to {:g}, {:g}"
+        problems.add("empty box", file["path"].name, detail.format(*corners))
+    low = low - shift
+    record = plain_record(
+        path,
+        image_size,
+        np.concatenate([low, high - low], axis=1),
+        labels,
         source_id=name,
         file_name=path.name,
-        boxes_xywh=boxes_xywh,
-        labels=np.asarray([class_names.index(n) for n in file["names"]], int)[keep],
-        is_crowd=np.asarray(file["difficult"], bool)[keep],
-        area=boxes_xywh[:, 2] * boxes_xywh[:, 3],
-        annotation_ids=annotation_id + np.arange(len(boxes_xywh)),
     )
+    record = dataclasses.replace(record, is_crowd=file["difficult"])
+    return record if real.all() else record.select(real)
 
 
-def _begins_before_it_ends(corners):
-    # Before the shift to 0: VOC's own smallest box is one pixel, but in the
-    # files of today's tools such a box is a slip of the mouse.
-    return np.all(corners[:, 2:] > corners[:, :2], axis=1)
+def write_voc(datasets, folder):
+    """Writes a new folder in Pascal VOC's form.
+
+    `Annotations/NAME.xml`, `JPEGImages/NAME.jpg` or `.png`, and
+    `ImageSets/Main/SPLIT.txt`. Coordinates count from 1, as `from_voc` takes
+    them; a box that does not end at whole pixels has decimals. Crowds become
+    difficult objects. Boxes without an area in their picture are left out.
+    `effdet_keras.json` keeps ids, file names, areas and classes.
+
+    Args:
+        datasets: `DetectionDataset`, or dict of split name to one.
+        folder: folder to make; it appears once it is complete.
+
+    Returns:
+        `None`.
+
+    Raises:
+        FileExistsError: If the folder is there.
+        ValueError: If splits differ in their classes, or a picture cannot be
+            decoded.
+
+    Example:
+        >>> import tempfile
+        >>> from effdet_keras.data import from_arrays
+        >>> image = np.zeros((32, 48, 3), "uint8")
+        >>> dataset = from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ["cat"])
+        >>> folder = pathlib.Path(tempfile.mkdtemp()) / "cats"
+        >>> write_voc(dataset, folder)
+        >>> print((folder / "Annotations" / "000000000001.xml").read_text())
+        <annotation>
+        ...
+            <bndbox>
+              <xmin>9</xmin>
+              <ymin>5</ymin>
+              <xmax>40</xmax>
+              <ymax>20</ymax>
+            </bndbox>
+        ...
+        >>> from_voc(folder)[0]["boxes"].tolist()
+        [[4.0, 8.0, 20.0, 40.0]]
+    """
+    datasets = named_splits(datasets, usable=True)
+    # All pictures lie in one folder: their names must differ over all splits.
+    stems = iter(picture_stems([r for d in datasets.values() for r in d.records]))
+    names = {split: [next(stems) for _ in d.records] for split, d in datasets.items()}
+    with WholeFolder(folder) as partial:
+        for part in ("Annotations", "ImageSets/Main"):
+            (partial / part).mkdir(parents=True)
+        for split, dataset in datasets.items():
+            files = write_pictures(
+                dataset.records, partial / "JPEGImages", names[split]
+            )
+            for name, file, record in zip(names[split], files, dataset.records):
+                text = _to_xml(record, file, dataset.class_names)
+                path = partial / "Annotations" / f"{name}.xml"
+                path.write_text(text, encoding="utf-8")
+            text = "".join(f"{name}\n" for name in names[split])
+            (_sets(partial) / f"{split}.txt").write_text(text, encoding="utf-8")
+        write_sidecar(partial, datasets, names)
 
 
-def _warn_of_dropped(files, folder):
-    bad = [f for f in files if not _begins_before_it_ends(f["corners"]).all()]
-    if bad:
-        count = sum(int((~_begins_before_it_ends(f["corners"])).sum()) for f in bad)
-        warnings.warn(
-            f"`from_voc` of {str(folder)!r}: {count} boxes in {len(bad)} files end "
-            f"where they begin or before, and are left out. "
-            f"First: {[f['path'].name for f in bad[:3]]}",
-            stacklevel=3,
-        )
+def _to_xml(record, file_name, class_names):
+    root = xml.etree.ElementTree.Element("annotation")
+    _add(root, "folder", "JPEGImages")
+    _add(root, "filename", file_name)
+    height, width = record.image_size
+    size = _add(root, "size")
+    for key, value in (("width", width), ("height", height), ("depth", 3)):
+        _add(size, key, str(value))
+    _add(root, "segmented", "0")
+    rows = zip(record.boxes_xywh.tolist(), record.labels, record.is_crowd)
+    for (left, top, box_width, box_height), label, crowd in rows:
+        item = _add(root, "object")
+        _add(item, "name", class_names[label])
+        _add(item, "pose", "Unspecified")
+        _add(item, "truncated", "0")
+        _add(item, "difficult", str(int(crowd)))
+        box = _add(item, "bndbox")
+        corners = (left + 1, top + 1, left + box_width, top + box_height)
+        for key, value in zip(_CORNERS, corners):
+            _add(box, key, _decimal(value))
+    xml.etree.ElementTree.indent(root)
+    return xml.etree.ElementTree.tostring(root, encoding="unicode")
+
+
+def _add(parent, tag, text=None):
+    element = xml.etree.ElementTree.SubElement(parent, tag)
+    element.text = text
+    return element
+
+
+def _decimal(value):
+    return f"{value:.{_DECIMALS}f}".rstrip("0").rstrip(".")

@@ -166,6 +166,39 @@ def picture_stems(records):
     return stems
 
 
+def write_pictures(records, folder, stems=None):
+    """Writes the pictures of records into a folder, which is made.
+
+    Args:
+        records: sequence of `Record`.
+        folder: path of the folder.
+        stems: list of str, a file name without suffix for each; by default
+            `picture_stems(records)`.
+
+    Returns:
+        List of str: the file name of each picture, with its suffix.
+
+    Raises:
+        FileNotFoundError: If a picture is gone.
+        ValueError: If one cannot be decoded.
+
+    Example:
+        >>> import tempfile
+        >>> from effdet_keras.data import from_arrays
+        >>> dataset = from_arrays([np.zeros((8, 8, 3), "uint8")], [[]], [[]], ["cat"])
+        >>> write_pictures(dataset.records, tempfile.mkdtemp())
+        ['000000000001.png']
+    """
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    names = []
+    for record, stem in zip(records, stems or picture_stems(records)):
+        data, suffix = encode_picture(record)
+        (folder / (stem + suffix)).write_bytes(data)
+        names.append(stem + suffix)
+    return names
+
+
 def refuse_existing(*paths):
     """Raises FileExistsError if one of `paths` is there: writers overwrite nothing."""
     there = [os.fspath(path) for path in paths if os.path.lexists(path)]
