@@ -1,0 +1,242 @@
+"""Boxes as fractions of their picture, as TFRecord and TFDS have them, to records."""
+
+import collections
+import dataclasses
+import functools
+import os
+import re
+
+import numpy as np
+
+from effdet_keras.data.example import Record
+from effdet_keras.data.readers import check_class_names, unknown_class
+from effdet_keras.data.record_file import ExampleReader, read_records
+from effdet_keras.data.sidecar import extend_category_ids
+from effdet_keras.images import EncodedImage, read_image_size
+
+_MAX_UNNAMED = 10_000  # classes: a label above it, without a name, is damage
+_ID = re.compile(r"-?[0-9]{1,18}")  # fits into int64
+
+
+@dataclasses.dataclass(slots=True)
+class FractionalPicture:
+    """A picture and its annotations, boxes as fractions of its sides.
+
+    Attributes:
+        place: str, what to call it in messages.
+        image: `EncodedImage` or uint8 array `[H, W, 3]`.
+        image_size: `(height, width)`, or None to read it from the picture.
+        source_id: str, the picture's id in its file, or empty.
+        file_name: str, or empty.
+        boxes: float64 array `[n, 4]`, `yxyx`, from 0 to 1.
+        file_ids: int64 array `[n]`, the id of the class, from 1.
+        is_crowd: bool array `[n]`.
+        area: float64 array `[n]` in square pixels, or empty: that of the box.
+        annotation_ids: int64 array `[n]`, or empty.
+    """
+
+    place: str
+    image: EncodedImage | np.ndarray
+    image_size: tuple | None
+    source_id: str
+    file_name: str
+    boxes: np.ndarray
+    file_ids: np.ndarray
+    is_crowd: np.ndarray
+    area: np.ndarray
+    annotation_ids: np.ndarray
+
+    def check(self):
+        """Raises ValueError where the annotations differ in number."""
+        count = len(self.boxes)
+        numbers = {
+            "labels": len(self.file_ids),
+            "crowd flags": len(self.is_crowd),
+            "areas": len(self.area) or count,
+            "ids": len(self.annotation_ids) or count,
+        }
+        wrong = [f"{number} {key}" for key, number in numbers.items() if number - count]
+        if wrong:
+            raise ValueError(f"{', '.join(wrong)} for {count} boxes")
+
+
+def choose_classes(known, class_names, sidecar, pictures):
+    """Decides which classes there are, and by which ids the file means them.
+
+    Args:
+        known: dict of id in the file, from 1, to name; empty where the file
+            names none.
+        class_names: names in the order of the labels, or None for the file's.
+        sidecar: `Sidecar` or None: its order is taken where it has all names.
+        pictures: list of `FractionalPicture`: without any names they say how
+            many classes there are.
+
+    Returns:
+        `(class_names, file_ids, category_ids)`: tuple of str and two lists of
+        int, one for each class: the id in the file, and that of the dataset.
+
+    Raises:
+        ValueError: If nothing says what classes there are.
+
+    Example:
+        >>> choose_classes({1: "cat", 7: "dog"}, None, None, [])
+        (('cat', 'dog'), [1, 7], [1, 7])
+        >>> choose_classes({1: "cat", 7: "dog"}, ["dog", "cow"], None, [])
+        (('dog', 'cow'), [7, 8], [7, 8])
+    """
+    if class_names is not None:
+        class_names = check_class_names(class_names)
+    elif not known:
+        class_names = _numbers_as_names(pictures)
+    elif sidecar is not None and set(known.values()) <= set(sidecar.class_names):
+        class_names = sidecar.class_names
+    else:
+        class_names = tuple(known[i] for i in sorted(known))
+    file_ids = extend_category_ids(class_names, {n: i for i, n in known.items()})
+    if sidecar is None:
+        return class_names, file_ids, file_ids
+    return class_names, file_ids, sidecar.category_ids_of(class_names)
+
+
+def _numbers_as_names(pictures):
+    ids = np.concatenate([[0], *(picture.file_ids for picture in pictures)])
+    highest = int(ids[ids <= _MAX_UNNAMED].max(initial=0))
+    if highest < 1:
+        raise ValueError(
+            "The classes must be named where no object shows how many there are. "
+            "Received: no names, and no object of a class. Pass `class_names`"
+        )
+    return tuple(str(i) for i in range(1, highest + 1))
+
+
+def read_pictures(paths, read_picture, problems):
+    """Reads the pictures of TFRecord files, and notes what cannot be read.
+
+    Args:
+        paths: list of str.
+        read_picture: function of a place for messages, an `ExampleReader`, and a
+            function of a key that finds the picture there; gives a
+            `FractionalPicture` or raises ValueError.
+        problems: `Problems` to add to.
+
+    Returns:
+        List of `FractionalPicture`, `check`ed.
+    """
+    pictures = []
+    for path in paths:
+        shard = os.path.basename(path)
+        try:
+            for number, (offset, data) in enumerate(read_records(path), 1):
+                place = f"{shard} record {number}"
+                try:
+                    example = ExampleReader(data)
+                    locate = functools.partial(
+                        example.picture, path=path, offset=offset
+                    )
+                    picture = read_picture(place, example, locate)
+                    picture.check()
+                except ValueError as error:
+                    problems.add("unreadable annotation", place, str(error))
+                else:
+                    pictures.append(picture)
+        except ValueError as error:
+            problems.add("unreadable annotation", shard, str(error))
+    return pictures
+
+
+def make_records(pictures, file_ids, known, problems):
+    """Makes records, with boxes in pixels, and notes what is wrong.
+
+    Args:
+        pictures: list of `FractionalPicture`, each `check`ed.
+        file_ids: the id in the file of each label.
+        known: dict of id in the file to name, for messages.
+        problems: `Problems` to add to.
+
+    Returns:
+        List of `Record`, without the pictures and boxes that have errors.
+        `image_id` is the source id if all are different ints, else 1, 2, ...
+    """
+    label_of = {file_id: label for label, file_id in enumerate(file_ids)}
+    image_ids = _image_ids([picture.source_id for picture in pictures])
+    annotation_ids = _annotation_ids(pictures)
+    records, unknown = [], collections.Counter()
+    for picture, image_id, ids in zip(pictures, image_ids, annotation_ids):
+        try:
+            image_size = _image_size(picture)
+        except ValueError as error:
+            problems.add("corrupt picture", picture.place, str(error))
+            continue
+        is_known = np.isin(picture.file_ids, file_ids)
+        unknown.update(picture.file_ids[~is_known].tolist())
+        keep = is_known & _good_boxes(picture, problems)
+        records.append(_make_record(picture, image_size, image_id, ids, keep, label_of))
+    for file_id, count in unknown.items():
+        place = next(p.place for p in pictures if file_id in p.file_ids)
+        detail = unknown_class(known.get(file_id, file_id), count)
+        problems.add("unknown class", place, detail)
+    return records
+
+
+def _image_ids(source_ids):
+    if all(_ID.fullmatch(source_id) for source_id in source_ids):
+        numbers = [int(source_id) for source_id in source_ids]
+        if len(set(numbers)) == len(numbers):
+            return numbers
+    return range(1, len(source_ids) + 1)
+
+
+def _annotation_ids(pictures):
+    """The file's ids where each annotation has one of its own, else 1, 2, ..."""
+    counts = [len(picture.boxes) for picture in pictures]
+    ids = np.concatenate([np.zeros(0, np.int64), *(p.annotation_ids for p in pictures)])
+    if len(ids) != sum(counts) or len(np.unique(ids)) != len(ids):
+        ids = np.arange(1, sum(counts) + 1)
+    return np.split(ids, np.cumsum(counts)[:-1])
+
+
+def _image_size(picture):
+    if isinstance(picture.image, np.ndarray):
+        return picture.image.shape[:2]
+    return picture.image_size or read_image_size(picture.image)
+
+
+def _good_boxes(picture, problems):
+    """Which boxes have numbers that can be meant, bool `[n]`."""
+    # The margin is for boxes that reach out of the picture. Boxes in pixels would
+    # be clipped to the whole picture, and trained on. NaN compares as False.
+    near = np.all((picture.boxes >= -1) & (picture.boxes <= 2), axis=1)
+    finite = np.isfinite(picture.area) if len(picture.area) else near
+    for i in np.flatnonzero(~(near & finite)):
+        detail = "ymin={:g} xmin={:g} ymax={:g} xmax={:g}".format(*picture.boxes[i])
+        detail += f" area={picture.area[i]:g}" if near[i] else ": must be from 0 to 1"
+        problems.add("bad box", picture.place, detail)
+    return near & finite
+
+
+def _make_record(picture, image_size, image_id, annotation_ids, keep, label_of):
+    height, width = image_size
+    boxes = picture.boxes[keep]
+    low, high = boxes[:, 1::-1], boxes[:, :1:-1]  # x, y
+    boxes_xywh = np.concatenate([low, high - low], axis=1)
+    boxes_xywh *= (width, height, width, height)
+    box_area = boxes_xywh[:, 2] * boxes_xywh[:, 3]
+    area = box_area
+    if len(picture.area):
+        area = picture.area[keep]
+        # google/automl's VOC converter writes the area as a fraction as well.
+        is_fraction = np.isclose(area * height * width, box_area, rtol=1e-3, atol=0)
+        area = np.where(is_fraction, box_area, area)
+    source_id = picture.source_id
+    return Record(
+        image=picture.image,
+        image_size=(height, width),
+        image_id=image_id,
+        source_id=image_id if source_id in ("", str(image_id)) else source_id,
+        file_name=picture.file_name,
+        boxes_xywh=boxes_xywh,
+        labels=[label_of[i] for i in picture.file_ids[keep].tolist()],
+        is_crowd=picture.is_crowd[keep],
+        area=area,
+        annotation_ids=annotation_ids[keep],
+    )
