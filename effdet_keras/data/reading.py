@@ -7,6 +7,7 @@ import numpy as np
 from effdet_keras.data.example import load_example
 
 _SHOWN = 5  # pictures named in one report
+_EMPTY = np.full((1, 1, 3), 127, np.uint8)  # in the place of one not read
 
 
 class PictureReader:
@@ -22,17 +23,15 @@ class PictureReader:
         replace: whether another picture takes the place of one that cannot be
             read, as in training; otherwise it is an empty one.
         strict: whether a picture that cannot be read is an error.
-        blank: three numbers, the color of an empty picture.
     """
 
-    def __init__(self, records, class_names, category_ids, *, replace, strict, blank):
+    def __init__(self, records, class_names, category_ids, *, replace, strict):
         self.class_names = class_names
         self.category_ids = category_ids
         self.error = None  # what stopped the pipeline: TensorFlow only tells of it
         self._records = records
         self._replace = replace
         self._strict = strict
-        self._blank = np.array(blank).round().astype(np.uint8).reshape(1, 1, 3)
         self._skipped = {}
 
     def name_of(self, image_id):
@@ -74,9 +73,11 @@ class PictureReader:
                 if self._strict:
                     raise
                 self._skipped[record.image_id] = error
+            if len(self._skipped) == count:
+                break
             if not self._replace:
                 no_boxes = np.zeros((0, 4), np.float32), np.zeros(0, np.int32)
-                return self._blank, *no_boxes, np.int64(record.image_id), False
+                return _EMPTY, *no_boxes, np.int64(record.image_id), False
         raise ValueError(
             f"None of the {count} pictures of the data set can be read. The first: "
             f"{next(iter(self._skipped.values()))}"

@@ -88,7 +88,9 @@ class BaseTrainer:
             ema_decay: float below 1, or None for no averages. The averages are
                 in `model.averages`; callbacks evaluate and archive them.
             jit_compile: bool or "auto": XLA only where it pays. On a CPU it
-                makes depthwise convolutions many times slower.
+                makes depthwise convolutions many times slower. On TensorFlow an
+                XLA step cannot refuse a batch whose loss is not finite: add
+                `keras.callbacks.TerminateOnNaN()`.
             run_eagerly, steps_per_execution, auto_scale_loss: see
                 `keras.Model.compile`.
 

@@ -1,0 +1,188 @@
+"""Data that cannot be trained on: one clear error each, before weights move."""
+
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from tiny import tiny_model
+
+
+@pytest.fixture(scope="module")
+def model():
+    model = tiny_model()
+    model.compile(ema_decay=None)
+    return model
+
+
+def batch(count=2, label=1, box=(8, 8, 40, 40)):
+    images = np.full((count, 64, 64, 3), 90, "float32")
+    boxes = np.tile(np.array([[box]], "float32"), (count, 1, 1))
+    return images, {"boxes": boxes, "labels": np.full((count, 1), label)}
+
+
+def weights_of(model):
+    return [ops.convert_to_numpy(v) for v in model.trainable_variables]
+
+
+class Stream(keras.utils.PyDataset):
+    """Batches that nobody can look into before training."""
+
+    def __init__(self, batches):
+        super().__init__()
+        self.batches = batches
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __getitem__(self, index):
+        return self.batches[index]
+
+
+@pytest.mark.parametrize(
+    "data, message",
+    [
+        (batch(label=3), "`num_classes`, 3"),
+        (batch(box=(40, 40, 8, 8)), "ends before it begins"),
+        (batch(box=(0.1, 0.1, 0.6, 0.6)), "between 0 and 1"),
+        (batch(box=(8, 300, 40, 340)), "outside"),
+        (batch(count=0), "no images"),
+        ((batch()[0][0], {}), "single images"),
+        ((np.zeros((2, 32, 64, 3)), batch()[1]), r"64, 64.*\(2, 32, 64, 3\)"),
+        ((batch()[0], {"boxes": np.zeros((2, 1, 4))}), "'labels'"),
+        ((batch(3)[0], batch(2)[1]), "each of the 3 images"),
+    ],
+)
+def test_wrong_arrays_are_refused_before_training(model, data, message):
+    before = int(model.optimizer.iterations)
+    with pytest.raises(ValueError, match=message):
+        model.fit(*data, batch_size=2, verbose=0)
+    with pytest.raises(ValueError, match=message):
+        model.fit(*batch(), validation_data=data, batch_size=2, verbose=0)
+    with pytest.raises(ValueError, match=message):
+        model.evaluate(*data, batch_size=2, verbose=0)
+    assert int(model.optimizer.iterations) == before
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        (batch(label=7), "(?s)`num_classes`, 3.*label 7.*training step 2"),
+        (batch(box=(40, 40, 8, 8)), "(?s)ends before it begins.*training step 2"),
+    ],
+)
+def test_wrong_truth_in_a_stream_stops_its_step_and_moves_nothing(wrong, message):
+    model = tiny_model()
+    model.compile(keras.optimizers.SGD(1e-3))
+    with pytest.raises(ValueError, match=message):
+        model.fit(Stream([batch(), wrong]), shuffle=False, verbose=0)
+    assert int(model.optimizer.iterations) == 1
+    assert all(np.isfinite(w).all() for w in weights_of(model))
+
+
+def test_a_loss_that_is_not_finite_names_step_and_pictures():
+    images, truth = batch()
+    truth["image_id"] = np.array([17, 4])
+    infinite = images.copy()
+    infinite[1, 0, 0] = np.inf
+    model = tiny_model()
+    model.compile(keras.optimizers.SGD(1e-3))
+    model.fit(images, truth, batch_size=2, verbose=0)
+    before = weights_of(model)
+    with pytest.raises(FloatingPointError, match="(?s)step 2 .*`image_id` 17, 4"):
+        model.fit(Stream([(infinite, truth)]), verbose=0)
+    for a, b in zip(before, weights_of(model)):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_an_exploding_learning_rate_is_noticed():
+    model = tiny_model()
+    model.compile(keras.optimizers.SGD(1e30), clip_norm=None)
+    with pytest.raises(FloatingPointError, match="learning rate too high"):
+        model.fit(*batch(), batch_size=2, epochs=5, verbose=0)
+
+
+def test_a_batch_without_any_box_trains(model):
+    images, truth = batch()
+    truth = {"boxes": truth["boxes"][:, :0], "labels": truth["labels"][:, :0]}
+    logs = model.fit(images, truth, batch_size=2, verbose=0).history
+    assert np.isfinite(logs["loss"][0]) and logs["box_loss"][0] == 0
+
+
+def test_any_image_size_will_do():
+    """Sides that strides do not divide: levels are rounded up, as in the reference."""
+    from effdet_keras import EfficientDet
+
+    model = EfficientDet.from_preset(
+        "efficientdet-lite0", image_size=(50, 75), max_level=5, num_classes=2
+    )
+    outputs = model(np.zeros((1, 50, 75, 3), "uint8"))
+    assert outputs["box_deltas"].shape[1] == len(model.anchors)
+    assert len(model.anchors) == 9 * (7 * 10 + 4 * 5 + 2 * 3)
+
+
+@pytest.mark.tensorflow
+class TestDataSets:
+    """Data sets of our own, and `tf.data`: TensorFlow reads them."""
+
+    @pytest.fixture
+    def dataset(self, tmp_path):
+        data = pytest.importorskip("effdet_keras.data")
+        return data.write_shapes(tmp_path, num_train=4, num_valid=1, image_size=64)[0]
+
+    def test_more_classes_than_the_model(self, dataset):
+        from effdet_keras import EfficientDet
+
+        model = EfficientDet.from_preset(
+            "efficientdet-lite0", image_size=64, max_level=5, num_classes=2
+        )
+        model.compile()
+        with pytest.raises(ValueError, match=r"3 classes, circle.*`num_classes` 2"):
+            model.fit(dataset, batch_size=2, verbose=0)
+
+    def test_other_names_than_the_model(self, model, dataset):
+        with pytest.raises(ValueError, match=r"(?s)same order.*circle.*cat, dog"):
+            model.fit(dataset, batch_size=2, verbose=0)
+        with pytest.raises(ValueError, match=r"(?s)same order.*circle.*cat, dog"):
+            model.fit(*batch(), validation_data=dataset, batch_size=2, verbose=0)
+
+    def test_an_empty_data_set(self, model, dataset):
+        with pytest.raises(ValueError, match="empty"):
+            model.fit(dataset.subset([]), batch_size=2, verbose=0)
+        batches = dataset.batches(2, image_size=64).take(0)
+        with pytest.raises(ValueError, match="empty"):
+            model.fit(batches, verbose=0)
+
+    def test_a_stream_of_single_pictures(self, model, dataset):
+        single = dataset.batches(2, image_size=64).unbatch()
+        with pytest.raises(ValueError, match=r"single images.*\.batch\("):
+            model.fit(single, verbose=0)
+
+    def test_batches_of_another_size(self, dataset):
+        model = tiny_model(class_names=dataset.class_names)
+        model.compile()
+        with pytest.raises(ValueError, match=r"64, 64, 3\).*128"):
+            model.fit(dataset.batches(2, image_size=128), verbose=0)
+
+    def test_file_names_of_the_batch_are_told(self, dataset):
+        model = tiny_model(class_names=dataset.class_names)
+        model.compile(keras.optimizers.SGD(1e30), clip_norm=None)
+        with pytest.raises(FloatingPointError, match=r"pictures 0000\d\.jpg, 0000\d"):
+            model.fit(dataset, batch_size=2, epochs=9, verbose=0)
+
+    def test_strict_batches_raise_in_the_words_of_the_reader(self, dataset):
+        pathlib.Path(dataset[2]["path"]).write_bytes(b"no picture")
+        model = tiny_model(class_names=dataset.class_names)
+        model.compile()
+        batches = dataset.batches(2, image_size=64, training=True, strict=True)
+        with pytest.raises(ValueError, match=r"`read_image` expects.*00003\.jpg"):
+            model.fit(batches, verbose=0)
+
+    def test_training_goes_on_without_a_broken_picture(self, dataset, capsys):
+        pathlib.Path(dataset[2]["path"]).write_bytes(b"no picture")
+        model = tiny_model(class_names=dataset.class_names)
+        model.compile()
+        model.fit(dataset, batch_size=2, epochs=2, verbose=0)
+        assert int(model.optimizer.iterations) == 4
+        assert capsys.readouterr().err.count("00003.jpg") >= 2
