@@ -370,7 +370,9 @@ class DetectionDataset:
 
         Raises:
             ValueError: If the dataset is empty, a picture has more boxes than
-                `max_boxes`, or an argument is out of its range.
+                `max_boxes`, or an argument is out of its range. Inside the
+                pipeline, where `fit` repeats it in its own words: with
+                `strict`, or if no picture can be read.
 
         Example:
             >>> from effdet_keras.data import from_arrays
@@ -387,7 +389,6 @@ class DetectionDataset:
             self._category_ids,
             replace=training,
             strict=strict,
-            blank=pad_value,
         )
         return make_batches(
             self._records,
