@@ -95,7 +95,7 @@ def _find_shapes(table):
         ("bad box", ~finite),
         ("empty box", finite & ~table.usable & ~has_area),
         ("box outside", finite & ~table.usable & has_area),
-        ("clipped box", table.usable & (out > _ROUNDING)),
+        ("clipped box", finite & table.usable & (out > _ROUNDING)),
     ):
         for row in np.flatnonzero(rows):
             detail = _describe(table.boxes_xywh[row])

@@ -180,7 +180,7 @@ def _ratio_sets(boxes):
     ratios = sides[:, 1] / sides[:, 0]
     for count in (3, 5):
         quantiles = np.quantile(ratios, (np.arange(count) + 0.5) / count)
-        yield tuple(float(f"{ratio:.2g}") for ratio in quantiles)
+        yield tuple(sorted({float(f"{ratio:.2g}") for ratio in quantiles}))
 
 
 def _share(boxes, config, change=None):
