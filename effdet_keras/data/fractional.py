@@ -8,10 +8,11 @@ import re
 
 import numpy as np
 
+from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.example import Record
-from effdet_keras.data.readers import check_class_names, unknown_class
+from effdet_keras.data.readers import check_boxes, check_class_names, unknown_class
 from effdet_keras.data.record_file import ExampleReader, read_records
-from effdet_keras.data.sidecar import extend_category_ids
+from effdet_keras.data.sidecar import apply_sidecar, extend_category_ids
 from effdet_keras.images import EncodedImage, read_image_size
 
 _MAX_UNNAMED = 10_000  # classes: a label above it, without a name, is damage
@@ -58,6 +59,43 @@ class FractionalPicture:
         wrong = [f"{number} {key}" for key, number in numbers.items() if number - count]
         if wrong:
             raise ValueError(f"{', '.join(wrong)} for {count} boxes")
+
+
+def make_dataset(
+    pictures, known, class_names, problems, *, source, sidecar, split, fields
+):
+    """Makes a dataset of what was read, and tells what was wrong with it.
+
+    Args:
+        pictures: list of `FractionalPicture`, each `check`ed.
+        known: dict of id in the file, from 1, to name; empty where the file
+            names none.
+        class_names: names in the order of the labels, or None for the file's.
+        problems: `Problems`.
+        source: str, what was read, for messages.
+        sidecar: `Sidecar` or None.
+        split: name of the split in the sidecar, or None for all.
+        fields: what to take from the sidecar, as in `apply_sidecar`.
+
+    Returns:
+        `DetectionDataset`.
+
+    Raises:
+        ValueError: If there are errors, or nothing says what classes there are.
+    """
+    try:
+        class_names, file_ids, category_ids = choose_classes(
+            known, class_names, sidecar, pictures
+        )
+    except ValueError:
+        problems.finish()  # says more, if there are any
+        raise
+    records = make_records(pictures, file_ids, known, problems)
+    names = [str(record.source_id) for record in records]
+    records = apply_sidecar(sidecar, split, records, names, class_names, fields=fields)
+    records = check_boxes(records, problems, source)
+    found = problems.finish()
+    return DetectionDataset(records, class_names, category_ids, problems=found)
 
 
 def choose_classes(known, class_names, sidecar, pictures):

@@ -8,20 +8,17 @@ import re
 import numpy as np
 import tensorflow as tf
 
-from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.fractional import (
     FractionalPicture,
-    choose_classes,
-    make_records,
+    make_dataset,
     read_pictures,
 )
 from effdet_keras.data.problems import Problems
-from effdet_keras.data.readers import check_boxes
 from effdet_keras.data.record_file import (
     encode_example,
     write_records,
 )
-from effdet_keras.data.sidecar import apply_sidecar, read_sidecar, write_sidecar
+from effdet_keras.data.sidecar import read_sidecar, write_sidecar
 from effdet_keras.data.tfds_features import describe_features
 from effdet_keras.data.writing import WholeFolder, encode_picture, named_splits
 
@@ -154,36 +151,16 @@ def _from_folder(folder, split, class_names, on_error):
     names = folder / _NAMES
     text = names.read_text(encoding="utf-8") if names.is_file() else ""
     known = [line.strip() for line in text.split("\n") if line.strip()]
-    sidecar = read_sidecar(folder)
-    return _make_dataset(
+    return make_dataset(
         read_pictures(splits[split], _read_picture, problems),
         dict(enumerate(known, 1)),
         class_names,
         problems,
-        source=folder,
-        sidecar=sidecar,
+        source=str(folder),
+        sidecar=read_sidecar(folder),
         split=split,
-    )
-
-
-def _make_dataset(
-    pictures, known, class_names, problems, *, source, sidecar=None, split=None
-):
-    class_names, file_ids, category_ids = choose_classes(
-        known, class_names, sidecar, pictures
-    )
-    records = make_records(pictures, file_ids, known, problems)
-    records = apply_sidecar(
-        sidecar,
-        split,
-        records,
-        [str(record.source_id) for record in records],
-        class_names,
         fields=("source_id",),
     )
-    records = check_boxes(records, problems, source)
-    found = problems.finish()
-    return DetectionDataset(records, class_names, category_ids, problems=found)
 
 
 def _read_picture(place, example, locate):
@@ -233,7 +210,16 @@ def _from_examples(source, split, class_names, on_error):
             problems.add("unreadable annotation", f"example {number}", detail)
         except (ValueError, TypeError, OverflowError) as error:
             problems.add("unreadable annotation", f"example {number}", str(error))
-    return _make_dataset(pictures, {}, class_names, problems, source="examples")
+    return make_dataset(
+        pictures,
+        {},
+        class_names,
+        problems,
+        source="examples",
+        sidecar=None,
+        split=None,
+        fields=(),
+    )
 
 
 def _iterate(source):

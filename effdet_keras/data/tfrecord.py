@@ -12,21 +12,19 @@ import warnings
 
 import numpy as np
 
-from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.fractional import (
     FractionalPicture,
-    choose_classes,
-    make_records,
+    make_dataset,
     read_pictures,
 )
 from effdet_keras.data.label_map import read_label_map, write_label_map
 from effdet_keras.data.problems import Problems
-from effdet_keras.data.readers import check_boxes, check_size
+from effdet_keras.data.readers import check_size
 from effdet_keras.data.record_file import (
     encode_example,
     write_records,
 )
-from effdet_keras.data.sidecar import apply_sidecar, read_sidecar, write_sidecar
+from effdet_keras.data.sidecar import read_sidecar, write_sidecar
 from effdet_keras.data.writing import WholeFolder, encode_picture, named_splits
 
 _LABEL_MAP = "label_map.pbtxt"
@@ -98,22 +96,16 @@ def from_tfrecord(files, *, class_names=None, label_map=None, on_error="raise"):
     texts = {}
     read_picture = functools.partial(_read_picture, names=texts)
     pictures = read_pictures(paths, read_picture, problems)
-    names = names or texts
-    class_names, file_ids, category_ids = choose_classes(
-        names, class_names, sidecar, pictures
-    )
-    records = make_records(pictures, file_ids, names, problems)
-    records = apply_sidecar(
-        sidecar,
-        _split_of(paths),
-        records,
-        [str(record.source_id) for record in records],
+    return make_dataset(
+        pictures,
+        names or texts,
         class_names,
+        problems,
+        source=source,
+        sidecar=sidecar,
+        split=_split_of(paths),
         fields=("image_id", "source_id", "annotation_ids"),
     )
-    records = check_boxes(records, problems, source)
-    found = problems.finish()
-    return DetectionDataset(records, class_names, category_ids, problems=found)
 
 
 def tfrecord_splits(folder):
