@@ -203,13 +203,15 @@ def _from_examples(source, split, class_names, on_error):
     pictures = []
     for number, example in enumerate(_iterate(source), 1):
         try:
-            pictures.append(_read_example(f"example {number}", example))
-            pictures[-1].check()
+            picture = _read_example(f"example {number}", example)
+            picture.check()
         except KeyError as error:
             detail = f"no {error} in it"
             problems.add("unreadable annotation", f"example {number}", detail)
         except (ValueError, TypeError, OverflowError) as error:
             problems.add("unreadable annotation", f"example {number}", str(error))
+        else:
+            pictures.append(picture)
     return make_dataset(
         pictures,
         {},
