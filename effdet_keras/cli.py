@@ -53,7 +53,39 @@ def _parser():
     demo.add_argument("--images", type=int, default=None, help="pictures to train on")
     demo.add_argument("--seed", type=int, default=0, help="random seed (0)")
     demo.set_defaults(run=_demo)
+    _add_convert(commands)
+    _add_inspect(commands)
     return parser
+
+
+def _add_convert(commands):
+    convert = commands.add_parser(
+        "convert",
+        help="write a data set in another form",
+        description="Reads a data set in any known form and writes a new folder in "
+        "another, pictures included, with all its splits or one.",
+    )
+    convert.add_argument("data", metavar="DATA", help="file or folder of the data set")
+    convert.add_argument("out", metavar="OUT", help="folder to make")
+    convert.add_argument(
+        "--to",
+        required=True,
+        choices=("coco", "voc", "yolo", "csv", "tfrecord", "tfds"),
+        help="form to write",
+    )
+    convert.add_argument("--split", default=None, help="only this part, such as train")
+    convert.add_argument(
+        "--num-shards", type=int, default=None, help="files a split, of tfrecord"
+    )
+    convert.add_argument(
+        "--csv-form", choices=("tfod", "automl"), default=None, help="of csv (tfod)"
+    )
+    convert.add_argument(
+        "--skip-errors",
+        action="store_true",
+        help="leave out what is wrong in DATA instead of stopping",
+    )
+    convert.set_defaults(run=_convert)
 
 
 def _demo(arguments):
@@ -63,6 +95,68 @@ def _demo(arguments):
     given = {name: value for name, value in options.items() if value is not None}
     run_demo(arguments.out, seed=arguments.seed, **given)
     return 0
+
+
+def _convert(arguments):
+    from effdet_keras.data import convert
+
+    convert(
+        arguments.data,
+        arguments.out,
+        arguments.to,
+        split=arguments.split,
+        num_shards=arguments.num_shards,
+        csv_form=arguments.csv_form,
+        on_error="skip" if arguments.skip_errors else "raise",
+    )
+    return 0
+
+
+def _add_inspect(commands):
+    inspect = commands.add_parser(
+        "inspect",
+        help="find what is wrong with a data set, and how well anchors cover it",
+        description="Reads a data set as training does and names what is wrong with "
+        "it. Exit status 1 if there are errors, 0 if not.",
+    )
+    inspect.add_argument("data", metavar="DATA", help="file or folder of the data set")
+    inspect.add_argument("--split", default=None, help="part of it, such as train")
+    inspect.add_argument(
+        "--model", default="efficientdet-d0", help="whose anchors (efficientdet-d0)"
+    )
+    inspect.add_argument(
+        "--image-size",
+        type=int,
+        nargs="+",
+        default=None,
+        help="input of the network in pixels: one number, or height and width",
+    )
+    inspect.add_argument("--html", default=None, help="file for a report with pictures")
+    inspect.add_argument(
+        "--no-decode",
+        dest="decode",
+        action="store_false",
+        help="look at the heads of the pictures only",
+    )
+    inspect.set_defaults(run=_inspect)
+
+
+def _inspect(arguments):
+    from effdet_keras.data import check
+
+    size = arguments.image_size
+    report = check(
+        arguments.data,
+        split=arguments.split,
+        model=arguments.model,
+        image_size=size[0] if size and len(size) == 1 else size,
+        decode=arguments.decode,
+    )
+    print(report)
+    if arguments.html is not None:
+        report.save(arguments.html)
+        print(f"Report with pictures: {arguments.html}")
+    return 0 if report.ok else 1
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Python lists of pictures and boxes to a dataset."""
 
+import numbers
 import os
 
 import numpy as np
@@ -12,7 +13,14 @@ _BOX_FORMATS = ("yxyx", "xyxy", "xywh")
 
 
 def from_arrays(
-    images, boxes, labels, class_names, *, image_ids=None, box_format="yxyx"
+    images,
+    boxes,
+    labels,
+    class_names,
+    *,
+    image_ids=None,
+    is_crowd=None,
+    box_format="yxyx",
 ):
     """Makes a dataset of pictures and boxes that are in Python already.
 
@@ -27,6 +35,9 @@ def from_arrays(
         labels: list with the labels `[n]` of each picture, from 0.
         class_names: names of the classes, in the order of the labels.
         image_ids: ints, one a picture; by default 1, 2, ...
+        is_crowd: list with the flags `[n]` of each picture: True where a box is
+            around a crowd, which is not trained on, and ignored in evaluation.
+            None means no crowds.
         box_format: `"yxyx"` or `"xyxy"`: two corners; `"xywh"`: left, top,
             width, height.
 
@@ -47,7 +58,7 @@ def from_arrays(
         >>> dataset
         DetectionDataset(2 pictures, 1 box, 1 class: cat)
     """
-    _check_lengths(images, boxes, labels, image_ids)
+    _check_lengths(images, boxes, labels, image_ids, is_crowd)
     if box_format not in _BOX_FORMATS:
         raise ValueError(
             f"`box_format` must be one of {_BOX_FORMATS}. "
@@ -67,7 +78,8 @@ def from_arrays(
             image,
             _boxes_xywh(boxes[i], box_format, i),
             _labels(labels[i], len(boxes[i]), len(class_names), i),
-            image_id=int(image_ids[i]),
+            [] if is_crowd is None else is_crowd[i],
+            image_id=_image_id(image_ids[i]),
             first_annotation_id=first_annotation_id,
             position=i,
         )
@@ -78,10 +90,11 @@ def from_arrays(
     return DetectionDataset([record.usable() for record in records], class_names)
 
 
-def _check_lengths(images, boxes, labels, image_ids):
+def _check_lengths(images, boxes, labels, image_ids, is_crowd):
     lengths = {"images": len(images), "boxes": len(boxes), "labels": len(labels)}
-    if image_ids is not None:
-        lengths["image_ids"] = len(image_ids)
+    for name, values in (("image_ids", image_ids), ("is_crowd", is_crowd)):
+        if values is not None:
+            lengths[name] = len(values)
     if len(set(lengths.values())) > 1:
         raise ValueError(
             "`from_arrays` expects one entry a picture in each list. "
@@ -89,7 +102,16 @@ def _check_lengths(images, boxes, labels, image_ids):
         )
 
 
-def _make_record(image, boxes_xywh, labels, *, image_id, first_annotation_id, position):
+def _make_record(
+    image,
+    boxes_xywh,
+    labels,
+    is_crowd,
+    *,
+    image_id,
+    first_annotation_id,
+    position,
+):
     file_name = ""
     if isinstance(image, str | os.PathLike):
         image = os.fspath(image)
@@ -106,7 +128,7 @@ def _make_record(image, boxes_xywh, labels, *, image_id, first_annotation_id, po
         file_name=file_name,
         boxes_xywh=boxes_xywh,
         labels=labels,
-        is_crowd=np.zeros(len(labels), bool),
+        is_crowd=_flags(is_crowd, len(labels), position),
         area=boxes_xywh[:, 2] * boxes_xywh[:, 3],
         annotation_ids=first_annotation_id + np.arange(len(labels)),
     )
@@ -160,6 +182,26 @@ def _labels(labels, num_boxes, num_classes, position):
             f"{num_classes} `class_names`. Received: labels[{position}]={labels!r}"
         )
     return array.astype(np.int32)
+
+
+def _flags(is_crowd, num_boxes, position):
+    array = np.asarray(is_crowd)
+    if array.size == 0:
+        return np.zeros(num_boxes, bool)
+    if array.shape != (num_boxes,) or not (array == array.astype(bool)).all():
+        raise ValueError(
+            f"`is_crowd` of a picture must be one flag a box, here {num_boxes}. "
+            f"Received: is_crowd[{position}]={is_crowd!r}"
+        )
+    return array.astype(bool)
+
+
+def _image_id(value):
+    if isinstance(value, numbers.Integral) and abs(int(value)) < 2**63:
+        return int(value)
+    raise ValueError(
+        f"`image_ids` must be ints of at most 64 bits. Received: {value!r}"
+    )
 
 
 def _check_not_normalized(records):

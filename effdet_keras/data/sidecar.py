@@ -145,8 +145,9 @@ def read_sidecar(folder):
     except _UNFIT as error:
         _warn(path, f"{type(error).__name__}: {error}")
         return None
-    if len(set(sidecar.class_names)) != len(set(sidecar.category_ids)):
-        _warn(path, "its classes and category ids differ in number")
+    names, ids = sidecar.class_names, sidecar.category_ids
+    if not len(names) == len(ids) == len(set(names)) == len(set(ids)) > 0:
+        _warn(path, "it does not give each class a category id of its own")
         return None
     return sidecar
 

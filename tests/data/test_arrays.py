@@ -60,6 +60,13 @@ def test_annotation_ids_are_unique_over_pictures():
     assert ids == [1, 2, 3]
 
 
+def test_crowds_are_marked():
+    boxes = [[0, 0, 5, 5], [1, 1, 5, 5]]
+    assert not one(boxes, [0, 1])[0]["is_crowd"].any()
+    example = one(boxes, [0, 1], is_crowd=[[False, True]])[0]
+    np.testing.assert_array_equal(example["is_crowd"], [False, True])
+
+
 def test_boxes_without_area_are_left_out_and_counted():
     boxes = [[0, 0, 5, 5], [7, 7, 7, 9], [40, 0, 50, 9]]
     with pytest.warns(UserWarning, match="2 boxes in 1 pictures.*image_id=1"):
@@ -86,6 +93,11 @@ def test_boxes_without_area_are_left_out_and_counted():
         ([], [], {"image": IMAGE[..., 0]}, r"\[H, W, 3\].*\(32, 48\)"),
         ([], [], {"names": "cat"}, "list of names.*'cat'"),
         ([], [], {"image_ids": [1, 2]}, "image_ids.*2"),
+        ([], [], {"image_ids": ["a"]}, "image_ids.*'a'"),
+        ([], [], {"image_ids": [2**63]}, "64 bits"),
+        ([[4, 8, 20, 40]], [0], {"is_crowd": [[1, 0]]}, "one flag a box, here 1"),
+        ([[4, 8, 20, 40]], [0], {"is_crowd": [[7]]}, r"is_crowd\[0\]=\[7\]"),
+        ([[4, 8, 20, 40]], [0], {"is_crowd": []}, "'is_crowd': 0"),
     ],
 )
 def test_wrong_arguments_are_named(boxes, labels, options, message):
