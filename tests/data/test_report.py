@@ -4,6 +4,7 @@ import base64
 import dataclasses
 import html.parser
 import io
+import pathlib
 import re
 import xml.etree.ElementTree
 
@@ -15,6 +16,7 @@ pytest.importorskip("tensorflow")
 
 from effdet_keras.data import DetectionDataset, charts, check, write_shapes
 from effdet_keras.data.html_report import _samples
+from effdet_keras.data.problems import KINDS
 
 pytestmark = pytest.mark.tensorflow
 
@@ -226,3 +228,10 @@ def test_a_scatter_places_points_on_logarithmic_axes():
     assert y[0] == y[1] > y[2]
     many = charts.scatter(np.full((9000, 2), 4.0), np.zeros(9000, bool), points, "ab")
     assert many.count("<circle") == 3000
+
+
+def test_the_guide_has_the_table_of_kinds():
+    guide = pathlib.Path(__file__).parents[2] / "docs" / "inspect.md"
+    rows = re.findall(r"^\| (.+?) \| (.+?) \| (.+?) \|$", guide.read_text(), re.M)
+    expected = {(k, v.severity.value, v.consequence) for k, v in KINDS.items()}
+    assert set(rows[1:]) == expected
