@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from effdet_keras.anchors import generate_anchors, level_sizes
+from effdet_keras import box_ops
+from effdet_keras.anchors import best_anchor_iou, generate_anchors, level_sizes
 
 CASES = [
     "d0_512",
@@ -157,3 +158,34 @@ def test_wrong_argument_is_named_with_its_value(name, value):
     with pytest.raises(ValueError, match=rf"`{name}`") as error:
         generate_anchors(options.pop("image_size"), **options)
     assert f"{name}={value!r}" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("image_size", "arguments"),
+    [
+        ((128, 128), {}),
+        ((200, 136), {"anchor_scale": 3.0, "num_scales": 2}),
+        ((150, 300), {"aspect_ratios": ((1.4, 0.7), (1, 1)), "min_level": 4}),
+        ((96, 64), {"anchor_scale": (1.0, 2, 3, 4), "max_level": 6}),
+    ],
+)
+def test_the_best_anchor_is_the_best_of_all(image_size, arguments):
+    rng = np.random.default_rng(0)
+    centers = rng.uniform(-30, np.array(image_size) + 30, (500, 2))
+    sides = np.exp(rng.uniform(0, 5.5, (500, 2)))
+    boxes = np.concatenate([centers - sides / 2, centers + sides / 2], axis=1)
+    anchors = generate_anchors(image_size, **arguments).astype("float64")
+    expected = box_ops.pairwise_iou(boxes, anchors).max(axis=1)
+    actual = best_anchor_iou(boxes, image_size, **arguments)
+    # The anchors of the grid are rounded to float32.
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
+
+
+def test_a_box_without_area_has_no_anchor():
+    boxes = [[5.0, 5, 5, 9], [9, 9, 5, 5]]
+    np.testing.assert_array_equal(best_anchor_iou(boxes, (64, 64)), [0, 0])
+    assert best_anchor_iou(np.zeros((0, 4)), (64, 64)).shape == (0,)
+    with pytest.raises(ValueError, match=r"`boxes` must be .*\(4,\)"):
+        best_anchor_iou([1, 2, 3, 4], (64, 64))
+    with pytest.raises(ValueError, match="num_scales=0"):
+        best_anchor_iou(boxes, (64, 64), num_scales=0)

@@ -73,3 +73,34 @@ def test_a_missing_matplotlib_is_told_before_the_training(
     assert cli.main(["demo", "--out", str(tmp_path / "demo")]) == 1
     assert "pip install" in capsys.readouterr().err
     assert not (tmp_path / "demo").exists()
+
+
+def test_inspect_says_by_its_status_whether_there_are_errors(tmp_path, capsys):
+    from effdet_keras.data import write_shapes
+
+    write_shapes(tmp_path / "set", num_train=24, num_valid=24, image_size=64)
+    page = tmp_path / "report.html"
+    inspect = ["inspect", str(tmp_path / "set"), "--split", "train"]
+    assert cli.main([*inspect, "--image-size", "128", "--html", str(page)]) == 0
+    text = capsys.readouterr().out
+    assert "efficientdet-d0 at 128x128" in text and "Fit to train on" in text
+    assert page.read_text().startswith("<!doctype html>")
+
+    broken = tmp_path / "set" / "train" / "00005.jpg"
+    broken.write_bytes(broken.read_bytes()[:900])
+    assert cli.main([*inspect, "--model", "efficientdet-lite0"]) == 1
+    text = capsys.readouterr().out
+    assert "efficientdet-lite0 at 320x320" in text
+    assert "00005.jpg: image file is truncated" in text
+    assert cli.main([*inspect, "--no-decode", "--image-size", "128", "256"]) == 0
+    assert "at 128x256" in capsys.readouterr().out
+
+
+def test_inspect_names_the_splits_there_are(tmp_path, capsys):
+    from effdet_keras.data import write_shapes
+
+    write_shapes(tmp_path, num_train=1, num_valid=1, image_size=64)
+    assert cli.main(["inspect", str(tmp_path)]) == 1
+    assert "['train', 'valid']" in capsys.readouterr().err
+    assert cli.main(["inspect", str(tmp_path / "nothing")]) == 1
+    assert "nothing" in capsys.readouterr().err

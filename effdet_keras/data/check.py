@@ -174,14 +174,24 @@ def _load(path, split):
 
 
 def _find_in_boxes(dataset, config):
-    told = {problem.kind for problem in dataset.problems} & set(_KEPT_BY_READERS)
     found = find_in_boxes(
         dataset.records,
         dataset.class_names,
-        num_left_out=sum(p.kind == "empty box" for p in dataset.problems),
+        num_left_out=_num_left_out(dataset),
         image_size=config and config.image_size,
     )
+    told = {problem.kind for problem in dataset.problems} & set(_KEPT_BY_READERS)
     return [problem for problem in found if problem.kind not in told]
+
+
+def _num_left_out(dataset):
+    """Boxes without area that the reader told of and did not keep."""
+    told = sum(problem.kind == "empty box" for problem in dataset.problems)
+    kept = sum(
+        int((record.boxes_xywh[:, 2:] <= 0).any(axis=1).sum())
+        for record in dataset.records
+    )
+    return max(told - kept, 0)
 
 
 def _sorted(problems):

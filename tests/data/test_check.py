@@ -367,6 +367,19 @@ def test_boxes_that_a_reader_left_out_raise_a_suspicion():
     assert "15 of 75 boxes end before" in suspect_form(boxes, sizes, num_left_out=15)
 
 
+def test_only_boxes_that_are_gone_count_as_left_out(clean):
+    count = sum(len(record.labels) for record in clean.records)
+    empty = clean
+    for _ in range(count // 6):  # below a fifth of all, and above if counted twice
+        empty = with_box(empty, 0, [5, 5, 0, 9])
+    told = [Problem("empty box", "00001.jpg")] * (count // 6)
+    kept = DetectionDataset(empty.records, clean.class_names, problems=told)
+    assert [kind for kind, _ in found(kept)] == ["empty box"] * len(told)
+    told *= 2
+    gone = DetectionDataset(clean.records, clean.class_names, problems=told)
+    assert found(gone)[-1] == ("suspected box form", "(all pictures)")
+
+
 def test_few_boxes_and_cut_objects_are_no_suspicion():
     corners, sizes = rectangles(9)
     assert suspect_form(corners, sizes) is None
