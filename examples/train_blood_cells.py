@@ -1,10 +1,10 @@
 """Trains an EfficientDet from random weights on a small Pascal VOC folder.
 
-Made for the blood cells of https://github.com/Shenggan/BCCD_Dataset (MIT): 205
-pictures to train on, 87 to choose the checkpoint, 72 to judge it. Any VOC folder
-with its own splits will do; docs/blood_cells.md says what came out, and why so.
-
     python examples/train_blood_cells.py BCCD_Dataset/BCCD --out runs/blood_cells
+
+The settings are for https://github.com/Shenggan/BCCD_Dataset: 205 pictures to
+train on, 87 to choose the checkpoint, 72 to judge it. docs/blood_cells.md has what
+came out, and what to change for other pictures.
 """
 
 import argparse
@@ -21,26 +21,21 @@ from effdet_keras.visualize import draw_boxes, plot_history, side_by_side
 def main():
     options = read_options()
     keras.utils.set_random_seed(options.seed)
-    train = ek.data.from_voc(options.folder, options.train)
-    names = train.class_names
-    valid = ek.data.from_voc(options.folder, options.valid, class_names=names)
-    test = ek.data.from_voc(options.folder, options.test, class_names=names)
+    train = ek.data.from_voc(options.folder, options.splits[0])
+    valid, test = (
+        ek.data.from_voc(options.folder, split, class_names=train.class_names)
+        for split in options.splits[1:]
+    )
     print(train.summary())
-
     model = ek.EfficientDet.from_preset(
         "efficientdet-lite0",
-        class_names=names,
+        class_names=train.class_names,
         image_size=options.image_size,
         max_level=5,  # no cell is larger than the anchors of stride 32
-        anchor_scale=2.5,  # platelets are 20 pixels wide, the smallest anchor as well
-        batch_norm_momentum=0.95,  # few steps: statistics must follow quickly
+        anchor_scale=2.5,  # the smallest anchor is 20 pixels, and so are platelets
+        batch_norm_momentum=0.95,  # 0.99 lags behind in a training of few steps
         backbone_survival_prob=None,
     )
-    steps = options.epochs * (len(train) // options.batch_size)
-    rate = WarmupCosine(
-        options.learning_rate, total_steps=steps, warmup_steps=steps // 20
-    )
-    model.compile(keras.optimizers.AdamW(rate), ema_decay=0.99)
     batches = train.batches(
         options.batch_size,
         training=True,
@@ -48,31 +43,33 @@ def main():
         pad_value=model.config.mean_rgb,
         scale_jitter=(0.8, 1.25),
     )
+    steps = options.epochs * len(batches)
+    rate = WarmupCosine(
+        options.learning_rate, total_steps=steps, warmup_steps=steps // 20
+    )
+    model.compile(keras.optimizers.AdamW(rate, weight_decay=0.05), weight_decay=0.0)
+
     out = pathlib.Path(options.out)
+    evaluation = ek.callbacks.COCOEvaluation(valid, every=5, verbose=False)
+    archive = ek.callbacks.CheckpointArchive(out)
     history = model.fit(
-        batches,
-        epochs=options.epochs,
-        verbose=2,
-        callbacks=[
-            ek.callbacks.COCOEvaluation(valid, every=5, verbose=False),
-            ek.callbacks.CheckpointArchive(out),
-        ],
+        batches, epochs=options.epochs, verbose=2, callbacks=[evaluation, archive]
     )
     plot_history(history, out / "curves.png")
 
     best = ek.EfficientDet.from_archive(out)
     for dataset in (valid, test):
         ek.callbacks.COCOEvaluation(dataset).evaluate(best)
-    picture = truth_beside_prediction(best, test[options.picture])
-    Image.fromarray(picture).save(out / "test.jpg", quality=85)
+    for example in test[: options.pictures]:
+        picture = Image.fromarray(truth_beside_prediction(best, example))
+        picture.save(out / f"{example['source_id']}.jpg", quality=85)
 
 
 def truth_beside_prediction(model, example):
-    image = example["image"]
+    """A picture `[H, W, 3]`: the boxes of the annotation, and those detected."""
+    image, names = example["image"], model.class_names
     found = model.detect(image, score_threshold=0.4)
-    truth = draw_boxes(
-        image, example["boxes"], example["labels"], class_names=model.class_names
-    )
+    truth = draw_boxes(image, example["boxes"], example["labels"], class_names=names)
     return side_by_side(truth, found.draw())
 
 
@@ -80,15 +77,13 @@ def read_options():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     add = parser.add_argument
     add("folder", help="with Annotations, JPEGImages and ImageSets/Main")
-    add("--out", default="runs/blood_cells", help="checkpoints and pictures go here")
-    add("--train", default="train", help="image set to train on")
-    add("--valid", default="val", help="image set that chooses the checkpoint")
-    add("--test", default="test", help="image set for the final numbers")
+    add("--out", default="runs/blood_cells", help="folder for all that is written")
+    add("--splits", nargs=3, default=("train", "val", "test"), help="image sets")
     add("--image-size", type=int, nargs=2, default=(240, 320), metavar=("H", "W"))
-    add("--epochs", type=int, default=60)
-    add("--batch-size", type=int, default=8)
-    add("--learning-rate", type=float, default=2e-3)
-    add("--picture", type=int, default=0, help="index in the test set, to draw")
+    add("--epochs", type=int, default=40)
+    add("--batch-size", type=int, default=4)
+    add("--learning-rate", type=float, default=8e-3)
+    add("--pictures", type=int, default=8, help="pictures of the test set to draw")
     add("--seed", type=int, default=0)
     return parser.parse_args()
 
