@@ -1,6 +1,8 @@
 """COCO's average precision and recall, by pycocotools, from detections."""
 
 import contextlib
+import importlib
+import importlib.util
 import io
 import json
 import os
@@ -22,6 +24,14 @@ METRIC_NAMES = (
     "ARm",
     "ARl",
 )
+
+# Where the classes `COCO` and `COCOeval` of a backend are. hotcoco is 90 times as
+# fast (benchmarks/coco_eval.py), and its arrays are those of pycocotools, bit by bit
+# (tests/test_metrics.py).
+_BACKENDS = {
+    "pycocotools": ("pycocotools.coco", "pycocotools.cocoeval"),
+    "hotcoco": ("hotcoco", "hotcoco"),
+}
 
 _MEANINGS = {
     "AP": "precision, mean over IoU 0.50 to 0.95",
@@ -60,10 +70,15 @@ class COCOMetric:
         max_detections: int of 10 or more: detections an image that count,
             for `AP` too. COCO uses 100; other values name the recall after
             themselves, as in `ARmax300`.
+        backend: "pycocotools", the judge; "hotcoco", the same numbers sooner
+            (`pip install effdet-keras[fast-eval]`); "auto", hotcoco where it
+            is installed.
 
     Raises:
-        ValueError: If `ground_truth` is not in this form.
+        ValueError: If `ground_truth` is not in this form, or an argument is
+            out of its range.
         FileNotFoundError: If its path is not a file.
+        ImportError: If the backend that was asked for is not installed.
 
     Example:
         >>> metric = COCOMetric({
@@ -78,18 +93,21 @@ class COCOMetric:
         [1.0, 1.0, -1.0]
     """
 
-    def __init__(self, ground_truth, *, max_detections=100):
+    def __init__(self, ground_truth, *, max_detections=100, backend="auto"):
         if max_detections < 10:
             raise ValueError(
                 "`max_detections` must be 10 or more: COCO's recall at 1 and at 10 "
                 f"comes with it. Received: {max_detections}"
             )
         self.max_detections = max_detections
-        dataset = _read_ground_truth(ground_truth)
-        self.image_ids = frozenset(image["id"] for image in dataset["images"])
-        self.category_names = _unique_names(dataset["categories"])
-        self.num_annotations = len(dataset["annotations"])
-        self._truth = _coco_index(dataset)
+        self.backend = _resolve_backend(backend)
+        if isinstance(ground_truth, (str, os.PathLike)):
+            with open(ground_truth, encoding="utf-8") as file:
+                ground_truth = json.load(file)
+        self._truth = _checked(ground_truth)
+        self.image_ids = frozenset(image["id"] for image in self._truth["images"])
+        self.category_names = _unique_names(ground_truth["categories"])
+        self.num_annotations = len(self._truth["annotations"])
         self.reset()
 
     def reset(self):
@@ -181,19 +199,11 @@ class COCOMetric:
         return "\n".join(lines)
 
     def _evaluate(self):
-        from pycocotools.cocoeval import COCOeval
-
-        images = self._truth.dataset["images"]
-        categories = self._truth.dataset["categories"]
-        found = _coco_index(
-            {
-                "images": images,
-                "categories": categories,
-                "annotations": list(self._records()),
-            }
-        )
+        truth = self._truth
+        found = {**truth, "annotations": list(self._records())}
         with contextlib.redirect_stdout(io.StringIO()):
-            evaluation = COCOeval(self._truth, found, "bbox")
+            coco, coco_eval = _load_backend(self.backend)
+            evaluation = coco_eval(_index(coco, truth), _index(coco, found), "bbox")
             evaluation.params.maxDets = [1, 10, self.max_detections]
             evaluation.evaluate()
             evaluation.accumulate()
@@ -229,11 +239,8 @@ class COCOMetric:
             )
 
 
-def _read_ground_truth(ground_truth):
-    """A checked copy of the COCO dict, its optional keys filled."""
-    if isinstance(ground_truth, (str, os.PathLike)):
-        with open(ground_truth, encoding="utf-8") as file:
-            ground_truth = json.load(file)
+def _checked(ground_truth):
+    """A checked copy of what counts in a COCO dict, its optional keys filled."""
     missing = [
         key
         for key in ("images", "annotations", "categories")
@@ -261,36 +268,61 @@ def _read_ground_truth(ground_truth):
         width, height = annotation["bbox"][2:]
         annotations.append(
             {
-                "area": width * height,
-                "iscrowd": 0,
-                **annotation,  # a copy: pycocotools changes what it is given
-                "bbox": list(annotation["bbox"]),  # it takes no tuples
-                # It takes an id of 0 for "not matched", so ids start at 1.
+                # pycocotools takes an id of 0 for "not matched": they start at 1.
                 "id": number,
+                "image_id": annotation["image_id"],
+                "category_id": annotation["category_id"],
+                "bbox": list(annotation["bbox"]),  # it takes no tuples
+                "area": annotation.get("area", width * height),
+                "iscrowd": annotation.get("iscrowd", 0),
             }
         )
     return {
-        "images": ground_truth["images"],
-        "categories": ground_truth["categories"],
+        "images": [{"id": image["id"]} for image in ground_truth["images"]],
+        "categories": [
+            # hotcoco warns of a category without a name.
+            {"id": category["id"], "name": str(category["id"])}
+            for category in ground_truth["categories"]
+        ],
         "annotations": annotations,
     }
 
 
-def _coco_index(dataset):
-    from pycocotools.coco import COCO
+def _resolve_backend(backend):
+    if backend != "auto" and backend not in _BACKENDS:
+        raise ValueError(
+            f"`backend` must be 'auto' or one of {', '.join(map(repr, _BACKENDS))}. "
+            f"Received: backend={backend!r}"
+        )
+    has_hotcoco = importlib.util.find_spec("hotcoco") is not None
+    if backend == "hotcoco" and not has_hotcoco:
+        raise ImportError(
+            "`COCOMetric(backend='hotcoco')` needs hotcoco, which is not installed. "
+            "Run `pip install effdet-keras[fast-eval]`, or leave `backend` out."
+        )
+    if backend == "auto":
+        return "hotcoco" if has_hotcoco else "pycocotools"
+    return backend
 
-    coco = COCO()
-    coco.dataset = dataset
-    with contextlib.redirect_stdout(io.StringIO()):
-        coco.createIndex()
-    return coco
+
+def _load_backend(backend):
+    """The classes `COCO` and `COCOeval` of a backend."""
+    coco, coco_eval = map(importlib.import_module, _BACKENDS[backend])
+    return coco.COCO, coco_eval.COCOeval
+
+
+def _index(coco, dataset):
+    index = coco()
+    index.dataset = dataset
+    index.createIndex()
+    return index
 
 
 def _summarize(evaluation, category_names, max_detections):
     """The twelve numbers and the categories, from the arrays of pycocotools."""
     # [IoU threshold, recall, category, area, max detections] and without recall
-    precision = evaluation.eval["precision"]
-    recall = evaluation.eval["recall"]
+    precision = np.asarray(evaluation.eval["precision"])
+    recall = np.asarray(evaluation.eval["recall"])
     iou50, iou75 = (
         int(np.flatnonzero(np.isclose(evaluation.params.iouThrs, threshold))[0])
         for threshold in (0.5, 0.75)

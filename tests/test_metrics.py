@@ -8,6 +8,7 @@ import json
 import numpy as np
 import pytest
 
+from effdet_keras import metrics
 from effdet_keras.metrics import METRIC_NAMES, COCOMetric
 
 
@@ -57,6 +58,24 @@ def random_case(seed, images=12):
         {"images": images, "categories": categories, "annotations": annotations},
         detections,
     )
+
+
+def hard_case(seed):
+    """Crowds, ties of scores and overlaps, pictures without objects or detections."""
+    rng = np.random.default_rng(seed)
+    data, detections = random_case(seed, images=30)
+    for annotation in data["annotations"]:
+        annotation["bbox"] = np.ceil(annotation["bbox"]).tolist()
+        annotation["iscrowd"] = int(rng.uniform() < 0.3)
+    empty = rng.choice(30, 6, replace=False)
+    data["annotations"] = [a for a in data["annotations"] if a["image_id"] not in empty]
+    silent = rng.choice(30, 6, replace=False)
+    detections = {
+        image_id: (np.ceil(boxes), np.ceil(6 * scores) / 6, category_ids)
+        for image_id, (boxes, scores, category_ids) in detections.items()
+        if image_id not in silent
+    }
+    return data, detections
 
 
 def fill(metric, detections):
@@ -249,6 +268,40 @@ def test_equals_pycocotools(seed):
     assert 0 < result["AP"] < 1 and result["AP/c"] == -1
 
 
+@pytest.mark.parametrize("max_detections", [10, 100, 300])
+@pytest.mark.parametrize("seed", range(4))
+def test_hotcoco_gives_the_same_numbers(seed, max_detections):
+    pytest.importorskip("hotcoco", reason="extra `fast-eval` is not installed")
+    data, detections = hard_case(seed)
+    judge, fast = (
+        COCOMetric(data, max_detections=max_detections, backend=backend)
+        for backend in ("pycocotools", "hotcoco")
+    )
+    assert fill(judge, detections).result() == fill(fast, detections).result()
+    assert 0 < judge.result()["AP"] < 1 and judge.result()["AP/c"] == -1
+
+
+@pytest.mark.parametrize("case", ["no detections", "no annotations"])
+def test_hotcoco_gives_the_same_numbers_of_nothing(case):
+    pytest.importorskip("hotcoco", reason="extra `fast-eval` is not installed")
+    data, detections = hard_case(seed=0)
+    detections = {} if case == "no detections" else detections
+    data["annotations"] = [] if case == "no annotations" else data["annotations"]
+    judge, fast = (
+        fill(COCOMetric(data, backend=backend), detections).result()
+        for backend in ("pycocotools", "hotcoco")
+    )
+    assert judge == fast
+
+
+def test_hotcoco_is_used_where_it_is_installed(monkeypatch):
+    monkeypatch.setattr(metrics.importlib.util, "find_spec", lambda name: object())
+    assert COCOMetric(truth()).backend == "hotcoco"
+    assert COCOMetric(truth(), backend="pycocotools").backend == "pycocotools"
+    monkeypatch.setattr(metrics.importlib.util, "find_spec", lambda name: None)
+    assert COCOMetric(truth()).backend == "pycocotools"
+
+
 def test_a_category_equals_the_data_set_with_it_alone():
     data, detections = random_case(seed=4)
     result = fill(COCOMetric(data), detections).result()
@@ -327,3 +380,11 @@ def test_a_missing_file_is_refused(tmp_path):
 def test_fewer_than_10_detections_are_refused():
     with pytest.raises(ValueError, match="`max_detections` must be 10 or more.*5"):
         COCOMetric(truth(), max_detections=5)
+
+
+def test_a_backend_that_is_unknown_or_missing_is_told(monkeypatch):
+    with pytest.raises(ValueError, match="'auto' or one of.*backend='faster'"):
+        COCOMetric(truth(), backend="faster")
+    monkeypatch.setattr(metrics.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"pip install effdet-keras\[fast-eval\]"):
+        COCOMetric(truth(), backend="hotcoco")

@@ -1,0 +1,128 @@
+"""Runs the sides of a benchmark in turn, each in a process of its own.
+
+The threads of TensorFlow and torch fight inside one process, and a shared machine is
+fast at one time and slow at another. So each side runs alone, the sides take turns
+for some rounds, and a ratio is the median of the ratios of the rounds.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+ALLOCATORS = {
+    "default": {},
+    # glibc keeps large blocks, and spares a page fault on every page of them.
+    "tuned": {
+        "MALLOC_MMAP_MAX_": "0",
+        "MALLOC_TRIM_THRESHOLD_": "17179869184",
+        "MALLOC_TOP_PAD_": "268435456",
+    },
+}
+_CLEAN = {k: v for k, v in os.environ.items() if not k.startswith("MALLOC_")}
+# Of every process: this checkout, and no notes on standard error.
+ENVIRONMENT = {
+    **_CLEAN,
+    "PYTHONPATH": str(pathlib.Path(__file__).parents[1]),
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "PYTHONWARNINGS": "ignore",
+}
+
+
+def main(description, sides, *, allocators=("default", "tuned"), rounds=3):
+    """Measures the sides and prints one JSON line a case and allocator.
+
+    Args:
+        description: string, the help of the command.
+        sides: dict of name -> function. It takes `quick` (bool: a smoke test) and
+            returns `{case: [seconds, ...]}`, or `{case: {part: [seconds, ...]}}`.
+            "ours" comes first; a name with "peer" in it is a setting of the peer.
+        allocators: names in `ALLOCATORS`.
+        rounds: int, how often the sides take turns.
+    """
+    arguments = _arguments(description, rounds, allocators)
+    if arguments.side:
+        result = sides[arguments.side](quick=arguments.quick)
+        print(json.dumps(result))
+        return
+    chosen = [s for s in sides if not arguments.only or s in arguments.only]
+    for allocator in arguments.allocators:
+        runs = [
+            {side: _run(side, allocator, arguments) for side in chosen}
+            for _ in range(arguments.rounds)
+        ]
+        for case in runs[0][chosen[0]]:
+            line = {"case": case, "allocator": allocator, **_summary(runs, case)}
+            print(json.dumps(line), flush=True)
+
+
+def repeat(function, repeats, *, warm_up=2):
+    """Seconds of each of `repeats` calls, after some that are not counted."""
+    for _ in range(warm_up):
+        function()
+    return [_seconds(function) for _ in range(repeats)]
+
+
+def _seconds(function):
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def _arguments(description, rounds, allocators):
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--quick", action="store_true", help="a smoke test")
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument(
+        "--allocators", nargs="+", choices=ALLOCATORS, default=allocators
+    )
+    parser.add_argument("--only", nargs="+", help="names of the sides to run")
+    parser.add_argument(
+        "--peer-python",
+        default=sys.executable,
+        help="the Python that has torch, timm and effdet (this one)",
+    )
+    parser.add_argument("--side", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.rounds = 1
+    return arguments
+
+
+def _run(side, allocator, arguments):
+    python = arguments.peer_python if "peer" in side else sys.executable
+    command = [python, sys.argv[0], "--side", side]
+    command += ["--quick"] if arguments.quick else []
+    # Torch's idle threads spin by default, and take the time of its own others.
+    spin = {"OMP_WAIT_POLICY": "PASSIVE"} if "peer" in side else {}
+    environment = {**ENVIRONMENT, **spin, **ALLOCATORS[allocator]}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr[-3000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _summary(runs, case):
+    """Medians of each side, and how many times as fast as the peer we are."""
+    sides = list(runs[0])
+    medians = {
+        side: round(statistics.median(s for r in runs for s in r[side][case]), 5)
+        for side in sides
+    }
+    summary = {"median_seconds": medians, "rounds": len(runs)}
+    summary["repeats"] = sum(len(run[sides[0]][case]) for run in runs)
+    eager = [s for s in sides if "peer" in s and "compiled" not in s]
+    compiled = [s for s in sides if "compiled" in s]
+    for name, peers in (("eager", eager), ("compiled", compiled)):
+        if peers and "ours" in sides:
+            ratio = statistics.median(
+                min(statistics.median(run[peer][case]) for peer in peers)
+                / statistics.median(run["ours"][case])
+                for run in runs
+            )
+            summary[f"times_as_fast_as_{name}_peer"] = round(ratio, 3)
+    return summary

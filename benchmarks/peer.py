@@ -1,0 +1,27 @@
+"""The peer: PyTorch effdet 0.4.1, with a stand-in where torchvision is missing."""
+
+import importlib.util
+import pathlib
+import sys
+
+if importlib.util.find_spec("torchvision") is None:
+    sys.path.insert(0, str(pathlib.Path(__file__).parent / "torchvision_shim"))
+
+NUM_CLASSES = 90
+
+
+def network(task=""):
+    """D0 with random weights; `task="train"` wraps it with anchors and losses.
+
+    `efficientdet_d0`, not `tf_efficientdet_d0`: the second pads as TensorFlow does,
+    like ours, by an operation of its own before each strided layer, and is slower.
+    """
+    import effdet
+
+    return effdet.create_model(
+        "efficientdet_d0",
+        bench_task=task,
+        bench_labeler=task == "train",
+        pretrained=False,
+        pretrained_backbone=False,
+    )
