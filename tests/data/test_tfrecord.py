@@ -479,6 +479,10 @@ def test_a_size_that_is_none_is_read_from_the_picture(tmp_path):
             {"object__class__label": np.array([0])},
             "1 unknown class: .*'number 0, from 1' of 1",
         ),
+        (
+            {"object__class__label": np.array([0]), "object__class__text": ["cat"]},
+            "1 unknown class: .*'number 0, from 1' of 1",
+        ),
         ({"object__class__label": np.array([-1])}, "unknown class"),
         ({"object__class__label": np.array([2**62])}, "unknown class"),
         ({"object__class__label": np.array([2.0])}, "0 labels for 1 boxes"),
@@ -516,9 +520,9 @@ def test_no_record_and_no_object(tmp_path):
 
 def test_offsets_point_at_the_pictures_even_if_their_head_repeats(tmp_path):
     head, tail = b"h" * 64, b"tail"
-    other = features(head + b"other", filename=head + b"x", source_id=head + tail)
+    other = features(head + tail, a=head + b"other")  # a lies before the picture
     encoded = png(tmp_path)
-    path = write(tmp_path, features(encoded), {**other, "image/encoded": head + tail})
+    path = write(tmp_path, features(encoded), other)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         dataset = from_tfrecord(path, on_error="skip", class_names=["a"])
