@@ -7,6 +7,7 @@ import warnings
 import keras
 from keras import ops
 
+from effdet_keras.callbacks.writable import require_writable
 from effdet_keras.checkpoints.archive import (
     BEST_FILE,
     LAST_FILE,
@@ -46,6 +47,7 @@ class CheckpointArchive(keras.callbacks.Callback):
 
     Raises:
         ValueError: If `mode` is neither of the two.
+        OSError: If the folder cannot be written to, when training begins.
 
     Example:
         >>> import tempfile
@@ -78,6 +80,7 @@ class CheckpointArchive(keras.callbacks.Callback):
         self._validated_weights = "live"
 
     def on_train_begin(self, logs=None):
+        require_writable(self.folder, "`CheckpointArchive`")
         self._names_seen = set()
         optimizer = getattr(self.model, "optimizer", None)
         if optimizer is not None:

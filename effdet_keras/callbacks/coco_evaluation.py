@@ -31,7 +31,8 @@ class COCOEvaluation(keras.callbacks.Callback):
 
     Raises:
         ValueError: If the data set is empty, `every` or `batch_size` is below
-            1, or, when it runs, the classes of model and data set differ.
+            1, or, when training begins, the classes of model and data set differ.
+        OSError: If `log_dir` cannot be written to, when training begins.
         ImportError: If `log_dir` is given and TensorBoard is not installed.
 
     Example:
@@ -65,7 +66,10 @@ class COCOEvaluation(keras.callbacks.Callback):
         self._metric = COCOMetric(dataset.to_coco())
 
     def on_train_begin(self, logs=None):
-        _category_ids(self.model, self.dataset)  # now, not after an epoch
+        # Now, not after an epoch.
+        if self._writer is not None:
+            self._writer.require_writable()
+        _category_ids(self.model, self.dataset)
 
     def on_epoch_end(self, epoch, logs=None):
         is_last = epoch + 1 == (self.params or {}).get("epochs")

@@ -31,6 +31,7 @@ class ImageSummary(keras.callbacks.Callback):
     Raises:
         ValueError: If the data set is empty, or a number is below 1.
         ImportError: If TensorBoard is not installed.
+        OSError: If `log_dir` cannot be written to, when training begins.
 
     Example:
         >>> import tempfile
@@ -72,6 +73,9 @@ class ImageSummary(keras.callbacks.Callback):
         self.score_threshold = score_threshold
         self.max_side = max_side
         self._writer = TensorBoardWriter(log_dir)
+
+    def on_train_begin(self, logs=None):
+        self._writer.require_writable()
 
     def on_epoch_end(self, epoch, logs=None):
         is_last = epoch + 1 == (self.params or {}).get("epochs")

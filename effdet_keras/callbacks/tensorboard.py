@@ -2,6 +2,8 @@
 
 import importlib.util
 
+from effdet_keras.callbacks.writable import require_writable
+
 
 class TensorBoardWriter:
     """Writes event files, in the form of `tf.summary`; opened at the first use.
@@ -29,6 +31,10 @@ class TensorBoardWriter:
             )
         self.log_dir = str(log_dir)
         self._writer = None
+
+    def require_writable(self):
+        """Raises OSError if the folder cannot be written to."""
+        require_writable(self.log_dir, "`log_dir` of TensorBoard")
 
     def scalars(self, values, step):
         """Writes numbers, a dict by name, of one step."""

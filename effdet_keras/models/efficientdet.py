@@ -110,8 +110,9 @@ class EfficientDet(Trainer, keras.Model):
             `EfficientDet`.
 
         Raises:
-            ValueError: If the name is unknown, a field is wrong, or the counts
-                do not agree.
+            ValueError: If the name is unknown, a field is wrong, the counts do
+                not agree, or the weights do not fit.
+            FileNotFoundError: If there is no file of weights.
 
         Example:
             >>> model = EfficientDet.from_preset("efficientdet-lite0", num_classes=3)

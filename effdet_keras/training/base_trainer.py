@@ -372,11 +372,27 @@ class BaseTrainer:
             average.assign(store[_average_key(source)])
 
     def load_weights(self, filepath, skip_mismatch=False, **kwargs):
-        """Loads weights as Keras does; averages that the file lacks start anew."""
+        """Loads weights as Keras does; averages that the file lacks start anew.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            ValueError: If its weights are of other shapes than the model's, for
+                instance of another `num_classes`, and `skip_mismatch` is False.
+        """
         self._loaded_averages = False
         if self.averages is not None:
             self.averages.restore()
-        super().load_weights(filepath, skip_mismatch=skip_mismatch, **kwargs)
+        try:
+            super().load_weights(filepath, skip_mismatch=skip_mismatch, **kwargs)
+        except ValueError as error:
+            if "could not be loaded" not in str(error):
+                raise
+            raise ValueError(
+                f"The weights in {str(filepath)!r} do not fit the model, which has "
+                f"`num_classes` {self.config.num_classes}. Make it with the class "
+                "count and config of the file, or pass `skip_mismatch=True` to leave "
+                f"what does not fit as it is. Keras says: {error}"
+            ) from error
         if self.averages is not None and not self._loaded_averages:
             self.averages.reset()
 

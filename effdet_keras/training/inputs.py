@@ -18,6 +18,13 @@ def check_data(model, x, y=None):
     """
     if hasattr(x, "reader"):
         _check_classes(model, x.reader)
+    if x is None or isinstance(x, (str, list, tuple, dict)):
+        raise ValueError(
+            "`fit` and `evaluate` take a `DetectionDataset`, batches of `(images, "
+            "truth)` (`tf.data.Dataset`, `keras.utils.PyDataset`), or arrays: images "
+            "`[B, H, W, 3]` and a dict of truth. Received: x of type "
+            f"{type(x).__name__}. `effdet_keras.data.load(path)` reads files."
+        )
     if hasattr(x, "element_spec"):  # tf.data
         if int(x.cardinality()) == 0:
             raise ValueError("The data set is empty: its `cardinality()` is 0.")

@@ -444,6 +444,17 @@ def test_preset_starts_from_a_weights_file(tmp_path):
     assert_equal(values(again.weights), values(model.weights))
 
 
+def test_weights_of_another_class_count_are_named(tmp_path):
+    path = tmp_path / "three.weights.h5"
+    tiny_model().save_weights(path)
+    other = EfficientDet(tiny_model().config.replace(num_classes=5))
+    with pytest.raises(ValueError, match=r"(?s)three.*`num_classes` 5.*skip_mismatch"):
+        other.load_weights(path)
+    other.load_weights(path, skip_mismatch=True)
+    with pytest.raises(FileNotFoundError):
+        other.load_weights(tmp_path / "none.weights.h5")
+
+
 def test_config_of_the_model_survives_json(trained):
     config = json.loads(json.dumps(trained[0].get_config()))
     again = EfficientDet.from_config(config)

@@ -49,6 +49,8 @@ class Stream(keras.utils.PyDataset):
         (batch(box=(8, 300, 40, 340)), "outside"),
         (batch(count=0), "no images"),
         ((batch()[0][0], {}), "single images"),
+        (([1, 2, 3], None), "x of type list"),
+        (("pictures/", None), r"type str.*data\.load"),
         ((np.zeros((2, 32, 64, 3)), batch()[1]), r"64, 64.*\(2, 32, 64, 3\)"),
         ((batch()[0], {"boxes": np.zeros((2, 1, 4))}), "'labels'"),
         ((batch(3)[0], batch(2)[1]), "each of the 3 images"),
