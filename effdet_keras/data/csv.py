@@ -74,7 +74,8 @@ def from_csv(path, image_dir=None, split=None, *, class_names=None, on_error="ra
         split: of AutoML's sets: "train", "validation" or "test"; None takes
             all rows.
         class_names: names in the order of the labels, to bring a second file
-            in line with a first. None takes the names found, sorted.
+            in line with a first. None takes the names found in the file, of all
+            splits, sorted.
         on_error: "raise" tells of everything that is wrong, at once; "skip"
             leaves it out, warns, and keeps it in `dataset.problems`.
 
@@ -102,6 +103,7 @@ def from_csv(path, image_dir=None, split=None, *, class_names=None, on_error="ra
     reader = f"`from_csv` of {str(path)!r}"
     problems = Problems(reader, on_error)
     rows = _read_rows(path, problems)
+    found = sorted({row.label for row in rows if row.has_box})
     if split is not None:
         rows = _rows_of_split(rows, split, path)
     groups = collections.defaultdict(list)
@@ -109,8 +111,9 @@ def from_csv(path, image_dir=None, split=None, *, class_names=None, on_error="ra
         groups[row.picture].append(row)
     sidecar = read_sidecar(path.parent)
     boxes = {name: [r for r in rows if r.has_box] for name, rows in groups.items()}
-    found = sorted({row.label for rows in boxes.values() for row in rows})
-    class_names, category_ids = choose_classes(found, class_names, sidecar, reader)
+    class_names, category_ids = choose_classes(
+        found, class_names, sidecar, reader, problems
+    )
     named = [(name, [row.label for row in rows]) for name, rows in boxes.items()]
     labels = label_boxes(named, class_names, problems)
     finder = _Finder(path, image_dir, list(groups))

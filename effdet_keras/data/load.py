@@ -303,7 +303,11 @@ def _with_same_classes(splits):
         return splits
     pairs = {pair for names, ids in classes for pair in zip(ids, names)}
     names = {name for _, name in pairs}
-    if len(pairs) == len(names) == len({i for i, _ in pairs}):
+    orders = {class_names for class_names, _ in classes}
+    if len(orders) == 1:  # as with `class_names=`: only ids differ
+        first = next(iter(splits.values()))
+        class_names, category_ids = first.class_names, first.category_ids
+    elif len(pairs) == len(names) == len({i for i, _ in pairs}):
         category_ids, class_names = zip(*sorted(pairs))
     else:  # the ids of one split mean other classes than those of another
         class_names, category_ids = tuple(sorted(names)), None

@@ -15,7 +15,7 @@ _MAX_COORDINATE = 1e9  # pixels: far outside any picture, far from any overflow
 _NORMALIZED = 1.01  # ends of boxes: some tools round beyond 1
 
 
-def choose_classes(found, class_names, sidecar, reader):
+def choose_classes(found, class_names, sidecar, reader, problems):
     """Chooses the classes of a data set, in the order of the labels.
 
     Args:
@@ -23,6 +23,7 @@ def choose_classes(found, class_names, sidecar, reader):
         class_names: names that the caller asks for, or None.
         sidecar: `Sidecar` or None: its order is taken where it has all names.
         reader: str, who reads what, for messages.
+        problems: `Problems`: what is wrong may be why there is no class.
 
     Returns:
         `(class_names, category_ids)`: tuple of str; list of int, or None for
@@ -32,7 +33,9 @@ def choose_classes(found, class_names, sidecar, reader):
         ValueError: If there is no class, or `class_names` is not a list of str.
 
     Example:
-        >>> choose_classes(["cat", "dog"], None, None, "`from_voc` of 'cats'")
+        >>> from effdet_keras.data.problems import Problems
+        >>> reader = "`from_voc` of 'cats'"
+        >>> choose_classes(["cat", "dog"], None, None, reader, Problems(reader))
         (('cat', 'dog'), None)
     """
     if class_names is not None:
@@ -42,6 +45,7 @@ def choose_classes(found, class_names, sidecar, reader):
     else:
         class_names = tuple(found)
     if not class_names:
+        problems.finish()
         raise ValueError(f"{reader} found no object: pass `class_names`")
     ids = None if sidecar is None else sidecar.category_ids_of(class_names)
     return class_names, ids

@@ -94,7 +94,9 @@ def from_voc(folder, split=None, *, class_names=None, one_based=True, on_error="
     files = [file for file in files if file is not None]
     sidecar = read_sidecar(folder)
     found = sorted({name for file in files for name in file["names"]})
-    class_names, category_ids = choose_classes(found, class_names, sidecar, reader)
+    class_names, category_ids = choose_classes(
+        found, class_names, sidecar, reader, problems
+    )
     labels = label_boxes(
         [(file["path"].name, file["names"]) for file in files], class_names, problems
     )

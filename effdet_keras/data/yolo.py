@@ -94,7 +94,9 @@ def from_yolo(path, split=None, *, class_names=None, on_error="raise"):
     boxes = _read_all_labels(pictures, problems)
     sidecar = read_sidecar(layout.folder)
     names = layout.class_names or _numbered_names(boxes)
-    class_names, category_ids = choose_classes(names, class_names, sidecar, reader)
+    class_names, category_ids = choose_classes(
+        names, class_names, sidecar, reader, problems
+    )
     named = [
         (picture.name, [_name_of(int(number), names) for number in rows[:, 0]])
         for picture, rows in zip(pictures, boxes)

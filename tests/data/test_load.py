@@ -1,0 +1,260 @@
+"""`load`, `load_splits`, `convert`: forms found by their files, or explained."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+pytest.importorskip("tensorflow")
+
+from effdet_keras import data
+from effdet_keras.data import from_arrays, load, load_splits
+
+pytestmark = pytest.mark.tensorflow
+
+
+def touch(path, content=None):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if content is None:
+        Image.new("RGB", (40, 20)).save(path)
+    else:
+        path.write_text(content)
+
+
+def coco(names=("a.png",), classes=((1, "cat"),)):
+    return json.dumps(
+        {
+            "images": [
+                {"id": i, "file_name": name, "height": 20, "width": 40}
+                for i, name in enumerate(names, 1)
+            ],
+            "annotations": [
+                {"id": i, "image_id": 1, "category_id": key, "bbox": [1, 2, 3, 4]}
+                for i, (key, _) in enumerate(classes, 1)
+            ],
+            "categories": [{"id": key, "name": name} for key, name in classes],
+        }
+    )
+
+
+XML = (
+    "<annotation><object><name>{}</name><bndbox><xmin>2</xmin><ymin>3</ymin>"
+    "<xmax>4</xmax><ymax>6</ymax></bndbox></object></annotation>"
+)
+
+LAYOUTS = {
+    "coco file beside its folder": (
+        {"train.json": coco(), "valid.json": coco()},
+        ["train/a.png", "valid/a.png"],
+        "COCO json: splits train, valid",
+    ),
+    "coco as it is published": (
+        {
+            "annotations/instances_train2017.json": coco(),
+            "annotations/instances_val2017.json": coco(),
+            "annotations/person_keypoints_val2017.json": coco(),
+            "annotations/captions_val2017.json": '{"images": [], "annotations": []}',
+        },
+        ["train2017/a.png", "val2017/a.png"],
+        "COCO json: splits train2017, val2017",
+    ),
+    "coco in one folder with images": (
+        {"annotations.json": coco()},
+        ["images/a.png"],
+        "COCO json: splits train",
+    ),
+    "coco annotations and images": (
+        {"annotations/instances_default.json": coco()},
+        ["images/a.png"],
+        "COCO json: splits train",
+    ),
+    "roboflow coco": (
+        {
+            "train/_annotations.coco.json": coco(),
+            "valid/_annotations.coco.json": coco(),
+            "README.roboflow.txt": "",
+        },
+        ["train/a.png", "valid/a.png"],
+        "COCO json: splits train, valid",
+    ),
+    "fiftyone coco": (
+        {"labels.json": coco()},
+        ["data/a.png"],
+        "COCO json: splits train",
+    ),
+    "voc": (
+        {
+            "Annotations/a.xml": XML.format("cat"),
+            "ImageSets/Main/train.txt": "a\n",
+            "ImageSets/Main/cat_train.txt": "a 1\n",
+            "ImageSets/Main/val.txt": "a\n",
+            "ImageSets/Main/trainval.txt": "a\n",
+        },
+        ["JPEGImages/a.png"],
+        "Pascal VOC: splits train, trainval, val",
+    ),
+    "xml beside pictures": (
+        {"a.xml": XML.format("cat")},
+        ["a.png"],
+        "Pascal VOC: splits train",
+    ),
+    "roboflow voc": (
+        {"train/a.xml": XML.format("cat"), "test/a.xml": XML.format("cat")},
+        ["train/a.png", "test/a.png"],
+        "Pascal VOC: splits test, train",
+    ),
+    "yolo": (
+        {
+            "data.yaml": "train: images/train\nval: images/val\nnames: [cat]",
+            "labels/train/a.txt": "0 0.0625 0.2 0.075 0.2",
+            "labels/val/a.txt": "0 0.0625 0.2 0.075 0.2",
+        },
+        ["images/train/a.png", "images/val/a.png"],
+        "YOLO: splits train, val",
+    ),
+    "txt beside pictures": (
+        {"a.txt": "0 0.0625 0.2 0.075 0.2", "classes.txt": "cat"},
+        ["a.png"],
+        "YOLO: splits train",
+    ),
+    "csv": (
+        {
+            "train_labels.csv": "filename,class,xmin,ymin,xmax,ymax\na.png,cat,1,2,4,6",
+            "test_labels.csv": "filename,class,xmin,ymin,xmax,ymax\na.png,cat,1,2,4,6",
+        },
+        ["train/a.png", "test/a.png"],
+        "CSV: splits test, train",
+    ),
+    "automl": (
+        {"data.csv": "TRAIN,a.png,cat,.025,.1,,,.1,.3,,\nTEST,b.png,,,,,,,,,"},
+        ["a.png", "b.png"],
+        "CSV: splits train, test",
+    ),
+}
+
+
+@pytest.fixture(params=LAYOUTS)
+def layout(request, tmp_path):
+    texts, pictures, wanted = LAYOUTS[request.param]
+    for name, content in texts.items():
+        touch(tmp_path / "set" / name, content)
+    for name in pictures:
+        touch(tmp_path / "set" / name)
+    return tmp_path / "set", wanted
+
+
+def test_the_form_is_found_and_said(layout, capsys):
+    folder, wanted = layout
+    splits = load_splits(folder)
+    assert capsys.readouterr().out == f"{str(folder)!r} is {wanted}\n"
+    named = wanted.rpartition("splits ")[2].split(", ")
+    assert list(splits) == [name for name in named if name != "trainval"]
+    for name in named:
+        dataset = load(folder, name, class_names=["cat"])
+        assert len(dataset) == 1 and dataset.class_names == ("cat",)
+        if len(dataset[0]["boxes"]):
+            np.testing.assert_allclose(dataset[0]["boxes"], [[2, 1, 6, 4]], atol=1e-5)
+    if len(named) == 1:
+        assert len(load(folder)) == 1
+    else:
+        with pytest.raises(ValueError, match=r"`split` must be one of .*split=None"):
+            load(folder)
+
+
+def test_a_folder_around_it_is_looked_into(layout, tmp_path):
+    folder, _ = layout
+    (tmp_path / "unpacked" / "__MACOSX").mkdir(parents=True)
+    shutil.move(folder, tmp_path / "unpacked" / "set")
+    assert list(load_splits(tmp_path / "unpacked"))
+
+
+def test_files_are_read_by_themselves(tmp_path, capsys):
+    image = np.zeros((20, 40, 3), np.uint8)
+    dataset = from_arrays([image], [[[1, 2, 3, 4]]], [[0]], ["cat"])
+    for form in ("coco", "yolo", "csv", "tfrecord"):
+        getattr(data, f"write_{form}")(dataset, tmp_path / form)
+    for file in (
+        *("coco/train.json", "yolo/data.yaml", "csv/train.csv"),
+        *("tfrecord/train-00000-of-00001.tfrecord", "tfrecord/train-*"),
+    ):
+        assert len(load(tmp_path / file)) == 1, file
+    assert capsys.readouterr().out.count(" is ") == 5
+
+
+def test_splits_get_the_classes_of_all(tmp_path):
+    touch(tmp_path / "train.json", coco(classes=((3, "dog"), (1, "cat"))))
+    touch(tmp_path / "valid.json", coco(classes=((2, "cow"), (3, "dog"))))
+    touch(tmp_path / "train/a.png")
+    touch(tmp_path / "valid/a.png")
+    splits = load_splits(tmp_path)
+    for dataset in splits.values():
+        assert dataset.class_names == ("cat", "cow", "dog")
+        assert dataset.category_ids == (1, 2, 3)
+    np.testing.assert_array_equal(splits["train"].records[0].labels, [2, 0])
+    np.testing.assert_array_equal(splits["valid"].records[0].labels, [1, 2])
+    # The same id for other classes: all are counted anew.
+    touch(tmp_path / "valid.json", coco(classes=((1, "cow"), (3, "dog"))))
+    assert load_splits(tmp_path)["train"].category_ids == (1, 2, 3)
+    named = load_splits(tmp_path, class_names=["dog", "cow", "cat"])
+    assert named["valid"].class_names == ("dog", "cow", "cat")
+
+
+def test_an_unknown_folder_is_explained(tmp_path):
+    for i in range(12):
+        touch(tmp_path / f"{i:02}.txt", "")
+    (tmp_path / "pictures").mkdir()
+    with pytest.raises(ValueError) as caught:
+        load(tmp_path)
+    text = str(caught.value)
+    for part in ("00.txt, 01.txt", "and 5 more", "Looked for COCO json: *.json"):
+        assert part in text
+    for form in ("Pascal VOC:", "YOLO:", "CSV:", "TFRecord:", "TensorFlow Datasets:"):
+        assert form in text
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="holds nothing"):
+        load(tmp_path / "empty")
+    with pytest.raises(ValueError, match=r"00\.txt.*which is a file"):
+        load(tmp_path / "00.txt")
+    with pytest.raises(FileNotFoundError, match="nowhere.*not there"):
+        load(tmp_path / "nowhere")
+
+
+def test_why_a_form_was_not_readable_is_said(tmp_path):
+    touch(tmp_path / "data.yaml", "names: [cat]")
+    with pytest.raises(ValueError, match="Not readable: YOLO: A data.yaml must"):
+        load(tmp_path)
+
+
+def test_more_than_one_form_is_not_guessed_at(tmp_path):
+    touch(tmp_path / "train.json", coco())
+    touch(tmp_path / "a.xml", XML.format("cat"))
+    touch(tmp_path / "a.png")
+    with pytest.raises(ValueError, match="COCO json, Pascal VOC.*from_coco"):
+        load(tmp_path)
+    assert len(load(tmp_path / "train.json")) == 1
+
+
+def test_errors_are_raised_or_skipped(tmp_path):
+    touch(tmp_path / "train.json", coco(names=("a.png", "gone.png")))
+    touch(tmp_path / "train/a.png")
+    with pytest.raises(FileNotFoundError, match=r"gone\.png"):
+        load(tmp_path)
+    with pytest.warns(UserWarning, match=r"gone\.png"):
+        dataset = load(tmp_path, on_error="skip")
+    assert len(dataset) == 1 and len(dataset.problems) == 1
+
+
+def test_convert_refuses_what_it_cannot_do(tmp_path):
+    touch(tmp_path / "train.json", coco())
+    touch(tmp_path / "train/a.png")
+    with pytest.raises(ValueError, match="to='xml'"):
+        data.convert(tmp_path, tmp_path / "out", "xml")
+    with pytest.raises(ValueError, match="num_shards=3"):
+        data.convert(tmp_path, tmp_path / "out", "yolo", num_shards=3)
+    with pytest.raises(ValueError, match="csv_form='automl'"):
+        data.convert(tmp_path, tmp_path / "out", "yolo", csv_form="automl")
+    with pytest.raises(FileExistsError, match="train"):
+        data.convert(tmp_path, tmp_path / "train", "yolo")
+    assert not (tmp_path / "out").exists()
