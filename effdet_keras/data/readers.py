@@ -82,7 +82,9 @@ def label_boxes(names_of_files, class_names, problems):
             unknown[name] += names.count(name)
             first_file.setdefault(name, file)
     for name, count in unknown.items():
-        problems.add("unknown class", first_file[name], unknown_class(name, count))
+        problems.add(
+            "unknown class", first_file[name], unknown_class(repr(name), count)
+        )
     return labels
 
 
@@ -90,7 +92,7 @@ def unknown_class(name, count):
     """The detail of an "unknown class"."""
     boxes = "1 box" if count == 1 else f"{count:,} boxes"
     return (
-        f"{name!r} of {boxes} (if you passed `class_names`, name it too: classes "
+        f"{name} of {boxes} (if you passed `class_names`, name it too: classes "
         "are left out afterwards, with `dataset.filter(classes=...)`)"
     )
 

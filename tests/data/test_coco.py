@@ -10,7 +10,7 @@ from PIL import Image
 
 pytest.importorskip("tensorflow")
 
-from effdet_keras.data import from_coco
+from effdet_keras.data import from_coco, write_coco
 
 pytestmark = pytest.mark.tensorflow
 
@@ -161,7 +161,7 @@ def test_class_names_bring_a_second_file_in_line(content, tmp_path):
 
 
 def test_class_without_a_place_in_class_names_is_an_error(content, tmp_path):
-    with pytest.raises(ValueError, match="category id 1' of 2 boxes.*filter"):
+    with pytest.raises(ValueError, match="category id 1 of 2 boxes.*filter"):
         from_coco(content, tmp_path, class_names=("toothbrush",))
 
 
@@ -183,7 +183,7 @@ def change(path, value):
     [
         (
             change(["annotations", 0, "category_id"], 3),
-            "unknown class.*category id 3' of 1 box",
+            "unknown class.*category id 3 of 1 box",
         ),
         (
             change(["annotations", 0, "bbox"], None),
@@ -219,3 +219,125 @@ def test_broken_json_is_named(tmp_path):
     path.write_text("[1]")
     with pytest.raises(ValueError, match="with 'list'"):
         from_coco(path, tmp_path)
+
+
+def test_everything_wrong_is_told_at_once_or_skipped(content, tmp_path):
+    content["images"] += [7, {"id": None, "file_name": "c.png"}, {"id": 8}]
+    content["images"][1] |= {"id": 5, "file_name": "gone.png"}
+    content["annotations"][0]["bbox"] = [1, 2, 3]
+    content["annotations"][1]["category_id"] = [1]
+    content["annotations"] += [None, {"id": 9}]
+    message = (
+        "4 unreadable annotations.*2 bad boxes.*1 unknown class.*1 missing picture"
+    )
+    with pytest.raises(ValueError, match=message):
+        from_coco(content, tmp_path)
+    with pytest.warns(UserWarning, match=message):
+        dataset = from_coco(content, tmp_path, on_error="skip")
+    assert dataset.image_ids == (397133,)
+    np.testing.assert_array_equal(dataset[0]["area"], [999])
+    kinds = [problem.kind for problem in dataset.problems]
+    assert kinds.count("unreadable annotation") == 4 and "stray annotation" in kinds
+
+
+@pytest.mark.parametrize(
+    "box", [["1", "2", "3", "4"], [1, 2, 3, 10**400], [1, 2, 3, True], [[1], 2, 3, 4]]
+)
+def test_boxes_that_are_no_usable_numbers_are_errors(content, tmp_path, box):
+    content["annotations"][0]["bbox"] = box
+    with pytest.raises(ValueError, match=r"1 bad box: a\.png"):
+        from_coco(content, tmp_path)
+
+
+@pytest.mark.parametrize("area", [None, np.nan, np.inf, -1, "150.75", 10**400, [1]])
+def test_areas_that_are_no_numbers_become_those_of_the_box(content, tmp_path, area):
+    content["annotations"][0] |= {"area": area, "iscrowd": None}
+    example = from_coco(content, tmp_path)[0]
+    np.testing.assert_array_equal(example["area"], [200, 200, 999])
+    assert not example["is_crowd"][0]
+
+
+@pytest.mark.parametrize("size", [None, "32", 0, -5, 31.5, 10**400, 32.0, True])
+def test_sizes_that_are_no_sizes_are_read_from_the_picture(content, tmp_path, size):
+    content["images"][0]["height"] = size
+    assert from_coco(content, tmp_path)[0]["image_size"] == (32, 48)
+
+
+def test_normalized_boxes_are_an_error(content, tmp_path):
+    for annotation in content["annotations"]:
+        annotation["bbox"] = [0.25, 0.5, 0.5, 0.5]
+    with pytest.raises(ValueError, match="1 normalized box: .*all 3 lie between"):
+        from_coco(content, tmp_path)
+    with pytest.warns(UserWarning, match="normalized"):
+        dataset = from_coco(content, tmp_path, on_error="skip")
+    assert len(dataset[0]["labels"]) == 0
+    content["annotations"][0]["bbox"] = [0, 0, 2, 2]
+    assert len(from_coco(content, tmp_path)[0]["labels"]) == 3
+
+
+def test_a_damaged_picture_without_annotated_size_is_named(content, tmp_path):
+    (tmp_path / "b.png").write_bytes(b"no picture")
+    del content["images"][1]["height"]
+    with pytest.raises(ValueError, match=r"1 corrupt picture: .*b\.png"):
+        from_coco(content, tmp_path)
+
+
+def test_roboflows_unused_twin_of_a_class_is_left_out(content, tmp_path):
+    content["categories"].append({"id": 0, "name": "person"})
+    dataset = from_coco(content, tmp_path)
+    assert dataset.class_names == ("person", "toothbrush")
+    assert dataset.category_ids == (1, 90)
+
+
+def test_ids_beyond_64_bits_are_counted_anew(content, tmp_path):
+    content["images"][1]["id"] = 2**63
+    content["annotations"][0]["id"] = 2**63
+    dataset = from_coco(content, tmp_path)
+    assert dataset.image_ids == (1, 2)
+    assert [a["id"] for a in dataset.to_coco()["annotations"]] == [1, 2, 3]
+
+
+def test_whole_floats_are_ids_too(content, tmp_path):
+    content["annotations"][0] |= {"image_id": 397133.0, "category_id": 90.0}
+    np.testing.assert_array_equal(from_coco(content, tmp_path)[0]["labels"], [1, 0, 0])
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
+def test_any_unicode_is_read_and_other_bytes_are_named(content, tmp_path, encoding):
+    content["categories"][0]["name"] = "zahnbürste"
+    path = tmp_path / "truth.json"
+    path.write_bytes(json.dumps(content, ensure_ascii=False).encode(encoding))
+    if encoding == "latin-1":
+        with pytest.raises(ValueError, match=r"json file.*truth\.json"):
+            from_coco(path, tmp_path)
+    else:
+        names = from_coco(path, tmp_path).class_names
+        assert names == ("person", "zahnbürste")
+
+
+def test_the_folder_of_the_pictures_is_found_or_asked_for(content, tmp_path):
+    path = tmp_path / "annotations" / "instances_val2017.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(content))
+    (tmp_path / "elsewhere").mkdir()
+    for name in ("a.png", "b.png"):
+        (tmp_path / name).rename(tmp_path / "elsewhere" / name)
+    with pytest.raises(FileNotFoundError, match=r"'a\.png'\. Pass `image_dir`"):
+        from_coco(path)
+    (tmp_path / "elsewhere").rename(tmp_path / "val2017")
+    assert from_coco(path)[0]["path"] == str(tmp_path / "val2017" / "a.png")
+    with pytest.raises(ValueError, match="`image_dir` is needed"):
+        from_coco(content)
+
+
+def test_what_is_written_is_coco_exactly(content, tmp_path):
+    content["annotations"][0]["bbox"] = [5, 5, 0, 9]  # evaluation sees it
+    with pytest.warns(UserWarning, match="1 empty box"):
+        dataset = from_coco(content, tmp_path)
+    write_coco({"valid": dataset}, tmp_path / "set")
+    written = json.loads((tmp_path / "set" / "valid.json").read_text())
+    assert written["annotations"] == content["annotations"]
+    assert written["images"] == content["images"]
+    assert (tmp_path / "set/valid/a.png").read_bytes() == (
+        tmp_path / "a.png"
+    ).read_bytes()

@@ -1,6 +1,7 @@
 """`from_voc`: small folders by hand, and the blood cells as they are."""
 
 import pathlib
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from PIL import Image
 
 pytest.importorskip("tensorflow")
 
-from effdet_keras.data import from_voc
+from effdet_keras.data import from_voc, write_voc
 
 pytestmark = pytest.mark.tensorflow
 
@@ -168,6 +169,62 @@ def test_folder_without_objects_needs_class_names(tmp_path):
     with pytest.raises(ValueError, match="class_names"):
         from_voc(tmp_path)
     assert len(from_voc(tmp_path, class_names=["cell"])) == 1
+
+
+def test_everything_wrong_is_told_at_once_or_skipped(folder):
+    (folder / "Annotations" / "b.xml").write_text("<annotation>")
+    write_xml(folder / "Annotations" / "c.xml", [("dog", 0, ("x", 1, 5, 9))])
+    (folder / "JPEGImages" / "a.jpg").unlink()
+    message = "1 unreadable annotation: b.*1 bad box: c.*1 missing picture"
+    with pytest.raises(ValueError, match=message):
+        from_voc(folder)
+    with pytest.warns(UserWarning, match=message):
+        dataset = from_voc(folder, on_error="skip")
+    assert [len(example["labels"]) for example in dataset] == [0]
+    assert len(dataset.problems) == 3
+
+
+def test_a_namespace_is_no_hindrance(folder):
+    path = folder / "Annotations" / "c.xml"
+    text = path.read_text().replace("<annotation>", '<annotation xmlns="urn:voc">')
+    path.write_text(text)
+    assert len(from_voc(folder)[2]["labels"]) == 1
+
+
+def test_names_with_blanks_may_be_listed(folder):
+    for path in list(folder.rglob("c.*")):
+        path.rename(path.with_stem("c 1"))
+    (folder / "ImageSets" / "Main" / "train.txt").write_text("c 1\na 1\n")
+    names = [example["source_id"] for example in from_voc(folder, "train")]
+    assert names == ["c 1", "a"]
+
+
+def test_normalized_boxes_are_an_error(folder):
+    for name in "abc":
+        write_xml(
+            folder / "Annotations" / f"{name}.xml", [("dog", 0, (0.1, 0.1, 1, 1))]
+        )
+    with pytest.raises(ValueError, match="normalized box"):
+        from_voc(folder, one_based=False)
+
+
+def test_what_is_written_is_what_others_read(folder, tmp_path):
+    dataset = from_voc(folder)
+    write_voc({"train": dataset[:2], "val": dataset[2:]}, tmp_path / "set")
+    root = ElementTree.parse(tmp_path / "set" / "Annotations" / "a.xml").getroot()
+    assert root.findtext("filename") == "a.jpg"
+    assert [root.findtext(f"size/{k}") for k in ("width", "height")] == ["40", "30"]
+    boxes = [
+        [item.findtext(f"bndbox/{key}") for key in ("xmin", "ymin", "xmax", "ymax")]
+        for item in root.findall("object")
+    ]
+    assert boxes == [["1", "5", "40", "30"], ["2", "3", "8.5", "9"]]
+    assert [item.findtext("difficult") for item in root.findall("object")] == ["0", "1"]
+    lists = tmp_path / "set" / "ImageSets" / "Main"
+    assert (lists / "train.txt").read_text() == "a\nb\n"
+    assert (lists / "val.txt").read_text() == "c\n"
+    read = (tmp_path / "set" / "JPEGImages" / "c.jpg").read_bytes()
+    assert read == (folder / "JPEGImages" / "c.jpg").read_bytes()
 
 
 @pytest.mark.skipif(not BLOOD_CELLS.is_dir(), reason="no blood cells in ../shared")
