@@ -3,7 +3,6 @@
 import collections
 import csv
 import dataclasses
-import io
 import os
 import pathlib
 import reprlib
@@ -146,16 +145,19 @@ def csv_splits(path):
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If it has none of the known forms.
+        ValueError: If it is no text in UTF-8.
     """
-    rows = _read_rows(pathlib.Path(path), Problems("`csv_splits`", "skip"))
-    return list(dict.fromkeys(row.split for row in rows if row.split is not None))
+    path = pathlib.Path(path)
+    if not isinstance(_form_of(_read_lines(path, limit=1)), _AutoML):
+        return []
+    rows = _read_rows(path, Problems("`csv_splits`", "skip"))
+    return list(dict.fromkeys(row.split for row in rows))
 
 
 def is_csv(path):
     """Says whether a file has one of the forms that `from_csv` reads."""
     try:
-        return _form_of(_read_lines(pathlib.Path(path))) is not None
+        return _form_of(_read_lines(pathlib.Path(path), limit=1)) is not None
     except (ValueError, OSError):
         return False
 
@@ -195,18 +197,24 @@ def _read_rows(path, problems):
     return rows
 
 
-def _read_lines(path):
-    """`(number, cells)` of each row that is not empty."""
+def _read_lines(path, limit=None):
+    """`(number, cells)` of each row that is not empty, or of the first `limit`."""
+    lines = []
     try:
-        text = path.read_bytes().decode("utf-8-sig")
-        reader = csv.reader(io.StringIO(text, newline=""))
-        lines = [(reader.line_num, [cell.strip() for cell in row]) for row in reader]
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file)
+            for row in reader:
+                cells = [cell.strip() for cell in row]
+                if any(cells):
+                    lines.append((reader.line_num, cells))
+                if len(lines) == limit:
+                    break
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(
             "`from_csv` expects comma-separated text in UTF-8. "
             f"Received: {str(path)!r} ({error})"
         ) from error
-    return [(number, cells) for number, cells in lines if any(cells)]
+    return lines
 
 
 def _form_of(lines):

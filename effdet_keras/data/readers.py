@@ -97,6 +97,16 @@ def unknown_class(name, count):
     )
 
 
+def read_text(path):
+    """Returns the text of a file in UTF-8, or raises ValueError with its name."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"Text must be in UTF-8. Received: {str(path)!r} ({error})"
+        ) from error
+
+
 def check_size(height, width):
     """Returns `(height, width)` as ints, or None if it is no size of a picture."""
     sides = (whole_number(height), whole_number(width))

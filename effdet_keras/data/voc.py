@@ -16,6 +16,7 @@ from effdet_keras.data.readers import (
     label_boxes,
     picture_size,
     plain_record,
+    read_text,
 )
 from effdet_keras.data.sidecar import FIELDS, read_sidecar, write_sidecar
 from effdet_keras.data.writing import (
@@ -158,7 +159,7 @@ def _names(folder, xml_dir, split, problems):
             f"`split` must be one of the image sets in {str(path.parent)!r}: "
             f"{voc_splits(folder)}. Received: split={split!r}"
         )
-    lines = map(str.strip, path.read_text(encoding="utf-8-sig").splitlines())
+    lines = map(str.strip, read_text(path).splitlines())
     there = {path.stem for path in xml_dir.glob("*.xml")}
     # A list for one class has a second column, 1 or -1: its pictures count.
     listed = [line if line in there else line.split()[0] for line in lines if line]

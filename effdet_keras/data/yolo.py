@@ -17,6 +17,7 @@ from effdet_keras.data.readers import (
     label_boxes,
     picture_size,
     plain_record,
+    read_text,
 )
 from effdet_keras.data.sidecar import read_sidecar, write_sidecar
 from effdet_keras.data.writing import (
@@ -203,7 +204,7 @@ class _Layout:
 
     def _listed(self, path, problems):
         paths = []
-        for line in _read_text(path).splitlines():
+        for line in read_text(path).splitlines():
             if line.strip():
                 name = pathlib.Path(line.strip())
                 places = [path.parent / name, self.folder / name]
@@ -314,7 +315,7 @@ def _yaml_names(content, path):
 
 
 def _darknet_layout(path):
-    lines = [line.partition("=") for line in _read_text(path).splitlines()]
+    lines = [line.partition("=") for line in read_text(path).splitlines()]
     content = {key.strip(): value.strip() for key, _, value in lines if value.strip()}
     splits = {key: [content[key]] for key in _SPLITS if key in content}
     if not splits or "names" not in content:
@@ -393,7 +394,7 @@ def _read_labels(path, problems):
     if not path.is_file():
         return np.zeros((0, 5))
     try:
-        lines = _read_text(path).splitlines()
+        lines = read_text(path).splitlines()
     except ValueError as error:
         problems.add("unreadable annotation", path, str(error))
         return np.zeros((0, 5))
@@ -438,16 +439,7 @@ def _name_of(number, names):
 
 
 def _lines(path):
-    return tuple(line.strip() for line in _read_text(path).splitlines() if line.strip())
-
-
-def _read_text(path):
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"`from_yolo` expects text in UTF-8. Received: {str(path)!r} ({error})"
-        ) from error
+    return tuple(line.strip() for line in read_text(path).splitlines() if line.strip())
 
 
 def write_yolo(datasets, folder):
