@@ -119,6 +119,12 @@ def test_class_names_bring_a_second_set_in_line(golden_path):
         from_tfds(folder, "train", class_names=("cat",))
 
 
+def test_blanks_around_names_of_classes_do_not_count(golden_path, tmp_path):
+    folder = shutil.copytree(golden_path("tfds_shapes"), tmp_path / "copy")
+    (folder / "objects-label.labels.txt").write_bytes(b"cat \r\n\r\n dog\r\n")
+    assert from_tfds(folder, "train").class_names == ("cat", "dog")
+
+
 def test_a_round_trip_keeps_all(tmp_path):
     dataset = dataset_of(tmp_path)
     write_tfds({"train": dataset, "test": dataset[1:]}, tmp_path / "out")
