@@ -211,7 +211,7 @@ def make_records(pictures, file_ids, known, problems):
         records.append(_make_record(picture, image_size, image_id, ids, keep, label_of))
     for file_id, count in unknown.items():
         place = next(p.place for p in pictures if file_id in p.file_ids)
-        name = known.get(file_id, f"number {file_id}, from 1")
+        name = repr(known[file_id]) if file_id in known else f"class {file_id}, from 1,"
         problems.add("unknown class", place, unknown_class(name, count))
     return records
 

@@ -261,7 +261,7 @@ def test_examples_of_any_iterable():
         (example_of(objects={"label": ["dog"]}), "`label` must be numbers"),
         (
             example_of(objects={"label": [2]}),
-            "1 unknown class: .*'number 3, from 1' of 1 box",
+            "1 unknown class: .*class 3, from 1, of 1 box",
         ),
         (example_of(objects={"label": [-1]}), "1 unknown class"),
         (example_of(objects={"bbox": [[0, 0, np.nan, 1]]}), "1 bad box"),

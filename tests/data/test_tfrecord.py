@@ -477,11 +477,11 @@ def test_a_size_that_is_none_is_read_from_the_picture(tmp_path):
         ({"object__area": np.array([np.nan])}, "1 bad box: .*area=nan"),
         (
             {"object__class__label": np.array([0])},
-            "1 unknown class: .*'number 0, from 1' of 1",
+            "1 unknown class: .*class 0, from 1, of 1",
         ),
         (
             {"object__class__label": np.array([0]), "object__class__text": ["cat"]},
-            "1 unknown class: .*'number 0, from 1' of 1",
+            "1 unknown class: .*class 0, from 1, of 1",
         ),
         ({"object__class__label": np.array([-1])}, "unknown class"),
         ({"object__class__label": np.array([2**62])}, "unknown class"),
