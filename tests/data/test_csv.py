@@ -143,7 +143,11 @@ def test_pixels_where_fractions_are_expected_and_the_other_way_round(write):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"a,b\n1,2\n", b"\xff\xfe", b"a.png,x,2,3,4,cat", b"a\0,b,c,d,e,f"]
+    "content",
+    [
+        *(b"", b"a,b\n1,2\n", b"\xff\xfe", b"a.png,x,2,3,4,cat", b"a\0,b,c,d,e,f"),
+        b'"' + b"a" * 200_000,  # beyond the csv module's limit of a cell
+    ],
 )
 def test_other_files_are_explained(tmp_path, content):
     (tmp_path / "a.csv").write_bytes(content)

@@ -189,6 +189,13 @@ def test_pictures_without_any_txt_file_are_told(folder):
     "text, message",
     [
         ("[", "yaml file"),
+        # What PyYAML lets pass as errors of Python.
+        ("[" * 3000, "yaml file.*RecursionError"),
+        ("a: !!bool x", "yaml file.*KeyError"),
+        ("a: !!int ''", "yaml file.*IndexError"),
+        ("a: !!timestamp x", "yaml file.*AttributeError"),
+        ("a: 2001-99-99", "yaml file.*ValueError"),
+        ("a: !!python/object/apply:os.getcwd []", "yaml file.*ConstructorError"),
         ("- train", "yaml file with"),
         ("names: [cat]", "must have `train`"),
         ("train: 3\nnames: [cat]", "path or a list of paths"),
