@@ -26,11 +26,10 @@ def test_every_public_name_is_there():
 def test_the_lines_run_on_small_pictures(tmp_path, monkeypatch):
     from effdet_keras.data import write_shapes
 
-    write_shapes(tmp_path, num_train=4, num_valid=2, image_size=64)
-    (tmp_path / "valid" / "00001.jpg").rename(tmp_path / "street.jpg")
-    (tmp_path / "valid" / "00001.jpg").write_bytes(
-        (tmp_path / "street.jpg").read_bytes()
-    )
+    data = tmp_path / "DATA"
+    write_shapes(data, num_train=4, num_valid=2, image_size=64)
+    picture = (data / "valid" / "00001.jpg").read_bytes()
+    (tmp_path / "street.jpg").write_bytes(picture)
     monkeypatch.chdir(tmp_path)
     (code,) = python_blocks()
     assert "model.fit" in code
