@@ -8,13 +8,15 @@ import os
 import pathlib
 
 from effdet_keras.data.coco import from_coco, split_of_json
-from effdet_keras.data.csv import csv_splits, from_csv, is_csv
+from effdet_keras.data.csv import from_csv
+from effdet_keras.data.csv_rows import csv_splits, is_csv
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.tfds import from_tfds, tfds_splits
 from effdet_keras.data.tfrecord import from_tfrecord, tfrecord_splits
 from effdet_keras.data.voc import from_voc, voc_splits
 from effdet_keras.data.writing import ONE_SPLIT
-from effdet_keras.data.yolo import from_yolo, yolo_splits
+from effdet_keras.data.yolo import from_yolo
+from effdet_keras.data.yolo_layout import yolo_splits
 
 # Names of annotation files that do not name a part of the data.
 _NO_SPLITS = ("annotations", "labels", "data", "dataset", "coco", "default", "result")

@@ -7,7 +7,7 @@ from PIL import Image
 pytest.importorskip("tensorflow")
 
 from effdet_keras.data import from_arrays, from_csv, write_csv
-from effdet_keras.data.csv import csv_splits
+from effdet_keras.data.csv_rows import csv_splits
 
 pytestmark = pytest.mark.tensorflow
 

@@ -8,7 +8,7 @@ from PIL import Image
 pytest.importorskip("tensorflow")
 
 from effdet_keras.data import from_arrays, from_yolo, write_yolo
-from effdet_keras.data.yolo import yolo_splits
+from effdet_keras.data.yolo_layout import yolo_splits
 
 pytestmark = pytest.mark.tensorflow
 
