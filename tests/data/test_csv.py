@@ -134,6 +134,9 @@ def test_wrong_rows_are_named_or_skipped(write, row, message):
 def test_pixels_where_fractions_are_expected_and_the_other_way_round(write):
     with pytest.raises(ValueError, match="not pixels"):
         from_csv(write("TRAIN,a.png,cat,1,2,,,30,15,,"))
+    text = "TRAIN,a.png,cat,0,0,,,1,1,,\nTRIAN,b.png,cat,0,0,,,1,1,,"
+    with pytest.raises(ValueError, match="row 2: the first column must be one of"):
+        from_csv(write(text))
     text = HEADER + "a.png,40,20,cat,.1,.2,.3,.4\nb.png,40,20,cat,.1,.2,.3,.4\n"
     with pytest.raises(ValueError, match="1 normalized box: .*all 2 lie between"):
         from_csv(write(text))

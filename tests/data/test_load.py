@@ -255,6 +255,6 @@ def test_convert_refuses_what_it_cannot_do(tmp_path):
         data.convert(tmp_path, tmp_path / "out", "yolo", num_shards=3)
     with pytest.raises(ValueError, match="csv_form='automl'"):
         data.convert(tmp_path, tmp_path / "out", "yolo", csv_form="automl")
-    with pytest.raises(FileExistsError, match="train"):
-        data.convert(tmp_path, tmp_path / "train", "yolo")
+    with pytest.raises(FileExistsError, match="train"):  # before anything is read
+        data.convert(tmp_path / "nowhere", tmp_path / "train", "yolo")
     assert not (tmp_path / "out").exists()
