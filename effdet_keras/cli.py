@@ -2,7 +2,9 @@
 
 import argparse
 import os
+import pathlib
 import sys
+import warnings
 
 from effdet_keras._version import __version__
 
@@ -21,10 +23,17 @@ def main(argv=None):
     # TensorFlow's notes on its build are not for the reader of a table.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
-        return arguments.run(arguments)
-    except (ValueError, TypeError, OSError, ImportError) as error:
-        print(f"effdet-keras: {error}", file=sys.stderr)
+        with warnings.catch_warnings():
+            # Without the line of ours that warns, which says nothing to the reader.
+            warnings.showwarning = lambda message, *_, **__: _say(message)
+            return arguments.run(arguments)
+    except (ValueError, TypeError, OSError, ImportError, ArithmeticError) as error:
+        _say(error)
         return 1
+
+
+def _say(message):
+    print(f"effdet-keras: {message}", file=sys.stderr, flush=True)
 
 
 def console():
@@ -43,6 +52,13 @@ def _parser():
     parser = argparse.ArgumentParser(prog="effdet-keras", description=__doc__)
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_demo(commands)
+    _add_convert(commands)
+    _add_inspect(commands)
+    return parser
+
+
+def _add_demo(commands):
     demo = commands.add_parser(
         "demo",
         help="make a small data set, train on it, evaluate, archive, draw",
@@ -53,9 +69,6 @@ def _parser():
     demo.add_argument("--images", type=int, default=None, help="pictures to train on")
     demo.add_argument("--seed", type=int, default=0, help="random seed (0)")
     demo.set_defaults(run=_demo)
-    _add_convert(commands)
-    _add_inspect(commands)
-    return parser
 
 
 def _add_convert(commands):
@@ -88,6 +101,37 @@ def _add_convert(commands):
     convert.set_defaults(run=_convert)
 
 
+def _add_inspect(commands):
+    inspect = commands.add_parser(
+        "inspect",
+        help="find what is wrong with a data set, and how well anchors cover it",
+        description="Reads a data set as training does and names what is wrong with "
+        "it. Exit status 1 if there are errors, 0 if not.",
+    )
+    inspect.add_argument("data", metavar="DATA", help="file or folder of the data set")
+    inspect.add_argument("--split", default=None, help="only this part, such as train")
+    inspect.add_argument(
+        "--model", default="efficientdet-d0", help="whose anchors (efficientdet-d0)"
+    )
+    inspect.add_argument(
+        "--image-size",
+        type=int,
+        nargs="+",
+        default=None,
+        help="input of the network in pixels: one number, or height and width",
+    )
+    inspect.add_argument(
+        "--html", default=None, help="file for a report with pictures; one a split"
+    )
+    inspect.add_argument(
+        "--no-decode",
+        dest="decode",
+        action="store_false",
+        help="look at the heads of the pictures only",
+    )
+    inspect.set_defaults(run=_inspect)
+
+
 def _demo(arguments):
     from effdet_keras.demo import run_demo
 
@@ -112,51 +156,28 @@ def _convert(arguments):
     return 0
 
 
-def _add_inspect(commands):
-    inspect = commands.add_parser(
-        "inspect",
-        help="find what is wrong with a data set, and how well anchors cover it",
-        description="Reads a data set as training does and names what is wrong with "
-        "it. Exit status 1 if there are errors, 0 if not.",
-    )
-    inspect.add_argument("data", metavar="DATA", help="file or folder of the data set")
-    inspect.add_argument("--split", default=None, help="part of it, such as train")
-    inspect.add_argument(
-        "--model", default="efficientdet-d0", help="whose anchors (efficientdet-d0)"
-    )
-    inspect.add_argument(
-        "--image-size",
-        type=int,
-        nargs="+",
-        default=None,
-        help="input of the network in pixels: one number, or height and width",
-    )
-    inspect.add_argument("--html", default=None, help="file for a report with pictures")
-    inspect.add_argument(
-        "--no-decode",
-        dest="decode",
-        action="store_false",
-        help="look at the heads of the pictures only",
-    )
-    inspect.set_defaults(run=_inspect)
-
-
 def _inspect(arguments):
-    from effdet_keras.data import check
+    from effdet_keras.data import check, check_splits
 
     size = arguments.image_size
-    report = check(
-        arguments.data,
-        split=arguments.split,
-        model=arguments.model,
-        image_size=size[0] if size and len(size) == 1 else size,
-        decode=arguments.decode,
-    )
-    print(report)
-    if arguments.html is not None:
-        report.save(arguments.html)
-        print(f"Report with pictures: {arguments.html}")
-    return 0 if report.ok else 1
+    options = {
+        "model": arguments.model,
+        "image_size": size[0] if size and len(size) == 1 else size,
+        "decode": arguments.decode,
+    }
+    if arguments.split is None:
+        reports = check_splits(arguments.data, **options)
+    else:
+        report = check(arguments.data, split=arguments.split, **options)
+        reports = {arguments.split: report}
+    for split, report in reports.items():
+        print(f"\n== {split} ==\n{report}")
+        if arguments.html is not None:
+            page = pathlib.Path(arguments.html)
+            page = page if len(reports) == 1 else page.with_stem(f"{page.stem}-{split}")
+            report.save(page)
+            print(f"Report with pictures: {page}")
+    return 0 if all(report.ok for report in reports.values()) else 1
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Annotated pictures: readers, writers, the dataset, and its batches for `fit`."""
 
 from effdet_keras.data.arrays import from_arrays
-from effdet_keras.data.check import CheckReport, check
+from effdet_keras.data.check import CheckReport, check, check_splits
 from effdet_keras.data.coco import from_coco, write_coco
 from effdet_keras.data.convert import convert
 from effdet_keras.data.csv import from_csv, write_csv
@@ -20,6 +20,7 @@ __all__ = [
     "Problem",
     "Severity",
     "check",
+    "check_splits",
     "convert",
     "from_arrays",
     "from_coco",

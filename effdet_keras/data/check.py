@@ -6,7 +6,7 @@ import warnings
 
 from effdet_keras.config import EfficientDetConfig
 from effdet_keras.data.check_boxes import find_in_boxes
-from effdet_keras.data.check_pictures import find_in_pictures
+from effdet_keras.data.check_pictures import find_in_pictures, find_shared_pictures
 from effdet_keras.data.coverage import (
     Coverage,
     find_hints,
@@ -144,6 +144,46 @@ def check(
         hints=hints,
         decoded=decode,
     )
+
+
+def check_splits(path, *, model="efficientdet-d0", image_size=None, decode=True):
+    """Checks every split of a data set, and whether they share pictures.
+
+    Args:
+        path: file or folder, as for `load`.
+        model, image_size, decode: as for `check`.
+
+    Returns:
+        Dict of split name to `CheckReport`. A picture of one split that is in a
+        split before it as well is a "shared picture" of the later one.
+
+    Raises:
+        As `check`.
+
+    Example:
+        >>> import tempfile
+        >>> from effdet_keras.data import write_shapes
+        >>> folder = tempfile.mkdtemp()
+        >>> _ = write_shapes(folder, num_train=3, num_valid=2)
+        >>> reports = check_splits(folder, model=None)
+        '...' is COCO json: splits train, valid
+        >>> [(split, len(report.dataset)) for split, report in reports.items()]
+        [('train', 3), ('valid', 2)]
+    """
+    from effdet_keras.data.load import load_splits
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the reports say the same, and more
+        datasets = load_splits(path, on_error="skip")
+    shared = find_shared_pictures({name: d.records for name, d in datasets.items()})
+    options = {"model": model, "image_size": image_size, "decode": decode}
+    reports = {name: check(dataset, **options) for name, dataset in datasets.items()}
+    return {
+        name: dataclasses.replace(
+            report, problems=_sorted([*report.problems, *shared[name]])
+        )
+        for name, report in reports.items()
+    }
 
 
 def _config(model, image_size):

@@ -51,6 +51,53 @@ def find_in_pictures(records, *, decode=True):
     return problems + _find_twins(records, [fingerprint for _, fingerprint in looks])
 
 
+def find_shared_pictures(splits):
+    """Finds pictures of one split that are in a split before it as well.
+
+    Compares the bytes of the files, not what is to be seen in them.
+
+    Args:
+        splits: dict of split name to sequence of `Record`.
+
+    Returns:
+        Dict of split name to list of `Problem`.
+
+    Example:
+        >>> from effdet_keras.data import from_arrays
+        >>> image = np.zeros((8, 8, 3), "uint8")
+        >>> records = from_arrays([image], [[]], [[]], ["cat"]).records
+        >>> shared = find_shared_pictures({"train": records, "valid": records})
+        >>> shared["train"], shared["valid"][0].detail
+        ([], "same picture as image_id=1 of split 'train'")
+    """
+    found, first = {}, {}
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        for split, records in splits.items():
+            found[split] = []
+            hashes = list(pool.map(_hash_of_picture, records))
+            for record, digest in zip(records, hashes):
+                if digest in first:
+                    other, name = first[digest]
+                    detail = f"same picture as {name} of split {other!r}"
+                    problem = Problem("shared picture", picture_name(record), detail)
+                    found[split].append(problem)
+            # Twins inside of one split are told by `find_in_pictures`.
+            for record, digest in zip(records, hashes):
+                if digest is not None:
+                    first.setdefault(digest, (split, picture_name(record)))
+    return found
+
+
+def _hash_of_picture(record):
+    """What two equal pictures have in common; None of one that cannot be read."""
+    if isinstance(record.image, np.ndarray):
+        return record.image.shape, _hash(np.ascontiguousarray(record.image))
+    try:
+        return _hash(_read(record.image))
+    except OSError:
+        return None
+
+
 def _look_at(record, decode):
     """`(Problem or None, fingerprint or None)` of one picture."""
     image, name = record.image, picture_name(record)

@@ -40,6 +40,9 @@ KINDS = {
     "suspected box form": Kind(Severity.WARNING, "trained on as it is"),
     "duplicate box": Kind(Severity.WARNING, "both trained on"),
     "duplicate picture": Kind(Severity.WARNING, "both trained on"),
+    "shared picture": Kind(
+        Severity.WARNING, "trained on and evaluated on, so evaluation flatters"
+    ),
     "clipped box": Kind(Severity.NOTE, "clipped to the picture"),
     "turned picture": Kind(Severity.NOTE, "turned upright, as viewers show it"),
     "sideways picture": Kind(Severity.NOTE, "used as stored, as it was annotated"),
