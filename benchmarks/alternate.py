@@ -39,7 +39,7 @@ def main(description, sides, *, allocators=("default", "tuned"), rounds=3):
     Args:
         description: string, the help of the command.
         sides: dict of name -> function. It takes `quick` (bool: a smoke test) and
-            returns `{case: [seconds, ...]}`, or `{case: {part: [seconds, ...]}}`.
+            returns `{case: repeat(...)}`.
             "ours" comes first; a name with "peer" in it is a setting of the peer.
         allocators: names in `ALLOCATORS`.
         rounds: int, how often the sides take turns.
@@ -60,17 +60,36 @@ def main(description, sides, *, allocators=("default", "tuned"), rounds=3):
             print(json.dumps(line), flush=True)
 
 
+def run_alone(description, side, *, allocator="tuned"):
+    """Runs a side that has no peer in a process of its own; returns its lines.
+
+    `side` takes `quick` and returns a list of dicts, here each with its allocator.
+    """
+    arguments = _arguments(description, 1, [allocator])
+    if arguments.side:
+        print(json.dumps(side(quick=arguments.quick)))
+        sys.exit()
+    for allocator in arguments.allocators:
+        for line in _run("ours", allocator, arguments):
+            yield {**line, "allocator": allocator}
+
+
 def repeat(function, repeats, *, warm_up=2):
-    """Seconds of each of `repeats` calls, after some that are not counted."""
+    """Times `repeats` calls, after some that are not counted.
+
+    Returns:
+        Dict of lists: `seconds` of the clock, and `cpu_seconds` of all threads of
+        this process. The second means something on a busy machine too.
+    """
     for _ in range(warm_up):
         function()
-    return [_seconds(function) for _ in range(repeats)]
-
-
-def _seconds(function):
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
+    times = {"seconds": [], "cpu_seconds": []}
+    for _ in range(repeats):
+        clock, cpu = time.perf_counter(), time.process_time()
+        function()
+        times["seconds"].append(time.perf_counter() - clock)
+        times["cpu_seconds"].append(time.process_time() - cpu)
+    return times
 
 
 def _arguments(description, rounds, allocators):
@@ -109,20 +128,27 @@ def _run(side, allocator, arguments):
 def _summary(runs, case):
     """Medians of each side, and how many times as fast as the peer we are."""
     sides = list(runs[0])
-    medians = {
-        side: round(statistics.median(s for r in runs for s in r[side][case]), 5)
-        for side in sides
+    summary = {
+        "rounds": len(runs),
+        "repeats": sum(len(run[sides[0]][case]["seconds"]) for run in runs),
     }
-    summary = {"median_seconds": medians, "rounds": len(runs)}
-    summary["repeats"] = sum(len(run[sides[0]][case]) for run in runs)
     eager = [s for s in sides if "peer" in s and "compiled" not in s]
     compiled = [s for s in sides if "compiled" in s]
-    for name, peers in (("eager", eager), ("compiled", compiled)):
-        if peers and "ours" in sides:
-            ratio = statistics.median(
-                min(statistics.median(run[peer][case]) for peer in peers)
-                / statistics.median(run["ours"][case])
-                for run in runs
-            )
-            summary[f"times_as_fast_as_{name}_peer"] = round(ratio, 3)
+    for unit in ("seconds", "cpu_seconds"):
+        rounds = [
+            {side: statistics.median(run[side][case][unit]) for side in sides}
+            for run in runs
+        ]
+        summary[unit] = {
+            side: round(statistics.median(medians[side] for medians in rounds), 4)
+            for side in sides
+        }
+        for name, peers in (("eager", eager), ("compiled", compiled)):
+            if peers and "ours" in sides:
+                ratio = statistics.median(
+                    min(medians[peer] for peer in peers) / medians["ours"]
+                    for medians in rounds
+                )
+                key = f"times_as_fast_as_{name}_peer_in_{unit}"
+                summary[key] = round(ratio, 3)
     return summary

@@ -12,7 +12,7 @@ PACKAGE = pathlib.Path(__file__).parents[1] / "effdet_keras"
 
 # A part may import itself and the rows above its own (docs/architecture.md).
 ROWS = [
-    ["_version", "labels"],
+    ["_version", "labels", "allocator"],
     ["config"],
     ["box_ops", "anchors", "images", "letterbox", "metrics", "visualize"],
     ["detections", "matching", "losses", "layers", "data"],
@@ -25,6 +25,7 @@ ROWS = [
 ]
 MAY_IMPORT_TENSORFLOW = {
     *("data", "callbacks", "training/tensorflow_trainer.py"),
+    "layers/tensorflow_batch_norm.py",
 }
 
 

@@ -1,6 +1,7 @@
 """The layers that an EfficientDet is made of."""
 
 from effdet_keras.layers.activation import get_activation
+from effdet_keras.layers.batch_norm import BatchNormalization
 from effdet_keras.layers.bifpn import BiFPN, BiFPNCell, BiFPNNode, ConvBN, bifpn_nodes
 from effdet_keras.layers.drop_path import DropPath
 from effdet_keras.layers.fusion import WeightedFusion
@@ -12,6 +13,7 @@ from effdet_keras.layers.resample import Resample
 
 __all__ = [
     "BatchNormOptions",
+    "BatchNormalization",
     "BiFPN",
     "BiFPNCell",
     "BiFPNNode",

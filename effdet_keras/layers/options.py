@@ -4,6 +4,8 @@ import dataclasses
 
 import keras
 
+from effdet_keras.layers.batch_norm import BatchNormalization
+
 
 class _Options:
     """Makes a frozen dataclass part of a layer's `get_config`."""
@@ -59,8 +61,8 @@ class BatchNormOptions(_Options):
     frozen: bool = False
 
     def layer(self, name, dtype=None):
-        """A new `keras.layers.BatchNormalization` of that name."""
-        return keras.layers.BatchNormalization(
+        """A new `BatchNormalization` of that name."""
+        return BatchNormalization(
             momentum=self.momentum,
             epsilon=self.epsilon,
             synchronized=self.synchronized,
