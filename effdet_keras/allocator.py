@@ -9,7 +9,7 @@ import sys
 # Parameters of `mallopt`, from malloc.h.
 _SETTINGS = {
     -4: 0,  # M_MMAP_MAX: no mapping of its own for a large block
-    -1: 2**31 - 1,  # M_TRIM_THRESHOLD: free bytes at the top to keep, all of them
+    -1: -1,  # M_TRIM_THRESHOLD: free bytes at the top to keep, without limit
     -2: 2**28,  # M_TOP_PAD: bytes to take from the system at once
 }
 
@@ -36,4 +36,5 @@ def tune_allocator():
     if not has_glibc or any(name.startswith("MALLOC_") for name in os.environ):
         return False
     mallopt = ctypes.CDLL(None).mallopt
-    return all([mallopt(parameter, value) for parameter, value in _SETTINGS.items()])
+    done = [mallopt(parameter, value) for parameter, value in _SETTINGS.items()]
+    return all(done)

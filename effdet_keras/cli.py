@@ -7,14 +7,7 @@ import sys
 import warnings
 
 from effdet_keras._version import __version__
-
-# glibc gives large blocks back to the system after every step and pays for page
-# faults when it takes them again: training takes about 1.5 times as long.
-_ALLOCATOR = {
-    "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_TRIM_THRESHOLD_": "17179869184",
-    "MALLOC_TOP_PAD_": "268435456",
-}
+from effdet_keras.allocator import tune_allocator
 
 
 def main(argv=None):
@@ -38,13 +31,7 @@ def _say(message):
 
 def console():
     """`main` for the installed command: with an allocator that suits training."""
-    if sys.platform == "linux" and not os.environ.keys() & _ALLOCATOR.keys():
-        # glibc reads these once, when a process starts.
-        os.execve(
-            sys.executable,
-            [sys.executable, "-m", "effdet_keras.cli", *sys.argv[1:]],
-            {**os.environ, **_ALLOCATOR},
-        )
+    tune_allocator()
     return main()
 
 

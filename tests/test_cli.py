@@ -50,20 +50,12 @@ def test_version_is_told(capsys):
     assert re.fullmatch(r"\d+\.\d+\.\d+\n", capsys.readouterr().out)
 
 
-def test_the_installed_command_sets_the_allocator_once(monkeypatch):
-    calls = []
-    monkeypatch.setattr(cli.os, "execve", lambda *a: calls.append(a))
-    monkeypatch.setattr(cli, "main", lambda: 7)
-    monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.delenv("MALLOC_MMAP_MAX_", raising=False)
-    monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_", raising=False)
-    monkeypatch.delenv("MALLOC_TOP_PAD_", raising=False)
-    cli.console()
-    assert len(calls) == 1
-    assert calls[0][2]["MALLOC_MMAP_MAX_"] == "0"
-    monkeypatch.setenv("MALLOC_MMAP_MAX_", "0")
+def test_the_installed_command_tunes_the_allocator(monkeypatch):
+    order = []
+    monkeypatch.setattr(cli, "tune_allocator", lambda: order.append("tune"))
+    monkeypatch.setattr(cli, "main", lambda: order.append("main") or 7)
     assert cli.console() == 7
-    assert len(calls) == 1
+    assert order == ["tune", "main"]
 
 
 def test_a_missing_matplotlib_is_told_before_the_training(
