@@ -1,12 +1,14 @@
 """COCO evaluation in `fit`: the numbers, the ids, the weights, the logs."""
 
+import pathlib
+
 import keras
 import numpy as np
 import pytest
 from tiny import tiny_model
 
 from effdet_keras.callbacks import COCOEvaluation
-from effdet_keras.data import from_arrays
+from effdet_keras.data import from_arrays, from_coco
 from effdet_keras.labels import BACKGROUND
 from effdet_keras.metrics import METRIC_NAMES, COCOMetric
 
@@ -72,6 +74,19 @@ def test_every_picture_counts_the_last_partial_batch_too(valid):
     numbers = quiet(valid, batch_size=2).evaluate(Oracle(valid, miss=[4]))
     assert numbers["AP/bird"] == pytest.approx(51 / 101)  # recall 1/2, 101 points
     assert numbers["AP/cat"] == pytest.approx(1.0)
+
+
+def test_nothing_is_found_in_a_picture_that_cannot_be_read(valid, tmp_path):
+    """Even where the detector sees something in the empty one in its place."""
+    for record in valid.records:
+        data = pathlib.Path(record.image).read_bytes()
+        (tmp_path / record.file_name).write_bytes(data)
+    damaged = from_coco(valid.to_coco(), tmp_path)
+    (tmp_path / "0.png").write_bytes(b"")
+    numbers = quiet(damaged, batch_size=2).evaluate(Oracle(valid))
+    # One of two is missed, and no wrong box comes before the other.
+    assert numbers["AP/cat"] == numbers["AP/dog"] == pytest.approx(51 / 101)
+    assert numbers["AP/bird"] == pytest.approx(1.0)
 
 
 def test_all_batches_have_one_size(valid):

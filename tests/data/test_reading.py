@@ -97,3 +97,16 @@ def test_a_picture_of_another_size_than_annotated_is_skipped(tmp_path, capsys):
     ids_and_scales(dataset.batches(3, image_size=32, training=True))
     said = capsys.readouterr().err
     assert "00002.jpg" in said and "(64, 64)" in said
+
+
+def test_a_repaired_picture_is_not_told_again(tmp_path, capsys):
+    dataset, _ = write_shapes(tmp_path, num_train=3, num_valid=1, image_size=32)
+    path = tmp_path / "train" / "00002.jpg"
+    whole = path.read_bytes()
+    batches = dataset.batches(3, image_size=32)
+    path.write_bytes(b"")
+    list(batches)
+    path.write_bytes(whole)
+    capsys.readouterr()
+    list(batches)
+    assert capsys.readouterr().err == ""
