@@ -1,11 +1,11 @@
 """Annotated pictures: readers, writers, the dataset, and its batches for `fit`."""
 
 from effdet_keras.data.arrays import from_arrays
-from effdet_keras.data.check import CheckReport, check, check_splits
 from effdet_keras.data.coco import from_coco, write_coco
 from effdet_keras.data.convert import convert
 from effdet_keras.data.csv import from_csv, write_csv
 from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.inspection import CheckReport, check, check_splits
 from effdet_keras.data.load import load, load_splits
 from effdet_keras.data.problems import Problem, Severity
 from effdet_keras.data.shapes import write_shapes

@@ -5,17 +5,17 @@ import os
 import warnings
 
 from effdet_keras.config import EfficientDetConfig
-from effdet_keras.data.check_boxes import find_in_boxes
-from effdet_keras.data.check_pictures import find_in_pictures, find_shared_pictures
-from effdet_keras.data.coverage import (
+from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.inspection.boxes import find_in_boxes
+from effdet_keras.data.inspection.coverage import (
     Coverage,
     find_hints,
     input_boxes,
     measure_coverage,
 )
-from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.inspection.pictures import find_in_pictures, find_shared_pictures
+from effdet_keras.data.inspection.text_report import write_text
 from effdet_keras.data.problems import KINDS, Problem, Severity
-from effdet_keras.data.report import write_text
 
 _ORDER = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 # What readers say of boxes that they keep, so that evaluation sees them.
@@ -68,7 +68,7 @@ class CheckReport:
         Raises:
             OSError: If it cannot be written.
         """
-        from effdet_keras.data.html_report import write_html
+        from effdet_keras.data.inspection.html_report import write_html
 
         with open(path, "w", encoding="utf-8") as file:
             file.write(write_html(self))

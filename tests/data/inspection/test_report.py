@@ -14,8 +14,9 @@ from PIL import Image
 
 pytest.importorskip("tensorflow")
 
-from effdet_keras.data import DetectionDataset, charts, check, write_shapes
-from effdet_keras.data.html_report import _samples
+from effdet_keras.data import DetectionDataset, check, write_shapes
+from effdet_keras.data.inspection import charts
+from effdet_keras.data.inspection.html_report import _samples
 from effdet_keras.data.problems import KINDS
 
 pytestmark = pytest.mark.tensorflow
@@ -231,7 +232,7 @@ def test_a_scatter_places_points_on_logarithmic_axes():
 
 
 def test_the_guide_has_the_table_of_kinds():
-    guide = pathlib.Path(__file__).parents[2] / "docs" / "inspect.md"
+    guide = pathlib.Path(__file__).parents[3] / "docs" / "inspect.md"
     rows = re.findall(r"^\| (.+?) \| (.+?) \| (.+?) \|$", guide.read_text(), re.M)
     expected = {(k, v.severity.value, v.consequence) for k, v in KINDS.items()}
     assert set(rows[1:]) == expected

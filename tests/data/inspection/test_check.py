@@ -20,9 +20,13 @@ from effdet_keras import box_ops
 from effdet_keras.anchors import generate_anchors
 from effdet_keras.config import EfficientDetConfig
 from effdet_keras.data import DetectionDataset, check, from_arrays, write_shapes
-from effdet_keras.data.box_forms import suspect_form
-from effdet_keras.data.check_pictures import find_in_pictures
-from effdet_keras.data.coverage import find_hints, input_boxes, measure_coverage
+from effdet_keras.data.inspection.box_forms import suspect_form
+from effdet_keras.data.inspection.coverage import (
+    find_hints,
+    input_boxes,
+    measure_coverage,
+)
+from effdet_keras.data.inspection.pictures import find_in_pictures
 from effdet_keras.data.problems import KINDS, Problem, Severity
 from effdet_keras.images import EncodedImage
 

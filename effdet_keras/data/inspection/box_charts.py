@@ -5,10 +5,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from effdet_keras.data import charts
-from effdet_keras.data.coverage import COVERED, anchor_fit, anchor_sides, input_boxes
 from effdet_keras.data.example import clip_boxes_xywh
-from effdet_keras.data.report import count_labels, describe_anchors
+from effdet_keras.data.inspection import charts
+from effdet_keras.data.inspection.coverage import (
+    COVERED,
+    anchor_fit,
+    anchor_sides,
+    input_boxes,
+)
+from effdet_keras.data.inspection.text_report import count_labels, describe_anchors
 
 _CLASSES = 30  # bars of the class chart
 _MIN_SIDE = 0.25  # pixels: logarithms of boxes thinner than that would be far off

@@ -9,10 +9,14 @@ import numpy as np
 from PIL import Image
 
 from effdet_keras import visualize
-from effdet_keras.data.box_charts import box_charts
-from effdet_keras.data.check_pictures import picture_name
+from effdet_keras.data.inspection.box_charts import box_charts
+from effdet_keras.data.inspection.pictures import picture_name
+from effdet_keras.data.inspection.text_report import (
+    count_labels,
+    describe_boxes,
+    verdict,
+)
 from effdet_keras.data.problems import KINDS, count_kind
-from effdet_keras.data.report import count_labels, describe_boxes, verdict
 from effdet_keras.images import read_image
 
 _SAMPLES = 12  # pictures shown of the data set

@@ -5,10 +5,10 @@ import dataclasses
 import numpy as np
 
 from effdet_keras import box_ops
-from effdet_keras.data.box_forms import reach_out, suspect_form
-from effdet_keras.data.check_pictures import picture_name
-from effdet_keras.data.coverage import input_boxes
 from effdet_keras.data.example import clip_boxes_xywh
+from effdet_keras.data.inspection.box_forms import reach_out, suspect_form
+from effdet_keras.data.inspection.coverage import input_boxes
+from effdet_keras.data.inspection.pictures import picture_name
 from effdet_keras.data.problems import Problem
 
 _NORMALIZED = 1.01  # ends of boxes: some tools round beyond 1
