@@ -15,7 +15,8 @@ import sys
 import time
 
 ALLOCATORS = {
-    "default": {},
+    # No setting of glibc, but a variable that keeps our side from making its own.
+    "default": {"MALLOC_UNTOUCHED": "1"},
     # glibc keeps large blocks, and spares a page fault on every page of them.
     "tuned": {
         "MALLOC_MMAP_MAX_": "0",
@@ -116,8 +117,9 @@ def _run(side, allocator, arguments):
     python = arguments.peer_python if "peer" in side else sys.executable
     command = [python, sys.argv[0], "--side", side]
     command += ["--quick"] if arguments.quick else []
-    # Torch's idle threads spin by default, and take the time of its own others.
-    spin = {"OMP_WAIT_POLICY": "PASSIVE"} if "peer" in side else {}
+    # Torch's idle threads spin by default: good where nothing else runs.
+    is_passive = "peer" in side and "spinning" not in side
+    spin = {"OMP_WAIT_POLICY": "PASSIVE"} if is_passive else {}
     environment = {**ENVIRONMENT, **spin, **ALLOCATORS[allocator]}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:

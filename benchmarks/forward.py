@@ -66,6 +66,7 @@ if __name__ == "__main__":
             "ours": ours,
             "peer": peer,
             "peer_channels_last": functools.partial(peer, channels_last=True),
+            "peer_spinning": functools.partial(peer, channels_last=True),
             "peer_compiled": functools.partial(peer, channels_last=True, compiled=True),
         },
     )

@@ -2,6 +2,7 @@
 
 import keras
 
+from effdet_keras.allocator import tune_allocator
 from effdet_keras.anchors import generate_anchors
 from effdet_keras.checkpoints.archive import load_archive
 from effdet_keras.config import EfficientDetConfig
@@ -17,6 +18,10 @@ class EfficientDet(Trainer, keras.Model):
 
     Pictures go in as pixels 0-255, RGB; mean and standard deviation are the
     model's own.
+
+    Making a model tells glibc, where there is one, to keep memory for its large
+    tensors (`effdet_keras/allocator.py`); a `MALLOC_` variable in the environment
+    leaves that to the user.
 
     Args:
         config: `EfficientDetConfig` (or its `to_dict()`); None for D0.
@@ -65,6 +70,7 @@ class EfficientDet(Trainer, keras.Model):
         class_names = _one_a_class("class_names", class_names, config.num_classes)
         category_ids = _one_a_class("category_ids", category_ids, config.num_classes)
         kwargs.setdefault("name", config.name)
+        tune_allocator()
         images, outputs = build_network(config, dtype)
         super().__init__(inputs=images, outputs=outputs, **kwargs)
         if dtype is not None:
