@@ -300,8 +300,9 @@ def _panels(curves):
         "Average precision": ("AP", "AP50", "AP75"),
         "Learning rate": ("learning_rate",),
     }
+    # A term that is switched off is zero throughout: no curve, and no logarithm.
     panels = {
-        title: [name for name in names if name in curves]
+        title: [name for name in names if name in curves and np.any(curves[name] != 0)]
         for title, names in wanted.items()
     }
     return {title: names for title, names in panels.items() if names}

@@ -36,12 +36,8 @@ def main():
         batch_norm_momentum=0.95,  # 0.99 lags behind in a training of few steps
         backbone_survival_prob=None,
     )
-    batches = train.batches(
-        options.batch_size,
-        training=True,
-        image_size=options.image_size,
-        pad_value=model.config.mean_rgb,
-        scale_jitter=(0.8, 1.25),
+    batches = model.batches(
+        train, options.batch_size, training=True, scale_jitter=(0.8, 1.25)
     )
     steps = options.epochs * len(batches)
     rate = WarmupCosine(

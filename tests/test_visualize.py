@@ -204,6 +204,12 @@ def test_losses_at_or_below_zero_and_infinite_ones_can_be_drawn():
     assert figure.axes[0].get_yscale() == "linear"
 
 
+def test_a_term_that_is_switched_off_has_no_curve():
+    history = {"class_loss": [2.0, 1.0], "reg_l2_loss": [0.0, 0.0]}
+    (axes,) = visualize.plot_history(history).axes
+    assert len(axes.get_lines()) == 1 and axes.get_yscale() == "log"
+
+
 def test_a_history_without_curves_is_refused():
     with pytest.raises(ValueError, match="no curve.*'accuracy'"):
         visualize.plot_history({"accuracy": [1.0]})

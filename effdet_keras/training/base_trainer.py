@@ -250,6 +250,27 @@ class BaseTrainer:
         squares = [ops.sum(ops.square(ops.cast(v, "float32"))) for v in kernels]
         return self._recipe.weight_decay / 2 * ops.sum(ops.stack(squares))
 
+    def batches(self, dataset, batch_size=8, *, training=False, **options):
+        """Batches of a data set in this model's image size and padding color.
+
+        What `fit` makes of a `DetectionDataset`; call it to set more:
+        `model.fit(model.batches(train, 16, training=True, scale_jitter=(0.8, 1.2)))`.
+
+        Args:
+            dataset: `effdet_keras.data.DetectionDataset`.
+            batch_size: int.
+            training: bool, whether to shuffle and augment.
+            **options: of `DetectionDataset.batches`.
+
+        Returns:
+            `tf.data.Dataset`; see `DetectionDataset.batches`.
+        """
+        sizes = {
+            "image_size": self.config.image_size,
+            "pad_value": self.config.mean_rgb,
+        }
+        return dataset.batches(batch_size, training=training, **{**sizes, **options})
+
     def fit(self, x=None, y=None, batch_size=None, epochs=1, **kwargs):
         """Trains. All arguments of `keras.Model.fit`, and data sets of our own.
 
@@ -326,13 +347,7 @@ class BaseTrainer:
         """A `DetectionDataset` as batches for this model; else `data` as it is."""
         if not hasattr(data, "category_ids"):
             return data, False
-        batches = data.batches(
-            batch_size or 8,
-            training=training,
-            image_size=self.config.image_size,
-            pad_value=self.config.mean_rgb,
-        )
-        return batches, True
+        return self.batches(data, batch_size or 8, training=training), True
 
     def _set_reference_schedule(self, x, batch_size, epochs, kwargs):
         batch_size, steps = inputs.batch_size_and_steps(

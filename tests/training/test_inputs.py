@@ -167,6 +167,15 @@ class TestDataSets:
         with pytest.raises(ValueError, match=r"64, 64, 3\).*128"):
             model.fit(dataset.batches(2, image_size=128), verbose=0)
 
+    def test_batches_of_the_model_have_its_size_and_padding(self, dataset):
+        model = tiny_model(class_names=dataset.class_names)
+        batches = model.batches(dataset, 3, training=True, scale_jitter=(0.5, 0.5))
+        images, _ = next(iter(batches))
+        assert images.shape == (3, 64, 64, 3)
+        color = np.asarray(images)[:, -1, -1]  # the picture fills the upper left
+        np.testing.assert_array_equal(color, [model.config.mean_rgb] * 3)
+        assert next(iter(model.batches(dataset, 2, image_size=32)))[0].shape[1] == 32
+
     def test_file_names_of_the_batch_are_told(self, dataset):
         model = tiny_model(class_names=dataset.class_names)
         model.compile(keras.optimizers.SGD(1e30), clip_norm=None)
