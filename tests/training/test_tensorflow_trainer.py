@@ -150,8 +150,6 @@ def train(count):
     model.set_weights(plain.get_weights())
     model.compile(keras.optimizers.SGD(0.1), clip_norm=0.5)
     images, truth = batch(4)
-    truth["boxes"][:] = truth["boxes"][:1]
-    images[:] = images[:1]
     data = tf.data.Dataset.from_tensor_slices((images, truth)).batch(4)
     model.fit(data, verbose=0, epochs=2)
     return [np.array(v) - old for v, old in zip(model.weights, plain.get_weights())]
@@ -185,5 +183,6 @@ def test_two_replicas_equal_one_device(tmp_path):
         arrays = np.load(path)
         results.append([arrays[name] for name in arrays.files])
     one, two = (np.concatenate([a.ravel() for a in arrays]) for arrays in results)
-    # A replica divides by the objects of its half plus one: a few percent apart.
-    assert np.linalg.norm(one - two) < 0.05 * np.linalg.norm(one)
+    # The share of each replica is rounded by itself: 0.0016 apart. (Equal pictures
+    # must not be used: they make 0.06 of a rounding error within two steps.)
+    assert np.linalg.norm(one - two) < 0.01 * np.linalg.norm(one)
