@@ -11,7 +11,7 @@ from PIL import Image, ImageOps
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
-_ORIENTATION = 0x0112  # the EXIF tag; values 5 to 8 swap height and width
+EXIF_ORIENTATION = 0x0112  # the EXIF tag; values 5 to 8 swap height and width
 _SIXTEEN_BIT = ("I", "I;16", "I;16L", "I;16B", "I;16N")  # Pillow's grey 16-bit modes
 
 
@@ -172,12 +172,12 @@ def _opened(source, caller):
 
 def _upright_size(stored):
     height, width = stored.height, stored.width
-    turned = stored.getexif().get(_ORIENTATION) in (5, 6, 7, 8)
+    turned = stored.getexif().get(EXIF_ORIENTATION) in (5, 6, 7, 8)
     return (width, height) if turned else (height, width)
 
 
 def _upright(stored):
-    if stored.getexif().get(_ORIENTATION, 1) == 1:
+    if stored.getexif().get(EXIF_ORIENTATION, 1) == 1:
         return stored  # as most are: saves a copy
     return ImageOps.exif_transpose(stored)
 

@@ -8,7 +8,7 @@ import numpy as np
 from effdet_keras.data.batches import make_batches
 from effdet_keras.data.example import describe_example, load_example
 from effdet_keras.data.reading import PictureReader
-from effdet_keras.data.summary import summarize
+from effdet_keras.data.summary import count_of, summarize
 
 
 class DetectionDataset:
@@ -138,9 +138,9 @@ class DetectionDataset:
     def __repr__(self):
         boxes = sum(len(record.labels) for record in self._records)
         return (
-            f"DetectionDataset({_count(len(self), 'picture')}, "
-            f"{_count(boxes, 'box', 'boxes')}, "
-            f"{_count(self.num_classes, 'class', 'classes')}: "
+            f"DetectionDataset({count_of(len(self), 'picture')}, "
+            f"{count_of(boxes, 'box', 'boxes')}, "
+            f"{count_of(self.num_classes, 'class', 'classes')}: "
             f"{_shortened(self._class_names)})"
         )
 
@@ -194,7 +194,7 @@ class DetectionDataset:
         if not 0 < first < len(self):
             raise ValueError(
                 "`fraction` must leave pictures in both parts. "
-                f"Received: fraction={fraction} of {_count(len(self), 'picture')}"
+                f"Received: fraction={fraction} of {count_of(len(self), 'picture')}"
             )
         order = np.random.default_rng(seed).permutation(len(self))
         return self.subset(np.sort(order[:first])), self.subset(np.sort(order[first:]))
@@ -386,7 +386,6 @@ class DetectionDataset:
         reader = PictureReader(
             self._records,
             self._class_names,
-            self._category_ids,
             replace=training,
             strict=strict,
         )
@@ -404,10 +403,6 @@ class DetectionDataset:
             max_boxes=max_boxes,
             drop_remainder=drop_remainder,
         )
-
-
-def _count(number, singular, plural=None):
-    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
 def _shortened(names, limit=5):

@@ -1,7 +1,6 @@
 """One annotated picture: what a reader stores of it, and the example it becomes."""
 
 import dataclasses
-import os
 import warnings
 
 import numpy as np
@@ -54,6 +53,11 @@ class Record:
         ):
             array = np.asarray(getattr(self, field), dtype).reshape(shape)
             object.__setattr__(self, field, array)
+
+    @property
+    def name(self):
+        """Name by which a user would look for the picture: its file's, or its id."""
+        return self.file_name or f"image_id={self.image_id}"
 
     def relabelled(self, new_label):
         """Returns the record with `new_label[label]`; boxes of -1 are left out."""
@@ -173,17 +177,6 @@ def _load_image(record):
     return image
 
 
-def check_files(records, reader):
-    """Raises FileNotFoundError if pictures of `records` are not on disk."""
-    paths = [record.image for record in records if isinstance(record.image, str)]
-    missing = [path for path in paths if not os.path.isfile(path)]
-    if missing:
-        raise FileNotFoundError(
-            f"{reader} found {len(missing)} of {len(paths)} pictures missing. "
-            f"First: {missing[:3]}. Is the folder of the pictures right?"
-        )
-
-
 def count_unusable(records):
     """Counts the boxes of each record that have no area inside their picture."""
     if not records:
@@ -200,10 +193,7 @@ def warn_of_unusable(records, reader):
     """Warns of boxes that have no area inside their picture, and counts them."""
     counts = count_unusable(records)
     count = counts.sum()
-    names = [
-        records[i].file_name or f"image_id={records[i].image_id}"
-        for i in np.flatnonzero(counts)
-    ]
+    names = [records[i].name for i in np.flatnonzero(counts)]
     if count:
         warnings.warn(
             f"{reader}: {count} boxes in {len(names)} pictures have no area inside "

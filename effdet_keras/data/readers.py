@@ -259,6 +259,6 @@ def _note_unusable(record, problems):
         left, top, width, height = box.tolist()
         problems.add(
             "box outside" if min(width, height) > 0 else "empty box",
-            record.file_name or f"image_id={record.image_id}",
+            record.name,
             f"left {left:g}, top {top:g}, width {width:g}, height {height:g}",
         )

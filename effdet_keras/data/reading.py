@@ -1,5 +1,6 @@
 """Decoding the pictures of a run: what cannot be read is skipped, counted, named."""
 
+import functools
 import sys
 
 import numpy as np
@@ -19,15 +20,13 @@ class PictureReader:
     Args:
         records: sequence of `Record`.
         class_names: names of the classes.
-        category_ids: the annotation file's id of each class.
         replace: whether another picture takes the place of one that cannot be
             read, as in training; otherwise it is an empty one.
         strict: whether a picture that cannot be read is an error.
     """
 
-    def __init__(self, records, class_names, category_ids, *, replace, strict):
+    def __init__(self, records, class_names, *, replace, strict):
         self.class_names = class_names
-        self.category_ids = category_ids
         self.error = None  # what stopped the pipeline: TensorFlow only tells of it
         self._records = records
         self._replace = replace
@@ -36,11 +35,11 @@ class PictureReader:
 
     def name_of(self, image_id):
         """Returns the file name of a picture, or its id where it has none."""
-        if self._names is None:
-            self._names = {r.image_id: r.file_name for r in self._records}
-        return self._names.get(int(image_id)) or f"image_id={int(image_id)}"
+        return self._names.get(int(image_id), f"image_id={int(image_id)}")
 
-    _names = None
+    @functools.cached_property
+    def _names(self):
+        return {record.image_id: record.name for record in self._records}
 
     def read(self, index):
         """Returns what is trained on at one place of the data set.

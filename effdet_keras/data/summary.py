@@ -15,9 +15,9 @@ def summarize(records, class_names):
     empty = sum(not len(record.labels) for record in records)
     small, large = int((area < _SMALL).sum()), int((area >= _LARGE).sum())
     lines = [
-        f"{_count(len(records), 'picture')} of {_sizes(records)}",
-        f"{_count(empty, 'picture')} without objects",
-        f"{_count(len(labels), 'box', 'boxes')}: {small:,} small, "
+        f"{count_of(len(records), 'picture')} of {_sizes(records)}",
+        f"{count_of(empty, 'picture')} without objects",
+        f"{count_of(len(labels), 'box', 'boxes')}: {small:,} small, "
         f"{len(labels) - small - large:,} medium, {large:,} large "
         "(by area: below 32x32, below 96x96 pixels)",
         f"{crowd:,} of them crowd or difficult: not trained on",
@@ -57,5 +57,6 @@ def _joined(arrays, dtype):
     return np.concatenate([np.zeros(0, dtype), *arrays])
 
 
-def _count(number, singular, plural=None):
+def count_of(number, singular, plural=None):
+    """Writes a number with its noun: "1 box", "1,200 boxes"."""
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"

@@ -10,10 +10,7 @@ from PIL import Image
 
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.example import count_unusable, load_example
-from effdet_keras.images import EncodedImage
-
-_ORIENTATION = 0x0112  # the EXIF tag; other programs differ in whether they obey it
-
+from effdet_keras.images import EXIF_ORIENTATION, EncodedImage
 
 ONE_SPLIT = "train"  # the name of a data set that is not divided
 
@@ -126,7 +123,7 @@ def _plain_suffix(data, image_size):
     """The suffix of a JPEG or PNG of this size that needs no turning, else None."""
     try:
         with Image.open(io.BytesIO(data)) as stored:
-            if stored.getexif().get(_ORIENTATION, 1) != 1:
+            if stored.getexif().get(EXIF_ORIENTATION, 1) != 1:
                 return None
             if (stored.height, stored.width) != tuple(image_size):
                 return None

@@ -8,7 +8,6 @@ from effdet_keras import box_ops
 from effdet_keras.data.example import clip_boxes_xywh
 from effdet_keras.data.inspection.box_forms import reach_out, suspect_form
 from effdet_keras.data.inspection.coverage import input_boxes
-from effdet_keras.data.inspection.pictures import picture_name
 from effdet_keras.data.problems import Problem
 
 _NORMALIZED = 1.01  # ends of boxes: some tools round beyond 1
@@ -30,7 +29,7 @@ class _Table:
     usable: np.ndarray  # [n], whether it has an area inside its picture
 
     def problem(self, kind, row, detail):
-        return Problem(kind, picture_name(self.records[self.owner[row]]), detail)
+        return Problem(kind, self.records[self.owner[row]].name, detail)
 
 
 def find_in_boxes(records, class_names, *, num_left_out=0, image_size=None):
@@ -118,7 +117,7 @@ def _find_normalized(table):
         if num_small[i] == len(record.labels):
             yield Problem(
                 "suspected box form",
-                picture_name(record),
+                record.name,
                 f"all its boxes lie between 0 and 1, where pixels are expected; first: "
                 f"{_describe(record.boxes_xywh[0])}",
             )
@@ -157,7 +156,7 @@ def _find_twins(table):
         # Each second box once, however many it coincides with.
         for second in np.flatnonzero(np.triu(same & (iou >= _TWIN_IOU), 1).any(axis=0)):
             detail = f"{_describe(record.boxes_xywh[rows[second]])} is there twice"
-            yield Problem("duplicate box", picture_name(record), detail)
+            yield Problem("duplicate box", record.name, detail)
 
 
 def _find_classes(table, class_names):

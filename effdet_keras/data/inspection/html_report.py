@@ -10,7 +10,6 @@ from PIL import Image
 
 from effdet_keras import visualize
 from effdet_keras.data.inspection.box_charts import box_charts
-from effdet_keras.data.inspection.pictures import picture_name
 from effdet_keras.data.inspection.text_report import (
     count_labels,
     describe_boxes,
@@ -76,8 +75,8 @@ def _kind(kind, problems, pictures):
 
 def _by_name(records):
     """Records by name, and by stem: some problems name the annotation file."""
-    stems = {pathlib.PurePath(picture_name(r)).stem: r for r in reversed(records)}
-    return stems | {picture_name(r): r for r in reversed(records)}
+    stems = {pathlib.PurePath(r.name).stem: r for r in reversed(records)}
+    return stems | {r.name: r for r in reversed(records)}
 
 
 def _shown(problems, by_name, class_names):
@@ -145,7 +144,7 @@ def _figure(record, class_names, detail=""):
     file = io.BytesIO()
     Image.fromarray(drawn).save(file, "JPEG", quality=85)
     data = base64.b64encode(file.getvalue()).decode()
-    name = html.escape(picture_name(record))
+    name = html.escape(record.name)
     return (
         f'<figure><img alt="{name}" src="data:image/jpeg;base64,{data}">'
         f"<figcaption><code>{name}</code> {html.escape(detail)}</figcaption></figure>\n"

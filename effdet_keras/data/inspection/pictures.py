@@ -10,14 +10,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from effdet_keras.data.problems import Problem
-from effdet_keras.images import EncodedImage, read_image
-
-_ORIENTATION = 0x0112  # the EXIF tag; 5 to 8 swap height and width
-
-
-def picture_name(record):
-    """Returns the name by which a user would look for a record's picture."""
-    return record.file_name or f"image_id={record.image_id}"
+from effdet_keras.images import EXIF_ORIENTATION, EncodedImage, read_image
 
 
 def find_in_pictures(records, *, decode=True):
@@ -79,12 +72,12 @@ def find_shared_pictures(splits):
                 if digest in first:
                     other, name = first[digest]
                     detail = f"same picture as {name} of split {other!r}"
-                    problem = Problem("shared picture", picture_name(record), detail)
+                    problem = Problem("shared picture", record.name, detail)
                     found[split].append(problem)
             # Twins inside of one split are told by `find_in_pictures`.
             for record, digest in zip(records, hashes):
                 if digest is not None:
-                    first.setdefault(digest, (split, picture_name(record)))
+                    first.setdefault(digest, (split, record.name))
     return found
 
 
@@ -100,7 +93,7 @@ def _hash_of_picture(record):
 
 def _look_at(record, decode):
     """`(Problem or None, fingerprint or None)` of one picture."""
-    image, name = record.image, picture_name(record)
+    image, name = record.image, record.name
     if isinstance(image, np.ndarray):
         return None, (image.shape, _hash(np.ascontiguousarray(image)))
     try:
@@ -126,7 +119,7 @@ def _read(image):
 def _read_head(file):
     """Size as stored and EXIF orientation."""
     with Image.open(file) as stored:
-        return (stored.height, stored.width), stored.getexif().get(_ORIENTATION, 1)
+        return (stored.height, stored.width), stored.getexif().get(EXIF_ORIENTATION, 1)
 
 
 def _hash(data):
@@ -168,7 +161,7 @@ def _compare_sizes(record, stored, orientation):
             detail += ", annotated upright"
         else:
             detail += "; the size does not tell which way it was annotated"
-    return kind and Problem(kind, picture_name(record), detail)
+    return kind and Problem(kind, record.name, detail)
 
 
 def _cure(annotated, actual):
@@ -193,6 +186,6 @@ def _find_twins(records, fingerprints):
         if other is not record:
             same = np.array_equal(record.boxes_xywh, other.boxes_xywh)
             boxes = "the same" if same else "other"
-            detail = f"same picture as {picture_name(other)}, with {boxes} boxes"
-            problems.append(Problem("duplicate picture", picture_name(record), detail))
+            detail = f"same picture as {other.name}, with {boxes} boxes"
+            problems.append(Problem("duplicate picture", record.name, detail))
     return problems
