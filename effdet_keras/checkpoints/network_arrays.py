@@ -1,0 +1,337 @@
+"""The arrays of a network, and what each kind of checkpoint calls them.
+
+One walk over the network's parts lists every array once, with its shape and its
+name in each scheme. Reading, writing, telling models apart and counting what is
+missing all look up this list; nothing else knows a name.
+"""
+
+import dataclasses
+
+from effdet_keras.backbones.efficientnet import block_table, stem_filters
+from effdet_keras.layers.bifpn import bifpn_nodes
+
+TF1 = "automl-tf1"  # google/automl's variables; also the names in its `.h5` files
+OBJECT_GRAPH = "automl-keras"  # the object graph that its tf2/train.py saves
+TORCH = "torch-effdet"  # the state dict of PyTorch effdet
+APPLICATIONS = "keras-applications"  # the backbone alone
+OWN = "effdet-keras"  # the paths inside our `.weights.h5`
+
+# From TensorFlow's order of axes to torch's. HWIO -> OIHW, and HWC1 -> C1HW.
+_CONV_AXES, _DEPTHWISE_AXES = (3, 2, 0, 1), (2, 3, 0, 1)
+
+# The arrays of a part: leaf in TensorFlow's schemes, in torch's, in ours; axes.
+_LEAVES = {
+    "conv": (
+        ("kernel", "weight", "vars/0", _CONV_AXES),
+        ("bias", "bias", "vars/1", None),
+    ),
+    "depthwise": (("depthwise_kernel", "weight", "vars/0", _DEPTHWISE_AXES),),
+    "separable": (
+        ("depthwise_kernel", "conv_dw.weight", "vars/0", _DEPTHWISE_AXES),
+        ("pointwise_kernel", "conv_pw.weight", "vars/1", _CONV_AXES),
+        ("bias", "conv_pw.bias", "vars/2", None),
+    ),
+    "bn": (
+        ("gamma", "weight", "vars/0", None),
+        ("beta", "bias", "vars/1", None),
+        ("moving_mean", "running_mean", "vars/2", None),
+        ("moving_variance", "running_var", "vars/3", None),
+    ),
+    # Torch keeps a node's weights in one vector: ".0" is its first entry.
+    "fusion": tuple(
+        (f"WSM_{i}" if i else "WSM", f"edge_weights.{i}", f"fusion/vars/{i}", None)
+        for i in range(3)
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkArray:
+    """One array of a network.
+
+    Attributes:
+        name: string, its name in google/automl's TF1 checkpoints, which is its
+            name everywhere in this package.
+        shape: tuple of ints, as in our network.
+        names: dict of scheme to its name there; a scheme that does not hold it
+            is missing.
+        torch_axes: the transpose from our shape to torch's, or None.
+    """
+
+    name: str
+    shape: tuple
+    names: dict
+    torch_axes: tuple | None = None
+
+    @property
+    def is_backbone(self):
+        return is_backbone_name(self.name)
+
+    @property
+    def is_class_layer(self):
+        """Whether it belongs to the last layer of the class head."""
+        return self.name.startswith("class_net/class-predict/")
+
+
+def is_backbone_name(name):
+    """Whether an array of this name (that of `NetworkArray`) is the backbone's."""
+    return name.startswith("efficientnet-")
+
+
+def network_arrays(config):
+    """Every array of the network of a config.
+
+    Args:
+        config: `EfficientDetConfig`.
+
+    Returns:
+        List of `NetworkArray`.
+
+    Example:
+        >>> from effdet_keras.config import EfficientDetConfig
+        >>> arrays = network_arrays(EfficientDetConfig.from_name("efficientdet-d0"))
+        >>> len(arrays)
+        709
+        >>> arrays[0].name, arrays[0].shape
+        ('efficientnet-b0/stem/conv2d/kernel', (3, 3, 3, 32))
+        >>> arrays[0].names[TORCH], arrays[0].names[APPLICATIONS]
+        ('backbone.conv_stem.weight', 'stem_conv/kernel')
+    """
+    arrays = list(_backbone(config.backbone))
+    arrays += _extra_levels(config)
+    arrays += _bifpn(config)
+    arrays += _head(config, "class", config.num_classes, "prediction_head_1")
+    arrays += _head(config, "box", 4, "prediction_head")
+    return arrays
+
+
+def _part(kind, shapes, tf1, graph, torch, own, applications=None):
+    """The arrays of one part; `shapes` may leave out the last of its kind."""
+    for shape, (leaf, torch_leaf, own_leaf, axes) in zip(shapes, _LEAVES[kind]):
+        names = {
+            TF1: f"{tf1}/{leaf}",
+            OBJECT_GRAPH: f"{graph}/{leaf}",
+            TORCH: f"{torch}.{torch_leaf}",
+            OWN: f"{own}/{own_leaf}",
+        }
+        if applications is not None:
+            names[APPLICATIONS] = f"{applications}/{leaf}"
+        yield NetworkArray(names[TF1], shape, names, axes)
+
+
+def _bn(filters, *names):
+    return _part("bn", [(filters,)] * 4, *names)
+
+
+def _conv(kernel_size, inputs, filters, *names, bias=False):
+    shapes = [(kernel_size, kernel_size, inputs, filters), (filters,)]
+    return _part("conv", shapes if bias else shapes[:1], *names)
+
+
+def _conv3x3(config, inputs, filters, *names, bias=True):
+    """Separable or plain, as the BiFPN and the heads have them."""
+    if not config.separable_conv:
+        yield from _conv(3, inputs, filters, *names, bias=bias)
+        return
+    shapes = [(3, 3, inputs, 1), (1, 1, inputs, filters), (filters,)]
+    yield from _part("separable", shapes if bias else shapes[:2], *names)
+
+
+def _backbone(variant):
+    stem, own = stem_filters(variant), "layers/efficient_net"
+    graph, torch = "backbone/_stem", "backbone"
+    yield from _conv(
+        *(3, 3, stem, f"{variant}/stem/conv2d", f"{graph}/_conv_stem"),
+        *(f"{torch}.conv_stem", f"{own}/stem/conv", "stem_conv"),
+    )
+    yield from _bn(
+        *(stem, f"{variant}/stem/tpu_batch_normalization", f"{graph}/_bn"),
+        *(f"{torch}.bn1", f"{own}/stem/bn", "stem_bn"),
+    )
+    inputs, stage, repeat = stem, -1, 0
+    table = block_table(variant)
+    for index, block in enumerate(table):
+        # The blocks of a stage differ in nothing but the stride of the first.
+        starts = index == 0 or _stage_of(block) != _stage_of(table[index - 1])
+        stage, repeat = (stage + 1, 0) if starts else (stage, repeat + 1)
+        yield from _block(
+            block,
+            inputs,
+            "lite" not in variant,
+            f"{variant}/blocks_{index}",
+            f"backbone/_blocks/{index}",
+            f"backbone.blocks.{stage}.{repeat}",
+            f"{own}/blocks/{_numbered('mb_conv', index)}",
+            f"block{stage + 1}{chr(ord('a') + repeat)}",
+        )
+        inputs = block.filters
+
+
+def _stage_of(block):
+    return block.kernel_size, block.expand_ratio, block.filters
+
+
+def _block(block, inputs, has_se, tf1, graph, torch, own, applications):
+    """MBConv; its layers are numbered in order, so names shift with expansion."""
+    expands = block.expand_ratio != 1
+    width = inputs * block.expand_ratio
+    conv = iter(("conv2d", "conv2d_1"))
+    bn = iter(f"tpu_batch_normalization{end}" for end in ("", "_1", "_2"))
+    torch_conv = iter(("conv_pw", "conv_pwl"))
+    torch_bn = iter(("bn1", "bn2", "bn3"))
+    if expands:
+        yield from _conv(
+            *(1, inputs, width, f"{tf1}/{next(conv)}", f"{graph}/_expand_conv"),
+            *(f"{torch}.{next(torch_conv)}", f"{own}/expand_conv"),
+            f"{applications}_expand_conv",
+        )
+        yield from _bn(
+            *(width, f"{tf1}/{next(bn)}", f"{graph}/_bn0"),
+            *(f"{torch}.{next(torch_bn)}", f"{own}/expand_bn"),
+            f"{applications}_expand_bn",
+        )
+    size = block.kernel_size
+    yield from _part(
+        *("depthwise", [(size, size, width, 1)]),
+        *(f"{tf1}/depthwise_conv2d", f"{graph}/_depthwise_conv"),
+        *(f"{torch}.conv_dw", f"{own}/depthwise_conv", f"{applications}_dwconv"),
+    )
+    yield from _bn(
+        *(width, f"{tf1}/{next(bn)}", f"{graph}/_bn1"),
+        *(f"{torch}.{next(torch_bn)}", f"{own}/depthwise_bn", f"{applications}_bn"),
+    )
+    if has_se:
+        reduced = max(1, inputs // 4)
+        for ends, step, name in (
+            ((width, reduced), "reduce", "conv2d"),
+            ((reduced, width), "expand", "conv2d_1"),
+        ):
+            yield from _conv(
+                *(1, *ends, f"{tf1}/se/{name}", f"{graph}/_se/_se_{step}"),
+                *(f"{torch}.se.conv_{step}", f"{own}/se/{step}_conv"),
+                f"{applications}_se_{step}",
+                bias=True,
+            )
+    yield from _conv(
+        *(1, width, block.filters, f"{tf1}/{next(conv)}", f"{graph}/_project_conv"),
+        *(f"{torch}.{next(torch_conv)}", f"{own}/project_conv"),
+        f"{applications}_project_conv",
+    )
+    yield from _bn(
+        *(block.filters, f"{tf1}/{next(bn)}", f"{graph}/_bn2"),
+        *(f"{torch}.{next(torch_bn)}", f"{own}/project_bn"),
+        f"{applications}_project_bn",
+    )
+
+
+def _backbone_channels(config):
+    """Channels of the backbone's levels, `min_level` to 5."""
+    table = block_table(config.backbone)
+    halvings = [i for i, block in enumerate(table) if block.stride == 2]
+    last_blocks = [i - 1 for i in halvings] + [len(table) - 1]
+    return [table[i].filters for i in last_blocks[config.min_level - 1 :]]
+
+
+def _extra_levels(config):
+    inputs = _backbone_channels(config)[-1]
+    for level in range(6, config.max_level + 1):
+        yield from _resample(
+            *(config, inputs, f"resample_p{level}"),
+            *(
+                f"resample_layers/{level - 6}",
+                f"fpn.resample.{level - config.min_level}",
+            ),
+            f"layers/{_numbered('resample', level - 6)}",
+        )
+        inputs = config.fpn_num_filters
+
+
+def _resample(config, inputs, tf1, graph, torch, own):
+    """A convolution only where it must change the number of channels."""
+    filters = config.fpn_num_filters
+    if inputs == filters:
+        return
+    yield from _conv(
+        *(1, inputs, filters, f"{tf1}/conv2d", f"{graph}/conv2d"),
+        *(f"{torch}.conv.conv", f"{own}/conv"),
+        bias=True,
+    )
+    if config.apply_bn_for_resampling:
+        yield from _bn(
+            *(filters, f"{tf1}/bn", f"{graph}/bn", f"{torch}.conv.bn", f"{own}/bn")
+        )
+
+
+def _bifpn(config):
+    filters, num_levels = config.fpn_num_filters, config.num_levels
+    above = [filters] * (config.max_level - 5)
+    channels = _backbone_channels(config) + above
+    nodes = bifpn_nodes(config.min_level, config.max_level)
+    for cell in range(config.fpn_cell_repeats):
+        for index, node in enumerate(nodes):
+            places = (
+                f"fpn_cells/cell_{cell}/fnode{index}",
+                f"fpn_cells/cells/{cell}/fnodes/{index}",
+                f"fpn.cell.{cell}.fnode.{index}",
+                f"layers/bi_fpn/cells/{_numbered('bi_fpn_cell', cell)}"
+                f"/nodes/{_numbered('bi_fpn_node', index)}",
+            )
+            yield from _node(config, node, num_levels + index, channels, *places)
+        channels = [filters] * num_levels
+
+
+def _node(config, node, num_before, channels, tf1, graph, torch, own):
+    filters = config.fpn_num_filters
+    for edge, offset in enumerate(node.inputs):
+        yield from _resample(
+            config,
+            channels[offset] if offset < len(channels) else filters,
+            f"{tf1}/resample_{edge}_{offset}_{num_before}",
+            f"{graph}/resample_layers/{edge}",
+            f"{torch}.combine.resample.{offset}",
+            f"{own}/edges/{_numbered('resample', edge)}",
+        )
+    if config.fpn_weight_method != "sum":
+        is_vector = config.fpn_weight_method.startswith("channel_")
+        shapes = [(filters,) if is_vector else ()] * len(node.inputs)
+        yield from _part("fusion", shapes, tf1, graph, f"{torch}.combine", own)
+    after, after_torch = f"op_after_combine{num_before}", f"{torch}.after_combine.conv"
+    yield from _conv3x3(
+        *(config, filters, filters, f"{tf1}/{after}/conv"),
+        *(f"{graph}/op_after_combine/conv_op", after_torch, f"{own}/conv/conv"),
+        bias=not config.conv_bn_act_pattern,
+    )
+    yield from _bn(
+        *(filters, f"{tf1}/{after}/bn", f"{graph}/op_after_combine/bn"),
+        *(f"{after_torch}.bn", f"{own}/conv/bn"),
+    )
+
+
+def _head(config, prefix, values, own_name):
+    filters, net, own = config.fpn_num_filters, f"{prefix}_net", f"layers/{own_name}"
+    conv_name = "separable_conv2d" if config.separable_conv else "conv2d"
+    for repeat in range(config.head_repeats):
+        yield from _conv3x3(
+            *(config, filters, filters, f"{net}/{prefix}-{repeat}"),
+            *(f"{net}/conv_ops/{repeat}", f"{net}.conv_rep.{repeat}"),
+            f"{own}/convs/{_numbered(conv_name, repeat)}",
+        )
+        for index in range(config.num_levels):
+            flat = repeat * config.num_levels + index
+            yield from _bn(
+                filters,
+                f"{net}/{prefix}-{repeat}-bn-{config.min_level + index}",
+                f"{net}/bns/{repeat}/{index}",
+                f"{net}.bn_rep.{repeat}.{index}.bn",
+                f"{own}/bns/{_numbered('batch_normalization', flat)}",
+            )
+    yield from _conv3x3(
+        *(config, filters, values * config.num_anchors, f"{net}/{prefix}-predict"),
+        *(f"{net}/{'classes' if prefix == 'class' else 'boxes'}", f"{net}.predict"),
+        f"{own}/predict_conv",
+    )
+
+
+def _numbered(name, index):
+    """Keras' way of naming the parts of a list in its files."""
+    return f"{name}_{index}" if index else name

@@ -1,0 +1,41 @@
+"""What a reader finds in a file of weights: named arrays, in the file's own names."""
+
+import dataclasses
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightSource:
+    """The weights in a file, before they are matched with a network.
+
+    Attributes:
+        path: string, the file or checkpoint prefix, for messages.
+        kind: string, what it is, in words: "PyTorch effdet state dict".
+        scheme: one of the schemes of `network_arrays`: whose names `arrays` has.
+        arrays: dict of name to NumPy array, in the layout of the file. Where the
+            file holds moving averages and they were asked for, a weight's array
+            is its average.
+        num_averages: int, how many of `arrays` are moving averages.
+        others: tuple of strings, names of what is in the file but no weight of a
+            network: optimizer slots, step counters, random state.
+        class_names, category_ids: tuples, one entry a label, where the file
+            tells; else None.
+        config: dict of fields of `EfficientDetConfig` that the file tells; else None.
+
+    Example:
+        >>> arrays = {"backbone.bn1.bias": np.ones(32)}
+        >>> source = WeightSource("d0.pth", "state dict", "torch-effdet", arrays)
+        >>> source.num_averages, source.class_names
+        (0, None)
+    """
+
+    path: str
+    kind: str
+    scheme: str
+    arrays: dict[str, np.ndarray]
+    num_averages: int = 0
+    others: tuple = ()
+    class_names: tuple | None = None
+    category_ids: tuple | None = None
+    config: dict | None = None
