@@ -8,6 +8,7 @@ import numpy as np
 from effdet_keras.data.batches import make_batches
 from effdet_keras.data.example import describe_example, load_example
 from effdet_keras.data.reading import PictureReader
+from effdet_keras.data.sidecar import extend_category_ids
 from effdet_keras.data.summary import count_of, summarize
 
 
@@ -246,6 +247,46 @@ class DetectionDataset:
             (record.relabelled(new_label) for record in self._records),
             classes,
             [self._category_ids[i] for i in old],
+        )
+
+    def with_classes(self, class_names, category_ids=None):
+        """Returns the same pictures with labels counted by another list of names.
+
+        Args:
+            class_names: sequence of str, with all names of this dataset in it.
+            category_ids: id of each name; by default this dataset's own, and
+                unused ones for names that it has not.
+
+        Returns:
+            `DetectionDataset`.
+
+        Raises:
+            ValueError: If a name of this dataset is not among `class_names`.
+
+        Example:
+            >>> from effdet_keras.data import from_arrays
+            >>> image = np.zeros((8, 8, 3), "uint8")
+            >>> dataset = from_arrays([image], [[[0, 0, 4, 4]]], [[0]], ("dog",))
+            >>> dataset.with_classes(("cat", "dog"))[0]["labels"].tolist()
+            [1]
+        """
+        class_names = tuple(class_names)
+        lacking = [name for name in self._class_names if name not in class_names]
+        if lacking:
+            raise ValueError(
+                "`class_names` must hold all names of the dataset, "
+                f"{_shortened(self._class_names)}. Received: "
+                f"{_shortened(class_names)}, without {_shortened(lacking)}"
+            )
+        if category_ids is None:
+            known = dict(zip(self._class_names, self._category_ids))
+            category_ids = extend_category_ids(class_names, known)
+        new_label = [class_names.index(name) for name in self._class_names]
+        return DetectionDataset(
+            (record.relabelled(new_label) for record in self._records),
+            class_names,
+            category_ids,
+            problems=self._problems,
         )
 
     def summary(self):

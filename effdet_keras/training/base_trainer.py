@@ -251,7 +251,10 @@ class BaseTrainer:
         return self._recipe.weight_decay / 2 * ops.sum(ops.stack(squares))
 
     def batches(self, dataset, batch_size=8, *, training=False, **options):
-        """Batches of a data set in this model's image size and padding color.
+        """Batches of a data set in this model's image size, padding and labels.
+
+        Labels follow the model's `class_names`, where it has them and they hold
+        all of the data set's: COCO's 80 classes train a model of 90 outputs.
 
         What `fit` makes of a `DetectionDataset`; call it to set more:
         `model.fit(model.batches(train, 16, training=True, scale_jitter=(0.8, 1.2)))`.
@@ -269,7 +272,14 @@ class BaseTrainer:
             "image_size": self.config.image_size,
             "pad_value": self.config.mean_rgb,
         }
+        dataset = self._in_own_labels(dataset)
         return dataset.batches(batch_size, training=training, **{**sizes, **options})
+
+    def _in_own_labels(self, dataset):
+        names = self.class_names
+        if names is None or not set(dataset.class_names) <= set(names):
+            return dataset  # `inputs.check_data` says what is wrong, if it is
+        return dataset.with_classes(names, self.category_ids)
 
     def fit(self, x=None, y=None, batch_size=None, epochs=1, **kwargs):
         """Trains. All arguments of `keras.Model.fit`, and data sets of our own.

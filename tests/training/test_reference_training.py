@@ -6,7 +6,9 @@ import keras
 import numpy as np
 import pytest
 
-from effdet_keras.checkpoints.assign import assign_tf1_arrays
+from effdet_keras.checkpoints.assign import assign_source
+from effdet_keras.checkpoints.network_arrays import TF1
+from effdet_keras.checkpoints.source import WeightSource
 from effdet_keras.checkpoints.tf1_names import tf1_name
 from effdet_keras.models import EfficientDet
 
@@ -60,7 +62,8 @@ def trained(golden, refweights):
     values = {
         tf1_name(v): refweights.value(tf1_name(v), v.shape, name) for v in model.weights
     }
-    assert assign_tf1_arrays(model.weights, values) == []
+    report = assign_source(model, WeightSource("refweights", "arrays", TF1, values))
+    assert (report.num_loaded, report.left_over) == (len(model.weights), ())
     model.compile(schedule=ReferenceRates())
     truth = {"boxes": np.zeros((2, 3, 4)), "labels": np.full((2, 3), -1)}
     for i in range(2):

@@ -1,0 +1,95 @@
+"""What was loaded from a file of weights, and what was not."""
+
+import collections
+import dataclasses
+
+_SHOWN = 4  # names in a list before "..."
+
+
+@dataclasses.dataclass(frozen=True)
+class NewWeights:
+    """Weights that did not take an array of the file, and why.
+
+    Attributes:
+        reason: string.
+        names: tuple of strings, the names of the weights (`NetworkArray`).
+        carried: tuple of strings, names of the classes whose outputs were loaded.
+    """
+
+    reason: str
+    names: tuple
+    carried: tuple = ()
+
+    @property
+    def num_partly_loaded(self):
+        return len(self.names) if self.carried else 0
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadReport:
+    """What `load_pretrained` did. Prints as a few lines.
+
+    Attributes:
+        path: string, the file.
+        kind: string, what it is.
+        model_name: string.
+        num_loaded, num_weights: ints, weights loaded whole, and of the model.
+        num_averages: int, how many arrays were moving averages.
+        new: tuple of `NewWeights`.
+        left_over: tuple of strings, arrays of the file that no weight asked for.
+        others: tuple of strings, what else is in the file: optimizer, counters.
+
+    Example:
+        >>> head = NewWeights("the file has 90 classes, the model 3", ("a/b/c",))
+        >>> print(LoadReport("d0.pth", "state dict", "d0", 2, 3, 0, (head,), (), ()))
+        Loaded 2 of 3 weights of d0 from 'd0.pth' (state dict)
+          1 starts new: the file has 90 classes, the model 3
+            a/b/c
+    """
+
+    path: str
+    kind: str
+    model_name: str
+    num_loaded: int
+    num_weights: int
+    num_averages: int
+    new: tuple
+    left_over: tuple
+    others: tuple
+    notes: tuple = ()
+
+    def __str__(self):
+        averages = f", {self.num_averages} moving averages" if self.num_averages else ""
+        lines = [
+            f"Loaded {self.num_loaded} of {self.num_weights} weights of "
+            f"{self.model_name} from '{self.path}' ({self.kind}{averages})"
+        ]
+        for group in self.new:
+            verb = "starts" if len(group.names) == 1 else "start"
+            lines.append(f"  {len(group.names)} {verb} new: {group.reason}")
+            lines += [f"    {line}" for line in _parts(group.names)]
+            if group.carried:
+                lines.append(f"    carried over by name: {_listed(group.carried)}")
+        if self.left_over:
+            lines.append(
+                f"  {len(self.left_over)} arrays of the file are not the model's: "
+                f"{_listed(self.left_over)}"
+            )
+        if self.others:
+            lines.append(
+                f"  {len(self.others)} entries are no weights (optimizer, counters)"
+            )
+        lines += [f"  Note: {note}" for note in self.notes]
+        return "\n".join(lines)
+
+
+def _parts(names):
+    """The names, or how many there are of each part of the network."""
+    if len(names) <= _SHOWN:
+        return list(names)
+    counts = collections.Counter(name.split("/")[0] for name in names)
+    return [f"{part}: {count}" for part, count in counts.items()]
+
+
+def _listed(names):
+    return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
