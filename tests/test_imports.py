@@ -25,7 +25,7 @@ ROWS = [
 ]
 MAY_IMPORT_TENSORFLOW = {
     *("data", "callbacks", "training/tensorflow_trainer.py"),
-    "layers/tensorflow_batch_norm.py",
+    *("layers/tensorflow_batch_norm.py", "checkpoints/automl.py"),
 }
 
 

@@ -1,0 +1,76 @@
+"""Arrays of an HDF5 file, read so that a damaged one is an error in words."""
+
+import h5py
+import ml_dtypes
+import numpy as np
+
+# What h5py raises on bytes that make no sense, depending on which they are.
+_DAMAGES = (
+    *(OSError, ValueError, KeyError, TypeError, RuntimeError, AttributeError),
+    *(OverflowError, MemoryError, NotImplementedError),
+)
+_NOT_DAMAGES = (FileNotFoundError, PermissionError, IsADirectoryError)
+
+
+def read_h5_arrays(file, path, is_wanted):
+    """Reads the data sets of an HDF5 file that are wanted.
+
+    Links to other files are not followed, and a data set that keeps its numbers
+    in another file is refused.
+
+    Args:
+        file: path, or binary file object.
+        path: string, what to call the file in messages.
+        is_wanted: function of a data set's name to bool.
+
+    Returns:
+        Dict of name to NumPy array, and the list of the other data sets' names.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file is damaged, or is no HDF5 file.
+
+    Example:
+        >>> import io
+        >>> file = io.BytesIO()
+        >>> with h5py.File(file, "w") as group:
+        ...     group["dense/bias"], group["step"] = np.ones(2), 7
+        >>> read_h5_arrays(file, "x.h5", lambda name: name != "step")
+        ({'dense/bias': array([1., 1.])}, ['step'])
+    """
+    try:
+        with h5py.File(file, "r") as root:
+            names = _dataset_names(root)
+            arrays = {name: _read(root[name]) for name in names if is_wanted(name)}
+    except _NOT_DAMAGES:
+        raise
+    except _DAMAGES as error:
+        raise ValueError(
+            f"'{path}' is damaged, or not an HDF5 file ({error}). Was the download "
+            "or the copy complete? Fetch it again."
+        ) from error
+    return arrays, [name for name in names if name not in arrays]
+
+
+def _dataset_names(root):
+    names = []
+
+    def note(name, item):
+        if isinstance(item, h5py.Dataset):
+            names.append(name)
+
+    root.visititems(note)
+    return names
+
+
+def _read(dataset):
+    if dataset.external or dataset.is_virtual:
+        raise ValueError(f"'{dataset.name}' keeps its numbers in another file")
+    # HDF5 fills with zeros what was never written. It also believes any shape.
+    if dataset.chunks is None and dataset.id.get_storage_size() < dataset.nbytes:
+        raise ValueError(f"'{dataset.name}' is shorter than its shape {dataset.shape}")
+    if dataset.attrs.get("dtype") == "bfloat16":  # Keras' mark: HDF5 has no such type
+        return np.asarray(dataset[()]).view(ml_dtypes.bfloat16)
+    if dataset.dtype.kind not in "fiu":
+        raise ValueError(f"'{dataset.name}' holds no numbers: {dataset.dtype}")
+    return np.asarray(dataset[()])
