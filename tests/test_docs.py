@@ -1,0 +1,192 @@
+"""The guides' code: Python blocks compile, what they name exists, links lead somewhere.
+
+Names are looked up from a few words that mean one thing in all guides: `ek`, `model`,
+`train`, `detections`, and our public functions by themselves. Keywords of a call must
+be arguments of what is called. What no such word begins is not checked.
+"""
+
+import ast
+import inspect
+import pathlib
+import re
+
+import keras
+import numpy as np
+import pytest
+from tiny import tiny_model
+
+import effdet_keras as ek
+
+pytestmark = pytest.mark.tensorflow  # `ek.data`, `ek.callbacks`
+
+ROOT = pathlib.Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FILE_NAME = re.compile(r"[\w/.-]+\.(py|md|yaml|json|keras|h5|txt|jpg|png)")
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def python_blocks(page):
+    blocks = FENCE.findall(page.read_text())
+    return [code for language, code in blocks if language == "python"]
+
+
+def inline_code(page):
+    codes = re.findall(r"`([^`\n]+)`", FENCE.sub("", page.read_text()))
+    return [code for code in codes if not FILE_NAME.fullmatch(code)]
+
+
+def parsed(code):
+    try:
+        return ast.parse(code)
+    except SyntaxError:
+        return None
+
+
+@pytest.fixture(scope="module")
+def words():
+    """What the first word of a dotted name stands for."""
+    model = tiny_model()
+    model.compile()
+    picture = np.zeros((8, 8, 3), "uint8")
+    dataset = ek.data.from_arrays([picture], [[[0, 0, 4, 4]]], [[0]], ["cat"])
+    datasets = ("train", "valid", "dataset", "first", "second")
+    public = {name: getattr(ek.data, name) for name in ek.data.__all__}
+    public |= {name: getattr(ek.callbacks, name) for name in ek.callbacks.__all__}
+    public |= {name: getattr(ek, name) for name in ek.__all__}
+    methods = ("from_preset", "from_archive", "load_pretrained", "export_checkpoint")
+    methods += ("compile", "fit", "batches", "detect", "evaluate", "load_weights")
+    return {
+        **public,
+        **{name: getattr(model, name) for name in methods},
+        **dict.fromkeys(datasets, dataset),
+        **dict.fromkeys(("detections", "found"), ek.Detections([], [], [])),
+        **{"ek": ek, "effdet_keras": ek, "keras": keras},
+        **{"model": model, "config": model.config},
+    }
+
+
+def dotted(node):
+    """`["ek", "data", "load"]` of `ek.data.load`, or None."""
+    names = []
+    while isinstance(node, ast.Attribute):
+        names.insert(0, node.attr)
+        node = node.value
+    return [node.id, *names] if isinstance(node, ast.Name) else None
+
+
+def look_up(names, words):
+    """The object of a dotted name. Raises AttributeError if it does not exist."""
+    value = words[names[0]]
+    for name in names[1:]:
+        value = getattr(value, name)
+    return value
+
+
+def keywords_of(function):
+    """The keywords that a function takes, those it passes on included."""
+    parameters = inspect.signature(function).parameters
+    names = set(parameters)
+    if getattr(function, "__name__", "") == "from_preset":
+        names |= set(ek.EfficientDetConfig.__dataclass_fields__)
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        name = getattr(function, "__name__", "")
+        passed_on = {"fit": keras.Model.fit, "evaluate": keras.Model.evaluate}
+        passed_on["batches"] = ek.data.DetectionDataset.batches
+        if name in passed_on:
+            names |= set(inspect.signature(passed_on[name]).parameters)
+    return names
+
+
+def problems(tree, words):
+    """What the code names that does not exist, and how many names were looked up."""
+    found, checked = set(), 0
+    for node in ast.walk(tree):
+        names = dotted(node.func if isinstance(node, ast.Call) else node)
+        if not names or names[0] not in words:
+            continue
+        checked += 1
+        try:
+            value = look_up(names, words)
+        except AttributeError:
+            found.add(f"there is no {'.'.join(names)}")
+            continue
+        is_ours = getattr(value, "__module__", "").startswith("effdet_keras")
+        if isinstance(node, ast.Call) and is_ours:
+            known = keywords_of(value)
+            given = [word.arg for word in node.keywords if word.arg is not None]
+            found |= {
+                f"{'.'.join(names)} takes no {name!r}"
+                for name in given
+                if name not in known
+            }
+    return sorted(found), checked
+
+
+def imported_names(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            module = __import__(node.module, fromlist=["x"])
+            for alias in node.names:
+                yield node.module, alias.name, hasattr(module, alias.name)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_the_code_names_exists(page, words):
+    for code in python_blocks(page):
+        tree = ast.parse(code)  # a block that does not compile fails here
+        assert problems(tree, words)[0] == []
+        missing = [name for *name, exists in imported_names(tree) if not exists]
+        assert missing == []
+    for code in inline_code(page):
+        tree = parsed(code)
+        if tree is None:
+            assert not code.startswith(("ek.", "effdet_keras.", "model.")), code
+        else:
+            assert problems(tree, words)[0] == []
+
+
+def test_the_check_sees_names_keywords_and_imports_that_do_not_exist(words):
+    def found(code):
+        return problems(ast.parse(code), words)[0]
+
+    assert found("ek.data.load('DATA', split='train')") == []
+    assert found("ek.data.from_nowhere('DATA')") == ["there is no ek.data.from_nowhere"]
+    assert found("model.compile(ema=0.9)") == ["model.compile takes no 'ema'"]
+    assert found("model.fit(train, epochs=3, validation_data=valid)") == []
+    assert found("ek.EfficientDet.from_preset('d0', image_size=64)") == []
+    assert found("from_preset('d0', picture_size=64)") != []
+    assert found("model.batches(train, 8, flip_probability=0, jitter=1)") == [
+        "model.batches takes no 'jitter'"
+    ]
+    tree = ast.parse("from effdet_keras.anchors import nothing")
+    assert [exists for *_, exists in imported_names(tree)] == [False]
+
+
+def test_many_names_are_checked(words):
+    """So that the test above cannot pass by finding nothing to look up."""
+    count = 0
+    for page in PAGES:
+        codes = python_blocks(page) + inline_code(page)
+        trees = filter(None, map(parsed, codes))
+        count += sum(problems(tree, words)[1] for tree in trees)
+    assert count > 300
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    links = re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", page.read_text()))
+    for link in links:
+        if link.startswith(("http://", "https://")):
+            continue
+        target, _, anchor = link.partition("#")
+        file = page.parent / target if target else page
+        assert file.exists(), link
+        if anchor:
+            assert anchor in anchors(file.read_text()), link
+
+
+def anchors(text):
+    """The names that GitHub gives to the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", text), flags=re.MULTILINE)
+    kept = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.strip().replace(" ", "-") for heading in kept}

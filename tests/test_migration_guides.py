@@ -1,0 +1,91 @@
+"""The migration guides leave nothing out: each flag and field has a row of its own."""
+
+import pathlib
+import re
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+AUTOML = "migrating_from_automl.md"
+TFOD = "migrating_from_tfod.md"
+HPARAMS = "every hyper-parameter"
+
+
+def names_of(list_name):
+    """Group (a script, a message) to the names of its list."""
+    path = ROOT / "tests" / "golden" / "migration" / list_name
+    groups = {}
+    for line in path.read_text().splitlines():
+        *group, name = line.split()
+        groups.setdefault(" ".join(group) or HPARAMS, []).append(name)
+    return groups
+
+
+def rows_of(page):
+    """Each table row of a page as `(headings above it, names in its first column)`."""
+    headings, rows = [], []
+    for line in (ROOT / "docs" / page).read_text().splitlines():
+        if line.startswith("#"):
+            depth = len(line) - len(line.lstrip("#"))
+            headings = [*headings[: depth - 1], line.lower()]
+        elif line.startswith("| `"):
+            cells = line.strip("|").split(" | ")
+            assert len(cells) == 2, line
+            assert cells[1].strip(), line
+            rows.append((headings, re.findall(r"`(?:--)?([\w.]+)[^`]*`", cells[0])))
+    return rows
+
+
+def rows_under(rows, group):
+    return {name for above, names in rows if group in " ".join(above) for name in names}
+
+
+def data_rows():
+    """The two tables of docs/data.md are headed by the script, not by a heading."""
+    text = (ROOT / "docs" / "data.md").read_text()
+    tables = {}
+    for script in ("create_coco_tfrecord.py", "create_pascal_tfrecord.py"):
+        table = text[text.index(f"| `{script}` |") :].split("\n\n")[0]
+        first = [line.split(" | ")[0] for line in table.splitlines()]
+        tables[f"dataset/{script}"] = set(re.findall(r"--(\w+)", "\n".join(first)))
+    return tables
+
+
+GROUPS = [
+    *((AUTOML, group, names) for group, names in names_of("automl_flags.txt").items()),
+    *(
+        (AUTOML, group, names)
+        for group, names in names_of("automl_hparams.txt").items()
+    ),
+    *((TFOD, group, names) for group, names in names_of("tfod_fields.txt").items()),
+    *((TFOD, group, names) for group, names in names_of("tfod_flags.txt").items()),
+]
+
+
+@pytest.mark.parametrize(("page", "group", "names"), GROUPS, ids=lambda x: str(x)[:40])
+def test_every_name_has_a_row(page, group, names):
+    there = data_rows().get(group) or rows_under(rows_of(page), group)
+    assert sorted(set(names) - there) == []
+
+
+@pytest.mark.parametrize("page", [AUTOML, TFOD])
+def test_no_row_is_made_up(page):
+    groups = {group: names for where, group, names in GROUPS if where == page}
+    for above, names in rows_of(page):
+        headings = " ".join(above)
+        if "## every " not in headings:
+            continue
+        allowed = {
+            n for group, names in groups.items() if group in headings for n in names
+        }
+        assert set(names) <= allowed, headings
+
+
+def test_the_lists_are_whole():
+    """The counts of tests/golden/PROVENANCE-migration.md."""
+    counts = {
+        name: sum(map(len, names_of(name).values()))
+        for name in ("automl_flags.txt", "automl_hparams.txt")
+    }
+    assert counts == {"automl_flags.txt": 159, "automl_hparams.txt": 83}
+    assert len(names_of("automl_flags.txt")) == 11
