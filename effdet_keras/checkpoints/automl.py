@@ -118,6 +118,7 @@ def write_tf1_checkpoint(prefix, arrays, averages=None, global_step=0):
     Raises:
         ValueError: If `prefix` ends in no name, or there is an average of
             another name or shape than all arrays.
+        OSError: If the files cannot be written.
         ImportError: If TensorFlow is not installed.
 
     Example:
@@ -238,12 +239,15 @@ def _averages_of(arrays, averages):
 
 
 def _save(tf, prefix, entries):
-    tf.raw_ops.SaveV2(
-        prefix=str(prefix),
-        tensor_names=list(entries),
-        shape_and_slices=[""] * len(entries),
-        tensors=[tf.convert_to_tensor(value) for value in entries.values()],
-    )
+    try:
+        tf.raw_ops.SaveV2(
+            prefix=str(prefix),
+            tensor_names=list(entries),
+            shape_and_slices=[""] * len(entries),
+            tensors=[tf.convert_to_tensor(value) for value in entries.values()],
+        )
+    except tf.errors.OpError as error:
+        raise OSError(f"The checkpoint could not be written: {error}") from error
     # The name alone, so that the folder may be moved. As text of a protobuf.
     name = json.dumps(prefix.name, ensure_ascii=False)
     prefix.with_name(_STATE_FILE).write_text(
@@ -256,7 +260,8 @@ def _put_in_place(new, folder, old):
     """Renames all files from `new` into `folder`, or none of them."""
     begun = []
     try:
-        for name in sorted(path.name for path in new.iterdir()):
+        names = (path.name for path in new.iterdir())
+        for name in sorted(names, key=lambda name: (name == _STATE_FILE, name)):
             if (folder / name).exists():
                 os.replace(folder / name, old / name)
             begun.append(name)
