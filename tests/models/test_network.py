@@ -9,6 +9,7 @@ import pytest
 from keras import ops
 
 from effdet_keras.anchors import level_sizes
+from effdet_keras.checkpoints.network_arrays import network_arrays
 from effdet_keras.checkpoints.tf1_names import tf1_name
 from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.models.network import build_network
@@ -26,6 +27,11 @@ def build(name, **overrides):
 def fill(network, refweights, name):
     for variable in network.weights:
         variable.assign(refweights.value(tf1_name(variable), variable.shape, name))
+
+
+def assert_every_array_is_listed(config, network):
+    listed = {array.name: array.shape for array in network_arrays(config)}
+    assert listed == {tf1_name(v): tuple(v.shape) for v in network.weights}
 
 
 def split_levels(outputs, config):
@@ -52,7 +58,8 @@ def published(golden_path):
 @pytest.mark.parametrize("name", MODEL_NAMES)
 def test_parameter_counts_equal_the_reference(published, name):
     # The count does not depend on the picture; a small one is quick to build.
-    _, network = build(name, image_size=256)
+    config, network = build(name, image_size=256)
+    assert_every_array_is_listed(config, network)
     row = published[name]
     counts = {"trainable": 0, "backbone": 0, "fpn": 0, "class_net": 0, "box_net": 0}
     for variable in network.trainable_variables:
@@ -122,6 +129,7 @@ def test_weights_carry_the_published_names(golden_path):
         {"min_level": 2, "max_level": 6, "num_scales": 1},
         {"aspect_ratios": ((1.4, 0.7), 1.0), "activation": "hswish"},
         {"frozen_batch_norm": True},
+        {"fpn_num_filters": 112},  # as the backbone's level 4: one edge without a conv
     ],
     ids=str,
 )
@@ -129,6 +137,7 @@ def test_every_option_builds_and_runs(overrides):
     config, network = build(
         "efficientdet-d0", **{"image_size": (64, 96), "max_level": 6, **overrides}
     )
+    assert_every_array_is_listed(config, network)
     pictures = np.random.default_rng(0).uniform(0, 255, (2, 64, 96, 3))
     outputs = network(pictures.astype("uint8"), training=True)
     sizes = level_sizes(config.image_size, config.min_level, config.max_level)
