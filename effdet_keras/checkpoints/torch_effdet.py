@@ -274,7 +274,9 @@ def _split(path, content, prefix, prefixes):
     for full_name, value in content.items():
         owner = max(filter(full_name.startswith, prefixes), key=len, default=None)
         name = full_name.removeprefix(prefix)
-        if owner == prefix and _is_floating(value):
+        # Who halves a whole state dict halves its counters too.
+        is_counter = name.endswith(_BN_COUNTER)
+        if owner == prefix and _is_floating(value) and not is_counter:
             dtypes.add(str(value.dtype).removeprefix("torch."))
             arrays.update(_named(name, _as_float32(path, value)))
         elif owner in (prefix, None):
