@@ -9,6 +9,7 @@ _DAMAGES = (
     *(OSError, ValueError, KeyError, TypeError, RuntimeError, AttributeError),
     *(OverflowError, MemoryError, NotImplementedError),
 )
+_BEST_COMPRESSION = 1032  # of deflate: 258 bytes for two bits
 _NOT_DAMAGES = (FileNotFoundError, PermissionError, IsADirectoryError)
 
 
@@ -66,8 +67,9 @@ def _dataset_names(root):
 def _read(dataset):
     if dataset.external or dataset.is_virtual:
         raise ValueError(f"'{dataset.name}' keeps its numbers in another file")
-    # HDF5 fills with zeros what was never written. It also believes any shape.
-    if dataset.chunks is None and dataset.id.get_storage_size() < dataset.nbytes:
+    # HDF5 believes any shape, and fills with zeros what was never written.
+    ratio = 1 if dataset.chunks is None else _BEST_COMPRESSION
+    if dataset.id.get_storage_size() * ratio < dataset.nbytes:
         raise ValueError(f"'{dataset.name}' is shorter than its shape {dataset.shape}")
     if dataset.attrs.get("dtype") == "bfloat16":  # Keras' mark: HDF5 has no such type
         return np.asarray(dataset[()]).view(ml_dtypes.bfloat16)

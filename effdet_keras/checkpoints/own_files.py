@@ -173,6 +173,7 @@ def _names_by_path(paths, weights):
         backbone=re.search(r"^(efficientnet-\w+)/", text, re.MULTILINE)[1],
         min_level=min(levels),
         max_level=max(levels),
+        image_size=2 ** max(levels),  # large enough for them
         fpn_num_filters=1,  # of no backbone: a convolution wherever there may be one
         fpn_cell_repeats=len(set(re.findall(r"fpn_cells/cell_\d+/", text))),
         head_repeats=len(set(re.findall(r"class-\d+-bn-", text))),

@@ -418,7 +418,7 @@ DATA = "model.data-00000-of-00001"
         lambda folder: os.truncate(folder / "model.index", 100),
         lambda folder: os.truncate(folder / "model.index", 0),
         lambda folder: (folder / "model.index").write_bytes(b"<html>not found"),
-        lambda folder: flip(folder / DATA, 14),
+        lambda folder: flip(folder / DATA, -20),
     ],
     ids=["no data", "short data", "no bytes", "short index", "empty", "html", "flip"],
 )
