@@ -62,7 +62,7 @@ def assign_source(model, source, *, skip_mismatch=False):
     return LoadReport(
         path=source.path,
         kind=source.kind,
-        model_name=model.name,
+        model_name=model.config.name,
         num_loaded=len(values) - sum(n.num_partly_loaded for n in new),
         num_weights=len(model.weights),
         num_averages=source.num_averages,
@@ -160,8 +160,8 @@ def _take_backbone_alone(missing, new):
 
 def _explain(model, source, missing, mismatched):
     identity = identify(source)
-    text = f"The weights in '{source.path}' ({source.kind}) do not fit `{model.name}`"
-    if identity.names and model.name not in identity.names:
+    text = f"The weights in '{source.path}' ({source.kind}) do not fit `{model.config.name}`"
+    if identity.names and model.config.name not in identity.names:
         return (
             f"{text}: they are of {identity}. Make that model: "
             f"`EfficientDet.from_preset({identity.names[0]!r}, weights=...)`."

@@ -8,6 +8,13 @@ from effdet_keras.checkpoints.archive import load_archive
 from effdet_keras.config import EfficientDetConfig
 from effdet_keras.models.detect import detect
 from effdet_keras.models.network import build_network
+from effdet_keras.models.pretrained import (
+    export_checkpoint,
+    load_source,
+    preset_config,
+    read_weights,
+    with_class_names,
+)
 from effdet_keras.postprocess import Postprocess
 from effdet_keras.training.trainer import Trainer
 
@@ -99,6 +106,10 @@ class EfficientDet(Trainer, keras.Model):
         num_classes=None,
         class_names=None,
         category_ids=None,
+        *,
+        averages=True,
+        skip_mismatch=False,
+        verbose=1,
         **config_overrides,
     ):
         """A published model by name, with random weights or weights of a file.
@@ -106,11 +117,21 @@ class EfficientDet(Trainer, keras.Model):
         Args:
             name: string, "efficientdet-d0" ... "-d7", "-d7x",
                 "efficientdet-lite0" ... "-lite4", "-lite3x".
-            weights: None, or the path of a `.weights.h5` file of this model.
-            num_classes: int; by default the number of `class_names`, or 90.
-            class_names: sequence of strings, one a label.
+            weights: None; a key of the published weights, "coco" and, for some
+                models, "coco-advprop", "coco-640" and "imagenet" (the backbone;
+                `effdet_keras.list_presets()` shows all); or a path or URL, see
+                `load_pretrained`.
+            num_classes: int; by default the number of `class_names`, or that of
+                the weights, or 90.
+            class_names: sequence of strings, one a label. By default those of
+                the weights, where the number is the same. Where the weights
+                have other classes, the last layer of the class head starts new
+                but for the classes that both name.
             category_ids: sequence of ints, one a label; see `EfficientDet`.
-            **config_overrides: fields of `EfficientDetConfig`.
+            averages, skip_mismatch, verbose: see `load_pretrained`.
+            **config_overrides: fields of `EfficientDetConfig`. What the weights
+                were trained with, such as the normalisation of AdvProp's, is
+                taken from them if it is not given here.
 
         Returns:
             `EfficientDet`.
@@ -125,21 +146,117 @@ class EfficientDet(Trainer, keras.Model):
             >>> model.config.image_size, model.config.num_classes
             ((320, 320), 3)
         """
-        if num_classes is None and class_names is not None:
-            num_classes = len(class_names)
+        EfficientDetConfig.from_name(name)  # an unknown name, before a download
         if num_classes is not None:
             config_overrides["num_classes"] = num_classes
-        config = EfficientDetConfig.from_name(name, **config_overrides)
-        if weights is not None and not str(weights).endswith(".weights.h5"):
-            raise ValueError(
-                "`weights` must be None or the path of a `.weights.h5` file. "
-                f"Received: weights={weights!r}. For an archive or a `.keras` file, "
-                "use `EfficientDet.from_archive(path)`."
-            )
-        model = cls(config, class_names=class_names, category_ids=category_ids)
+        source = None
         if weights is not None:
-            model.load_weights(weights)
+            source = read_weights(weights, name, averages=averages, verbose=verbose)
+        config, class_names, category_ids = preset_config(
+            name,
+            source,
+            class_names=class_names,
+            category_ids=category_ids,
+            overrides=config_overrides,
+        )
+        model = cls(config, class_names=class_names, category_ids=category_ids)
+        if source is not None:
+            load_source(model, source, skip_mismatch=skip_mismatch, verbose=verbose)
         return model
+
+    def load_pretrained(
+        self,
+        source,
+        *,
+        averages=True,
+        skip_mismatch=False,
+        class_names=None,
+        sha256=None,
+        verbose=1,
+    ):
+        """Loads weights of any known kind, and prints what was loaded.
+
+        Known are google/automl's checkpoints (TF1 names, tf2 object graph, `.h5`),
+        PyTorch effdet's `.pth` and `.safetensors`, Keras Applications'
+        EfficientNet files, and our own; in a folder, in a `.tar.gz`, or behind an
+        http(s) address, which is fetched once. Nothing is unpickled. All is
+        checked before the first weight changes.
+
+        A file of a backbone alone leaves the rest as it is. Where the classes of
+        file and model differ, the last layer of the class head stays as it is;
+        where both name their classes, what belongs to a shared name is loaded.
+        A model without `class_names` takes those of the file, if the number is the
+        same. Moving averages of a compiled model start again from what was loaded; an
+        optimizer's state is not touched.
+
+        Args:
+            source: path, URL, or a key such as "coco"; see `from_preset`.
+            averages: bool, whether to load moving averages where the file has
+                them, as the reference evaluates, or the raw weights.
+            skip_mismatch: bool, whether to leave weights that the file lacks, or
+                has in another shape, as they are, instead of raising.
+            class_names: sequence of strings, the names of the file's classes
+                where it does not tell them.
+            sha256: string, digest that a downloaded file must have.
+            verbose: 0 or 1, whether to print the report.
+
+        Returns:
+            `LoadReport`.
+
+        Raises:
+            ValueError: If the file is damaged or of no known kind, or does not
+                fit; the message names the array, both shapes and the cure.
+            OSError: If there is no such file, or it cannot be fetched.
+            ImportError: If a package is missing that reads this kind.
+
+        Example:
+            >>> import tempfile
+            >>> small = {"image_size": 64, "max_level": 6}
+            >>> model = EfficientDet.from_preset(
+            ...     "efficientdet-d0", class_names=["cat", "dog"], **small)
+            >>> path = f"{tempfile.mkdtemp()}/pets.weights.h5"
+            >>> model.save_weights(path)
+            >>> other = EfficientDet.from_preset(
+            ...     "efficientdet-d0", class_names=["dog", "bird", "fox"], **small)
+            >>> report = other.load_pretrained(
+            ...     path, class_names=["cat", "dog"], verbose=0)
+            >>> report.new[0].reason, report.new[0].carried
+            ('the file has 2 classes, the model 3', ('dog',))
+        """
+        source = read_weights(
+            source, self.config.name, averages=averages, sha256=sha256, verbose=verbose
+        )
+        if class_names is not None:
+            source = with_class_names(source, class_names)
+        return load_source(self, source, skip_mismatch=skip_mismatch, verbose=verbose)
+
+    def export_checkpoint(self, path, format):
+        """Writes the weights in the form of an older tool.
+
+        Args:
+            path: for "automl-tf1" the prefix of the checkpoint, such as
+                "out/efficientdet-d0/model"; for "torch-effdet" a path that ends
+                in `.pth` or `.safetensors`.
+            format: "automl-tf1": google/automl's names, with the weights of
+                training and, as `ExponentialMovingAverage`, the averages.
+                "torch-effdet": the state dict of PyTorch effdet's
+                `tf_efficientdet` model of this size, with the averages.
+
+        Raises:
+            ValueError: If the format is unknown, the path does not fit it, or
+                the older tool has no such network.
+            RuntimeError: If the model's weights are swapped for their averages.
+
+        Example:
+            >>> import tempfile
+            >>> model = EfficientDet.from_preset(
+            ...     "efficientdet-d0", image_size=64, num_classes=2, max_level=6)
+            >>> prefix = f"{tempfile.mkdtemp()}/model"
+            >>> model.export_checkpoint(prefix, format="automl-tf1")
+            >>> model.load_pretrained(prefix, verbose=0).num_averages > 0
+            True
+        """
+        export_checkpoint(self, path, format)
 
     @classmethod
     def from_archive(cls, path, resume=False):
