@@ -16,6 +16,7 @@ from effdet_keras.detections import Detections
 from effdet_keras.losses import DetectionLoss
 from effdet_keras.models import EfficientDet
 from effdet_keras.postprocess import Postprocess
+from effdet_keras.presets import list_presets
 
 # These import TensorFlow, which the network does without.
 _ON_TENSORFLOW = ("callbacks", "data")
@@ -33,6 +34,7 @@ __all__ = [
     "callbacks",
     "data",
     "layers",
+    "list_presets",
     "losses",
     "metrics",
     "visualize",

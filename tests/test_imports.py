@@ -14,7 +14,7 @@ PACKAGE = pathlib.Path(__file__).parents[1] / "effdet_keras"
 ROWS = [
     ["_version", "labels", "allocator"],
     ["config"],
-    ["box_ops", "anchors", "images", "letterbox", "metrics", "visualize"],
+    ["presets", "box_ops", "anchors", "images", "letterbox", "metrics", "visualize"],
     ["detections", "matching", "losses", "layers", "data"],
     ["backbones", "postprocess"],
     ["training", "checkpoints"],

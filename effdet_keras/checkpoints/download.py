@@ -16,12 +16,12 @@ import uuid
 
 import keras
 
+from effdet_keras.presets import KERAS_APPLICATIONS
+
 _TIMEOUT = 60.0  # seconds without a sign of the server
 _CHUNK = 1 << 18  # bytes between two steps of the progress bar
 _MB = 1e6
 _ALLOWED = "%:/?#[]@!$&'()*+,;=~"  # in a URL, beside letters and digits
-# Keras keeps the files of this address under their own names: so do we.
-_APPLICATIONS = "https://storage.googleapis.com/keras-applications/"
 # What a server that cannot be reached, or that breaks off, raises.
 _BROKEN = (
     *(urllib.error.URLError, http.client.HTTPException),
@@ -106,14 +106,14 @@ def cache_path(url):
     Example:
         >>> cache_path("https://example.org/coco2/efficientdet-d0.tar.gz").name
         'db2c43b3f2-efficientdet-d0.tar.gz'
-        >>> cache_path(_APPLICATIONS + "efficientnetb0_notop.h5").parent.name
+        >>> cache_path(KERAS_APPLICATIONS + "efficientnetb0_notop.h5").parent.name
         'models'
     """
     keras_home = pathlib.Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser()
     parts = urllib.parse.urlsplit(url)
     name = urllib.parse.unquote(parts.path).rpartition("/")[2]
     name = re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)[-100:] or "weights"
-    if url == _APPLICATIONS + name:
+    if url == KERAS_APPLICATIONS + name:  # where Keras keeps it, by its own name
         return keras_home / "models" / name
     folder = os.environ.get("EFFDET_KERAS_CACHE") or keras_home / "effdet_keras"
     digest = hashlib.sha256(_without_login(parts).geturl().encode()).hexdigest()

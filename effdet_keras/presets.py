@@ -1,0 +1,279 @@
+"""Published weights as data: where they are, what they were trained with, their AP."""
+
+import dataclasses
+import difflib
+
+from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
+
+KERAS_APPLICATIONS = "https://storage.googleapis.com/keras-applications/"
+WEIGHTS_KEYS = ("coco", "coco-advprop", "coco-640", "imagenet")
+
+_BUCKET = "https://storage.googleapis.com/cloud-tpu-checkpoints"
+_AUTOML = "google/automl, efficientdet/README.md"
+_ADVPROP = "google/automl, efficientdet/Det-AdvProp.md"
+_LITE_BACKBONES = "tensorflow/tpu, models/official/efficientnet/lite/README.md"
+
+# The 80 classes of COCO, by category id; ten of the 90 ids were never used.
+_COCO_NAMES = """
+1 person, 2 bicycle, 3 car, 4 motorcycle, 5 airplane, 6 bus, 7 train, 8 truck, 9 boat,
+10 traffic light, 11 fire hydrant, 13 stop sign, 14 parking meter, 15 bench, 16 bird,
+17 cat, 18 dog, 19 horse, 20 sheep, 21 cow, 22 elephant, 23 bear, 24 zebra, 25 giraffe,
+27 backpack, 28 umbrella, 31 handbag, 32 tie, 33 suitcase, 34 frisbee, 35 skis,
+36 snowboard, 37 sports ball, 38 kite, 39 baseball bat, 40 baseball glove,
+41 skateboard, 42 surfboard, 43 tennis racket, 44 bottle, 46 wine glass, 47 cup,
+48 fork, 49 knife, 50 spoon, 51 bowl, 52 banana, 53 apple, 54 sandwich, 55 orange,
+56 broccoli, 57 carrot, 58 hot dog, 59 pizza, 60 donut, 61 cake, 62 chair, 63 couch,
+64 potted plant, 65 bed, 67 dining table, 70 toilet, 72 tv, 73 laptop, 74 mouse,
+75 remote, 76 keyboard, 77 cell phone, 78 microwave, 79 oven, 80 toaster, 81 sink,
+82 refrigerator, 84 book, 85 clock, 86 vase, 87 scissors, 88 teddy bear,
+89 hair drier, 90 toothbrush
+"""
+
+# Outputs of the published models: index i is category id i + 1.
+COCO_CATEGORY_IDS = tuple(range(1, 91))
+
+
+def _coco_class_names():
+    entries = (entry.split(maxsplit=1) for entry in _COCO_NAMES.split(","))
+    names = {int(number): name.strip() for number, name in entries}
+    return tuple(names.get(i, f"unused-{i}") for i in COCO_CATEGORY_IDS)
+
+
+COCO_CLASS_NAMES = _coco_class_names()
+
+
+@dataclasses.dataclass(frozen=True)
+class Preset:
+    """One file of published weights.
+
+    Attributes:
+        model: string, one of `MODEL_NAMES`.
+        weights: string, one of `WEIGHTS_KEYS`. "imagenet" is of the backbone alone.
+        url: string, the address of the file.
+        source: string, who published address and AP, and where.
+        ap: float or None, COCO AP in percent. On test-dev for "coco" of D0-D7x and
+            for "coco-advprop"; for the others the source names no set.
+        ap_val: float or None, the same on val2017.
+        ap_int8: float or None, the same of the quantized model.
+        sha256, md5: digests of the file that its publisher tells, or None.
+        config_overrides: dict, fields of `EfficientDetConfig` in which the weights
+            differ from the model of that name.
+
+    Example:
+        >>> preset = find_preset("efficientdet-d2", "coco-640")
+        >>> preset.ap, preset.config().image_size
+        (41.7, (640, 640))
+    """
+
+    model: str
+    weights: str
+    url: str
+    source: str
+    ap: float | None = None
+    ap_val: float | None = None
+    ap_int8: float | None = None
+    sha256: str | None = None
+    md5: str | None = None
+    config_overrides: dict = dataclasses.field(default_factory=dict)
+
+    def config(self):
+        """The `EfficientDetConfig` that the weights were trained with."""
+        return EfficientDetConfig.from_name(self.model, **self.config_overrides)
+
+    @property
+    def class_names(self):
+        """Tuple of the 90 names of COCO; None of a backbone."""
+        return None if self.weights == "imagenet" else COCO_CLASS_NAMES
+
+    @property
+    def category_ids(self):
+        """Tuple of the 90 ids of COCO; None of a backbone."""
+        return None if self.weights == "imagenet" else COCO_CATEGORY_IDS
+
+
+class _Presets(tuple):
+    """A tuple of `Preset` that prints as a table."""
+
+    def __repr__(self):
+        rows = [("model", "weights", "AP", "AP val", "AP int8", "file")]
+        rows += [_cells(preset, preset.url) for preset in self]
+        widths = [max(map(len, column)) for column in zip(*rows)]
+        lines = (
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths))
+            for row in rows
+        )
+        return "\n".join(line.rstrip() for line in lines)
+
+
+def list_presets():
+    """All published weights.
+
+    Returns:
+        Tuple of `Preset`, which prints as a table.
+
+    Example:
+        >>> presets = list_presets()
+        >>> [preset.ap for preset in presets if preset.weights == "coco-advprop"]
+        [35.3, 40.9, 44.3, 48.0, 50.4, 52.5]
+        >>> print(presets)
+        model                weights       AP     AP val  AP int8  file
+        efficientdet-d0      coco          34.6   34.3             https://...
+    """
+    return _Presets(_PRESETS.values())
+
+
+def find_preset(model_name, weights_key):
+    """The published weights of a model.
+
+    Args:
+        model_name: string, one of `MODEL_NAMES`.
+        weights_key: string, one of `WEIGHTS_KEYS`.
+
+    Returns:
+        `Preset`.
+
+    Raises:
+        ValueError: If there is no such model, or there are no such weights of it;
+            says which there are.
+
+    Example:
+        >>> find_preset("efficientdet-d0", "coco").url.rpartition("/")[2]
+        'efficientdet-d0.tar.gz'
+    """
+    EfficientDetConfig.from_name(model_name)  # tells of an unknown model
+    if (model_name, weights_key) in _PRESETS:
+        return _PRESETS[model_name, weights_key]
+    known = [weights for model, weights in _PRESETS if model == model_name]
+    models = [model for model, weights in _PRESETS if weights == weights_key]
+    close = difflib.get_close_matches(str(weights_key).lower(), known, n=1)
+    if models:
+        hint = f" These are published for: {', '.join(models)}."
+    else:
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise ValueError(
+        f"There are no such published weights of {model_name!r}.{hint} "
+        f"Received: weights={weights_key!r}. It has: {', '.join(known)}"
+    )
+
+
+def weights_table():
+    """All published weights as a Markdown table: the one in `docs/weights.md`.
+
+    Returns:
+        String.
+
+    Example:
+        >>> print(weights_table())
+        | model | `weights=` | AP | AP val | AP int8 | file |
+        |---|---|---|---|---|---|
+        | efficientdet-d0 | `coco` | 34.6 | 34.3 | | [efficientdet-d0.tar.gz](https://...
+    """
+    rows = ["| model | `weights=` | AP | AP val | AP int8 | file |", "|---" * 6 + "|"]
+    for preset in list_presets():
+        name = preset.url.rpartition("/")[2]
+        model, key, *numbers, file = _cells(preset, f"[{name}]({preset.url})")
+        cells = "".join(f" {cell} |" if cell else " |" for cell in (*numbers, file))
+        rows.append(f"| {model} | `{key}` |{cells}")
+    return "\n".join(rows)
+
+
+def _cells(preset, file):
+    numbers = (preset.ap, preset.ap_val, preset.ap_int8)
+    texts = ("" if number is None else str(number) for number in numbers)
+    return (preset.model, preset.weights, *texts, file)
+
+
+def _coco():
+    """D0-D7x: COCO AP on test-dev and on val2017."""
+    for name, ap, ap_val in (
+        ("d0", 34.6, 34.3),
+        ("d1", 40.5, 40.2),
+        ("d2", 43.9, 43.5),
+        ("d3", 47.2, 46.8),
+        ("d4", 49.7, 49.3),
+        ("d5", 51.5, 51.2),
+        ("d6", 52.6, 52.1),
+        ("d7", 53.7, 53.4),
+        ("d7x", 55.1, 54.4),
+    ):
+        model = f"efficientdet-{name}"
+        url = f"{_BUCKET}/efficientdet/coco2/{model}.tar.gz"
+        yield Preset(model, "coco", url, _AUTOML, ap, ap_val)
+
+
+def _coco_lite():
+    """The Lite models: AP in float32 and in int8."""
+    for name, ap, ap_int8 in (
+        ("lite0", 26.41, 26.10),
+        ("lite1", 31.50, 31.12),
+        ("lite2", 35.06, 34.69),
+        ("lite3", 38.77, 38.42),
+        ("lite3x", 42.64, 41.87),
+        ("lite4", 43.18, 42.83),
+    ):
+        model = f"efficientdet-{name}"
+        url = f"{_BUCKET}/efficientdet/coco/{model}.tgz"
+        yield Preset(model, "coco", url, _AUTOML, ap, ap_int8=ap_int8)
+
+
+def _coco_advprop():
+    """Det-AdvProp and AutoAugment (https://arxiv.org/abs/2103.13886)."""
+    for index, (ap, ap_val) in enumerate(
+        (
+            *((35.3, 35.1), (40.9, 40.8), (44.3, 44.3)),
+            *((48.0, 47.7), (50.4, 50.4), (52.5, 52.2)),
+        )
+    ):
+        model = f"efficientdet-d{index}"
+        yield Preset(
+            model,
+            "coco-advprop",
+            f"{_BUCKET}/efficientdet/advprop/{model}.tar.gz",
+            _ADVPROP,
+            ap,
+            ap_val,
+            # Pixels from -1 to 1.
+            config_overrides={"mean_rgb": 127.5, "stddev_rgb": 127.5},
+        )
+
+
+def _coco_640():
+    """All trained with pictures of 640 x 640."""
+    for index, ap in ((2, 41.7), (3, 44.0), (4, 45.7), (5, 46.6), (6, 47.9)):
+        model = f"efficientdet-d{index}"
+        url = f"{_BUCKET}/efficientdet/coco640/{model}-640.tar.gz"
+        overrides = {"image_size": 640}
+        yield Preset(model, "coco-640", url, _AUTOML, ap, config_overrides=overrides)
+
+
+# The md5 digests that Keras Applications checks, of the files without the top.
+_NOTOP_MD5 = {
+    "efficientnet-b0": "50bc09e76180e00e4465e1a485ddc09d",
+    "efficientnet-b1": "74c4e6b3e1f6a1eea24c589628592432",
+    "efficientnet-b2": "111f8e2ac8aa800a7a99e3239f7bfb39",
+    "efficientnet-b3": "af6d107764bb5b1abb91932881670226",
+    "efficientnet-b4": "ebc24e6d6c33eaebbd558eafbeedf1ba",
+    "efficientnet-b5": "38879255a25d3c92d5e44e04ae6cec6f",
+    "efficientnet-b6": "9ecce42647a20130c1f39a5d4cb75743",
+    "efficientnet-b7": "cbcfe4450ddf6f3ad90b1b398090fe4a",
+}
+
+
+def _imagenet():
+    """Backbones: of D0-D7x from Keras Applications, of Lite TF1 checkpoints."""
+    for model in MODEL_NAMES:
+        backbone = EfficientDetConfig.from_name(model).backbone
+        if backbone in _NOTOP_MD5:
+            url = f"{KERAS_APPLICATIONS}{backbone.replace('-', '')}_notop.h5"
+            md5 = _NOTOP_MD5[backbone]
+            yield Preset(model, "imagenet", url, "Keras Applications", md5=md5)
+        else:
+            url = f"{_BUCKET}/efficientnet/lite/{backbone}.tar.gz"
+            yield Preset(model, "imagenet", url, _LITE_BACKBONES)
+
+
+_PRESETS = {
+    (preset.model, preset.weights): preset
+    for table in (_coco, _coco_lite, _coco_advprop, _coco_640, _imagenet)
+    for preset in table()
+}
