@@ -163,7 +163,7 @@ def test_torch_to_ours_to_torch_is_bit_equal(tmp_path, form):
         loaded = safetensors.numpy.load_file(path)
     assert loaded.keys() == state.keys()
     for name, value in state.items():
-        assert loaded[name].dtype == value.dtype
+        assert (loaded[name].dtype, loaded[name].shape) == (value.dtype, value.shape)
         np.testing.assert_array_equal(loaded[name], value)
 
 
@@ -475,7 +475,7 @@ def zeros(config):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"box_net/box-predict/bias": None}, "(36,).*Received: shape None"),
+        ({"box_net/box-predict/bias": None}, r"\(36,\)\. Received: shape None"),
         ({"box_net/box-predict/bias": np.zeros(9)}, r"Received: shape \(9,\)"),
         ({"global_step": np.zeros(())}, r"expected shape None"),
     ],
