@@ -229,6 +229,7 @@ def test_the_reference_partial_checkpoint_is_read(golden_path):
 # From a checkpoint to the outputs
 
 
+@pytest.mark.tensorflow  # tests/models/test_network.py has them on every backend
 @pytest.mark.parametrize("name", ["efficientdet-d0", "efficientdet-lite0"])
 def test_outputs_from_a_checkpoint_equal_the_reference(
     tmp_path, golden, golden_path, refweights, name
