@@ -37,7 +37,7 @@ def inline_code(page):
 
 def parsed(code):
     try:
-        return ast.parse(code)
+        return ast.parse(code.replace(", ...", ""))  # "and so on"
     except SyntaxError:
         return None
 

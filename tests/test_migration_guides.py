@@ -1,9 +1,12 @@
 """The migration guides leave nothing out: each flag and field has a row of its own."""
 
+import inspect
 import pathlib
 import re
 
 import pytest
+
+import effdet_keras as ek
 
 ROOT = pathlib.Path(__file__).parents[1]
 AUTOML = "migrating_from_automl.md"
@@ -22,7 +25,7 @@ def names_of(list_name):
 
 
 def rows_of(page):
-    """Each table row of a page as `(headings above it, names in its first column)`."""
+    """Each table row: the headings above it, the names on the left, the right cell."""
     headings, rows = [], []
     for line in (ROOT / "docs" / page).read_text().splitlines():
         if line.startswith("#"):
@@ -32,12 +35,15 @@ def rows_of(page):
             cells = line.strip("|").split(" | ")
             assert len(cells) == 2, line
             assert cells[1].strip(), line
-            rows.append((headings, re.findall(r"`(?:--)?([\w.]+)[^`]*`", cells[0])))
+            names = re.findall(r"`([\w.]+)`", cells[0])
+            rows.append((headings, names, cells[1].strip()))
     return rows
 
 
 def rows_under(rows, group):
-    return {name for above, names in rows if group in " ".join(above) for name in names}
+    return {
+        name for above, names, _ in rows if group in " ".join(above) for name in names
+    }
 
 
 def data_rows():
@@ -71,7 +77,7 @@ def test_every_name_has_a_row(page, group, names):
 @pytest.mark.parametrize("page", [AUTOML, TFOD])
 def test_no_row_is_made_up(page):
     groups = {group: names for where, group, names in GROUPS if where == page}
-    for above, names in rows_of(page):
+    for above, names, _ in rows_of(page):
         headings = " ".join(above)
         if "## every " not in headings:
             continue
@@ -79,6 +85,30 @@ def test_no_row_is_made_up(page):
             n for group, names in groups.items() if group in headings for n in names
         }
         assert set(names) <= allowed, headings
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    ("section", "function"),
+    [
+        ("fields of `efficientdetconfig`", ek.EfficientDetConfig),
+        ("arguments of `detectionloss`", ek.DetectionLoss),
+        ("arguments of `batches`", "data"),
+        ("arguments of `postprocess`", ek.Postprocess),
+    ],
+)
+def test_hyper_parameters_are_given_by_arguments_that_exist(section, function):
+    if function == "data":
+        function = ek.data.DetectionDataset.batches
+    known = set(inspect.signature(function).parameters)
+    used = set()
+    for above, names, here in rows_of(AUTOML):
+        if section in above[-1]:
+            used |= set(names) if here.startswith("the same name") else set()
+            for code in re.findall(r"`(\w+|\w+=[^`]+)`", here):
+                used |= set(re.findall(r"(?:^|, )([a-z_]+)\b", code))
+    assert len(used) > 3
+    assert sorted(used - known) == []
 
 
 def test_the_lists_are_whole():
