@@ -42,6 +42,7 @@ def _parser():
     _add_demo(commands)
     _add_convert(commands)
     _add_inspect(commands)
+    _add_import(commands)
     return parser
 
 
@@ -91,32 +92,77 @@ def _add_convert(commands):
 def _add_inspect(commands):
     inspect = commands.add_parser(
         "inspect",
-        help="find what is wrong with a data set, and how well anchors cover it",
-        description="Reads a data set as training does and names what is wrong with "
-        "it. Exit status 1 if there are errors, 0 if not.",
-    )
-    inspect.add_argument("data", metavar="DATA", help="file or folder of the data set")
-    inspect.add_argument("--split", default=None, help="only this part, such as train")
-    inspect.add_argument(
-        "--model", default="efficientdet-d0", help="whose anchors (efficientdet-d0)"
+        help="say what is wrong with a data set, or what is in a file of weights",
+        description="Of a data set: reads it as training does and names what is wrong "
+        "with it, and how well anchors cover it; exit status 1 if there are errors, 0 "
+        "if not. Of weights (a file of any known kind, its folder, or an address): "
+        "which model they are of, and what would be loaded.",
     )
     inspect.add_argument(
+        "source", metavar="DATA-OR-WEIGHTS", help="file, folder, or address"
+    )
+    inspect.add_argument(
+        "--model",
+        default=None,
+        help="whose anchors, or whose weights (efficientdet-d0, or what fits)",
+    )
+    data = inspect.add_argument_group("of a data set")
+    data.add_argument("--split", default=None, help="only this part, such as train")
+    data.add_argument(
         "--image-size",
         type=int,
         nargs="+",
         default=None,
         help="input of the network in pixels: one number, or height and width",
     )
-    inspect.add_argument(
+    data.add_argument(
         "--html", default=None, help="file for a report with pictures; one a split"
     )
-    inspect.add_argument(
+    data.add_argument(
         "--no-decode",
         dest="decode",
         action="store_false",
         help="look at the heads of the pictures only",
     )
+    weights = inspect.add_argument_group("of weights")
+    weights.add_argument("--all", action="store_true", help="list every array")
+    _add_raw(weights)
     inspect.set_defaults(run=_inspect)
+
+
+def _add_import(commands):
+    imports = commands.add_parser(
+        "import",
+        help="read weights of any known kind, write them in another form",
+        description="Reads google/automl's, PyTorch effdet's, Keras Applications' or "
+        "our own weights. What is written follows from the end of OUT: .keras, "
+        ".weights.h5, .pth or .safetensors (PyTorch effdet); else it is the prefix of "
+        "a TF1 checkpoint of google/automl.",
+    )
+    imports.add_argument("source", metavar="SOURCE", help="file, folder or address")
+    imports.add_argument("out", metavar="OUT", help="what to write; must not exist")
+    imports.add_argument(
+        "--model", default=None, help="which model it is, where that is not clear"
+    )
+    imports.add_argument(
+        "--class-names", nargs="+", default=None, help="names of the file's classes"
+    )
+    imports.add_argument(
+        "--skip-mismatch",
+        action="store_true",
+        help="leave weights that do not fit as they are (random)",
+    )
+    _add_raw(imports)
+    imports.set_defaults(run=_import)
+
+
+def _add_raw(parser):
+    parser.add_argument(
+        "--raw",
+        dest="averages",
+        action="store_false",
+        help="the raw weights where there are moving averages",
+    )
 
 
 def _demo(arguments):
@@ -144,18 +190,39 @@ def _convert(arguments):
 
 
 def _inspect(arguments):
+    from effdet_keras.models.pretrained import is_weights
+
+    if is_weights(arguments.source):
+        return _inspect_weights(arguments)
+    return _inspect_data(arguments)
+
+
+def _inspect_weights(arguments):
+    from effdet_keras.checkpoints.describe import describe_weights, list_arrays
+    from effdet_keras.models.pretrained import read_weights
+
+    source = read_weights(
+        arguments.source, arguments.model, averages=arguments.averages
+    )
+    print(describe_weights(source, arguments.model))
+    if arguments.all:
+        print(list_arrays(source))
+    return 0
+
+
+def _inspect_data(arguments):
     from effdet_keras.data import check, check_splits
 
     size = arguments.image_size
     options = {
-        "model": arguments.model,
+        "model": arguments.model or "efficientdet-d0",
         "image_size": size[0] if size and len(size) == 1 else size,
         "decode": arguments.decode,
     }
     if arguments.split is None:
-        reports = check_splits(arguments.data, **options)
+        reports = check_splits(arguments.source, **options)
     else:
-        report = check(arguments.data, split=arguments.split, **options)
+        report = check(arguments.source, split=arguments.split, **options)
         reports = {arguments.split: report}
     for split, report in reports.items():
         print(f"\n== {split} ==\n{report}")
@@ -165,6 +232,20 @@ def _inspect(arguments):
             report.save(page)
             print(f"Report with pictures: {page}")
     return 0 if all(report.ok for report in reports.values()) else 1
+
+
+def _import(arguments):
+    from effdet_keras.models.import_weights import import_weights
+
+    import_weights(
+        arguments.source,
+        arguments.out,
+        model_name=arguments.model,
+        class_names=arguments.class_names,
+        averages=arguments.averages,
+        skip_mismatch=arguments.skip_mismatch,
+    )
+    return 0
 
 
 if __name__ == "__main__":

@@ -160,8 +160,9 @@ def _take_backbone_alone(missing, new):
 
 def _explain(model, source, missing, mismatched):
     identity = identify(source)
-    text = f"The weights in '{source.path}' ({source.kind}) do not fit `{model.config.name}`"
-    if identity.names and model.config.name not in identity.names:
+    name = model.config.name
+    text = f"The weights in '{source.path}' ({source.kind}) do not fit `{name}`"
+    if identity.names and name not in identity.names:
         return (
             f"{text}: they are of {identity}. Make that model: "
             f"`EfficientDet.from_preset({identity.names[0]!r}, weights=...)`."

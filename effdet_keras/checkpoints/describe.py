@@ -48,7 +48,7 @@ def describe_weights(source, model_name=None):
     if source.class_names is not None:
         lines.append(f"Classes: {_listed(source.class_names)}")
     if source.others:
-        lines.append(f"Besides: {len(source.others):,} entries that are no weights")
+        lines.append(f"Besides: {len(source.others):,} not of a network")
         lines += _counted(source.others)
     model_name = model_name or next(iter(identity.names), identity.nearest)
     if model_name is None:

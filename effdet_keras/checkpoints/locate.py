@@ -15,6 +15,9 @@ _SUFFIXES = (".h5", ".hdf5", ".keras", ".pth", ".pt", ".pth.tar", ".safetensors"
 _STATE_FILE = "checkpoint"  # in it, TensorFlow notes the newest of a folder
 _STATE = re.compile(r'^model_checkpoint_path:\s*"(.*)"', re.MULTILINE)
 _INDEX = ".index"
+# What a folder of weights has in it, at its top or one below.
+_OF_WEIGHTS = (BEST_FILE, _STATE_FILE, f"*{_INDEX}", f"*/{_STATE_FILE}", f"*/*{_INDEX}")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 # What TensorFlow adds to the prefix of a checkpoint.
 _PIECE = re.compile(r"\.(?:index|meta|data-\d{5}-of-\d{5})$")
 # PyTorch of 2016 wrote tar files of pickles: to be refused by its reader, by name.
@@ -61,7 +64,7 @@ def located(source, *, sha256=None, md5=None, verbose=1):
             f"Received: source={source!r} of type {type(source).__name__}"
         )
     source = os.fspath(source)
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", source):
+    if _URL.match(source):
         path = download(source, sha256=sha256, md5=md5, verbose=verbose)
     else:
         path = pathlib.Path(source).expanduser()
@@ -69,6 +72,34 @@ def located(source, *, sha256=None, md5=None, verbose=1):
             _check_digest_of_file(path, sha256=sha256, md5=md5)
     with contextlib.ExitStack() as stack:
         yield _weights_at(path, stack)
+
+
+def looks_like_weights(source):
+    """Whether a path or URL is meant as weights, not as a data set.
+
+    Looks at names and first bytes only. A folder is one of weights if it, or a
+    folder in it, holds a TensorFlow checkpoint, or `best.keras`.
+
+    Args:
+        source: string or path.
+
+    Returns:
+        bool.
+
+    Example:
+        >>> looks_like_weights("d0.safetensors"), looks_like_weights("train.json")
+        (True, False)
+    """
+    source = os.fspath(source)
+    if _URL.match(source):
+        return True
+    path = pathlib.Path(source).expanduser()
+    if path.is_dir():
+        return any(next(path.glob(name), None) for name in _OF_WEIGHTS)
+    prefix = path.with_name(_PIECE.sub("", path.name))
+    if path.name.lower().endswith(_SUFFIXES) or _index_of(prefix).is_file():
+        return True
+    return path.is_file() and is_archive(path)
 
 
 def _check_digest_of_file(path, **digests):

@@ -76,8 +76,10 @@ class LoadReport:
                 f"{_listed(self.left_over)}"
             )
         if self.others:
+            entries = "entry is" if len(self.others) == 1 else "entries are"
             lines.append(
-                f"  {len(self.others)} entries are no weights (optimizer, counters)"
+                f"  {len(self.others)} {entries} not of a network: "
+                f"{_listed(self.others)}"
             )
         lines += [f"  Note: {note}" for note in self.notes]
         return "\n".join(lines)

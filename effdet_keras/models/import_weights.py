@@ -6,7 +6,12 @@ from effdet_keras.checkpoints.archive import write_archive
 from effdet_keras.checkpoints.match import identify
 from effdet_keras.config import MODEL_NAMES
 from effdet_keras.models.efficientdet import EfficientDet
-from effdet_keras.models.pretrained import load_source, preset_config, read_weights
+from effdet_keras.models.pretrained import (
+    load_source,
+    preset_config,
+    read_weights,
+    with_class_names,
+)
 
 _TORCH_ENDINGS = (".pth", ".pt", ".safetensors")
 
@@ -30,7 +35,8 @@ def import_weights(
             `.pth` or `.safetensors` (PyTorch effdet), or else the prefix of a
             TF1 checkpoint of google/automl. It must not exist.
         model_name: string, the published model; None finds it out.
-        class_names: sequence of strings, one a label, to write into a `.keras`.
+        class_names: sequence of strings, the names of the file's classes where it
+            does not tell them; they are written into a `.keras`.
         averages: bool, whether to take moving averages where there are any.
         skip_mismatch: bool, see `EfficientDet.load_pretrained`.
         verbose: 0 or 1, whether to print what was loaded and written.
@@ -55,11 +61,12 @@ def import_weights(
     out = pathlib.Path(out)
     _check_free(out)
     weights = read_weights(source, model_name, averages=averages, verbose=verbose)
-    model_name = model_name or _model_of(weights)
+    if class_names is not None:
+        weights = with_class_names(weights, class_names)
     config, class_names, category_ids = preset_config(
-        model_name,
+        model_name or _model_of(weights),
         weights,
-        class_names=class_names,
+        class_names=None,
         category_ids=None,
         overrides={},
     )

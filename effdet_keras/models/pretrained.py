@@ -8,7 +8,7 @@ from keras import ops
 
 from effdet_keras.checkpoints.assign import assign_source
 from effdet_keras.checkpoints.automl import write_tf1_checkpoint
-from effdet_keras.checkpoints.locate import located
+from effdet_keras.checkpoints.locate import located, looks_like_weights
 from effdet_keras.checkpoints.match import identify
 from effdet_keras.checkpoints.recognize import open_weights
 from effdet_keras.checkpoints.tf1_names import tf1_name
@@ -26,12 +26,17 @@ _MEANING = ("mean_rgb", "stddev_rgb", "anchor_scale", "aspect_ratios", "num_scal
 EXPORT_FORMATS = ("automl-tf1", "torch-effdet")
 
 
+def is_weights(source):
+    """Whether a path, URL or key is meant as weights, not as a data set."""
+    return source in WEIGHTS_KEYS or looks_like_weights(source)
+
+
 def read_weights(weights, model_name, *, averages=True, sha256=None, verbose=1):
     """Fetches, unpacks, recognises and reads weights.
 
     Args:
         weights: a key of `presets.WEIGHTS_KEYS`, such as "coco"; or path or URL.
-        model_name: string, the published model whose preset is meant.
+        model_name: string, the published model whose preset is meant; or None.
         averages: bool, whether to take moving averages where there are any.
         sha256: string, digest of the file behind a URL, or None.
         verbose: 0 or 1, whether to show the progress of a download.
@@ -40,6 +45,11 @@ def read_weights(weights, model_name, *, averages=True, sha256=None, verbose=1):
         `WeightSource`, with classes and config where they are known.
     """
     if isinstance(weights, str) and weights in WEIGHTS_KEYS:
+        if model_name is None:
+            raise ValueError(
+                f"Say of which model the published weights {weights!r} are, with "
+                "`model_name` (`--model efficientdet-d0`)."
+            )
         return _read_preset(find_preset(model_name, weights), averages, verbose)
     with located(weights, sha256=sha256, verbose=verbose) as path:
         source = open_weights(path, averages)
@@ -122,7 +132,9 @@ def preset_config(name, source, *, class_names, category_ids, overrides):
 
 
 def _check_name(name, name_in_file, source):
-    if name_in_file != name and name_in_file in MODEL_NAMES:
+    if name_in_file == name or name_in_file not in MODEL_NAMES:
+        return
+    if name not in identify(source).names:  # D6 and D7 share their weights
         raise ValueError(
             f"The weights in '{source.path}' are of {name_in_file}. Received: "
             f"name={name!r}. Use `EfficientDet.from_preset({name_in_file!r}, ...)`."
