@@ -146,3 +146,51 @@ def test_convert_tells_errors_in_one_line_or_skips_them(tmp_path, capsys):
     assert len(list((tmp_path / "yolo" / "images" / "train").iterdir())) == 2
     assert cli.main([*arguments, "--to", "yolo"]) == 1
     assert "never written over" in capsys.readouterr().err
+
+
+@pytest.fixture
+def lite0(tmp_path):
+    """A TF1 checkpoint of Lite0 with three classes, of the names alone."""
+    import numpy as np
+
+    from effdet_keras.checkpoints.automl import write_tf1_checkpoint
+    from effdet_keras.checkpoints.network_arrays import network_arrays
+    from effdet_keras.config import EfficientDetConfig
+
+    config = EfficientDetConfig.from_name("efficientdet-lite0", num_classes=3)
+    arrays = {a.name: np.ones(a.shape, "float32") for a in network_arrays(config)}
+    write_tf1_checkpoint(tmp_path / "lite0" / "model", arrays)
+    return tmp_path / "lite0"
+
+
+def test_inspect_says_which_model_weights_are_of(lite0, capsys):
+    assert cli.main(["inspect", str(lite0)]) == 0
+    text = capsys.readouterr().out
+    assert "efficientdet-lite0, 3 classes" in text
+    assert "Would load into efficientdet-lite0: 588 of 588" in text
+    assert "588 of them moving averages" in text
+    model = ["--model", "efficientdet-lite1"]
+    assert cli.main(["inspect", str(lite0 / "model"), *model, "--all", "--raw"]) == 0
+    text = capsys.readouterr().out
+    assert "Would load into efficientdet-lite1" in text and "averages" not in text
+    assert re.search(r"^box_net/box-0-bn-3/beta +64$", text, re.MULTILINE)
+    assert cli.main(["inspect", str(lite0 / "modle.index")]) == 1
+    assert "Did you mean: model.index" in capsys.readouterr().err
+
+
+def test_import_writes_weights_in_another_form(lite0, tmp_path, capsys):
+    from effdet_keras.checkpoints.archive import read_archive_info
+
+    out = str(tmp_path / "lite0.keras")
+    arguments = ["import", str(lite0), out, "--class-names", "cat", "dog", "fox"]
+    assert cli.main(arguments) == 0
+    assert "Loaded 588 of 588 weights" in capsys.readouterr().out
+    info = read_archive_info(out)
+    assert info["class_names"] == ["cat", "dog", "fox"]
+    assert info["config"]["name"] == "efficientdet-lite0"
+    assert cli.main(arguments) == 1
+    assert "nothing is overwritten" in capsys.readouterr().err
+    other = ["import", str(lite0), str(tmp_path / "d0.keras")]
+    assert cli.main([*other, "--model", "efficientdet-d0"]) == 1
+    assert "they are of efficientdet-lite0" in capsys.readouterr().err
+    assert not (tmp_path / "d0.keras").exists()

@@ -96,8 +96,8 @@ def looks_like_weights(source):
     path = pathlib.Path(source).expanduser()
     if path.is_dir():
         return any(next(path.glob(name), None) for name in _OF_WEIGHTS)
-    prefix = path.with_name(_PIECE.sub("", path.name))
-    if path.name.lower().endswith(_SUFFIXES) or _index_of(prefix).is_file():
+    name = path.name.lower()
+    if name.endswith(_SUFFIXES) or _PIECE.search(name) or _index_of(path).is_file():
         return True
     return path.is_file() and is_archive(path)
 
