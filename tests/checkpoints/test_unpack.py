@@ -147,6 +147,15 @@ def test_a_chain_of_headers_is_an_error(tmp_path):
         unpacked(name * 2000, tmp_path)
 
 
+def test_a_list_of_holes_that_never_ends_is_an_error(tmp_path):
+    """`tarfile` reads on at the end of the file, for ever."""
+    info = member("x", size=512)
+    info.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}
+    header = info.tobuf(tarfile.PAX_FORMAT)
+    with pytest.raises(ValueError, match="its end is missing"):
+        unpacked(header + b"9" * 512, tmp_path)
+
+
 def test_a_wrong_checksum_of_gzip_is_an_error(tmp_path):
     data = bytearray(TAR_GZ)
     data[-8] ^= 1
