@@ -106,7 +106,8 @@ class _Refused(Exception):
 class _CheckedReads:
     """A file that gives all that is asked for, and no more than is honest.
 
-    Of a truncated or forged file, `tarfile` may read without end, or all at once.
+    Of a forged header, `tarfile` would believe any size; of a truncated list of
+    headers, it would fail in ways of its own.
     """
 
     def __init__(self, file):
