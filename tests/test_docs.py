@@ -16,12 +16,14 @@ import pytest
 from tiny import tiny_model
 
 import effdet_keras as ek
+from effdet_keras.checkpoints.report import LoadReport, NewWeights
 
 pytestmark = pytest.mark.tensorflow  # `ek.data`, `ek.callbacks`
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FILE_NAME = re.compile(r"[\w/.-]+\.(py|md|yaml|json|keras|h5|txt|jpg|png)")
+PARTS = ("depthwise_kernel", "pointwise_kernel", "bias")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -190,3 +192,23 @@ def anchors(text):
     headings = re.findall(r"^#+ (.*)$", FENCE.sub("", text), flags=re.MULTILINE)
     kept = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
     return {heading.strip().replace(" ", "-") for heading in kept}
+
+
+def test_the_report_in_weights_md_is_how_a_report_prints():
+    head = [f"class_net/class-predict/{part}" for part in PARTS]
+    report = LoadReport(
+        path="efficientdet-d0",
+        kind="TensorFlow checkpoint with TF1 names",
+        model_name="efficientdet-d0",
+        num_loaded=706,
+        num_weights=709,
+        num_averages=709,
+        new=(
+            NewWeights(
+                "the file has 90 classes, the model 3", tuple(head), ("cat", "dog")
+            ),
+        ),
+        left_over=(),
+        others=("global_step",),
+    )
+    assert f"```\n{report}\n```" in (ROOT / "docs" / "weights.md").read_text()
