@@ -359,11 +359,17 @@ def test_a_failed_rename_leaves_the_first_checkpoint(tmp_path, monkeypatch, succ
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_a_failed_first_write_leaves_nothing(tmp_path, monkeypatch):
-    def fail(*_):
-        raise OSError("no space left")
+@pytest.mark.parametrize("succeeding", range(3))
+def test_a_failed_first_write_leaves_nothing(tmp_path, monkeypatch, succeeding):
+    replace, calls = os.replace, []
 
-    monkeypatch.setattr(automl.os, "replace", fail)
+    def replace_until(source, target):
+        calls.append(target)
+        if len(calls) > succeeding:
+            raise OSError("no space left")
+        replace(source, target)
+
+    monkeypatch.setattr(automl.os, "replace", replace_until)
     with pytest.raises(OSError, match="no space"):
         write_tf1_checkpoint(tmp_path / "model", {"fpn_cells/a": 1.0})
     assert os.listdir(tmp_path) == []
