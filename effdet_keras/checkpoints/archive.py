@@ -1,11 +1,9 @@
 """Checkpoints that describe themselves, written so that a kill cannot spoil one."""
 
-import contextlib
 import datetime
 import importlib.metadata
 import json
 import math
-import os
 import pathlib
 import platform
 import shutil
@@ -17,15 +15,16 @@ import numpy as np
 from keras import ops
 
 from effdet_keras._version import __version__
+from effdet_keras.checkpoints.replacing import replacing
 
 BEST_FILE = "best.keras"
 LAST_FILE = "last.keras"
 
-_ENTRY = "archive.json"  # in the zip file, beside Keras' own entries
+ARCHIVE_ENTRY = "archive.json"  # in the zip file, beside Keras' own entries
 _FORMAT = 1  # rises when an older version could not read the entry
 # What `zipfile` and `json` raise on damaged bytes.
-_DAMAGES = (
-    *(zipfile.BadZipFile, zlib.error, EOFError, OSError),
+ZIP_DAMAGES = (
+    *(zipfile.BadZipFile, zlib.error, EOFError, OSError, MemoryError),
     *(NotImplementedError, RuntimeError, ValueError),
 )
 _PACKAGES = ("keras", "tensorflow", "jax", "torch", "numpy")
@@ -80,10 +79,10 @@ def write_archive(model, path, info=None):
             "swapped for their averages: call `model.averages.restore()` before it."
         )
     text = json.dumps(_described(model, info or {}), indent=1)
-    with _replacing(path) as partial:
+    with replacing(path) as partial:
         model.save(partial)
         with zipfile.ZipFile(partial, "a", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr(_ENTRY, text)
+            archive.writestr(ARCHIVE_ENTRY, text)
 
 
 def copy_archive(source, path):
@@ -102,7 +101,7 @@ def copy_archive(source, path):
         ...     print(source.with_name("last.keras").read_text())
         weights
     """
-    with _replacing(pathlib.Path(path)) as partial:
+    with replacing(pathlib.Path(path)) as partial:
         shutil.copyfile(source, partial)
 
 
@@ -134,8 +133,8 @@ def read_archive_info(path):
     info = _read_entry(path)
     if info is None:
         raise ValueError(
-            f"'{path}' is a Keras file without '{_ENTRY}': `CheckpointArchive` did "
-            "not write it. `EfficientDet.from_archive` may load it all the same."
+            f"'{path}' is a Keras file without '{ARCHIVE_ENTRY}': `CheckpointArchive` "
+            "did not write it. `EfficientDet.from_archive` may load it all the same."
         )
     return info
 
@@ -238,32 +237,6 @@ def _plain(value):
     return value
 
 
-@contextlib.contextmanager
-def _replacing(path):
-    """Gives a path to write to, and puts that file in the place of `path`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Always one name, so that what a kill leaves behind is overwritten.
-    partial = path.with_name(f".{path.stem}.partial.keras")
-    try:
-        yield partial
-        _flush(partial, os.O_RDWR)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-    # The rename itself. Some systems and network drives refuse: it is only
-    # for a loss of power, not for a kill.
-    with contextlib.suppress(OSError):
-        _flush(path.parent, os.O_RDONLY)
-
-
-def _flush(path, flags):
-    descriptor = os.open(path, flags)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _checkpoint_file(path, name_in_folder):
     path = pathlib.Path(path)
     if path.is_dir():
@@ -279,9 +252,13 @@ def _read_entry(path, check_all=False):
         try:
             archive = zipfile.ZipFile(file)
             names = archive.namelist()
-            info = json.loads(archive.read(_ENTRY)) if _ENTRY in names else None
+            info = (
+                json.loads(archive.read(ARCHIVE_ENTRY))
+                if ARCHIVE_ENTRY in names
+                else None
+            )
             broken = archive.testzip() if check_all else None
-        except _DAMAGES as error:
+        except ZIP_DAMAGES as error:
             raise ValueError(_damaged(path, error)) from error
     if broken is not None:
         raise ValueError(_damaged(path, f"bad checksum of '{broken}'"))

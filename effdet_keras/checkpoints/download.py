@@ -76,7 +76,7 @@ def download(url, *, sha256=None, md5=None, verbose=1):
     if scheme not in ("http", "https"):
         raise ValueError(
             "Expected a URL that begins with http://, https:// or file://."
-            f"{_cure_of_bucket(url)} Received: url='{_shown(url)}'"
+            f"{_cure_of_bucket(url)} Received: url='{shown_url(url)}'"
         )
     path = cache_path(url)
     if _is_cached(path, sha256, md5):
@@ -87,8 +87,8 @@ def download(url, *, sha256=None, md5=None, verbose=1):
             check_digest(partial, sha256=sha256, md5=md5)
         except ValueError as error:
             raise ValueError(
-                f"{error}. It was fetched from {_shown(url)} and is removed: the file "
-                "there has changed, or the digest is one of another file."
+                f"{error}. It was fetched from {shown_url(url)} and is removed: the "
+                "file there has changed, or the digest is one of another file."
             ) from None
     return path
 
@@ -183,7 +183,7 @@ def _replacing(path):
 
 def _fetch(url, path, verbose):
     if verbose:
-        print(f"Downloading {_shown(url)}", flush=True)
+        print(f"Downloading {shown_url(url)}", flush=True)
     try:
         with (
             urllib.request.urlopen(_request(url), timeout=_TIMEOUT) as response,
@@ -194,19 +194,19 @@ def _fetch(url, path, verbose):
             received = _copy(response, file, length, verbose)
     except urllib.error.HTTPError as error:
         raise OSError(
-            f"The server has no file for us at {_shown(url)}: it answered with status "
-            f"{error.code} ({error.reason}). Check the address."
+            f"The server has no file for us at {shown_url(url)}: it answered with "
+            f"status {error.code} ({error.reason}). Check the address."
         ) from None
     except _BROKEN as error:
         # Not chained: the reason may quote the URL, with its secrets.
         reason = getattr(error, "reason", None) or type(error).__name__
         raise ConnectionError(
-            f"No connection to {_shown(url)}, or it broke off ({reason}). Try again, "
-            "or fetch the file by other means and give its path."
+            f"No connection to {shown_url(url)}, or it broke off ({reason}). Try "
+            "again, or fetch the file by other means and give its path."
         ) from None
     if length is not None and received != length:
         raise ConnectionError(
-            f"{_shown(url)} broke off after {received} of {length} bytes. Try again."
+            f"{shown_url(url)} broke off after {received} of {length} bytes. Try again."
         )
 
 
@@ -246,8 +246,13 @@ def _without_login(parts):
     return parts._replace(netloc=parts.netloc.rpartition("@")[2])
 
 
-def _shown(url):
-    """The URL without what may be secret: login, query, fragment."""
+def shown_url(url):
+    """The URL without what may be secret: login, query, fragment.
+
+    Example:
+        >>> shown_url("https://me:word@example.com/d0.pth?key=1")
+        'https://example.com/d0.pth?...'
+    """
     parts = _without_login(urllib.parse.urlsplit(url))
     shown = parts._replace(query="", fragment="").geturl()
     return f"{shown}?..." if parts.query else shown
@@ -265,7 +270,7 @@ def _local_path(url):
     if parts.netloc not in ("", "localhost"):
         raise ValueError(
             "A file:// URL names a file of this machine: file:///folder/name. "
-            f"Received: url='{_shown(url)}'"
+            f"Received: url='{shown_url(url)}'"
         )
     path = pathlib.Path(urllib.request.url2pathname(parts.path))
     if not path.exists():

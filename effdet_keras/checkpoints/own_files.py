@@ -6,11 +6,14 @@ import os
 import re
 import types
 import zipfile
-import zlib
 
 import numpy as np
 
-from effdet_keras.checkpoints.archive import read_archive_info
+from effdet_keras.checkpoints.archive import (
+    ARCHIVE_ENTRY,
+    ZIP_DAMAGES,
+    read_archive_info,
+)
 from effdet_keras.checkpoints.hdf5 import read_h5_arrays
 from effdet_keras.checkpoints.network_arrays import OWN, network_arrays
 from effdet_keras.checkpoints.source import WeightSource
@@ -18,16 +21,10 @@ from effdet_keras.checkpoints.tf1_names import tf1_name
 from effdet_keras.config import EfficientDetConfig
 
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"  # Keras' entries
-_ARCHIVE = "archive.json"  # the entry of `write_archive`
 _CLASS = "effdet_keras>EfficientDet"
 _LAYERS = "layers/"
 _AVERAGE = "vars/average:"  # see training/base_trainer.py
 _MARK = "layers/efficient_net/stem/conv/vars/0"
-# What `zipfile` and `json` raise on damaged bytes.
-_DAMAGES = (
-    *(zipfile.BadZipFile, zlib.error, EOFError, OSError, MemoryError),
-    *(NotImplementedError, RuntimeError, ValueError),
-)
 
 
 def read_own_weights(path, averages=True):
@@ -68,7 +65,7 @@ def read_own_weights(path, averages=True):
         return WeightSource(path, "effdet_keras `.weights.h5`", OWN, *weights)
     entries = _read_entries(path)
     model = _model_config(path, entries[_CONFIG])
-    is_archive = _ARCHIVE in entries
+    is_archive = ARCHIVE_ENTRY in entries
     info = read_archive_info(path) if is_archive else {}
     averages = averages and info.get("evaluated_weights") != "live"
     return WeightSource(
@@ -89,12 +86,12 @@ def _is_zip(path):
 
 def _read_entries(path):
     """The bytes of the entries that matter, by name."""
-    wanted = (_CONFIG, _WEIGHTS, _ARCHIVE)
+    wanted = (_CONFIG, _WEIGHTS, ARCHIVE_ENTRY)
     try:
         with zipfile.ZipFile(path) as file:
             names = file.namelist()
             entries = {name: file.read(name) for name in wanted if name in names}
-    except _DAMAGES as error:
+    except ZIP_DAMAGES as error:
         raise ValueError(_damaged(path, error)) from error
     if not {_CONFIG, _WEIGHTS} <= set(entries):
         raise ValueError(

@@ -6,7 +6,6 @@ batch norms. Those that also lack the biases before batch norms, which are all t
 effdet publishes weights of, are refused.
 """
 
-import os
 import pathlib
 import pickle
 import re
@@ -18,6 +17,7 @@ import numpy as np
 
 from effdet_keras.checkpoints.match import identify, to_layout_of
 from effdet_keras.checkpoints.network_arrays import TORCH, network_arrays
+from effdet_keras.checkpoints.replacing import replacing
 from effdet_keras.checkpoints.source import WeightSource
 from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
 
@@ -153,15 +153,8 @@ def write_torch_effdet(path, arrays, config):
     path = pathlib.Path(path)
     save = _saver(path)
     state = _state_dict(arrays, config)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    try:
+    with replacing(path) as partial:
         save(state, partial)
-        with open(partial, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 # Loading: a flat dict of "entry.name" to tensor, or to whatever else there is.

@@ -8,6 +8,7 @@ from keras import ops
 
 from effdet_keras.checkpoints.assign import assign_source
 from effdet_keras.checkpoints.automl import write_tf1_checkpoint
+from effdet_keras.checkpoints.download import shown_url
 from effdet_keras.checkpoints.locate import located, looks_like_weights
 from effdet_keras.checkpoints.match import identify
 from effdet_keras.checkpoints.recognize import open_weights
@@ -53,7 +54,7 @@ def read_weights(weights, model_name, *, averages=True, sha256=None, verbose=1):
         return _read_preset(find_preset(model_name, weights), averages, verbose)
     with located(weights, sha256=sha256, verbose=verbose) as path:
         source = open_weights(path, averages)
-    source = dataclasses.replace(source, path=_shown(weights))
+    source = dataclasses.replace(source, path=shown_url(os.fspath(weights)))
     is_unnamed = source.class_names is None and source.category_ids is None
     if is_unnamed and identify(source).num_classes == len(COCO_CLASS_NAMES):
         return _with_classes_of(source, COCO_CLASS_NAMES, COCO_CATEGORY_IDS)
@@ -74,15 +75,6 @@ def _with_classes_of(source, class_names, category_ids):
     return dataclasses.replace(
         source, class_names=class_names, category_ids=category_ids
     )
-
-
-def _shown(weights):
-    """The source for messages: a URL without user, password and query."""
-    text = os.fspath(weights)
-    if "://" not in text:
-        return text
-    scheme, rest = text.split("://", 1)
-    return f"{scheme}://{rest.split('?')[0].split('@')[-1]}"
 
 
 def with_class_names(source, class_names):

@@ -14,7 +14,6 @@ import pytest
 from keras import ops
 from tiny import StandIn, tiny_model
 
-from effdet_keras.checkpoints import archive
 from effdet_keras.checkpoints.archive import (
     copy_archive,
     load_archive,
@@ -250,7 +249,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(
     def disk_full(descriptor):
         raise OSError("no space left")
 
-    monkeypatch.setattr(archive.os, "fsync", disk_full)
+    monkeypatch.setattr("os.fsync", disk_full)
     with pytest.raises(OSError, match="no space left"):
         write_archive(model, path)
     assert path.read_bytes() == file.read_bytes()

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from effdet_keras.checkpoints.locate import located
+from effdet_keras.checkpoints.locate import located, looks_like_weights
 
 DATA = "data-00000-of-00001"
 
@@ -252,3 +252,35 @@ def test_the_golden_checkpoints_are_found(tmp_path, golden_path):
         for end in (".index", f".{DATA}"):
             written = path.with_name(path.name + end).read_bytes()
             assert written == (copy / f"model{end}").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "name, is_weights",
+    [
+        ("d0.h5", True),
+        ("d0.weights.h5", True),
+        ("d0.PTH", True),
+        ("model.data-00000-of-00001", True),
+        ("https://example.com/anything", True),
+        ("train.json", False),
+        ("labels.csv", False),
+        ("data.tfrecord", False),
+        ("nothing", False),
+    ],
+)
+def test_names_tell_weights_from_data(name, is_weights):
+    assert looks_like_weights(name) == is_weights
+
+
+def test_contents_tell_weights_from_data(tmp_path):
+    (tmp_path / "run" / "deeper").mkdir(parents=True)
+    assert not looks_like_weights(tmp_path / "run")
+    (tmp_path / "run" / "deeper" / "model.index").write_text("")
+    assert looks_like_weights(tmp_path / "run")
+    assert looks_like_weights(tmp_path / "run" / "deeper" / "model")
+    with tarfile.open(tmp_path / "packed", "w:gz") as archive:
+        archive.add(tmp_path / "run", "run")
+    assert looks_like_weights(tmp_path / "packed")
+    (tmp_path / "voc").mkdir()
+    (tmp_path / "voc" / "1.xml").write_text("<annotation/>")
+    assert not looks_like_weights(tmp_path / "voc")
