@@ -23,7 +23,7 @@ def ours(quick):
 
     keras.utils.set_random_seed(0)
     model = ek.EfficientDet.from_preset("efficientdet-d0")
-    size, mean = model.config.image_size, model.config.mean_rgb
+    size, mean = model.config.image_size, model.config.padding_rgb
     network = tf.function(lambda images: model(images, training=False))
     postprocess = tf.function(model.detect_outputs)
     with tempfile.TemporaryDirectory() as folder:

@@ -48,6 +48,8 @@ class EfficientDetConfig:
         survival_prob: float in (0, 1] or None. Stochastic depth in the heads.
         backbone_survival_prob: the same for the backbone's last block.
         mean_rgb, stddev_rgb: three floats, the normalisation of pixels 0-255.
+        pad_rgb: three floats, pixels beside a picture that does not fill the input;
+            None for `mean_rgb`, which is zero to the network.
         batch_norm_momentum, batch_norm_epsilon: floats.
         sync_batch_norm: bool, batch statistics over all replicas.
         frozen_batch_norm: bool, batch norm neither trains nor moves its
@@ -86,6 +88,7 @@ class EfficientDetConfig:
     backbone_survival_prob: float | None = None
     mean_rgb: tuple = _IMAGENET_MEAN
     stddev_rgb: tuple = _IMAGENET_STDDEV
+    pad_rgb: tuple | None = None
     batch_norm_momentum: float = 0.99
     batch_norm_epsilon: float = 1e-3
     sync_batch_norm: bool = False
@@ -98,6 +101,7 @@ class EfficientDetConfig:
             "anchor_scale": _nested_tuple(self.anchor_scale),
             "mean_rgb": _three(self.mean_rgb),
             "stddev_rgb": _three(self.stddev_rgb),
+            "pad_rgb": _three(self.pad_rgb),
         }
         for field, value in normal_form.items():
             object.__setattr__(self, field, value)
@@ -127,6 +131,11 @@ class EfficientDetConfig:
     def to_dict(self):
         """All fields as a dict that JSON can hold; `EfficientDetConfig(**it)`."""
         return dataclasses.asdict(self)
+
+    @property
+    def padding_rgb(self):
+        """Three floats: the pixels beside a picture that does not fill the input."""
+        return self.mean_rgb if self.pad_rgb is None else self.pad_rgb
 
     @property
     def num_levels(self):
@@ -215,7 +224,9 @@ class EfficientDetConfig:
                 value is None or (_is_positive(value) and value <= 1),
                 "None, or a number above 0 and at most 1",
             )
-        for field in ("mean_rgb", "stddev_rgb"):
+        for field in ("mean_rgb", "stddev_rgb", "pad_rgb"):
+            if field == "pad_rgb" and self.pad_rgb is None:
+                continue
             _require(
                 self,
                 field,

@@ -77,7 +77,7 @@ def run_demo(folder, *, num_train=1800, num_valid=100, epochs=4, seed=0):
         _BATCH_SIZE,
         training=True,
         image_size=_IMAGE_SIZE,
-        pad_value=model.config.mean_rgb,
+        pad_value=model.config.padding_rgb,
         scale_jitter=(1.0, 1.0),
         seed=seed,
     )

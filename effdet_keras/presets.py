@@ -232,8 +232,9 @@ def _coco_advprop():
             _ADVPROP,
             ap,
             ap_val,
-            # Pixels from -1 to 1.
-            config_overrides={"mean_rgb": 127.5, "stddev_rgb": 127.5},
+            # Pixels from -1 to 1, and black beside a picture: the reference pads
+            # before it scales.
+            config_overrides={"mean_rgb": 127.5, "stddev_rgb": 127.5, "pad_rgb": 0.0},
         )
 
 

@@ -73,6 +73,7 @@ WRONG = {
     "backbone_survival_prob": (0, "above 0"),
     "mean_rgb": ((1.0, 2.0), "three"),
     "stddev_rgb": (0.0, "above zero"),
+    "pad_rgb": ("black", "three"),
     "batch_norm_momentum": (1.0, "below 1"),
     "batch_norm_epsilon": (-1e-3, "above zero"),
     "sync_batch_norm": ("all", "True or False"),
@@ -105,3 +106,12 @@ def test_unknown_names_suggest_the_nearest():
         EfficientDetConfig.from_name("efficientdet_d0")
     with pytest.raises(ValueError, match="Did you mean 'image_size'"):
         D0.replace(imagesize=3)
+
+
+def test_what_is_beside_a_picture_is_the_mean_or_what_is_asked_for():
+    config = EfficientDetConfig(mean_rgb=10.0)
+    assert config.padding_rgb == (10.0,) * 3
+    assert config.replace(mean_rgb=20.0).padding_rgb == (20.0,) * 3
+    assert config.replace(pad_rgb=0.0).padding_rgb == (0.0,) * 3
+    with pytest.raises(ValueError, match=r"pad_rgb.*'black'"):
+        config.replace(pad_rgb="black")

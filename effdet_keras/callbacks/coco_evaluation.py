@@ -118,7 +118,7 @@ class COCOEvaluation(keras.callbacks.Callback):
             self.batch_size,
             training=False,
             image_size=model.config.image_size,
-            pad_value=model.config.mean_rgb,
+            pad_value=model.config.padding_rgb,
         )
         progress = keras.utils.Progbar(
             len(self.dataset), unit_name="picture", verbose=int(self.verbose)

@@ -49,7 +49,9 @@ def _sources(images):
 
 def _detect_batch(model, batch, rows, score_threshold):
     config = model.config
-    boxed = [letterbox(_pixels(s), config.image_size, config.mean_rgb) for s in batch]
+    boxed = [
+        letterbox(_pixels(s), config.image_size, config.padding_rgb) for s in batch
+    ]
     inputs = np.zeros((rows, *config.image_size, 3), "float32")
     for row, (image, _) in zip(inputs, boxed):
         row[:] = ops.convert_to_numpy(image)

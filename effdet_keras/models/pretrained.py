@@ -23,7 +23,10 @@ from effdet_keras.presets import (
 )
 
 # What weights are trained for, besides the shapes that they fill.
-_MEANING = ("mean_rgb", "stddev_rgb", "anchor_scale", "aspect_ratios", "num_scales")
+_MEANING = (
+    *("mean_rgb", "stddev_rgb", "pad_rgb"),
+    *("anchor_scale", "aspect_ratios", "num_scales"),
+)
 EXPORT_FORMATS = ("automl-tf1", "torch-effdet")
 
 
@@ -165,19 +168,21 @@ def _adopted_classes(model, source):
 
 def _differences(model, source):
     """What the weights were trained with, where the model has another value."""
-    for field in _MEANING:
-        theirs = (source.config or {}).get(field)
-        if theirs is None:
-            continue
-        theirs = getattr(model.config.replace(**{field: theirs}), field)
-        ours = getattr(model.config, field)
-        if ours != theirs:
-            text = (
-                f"the weights in '{source.path}' were trained with {field}={theirs}, "
-                f"the model has {ours}"
-            )
-            warnings.warn(f"{text}. Make it with that value.", stacklevel=4)
-            yield text
+    told = source.config or {}
+    fields = dataclasses.fields(model.config)
+    known = {f.name: told[f.name] for f in fields if f.name in told}
+    trained_with = model.config.replace(**known)
+    differing = [
+        f"{field}={getattr(trained_with, field)} (here {getattr(model.config, field)})"
+        for field in _MEANING
+        if getattr(trained_with, field) != getattr(model.config, field)
+    ]
+    if differing:
+        text = f"these weights were trained with {', '.join(differing)}"
+        warnings.warn(
+            f"'{source.path}': {text}. Make the model with the same.", stacklevel=4
+        )
+        yield text
 
 
 def export_checkpoint(model, path, format):
@@ -201,7 +206,9 @@ def export_checkpoint(model, path, format):
         write_torch_effdet(path, averaged, model.config)
         return
     step = getattr(getattr(model, "optimizer", None), "iterations", 0)
-    write_tf1_checkpoint(path, raw, averages=averaged, global_step=int(step))
+    write_tf1_checkpoint(
+        path, raw, averages=averaged, global_step=int(ops.convert_to_numpy(step))
+    )
 
 
 def _named(variables, values):

@@ -270,7 +270,7 @@ class BaseTrainer:
         """
         sizes = {
             "image_size": self.config.image_size,
-            "pad_value": self.config.mean_rgb,
+            "pad_value": self.config.padding_rgb,
         }
         dataset = self._in_own_labels(dataset)
         return dataset.batches(batch_size, training=training, **{**sizes, **options})
