@@ -8,9 +8,6 @@ import hashlib
 import json
 import pathlib
 
-import effdet
-import torch
-
 SIZES = (
     *("d0", "d1", "d2", "d3", "d4", "d5", "d6", "d7", "d7x"),
     *("lite0", "lite1", "lite2", "lite3", "lite3x", "lite4"),
@@ -18,6 +15,9 @@ SIZES = (
 
 
 def digest(size):
+    import effdet  # here, because tests are collected by importing
+    import torch
+
     config = effdet.get_efficientdet_config(f"tf_efficientdet_{size}")
     with torch.device("meta"):  # shapes without the memory
         model = effdet.EfficientDet(config, pretrained_backbone=False)
