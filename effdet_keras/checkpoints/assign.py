@@ -8,8 +8,16 @@ from effdet_keras.checkpoints.network_arrays import network_arrays
 from effdet_keras.checkpoints.report import LoadReport, NewWeights
 from effdet_keras.checkpoints.tf1_names import tf1_name
 
+# What the Object Detection API calls `fine_tune_checkpoint_type`, and what each
+# leaves as it is in the model.
+CHECKPOINT_TYPES = {
+    "full": lambda array: False,
+    "detection": lambda array: array.is_class_layer,
+    "classification": lambda array: not array.is_backbone,
+}
 
-def assign_source(model, source, *, skip_mismatch=False):
+
+def assign_source(model, source, *, skip_mismatch=False, checkpoint_type=None):
     """Assigns the arrays of a file to the weights of a model.
 
     Everything is checked before the first weight changes. A file of a backbone
@@ -22,6 +30,8 @@ def assign_source(model, source, *, skip_mismatch=False):
         source: `WeightSource`.
         skip_mismatch: bool, whether to leave weights that the file lacks, or has
             in another shape, as they are.
+        checkpoint_type: None; "full": the class layer must fit as well;
+            "detection": all but the class layer; "classification": the backbone.
 
     Returns:
         `LoadReport`.
@@ -47,8 +57,12 @@ def assign_source(model, source, *, skip_mismatch=False):
     values = dict(match.found)
     mismatched = dict(match.mismatched)
     missing = list(match.missing)
-    _take_class_layer(model, source, values, mismatched, new)
-    if missing and values and _has_backbone_alone(match):
+    _check_type(checkpoint_type)
+    if checkpoint_type is None:
+        _take_class_layer(model, source, values, mismatched, new)
+    else:
+        _leave(model, checkpoint_type, values, mismatched, missing, new)
+    if checkpoint_type is None and missing and values and _has_backbone_alone(match):
         _take_backbone_alone(missing, new)
     if not values or ((missing or mismatched) and not skip_mismatch):
         raise ValueError(_explain(model, source, missing, mismatched))
@@ -83,6 +97,27 @@ def _assign(model, values):
         by_name[name].assign(np.asarray(value, "float32"))
     if averages is not None:
         averages.reset()
+
+
+def _check_type(checkpoint_type):
+    if checkpoint_type is not None and checkpoint_type not in CHECKPOINT_TYPES:
+        raise ValueError(
+            f"`checkpoint_type` must be None, {', '.join(map(repr, CHECKPOINT_TYPES))}"
+            f". Received: checkpoint_type={checkpoint_type!r}"
+        )
+
+
+def _leave(model, checkpoint_type, values, mismatched, missing, new):
+    """Leaves what this type of checkpoint is not asked for."""
+    is_left = CHECKPOINT_TYPES[checkpoint_type]
+    names = [a.name for a in network_arrays(model.config) if is_left(a)]
+    for name in names:
+        values.pop(name, None)
+        mismatched.pop(name, None)
+    missing[:] = [array for array in missing if array.name not in names]
+    if names:
+        reason = f"a {checkpoint_type} checkpoint is not asked for them"
+        new.append(NewWeights(reason, tuple(names)))
 
 
 def _take_class_layer(model, source, values, mismatched, new):

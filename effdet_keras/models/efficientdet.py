@@ -170,6 +170,7 @@ class EfficientDet(Trainer, keras.Model):
         *,
         averages=True,
         skip_mismatch=False,
+        checkpoint_type=None,
         class_names=None,
         sha256=None,
         verbose=1,
@@ -195,6 +196,10 @@ class EfficientDet(Trainer, keras.Model):
                 them, as the reference evaluates, or the raw weights.
             skip_mismatch: bool, whether to leave weights that the file lacks, or
                 has in another shape, as they are, instead of raising.
+            checkpoint_type: what to take of the file, as `fine_tune_checkpoint_type`
+                of the Object Detection API: "classification", the backbone;
+                "detection", all but the last layer of the class head; "full",
+                all, which then must fit. None is as described above.
             class_names: sequence of strings, the names of the file's classes
                 where it does not tell them.
             sha256: string, digest that a downloaded file must have.
@@ -228,7 +233,13 @@ class EfficientDet(Trainer, keras.Model):
         )
         if class_names is not None:
             source = with_class_names(source, class_names)
-        return load_source(self, source, skip_mismatch=skip_mismatch, verbose=verbose)
+        return load_source(
+            self,
+            source,
+            skip_mismatch=skip_mismatch,
+            checkpoint_type=checkpoint_type,
+            verbose=verbose,
+        )
 
     def export_checkpoint(self, path, format):
         """Writes the weights in the form of an older tool.

@@ -19,7 +19,7 @@ _BACKBONE_MAX_LEVEL = 5
 _PRIOR_BIAS = -math.log((1 - 0.01) / 0.01)  # focal loss paper, section 3.3
 
 
-def build_network(config, dtype=None):
+def build_network(config, dtype=None, features=None):
     """The network of a config, as symbolic input and outputs.
 
     https://arxiv.org/abs/1911.09070, figure 3. This is the one place that
@@ -28,6 +28,9 @@ def build_network(config, dtype=None):
     Args:
         config: `EfficientDetConfig`.
         dtype: dtype policy of the layers, or None for Keras' own.
+        features: layer in the place of all but the last layer of each head, or
+            None. It takes normalised images and returns a list of class features
+            and a list of box features `[B, H_l, W_l, C]`, one a level.
 
     Returns:
         `(images, outputs)`: a `keras.Input` `[B, H, W, 3]` of pixels 0-255, and
@@ -40,16 +43,57 @@ def build_network(config, dtype=None):
         >>> outputs["class_logits"].shape  # 9 anchors at 8x8, 4x4, 2x2, 1x1
         (None, 765, 2)
     """
-    batch_norm = BatchNormOptions(
+    images = keras.Input((*config.image_size, 3), name="images")
+    x = Normalize(
+        config.mean_rgb,
+        config.stddev_rgb,
+        name="normalization",
+        dtype=dtype if features is None else "float32",
+    )(images)
+    if features is None:
+        pyramid = _pyramid(x, config, dtype)
+        class_features = box_features = pyramid
+        repeats = config.head_repeats
+    else:
+        class_features, box_features = features(x)
+        repeats = 0
+
+    def head(features, values, prefix, prior_bias):
+        return PredictionHead(
+            values,
+            num_anchors=config.num_anchors,
+            filters=config.fpn_num_filters,
+            repeats=repeats,
+            min_level=config.min_level,
+            prefix=prefix,
+            separable_conv=config.separable_conv,
+            activation=config.activation,
+            survival_prob=config.survival_prob,
+            prior_bias=prior_bias,
+            batch_norm=_batch_norm(config),
+            name=f"{prefix}_net",
+            dtype=dtype,
+        )(features)
+
+    outputs = {
+        "class_logits": head(class_features, config.num_classes, "class", _PRIOR_BIAS),
+        "box_deltas": head(box_features, 4, "box", 0.0),
+    }
+    return images, outputs
+
+
+def _batch_norm(config):
+    return BatchNormOptions(
         momentum=config.batch_norm_momentum,
         epsilon=config.batch_norm_epsilon,
         synchronized=config.sync_batch_norm,
         frozen=config.frozen_batch_norm,
     )
-    images = keras.Input((*config.image_size, 3), name="images")
-    x = Normalize(
-        config.mean_rgb, config.stddev_rgb, name="normalization", dtype=dtype
-    )(images)
+
+
+def _pyramid(images, config, dtype):
+    """Normalised images to the levels that both heads read."""
+    batch_norm = _batch_norm(config)
     features = EfficientNet(
         config.backbone,
         min_level=config.min_level,
@@ -58,9 +102,9 @@ def build_network(config, dtype=None):
         batch_norm=batch_norm,
         name=config.backbone,
         dtype=dtype,
-    )(x)
+    )(images)
     features = _add_levels(features, config, batch_norm, dtype)
-    features = BiFPN(
+    return BiFPN(
         config.fpn_num_filters,
         repeats=config.fpn_cell_repeats,
         min_level=config.min_level,
@@ -77,29 +121,6 @@ def build_network(config, dtype=None):
         name="fpn_cells",
         dtype=dtype,
     )(features)
-
-    def head(values, prefix, prior_bias):
-        return PredictionHead(
-            values,
-            num_anchors=config.num_anchors,
-            filters=config.fpn_num_filters,
-            repeats=config.head_repeats,
-            min_level=config.min_level,
-            prefix=prefix,
-            separable_conv=config.separable_conv,
-            activation=config.activation,
-            survival_prob=config.survival_prob,
-            prior_bias=prior_bias,
-            batch_norm=batch_norm,
-            name=f"{prefix}_net",
-            dtype=dtype,
-        )(features)
-
-    outputs = {
-        "class_logits": head(config.num_classes, "class", _PRIOR_BIAS),
-        "box_deltas": head(4, "box", 0.0),
-    }
-    return images, outputs
 
 
 def _add_levels(features, config, batch_norm, dtype):

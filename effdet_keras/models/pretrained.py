@@ -136,29 +136,33 @@ def _check_name(name, name_in_file, source):
         )
 
 
-def load_source(model, source, *, skip_mismatch, verbose):
+def load_source(model, source, *, skip_mismatch, checkpoint_type=None, verbose):
     """Assigns a source to a model, and tells what came of it.
 
     Args:
         model: `EfficientDet`.
         source: `WeightSource`.
-        skip_mismatch: bool, see `assign_source`.
+        skip_mismatch, checkpoint_type: see `assign_source`.
         verbose: 0 or 1, whether to print the report.
 
     Returns:
         `LoadReport`.
     """
-    report = assign_source(model, source, skip_mismatch=skip_mismatch)
-    notes = [*_adopted_classes(model, source), *_differences(model, source)]
+    report = assign_source(
+        model, source, skip_mismatch=skip_mismatch, checkpoint_type=checkpoint_type
+    )
+    notes = [*_adopted_classes(model, source, report), *_differences(model, source)]
     report = dataclasses.replace(report, notes=tuple(notes))
     if verbose:
         print(report, flush=True)
     return report
 
 
-def _adopted_classes(model, source):
+def _adopted_classes(model, source, report):
     """Names the outputs of a model that has no names, and says what they are."""
     names = source.class_names
+    if any("class-predict" in name for new in report.new for name in new.names):
+        return
     if model.class_names is None and len(names or ()) == model.num_classes:
         model.class_names = names
         model.category_ids = model.category_ids or source.category_ids

@@ -128,6 +128,50 @@ def test_a_backbone_leaves_the_rest_as_it_is():
     assert report.left_over == ("efficientnet-lite0/head/conv2d/kernel",)
 
 
+def left_by(report):
+    return {name.split("/")[0] for new in report.new for name in new.names}
+
+
+def test_a_classification_checkpoint_gives_the_backbone_alone():
+    model = tiny_model()
+    source, before = source_for(five_classes(model)), values(model)
+    report = assign_source(model, source, checkpoint_type="classification")
+    for name, value in values(model).items():
+        expected = source.arrays if name.startswith("efficientnet") else before
+        np.testing.assert_array_equal(value, expected[name])
+    assert left_by(report) == {"fpn_cells", "class_net", "box_net"}
+    # What is not asked for need not be there.
+    bare = source_for(model.config, lambda array: array.is_backbone)
+    assert assign_source(model, bare, checkpoint_type="classification").num_loaded
+
+
+def test_a_detection_checkpoint_gives_all_but_the_class_layer():
+    model = tiny_model()
+    source, before = source_for(model.config), values(model)
+    report = assign_source(model, source, checkpoint_type="detection")
+    for name, value in values(model).items():
+        expected = before if name.startswith(CLASS_LAYER) else source.arrays
+        np.testing.assert_array_equal(value, expected[name])
+    assert left_by(report) == {"class_net"}
+    bare = source_for(model.config, lambda array: array.is_backbone)
+    with pytest.raises(ValueError, match="are not in it"):
+        assign_source(model, bare, checkpoint_type="detection")
+    assert assign_source(
+        model, bare, checkpoint_type="detection", skip_mismatch=True
+    ).num_loaded == len(bare.arrays)
+
+
+def test_a_full_checkpoint_must_fit_whole():
+    model = tiny_model()
+    assert not assign_source(
+        model, source_for(model.config), checkpoint_type="full"
+    ).new
+    with pytest.raises(ValueError, match=r"another shape.*class-predict/pointwise_kernel"):
+        assign_source(model, source_for(five_classes(model)), checkpoint_type="full")
+    with pytest.raises(ValueError, match=r"'classification'.*'fine_tune'"):
+        assign_source(model, source_for(model.config), checkpoint_type="fine_tune")
+
+
 def test_a_missing_array_is_an_error_that_changes_nothing():
     model = tiny_model()
     lost = "fpn_cells/cell_0/fnode1/op_after_combine4/bn/gamma"
