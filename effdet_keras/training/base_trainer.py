@@ -9,6 +9,7 @@ from effdet_keras.matching import match_anchors
 from effdet_keras.training import inputs
 from effdet_keras.training import truth as truth_rules
 from effdet_keras.training.ema import WeightAverages
+from effdet_keras.training.gradient_multipliers import gradient_factors
 from effdet_keras.training.recipe import Recipe
 
 _STATISTICS = ("moving_mean", "moving_variance")
@@ -58,9 +59,10 @@ class BaseTrainer:
         *,
         schedule=None,
         learning_rate=None,
-        weight_decay=4e-5,
+        weight_decay="auto",
         clip_norm=10.0,
         ema_decay=0.9998,
+        gradient_multipliers=None,
         jit_compile="auto",
         run_eagerly=False,
         steps_per_execution=1,
@@ -74,19 +76,35 @@ class BaseTrainer:
         and moving averages of all weights.
 
         Args:
-            optimizer: Keras optimizer or its name, with its own learning rate;
-                None for the reference's.
+            optimizer: None for the reference's; "sgd", "momentum" (SGD with 0.9),
+                "adam", "adamw" or "rmsprop"; a dict of such a name and Keras' own
+                arguments, such as `{"name": "rmsprop", "momentum": 0.9}`; or a
+                Keras optimizer, which brings its own learning rate.
             loss: `effdet_keras.losses.DetectionLoss`, or None for its defaults.
-            schedule: "cosine", "stepwise", "polynomial", or a Keras
-                `LearningRateSchedule`, of the reference's optimizer.
-            learning_rate: float, of the named schedule, for a batch of 64.
-            weight_decay: float; `weight_decay / 2 * sum(w**2)` over the kernels
-                (no biases, no batch norm) is added to the loss.
+            schedule: "cosine" (the default), "stepwise" or "polynomial", which are
+                as long as the training; "constant"; a dict of a name and settings,
+                such as `{"name": "cosine", "warmup_steps": 500}`, `{"name":
+                "exponential", "decay_steps": 1000, "decay_rate": 0.9}` or `{"name":
+                "manual_step", "boundaries": [...], "rates": [...]}` (all settings:
+                `training/named_schedules.py`); or a Keras `LearningRateSchedule`.
+            learning_rate: float, the highest rate of a named schedule. For the
+                reference's optimizer it is that of a batch of 64, scaled to yours,
+                0.08 by default. For one by name it is not scaled, and Keras' own
+                default is: 0.001, and 0.01 for SGD. Its warm-up begins at a tenth.
+            weight_decay: float or None; `weight_decay / 2 * sum(w**2)` over the
+                kernels (no biases, no batch norm) is added to the loss. For
+                "adamw" it is AdamW's own decay, of kernels as well, and nothing is
+                added. "auto" is 4e-5; for "adamw" 0.004; for a Keras optimizer
+                with a `weight_decay` of its own, nothing more.
             clip_norm: float or None. Each gradient is clipped to this norm,
-                then all together. On JAX and torch only the second, and only
-                for the reference's optimizer.
+                then all together. On JAX and torch only the second, and not for a
+                Keras optimizer, which brings its own.
             ema_decay: float below 1, or None for no averages. The averages are
                 in `model.averages`; callbacks evaluate and archive them.
+            gradient_multipliers: dict of regular expressions to factors above 0,
+                such as `{"bias$": 2.0}`. The gradient of a variable in whose `path`
+                an expression is found, the first that is, is multiplied by its
+                factor, before clipping.
             jit_compile: bool or "auto": XLA only where it pays. On a CPU it
                 makes depthwise convolutions many times slower. On TensorFlow an
                 XLA step cannot refuse a batch whose loss is not finite: add
@@ -105,9 +123,11 @@ class BaseTrainer:
             weight_decay=weight_decay,
             clip_norm=clip_norm,
             ema_decay=ema_decay,
+            gradient_multipliers=gradient_multipliers,
         )
+        factors = gradient_factors(gradient_multipliers, self.trainable_variables)
         optimizer = recipe.new_optimizer()
-        if not self._reports_steps and recipe.optimizer is None:
+        if not self._reports_steps and recipe.clips_in_optimizer:
             optimizer.global_clipnorm = recipe.clip_norm or None
         super().compile(
             optimizer=optimizer,
@@ -123,6 +143,7 @@ class BaseTrainer:
         # the first step, which would make them, is not traced a second time.
         self.optimizer.build(self.trainable_variables)
         self._recipe = recipe
+        self._gradient_factors = factors
         self._trackers = _Trackers(recipe.loss.iou_loss_type is not None)
         self._compile_options = {
             "jit_compile": jit_compile,
@@ -245,10 +266,10 @@ class BaseTrainer:
 
     def _weight_decay_loss(self):
         kernels = [v for v in self.trainable_variables if v.name.endswith("kernel")]
-        if not self._recipe.weight_decay or not kernels:
+        if not self._recipe.l2_decay or not kernels:
             return ops.zeros(())
         squares = [ops.sum(ops.square(ops.cast(v, "float32"))) for v in kernels]
-        return self._recipe.weight_decay / 2 * ops.sum(ops.stack(squares))
+        return self._recipe.l2_decay / 2 * ops.sum(ops.stack(squares))
 
     def batches(self, dataset, batch_size=8, *, training=False, **options):
         """Batches of a data set in this model's image size, padding and labels.
@@ -316,8 +337,8 @@ class BaseTrainer:
             kwargs.setdefault("shuffle", False)  # Keras warns that it cannot
         if self.averages is not None:
             self.averages.restore()  # training never goes on from swapped weights
-        if self._recipe is not None and self._recipe.follows_reference:
-            self._set_reference_schedule(x, batch_size, epochs, kwargs)
+        if self._recipe is not None and self._recipe.needs_length:
+            self._set_schedule(x, batch_size, epochs, kwargs)
         with self._running_on(x):
             return super().fit(x, y, batch_size=batch_size, epochs=epochs, **kwargs)
 
@@ -359,7 +380,7 @@ class BaseTrainer:
             return data, False
         return self.batches(data, batch_size or 8, training=training), True
 
-    def _set_reference_schedule(self, x, batch_size, epochs, kwargs):
+    def _set_schedule(self, x, batch_size, epochs, kwargs):
         batch_size, steps = inputs.batch_size_and_steps(
             x, batch_size, kwargs.get("steps_per_epoch")
         )

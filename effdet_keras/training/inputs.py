@@ -80,8 +80,8 @@ def batch_size_and_steps(x, batch_size, steps_per_epoch):
             "The learning-rate schedule needs the batch size and the steps an epoch, "
             f"and this data does not tell them. Received: x={x!r}, "
             f"batch_size={batch_size}, steps_per_epoch={steps_per_epoch}. Give "
-            "`steps_per_epoch` (and `batch_size`) to `fit`, or an optimizer with "
-            "its own learning rate to `compile`."
+            "`steps_per_epoch` (and `batch_size`) to `fit`; or `compile` with a "
+            "schedule or an optimizer that has its own learning rate."
         )
     return batch, steps
 

@@ -68,6 +68,12 @@ class Trainer(BaseTrainer):
             lambda a, b: ops.where(finite, a, b), new_state, state
         )
 
+    def compute_loss_and_updates(self, trainable_variables, *args, **kwargs):
+        """Keras' own, of variables whose gradients are multiplied."""
+        pairs = zip(trainable_variables, self._gradient_factors, strict=True)
+        trainable_variables = [_with_gradient_times(f, v) for v, f in pairs]
+        return super().compute_loss_and_updates(trainable_variables, *args, **kwargs)
+
     def predict_step(self, state, data):
         outputs, state = super().predict_step(state, data)
         return self.detect_outputs(outputs), state
@@ -98,6 +104,14 @@ class Trainer(BaseTrainer):
             self.averages.update(step)
         metrics = [scope.get_current_value(v) for v in self.metrics_variables]
         return trainable, non_trainable, optimizer, metrics
+
+
+def _with_gradient_times(factor, value):
+    """`value` itself, through which a gradient passes multiplied."""
+    if factor == 1.0:
+        return value
+    fixed = jax.lax.stop_gradient(value)
+    return fixed + factor * (value - fixed)
 
 
 class _Remembering:

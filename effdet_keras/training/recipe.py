@@ -5,9 +5,23 @@ import dataclasses
 import keras
 
 from effdet_keras.losses import DetectionLoss
-from effdet_keras.training.schedules import reference_schedule
+from effdet_keras.training.gradient_multipliers import check_multipliers
+from effdet_keras.training.named_schedules import (
+    has_own_rates,
+    is_fitted,
+    named_schedule,
+)
+from effdet_keras.training.optimizers import (
+    default_learning_rate,
+    has_own_decay,
+    named_optimizer,
+    optimizer_choice,
+)
+from effdet_keras.training.schedules import REFERENCE_BATCH_SIZE
 
-SCHEDULES = ("cosine", "stepwise", "polynomial")
+_LEARNING_RATE, _WARMUP_INIT = 0.08, 0.008  # the reference's
+_L2_DECAY = 4e-5  # the reference's, of the loss
+_ADAMW_DECAY = 0.004  # Keras' own default
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,7 +30,7 @@ class Recipe:
 
     Example:
         >>> recipe = Recipe(learning_rate=0.08)
-        >>> recipe.follows_reference, recipe.new_optimizer().momentum
+        >>> recipe.needs_length, recipe.new_optimizer().momentum
         (True, 0.9)
     """
 
@@ -24,9 +38,10 @@ class Recipe:
     loss: object = None
     schedule: object = None
     learning_rate: float | None = None
-    weight_decay: float = 4e-5
+    weight_decay: float | str | None = "auto"
     clip_norm: float | None = 10.0
     ema_decay: float | None = 0.9998
+    gradient_multipliers: dict | None = None
 
     def __post_init__(self):
         if self.loss is None:
@@ -36,72 +51,120 @@ class Recipe:
                 "`loss` must be an `effdet_keras.losses.DetectionLoss` or None. "
                 f"Received: loss={self.loss!r}"
             )
+        self._check_optimizer()
         self._check_schedule()
         for name in ("weight_decay", "clip_norm"):
             value = getattr(self, name)
+            if name == "weight_decay" and value == "auto":
+                continue
             if value is not None and not value >= 0:
                 raise ValueError(
                     f"`{name}` must be at least 0, or None. Received: {name}={value!r}"
                 )
+        check_multipliers(self.gradient_multipliers)
+
+    def _check_optimizer(self):
+        if self.optimizer is None or self._brings_optimizer:
+            return
+        if not isinstance(self.optimizer, (str, dict)):
+            raise TypeError(
+                "`optimizer` must be a name, a dict of a name and settings, a Keras "
+                f"optimizer, or None. Received: optimizer={self.optimizer!r}"
+            )
+        optimizer_choice(self.optimizer)
 
     def _check_schedule(self):
-        own_optimizer = self.optimizer is not None
         for name in ("schedule", "learning_rate"):
             value = getattr(self, name)
-            if own_optimizer and value is not None:
+            if self._brings_optimizer and value is not None:
                 raise ValueError(
-                    f"`{name}` belongs to the reference recipe; an optimizer brings "
-                    f"its own. Received: {name}={value!r} and "
+                    f"`{name}` is for the reference's optimizer and those by name; a "
+                    f"Keras optimizer brings its own. Received: {name}={value!r} and "
                     f"optimizer={self.optimizer!r}. Leave one of the two out."
                 )
-        is_schedule = isinstance(
-            self.schedule, keras.optimizers.schedules.LearningRateSchedule
-        )
-        if not (self.schedule is None or is_schedule or self.schedule in SCHEDULES):
-            raise ValueError(
-                f"`schedule` must be one of {', '.join(SCHEDULES)}, or a Keras "
-                f"`LearningRateSchedule`. Received: schedule={self.schedule!r}"
-            )
         if self.learning_rate is not None:
-            if is_schedule:
-                raise ValueError(
-                    "`learning_rate` is part of a `LearningRateSchedule`. Received: "
-                    f"learning_rate={self.learning_rate!r}, schedule={self.schedule!r}"
-                )
-            if not self.learning_rate > 0:
-                raise ValueError(
-                    "`learning_rate` must be above 0. "
-                    f"Received: learning_rate={self.learning_rate!r}"
-                )
+            self._check_learning_rate()
+        if not (self._brings_optimizer or self._brings_schedule):
+            self.resolve_schedule(batch_size=1, steps_per_epoch=1, epochs=1)
+
+    def _check_learning_rate(self):
+        if self._brings_schedule or has_own_rates(self._schedule):
+            raise ValueError(
+                "`learning_rate` is part of a `LearningRateSchedule` and of "
+                "'manual_step'. Received: "
+                f"learning_rate={self.learning_rate!r}, schedule={self.schedule!r}"
+            )
+        if not self.learning_rate > 0:
+            raise ValueError(
+                "`learning_rate` must be above 0. "
+                f"Received: learning_rate={self.learning_rate!r}"
+            )
 
     @property
-    def follows_reference(self):
-        """Whether the schedule depends on the data, which `fit` knows first."""
-        return self.optimizer is None and (
-            self.schedule is None or isinstance(self.schedule, str)
-        )
+    def _brings_optimizer(self):
+        return isinstance(self.optimizer, keras.optimizers.Optimizer)
+
+    @property
+    def _brings_schedule(self):
+        kind = keras.optimizers.schedules.LearningRateSchedule
+        return isinstance(self.schedule, kind)
+
+    @property
+    def _schedule(self):
+        return "cosine" if self.schedule is None else self.schedule
+
+    @property
+    def clips_in_optimizer(self):
+        """Whether `clip_norm` may become the optimizer's: it is not the caller's."""
+        return not self._brings_optimizer
+
+    @property
+    def needs_length(self):
+        """Whether the learning rate depends on the data, which `fit` knows first."""
+        if self._brings_optimizer or self._brings_schedule:
+            return False
+        scales = self.optimizer is None and not has_own_rates(self._schedule)
+        return scales or is_fitted(self._schedule)
+
+    @property
+    def l2_decay(self):
+        """The factor of the loss' weight decay; 0 where the optimizer decays."""
+        if self.weight_decay == "auto":
+            return 0.0 if has_own_decay(self.optimizer) else _L2_DECAY
+        if not self._brings_optimizer and has_own_decay(self.optimizer):
+            return 0.0  # it is AdamW's, see `new_optimizer`
+        return self.weight_decay or 0.0
 
     def new_optimizer(self):
-        """The optimizer: the caller's own, or SGD with momentum 0.9.
+        """The optimizer: the caller's own, one by name, or SGD with momentum 0.9.
 
-        Until `fit` knows the length of the training, the reference's schedule
-        is one for a single step.
+        Until `fit` knows the length of the training, a schedule that depends on
+        it is one for a single step.
         """
-        if self.optimizer is not None:
-            return keras.optimizers.get(self.optimizer)
-        schedule = self.schedule
-        if self.follows_reference:
-            schedule = self.resolve_schedule(batch_size=1, steps_per_epoch=1, epochs=1)
-        return keras.optimizers.SGD(schedule, momentum=0.9)
+        if self._brings_optimizer:
+            return self.optimizer
+        rate = self.schedule
+        if not self._brings_schedule:
+            rate = self.resolve_schedule(batch_size=1, steps_per_epoch=1, epochs=1)
+        if self.optimizer is None:
+            return keras.optimizers.SGD(rate, momentum=0.9)
+        decay = _ADAMW_DECAY if self.weight_decay == "auto" else self.weight_decay
+        return named_optimizer(self.optimizer, rate, weight_decay=decay or 0.0)
 
     def resolve_schedule(self, *, batch_size, steps_per_epoch, epochs):
-        """The reference's schedule for a training of that length."""
-        return reference_schedule(
-            self.schedule or "cosine",
-            batch_size=batch_size,
+        """The learning rate for a training of that length: a schedule or a float."""
+        if self.optimizer is None:
+            rate, warmup_init = self.learning_rate or _LEARNING_RATE, _WARMUP_INIT
+            rate *= batch_size / REFERENCE_BATCH_SIZE
+        else:
+            rate = self.learning_rate or default_learning_rate(self.optimizer)
+            warmup_init = rate * _WARMUP_INIT / _LEARNING_RATE
+        return named_schedule(
+            self._schedule,
+            rate,
+            warmup_init=warmup_init,
             steps_per_epoch=steps_per_epoch,
             epochs=epochs,
-            learning_rate=0.08 if self.learning_rate is None else self.learning_rate,
         )
 
     def get_config(self):

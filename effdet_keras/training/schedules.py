@@ -5,7 +5,7 @@ import math
 import keras
 from keras import ops
 
-_REFERENCE_BATCH_SIZE = 64  # the reference's learning rates are for this one
+REFERENCE_BATCH_SIZE = 64  # the reference's learning rates are for this one
 
 
 class _Warmup(keras.optimizers.schedules.LearningRateSchedule):
@@ -201,6 +201,66 @@ class WarmupPolynomial(_Warmup):
         return {**super().get_config(), "power": self.power}
 
 
+@keras.saving.register_keras_serializable(package="effdet_keras")
+class Warmup(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up to any other schedule.
+
+    With `W = warmup_steps`, at the 0-based step `t`, where `r` is the other
+    schedule, which counts from step 0 as well:
+
+        t < W:   warmup_init + t / W * (r(W) - warmup_init)
+        t >= W:  r(t)
+
+    Args:
+        schedule: Keras `LearningRateSchedule`, or a float for a constant rate.
+        warmup_steps: int of at least 0.
+        warmup_init: float, the rate at step 0 if there is a warm-up.
+
+    Raises:
+        ValueError: If a number is negative or not finite.
+
+    Example:
+        >>> schedule = Warmup(0.08, warmup_steps=10)
+        >>> [round(float(schedule(step)), 4) for step in (0, 5, 10, 100)]
+        [0.0, 0.04, 0.08, 0.08]
+    """
+
+    def __init__(self, schedule, *, warmup_steps=0, warmup_init=0.0):
+        for name, value in (
+            ("warmup_steps", warmup_steps),
+            ("warmup_init", warmup_init),
+        ):
+            if not (value >= 0 and math.isfinite(value)):
+                raise ValueError(
+                    f"`{name}` must be a number of at least 0. Received: {name}={value}"
+                )
+        self.schedule = schedule
+        self.warmup_steps = warmup_steps
+        self.warmup_init = warmup_init
+
+    def __call__(self, step):
+        progress = ops.cast(step, "float32") / max(self.warmup_steps, 1)
+        rise = self._after(self.warmup_steps) - self.warmup_init
+        is_warmup = ops.cast(step, "float32") < self.warmup_steps
+        warmup = self.warmup_init + progress * rise
+        return ops.where(is_warmup, warmup, self._after(step))
+
+    def _after(self, step):
+        rate = self.schedule(step) if callable(self.schedule) else self.schedule
+        return ops.cast(rate, "float32")
+
+    def get_config(self):
+        return {
+            "schedule": keras.saving.serialize_keras_object(self.schedule),
+            "warmup_steps": self.warmup_steps,
+            "warmup_init": self.warmup_init,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**keras.saving.deserialize_keras_object(config))
+
+
 def reference_schedule(
     kind,
     *,
@@ -210,6 +270,7 @@ def reference_schedule(
     learning_rate=0.08,
     warmup_init=0.008,
     warmup_epochs=1.0,
+    warmup_steps=None,
     drop_epochs=(200.0, 250.0),
     power=0.9,
 ):
@@ -221,12 +282,14 @@ def reference_schedule(
 
     Args:
         kind: `"cosine"`, `"stepwise"` or `"polynomial"`.
-        batch_size: int, images a step, over all devices.
+        batch_size: int, images a step, over all devices; None leaves
+            `learning_rate` as it is.
         steps_per_epoch: int, steps an epoch.
         epochs: int, epochs of the whole training.
         learning_rate: float, for a batch of 64 images.
         warmup_init: float, the rate at step 0 if there is a warm-up.
         warmup_epochs: float, the length of the warm-up.
+        warmup_steps: int, its length in steps, in place of `warmup_epochs`.
         drop_epochs: floats in rising order, for `"stepwise"`.
         power: float, for `"polynomial"`.
 
@@ -251,13 +314,17 @@ def reference_schedule(
         ("steps_per_epoch", steps_per_epoch),
         ("epochs", epochs),
     ):
-        if value < 1:
+        if value is not None and value < 1:
             raise ValueError(f"`{name}` must be at least 1. Received: {name}={value}")
+    if batch_size is not None:
+        learning_rate = learning_rate * batch_size / REFERENCE_BATCH_SIZE
+    if warmup_steps is None:
+        warmup_steps = int(warmup_epochs * steps_per_epoch)
     total_steps = int(epochs * steps_per_epoch)
     common = {
-        "learning_rate": learning_rate * batch_size / _REFERENCE_BATCH_SIZE,
+        "learning_rate": learning_rate,
         "total_steps": total_steps,
-        "warmup_steps": min(int(warmup_epochs * steps_per_epoch), total_steps),
+        "warmup_steps": min(warmup_steps, total_steps),
         "warmup_init": warmup_init,
     }
     if kind == "cosine":

@@ -17,7 +17,7 @@ class Trainer(BaseTrainer):
         return bool(tf.config.list_logical_devices("TPU"))
 
     def train_step(self, data):
-        """One update: each gradient clipped, then all together, then averages."""
+        """One update: gradients multiplied, clipped alone and together; averages."""
         step = tf.identity(self.optimizer.iterations)
         statistics = self._statistics_at_risk()
         with tf.GradientTape() as tape:
@@ -26,6 +26,7 @@ class Trainer(BaseTrainer):
             scaled = self.optimizer.scale_loss(loss / _num_replicas())
         variables = self.trainable_variables
         gradients = tape.gradient(scaled, variables)
+        gradients = self._multiplied(gradients)
         gradients, norm = self._clipped(gradients)
         self._trackers.steps["gradient_norm"].update_state(norm)
         self._trackers.steps["learning_rate"].update_state(self.optimizer.learning_rate)
@@ -77,6 +78,10 @@ class Trainer(BaseTrainer):
             lambda: True,
             lambda: tf.numpy_function(refuse, [done, *map(truth.get, names)], tf.bool),
         )
+
+    def _multiplied(self, gradients):
+        pairs = zip(gradients, self._gradient_factors, strict=True)
+        return [g if f == 1.0 else g * f for g, f in pairs]
 
     def _clipped(self, gradients):
         """Gradients clipped one by one, then together; and their norm after it.

@@ -1,5 +1,7 @@
 """The training step on torch: Keras' own, then the averages."""
 
+import contextlib
+
 import keras
 from keras import ops
 
@@ -15,10 +17,25 @@ class Trainer(BaseTrainer):
 
     def train_step(self, data):
         step = int(ops.convert_to_numpy(self.optimizer.iterations))
-        logs = super().train_step(data)
+        with self._multiplying_gradients():
+            logs = super().train_step(data)
         if self.averages is not None:
             self.averages.update(step)
         return logs
+
+    @contextlib.contextmanager
+    def _multiplying_gradients(self):
+        pairs = zip(self.trainable_variables, self._gradient_factors, strict=True)
+        hooks = [
+            v.value.register_hook(lambda gradient, factor=f: gradient * factor)
+            for v, f in pairs
+            if f != 1.0
+        ]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
 
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True

@@ -218,11 +218,14 @@ def test_iou_loss_is_logged_where_it_is_asked_for():
     assert 0 < logs["box_iou_loss"] < 2
 
 
+SGD = keras.optimizers.SGD(0.1)
+
+
 @pytest.mark.parametrize(
     "arguments, error, message",
     [
-        ({"optimizer": "sgd", "schedule": "cosine"}, ValueError, "brings its own"),
-        ({"optimizer": "sgd", "learning_rate": 0.1}, ValueError, "brings its own"),
+        ({"optimizer": SGD, "schedule": "cosine"}, ValueError, "brings its own"),
+        ({"optimizer": SGD, "learning_rate": 0.1}, ValueError, "brings its own"),
         ({"schedule": "linear"}, ValueError, "one of cosine, stepwise, polynomial"),
         ({"learning_rate": -1.0}, ValueError, "above 0"),
         ({"weight_decay": -1.0}, ValueError, "`weight_decay` must be at least 0"),
