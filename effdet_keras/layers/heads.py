@@ -22,7 +22,8 @@ class PredictionHead(keras.layers.Layer):
         values: int, numbers for each anchor: classes, or 4 for a box.
         num_anchors: int, anchors at each location.
         filters: int, channels inside the head.
-        repeats: int, convolutions before the last.
+        repeats: int, convolutions before the last. With none the inputs must have
+            one number of channels.
         min_level: int, the level of the first input.
         prefix: string, "class" or "box".
         separable_conv: bool, separable or plain convolutions.
@@ -121,10 +122,14 @@ class PredictionHead(keras.layers.Layer):
         self.predict_conv.build(shape)
 
     def call(self, inputs, training=False):
-        levels = [
+        levels = [self._predict(x) for x in self.features(inputs, training=training)]
+        return ops.cast(ops.concatenate(levels, axis=1), "float32")
+
+    def features(self, inputs, training=False):
+        """What the last convolution sees: list of `[B, H_l, W_l, filters]`."""
+        return [
             self._level(x, index, training=training) for index, x in enumerate(inputs)
         ]
-        return ops.cast(ops.concatenate(levels, axis=1), "float32")
 
     def _level(self, x, level_index, training):
         for repeat, conv in enumerate(self.convs):
@@ -133,6 +138,9 @@ class PredictionHead(keras.layers.Layer):
             if self.drop_path is not None and repeat > 0:
                 branch = self.drop_path(branch, training=training) + x
             x = branch
+        return x
+
+    def _predict(self, x):
         x = self.predict_conv(x)  # [B, H, W, num_anchors * values]
         count = x.shape[1] * x.shape[2] * self.num_anchors
         return ops.reshape(x, (-1, count, self.values))

@@ -37,6 +37,8 @@ class EfficientDet(Trainer, keras.Model):
             files, or None; then label `i` has id `i + 1`.
         postprocess: `Postprocess`, how `predict` and `detect` choose boxes.
         dtype: dtype policy, such as "mixed_bfloat16"; None for Keras' own.
+        features: Keras layer in the place of all but the last layer of each head,
+            as `from_hub` gives; see `models/network.py`. None for EfficientDet's.
         **kwargs: `name` and `trainable` of `keras.Model`.
 
     Call arguments:
@@ -70,6 +72,7 @@ class EfficientDet(Trainer, keras.Model):
         category_ids=None,
         postprocess=None,
         dtype=None,
+        features=None,
         **kwargs,
     ):
         if not isinstance(config, EfficientDetConfig):
@@ -78,7 +81,7 @@ class EfficientDet(Trainer, keras.Model):
         category_ids = _one_a_class("category_ids", category_ids, config.num_classes)
         kwargs.setdefault("name", config.name)
         tune_allocator()
-        images, outputs = build_network(config, dtype)
+        images, outputs = build_network(config, dtype, features)
         super().__init__(inputs=images, outputs=outputs, **kwargs)
         if dtype is not None:
             self.dtype_policy = dtype  # tells `compile` to scale a float16 loss
@@ -86,6 +89,7 @@ class EfficientDet(Trainer, keras.Model):
         self.class_names = class_names
         self.category_ids = category_ids
         self.postprocess = postprocess or Postprocess()
+        self.features = features
         self._network_dtype = dtype
         self.anchors = generate_anchors(
             config.image_size,
@@ -361,6 +365,7 @@ class EfficientDet(Trainer, keras.Model):
             "class_names": self.class_names,
             "category_ids": self.category_ids,
             "postprocess": keras.saving.serialize_keras_object(self.postprocess),
+            "features": keras.saving.serialize_keras_object(self.features),
             "dtype": keras.saving.serialize_keras_object(policy) if policy else None,
         }
 

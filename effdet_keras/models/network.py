@@ -68,7 +68,7 @@ def build_network(config, dtype=None, features=None):
             prefix=prefix,
             separable_conv=config.separable_conv,
             activation=config.activation,
-            survival_prob=config.survival_prob,
+            survival_prob=config.survival_prob if repeats else None,
             prior_bias=prior_bias,
             batch_norm=_batch_norm(config),
             name=f"{prefix}_net",
