@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from effdet_keras.matching import match_anchors
-from effdet_keras.training import inputs
+from effdet_keras.training import freezing, inputs
 from effdet_keras.training import truth as truth_rules
 from effdet_keras.training.ema import WeightAverages
 from effdet_keras.training.gradient_multipliers import gradient_factors
@@ -63,6 +63,8 @@ class BaseTrainer:
         clip_norm=10.0,
         ema_decay=0.9998,
         gradient_multipliers=None,
+        freeze=None,
+        freeze_batch_norm=True,
         jit_compile="auto",
         run_eagerly=False,
         steps_per_execution=1,
@@ -105,6 +107,8 @@ class BaseTrainer:
                 such as `{"bias$": 2.0}`. The gradient of a variable in whose `path`
                 an expression is found, the first that is, is multiplied by its
                 factor, before clipping.
+            freeze: what must not train; see `freeze`. None leaves it as it is.
+            freeze_batch_norm: bool, `batch_norm` of `freeze`.
             jit_compile: bool or "auto": XLA only where it pays. On a CPU it
                 makes depthwise convolutions many times slower. On TensorFlow an
                 XLA step cannot refuse a batch whose loss is not finite: add
@@ -125,6 +129,8 @@ class BaseTrainer:
             ema_decay=ema_decay,
             gradient_multipliers=gradient_multipliers,
         )
+        if freeze is not None:
+            freezing.freeze(self, freeze, freeze_batch_norm)
         factors = gradient_factors(gradient_multipliers, self.trainable_variables)
         optimizer = recipe.new_optimizer()
         if not self._reports_steps and recipe.clips_in_optimizer:
@@ -159,13 +165,65 @@ class BaseTrainer:
     def get_compile_config(self):
         if self._recipe is None:
             return {}
-        return {"recipe": self._recipe.get_config(), **self._compile_options}
+        return {
+            "recipe": self._recipe.get_config(),
+            "frozen": freezing.frozen_state(self),
+            **self._compile_options,
+        }
 
     def compile_from_config(self, config):
         options = dict(config)
+        if "frozen" in options:  # not in files of before there was freezing
+            freezing.restore_frozen(self, options.pop("frozen"))
         recipe = Recipe.from_config(options.pop("recipe"))
         fields = {name: getattr(recipe, name) for name in recipe.__dataclass_fields__}
         self.compile(**fields, **options)
+
+    def freeze(self, what, batch_norm=True):
+        """Stops some weights from training, and lets all others train.
+
+        A compiled model is compiled again as it was, so that the optimizer holds
+        what trains and no more: its state and the averages start anew.
+
+        Args:
+            what: "backbone", "backbone+fpn", or a regular expression that the path
+                of a weight must match from its start, as the reference's
+                `var_freeze_expr` does: "(efficientnet|fpn_cells|resample_p6)".
+            batch_norm: bool, whether batch norms whose scale and offset are frozen
+                keep their statistics and normalise with them, in training as well.
+
+        Raises:
+            ValueError: If nothing matches, or nothing is left to train.
+
+        Example:
+            >>> from effdet_keras.models import EfficientDet
+            >>> model = EfficientDet.from_preset(
+            ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2
+            ... )
+            >>> model.freeze("backbone+fpn")
+            >>> len(model.trainable_variables) < len(model.weights) / 3
+            True
+        """
+        self._check_not_swapped()
+        freezing.freeze(self, what, batch_norm)
+        self._compile_again()
+
+    def unfreeze(self):
+        """Lets all weights train again; see `freeze`."""
+        self._check_not_swapped()
+        freezing.unfreeze(self)
+        self._compile_again()
+
+    def _check_not_swapped(self):
+        if self.averages is not None and self.averages.is_swapped:
+            raise RuntimeError(
+                "The weights are swapped for their averages: call "
+                "`model.averages.restore()` before freezing."
+            )
+
+    def _compile_again(self):
+        if self._recipe is not None:
+            self.compile_from_config(self.get_compile_config())
 
     @property
     def metrics(self):
