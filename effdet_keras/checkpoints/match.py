@@ -128,7 +128,7 @@ def identify(source):
         config = EfficientDetConfig.from_name(name, num_classes=num_classes or 90)
         match = match_arrays(source, config)
         fits[name] = len(match.found)
-        if match.mismatched or _holds_more(match.left_over):
+        if match.mismatched or holds_more(match.left_over):
             continue
         missing = {array.is_backbone for array in match.missing}
         if not missing:
@@ -155,5 +155,6 @@ def _num_classes(source):
 _OF_A_NETWORK = re.compile(r"(block|cell|fnode|class_net|box_net|resample)")
 
 
-def _holds_more(left_over):
+def holds_more(left_over):
+    """Whether names that no array asked for are of another, larger network."""
     return any(_OF_A_NETWORK.search(name) for name in left_over)

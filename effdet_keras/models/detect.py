@@ -14,14 +14,10 @@ from effdet_keras.letterbox import letterbox
 
 def detect(model, images, *, score_threshold, batch_size, verbose):
     """`EfficientDet.detect`; see there."""
-    if not 0 <= score_threshold <= 1:
-        raise ValueError(
-            "`score_threshold` must be between 0 and 1. "
-            f"Received: score_threshold={score_threshold}"
-        )
+    check_score_threshold(score_threshold)
     if batch_size < 1:
         raise ValueError(f"`batch_size` must be 1 or more. Received: {batch_size}")
-    sources, is_single = _sources(images)
+    sources, is_single = picture_sources(images)
     num_batches = -(-len(sources) // batch_size)
     shows_progress = num_batches > 1 if verbose == "auto" else bool(verbose)
     progress = keras.utils.Progbar(len(sources), unit_name="picture")
@@ -36,7 +32,15 @@ def detect(model, images, *, score_threshold, batch_size, verbose):
     return detections[0] if is_single else detections
 
 
-def _sources(images):
+def check_score_threshold(score_threshold):
+    if not 0 <= score_threshold <= 1:
+        raise ValueError(
+            "`score_threshold` must be between 0 and 1. "
+            f"Received: score_threshold={score_threshold}"
+        )
+
+
+def picture_sources(images):
     """The pictures as a list of paths and arrays, and whether it was just one."""
     if isinstance(images, (str, os.PathLike)):
         path = pathlib.Path(images)
@@ -50,7 +54,7 @@ def _sources(images):
 def _detect_batch(model, batch, rows, score_threshold):
     config = model.config
     boxed = [
-        letterbox(_pixels(s), config.image_size, config.padding_rgb) for s in batch
+        letterbox(pixels_of(s), config.image_size, config.padding_rgb) for s in batch
     ]
     inputs = np.zeros((rows, *config.image_size, 3), "float32")
     for row, (image, _) in zip(inputs, boxed):
@@ -73,11 +77,11 @@ def _detections(model, source, index, outputs, image_scale, score_threshold):
         labels=row["labels"][kept],
         class_names=model.class_names,
         category_ids=model.category_ids,
-        image=source if is_path else _pixels(source),
+        image=source if is_path else pixels_of(source),
     )
 
 
-def _pixels(source):
+def pixels_of(source):
     """One picture as an array `[H, W, 3]`."""
     if isinstance(source, (str, os.PathLike)):
         return read_image(source)

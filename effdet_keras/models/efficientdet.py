@@ -7,6 +7,8 @@ from effdet_keras.anchors import generate_anchors
 from effdet_keras.checkpoints.archive import load_archive
 from effdet_keras.config import EfficientDetConfig
 from effdet_keras.models.detect import detect
+from effdet_keras.models.hub_export import export_hub_module
+from effdet_keras.models.hub_features import HubFeatures  # noqa: F401 (for saved models)
 from effdet_keras.models.network import build_network
 from effdet_keras.models.pretrained import (
     export_checkpoint,
@@ -168,6 +170,78 @@ class EfficientDet(Trainer, keras.Model):
             load_source(model, source, skip_mismatch=skip_mismatch, verbose=verbose)
         return model
 
+    @classmethod
+    def from_hub(
+        cls,
+        handle,
+        num_classes=None,
+        class_names=None,
+        category_ids=None,
+        *,
+        trainable=True,
+        model_name=None,
+        verbose=1,
+        **config_overrides,
+    ):
+        """A model from a TF-Hub module: with new last layers, to fine-tune.
+
+        A module that is an EfficientDet (by the names of its variables, and by
+        what it computes) becomes this package's network with its weights; the
+        module is not needed again. Of any other feature module the graph itself
+        is used, on TensorFlow; a saved model then needs the module on the machine
+        that loads it. Both train, freeze, save and export alike.
+
+        Needs tensorflow_hub, which finds, fetches and caches
+        (`TFHUB_CACHE_DIR`). A module is a program: load those you trust.
+
+        Args:
+            handle: http(s) address or folder of a feature module in google/automl's
+                form, as `export_hub_module` writes; or of a detector.
+            num_classes: int; by default the number of `class_names`.
+            class_names: sequence of strings, one a label.
+            category_ids: sequence of ints, one a label; see `EfficientDet`.
+            trainable: bool. False freezes all but the new layers, see `freeze`;
+                `unfreeze()` undoes it.
+            model_name: string, the published model whose image size, anchors and
+                normalisation the module goes with, such as "efficientdet-lite0". By
+                default what is recognised, else "efficientdet-d0".
+            verbose: 0 or 1, whether to print what the module is.
+            **config_overrides: fields of `EfficientDetConfig`.
+
+        Returns:
+            `EfficientDet`; of a detector module a `HubDetector`, which can `detect`
+            and nothing else.
+
+        Raises:
+            OSError: If there is nothing at the address or path.
+            ValueError: If the module is of another form, or its levels do not fit
+                the config; the message tells what was found.
+            ImportError: If tensorflow_hub cannot be imported.
+
+        Example:
+            >>> import tempfile
+            >>> small = {"image_size": 64, "max_level": 6, "num_classes": 2}
+            >>> model = EfficientDet.from_preset("efficientdet-d0", **small)
+            >>> path = f"{tempfile.mkdtemp()}/d0"
+            >>> model.export_hub_module(path)
+            >>> other = EfficientDet.from_hub(path, class_names=["cat"], verbose=0)
+            >>> other.config.image_size, other.num_classes
+            ((64, 64), 1)
+        """
+        from effdet_keras.models.hub import from_hub  # it makes models of this class
+
+        return from_hub(
+            cls,
+            handle,
+            num_classes=num_classes,
+            class_names=class_names,
+            category_ids=category_ids,
+            trainable=trainable,
+            model_name=model_name,
+            verbose=verbose,
+            overrides=config_overrides,
+        )
+
     def load_pretrained(
         self,
         source,
@@ -292,6 +366,35 @@ class EfficientDet(Trainer, keras.Model):
                 damaged or of another kind.
         """
         return load_archive(path, resume=resume)
+
+    def export_hub_module(self, path):
+        """Writes the network without the last layers as a TF-Hub feature module.
+
+        That is a folder that `from_hub`, `tensorflow_hub.load`, `hub.KerasLayer`
+        and google/automl's trainer (`hub_module_url`) load, without this package.
+        It is called with normalised float32 images of `config.image_size` and
+        `training`, and returns a list of class features and a list of box
+        features. It holds the moving averages where there are any; what is frozen
+        here is free there. The folder appears once it is complete.
+
+        Args:
+            path: folder to write. It must not exist.
+
+        Raises:
+            FileExistsError: If `path` exists.
+            RuntimeError: If Keras runs on another backend than TensorFlow, or the
+                weights are swapped for their averages.
+
+        Example:
+            >>> import os, tempfile
+            >>> model = EfficientDet.from_preset(
+            ...     "efficientdet-d0", image_size=64, num_classes=2, max_level=6)
+            >>> path = f"{tempfile.mkdtemp()}/d0"
+            >>> model.export_hub_module(path)
+            >>> "saved_model.pb" in os.listdir(path)
+            True
+        """
+        export_hub_module(self, path)
 
     def __call__(self, images, *args, **kwargs):
         size = tuple(getattr(images, "shape", ()))[1:]
