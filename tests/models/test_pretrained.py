@@ -241,6 +241,19 @@ def test_a_model_without_names_takes_those_of_the_file(d0, tmp_path):
     assert model.class_names == ("cat", "dog")
 
 
+def test_ninety_outputs_without_names_are_taken_for_cocos(tmp_path):
+    config = find_preset("efficientdet-d0", "coco").config().replace(**SMALL)
+    arrays = random_arrays(config)
+    automl.write_tf1_checkpoint(tmp_path / "model", arrays)
+    model = EfficientDet.from_preset(
+        "efficientdet-d0", weights=tmp_path, class_names=("fox", "dog"), **SMALL
+    )
+    bias = values(model)["class_net/class-predict/bias"].reshape(9, 2)
+    theirs = arrays["class_net/class-predict/bias"].reshape(9, 90)
+    np.testing.assert_array_equal(bias[:, 1], theirs[:, 18 - 1])  # COCO's dog
+    assert (bias[:, 0] < -4).all()  # the prior of a new class
+
+
 @pytest.fixture
 def server(tmp_path):
     """Address of a server of `tmp_path`, and the list of what was asked for."""
