@@ -1,6 +1,7 @@
 """How a detector is trained: what `compile` was told, and the reference's answers."""
 
 import dataclasses
+import numbers
 
 import keras
 
@@ -53,14 +54,9 @@ class Recipe:
             )
         self._check_optimizer()
         self._check_schedule()
-        for name in ("weight_decay", "clip_norm"):
-            value = getattr(self, name)
-            if name == "weight_decay" and value == "auto":
-                continue
-            if value is not None and not value >= 0:
-                raise ValueError(
-                    f"`{name}` must be at least 0, or None. Received: {name}={value!r}"
-                )
+        if self.weight_decay != "auto":
+            _check_not_negative("weight_decay", self.weight_decay)
+        _check_not_negative("clip_norm", self.clip_norm)
         check_multipliers(self.gradient_multipliers)
 
     def _check_optimizer(self):
@@ -94,9 +90,11 @@ class Recipe:
                 "'manual_step'. Received: "
                 f"learning_rate={self.learning_rate!r}, schedule={self.schedule!r}"
             )
-        if not self.learning_rate > 0:
+        if not (
+            isinstance(self.learning_rate, numbers.Real) and self.learning_rate > 0
+        ):
             raise ValueError(
-                "`learning_rate` must be above 0. "
+                "`learning_rate` must be a number above 0. "
                 f"Received: learning_rate={self.learning_rate!r}"
             )
 
@@ -180,3 +178,11 @@ class Recipe:
     @classmethod
     def from_config(cls, config):
         return cls(**keras.saving.deserialize_keras_object(config))
+
+
+def _check_not_negative(name, value):
+    if value is None or (isinstance(value, numbers.Real) and value >= 0):
+        return
+    raise ValueError(
+        f"`{name}` must be a number of at least 0, or None. Received: {name}={value!r}"
+    )

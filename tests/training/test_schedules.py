@@ -9,6 +9,7 @@ from keras import ops
 
 from effdet_keras.training import schedules
 from effdet_keras.training.schedules import (
+    Warmup,
     WarmupCosine,
     WarmupPolynomial,
     WarmupStepwise,
@@ -21,6 +22,12 @@ SCHEDULES = [
         0.08, total_steps=50, drop_steps=(20, 30), warmup_steps=7, warmup_init=0.01
     ),
     WarmupPolynomial(0.08, total_steps=50, warmup_steps=7, warmup_init=0.01, power=2.0),
+    Warmup(0.08, warmup_steps=7, warmup_init=0.01),
+    Warmup(
+        keras.optimizers.schedules.ExponentialDecay(0.08, 20, 0.5),
+        warmup_steps=7,
+        warmup_init=0.01,
+    ),
 ]
 each_schedule = pytest.mark.parametrize(
     "schedule", SCHEDULES, ids=lambda schedule: type(schedule).__name__
@@ -186,6 +193,29 @@ def test_a_compiled_graph_gives_the_eager_rates(schedule):
 def test_a_wrong_argument_is_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         WarmupCosine(**{"learning_rate": 0.1, "total_steps": 10, **arguments})
+
+
+def test_a_warm_up_meets_the_schedule_that_it_leads_to():
+    decay = keras.optimizers.schedules.ExponentialDecay(0.8, 10, 0.5)
+    schedule = Warmup(decay, warmup_steps=10, warmup_init=0.2)
+    # Half of 0.8 after ten steps: from 0.2 to 0.4, and on as without a warm-up.
+    np.testing.assert_allclose(rates(schedule, [0, 5, 10, 20]), [0.2, 0.3, 0.4, 0.2])
+    np.testing.assert_array_equal(
+        rates(Warmup(decay), range(9)), rates(decay, range(9))
+    )
+
+
+@pytest.mark.parametrize("name", ["warmup_steps", "warmup_init"])
+def test_a_warm_up_below_zero_is_named(name):
+    with pytest.raises(ValueError, match=f"{name}=-1"):
+        Warmup(0.1, **{name: -1})
+
+
+def test_a_warm_up_may_be_given_in_steps_and_the_rate_unscaled():
+    schedule = reference_schedule(
+        "cosine", batch_size=None, steps_per_epoch=10, epochs=2, warmup_steps=3
+    )
+    assert (schedule.learning_rate, schedule.warmup_steps) == (0.08, 3)
 
 
 def test_wrong_drops_power_and_kind_are_named():
