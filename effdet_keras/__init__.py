@@ -17,6 +17,7 @@ from effdet_keras.losses import DetectionLoss
 from effdet_keras.models import EfficientDet
 from effdet_keras.postprocess import Postprocess
 from effdet_keras.presets import list_presets
+from effdet_keras.training import schedules
 
 # These import TensorFlow, which the network does without.
 _ON_TENSORFLOW = ("callbacks", "data")
@@ -37,6 +38,7 @@ __all__ = [
     "list_presets",
     "losses",
     "metrics",
+    "schedules",
     "visualize",
 ]
 
