@@ -68,7 +68,7 @@ def test_preset_takes_names_counts_and_overrides():
         ({"name": "efficientdet-d9"}, "no model of this name.*efficientdet-d9"),
         ({"num_classes": 3, "class_names": ["a"]}, "each of the 3 classes.*1 entries"),
         ({"num_classes": 3, "category_ids": [1]}, "each of the 3 classes.*1 entries"),
-        ({"weights": "coco"}, "path of a `.weights.h5` file.*'coco'"),
+        ({"weights": "coco-640"}, "published for: efficientdet-d2.*'coco-640'"),
         ({"activation": "tanh"}, "`activation` must be one of"),
         ({"imagesize": 3}, "Did you mean 'image_size'"),
     ],
