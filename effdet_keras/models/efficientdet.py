@@ -11,6 +11,7 @@ from effdet_keras.models.hub_export import export_hub_module
 from effdet_keras.models.hub_features import HubFeatures  # noqa: F401 (for saved models)
 from effdet_keras.models.network import build_network
 from effdet_keras.models.pretrained import (
+    check_own_network,
     export_checkpoint,
     load_source,
     preset_config,
@@ -306,6 +307,7 @@ class EfficientDet(Trainer, keras.Model):
             >>> report.new[0].reason, report.new[0].carried
             ('the file has 2 classes, the model 3', ('dog',))
         """
+        check_own_network(self, "load weights of other files", "load_weights")
         source = read_weights(
             source, self.config.name, averages=averages, sha256=sha256, verbose=verbose
         )

@@ -196,6 +196,7 @@ def export_checkpoint(model, path, format):
             f"`format` must be one of {', '.join(EXPORT_FORMATS)}. "
             f"Received: format={format!r}"
         )
+    check_own_network(model, "write an older tool's checkpoint", "export_hub_module")
     averages = getattr(model, "averages", None)
     if averages is not None and averages.is_swapped:
         raise RuntimeError(
@@ -217,3 +218,12 @@ def export_checkpoint(model, path, format):
 
 def _named(variables, values):
     return {tf1_name(v): ops.convert_to_numpy(a) for v, a in zip(variables, values)}
+
+
+def check_own_network(model, what, instead):
+    """Raises ValueError where a model computes with the graph of a TF-Hub module."""
+    if model.features is not None:
+        raise ValueError(
+            "The model computes with the graph of a TF-Hub module, whose weights have "
+            f"other names than EfficientDet's: it cannot {what}. Use `{instead}`."
+        )
