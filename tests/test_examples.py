@@ -116,6 +116,24 @@ def test_fit_tf_data_trains_on_a_pipeline_of_ones_own(run, folder):
         assert labels.numpy().tolist() == example["labels"].tolist()
 
 
+def test_fit_from_hub_trains_and_exports(run, folder):
+    tiny_model().export_hub_module(folder / "module")
+    options = ("--out", "hub", *SMALL[:4], "--freeze", "backbone+fpn")
+    run("fit_from_hub.py", "shapes", "--module", "module", *options)
+    assert ek.EfficientDet.from_archive("hub").class_names == SHAPES
+    before, after = named_weights("module"), named_weights("hub/module")
+    assert before.keys() == after.keys()
+    moved = {n for n in before if not np.array_equal(before[n], after[n])}
+    assert {name.split("/")[0] for name in moved} == {"class_net", "box_net"}
+
+
+def named_weights(module):
+    import tensorflow as tf
+
+    variables = tf.saved_model.load(module).variables  # random state among them
+    return {v.name: v.numpy() for v in variables if v.dtype.is_floating}
+
+
 def test_the_flip_of_fit_tf_data_mirrors_boxes_with_pictures():
     names = runpy.run_path(str(EXAMPLES / "fit_tf_data.py"))
     image = np.zeros((4, 8, 3), "float32")

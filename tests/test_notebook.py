@@ -1,28 +1,52 @@
-"""The notebook runs from top to bottom, with a stand-in for the published weights."""
+"""The notebooks run from top to bottom, on stand-ins for what they would fetch.
 
+`!` and `%` lines are the notebook's and left out. The cell of settings of a training is
+replaced by small ones, and its steps run eagerly: faster for two of them than a graph.
+"""
+
+import ast
+import functools
+import http.server
 import json
 import os
 import pathlib
+import re
+import shutil
 import subprocess
 import sys
 import tarfile
+import threading
 
 import keras
 import numpy as np
 import pytest
+from tiny import tiny_model
 
 import effdet_keras as ek
+from effdet_keras.checkpoints.archive import read_archive_info
 from effdet_keras.checkpoints.download import cache_path
 from effdet_keras.presets import find_preset
 
 ROOT = pathlib.Path(__file__).parents[1]
-NOTEBOOK = ROOT / "examples" / "predict_pretrained.ipynb"
-NO_NETWORK = dict.fromkeys(("http_proxy", "https_proxy"), "http://127.0.0.1:9")
+EXAMPLES = ROOT / "examples"
+PREDICT, TRAIN = "predict_pretrained.ipynb", "train_own_data.ipynb"
+HUB = "finetune_from_hub.ipynb"
+COURSE = (PREDICT, TRAIN, HUB)
+NO_NETWORK = {
+    **dict.fromkeys(("http_proxy", "https_proxy"), "http://127.0.0.1:9"),
+    "no_proxy": "127.0.0.1",
+}
 STOP_SIGN = 12  # the output of COCO's category 13, which the notebook draws
+EAGERLY = """
+import functools
+import effdet_keras
+eager = functools.partialmethod(effdet_keras.EfficientDet.compile, run_eagerly=True)
+effdet_keras.EfficientDet.compile = eager
+"""
 
 
-def cells(kind):
-    notebook = json.loads(NOTEBOOK.read_text())
+def cells(name, kind):
+    notebook = json.loads((EXAMPLES / name).read_text())
     return [
         "".join(cell["source"])
         for cell in notebook["cells"]
@@ -30,10 +54,37 @@ def cells(kind):
     ]
 
 
-def as_script():
-    """The cells' Python in their order, without the lines that are the notebook's."""
-    lines = "\n\n".join(cells("code")).splitlines()
+def as_script(name, settings=None):
+    """The cells' Python in their order, with other settings if there are any."""
+    code = cells(name, "code")
+    if settings is not None:
+        (place,) = (i for i, cell in enumerate(code) if "\nEPOCHS = " in cell)
+        assert names_set_in(settings) == names_set_in(code[place])
+        code[place] = settings
+        code.insert(0, EAGERLY)
+    lines = "\n\n".join(code).splitlines()
     return "\n".join(line for line in lines if not line.startswith(("%", "!")))
+
+
+def names_set_in(code):
+    nodes = ast.walk(ast.parse(code))
+    return {
+        n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    }
+
+
+def run(script, folder):
+    """What a script prints; fails if the script does."""
+    (folder / "notebook.py").write_text(script)
+    result = subprocess.run(
+        [sys.executable, "notebook.py"],
+        cwd=folder,
+        env={**os.environ, **NO_NETWORK, "MPLBACKEND": "agg", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
 
 
 def write_stand_in(path):
@@ -50,33 +101,105 @@ def write_stand_in(path):
 
 
 @pytest.mark.tensorflow
-def test_the_notebook_runs(tmp_path, monkeypatch):
+def test_predict_pretrained_runs(tmp_path, monkeypatch):
     monkeypatch.setenv("EFFDET_KERAS_CACHE", str(tmp_path / "cache"))
     kept = cache_path(find_preset("efficientdet-d0", "coco").url)
     kept.parent.mkdir()
     write_stand_in(kept)
-    script = tmp_path / "notebook.py"
-    script.write_text(as_script())
-    result = subprocess.run(
-        [sys.executable, str(script)],
-        cwd=tmp_path,
-        env={**os.environ, **NO_NETWORK, "MPLBACKEND": "agg", "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 0, result.stderr
-    assert "Loaded 709 of 709 weights of efficientdet-d0" in result.stdout
-    assert "stop sign" in result.stdout
+    printed = run(as_script(PREDICT), tmp_path)
+    assert "Loaded 709 of 709 weights of efficientdet-d0" in printed
+    assert "stop sign" in printed
     assert (tmp_path / "found.jpg").exists()
 
 
-def test_outputs_are_not_stored():
-    notebook = json.loads(NOTEBOOK.read_text())
+TRAIN_SETTINGS = """
+DATA = "pictures.zip"
+OUT = "out"
+
+MODEL, WEIGHTS = "efficientdet-lite0", "start.keras"
+MODEL_OPTIONS = {"image_size": 64}
+BATCH_SIZE = 2
+HEAD_EPOCHS = 1
+EPOCHS = 1
+"""
+
+
+@pytest.mark.tensorflow
+def test_train_own_data_runs_and_resumes(tmp_path):
+    ek.data.write_shapes(tmp_path / "a", num_train=4, num_valid=2, image_size=64)
+    shutil.make_archive(tmp_path / "pictures", "zip", tmp_path / "a")
+    tiny_model(class_names=("star", "square", "moon")).save(tmp_path / "start.keras")
+    (resuming,) = (cell for cell in cells(TRAIN, "code") if "resume=True" in cell)
+    script = "\n".join([as_script(TRAIN, TRAIN_SETTINGS), "EPOCHS = 2", resuming])
+    printed = run(script, tmp_path)
+    assert "carried over by name: square" in printed
+    for name in ("out/best.keras", "out/curves.png", "found.jpg", "detector.keras"):
+        assert (tmp_path / name).exists(), name
+    assert read_archive_info(tmp_path / "out" / "last.keras")["epoch"] == 2
+
+
+HUB_SETTINGS = """
+URL = "http://127.0.0.1:{port}/module.tar.gz"
+DATA = "pictures"
+OUT = "out"
+
+BATCH_SIZE = 2
+HEAD_EPOCHS = 1
+EPOCHS = 1
+"""
+
+
+@pytest.fixture
+def port_of(tmp_path):
+    """A local server of a folder: its port."""
+    handler = functools.partial(QuietHandler, directory=tmp_path)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args):
+        pass
+
+
+@pytest.mark.tensorflow
+def test_finetune_from_hub_runs(tmp_path, port_of, monkeypatch):
+    monkeypatch.setenv("TFHUB_CACHE_DIR", str(tmp_path / "cache"))
+    pictures = tmp_path / "pictures"
+    ek.data.write_shapes(pictures, num_train=4, num_valid=2, image_size=64)
+    tiny_model().export_hub_module(tmp_path / "module")
+    shutil.make_archive(tmp_path / "module", "gztar", tmp_path / "module")
+    printed = run(as_script(HUB, HUB_SETTINGS.format(port=port_of)), tmp_path)
+    told = re.findall("From TF-Hub module .*: (.*)", printed)
+    assert len(told) == 2  # the one that was fetched, and the one that was made
+    assert all("efficientdet-lite0, in this package's network" in x for x in told)
+    for name in ("detector.keras", "module/saved_model.pb", "module.tar.gz"):
+        assert (tmp_path / "out" / name).exists(), name
+
+
+@pytest.mark.parametrize("name", COURSE)
+def test_outputs_are_not_stored(name):
+    notebook = json.loads((EXAMPLES / name).read_text())
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert all(not c["outputs"] and c["execution_count"] is None for c in code)
 
 
-def test_what_it_says_it_reads_is_there():
-    for name in ("docs/weights.md", "docs/data.md", "README.md"):
-        assert any(name in cell for cell in cells("markdown"))
-        assert (ROOT / name).exists()
+@pytest.mark.parametrize("name", COURSE)
+def test_what_it_says_it_reads_is_there(name):
+    text = "\n".join(cells(name, "markdown"))
+    pages = re.findall(r"`((?:docs/)?\w+\.md)`", text)
+    assert pages
+    assert [page for page in pages if not (ROOT / page).exists()] == []
+
+
+@pytest.mark.parametrize("name", COURSE)
+def test_each_leads_to_the_others(name):
+    links = re.findall(r"\]\((\w+\.ipynb)\)", "\n".join(cells(name, "markdown")))
+    assert set(links) == set(COURSE) - {name}
+
+
+@pytest.mark.parametrize("name", COURSE)
+def test_it_installs_first(name):
+    assert "%pip install" in cells(name, "code")[0]
