@@ -23,7 +23,7 @@ from effdet_keras.config import EfficientDetConfig
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"  # Keras' entries
 _CLASS = "effdet_keras>EfficientDet"
 _LAYERS = "layers/"
-_AVERAGE = "vars/average:"  # see training/base_trainer.py
+_AVERAGE = "vars/average:"  # see training/compiling.py
 _MARK = "layers/efficient_net/stem/conv/vars/0"
 
 
