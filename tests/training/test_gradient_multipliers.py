@@ -93,5 +93,7 @@ def test_a_step_is_multiplied_where_the_expression_is_found_and_only_there():
 
 @pytest.mark.tensorflow
 def test_gradients_are_multiplied_before_they_are_clipped():
-    _, logs = moved(clip_norm=0.01, gradient_multipliers={"": 1e6})
-    assert logs["gradient_norm"][0] == pytest.approx(0.01, rel=1e-3)
+    steps, logs = moved(clip_norm=0.1, gradient_multipliers={"": 1e6})
+    norm = np.sqrt(sum(np.sum(step**2) for step in steps.values()))
+    assert logs["gradient_norm"][0] == pytest.approx(0.1, rel=1e-3)
+    assert norm == pytest.approx(1e-2 * 0.1, rel=1e-2)  # the rate times the limit
