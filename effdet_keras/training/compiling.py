@@ -199,8 +199,13 @@ class Compiling:
             True
         """
         self._check_not_swapped()
+        before = freezing.frozen_state(self)
         freezing.freeze(self, what, batch_norm)
-        self._compile_again()
+        try:
+            self._compile_again()
+        except ValueError:  # such as a gradient multiplier that is for nothing now
+            freezing.restore_frozen(self, before)
+            raise
 
     def unfreeze(self):
         """Lets all weights train again; see `freeze`."""

@@ -166,7 +166,9 @@ def test_a_full_checkpoint_must_fit_whole():
     assert not assign_source(
         model, source_for(model.config), checkpoint_type="full"
     ).new
-    with pytest.raises(ValueError, match=r"another shape.*class-predict/pointwise_kernel"):
+    with pytest.raises(
+        ValueError, match=r"another shape.*class-predict/pointwise_kernel"
+    ):
         assign_source(model, source_for(five_classes(model)), checkpoint_type="full")
     with pytest.raises(ValueError, match=r"'classification'.*'fine_tune'"):
         assign_source(model, source_for(model.config), checkpoint_type="fine_tune")
