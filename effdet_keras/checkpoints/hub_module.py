@@ -13,8 +13,6 @@ import os
 import pathlib
 import tarfile
 
-import numpy as np
-
 from effdet_keras.checkpoints.download import shown_url
 
 NOTES_FILE = "effdet_keras.json"  # what `export_hub_module` tells of a module
@@ -90,7 +88,7 @@ class HubModule:
         """Calls a feature module, and checks what it returns.
 
         Args:
-            images: float32 tensor or array `[B, H, W, 3]`, normalised.
+            images: float32 tensor `[B, H, W, 3]`, normalised.
             training: bool.
 
         Returns:
@@ -100,7 +98,7 @@ class HubModule:
             ValueError: If the module is of another form.
         """
         try:
-            found = self.loaded(_tensor(images), training=training)
+            found = self.loaded(images, training=training)
         except (TypeError, ValueError) as error:
             said = str(error).split("Received args")[0].split("\n")[0].strip()
             raise ValueError(
@@ -112,6 +110,19 @@ class HubModule:
                 f"The module {self.handle!r} returns {_described(found)}. {_FORM}."
             )
         return tuple(list(levels) for levels in found)
+
+    def features_of(self, images):
+        """What `features` gives for an array, in inference, outside of a model.
+
+        In a distribution strategy a module runs only where replicas do.
+        """
+        import tensorflow as tf
+
+        strategy = tf.distribute.get_strategy()
+        images = tf.constant(images)
+        found = strategy.run(lambda: self.features(images, training=False))
+        local = strategy.experimental_local_results
+        return tuple([local(x)[0] for x in levels] for levels in found)
 
     def _takes(self):
         functions = getattr(self.loaded.__call__, "concrete_functions", ())
@@ -288,14 +299,6 @@ def _fingerprint(folder):
     paths = [pathlib.Path(folder, name) for name in _GRAPH_FILES]
     path = next((path for path in paths if path.is_file()), None)
     return hashlib.sha256(path.read_bytes()).hexdigest() if path else None
-
-
-def _tensor(images):
-    if isinstance(images, np.ndarray):
-        import tensorflow as tf
-
-        return tf.constant(images)
-    return images
 
 
 def _is_two_lists(found):

@@ -67,7 +67,7 @@ def check_features(module, config):
         config: `EfficientDetConfig`.
     """
     images = np.zeros((1, *config.image_size, 3), "float32")
-    found = module.features(images, training=False)
+    found = module.features_of(images)
     levels = range(config.min_level, config.max_level + 1)
     sizes = level_sizes(config.image_size, config.min_level, config.max_level)
     for which, features in zip(("class", "box"), found):
@@ -153,7 +153,7 @@ def _fits(source, config):
 def _computes_the_same(model, module):
     size = model.config.image_size
     images = np.random.default_rng(0).normal(size=(1, *size, 3)).astype("float32")
-    theirs = _flat(module.features(images, training=False))
+    theirs = _flat(module.features_of(images))
     ours = _flat(network_features(model, images))
     if [x.shape for x in ours] != [x.shape for x in theirs]:
         return False

@@ -3,6 +3,8 @@
 import contextlib
 
 import keras
+import numpy as np
+from keras import ops
 
 from effdet_keras.checkpoints.hub_module import reopen_hub_module
 
@@ -61,11 +63,19 @@ class HubFeatures(keras.layers.Layer):
         taken = set()
         for variable in module.variables:
             self._track_variable(_wrapped(module, variable, taken))
-        self.built = True
+
+    def build(self, input_shape):
+        # A module's graph may not tell the shapes of what it returns.
+        found = self.module.features_of(np.zeros((1, *input_shape[1:]), "float32"))
+        self._shapes = tuple([tuple(x.shape[1:]) for x in levels] for levels in found)
 
     def call(self, images, training=False):
         is_training = bool(training) and bool(self.trainable_variables)
-        return self.module.features(images, training=is_training)
+        found = self.module.features(images, training=is_training)
+        return tuple(
+            [ops.reshape(x, (-1, *shape)) for x, shape in zip(*pair)]
+            for pair in zip(found, self._shapes)
+        )
 
     def get_config(self):
         config = super().get_config()

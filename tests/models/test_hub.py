@@ -4,6 +4,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import types
 
 import keras
 import numpy as np
@@ -24,8 +25,12 @@ from tiny import tiny_model
 
 from effdet_keras.checkpoints.archive import load_archive, write_archive
 from effdet_keras.checkpoints.hub_module import open_hub_module
+from effdet_keras.checkpoints.network_arrays import TF1, network_arrays
+from effdet_keras.checkpoints.source import WeightSource
 from effdet_keras.checkpoints.tf1_names import tf1_name
+from effdet_keras.config import EfficientDetConfig
 from effdet_keras.models import EfficientDet
+from effdet_keras.models.hub import _matching_config
 from effdet_keras.models.hub_detector import HubDetector
 from effdet_keras.models.hub_export import network_features
 from effdet_keras.models.hub_features import HubFeatures
@@ -282,6 +287,39 @@ def test_a_network_comes_back_as_itself(our_model, our_module, capsys):
     assert all(np.array_equal(ours, theirs) for ours, theirs in below)
     ours, theirs = (network_features(m, normalised()) for m in (our_model, model))
     assert all_equal(flat(ours), flat(theirs))
+
+
+def arrays_of(name):
+    """What a module of a published model has, of zeros, without the last layers."""
+    config = EfficientDetConfig.from_name(name)
+    arrays = [a for a in network_arrays(config) if "-predict/" not in a.name]
+    return {a.name: np.broadcast_to(np.float32(0), a.shape) for a in arrays}
+
+
+@pytest.mark.parametrize(
+    "name, left_out, expected",
+    [
+        ("efficientdet-d0", "", "efficientdet-d0"),
+        ("efficientdet-lite2", "", "efficientdet-lite2"),
+        ("efficientdet-d0", "box_net/box-2-bn-7/beta", None),
+    ],
+)
+def test_published_networks_are_known_by_their_variables(name, left_out, expected):
+    module = types.SimpleNamespace(notes=None, handle="somewhere")
+    arrays = {n: a for n, a in arrays_of(name).items() if n != left_out}
+    source = WeightSource("somewhere", "", TF1, arrays)
+    found = _matching_config(module, source, None, {"num_classes": 4})
+    assert (found and found.name) == expected
+    assert found is None or found.num_classes == 4
+
+
+def test_twins_must_be_told_apart():
+    module = types.SimpleNamespace(notes=None, handle="somewhere")
+    source = WeightSource("somewhere", "", TF1, arrays_of("efficientdet-d7"))
+    with pytest.raises(ValueError, match="efficientdet-d6 and of efficientdet-d7"):
+        _matching_config(module, source, None, {})
+    found = _matching_config(module, source, "efficientdet-d7", {})
+    assert found.name == "efficientdet-d7"
 
 
 def test_another_size_takes_the_same_weights(our_module, our_model):
