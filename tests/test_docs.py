@@ -56,6 +56,7 @@ def words():
     public |= {name: getattr(ek.callbacks, name) for name in ek.callbacks.__all__}
     public |= {name: getattr(ek, name) for name in ek.__all__}
     methods = ("from_preset", "from_archive", "load_pretrained", "export_checkpoint")
+    methods += ("from_hub", "export_hub_module", "freeze", "unfreeze")
     methods += ("compile", "fit", "batches", "detect", "evaluate", "load_weights")
     return {
         **public,
@@ -88,7 +89,7 @@ def keywords_of(function):
     """The keywords that a function takes, those it passes on included."""
     parameters = inspect.signature(function).parameters
     names = set(parameters)
-    if getattr(function, "__name__", "") == "from_preset":
+    if getattr(function, "__name__", "") in ("from_preset", "from_hub"):
         names |= set(ek.EfficientDetConfig.__dataclass_fields__)
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         name = getattr(function, "__name__", "")
