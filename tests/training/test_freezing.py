@@ -10,6 +10,9 @@ from tiny import tiny_model
 
 from effdet_keras.training.freezing import PARTS, frozen_state
 
+# A matter of Keras' flags, which are the same on every backend.
+pytestmark = pytest.mark.tensorflow
+
 STATISTICS = ("moving_mean", "moving_variance")
 
 
@@ -46,7 +49,6 @@ def compiled(**options):
 
 
 # The reference's `var_freeze_expr`, as its users have it, and parts by name.
-@pytest.mark.tensorflow  # a matter of Keras' flags, which are the same everywhere
 @pytest.mark.parametrize(
     "what, frozen",
     [

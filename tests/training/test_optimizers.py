@@ -237,6 +237,7 @@ def eager_step(**arguments):
     return model, before, logs
 
 
+@pytest.mark.tensorflow  # minutes of compiling elsewhere, for the same code
 def test_adamw_decays_a_models_kernels_and_adds_nothing_to_the_loss():
     rate = {"optimizer": "adamw", "schedule": "constant", "learning_rate": 1e-3}
     model, before, logs = eager_step(**rate, weight_decay=0.5)
@@ -265,10 +266,12 @@ def test_an_optimizer_by_name_is_clipped_like_the_references():
     )
     after = values(model.trainable_variables)
     norm = np.sqrt(sum(np.sum((a - b) ** 2) for a, b in zip(after, before)))
-    assert logs["gradient_norm"][0] == pytest.approx(0.1, rel=1e-3)
+    if keras.backend.backend() == "tensorflow":  # the others do not log it
+        assert logs["gradient_norm"][0] == pytest.approx(0.1, rel=1e-3)
     assert norm == pytest.approx(0.5 * 0.1, rel=1e-3)
 
 
+@pytest.mark.tensorflow  # minutes of compiling elsewhere, for the same code
 def test_fit_gives_a_named_optimizer_its_schedule(model):
     model.compile("adam", learning_rate=0.02, run_eagerly=True)
     model.fit(*batch(), batch_size=1, verbose=0)
@@ -290,6 +293,7 @@ def test_the_references_constant_rate_is_scaled_to_the_batch(model):
     assert float(model.optimizer.learning_rate) == pytest.approx(0.64 * 2 / 64)
 
 
+@pytest.mark.tensorflow  # minutes of compiling elsewhere, for the same code
 def test_training_with_a_named_optimizer_goes_on_from_a_file_bit_for_bit(tmp_path):
     recipe = {
         "optimizer": {"name": "adamw", "beta_2": 0.99},
