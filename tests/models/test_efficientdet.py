@@ -159,6 +159,7 @@ def test_training_moves_weights_averages_and_statistics(trained):
     assert np.mean(moved) > 0.9
 
 
+@pytest.mark.tensorflow  # minutes of compiling elsewhere, for the same code
 def test_averages_follow_the_reference_decay():
     model = tiny_model()
     model.compile(learning_rate=0.8)
@@ -178,6 +179,7 @@ def test_a_few_steps_lower_the_loss():
     assert losses[-1] < 0.7 * losses[0]
 
 
+@pytest.mark.tensorflow  # minutes of compiling elsewhere, for the same code
 def test_batch_without_any_box_trains():
     model = tiny_model()
     model.compile()
@@ -188,6 +190,7 @@ def test_batch_without_any_box_trains():
     assert np.isfinite(history["loss"]).all()
 
 
+@pytest.mark.tensorflow  # minutes of compiling elsewhere, for the same code
 def test_the_schedule_knows_the_length_of_the_training():
     model = tiny_model()
     model.compile(learning_rate=0.64)
@@ -437,6 +440,7 @@ def test_a_weights_file_without_averages_starts_them_anew(tmp_path):
     assert_equal(values(model.averages.variables), values(model.averages.sources))
 
 
+@pytest.mark.tensorflow  # minutes of compiling elsewhere, for the same code
 def test_preset_starts_from_a_weights_file(tmp_path):
     arguments = {"image_size": 64, "max_level": 6, "num_classes": 2}
     model = EfficientDet.from_preset("efficientdet-d0", **arguments)
@@ -447,6 +451,7 @@ def test_preset_starts_from_a_weights_file(tmp_path):
     assert_equal(values(again.weights), values(model.weights))
 
 
+@pytest.mark.tensorflow  # minutes of compiling elsewhere, for the same code
 def test_weights_of_another_class_count_are_named(tmp_path):
     path = tmp_path / "three.weights.h5"
     tiny_model().save_weights(path)
