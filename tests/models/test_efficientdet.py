@@ -400,6 +400,7 @@ def test_keras_file_restores_everything(trained, tmp_path):
     assert_equal(values(again.optimizer.variables), values(model.optimizer.variables))
 
 
+@pytest.mark.tensorflow  # minutes of compiling elsewhere, for the same code
 def test_training_goes_on_from_a_keras_file_as_if_it_had_not_stopped(tmp_path):
     images, truth = batch()
     options = {"batch_size": 2, "shuffle": False, "verbose": 0}
