@@ -95,6 +95,26 @@ def block_table(variant):
     return blocks
 
 
+def last_blocks(table):
+    """The index of the last block of each level, 1 to 5.
+
+    Level 1 ends before the first block that halves the size, level 5 with the
+    last block.
+
+    Args:
+        table: list of `Block`, see `block_table`.
+
+    Returns:
+        List of five ints.
+
+    Example:
+        >>> last_blocks(block_table("efficientnet-b0"))
+        [0, 2, 4, 10, 15]
+    """
+    halvings = [i for i, block in enumerate(table) if block.stride == 2]
+    return [i - 1 for i in halvings] + [len(table) - 1]
+
+
 def _scale(variant):
     if variant not in _SCALES:
         raise ValueError(
@@ -173,9 +193,7 @@ class EfficientNet(keras.layers.Layer):
             )
             for index, block in enumerate(table)
         ]
-        halvings = [i for i, block in enumerate(table) if block.stride == 2]
-        # Level 1 ends before the first halving block, level 5 with the last block.
-        self._last_blocks = [i - 1 for i in halvings] + [len(table) - 1]
+        self._last_blocks = last_blocks(table)
 
     def _survival(self, index, count):
         if self.survival_prob is None or index == 0:

@@ -73,11 +73,8 @@ def write_archive(model, path, info=None):
             f"The path of an archive must end in '.keras'. Received: path='{path}'"
         )
     averages = getattr(model, "averages", None)
-    if averages is not None and averages.is_swapped:
-        raise RuntimeError(
-            "`write_archive` was called while the weights of the model are "
-            "swapped for their averages: call `model.averages.restore()` before it."
-        )
+    if averages is not None:
+        averages.require_restored("write_archive")
     text = json.dumps(_described(model, info or {}), indent=1)
     with replacing(path) as partial:
         model.save(partial)

@@ -4,7 +4,7 @@ import numpy as np
 from keras import ops
 
 from effdet_keras.checkpoints.match import identify, match_arrays
-from effdet_keras.checkpoints.network_arrays import network_arrays
+from effdet_keras.checkpoints.network_arrays import is_backbone_name, network_arrays
 from effdet_keras.checkpoints.report import LoadReport, NewWeights
 from effdet_keras.checkpoints.tf1_names import tf1_name
 
@@ -52,51 +52,63 @@ def assign_source(model, source, *, skip_mismatch=False, checkpoint_type=None):
         >>> report.num_loaded == len(model.weights)
         True
     """
-    match = match_arrays(source, model.config)
-    new = []
-    values = dict(match.found)
-    mismatched = dict(match.mismatched)
-    missing = list(match.missing)
     _check_type(checkpoint_type)
-    if checkpoint_type is None:
-        _take_class_layer(model, source, values, mismatched, new)
+    match = match_arrays(source, model.config)
+    plan = _Plan(match)
+    if checkpoint_type is not None:
+        is_left = CHECKPOINT_TYPES[checkpoint_type]
+        names = [a.name for a in network_arrays(model.config) if is_left(a)]
+        plan.leave(names, f"a {checkpoint_type} checkpoint is not asked for them")
     else:
-        _leave(model, checkpoint_type, values, mismatched, missing, new)
-    if checkpoint_type is None and missing and values and _has_backbone_alone(match):
-        _take_backbone_alone(missing, new)
-    if not values or ((missing or mismatched) and not skip_mismatch):
-        raise ValueError(_explain(model, source, missing, mismatched))
-    if missing:
-        names = tuple(array.name for array in missing)
-        new.append(NewWeights("the file does not hold them", names))
-    if mismatched:
-        reason = "the file has them in another shape"
-        new.append(NewWeights(reason, tuple(mismatched)))
-    _assign(model, values)
+        _leave_other_classes(plan, model, source)
+        if _has_backbone_alone(match):
+            plan.leave(plan.missing, "the file holds a backbone alone")
+    lacks = plan.missing or plan.mismatched
+    if not plan.values or (lacks and not skip_mismatch):
+        raise ValueError(_explain(plan, model, source))
+    plan.leave(plan.missing, "the file does not hold them")
+    plan.leave(plan.mismatched, "the file has them in another shape")
+    _assign(model, plan.values)
     return LoadReport(
         path=source.path,
         kind=source.kind,
         model_name=model.config.name,
-        num_loaded=len(values) - sum(n.num_partly_loaded for n in new),
+        num_loaded=len(plan.values) - sum(n.num_partly_loaded for n in plan.new),
         num_weights=len(model.weights),
         num_averages=source.num_averages,
-        new=tuple(new),
+        new=tuple(plan.new),
         left_over=tuple(match.left_over),
         others=tuple(source.others),
     )
 
 
+class _Plan:
+    """What goes into the model by name, what cannot, and what stays and why."""
+
+    def __init__(self, match):
+        self.values = dict(match.found)
+        self.mismatched = dict(match.mismatched)
+        self.missing = {array.name: array for array in match.missing}
+        self.new = []
+
+    def leave(self, names, reason, carried=()):
+        """Leaves weights as they are in the model."""
+        names = tuple(names)
+        for name in names:
+            for group in (self.values, self.mismatched, self.missing):
+                group.pop(name, None)
+        if names:
+            self.new.append(NewWeights(reason, names, carried))
+
+
 def _assign(model, values):
     by_name = {tf1_name(variable): variable for variable in model.weights}
-    unknown = set(values) - set(by_name)
-    assert not unknown, f"`network_arrays` names what the model has not: {unknown}"
-    averages = getattr(model, "averages", None)
-    if averages is not None:
-        averages.restore()
+    if model.averages is not None:
+        model.averages.restore()
     for name, value in values.items():
         by_name[name].assign(np.asarray(value, "float32"))
-    if averages is not None:
-        averages.reset()
+    if model.averages is not None:
+        model.averages.reset()
 
 
 def _check_type(checkpoint_type):
@@ -107,23 +119,10 @@ def _check_type(checkpoint_type):
         )
 
 
-def _leave(model, checkpoint_type, values, mismatched, missing, new):
-    """Leaves what this type of checkpoint is not asked for."""
-    is_left = CHECKPOINT_TYPES[checkpoint_type]
-    names = [a.name for a in network_arrays(model.config) if is_left(a)]
-    for name in names:
-        values.pop(name, None)
-        mismatched.pop(name, None)
-    missing[:] = [array for array in missing if array.name not in names]
-    if names:
-        reason = f"a {checkpoint_type} checkpoint is not asked for them"
-        new.append(NewWeights(reason, tuple(names)))
-
-
-def _take_class_layer(model, source, values, mismatched, new):
-    """Moves what must not be assigned as it is from `values` and `mismatched`."""
+def _leave_other_classes(plan, model, source):
+    """Leaves the last layer of the class head where its classes are others."""
     layer = [a.name for a in network_arrays(model.config) if a.is_class_layer]
-    held = {n: values.get(n, mismatched.get(n)) for n in layer}
+    held = {n: plan.values.get(n, plan.mismatched.get(n)) for n in layer}
     if any(value is None for value in held.values()):
         return
     bias, num_anchors = held[layer[-1]], model.config.num_anchors
@@ -131,23 +130,16 @@ def _take_class_layer(model, source, values, mismatched, new):
         return  # not the last layer of a head with these anchors
     ours, theirs = model.class_names, source.class_names
     num_theirs = bias.size // num_anchors
-    if num_theirs == model.num_classes and (None in (ours, theirs) or ours == theirs):
+    if num_theirs != model.num_classes:
+        reason = f"the file has {num_theirs} classes, the model {model.num_classes}"
+    elif None in (ours, theirs) or ours == theirs:
         return
-    for name in layer:
-        values.pop(name, None)
-        mismatched.pop(name, None)
+    else:
+        reason = "the classes of the file have other names"
     carried = _shared_names(ours, theirs)
+    plan.leave(layer, reason, tuple(ours[label] for label in carried))
     if carried:
-        values.update(_carried_over(model, held, num_theirs, carried))
-    new.append(
-        NewWeights(
-            f"the file has {num_theirs} classes, the model {model.num_classes}"
-            if num_theirs != model.num_classes
-            else "the classes of the file have other names",
-            tuple(layer),
-            carried=tuple(ours[label] for label in carried),
-        )
-    )
+        plan.values.update(_carried_over(model, held, num_theirs, carried))
 
 
 def _shared_names(ours, theirs):
@@ -181,19 +173,12 @@ def _carried_over(model, held, num_theirs, carried):
 
 
 def _has_backbone_alone(match):
-    arrays = [*match.found, *match.mismatched]
-    return not any(a.is_backbone for a in match.missing) and all(
-        name.startswith("efficientnet-") for name in arrays
+    return not any(array.is_backbone for array in match.missing) and all(
+        map(is_backbone_name, [*match.found, *match.mismatched])
     )
 
 
-def _take_backbone_alone(missing, new):
-    names = tuple(array.name for array in missing)
-    new.append(NewWeights("the file holds a backbone alone", names))
-    missing.clear()
-
-
-def _explain(model, source, missing, mismatched):
+def _explain(plan, model, source):
     identity = identify(source)
     name = model.config.name
     text = f"The weights in '{source.path}' ({source.kind}) do not fit `{name}`"
@@ -206,24 +191,24 @@ def _explain(model, source, missing, mismatched):
         "Make the model with the config of the file, or pass `skip_mismatch=True` to "
         "leave what does not fit as it is."
     )
-    if mismatched:
-        name, value = next(iter(mismatched.items()))
-        shapes = {a.name: a for a in network_arrays(model.config)}
-        array = shapes[name]
+    arrays = {array.name: array for array in network_arrays(model.config)}
+    if plan.mismatched:
+        name, value = next(iter(plan.mismatched.items()))
+        array = arrays[name]
         return (
-            f"{text}: {len(mismatched)} arrays have another shape. The first is "
+            f"{text}: {len(plan.mismatched)} arrays have another shape. The first is "
             f"{array.names[source.scheme]!r}, {np.shape(value)} in the file and "
             f"{array.shape} in the model ({name!r}). {cure}"
         )
-    first = missing[0] if missing else None
-    if first is None or len(missing) == len(network_arrays(model.config)):
+    if len(plan.missing) in (0, len(arrays)):
         some = ", ".join(list(source.arrays)[:3]) or "nothing"
         return (
             f"{text}: none of its {len(source.arrays)} arrays belongs to the model "
             f"(it holds {some}, ...; {identity})."
         )
+    first = next(iter(plan.missing.values()))
     return (
-        f"{text}: {len(missing)} of {len(model.weights)} weights are not in it. The "
+        f"{text}: {len(plan.missing)} of {len(arrays)} weights are not in it. The "
         f"first is {first.names.get(source.scheme, first.name)!r}, of shape "
         f"{first.shape}. {cure}"
     )

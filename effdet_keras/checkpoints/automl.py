@@ -16,7 +16,7 @@ from effdet_keras.checkpoints.source import WeightSource
 _AVERAGE = "/ExponentialMovingAverage"
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _SLOT = "/.OPTIMIZER_SLOT/"
-_STATE_FILE = "checkpoint"  # names the latest checkpoint of a folder
+STATE_FILE = "checkpoint"  # names the latest checkpoint of a folder
 _OF_AN_OPTIMIZER = re.compile(r"(^|/)\w*optimizer\w*/")
 
 # The trainer on a hub module keeps variables in a dict: "/" in a key is ".S".
@@ -250,7 +250,7 @@ def _save(tf, prefix, entries):
         raise OSError(f"The checkpoint could not be written: {error}") from error
     # The name alone, so that the folder may be moved. As text of a protobuf.
     name = json.dumps(prefix.name, ensure_ascii=False)
-    prefix.with_name(_STATE_FILE).write_text(
+    prefix.with_name(STATE_FILE).write_text(
         f"model_checkpoint_path: {name}\nall_model_checkpoint_paths: {name}\n",
         encoding="utf-8",
     )
@@ -261,7 +261,7 @@ def _put_in_place(new, folder, old):
     begun = []
     try:
         names = (path.name for path in new.iterdir())
-        for name in sorted(names, key=lambda name: (name == _STATE_FILE, name)):
+        for name in sorted(names, key=lambda name: (name == STATE_FILE, name)):
             if (folder / name).exists():
                 os.replace(folder / name, old / name)
             begun.append(name)

@@ -8,15 +8,15 @@ import re
 import tempfile
 
 from effdet_keras.checkpoints.archive import BEST_FILE
+from effdet_keras.checkpoints.automl import STATE_FILE
 from effdet_keras.checkpoints.download import check_digest, download
 from effdet_keras.checkpoints.unpack import is_archive, unpack
 
 _SUFFIXES = (".h5", ".hdf5", ".keras", ".pth", ".pt", ".pth.tar", ".safetensors")
-_STATE_FILE = "checkpoint"  # in it, TensorFlow notes the newest of a folder
 _STATE = re.compile(r'^model_checkpoint_path:\s*"(.*)"', re.MULTILINE)
 _INDEX = ".index"
 # What a folder of weights has in it, at its top or one below.
-_OF_WEIGHTS = (BEST_FILE, _STATE_FILE, f"*{_INDEX}", f"*/{_STATE_FILE}", f"*/*{_INDEX}")
+_OF_WEIGHTS = (BEST_FILE, STATE_FILE, f"*{_INDEX}", f"*/{STATE_FILE}", f"*/*{_INDEX}")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 # What TensorFlow adds to the prefix of a checkpoint.
 _PIECE = re.compile(r"\.(?:index|meta|data-\d{5}-of-\d{5})$")
@@ -115,7 +115,7 @@ def _weights_at(path, stack):
     """The file of weights at a path; temporary folders live as long as `stack`."""
     if path.is_dir():
         return _weights_in(path, f"The folder '{path}'")
-    if path.name == _STATE_FILE and path.is_file():
+    if path.name == STATE_FILE and path.is_file():
         return _weights_in(path.parent, f"The folder '{path.parent}'")
     prefix = path.with_name(_PIECE.sub("", path.name))
     if _index_of(prefix).is_file() and (prefix != path or not path.exists()):
@@ -171,7 +171,7 @@ def _weights_in(folder, label):
 
 def _noted_prefix(folder):
     """The checkpoint that the file `checkpoint` names, if it is in this folder."""
-    state = folder / _STATE_FILE
+    state = folder / STATE_FILE
     if not state.is_file():
         return None
     match = _STATE.search(state.read_text(errors="replace"))

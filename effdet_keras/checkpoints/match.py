@@ -122,7 +122,7 @@ def identify(source):
         >>> print(identify(WeightSource("x", "", TF1, arrays)))
         efficientdet-d6 or efficientdet-d7, 3 classes
     """
-    num_classes = _num_classes(source)
+    num_classes = num_classes_of(source)
     whole, backbones, fits = [], [], {}
     for name in MODEL_NAMES:
         config = EfficientDetConfig.from_name(name, num_classes=num_classes or 90)
@@ -144,7 +144,15 @@ def identify(source):
     )
 
 
-def _num_classes(source):
+def num_classes_of(source):
+    """The classes of a file's class head, or None if it has none.
+
+    Args:
+        source: `WeightSource`, with nine anchors at a location.
+
+    Returns:
+        Int or None.
+    """
     config = EfficientDetConfig()
     bias = next(a for a in network_arrays(config) if a.name == _CLASS_BIAS)
     value = source.arrays.get(bias.names.get(source.scheme))

@@ -7,7 +7,11 @@ missing all look up this list; nothing else knows a name.
 
 import dataclasses
 
-from effdet_keras.backbones.efficientnet import block_table, stem_filters
+from effdet_keras.backbones.efficientnet import (
+    block_table,
+    last_blocks,
+    stem_filters,
+)
 from effdet_keras.layers.bifpn import bifpn_nodes
 
 TF1 = "automl-tf1"  # google/automl's variables; also the names in its `.h5` files
@@ -227,9 +231,7 @@ def _block(block, inputs, has_se, tf1, graph, torch, own, applications):
 def _backbone_channels(config):
     """Channels of the backbone's levels, `min_level` to 5."""
     table = block_table(config.backbone)
-    halvings = [i for i, block in enumerate(table) if block.stride == 2]
-    last_blocks = [i - 1 for i in halvings] + [len(table) - 1]
-    return [table[i].filters for i in last_blocks[config.min_level - 1 :]]
+    return [table[i].filters for i in last_blocks(table)[config.min_level - 1 :]]
 
 
 def _extra_levels(config):

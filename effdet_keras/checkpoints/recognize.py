@@ -7,7 +7,7 @@ import h5py
 from effdet_keras.checkpoints.automl import read_tensorflow_checkpoint
 from effdet_keras.checkpoints.keras2_h5 import read_keras2_h5
 from effdet_keras.checkpoints.own_files import read_own_weights
-from effdet_keras.checkpoints.torch_effdet import read_torch_effdet
+from effdet_keras.checkpoints.torch_effdet import ENDINGS, read_torch_effdet
 
 KINDS = """\
 google/automl's TF1 checkpoint or tf2 (object graph) checkpoint: `name.index` and
@@ -17,7 +17,6 @@ own `.weights.h5`, `.keras` and archive folders; a `.tar.gz` of any of these; or
 http(s) address of one"""
 
 _HDF5, _ZIP, _PICKLE = b"\x89HDF\r\n\x1a\n", b"PK\x03\x04", b"\x80"
-_TORCH_ENDINGS = (".pth", ".pt", ".safetensors")
 
 
 def open_weights(path, averages=True):
@@ -57,7 +56,7 @@ def open_weights(path, averages=True):
         return read(path, averages)
     if path.suffix == ".keras":
         return read_own_weights(path, averages)
-    if path.suffix in _TORCH_ENDINGS or head.startswith((_ZIP, _PICKLE)):
+    if path.suffix in ENDINGS or head.startswith((_ZIP, _PICKLE)):
         return read_torch_effdet(path, averages)
     raise ValueError(f"'{path}' holds no weights of a known kind. Known are {KINDS}.")
 

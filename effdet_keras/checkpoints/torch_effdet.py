@@ -29,6 +29,9 @@ EFFDET_HALF_CONFIG = {  # the AdvProp and the Lite models: mean and deviation 0.
     "stddev_rgb": (127.5, 127.5, 127.5),
 }
 
+PICKLE_ENDINGS = (".pth", ".pt")
+ENDINGS = (*PICKLE_ENDINGS, ".safetensors")
+
 _EDGE_WEIGHTS = re.compile(r"(.+\.edge_weights)\.\d+")
 _BN_VARIANCE = "running_var"
 _BN_COUNTER = "num_batches_tracked"
@@ -403,7 +406,7 @@ def _saver(path):
     if path.suffix == ".safetensors":
         save_file = _safetensors().numpy.save_file
         return lambda state, to: save_file(state, to, metadata={"format": "pt"})
-    if path.suffix in (".pth", ".pt"):
+    if path.suffix in PICKLE_ENDINGS:
         torch = _torch()
         return lambda state, to: torch.save(
             {name: torch.from_numpy(value) for name, value in state.items()}, to

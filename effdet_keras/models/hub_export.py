@@ -57,11 +57,8 @@ def export_hub_module(model, path):
             f"{keras.backend.backend()}. Save the weights, and export them in a "
             "process with KERAS_BACKEND=tensorflow."
         )
-    if model.averages is not None and model.averages.is_swapped:
-        raise RuntimeError(
-            "`export_hub_module` was called while the weights of the model are "
-            "swapped for their averages: call `model.averages.restore()` before it."
-        )
+    if model.averages is not None:
+        model.averages.require_restored("export_hub_module")
     path = pathlib.Path(path)
     if os.path.lexists(path):
         raise FileExistsError(

@@ -4,6 +4,7 @@ import pathlib
 
 from effdet_keras.checkpoints.archive import write_archive
 from effdet_keras.checkpoints.match import identify
+from effdet_keras.checkpoints.torch_effdet import ENDINGS
 from effdet_keras.config import MODEL_NAMES
 from effdet_keras.models.efficientdet import EfficientDet
 from effdet_keras.models.pretrained import (
@@ -12,8 +13,6 @@ from effdet_keras.models.pretrained import (
     read_weights,
     with_class_names,
 )
-
-_TORCH_ENDINGS = (".pth", ".pt", ".safetensors")
 
 
 def import_weights(
@@ -107,7 +106,7 @@ def _write(model, out):
     elif out.name.endswith(".weights.h5"):
         out.parent.mkdir(parents=True, exist_ok=True)
         model.save_weights(out)
-    elif out.suffix in _TORCH_ENDINGS:
+    elif out.suffix in ENDINGS:
         model.export_checkpoint(out, format="torch-effdet")
     else:
         model.export_checkpoint(out, format="automl-tf1")

@@ -10,7 +10,7 @@ from effdet_keras.checkpoints.assign import assign_source
 from effdet_keras.checkpoints.automl import write_tf1_checkpoint
 from effdet_keras.checkpoints.download import shown_url
 from effdet_keras.checkpoints.locate import located, looks_like_weights
-from effdet_keras.checkpoints.match import identify
+from effdet_keras.checkpoints.match import identify, num_classes_of
 from effdet_keras.checkpoints.recognize import open_weights
 from effdet_keras.checkpoints.tf1_names import tf1_name
 from effdet_keras.checkpoints.torch_effdet import write_torch_effdet
@@ -59,7 +59,7 @@ def read_weights(weights, model_name, *, averages=True, sha256=None, verbose=1):
         source = open_weights(path, averages)
     source = dataclasses.replace(source, path=shown_url(os.fspath(weights)))
     is_unnamed = source.class_names is None and source.category_ids is None
-    if is_unnamed and identify(source).num_classes == len(COCO_CLASS_NAMES):
+    if is_unnamed and num_classes_of(source) == len(COCO_CLASS_NAMES):
         return _with_classes_of(source, COCO_CLASS_NAMES, COCO_CATEGORY_IDS)
     return source
 
@@ -82,7 +82,7 @@ def _with_classes_of(source, class_names, category_ids):
 
 def with_class_names(source, class_names):
     """A source whose labels the caller names."""
-    class_names, count = tuple(class_names), identify(source).num_classes
+    class_names, count = tuple(class_names), num_classes_of(source)
     if count is not None and count != len(class_names):
         raise ValueError(
             "`class_names` of `load_pretrained` names the classes of the file, one a "
@@ -116,7 +116,7 @@ def preset_config(name, source, *, class_names, category_ids, overrides):
         return config, class_names, category_ids
     fields = dict(source.config or {})
     _check_name(name, fields.pop("name", name), source)
-    num_classes = fields.pop("num_classes", None) or identify(source).num_classes
+    num_classes = fields.pop("num_classes", None) or num_classes_of(source)
     if num_classes is not None:
         overrides.setdefault("num_classes", num_classes)
     config = EfficientDetConfig.from_name(name, **{**fields, **overrides})
@@ -197,12 +197,9 @@ def export_checkpoint(model, path, format):
             f"Received: format={format!r}"
         )
     check_own_network(model, "write an older tool's checkpoint", "export_hub_module")
-    averages = getattr(model, "averages", None)
-    if averages is not None and averages.is_swapped:
-        raise RuntimeError(
-            "`export_checkpoint` was called while the weights of the model are "
-            "swapped for their averages: call `model.averages.restore()` before it."
-        )
+    averages = model.averages
+    if averages is not None:
+        averages.require_restored("export_checkpoint")
     raw = _named(model.weights, model.weights)
     averaged = dict(raw)
     if averages is not None:

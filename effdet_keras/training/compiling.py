@@ -8,7 +8,6 @@ from effdet_keras.training.ema import WeightAverages
 from effdet_keras.training.gradient_multipliers import gradient_factors
 from effdet_keras.training.recipe import Recipe
 
-_STATISTICS = ("moving_mean", "moving_variance")
 _AVERAGE_PREFIX = "average:"
 
 
@@ -143,7 +142,8 @@ class Compiling:
         # the first step, which would make them, is not traced a second time.
         self.optimizer.build(self.trainable_variables)
         self._recipe = recipe
-        self._gradient_factors = factors
+        # None, and no work in the step, where nothing is multiplied.
+        self._gradient_factors = factors if gradient_multipliers else None
         self._trackers = _Trackers(recipe.loss.iou_loss_type is not None)
         self._compile_options = {
             "jit_compile": jit_compile,
@@ -198,7 +198,7 @@ class Compiling:
             >>> len(model.trainable_variables) < len(model.weights) / 3
             True
         """
-        self._check_not_swapped()
+        self._require_restored("freeze")
         before = freezing.frozen_state(self)
         freezing.freeze(self, what, batch_norm)
         try:
@@ -209,16 +209,13 @@ class Compiling:
 
     def unfreeze(self):
         """Lets all weights train again; see `freeze`."""
-        self._check_not_swapped()
+        self._require_restored("unfreeze")
         freezing.unfreeze(self)
         self._compile_again()
 
-    def _check_not_swapped(self):
-        if self.averages is not None and self.averages.is_swapped:
-            raise RuntimeError(
-                "The weights are swapped for their averages: call "
-                "`model.averages.restore()` before freezing."
-            )
+    def _require_restored(self, caller):
+        if self.averages is not None:
+            self.averages.require_restored(caller)
 
     def _compile_again(self):
         if self._recipe is not None:
@@ -234,7 +231,9 @@ class Compiling:
 
     def batch_norm_statistics(self):
         """The moving means and variances of all batch norms."""
-        return [v for v in self.non_trainable_variables if v.name in _STATISTICS]
+        return [
+            v for v in self.non_trainable_variables if v.name in freezing.STATISTICS
+        ]
 
     def save_own_variables(self, store):
         """Saves the moving averages beside the weights."""

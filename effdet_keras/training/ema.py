@@ -214,6 +214,22 @@ class WeightAverages:
         finally:
             self.restore()
 
+    def require_restored(self, caller):
+        """Raises RuntimeError while the weights are swapped for their averages.
+
+        Args:
+            caller: string, what needs the weights themselves, for the message.
+
+        Example:
+            >>> averages = WeightAverages([keras.Variable(0.0)])
+            >>> averages.require_restored("write_archive")
+        """
+        if self.is_swapped:
+            raise RuntimeError(
+                f"`{caller}` was called while the weights of the model are swapped "
+                "for their averages: call `model.averages.restore()` before it."
+            )
+
     def _check_not_swapped(self, method):
         if self.is_swapped:
             raise RuntimeError(

@@ -8,7 +8,7 @@ PARTS = {
     "backbone": r"efficientnet-",
     "backbone+fpn": r"(efficientnet-|resample_p\d+/|fpn_cells/)",
 }
-_STATISTICS = ("moving_mean", "moving_variance")
+STATISTICS = ("moving_mean", "moving_variance")  # of a batch norm
 
 
 def freeze(model, what, batch_norm=True):
@@ -36,7 +36,7 @@ def freeze(model, what, batch_norm=True):
         ['box_net', 'class_net']
     """
     pattern = _compiled(PARTS.get(what, what))
-    weights = [v for v in model.weights if v.name not in _STATISTICS]
+    weights = [v for v in model.weights if v.name not in STATISTICS]
     frozen = {v.path for v in weights if pattern.match(v.path)}
     if not frozen:
         parts = dict.fromkeys(v.path.split("/")[0] for v in weights)
@@ -86,7 +86,7 @@ def frozen_state(model):
         "weights": [
             v.path
             for v in model.weights
-            if not v.trainable and v.name not in _STATISTICS
+            if not v.trainable and v.name not in STATISTICS
         ],
         "batch_norms": [bn.path for bn in _batch_norms(model) if not bn.trainable],
     }
@@ -104,7 +104,7 @@ def restore_frozen(model, state):
     for bn in _batch_norms(model):
         bn.trainable = bn.path not in batch_norms
     for variable in model.weights:
-        if variable.name not in _STATISTICS:
+        if variable.name not in STATISTICS:
             variable.trainable = variable.path not in weights
 
 
@@ -118,12 +118,12 @@ def _set(model, frozen, batch_norm):
     state = {"weights": list(frozen), "batch_norms": batch_norms}
     if always:
         own = (v for bn in _batch_norms(model) for v in bn.weights)
-        state["weights"] += [v.path for v in own if v.name not in _STATISTICS]
+        state["weights"] += [v.path for v in own if v.name not in STATISTICS]
     restore_frozen(model, state)
 
 
 def _is_frozen(layer, frozen):
-    return all(v.path in frozen for v in layer.weights if v.name not in _STATISTICS)
+    return all(v.path in frozen for v in layer.weights if v.name not in STATISTICS)
 
 
 def _batch_norms(model):

@@ -70,8 +70,9 @@ class Trainer(BaseTrainer):
 
     def compute_loss_and_updates(self, trainable_variables, *args, **kwargs):
         """Keras' own, of variables whose gradients are multiplied."""
-        pairs = zip(trainable_variables, self._gradient_factors, strict=True)
-        trainable_variables = [_with_gradient_times(f, v) for v, f in pairs]
+        if self._gradient_factors is not None:
+            pairs = zip(trainable_variables, self._gradient_factors, strict=True)
+            trainable_variables = [_with_gradient_times(f, v) for v, f in pairs]
         return super().compute_loss_and_updates(trainable_variables, *args, **kwargs)
 
     def predict_step(self, state, data):

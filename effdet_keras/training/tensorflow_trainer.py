@@ -80,6 +80,8 @@ class Trainer(BaseTrainer):
         )
 
     def _multiplied(self, gradients):
+        if self._gradient_factors is None:
+            return gradients
         pairs = zip(gradients, self._gradient_factors, strict=True)
         return [g if f == 1.0 else g * f for g, f in pairs]
 

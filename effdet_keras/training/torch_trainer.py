@@ -25,7 +25,8 @@ class Trainer(BaseTrainer):
 
     @contextlib.contextmanager
     def _multiplying_gradients(self):
-        pairs = zip(self.trainable_variables, self._gradient_factors, strict=True)
+        factors = self._gradient_factors
+        pairs = zip(self.trainable_variables, factors, strict=True) if factors else ()
         hooks = [
             v.value.register_hook(lambda gradient, factor=f: gradient * factor)
             for v, f in pairs
