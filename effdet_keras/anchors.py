@@ -94,6 +94,30 @@ def generate_anchors(
     return np.concatenate(levels).astype("float32")
 
 
+def anchors_of(config):
+    """The anchors of a model.
+
+    Args:
+        config: `EfficientDetConfig`.
+
+    Returns:
+        NumPy float32 array `[N, 4]`, see `generate_anchors`.
+
+    Example:
+        >>> from effdet_keras.config import EfficientDetConfig
+        >>> anchors_of(EfficientDetConfig()).shape
+        (49104, 4)
+    """
+    return generate_anchors(
+        config.image_size,
+        min_level=config.min_level,
+        max_level=config.max_level,
+        num_scales=config.num_scales,
+        aspect_ratios=config.aspect_ratios,
+        anchor_scale=config.anchor_scale,
+    )
+
+
 def best_anchor_iou(
     boxes,
     image_size,

@@ -18,6 +18,8 @@ ROWS = [
     ["detections", "matching", "losses", "layers", "data"],
     ["backbones", "postprocess"],
     ["training", "checkpoints"],
+    ["inference"],
+    ["export"],
     ["models"],
     ["callbacks"],
     ["demo"],
@@ -26,6 +28,7 @@ ROWS = [
 MAY_IMPORT_TENSORFLOW = {
     *("data", "callbacks", "training/tensorflow_trainer.py"),
     *("layers/tensorflow_batch_norm.py", "checkpoints/automl.py"),
+    *("export", "inference/saved_model_runtime.py"),
     *("checkpoints/hub_module.py", "models/hub_detector.py", "models/hub_export.py"),
 }
 

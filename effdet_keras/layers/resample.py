@@ -1,10 +1,43 @@
 """Brings a feature map to another level's size and number of channels."""
 
+import contextlib
+import contextvars
+
 import keras
 import numpy as np
 from keras import ops
 
 from effdet_keras.layers.options import BatchNormOptions
+
+_repeat = contextvars.ContextVar("repeat", default=None)
+
+
+@contextlib.contextmanager
+def repeating_with(repeat):
+    """Lets `Resample` grow feature maps by another operation, inside the block.
+
+    Export does so: a runtime may have no resize, or a slow one.
+
+    Args:
+        repeat: function of a tensor `[B, H, W, C]` and `(rows, columns)`, ints, that
+            returns `[B, H * rows, W * columns, C]`, each row and column repeated.
+            None for the layers' own.
+
+    Example:
+        >>> def repeat(x, times):
+        ...     print("repeats", times)
+        ...     return ops.repeat(ops.repeat(x, times[0], 1), times[1], 2)
+        >>> with repeating_with(repeat):
+        ...     x = Resample(1, (3, 4))(ops.ones((1, 2, 2, 1)))
+        repeats (2, 2)
+        >>> tuple(x.shape)
+        (1, 3, 4, 1)
+    """
+    token = _repeat.set(repeat)
+    try:
+        yield
+    finally:
+        _repeat.reset(token)
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
@@ -105,6 +138,10 @@ class Resample(keras.layers.Layer):
         size = tuple(x.shape[1:3])
         if size == self.target_size:
             return x
+        if _repeat.get() is not None and _is_cut_repetition(size, self.target_size):
+            times = [-(-t // n) for n, t in zip(size, self.target_size)]
+            height, width = self.target_size
+            return _repeat.get()(x, tuple(times))[:, :height, :width]
         if all(t % n == 0 for n, t in zip(size, self.target_size)):
             # The same rows as below; its gradient is five times faster.
             return ops.image.resize(
@@ -138,3 +175,12 @@ class Resample(keras.layers.Layer):
             "conv_after_downsample": self.conv_after_downsample,
             "batch_norm": self.batch_norm.serialize(),
         }
+
+
+def _is_cut_repetition(size, target_size):
+    """Whether repeating each row, and cutting the end off, gives the rows wanted."""
+    return all(
+        row * n // t == row // -(-t // n)
+        for n, t in zip(size, target_size)
+        for row in range(t)
+    )

@@ -3,10 +3,11 @@
 import keras
 
 from effdet_keras.allocator import tune_allocator
-from effdet_keras.anchors import generate_anchors
+from effdet_keras.anchors import anchors_of
 from effdet_keras.checkpoints.archive import load_archive
 from effdet_keras.config import EfficientDetConfig
-from effdet_keras.models.detect import detect
+from effdet_keras.export.export_model import export_model
+from effdet_keras.inference.detect import detect
 from effdet_keras.models.hub_export import export_hub_module
 from effdet_keras.models.hub_features import HubFeatures  # noqa: F401 (for saved models)
 from effdet_keras.models.network import build_network
@@ -94,14 +95,7 @@ class EfficientDet(Trainer, keras.Model):
         self.postprocess = postprocess or Postprocess()
         self.features = features
         self._network_dtype = dtype
-        self.anchors = generate_anchors(
-            config.image_size,
-            min_level=config.min_level,
-            max_level=config.max_level,
-            num_scales=config.num_scales,
-            aspect_ratios=config.aspect_ratios,
-            anchor_scale=config.anchor_scale,
-        )
+        self.anchors = anchors_of(config)
         # Keras' own "auto" is XLA, also on CPUs, where it is many times slower.
         self.jit_compile = self.default_jit_compile()
 
@@ -366,6 +360,39 @@ class EfficientDet(Trainer, keras.Model):
                 damaged or of another kind.
         """
         return load_archive(path, resume=resume)
+
+    def export(self, path, format=None, *, images=None, verbose=1, **options):
+        """Writes the model as a file of another runtime, checked in that runtime.
+
+        Moving averages are in the place of the weights, where there are any. The
+        written file and this model then run on the same pictures; the result is
+        printed, and stored as `export_report.json` in the folder, or beside a file
+        (`pets.tflite.export_report.json`). If they disagree, nothing is written. An
+        export that was there stays whole until the new one is.
+
+        Args:
+            path: what to write: a folder for "saved_model", else a file that ends
+                in `.tflite`, `.onnx` or `.xml` (OpenVINO).
+            format: "saved_model", "litert", "onnx" or "openvino"; None goes by the
+                end of `path`.
+            images: pictures to check with, in any form that `detect` takes; None
+                for drawn ones.
+            verbose: 0 or 1, whether to print the report.
+            **options: of the format; see `effdet_keras/export/`.
+
+        Returns:
+            `ExportReport`.
+
+        Raises:
+            ValueError: If the export does not compute what the model does.
+            FileExistsError: If `path` is a folder that is not an export.
+            RuntimeError: If Keras runs on another backend than TensorFlow, or the
+                weights are swapped for their averages.
+            ImportError: If a package is missing that writes or runs the format.
+        """
+        return export_model(
+            self, path, format, images=images, verbose=verbose, **options
+        )
 
     def export_hub_module(self, path):
         """Writes the network without the last layers as a TF-Hub feature module.

@@ -6,12 +6,12 @@ from keras import ops
 
 from effdet_keras.checkpoints.hub_module import detector_form
 from effdet_keras.detections import Detections
-from effdet_keras.letterbox import letterbox
-from effdet_keras.models.detect import (
+from effdet_keras.inference.detect import (
     check_score_threshold,
     picture_sources,
     pixels_of,
 )
+from effdet_keras.letterbox import letterbox
 
 # The outputs (boxes, scores, classes) by form. Those of the Object Detection API
 # are fractions of the picture, those of google/automl's inspector are pixels.

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from effdet_keras.anchors import best_anchor_iou, generate_anchors
+from effdet_keras.anchors import anchors_of, best_anchor_iou
 from effdet_keras.data.example import clip_boxes_xywh
 
 COVERED = 0.5  # IoU from which an anchor is trained on a box: matching's threshold
@@ -117,7 +117,7 @@ def anchor_fit(boxes, config):
 
 def anchor_sides(config):
     """Returns the different sides of all anchors, float32 `[k, (h, w)]` in pixels."""
-    anchors = generate_anchors(config.image_size, **_anchor_arguments(config))
+    anchors = anchors_of(config)
     return np.unique((anchors[:, 2:] - anchors[:, :2]).round(1), axis=0)
 
 

@@ -1,4 +1,4 @@
-"""Pictures of any size and kind to `Detections`: what `EfficientDet.detect` does."""
+"""Pictures of any size and kind to `Detections`, the same way for every detector."""
 
 import os
 import pathlib
@@ -12,8 +12,19 @@ from effdet_keras.images import list_images, read_image
 from effdet_keras.letterbox import letterbox
 
 
-def detect(model, images, *, score_threshold, batch_size, verbose):
-    """`EfficientDet.detect`; see there."""
+def detect(detector, images, *, score_threshold=0.3, batch_size=8, verbose="auto"):
+    """Finds objects in pictures: letterbox, network, boxes back to the picture.
+
+    Args:
+        detector: `EfficientDet`, or `ExportedDetector`: anything with `config`
+            (`image_size`, `padding_rgb`), `class_names`, `category_ids` and
+            `predict_on_batch`, which takes float32 `[B, H, W, 3]`, letterboxed
+            pixels 0-255, and returns the dict that `Postprocess` returns.
+        images, score_threshold, batch_size, verbose: see `EfficientDet.detect`.
+
+    Returns:
+        `Detections` for one picture, else a list of them.
+    """
     check_score_threshold(score_threshold)
     if batch_size < 1:
         raise ValueError(f"`batch_size` must be 1 or more. Received: {batch_size}")
@@ -26,7 +37,7 @@ def detect(model, images, *, score_threshold, batch_size, verbose):
         batch = sources[start : start + batch_size]
         # A last batch of another size would be compiled anew.
         rows = batch_size if num_batches > 1 else len(batch)
-        detections += _detect_batch(model, batch, rows, score_threshold)
+        detections += _detect_batch(detector, batch, rows, score_threshold)
         if shows_progress:
             progress.update(len(detections))
     return detections[0] if is_single else detections
@@ -51,22 +62,34 @@ def picture_sources(images):
     return (list(array), False) if array.ndim == 4 else ([array], True)
 
 
-def _detect_batch(model, batch, rows, score_threshold):
-    config = model.config
-    boxed = [
-        letterbox(pixels_of(s), config.image_size, config.padding_rgb) for s in batch
-    ]
+def _detect_batch(detector, batch, rows, score_threshold):
+    config = detector.config
+    boxed = [letterboxed(config, source) for source in batch]
     inputs = np.zeros((rows, *config.image_size, 3), "float32")
     for row, (image, _) in zip(inputs, boxed):
-        row[:] = ops.convert_to_numpy(image)
-    outputs = model.predict_on_batch(inputs)
+        row[:] = image
+    outputs = detector.predict_on_batch(inputs)
     return [
-        _detections(model, source, index, outputs, float(scale), score_threshold)
+        _detections(detector, source, index, outputs, scale, score_threshold)
         for index, (source, (_, scale)) in enumerate(zip(batch, boxed))
     ]
 
 
-def _detections(model, source, index, outputs, image_scale, score_threshold):
+def letterboxed(config, source):
+    """One picture as the network's input.
+
+    Args:
+        config: `EfficientDetConfig`.
+        source: path or array.
+
+    Returns:
+        `(image, image_scale)`: float32 array `[H, W, 3]`, see `letterbox`; float.
+    """
+    image, scale = letterbox(pixels_of(source), config.image_size, config.padding_rgb)
+    return ops.convert_to_numpy(image), float(scale)
+
+
+def _detections(detector, source, index, outputs, image_scale, score_threshold):
     row = {name: np.asarray(value[index]) for name, value in outputs.items()}
     count = int(row["num_detections"])
     kept = np.flatnonzero(row["scores"][:count] >= score_threshold)
@@ -75,8 +98,8 @@ def _detections(model, source, index, outputs, image_scale, score_threshold):
         boxes=row["boxes"][kept] * image_scale,
         scores=row["scores"][kept],
         labels=row["labels"][kept],
-        class_names=model.class_names,
-        category_ids=model.category_ids,
+        class_names=detector.class_names,
+        category_ids=detector.category_ids,
         image=source if is_path else pixels_of(source),
     )
 

@@ -1,0 +1,217 @@
+"""Does an exported file compute what the live model computes? On pictures, and told."""
+
+import dataclasses
+import json
+import os
+import pathlib
+
+import numpy as np
+from keras import ops
+
+from effdet_keras.box_ops import pairwise_iou
+from effdet_keras.inference.detect import letterboxed, picture_sources
+from effdet_keras.inference.exported_detector import ExportedDetector
+
+_MIN_SCORE = 0.05  # below it a detection is noise, and need not be found again
+_MIN_IOU = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """How far an export may be from the live model.
+
+    Args:
+        outputs: float, of raw outputs, as a share of their largest value (at
+            least 1).
+        scores: float, of the sorted scores of the detections.
+        matched: float, the least share of the live detections to be found again.
+    """
+
+    outputs: float
+    scores: float
+    matched: float
+
+
+# Weights in 8 bits change what a network finds: there the share tells a broken file
+# from a rounded one, and `evaluate` what the rounding costs.
+LIMITS = {
+    "float32": Limits(outputs=1e-3, scores=1e-3, matched=0.98),
+    "float16": Limits(outputs=0.05, scores=0.05, matched=0.9),
+    "dynamic": Limits(outputs=0.5, scores=0.3, matched=0.5),
+    "int8": Limits(outputs=0.5, scores=0.3, matched=0.5),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportReport:
+    """What was exported, and how it compares with the live model.
+
+    Attributes:
+        path: string, the file or folder.
+        format: string.
+        outputs, precision: see `Description`.
+        size_bytes: int, of the file or of all files of the folder.
+        pictures: int, that both ran on.
+        live_detections: int, with a score of 0.05 or more, by the live model.
+        matched: int, of these, found by the export too: same label, IoU 0.5.
+        max_score_difference: float, of the sorted scores.
+        max_box_difference: float, pixels of the input, of matched boxes.
+        max_output_difference: dict of output name to float where the outputs are
+            raw, else None.
+        metrics: dict of `model` and `export` to COCO's numbers where there was a
+            data set to evaluate, else None.
+        warnings: tuple of strings.
+    """
+
+    path: str
+    format: str
+    outputs: str
+    precision: str
+    size_bytes: int
+    pictures: int
+    live_detections: int
+    matched: int
+    max_score_difference: float
+    max_box_difference: float
+    max_output_difference: dict | None = None
+    metrics: dict | None = None
+    warnings: tuple = ()
+
+    def save(self, path):
+        """Writes the report as JSON."""
+        text = json.dumps(dataclasses.asdict(self), indent=1)
+        pathlib.Path(path).write_text(text + "\n", encoding="utf-8")
+
+    def __str__(self):
+        lines = [
+            f"{self.path}: {self.format}, {self.precision}, {self.outputs}, "
+            f"{self.size_bytes / 1e6:.1f} MB",
+            f"  on {self.pictures} pictures: {self.matched} of {self.live_detections} "
+            f"detections of the model found, scores within "
+            f"{self.max_score_difference:.2g}, boxes within "
+            f"{self.max_box_difference:.2g} pixels",
+        ]
+        for name, value in (self.max_output_difference or {}).items():
+            lines.append(f"  {name} within {value:.2g}")
+        for name, metrics in (self.metrics or {}).items():
+            lines.append(f"  AP of the {name}: {metrics['AP']:.3f}")
+        lines += [f"  {warning}" for warning in self.warnings]
+        return "\n".join(lines)
+
+
+def check_export(model, runtime, images, *, format, metrics=None):
+    """Runs an exported file and the live model on the same pictures.
+
+    Args:
+        model: `EfficientDet` with the weights that were exported.
+        runtime: `Runtime` of the exported file.
+        images: pictures, in any form that `detect` takes.
+        format: string, for the report.
+        metrics: dict, see `ExportReport`.
+
+    Returns:
+        `ExportReport`.
+
+    Raises:
+        ValueError: If the export is further from the model than `LIMITS` allow.
+    """
+    description = runtime.description
+    detector = ExportedDetector(runtime)
+    live_counts, matched, scores, boxes, differences = 0, 0, [0.0], [0.0], {}
+    sources, _ = picture_sources(images)
+    for source in sources:
+        pixels, _ = letterboxed(model.config, source)
+        batch = pixels[None]
+        live = {n: ops.convert_to_numpy(v) for n, v in model(batch).items()}
+        if description.outputs == "raw":
+            found = _first_of_batch(runtime, batch)
+            for name, value in live.items():
+                gap = float(np.abs(found[name] - value[0]).max())
+                share = gap / max(1.0, float(np.abs(value).max()))
+                differences[name] = max(share, differences.get(name, 0.0))
+        expected = description.postprocess(live, model.anchors, model.config.image_size)
+        expected = {n: ops.convert_to_numpy(v)[0] for n, v in expected.items()}
+        found = {n: v[0] for n, v in detector.predict_on_batch(batch).items()}
+        scores.append(float(np.abs(expected["scores"] - found["scores"]).max()))
+        wanted, hits, gap = _compare(expected, found)
+        live_counts, matched = live_counts + wanted, matched + hits
+        boxes.append(gap)
+    report = ExportReport(
+        path=os.fspath(runtime.path),
+        format=format,
+        outputs=description.outputs,
+        precision=description.precision,
+        size_bytes=size_of(runtime.path),
+        pictures=len(sources),
+        live_detections=live_counts,
+        matched=matched,
+        max_score_difference=max(scores),
+        max_box_difference=max(boxes),
+        max_output_difference=differences or None,
+        metrics=metrics,
+        warnings=()
+        if live_counts
+        else (
+            f"the model found nothing above {_MIN_SCORE} on these pictures: give "
+            "`images` with objects for a check that says more",
+        ),
+    )
+    _require_within(LIMITS[description.precision], report)
+    return report
+
+
+def size_of(path):
+    """Bytes of a file, or of all files of a folder."""
+    path = pathlib.Path(path)
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def _first_of_batch(runtime, batch):
+    size = runtime.description.batch_size or 1
+    outputs = runtime.run(np.repeat(batch, size, axis=0))
+    return {name: np.asarray(value)[0] for name, value in outputs.items()}
+
+
+def _compare(expected, found):
+    """Live detections, how many were found again, and how far off their boxes are."""
+    used = expected["scores"] >= _MIN_SCORE
+    boxes, labels = expected["boxes"][used], expected["labels"][used]
+    count = int(found["num_detections"])
+    free = np.ones(count, bool)
+    hits, gap = 0, 0.0
+    if not len(boxes) or not count:
+        return len(boxes), hits, gap
+    iou = ops.convert_to_numpy(pairwise_iou(boxes, found["boxes"][:count]))
+    for row, box, label in zip(iou, boxes, labels):
+        row = np.where(free & (found["labels"][:count] == label), row, -1.0)
+        best = int(row.argmax())
+        if row[best] >= _MIN_IOU:
+            free[best] = False
+            hits += 1
+            gap = max(gap, float(np.abs(found["boxes"][best] - box).max()))
+    return len(boxes), hits, gap
+
+
+def _require_within(limits, report):
+    problems = []
+    for name, value in (report.max_output_difference or {}).items():
+        if not value <= limits.outputs:  # NaN is no less
+            problems.append(f"`{name}` differs by {value:.3g} (limit {limits.outputs})")
+    if not report.max_score_difference <= limits.scores:
+        problems.append(
+            f"scores differ by {report.max_score_difference:.3g} (limit "
+            f"{limits.scores})"
+        )
+    if report.matched < limits.matched * report.live_detections:
+        problems.append(
+            f"{report.matched} of {report.live_detections} detections were found (at "
+            f"least {limits.matched:.0%} are needed)"
+        )
+    if problems:
+        raise ValueError(
+            f"The {report.format} export ({report.precision}) does not compute what "
+            f"the model does: {'; '.join(problems)}. Nothing was written. For int8, "
+            "calibrate with more pictures of the kind the model will see, or export "
+            "float16."
+        )

@@ -1,0 +1,76 @@
+"""The network as exports trace it: float32, evaluated weights, a fixed graph."""
+
+import contextlib
+
+import keras
+import tensorflow as tf
+from tensorflow.python.framework import convert_to_constants
+
+from effdet_keras.layers.resample import repeating_with
+
+
+@contextlib.contextmanager
+def evaluated(model):
+    """The model to export: float32, with the weights that are evaluated.
+
+    Moving averages are in the place of the weights, as in `COCOEvaluation`, and go
+    back at the end. A model of mixed precision is copied into float32.
+
+    Args:
+        model: `EfficientDet`.
+
+    Yields:
+        `EfficientDet`, the same or a copy.
+    """
+    averages = model.averages
+    with averages.swapped() if averages is not None else contextlib.nullcontext():
+        yield model if _is_float32(model) else _in_float32(model)
+
+
+def _is_float32(model):
+    return all(layer.compute_dtype == "float32" for layer in model.layers)
+
+
+def _in_float32(model):
+    policy = keras.saving.serialize_keras_object(keras.DTypePolicy("float32"))
+    copy = type(model).from_config({**model.get_config(), "dtype": policy})
+    copy.set_weights(model.get_weights())
+    return copy
+
+
+def network_function(model, batch_size=None, repeat=None):
+    """The network as a `tf.function` of one signature.
+
+    Args:
+        model: `EfficientDet`.
+        batch_size: int, or None for any.
+        repeat: function of `(x, times)` that repeats the rows and columns of
+            `[B, H, W, C]`, in operations that the target has; see
+            `layers.resample.repeating_with`. None for the layers' own.
+
+    Returns:
+        `tf.function` of `images`, float32 `[B, H, W, 3]`, pixels 0-255. It returns
+        a dict of `class_logits` `[B, N, C]` and `box_deltas` `[B, N, 4]`.
+    """
+    shape = (batch_size, *model.config.image_size, 3)
+    images = tf.TensorSpec(shape, tf.float32, name="images")
+
+    @tf.function(input_signature=[images])
+    def network(images):
+        with repeating_with(repeat):
+            return model(images, training=False)
+
+    return network
+
+
+def frozen(function):
+    """A function with its variables as constants, for kernels that fold them.
+
+    Args:
+        function: `tf.function` with one signature.
+
+    Returns:
+        `ConcreteFunction`; it returns a flat list, in the order of sorted names.
+    """
+    concrete = function.get_concrete_function()
+    return convert_to_constants.convert_variables_to_constants_v2(concrete)

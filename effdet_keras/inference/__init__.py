@@ -1,0 +1,1 @@
+"""Detection with what is there: a live model or an exported file."""
