@@ -1,0 +1,133 @@
+"""Test-time augmentation: a picture flipped and scaled, and all answers fused."""
+
+import dataclasses
+import math
+import os
+
+import numpy as np
+
+from effdet_keras.box_ops import clip_boxes
+from effdet_keras.inference.detect import picture_sources, pixels_of
+from effdet_keras.inference.tiles import detect_tiled
+from effdet_keras.inference.weighted_box_fusion import weighted_box_fusion
+
+_PAD_RGB = (124, 116, 104)  # ImageNet's mean, beside a picture that is made smaller
+
+
+def detect_augmented(
+    detect,
+    images,
+    *,
+    flips=True,
+    scales=(1.0,),
+    iou_threshold=0.55,
+    weights=None,
+    pad_rgb=_PAD_RGB,
+):
+    """Finds objects in several views of each picture, and fuses the answers.
+
+    The views of a scale are the picture and, with `flips`, its mirror image. As a
+    network's input has one size,
+
+    - at a scale below 1 the picture fills that part of the input, the rest is padded;
+    - at a scale above 1 it is cut into tiles of that part of its size, which fill the
+      input, and looked at whole beside that (`detect_tiled`): one answer of both.
+
+    An object that few views show gets a lower score (`weighted_box_fusion`). So let
+    `detect` keep low scores, and filter after the fusion.
+
+    Args:
+        detect: function of a list of arrays `[H, W, 3]` that returns a list of
+            `Detections`. Best with a low threshold, such as
+            `functools.partial(model.detect, score_threshold=0.05)`.
+        images: one picture, a list of them, or a folder, as for `EfficientDet.detect`.
+        flips: bool, whether each scale is looked at in a mirror too.
+        scales: floats above 0, at least one.
+        iou_threshold: float in `[0, 1]`, see `weighted_box_fusion`.
+        weights: one float above 0 a scale, how far it is trusted, or None.
+        pad_rgb: three numbers 0 to 255, `config.padding_rgb` of the model.
+
+    Returns:
+        `Detections` for one picture, else a list of them; scores from 0 up, best
+        first.
+
+    Raises:
+        ValueError: If an argument is not one of those above.
+
+    Example:
+        >>> from effdet_keras import Detections
+        >>> def detect(pictures):  # the left half of everything, and unsure of it
+        ...     return [Detections([[0, 0, p.shape[0], p.shape[1] / 2]], [0.5], [0])
+        ...             for p in pictures]
+        >>> detect_augmented(detect, np.zeros((10, 20, 3), "uint8"))
+        2 detections: 2 0
+          0  0.25  y 0.0 to 10.0, x 0.0 to 10.0
+          0  0.25  y 0.0 to 10.0, x 10.0 to 20.0
+    """
+    scales = _checked_scales(scales)
+    if weights is not None:
+        weights = np.repeat(weights, 2 if flips else 1)
+    sources, is_single = picture_sources(images)
+    fused = []
+    for source in sources:
+        pixels = pixels_of(source)
+        views = _views(detect, pixels, flips, scales, pad_rgb)
+        found = weighted_box_fusion(views, iou_threshold, weights)
+        is_path = isinstance(source, (str, os.PathLike))
+        fused.append(dataclasses.replace(found, image=source if is_path else pixels))
+    return fused[0] if is_single else fused
+
+
+def _views(detect, pixels, flips, scales, pad_rgb):
+    """What is found at each scale, upright and mirrored, in pixels of the picture."""
+    mirrored = pixels[:, ::-1]
+    pictures = [pixels, mirrored] if flips else [pixels]
+    # All pictures of one size go through the network together.
+    wholes = [
+        _padded(picture, scale, pad_rgb)
+        for scale in scales
+        if scale <= 1
+        for picture in pictures
+    ]
+    found = iter(detect(wholes) if wholes else [])
+    views = []
+    for scale in scales:
+        for picture in pictures:
+            view = next(found) if scale <= 1 else _zoomed(detect, picture, scale)
+            boxes = clip_boxes(view.boxes, pixels.shape[:2])
+            if picture is mirrored:
+                boxes = _mirrored(boxes, pixels.shape[1])
+            views.append(dataclasses.replace(view, boxes=boxes))
+    return views
+
+
+def _zoomed(detect, pixels, scale):
+    tile_size = [math.ceil(side / scale) for side in pixels.shape[:2]]
+    return detect_tiled(detect, pixels, tile_size=tile_size)
+
+
+def _padded(pixels, scale, pad_rgb):
+    """The picture at the top left of one that is `1 / scale` as large."""
+    if scale == 1:
+        return pixels
+    height, width = pixels.shape[:2]
+    size = (math.ceil(height / scale), math.ceil(width / scale))
+    padded = np.empty((*size, 3), "float32")
+    padded[:] = pad_rgb
+    padded[:height, :width] = pixels
+    return padded
+
+
+def _mirrored(boxes, width):
+    y_min, x_min, y_max, x_max = boxes.T
+    return np.stack([y_min, width - x_max, y_max, width - x_min], axis=1)
+
+
+def _checked_scales(scales):
+    scales = tuple(scales)
+    if not scales or not all(0 < scale < math.inf for scale in scales):
+        raise ValueError(
+            "`scales` must be one number above 0 or more: 1.0 is the picture as it "
+            f"is. Received: scales={scales}"
+        )
+    return scales
