@@ -1,10 +1,10 @@
 """COCO's metrics of a data set after the epochs of `fit`."""
 
 import keras
-import numpy as np
 
 from effdet_keras.callbacks.swap_ema import evaluated_weights
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
+from effdet_keras.inference.evaluate import category_ids_of, evaluate
 from effdet_keras.metrics import COCOMetric
 
 
@@ -69,7 +69,7 @@ class COCOEvaluation(keras.callbacks.Callback):
         # Now, not after an epoch.
         if self._writer is not None:
             self._writer.require_writable()
-        _category_ids(self.model, self.dataset)
+        category_ids_of(self.model, self.dataset)
 
     def on_epoch_end(self, epoch, logs=None):
         is_last = epoch + 1 == (self.params or {}).get("epochs")
@@ -98,96 +98,23 @@ class COCOEvaluation(keras.callbacks.Callback):
         Raises:
             ValueError: If the classes of model and data set differ.
         """
-        category_ids = _category_ids(model, self.dataset)
-        self._metric.reset()
         with evaluated_weights(model) as which:
-            self._say(
-                f"\nCOCO evaluation of {len(self.dataset)} pictures with "
-                f"{_WEIGHTS[which]}"
+            if self.verbose:
+                print(
+                    f"\nCOCO evaluation of {len(self.dataset)} pictures with "
+                    f"{_WEIGHTS[which]}",
+                    flush=True,
+                )
+            return evaluate(
+                model,
+                self.dataset,
+                metric=self._metric,
+                batch_size=self.batch_size,
+                verbose=self.verbose,
             )
-            for image_ids, detections in self._detect(model):
-                for image_id, (boxes, scores, labels) in zip(image_ids, detections):
-                    self._metric.update(image_id, boxes, scores, category_ids[labels])
-        numbers = self._metric.result()
-        self._say(self._metric.table())
-        return numbers
-
-    def _detect(self, model):
-        """Ids and detections of each batch, boxes in pixels of the pictures."""
-        batches = self.dataset.batches(
-            self.batch_size,
-            training=False,
-            image_size=model.config.image_size,
-            pad_value=model.config.padding_rgb,
-        )
-        progress = keras.utils.Progbar(
-            len(self.dataset), unit_name="picture", verbose=int(self.verbose)
-        )
-        done = 0
-        for images, truth in batches:
-            images = np.asarray(images)
-            count = len(images)
-            outputs = model.predict_on_batch(_filled_up(images, self.batch_size))
-            scales = np.asarray(truth["image_scale"])
-            yield (
-                [int(image_id) for image_id in np.asarray(truth["image_id"])],
-                [_detections(outputs, i, scales[i]) for i in range(count)],
-            )
-            done += count
-            progress.update(done)
-
-    def _say(self, text):
-        if self.verbose:
-            print(text, flush=True)
 
 
 _WEIGHTS = {
     "averages": "the moving averages of the weights",
     "live": "the weights as they are",
 }
-
-
-def _filled_up(images, batch_size):
-    """A last batch in the size of the others: another one is compiled anew."""
-    missing = batch_size - len(images)
-    return np.pad(images, [(0, missing), (0, 0), (0, 0), (0, 0)])
-
-
-def _detections(outputs, index, image_scale):
-    """Boxes in pixels of the picture, scores and labels of one row."""
-    # A scale of 0 marks a picture that could not be read: nothing is found in it.
-    count = int(outputs["num_detections"][index]) if image_scale > 0 else 0
-    boxes, scores, labels = (
-        np.asarray(outputs[name][index])[:count]
-        for name in ("boxes", "scores", "labels")
-    )
-    return boxes * image_scale, scores, labels
-
-
-def _category_ids(model, dataset):
-    """Array `[C]`: the id in the data set's annotations of each label."""
-    names, ids = model.class_names, model.category_ids
-    if names is not None and tuple(names) == tuple(dataset.class_names):
-        return np.array(dataset.category_ids)
-    if ids is not None:
-        names_of_data = dict(zip(dataset.category_ids, dataset.class_names))
-        names_of_model = dict(zip(ids, names or [names_of_data.get(i) for i in ids]))
-        shared = set(names_of_data) & set(names_of_model)
-        if shared and all(names_of_data[i] == names_of_model[i] for i in shared):
-            return np.array(ids)
-    elif names is None and model.config.num_classes == dataset.num_classes:
-        return np.array(dataset.category_ids)
-    raise ValueError(
-        "The labels of the model and those of the data set mean different things. "
-        f"Received: a model with {model.config.num_classes} classes "
-        f"({_short(names)}; category ids {_short(ids)}), a data set with "
-        f"{dataset.num_classes} ({_short(dataset.class_names)}; category ids "
-        f"{_short(dataset.category_ids)}). Make the model with "
-        "`class_names=dataset.class_names`, or give it `category_ids`."
-    )
-
-
-def _short(values):
-    if values is None:
-        return "not given"
-    return ", ".join(map(str, values[:5])) + (", ..." if len(values) > 5 else "")

@@ -99,7 +99,7 @@ class ExportReport:
         return "\n".join(lines)
 
 
-def check_export(model, runtime, images, *, format, metrics=None):
+def check_export(model, runtime, images, *, format):
     """Runs an exported file and the live model on the same pictures.
 
     Args:
@@ -107,7 +107,6 @@ def check_export(model, runtime, images, *, format, metrics=None):
         runtime: `Runtime` of the exported file.
         images: pictures, in any form that `detect` takes.
         format: string, for the report.
-        metrics: dict, see `ExportReport`.
 
     Returns:
         `ExportReport`.
@@ -148,7 +147,6 @@ def check_export(model, runtime, images, *, format, metrics=None):
         max_score_difference=max(scores),
         max_box_difference=max(boxes),
         max_output_difference=differences or None,
-        metrics=metrics,
         warnings=()
         if live_counts
         else (

@@ -13,6 +13,8 @@ import keras
 import numpy as np
 
 from effdet_keras.export.check import check_export
+from effdet_keras.inference import evaluate as coco
+from effdet_keras.inference.exported_detector import ExportedDetector
 from effdet_keras.inference.runtime import open_runtime
 
 REPORT_NAME = "export_report.json"
@@ -26,7 +28,9 @@ _ENDINGS = {".tflite": "litert", ".onnx": "onnx", ".xml": "openvino", "": "saved
 _DRAWN_SIZES = (96, 160, 320, 480)  # pixels, of pictures that are drawn for a check
 
 
-def export_model(model, path, format=None, *, images=None, verbose=1, **options):
+def export_model(
+    model, path, format=None, *, images=None, evaluate=None, verbose=1, **options
+):
     """`EfficientDet.export`; see there."""
     path = pathlib.Path(path)
     format = _format(path, format)
@@ -47,12 +51,27 @@ def export_model(model, path, format=None, *, images=None, verbose=1, **options)
         images = _drawn()
     with _staged(path) as partial, evaluated(model) as model:
         write(model, partial, **options)
-        report = check_export(model, open_runtime(partial), images, format=format)
-        report = dataclasses.replace(report, path=os.fspath(path))
+        runtime = open_runtime(partial)
+        report = check_export(model, runtime, images, format=format)
+        metrics = None
+        if evaluate is not None:
+            metrics = _metrics(model, runtime, evaluate, verbose)
+        report = dataclasses.replace(report, path=os.fspath(path), metrics=metrics)
         report.save(_report_path(partial))
     if verbose:
         print(report)
     return report
+
+
+def _metrics(model, runtime, dataset, verbose):
+    """COCO's numbers of the model and of its export."""
+    detectors = {"model": model, "export": ExportedDetector(runtime)}
+    numbers = {}
+    for name, detector in detectors.items():
+        if verbose:
+            print(f"\nCOCO evaluation of the {name}", flush=True)
+        numbers[name] = coco.evaluate(detector, dataset, verbose=bool(verbose))
+    return numbers
 
 
 def _format(path, format):

@@ -361,7 +361,9 @@ class EfficientDet(Trainer, keras.Model):
         """
         return load_archive(path, resume=resume)
 
-    def export(self, path, format=None, *, images=None, verbose=1, **options):
+    def export(
+        self, path, format=None, *, images=None, evaluate=None, verbose=1, **options
+    ):
         """Writes the model as a file of another runtime, checked in that runtime.
 
         Moving averages are in the place of the weights, where there are any. The
@@ -377,6 +379,8 @@ class EfficientDet(Trainer, keras.Model):
                 end of `path`.
             images: pictures to check with, in any form that `detect` takes; None
                 for drawn ones.
+            evaluate: `effdet_keras.data.DetectionDataset`, on which to compare the
+                AP of this model with that of its export; None for no data set.
             verbose: 0 or 1, whether to print the report.
             **options: of the format; see `effdet_keras/export/`.
 
@@ -391,7 +395,13 @@ class EfficientDet(Trainer, keras.Model):
             ImportError: If a package is missing that writes or runs the format.
         """
         return export_model(
-            self, path, format, images=images, verbose=verbose, **options
+            self,
+            path,
+            format,
+            images=images,
+            evaluate=evaluate,
+            verbose=verbose,
+            **options,
         )
 
     def export_hub_module(self, path):
