@@ -13,6 +13,7 @@ from effdet_keras import anchors, box_ops, layers, losses, metrics, visualize
 from effdet_keras._version import __version__
 from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.detections import Detections
+from effdet_keras.inference.predictor import Predictor
 from effdet_keras.losses import DetectionLoss
 from effdet_keras.models import EfficientDet
 from effdet_keras.postprocess import Postprocess
@@ -29,6 +30,7 @@ __all__ = [
     "EfficientDet",
     "EfficientDetConfig",
     "Postprocess",
+    "Predictor",
     "__version__",
     "anchors",
     "box_ops",

@@ -1,0 +1,145 @@
+"""Videos and cameras, through OpenCV: frames to `Detections`, and drawn frames back."""
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import warnings
+
+from effdet_keras.checkpoints.replacing import replacing
+
+_CODECS = {".mp4": "mp4v", ".mov": "mp4v", ".mkv": "mp4v", ".avi": "MJPG"}
+_FRAME_RATE = 25.0  # frames a second, where the source does not say
+
+
+def detect_frames(look, source, out=None):
+    """Runs a detector on each frame; see `Predictor.detect_video`.
+
+    Args:
+        look: function of a list of RGB frames that returns a list of `Detections`.
+        source, out: see `Predictor.detect_video`.
+
+    Returns:
+        Iterator of `Detections`.
+    """
+    cv2 = _require_opencv()
+    out = None if out is None else pathlib.Path(out)
+    if out is not None:
+        _check_out(out, source)
+    return _detections(cv2, look, source, _opened(cv2, source), out)
+
+
+def _detections(cv2, look, source, capture, out):
+    with contextlib.ExitStack() as stack:
+        stack.callback(capture.release)
+        write = None
+        if out is not None:
+            rate = capture.get(cv2.CAP_PROP_FPS)
+            rate = rate if 0 < rate < 1000 else _FRAME_RATE
+            write = stack.enter_context(_writing(cv2, out, rate))
+        found = None
+        try:
+            for number, frame in enumerate(_frames(cv2, capture, source)):
+                (found,) = look([frame])
+                found = dataclasses.replace(found, image_id=number)
+                if write is not None:
+                    write(found.draw())
+                yield found
+        except (GeneratorExit, KeyboardInterrupt):
+            # What never ends is complete when nobody looks on.
+            if found is None or not _is_live(source):
+                raise
+
+
+def _frames(cv2, capture, source):
+    """The frames as RGB, upright as players show them."""
+    count = 0
+    while True:
+        is_read, frame = capture.read()
+        if not is_read:
+            break
+        count += 1
+        yield cv2.cvtColor(frame, cv2.COLOR_BGR2RGB)
+    if count == 0:
+        raise ValueError(
+            f"`source` must be a video that OpenCV can decode, or a camera. No frame "
+            f"could be read. Received: source={source!r}"
+        )
+    expected = capture.get(cv2.CAP_PROP_FRAME_COUNT)
+    if not _is_live(source) and count < 0.9 * expected:  # it is an estimate
+        warnings.warn(
+            f"Only {count} of about {expected:.0f} frames of {source!r} could be "
+            "read: the file may be cut short.",
+            stacklevel=3,
+        )
+
+
+def _opened(cv2, source):
+    is_camera = isinstance(source, int)
+    name = source if is_camera else os.fspath(source)
+    if not _is_live(source) and not os.path.isfile(name):
+        raise FileNotFoundError(f"There is no video '{name}'")
+    capture = cv2.VideoCapture(name)
+    if capture.isOpened():
+        return capture
+    if _is_live(source):
+        what = "camera" if is_camera else "stream"
+        raise OSError(
+            f"OpenCV cannot open the {what} {source!r}: it is not there, in use by "
+            "another program, or may not be used by this one."
+        )
+    raise ValueError(
+        f"'{name}' is not a video that OpenCV can decode: it is damaged, of another "
+        "kind, or its codec is missing. Convert it, for example with "
+        f"`ffmpeg -i {os.path.basename(name)} video.mp4`."
+    )
+
+
+def _is_live(source):
+    return isinstance(source, int) or "://" in os.fspath(source)
+
+
+def _check_out(out, source):
+    if out.suffix.lower() not in _CODECS:
+        raise ValueError(
+            f"`out` must end in {', '.join(_CODECS)}. Received: out='{out}'"
+        )
+    if not _is_live(source) and out.resolve() == pathlib.Path(source).resolve():
+        raise ValueError(
+            f"`out` must not be the video that is read. Received: out='{out}'"
+        )
+
+
+@contextlib.contextmanager
+def _writing(cv2, path, frame_rate):
+    """A function that appends an RGB frame; the file appears when all is written."""
+    codec = _CODECS[path.suffix.lower()]
+    writer = cv2.VideoWriter()
+    with replacing(path) as partial:
+
+        def write(frame):
+            if not writer.isOpened():
+                height, width = frame.shape[:2]
+                fourcc = cv2.VideoWriter_fourcc(*codec)
+                writer.open(os.fspath(partial), fourcc, frame_rate, (width, height))
+            if not writer.isOpened():
+                raise OSError(
+                    f"OpenCV cannot write '{path}': it has no encoder for {codec}, or "
+                    "the folder cannot be written to. Try a path that ends in '.avi'."
+                )
+            writer.write(cv2.cvtColor(frame, cv2.COLOR_RGB2BGR))
+
+        try:
+            yield write
+        finally:
+            writer.release()
+
+
+def _require_opencv():
+    try:
+        import cv2
+    except ImportError as error:
+        raise ImportError(
+            'Videos and cameras need OpenCV: `pip install "effdet-keras[video]"`.'
+        ) from error
+    return cv2
