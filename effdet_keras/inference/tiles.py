@@ -72,7 +72,7 @@ def detect_tiled(
             Best longer than the small objects: one tile then shows each whole.
         include_whole: bool. `True` looks at the whole picture too, for the objects
             that are larger than a tile.
-        iou_threshold: float in `[0, 1]`.
+        iou_threshold: float in `(0, 1]`.
 
     Returns:
         `Detections` of the whole picture, best first: as many as all tiles have, not
@@ -114,7 +114,7 @@ def merge_views(detections, views, size, iou_threshold=0.5):
         detections: list of `Detections`, one a view, in pixels of the view.
         views: int array `[n, 4]`, `yxyx` in pixels of the picture.
         size: `(height, width)` of the picture.
-        iou_threshold: float in `[0, 1]`.
+        iou_threshold: float in `(0, 1]`.
 
     Returns:
         `Detections` in pixels of the picture, best first.
@@ -122,9 +122,9 @@ def merge_views(detections, views, size, iou_threshold=0.5):
     Raises:
         ValueError: If an argument is not one of those above.
     """
-    if not 0 <= iou_threshold <= 1:
+    if not 0 < iou_threshold <= 1:
         raise ValueError(
-            "`iou_threshold` must be between 0 and 1. "
+            "`iou_threshold` must be above 0, and at most 1. "
             f"Received: iou_threshold={iou_threshold}"
         )
     boxes, scores, labels = joined(detections)
@@ -178,7 +178,7 @@ class _Groups:
         """IoU with box `i` inside of what both views show."""
         low = np.maximum(self.views[i, :2], self.views[others, :2])
         high = np.minimum(self.views[i, 2:], self.views[others, 2:])
-        high = np.maximum(low, high)  # views apart share nothing
+        # Of views apart `low` is above `high`, and clipping leaves empty boxes.
         box, boxes = (
             np.clip(b, np.tile(low, 2), np.tile(high, 2))
             for b in (self.boxes[i], self.boxes[others])

@@ -129,7 +129,8 @@ def _checked_weights(detections, iou_threshold, weights):
     if weights is None:
         return np.ones(len(detections))
     weights = np.asarray(weights, "float64")
-    if weights.shape != (len(detections),) or not (weights > 0).all():
+    is_usable = np.isfinite(weights) & (weights > 0)
+    if weights.shape != (len(detections),) or not is_usable.all():
         raise ValueError(
             "`weights` must be one number above 0 for each list of detections "
             f"({len(detections)}). Received: weights={weights.tolist()}"
