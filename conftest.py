@@ -10,7 +10,8 @@ ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 
 if not ON_TENSORFLOW:
     # Doctests are collected by importing, and these import TensorFlow.
-    collect_ignore_glob = ["effdet_keras/data/*", "effdet_keras/callbacks/*"]
+    folders = ("callbacks", "data", "export")
+    collect_ignore_glob = [f"effdet_keras/{folder}/*" for folder in folders]
 
 
 def pytest_collection_modifyitems(items):

@@ -39,3 +39,20 @@ class StandIn(keras.Sequential):
     @property
     def weight(self):
         return float(keras.ops.convert_to_numpy(self.layers[0].kernel)[0, 0])
+
+
+def lively_model(image_size=64, **arguments):
+    """A `tiny_model` that finds things: its last layers have large random weights."""
+    import numpy as np
+
+    from effdet_keras.models import EfficientDet
+
+    small = tiny_model()
+    config = small.config.replace(image_size=image_size)
+    model = EfficientDet(config, **{"class_names": small.class_names, **arguments})
+    rng = np.random.default_rng(7)
+    for weight in model.weights:
+        if "-predict/" in weight.path and weight.path.endswith("kernel"):
+            scale = 2.0 if "class" in weight.path else 0.3
+            weight.assign(rng.normal(0.0, scale, weight.shape))
+    return model
