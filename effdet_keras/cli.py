@@ -20,7 +20,10 @@ def main(argv=None):
             # Without the line of ours that warns, which says nothing to the reader.
             warnings.showwarning = lambda message, *_, **__: _say(message)
             return arguments.run(arguments)
-    except (ValueError, TypeError, OSError, ImportError, ArithmeticError) as error:
+    except (
+        *(ValueError, TypeError, OSError, ImportError),
+        *(ArithmeticError, RuntimeError),
+    ) as error:
         _say(error)
         return 1
 
@@ -43,6 +46,9 @@ def _parser():
     _add_convert(commands)
     _add_inspect(commands)
     _add_import(commands)
+    _add_predict(commands)
+    _add_export(commands)
+    _add_benchmark(commands)
     return parser
 
 
@@ -156,6 +162,148 @@ def _add_import(commands):
     imports.set_defaults(run=_import)
 
 
+def _add_predict(commands):
+    predict = commands.add_parser(
+        "predict",
+        help="detect in pictures, folders, videos, cameras",
+        description="Prints a line for each picture. With --out it writes them with "
+        "their boxes drawn, with --json all boxes as a COCO file with scores. Exit "
+        "status 1 if a picture could not be read.",
+    )
+    _add_model(predict)
+    predict.add_argument(
+        "inputs",
+        metavar="INPUT",
+        nargs="+",
+        help="picture, folder of pictures, video, number of a camera, or address of a "
+        "stream; Ctrl-C ends the last two",
+    )
+    predict.add_argument("--out", default=None, help="folder for what is drawn")
+    predict.add_argument("--json", default=None, help="file for the boxes")
+    predict.add_argument(
+        "--score", type=float, default=0.3, help="lowest score to keep (0.3)"
+    )
+    predict.add_argument(
+        "--batch-size", type=int, default=1, help="pictures at once (1)"
+    )
+    predict.add_argument(
+        "--tiles",
+        type=int,
+        nargs="?",
+        const=True,
+        default=None,
+        help="cut large pictures into tiles of this side in pixels (the network's)",
+    )
+    predict.add_argument(
+        "--tta",
+        type=float,
+        nargs="*",
+        default=None,
+        metavar="SCALE",
+        help="look at each picture and its mirror image, at these scales (1.0), and "
+        "fuse what is found",
+    )
+    _add_threads(predict)
+    predict.set_defaults(run=_predict)
+
+
+def _add_export(commands):
+    export = commands.add_parser(
+        "export",
+        help="write a model for another runtime, and check it there",
+        description="Writes a SavedModel (a folder), or a .tflite, .onnx or .xml "
+        "(OpenVINO) file, runs it beside the model on pictures, and says how far they "
+        "are apart. An option that a format does not have is an error.",
+    )
+    _add_model(export, only_live=True)
+    export.add_argument("out", metavar="OUT", help="folder, or file by its ending")
+    export.add_argument(
+        "--format",
+        default=None,
+        choices=("saved_model", "litert", "onnx", "openvino"),
+        help="by default what the end of OUT says",
+    )
+    export.add_argument(
+        "--images", default=None, help="folder of pictures to check with (drawn ones)"
+    )
+    export.add_argument(
+        "--evaluate",
+        metavar="DATA",
+        default=None,
+        help="data set on which to compare the AP of model and export",
+    )
+    export.add_argument(
+        "--split", default=None, help="of the data to evaluate on, such as valid"
+    )
+    of_formats = export.add_argument_group("of some formats")
+    of_formats.add_argument(
+        "--precision", default=None, help="float32, float16, dynamic, int8"
+    )
+    of_formats.add_argument(
+        "--outputs", default=None, help="detections, or raw: the network's own"
+    )
+    of_formats.add_argument(
+        "--calibration", default=None, help="folder of pictures like yours, for int8"
+    )
+    of_formats.add_argument(
+        "--batch-size", type=int, default=None, help="pictures at once, fixed"
+    )
+    of_formats.add_argument(
+        "--tfod-names",
+        dest="names",
+        action="store_const",
+        const="tfod",
+        default=None,
+        help="inputs and outputs as the Object Detection API names them",
+    )
+    of_formats.add_argument(
+        "--frozen-graph",
+        action="store_true",
+        default=None,
+        help="frozen_graph.pb beside the SavedModel",
+    )
+    export.set_defaults(run=_export)
+
+
+def _add_benchmark(commands):
+    benchmark = commands.add_parser(
+        "benchmark",
+        help="how long a model takes: reading, letterbox, network, postprocess",
+    )
+    _add_model(benchmark)
+    benchmark.add_argument(
+        "--pictures", default=None, help="folder of pictures (made ones, 640 x 480)"
+    )
+    benchmark.add_argument(
+        "--batch-size", type=int, default=1, help="pictures at once (1)"
+    )
+    benchmark.add_argument(
+        "--runs", type=int, default=30, help="batches to measure, after 3 more (30)"
+    )
+    benchmark.add_argument("--json", default=None, help="file for the numbers")
+    benchmark.add_argument(
+        "--trace", default=None, help="folder for a profile of what takes the time"
+    )
+    _add_threads(benchmark)
+    benchmark.set_defaults(run=_benchmark)
+
+
+def _add_model(parser, only_live=False):
+    exported = "" if only_live else ", or an exported file or folder"
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help="a .keras file, a folder of CheckpointArchive, the name of a published "
+        f"model such as efficientdet-d0{exported}",
+    )
+
+
+def _add_threads(parser):
+    parser.add_argument(
+        "--threads", type=int, default=None, help="threads of an exported file"
+    )
+
+
 def _add_raw(parser):
     parser.add_argument(
         "--raw",
@@ -246,6 +394,76 @@ def _import(arguments):
         skip_mismatch=arguments.skip_mismatch,
     )
     return 0
+
+
+def _predict(arguments):
+    from effdet_keras.inference.predict_files import predict_files
+
+    failed = predict_files(
+        _predictor(arguments),
+        arguments.inputs,
+        arguments.out,
+        score_threshold=arguments.score,
+        json_path=arguments.json,
+        batch_size=arguments.batch_size,
+        tiles=arguments.tiles,
+        augment=True if arguments.tta == [] else arguments.tta,
+    )
+    return 1 if failed else 0
+
+
+def _export(arguments):
+    from effdet_keras.data import load
+
+    options = ("precision", "outputs", "calibration", "batch_size", "names")
+    given = {name: getattr(arguments, name) for name in (*options, "frozen_graph")}
+    if arguments.evaluate is not None:
+        given["evaluate"] = load(arguments.evaluate, arguments.split)
+    _live_model(arguments.model).export(
+        arguments.out,
+        arguments.format,
+        images=arguments.images,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+    return 0
+
+
+def _benchmark(arguments):
+    from effdet_keras.inference.benchmark import benchmark
+
+    report = benchmark(
+        _predictor(arguments),
+        arguments.pictures,
+        batch_size=arguments.batch_size,
+        runs=arguments.runs,
+        trace=arguments.trace,
+    )
+    print(report)
+    if arguments.json is not None:
+        report.save(arguments.json)
+    return 0
+
+
+def _predictor(arguments):
+    from effdet_keras.inference.predictor import Predictor
+
+    if _is_published(arguments.model):
+        return Predictor(_live_model(arguments.model))
+    return Predictor.load(arguments.model, num_threads=arguments.threads)
+
+
+def _live_model(model):
+    from effdet_keras.models import EfficientDet
+
+    if _is_published(model):
+        return EfficientDet.from_preset(model, weights="coco")
+    return EfficientDet.from_archive(model)
+
+
+def _is_published(model):
+    from effdet_keras.config import MODEL_NAMES
+
+    return model in MODEL_NAMES and not pathlib.Path(model).exists()
 
 
 if __name__ == "__main__":

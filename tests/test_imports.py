@@ -28,7 +28,7 @@ ROWS = [
 MAY_IMPORT_TENSORFLOW = {
     *("data", "callbacks", "training/tensorflow_trainer.py"),
     *("layers/tensorflow_batch_norm.py", "checkpoints/automl.py"),
-    *("export", "inference/saved_model_runtime.py"),
+    *("export", "inference/saved_model_runtime.py", "inference/trace.py"),
     *("checkpoints/hub_module.py", "models/hub_detector.py", "models/hub_export.py"),
 }
 

@@ -73,7 +73,7 @@ class _CompiledPostprocess(keras.Model):
     """
 
     def __init__(self, postprocess, config):
-        super().__init__()
+        super().__init__(name="postprocess")
         self.postprocess = postprocess
         self.image_size = config.image_size
         self.anchors = anchors_of(config)
