@@ -164,7 +164,11 @@ def test_letterboxed_pictures_give_what_predict_gives(model, served, inputs):
 
 
 def test_what_is_inside(model, exported):
-    assert (exported / "assets/labels.txt").read_text().split() == ["cat", "dog", "bird"]
+    assert (exported / "assets/labels.txt").read_text().split() == [
+        "cat",
+        "dog",
+        "bird",
+    ]
     notes = json.loads((exported / "assets/effdet_keras.json").read_text())
     assert notes["category_ids"] == [3, 7, 20]
     assert notes["config"]["image_size"] == [64, 96]

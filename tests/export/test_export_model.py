@@ -1,0 +1,181 @@
+"""Exports are checked, and put in place whole; tested with a file that is a stand-in."""
+
+import json
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+
+from effdet_keras.export import export_model as module
+from effdet_keras.inference.description import describe
+from tests.tiny import lively_model
+
+pytestmark = pytest.mark.tensorflow
+
+
+class LiveRuntime:
+    """The model itself, with something added to its outputs."""
+
+    def __init__(self, model, path, error=0.0, outputs="raw"):
+        self.path, self.model, self.error = path, model, error
+        self.description = describe(model, outputs=outputs)
+
+    def run(self, images):
+        outputs = self.model(images)
+        return {name: np.asarray(value) + self.error for name, value in outputs.items()}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return lively_model()
+
+
+@pytest.fixture
+def export(model, monkeypatch):
+    """Exports into a file of text, by a runtime that may be off by `error`."""
+
+    def run(path, text="new", error=0.0, fail=False, model=model):
+        def write(model, path, *, scale=1):
+            path.write_text(text)
+            if fail:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(module, "_writer", lambda format: write)
+        monkeypatch.setattr(
+            module, "open_runtime", lambda path: LiveRuntime(model, path, error)
+        )
+        return model.export(path, verbose=0)
+
+    return run
+
+
+def contents(folder):
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+def test_a_report_lies_beside_the_file(export, tmp_path):
+    report = export(tmp_path / "pets.onnx")
+    files = contents(tmp_path)
+    assert set(files) == {"pets.onnx", "pets.onnx.export_report.json"}
+    stored = json.loads(files["pets.onnx.export_report.json"])
+    assert stored["path"] == report.path == str(tmp_path / "pets.onnx")
+    assert stored["matched"] == stored["live_detections"] > 0
+    assert stored["max_output_difference"] == {"box_deltas": 0.0, "class_logits": 0.0}
+
+
+def test_a_new_export_replaces_an_old_one(export, tmp_path):
+    export(tmp_path / "pets.onnx", text="old")
+    export(tmp_path / "pets.onnx", text="new")
+    assert contents(tmp_path)["pets.onnx"] == "new"
+
+
+@pytest.mark.parametrize("error", [0.1, float("nan")])
+def test_a_failed_check_is_an_error_and_keeps_the_old_export(export, tmp_path, error):
+    export(tmp_path / "pets.onnx", text="old")
+    before = contents(tmp_path)
+    with pytest.raises(
+        ValueError, match=r"does not compute what the model does.*differ"
+    ):
+        export(tmp_path / "pets.onnx", text="new", error=error)
+    assert contents(tmp_path) == before
+
+
+def test_an_interrupted_export_keeps_the_old_one(export, tmp_path):
+    export(tmp_path / "pets.onnx", text="old")
+    before = contents(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        export(tmp_path / "pets.onnx", text="half", fail=True)
+    assert contents(tmp_path) == before
+
+
+def test_a_folder_of_other_things_is_not_touched(model, tmp_path):
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    (folder / "cat.jpg").write_text("meow")
+    with pytest.raises(FileExistsError, match=r"is not an export.*another path"):
+        model.export(folder)
+    assert contents(folder) == {"cat.jpg": "meow"}
+
+
+def test_a_folder_is_replaced_whole(tmp_path):
+    old, new = tmp_path / "pets", tmp_path / "new"
+    for folder in (old, new):
+        folder.mkdir()
+        (folder / folder.name).write_text(folder.name)
+    module._put_in_place(new, old, tmp_path / "aside")
+    assert contents(old) == {"new": "new"}
+    assert [path.name for path in tmp_path.iterdir()] == ["pets"]
+
+
+@pytest.mark.parametrize(
+    ("path", "format", "match"),
+    [
+        ("pets.pb", None, r"`format` must be one of .*path='.*pets.pb'"),
+        ("pets", "coreml", "format='coreml'"),
+        ("pets.tflite", "onnx", r"must end in '\.onnx'"),
+        ("pets.onnx", "saved_model", "folder without an ending"),
+    ],
+)
+def test_paths_and_formats_that_do_not_fit(model, tmp_path, path, format, match):
+    with pytest.raises(ValueError, match=match):
+        model.export(tmp_path / path, format)
+
+
+def test_an_option_of_another_format(model, tmp_path):
+    with pytest.raises(TypeError, match=r"saved_model .*names.*Received: precision="):
+        model.export(tmp_path / "pets", precision="int8")
+
+
+def test_averages_are_what_is_exported(export, tmp_path):
+    model = lively_model()
+    model.compile()
+    with model.averages.swapped():
+        averaged = np.array(_bias(model))
+    _bias(model).assign(averaged + 1.0)
+    seen = []
+
+    class Looking(LiveRuntime):
+        def run(self, images):
+            seen.append(np.array(_bias(self.model)))
+            return super().run(images)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_writer", lambda format: _touch)
+        patch.setattr(module, "open_runtime", lambda path: Looking(model, path))
+        model.export(tmp_path / "pets.onnx", verbose=0)
+    np.testing.assert_array_equal(seen[0], averaged)
+    np.testing.assert_array_equal(_bias(model), averaged + 1.0)
+
+
+def test_mixed_precision_becomes_float32(tmp_path):
+    from effdet_keras.export.network import evaluated
+
+    model = lively_model(dtype="mixed_bfloat16")
+    with evaluated(model) as copy:
+        assert {layer.compute_dtype for layer in copy.layers} == {"float32"}
+        for ours, theirs in zip(model.weights, copy.weights, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+        assert copy.class_names == model.class_names
+    assert model.layers[-1].compute_dtype == "bfloat16"
+
+
+def test_swapped_averages_are_refused(tmp_path):
+    model = lively_model()
+    model.compile()
+    with model.averages.swapped(), pytest.raises(RuntimeError, match=r"restore\(\)"):
+        model.export(tmp_path / "pets")
+
+
+def test_another_backend_is_refused(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(RuntimeError, match="KERAS_BACKEND=tensorflow"):
+        model.export(tmp_path / "pets")
+
+
+def _touch(model, path):
+    pathlib.Path(path).touch()
+
+
+def _bias(model):
+    return model.get_layer("class_net").predict_conv.bias
