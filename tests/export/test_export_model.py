@@ -1,4 +1,4 @@
-"""Exports are checked, and put in place whole; tested with a file that is a stand-in."""
+"""Exports are checked and put in place whole; tested with a stand-in for a file."""
 
 import json
 import pathlib
