@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 
-from effdet_keras.box_ops import clip_boxes
+from effdet_keras.box_ops import clip_boxes, pairwise_iou
 from effdet_keras.inference.detect import picture_sources, pixels_of
 from effdet_keras.inference.tiles import detect_tiled
 from effdet_keras.inference.weighted_box_fusion import weighted_box_fusion
@@ -34,7 +34,8 @@ def detect_augmented(
       input, and looked at whole beside that (`detect_tiled`): one answer of both.
 
     An object that few views show gets a lower score (`weighted_box_fusion`). So let
-    `detect` keep low scores, and filter after the fusion.
+    `detect` keep low scores, and filter after the fusion. Each view counts once for
+    an object: of its boxes that would be fused with each other, the best one alone.
 
     Args:
         detect: function of a list of arrays `[H, W, 3]` that returns a list of
@@ -71,7 +72,10 @@ def detect_augmented(
     fused = []
     for source in sources:
         pixels = pixels_of(source)
-        views = _views(detect, pixels, flips, scales, pad_rgb)
+        views = [
+            _once_each(view, iou_threshold)
+            for view in _views(detect, pixels, flips, scales, pad_rgb)
+        ]
         found = weighted_box_fusion(views, iou_threshold, weights)
         is_path = isinstance(source, (str, os.PathLike))
         fused.append(dataclasses.replace(found, image=source if is_path else pixels))
@@ -116,6 +120,18 @@ def _padded(pixels, scale, pad_rgb):
     padded[:] = pad_rgb
     padded[:height, :width] = pixels
     return padded
+
+
+def _once_each(view, iou_threshold):
+    """The best of the boxes of one class that overlap: no remains of Soft-NMS."""
+    is_free = np.ones(len(view), bool)
+    kept = []
+    for i in np.argsort(-view.scores, kind="stable"):
+        if is_free[i]:
+            kept.append(i)
+            ious = pairwise_iou(view.boxes[i : i + 1], view.boxes)[0]
+            is_free &= (ious < iou_threshold) | (view.labels != view.labels[i])
+    return view[kept]
 
 
 def _mirrored(boxes, width):

@@ -19,8 +19,8 @@ def weighted_box_fusion(detections, iou_threshold=0.55, weights=None):
         score = sum(w * s) / sum(w) * min(1, sum(w) / N)
 
     Unlike suppression it makes better boxes of several good ones, and lowers the
-    score of what few of the lists hold. Every box counts: remove weak ones after
-    the fusion, not before.
+    score of what few of the lists hold. A list should have an object once: a second,
+    weak box of it (Soft-NMS leaves such) draws the mean of the scores down.
 
     Equal to the reference where that fuses; it leaves out the last class. For lists
     of unequal weights a score stays a weighted mean and never passes 1.

@@ -85,6 +85,18 @@ def test_what_one_of_two_views_finds_gets_half_its_score():
     np.testing.assert_allclose(found.scores, [0.4], atol=1e-6)
 
 
+def test_a_view_counts_once_for_an_object():
+    # Soft-NMS leaves a weak box beside the good one.
+    def detect(pictures):
+        boxes = [[0, 50, 10, 70], [0, 51, 10, 71], [0, 50, 10, 70]]
+        return [Detections(boxes, [0.8, 0.1, 0.3], [0, 0, 1]) for _ in pictures]
+
+    found = detect_augmented(detect, picture_with([]))
+    assert found.labels.tolist() == [0, 1]
+    np.testing.assert_allclose(found.scores, [0.8, 0.3], atol=1e-6)
+    np.testing.assert_allclose(found.boxes, [[0, 50, 10, 70]] * 2, atol=1e-4)
+
+
 def test_weights_are_those_of_the_scales():
     def detect(pictures):
         boxes = [[0, 0, 10, 10 + p.shape[0] // 60] for p in pictures]
