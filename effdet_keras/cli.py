@@ -233,7 +233,7 @@ def _add_export(commands):
         help="data set on which to compare the AP of model and export",
     )
     export.add_argument(
-        "--split", default=None, help="of the data to evaluate on, such as valid"
+        "--split", default=None, help="only this part of the data, such as valid"
     )
     of_formats = export.add_argument_group("of some formats")
     of_formats.add_argument(
@@ -243,7 +243,13 @@ def _add_export(commands):
         "--outputs", default=None, help="detections, or raw: the network's own"
     )
     of_formats.add_argument(
-        "--calibration", default=None, help="folder of pictures like yours, for int8"
+        "--output-type", default=None, help="of int8 with raw outputs: float32, uint8"
+    )
+    of_formats.add_argument(
+        "--calibration",
+        metavar="DATA",
+        default=None,
+        help="for int8: folder of pictures like yours, or data set (its --split)",
     )
     of_formats.add_argument(
         "--batch-size", type=int, default=None, help="pictures at once, fixed"
@@ -414,11 +420,17 @@ def _predict(arguments):
 
 def _export(arguments):
     from effdet_keras.data import load
+    from effdet_keras.images import IMAGE_SUFFIXES
 
-    options = ("precision", "outputs", "calibration", "batch_size", "names")
+    options = ("precision", "outputs", "output_type", "batch_size", "names")
     given = {name: getattr(arguments, name) for name in (*options, "frozen_graph")}
     if arguments.evaluate is not None:
         given["evaluate"] = load(arguments.evaluate, arguments.split)
+    if arguments.calibration is not None:
+        source = pathlib.Path(arguments.calibration)
+        files = source.iterdir() if source.is_dir() else ()
+        is_pictures = any(file.suffix.lower() in IMAGE_SUFFIXES for file in files)
+        given["calibration"] = source if is_pictures else load(source, arguments.split)
     _live_model(arguments.model).export(
         arguments.out,
         arguments.format,

@@ -1,5 +1,6 @@
 """`Predictor`: live models, archives and exported files detect alike."""
 
+import keras
 import numpy as np
 import pytest
 from PIL import Image
@@ -27,7 +28,7 @@ class LiveRuntime:
             outputs = self.model(images, training=False)
         else:
             outputs = self.model.predict_on_batch(images)
-        return {name: np.asarray(value) for name, value in outputs.items()}
+        return {n: keras.ops.convert_to_numpy(v) for n, v in outputs.items()}
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,112 @@
+"""`effdet-keras export` hands its options to `EfficientDet.export`."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+from tiny import lively_model
+
+import effdet_keras as ek
+from effdet_keras import cli
+from effdet_keras.checkpoints.archive import write_archive
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory):
+    path = tmp_path_factory.mktemp("archive") / "pets.keras"
+    write_archive(lively_model(), path)
+    return str(path)
+
+
+@pytest.fixture
+def exported(monkeypatch):
+    """The arguments of calls of `EfficientDet.export`, which does nothing."""
+    calls = []
+
+    def export(self, path, format=None, **options):
+        calls.append({"path": path, "format": format, **options})
+
+    monkeypatch.setattr(ek.EfficientDet, "export", export)
+    return calls
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shapes")
+    ek.data.write_shapes(folder, num_train=3, num_valid=2, image_size=64)
+    return folder
+
+
+def test_only_given_options_are_handed_on(archive, exported):
+    assert cli.main(["export", archive, "pets.tflite"]) == 0
+    assert exported == [{"path": "pets.tflite", "format": None, "images": None}]
+
+
+def test_every_option_has_a_flag(archive, exported, shapes):
+    flags = "--format saved_model --precision int8 --outputs raw --batch-size 2 "
+    flags += "--output-type uint8 --tfod-names --frozen-graph --images checks"
+    assert cli.main(["export", archive, "pets", *flags.split()]) == 0
+    assert exported == [
+        {
+            "path": "pets",
+            "format": "saved_model",
+            "precision": "int8",
+            "outputs": "raw",
+            "batch_size": 2,
+            "output_type": "uint8",
+            "names": "tfod",
+            "frozen_graph": True,
+            "images": "checks",
+        }
+    ]
+
+
+def test_calibration_is_a_folder_of_pictures_or_a_data_set(archive, exported, shapes):
+    data = ["--calibration", str(shapes), "--evaluate", str(shapes), "--split", "train"]
+    assert cli.main(["export", archive, "pets.tflite", *data]) == 0
+    pictures = ["--calibration", str(shapes / "valid")]
+    assert cli.main(["export", archive, "pets.tflite", *pictures]) == 0
+    first, second = exported
+    assert len(first["calibration"]) == len(first["evaluate"]) == 3
+    assert second["calibration"] == shapes / "valid"
+
+
+def test_errors_of_the_export_are_told_in_one_line(archive, tmp_path, capsys):
+    assert cli.main(["export", archive, str(tmp_path / "pets.gguf")]) == 1
+    assert "`format` must be one of" in capsys.readouterr().err
+    out = str(tmp_path / "pets")
+    assert cli.main(["export", archive, out, "--precision", "int8"]) == 1
+    assert "A saved_model export has the options" in capsys.readouterr().err
+    assert cli.main(["export", str(tmp_path / "no.keras"), out]) == 1
+    assert "There is no checkpoint" in capsys.readouterr().err
+
+
+def test_the_ap_of_the_export_is_compared_with_the_models(tmp_path, capsys):
+    """With the model's own findings as truth, so that both have something to lose."""
+    model = lively_model(class_names=("circle", "square", "star"))
+    rng = np.random.default_rng(2)
+    pictures = [rng.integers(0, 256, (64, 64, 3), "uint8") for _ in range(3)]
+    found = model.detect(pictures, 0.5, verbose=0)
+    dataset = ek.data.from_arrays(
+        pictures,
+        [detections.boxes for detections in found],
+        [detections.labels for detections in found],
+        model.class_names,
+    )
+    ek.data.write_coco(dataset, tmp_path / "data")
+    write_archive(model, tmp_path / "pets.keras")
+    Image.fromarray(pictures[0]).save(tmp_path / "check.png")
+    arguments = ["export", str(tmp_path / "pets.keras"), str(tmp_path / "pets")]
+    arguments += ["--evaluate", str(tmp_path / "data")]
+    arguments += ["--images", str(tmp_path / "check.png")]
+    assert cli.main(arguments) == 0
+    text = capsys.readouterr().out
+    assert "AP of the model: " in text and "AP of the export: " in text
+    report = json.loads((tmp_path / "pets" / "export_report.json").read_text())
+    numbers = report["metrics"]
+    assert numbers["model"]["AP"] > 0.5 and report["pictures"] == 1
+    assert numbers["export"]["AP"] == pytest.approx(numbers["model"]["AP"], abs=0.01)
+    assert "AP/star" in numbers["export"]
