@@ -5,7 +5,6 @@ values are from there.
 """
 
 import flatbuffers
-from flatbuffers import number_types
 
 LABELS_NAME = "labelmap.txt"
 _MIN_PARSER_VERSION = "1.2.0"  # the first that knows groups of tensors
