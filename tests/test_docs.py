@@ -6,6 +6,7 @@ be arguments of what is called. What no such word begins is not checked.
 """
 
 import ast
+import importlib
 import inspect
 import pathlib
 import re
@@ -17,6 +18,7 @@ from tiny import tiny_model
 
 import effdet_keras as ek
 from effdet_keras.checkpoints.report import LoadReport, NewWeights
+from effdet_keras.export.export_model import WRITERS
 
 pytestmark = pytest.mark.tensorflow  # `ek.data`, `ek.callbacks`
 
@@ -56,7 +58,7 @@ def words():
     public |= {name: getattr(ek.callbacks, name) for name in ek.callbacks.__all__}
     public |= {name: getattr(ek, name) for name in ek.__all__}
     methods = ("from_preset", "from_archive", "load_pretrained", "export_checkpoint")
-    methods += ("from_hub", "export_hub_module", "freeze", "unfreeze")
+    methods += ("from_hub", "export_hub_module", "export", "freeze", "unfreeze")
     methods += ("compile", "fit", "batches", "detect", "evaluate", "load_weights")
     return {
         **public,
@@ -91,6 +93,11 @@ def keywords_of(function):
     names = set(parameters)
     if getattr(function, "__name__", "") in ("from_preset", "from_hub"):
         names |= set(ek.EfficientDetConfig.__dataclass_fields__)
+    if getattr(function, "__name__", "") == "export":
+        for path in WRITERS.values():
+            module, _, writer = path.rpartition(".")
+            module = importlib.import_module(module)
+            names |= set(inspect.signature(getattr(module, writer)).parameters)
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         name = getattr(function, "__name__", "")
         passed_on = {"fit": keras.Model.fit, "evaluate": keras.Model.evaluate}

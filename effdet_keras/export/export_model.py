@@ -18,7 +18,7 @@ from effdet_keras.inference.exported_detector import ExportedDetector
 from effdet_keras.inference.runtime import open_runtime
 
 REPORT_NAME = "export_report.json"
-_WRITERS = {
+WRITERS = {
     "saved_model": "effdet_keras.export.saved_model.write_saved_model",
     "litert": "effdet_keras.export.litert.write_litert",
     "onnx": "effdet_keras.export.onnx.write_onnx",
@@ -78,9 +78,9 @@ def _format(path, format):
     by_ending = _ENDINGS.get(path.suffix.lower())
     if format is None:
         format = by_ending
-    if format not in _WRITERS:
+    if format not in WRITERS:
         raise ValueError(
-            f"`format` must be one of {', '.join(_WRITERS)}, or `path` end in "
+            f"`format` must be one of {', '.join(WRITERS)}, or `path` end in "
             f"{', '.join(filter(None, _ENDINGS))}. Received: format={format!r}, "
             f"path='{path}'"
         )
@@ -95,7 +95,7 @@ def _format(path, format):
 
 
 def _writer(format):
-    module, _, name = _WRITERS[format].rpartition(".")
+    module, _, name = WRITERS[format].rpartition(".")
     return getattr(importlib.import_module(module), name)
 
 

@@ -2,6 +2,9 @@
 
 import io
 import json
+import pathlib
+import re
+import shutil
 import subprocess
 import sys
 
@@ -13,6 +16,8 @@ from tests.tiny import lively_model
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
+
+FLAGS = re.DOTALL | re.MULTILINE
 
 # What a server does: it does not have this package.
 SERVER = """
@@ -203,6 +208,18 @@ def test_the_frozen_graph_in_a_session(model, exported):
         scores = session.run("scores:0", feed)
     expected = model.detect(picture(30, 50), score_threshold=0.0)
     np.testing.assert_allclose(scores[0][: len(expected)], expected.scores, atol=1e-4)
+
+
+def test_the_guide_runs_without_the_package(exported, tmp_path):
+    page = pathlib.Path(__file__).parents[2] / "docs" / "export.md"
+    (code,) = re.findall(
+        r"^```python\n(import tensorflow.*?)^```", page.read_text(), FLAGS
+    )
+    shutil.copytree(exported, tmp_path / "out" / "pets")
+    (tmp_path / "cat.jpg").write_bytes(FILES["turned 6"])
+    run = [sys.executable, "-c", f"{code}\nassert count"]
+    result = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
 
 
 def test_unknown_names(model, tmp_path):
