@@ -1,0 +1,156 @@
+"""Every format, loaded as a file, finds what the live model finds, in every picture."""
+
+import shutil
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+from tiny import lively_model
+
+import effdet_keras as ek
+from effdet_keras.images import EXIF_ORIENTATION
+
+pytestmark = pytest.mark.tensorflow
+
+IMAGE_SIZE = (64, 96)  # not square
+# name -> path, package that runs it, options of `export`
+FORMATS = {
+    "saved_model": ("pets", "tensorflow", {}),
+    "litert": ("pets.tflite", "ai_edge_litert", {}),
+    "litert-raw-3": (
+        "pets.tflite",
+        "ai_edge_litert",
+        {"outputs": "raw", "batch_size": 3},
+    ),
+    "onnx": ("pets.onnx", "onnxruntime", {}),
+    "onnx-raw-3": ("pets.onnx", "onnxruntime", {"outputs": "raw", "batch_size": 3}),
+    "openvino": ("pets.xml", "openvino", {}),
+}
+_exports = {}  # format -> path: each is made once, when first asked for
+
+
+@pytest.fixture(scope="module")
+def model():
+    return lively_model(IMAGE_SIZE)
+
+
+@pytest.fixture(params=FORMATS)
+def exported(request, model, tmp_path_factory):
+    """The path of one export."""
+    name, package, options = FORMATS[request.param]
+    pytest.importorskip(package)
+    if request.param not in _exports:
+        path = tmp_path_factory.mktemp(request.param) / name
+        rng = np.random.default_rng(1)
+        noise = rng.integers(0, 256, (2, 64, 96, 3), "uint8")
+        model.export(path, images=noise, verbose=0, **options)
+        _exports[request.param] = path
+    return _exports[request.param]
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """One of each kind: files and arrays."""
+    folder = tmp_path_factory.mktemp("pictures")
+    rng = np.random.default_rng(4)
+    noise = rng.integers(0, 256, (50, 70, 3), "uint8")
+    deep = rng.integers(0, 65536, (40, 30)).astype("uint16")
+    Image.fromarray(deep).save(folder / "deep.png")
+    turned = Image.Exif()
+    turned[EXIF_ORIENTATION] = 6
+    Image.fromarray(noise).save(folder / "turned.jpg", exif=turned, quality=95)
+    return {
+        "rgb": noise,
+        "empty": np.full((64, 64, 3), 124, "uint8"),
+        "one pixel": noise[:1, :1],
+        "grey": noise[..., 0],
+        "rgba": np.concatenate([noise, noise[..., :1]], axis=-1),
+        "16 bit": folder / "deep.png",
+        "turned": folder / "turned.jpg",
+    }
+
+
+@pytest.fixture(scope="module")
+def live(model, pictures):
+    """A function of a `Postprocess` that gives what the live model finds with it."""
+    known = {}
+
+    def detect(postprocess):
+        if postprocess not in known:
+            other = lively_model(IMAGE_SIZE, postprocess=postprocess)
+            other.set_weights(model.get_weights())
+            found = other.detect(list(pictures.values()), 0.2, verbose=0)
+            known[postprocess] = dict(zip(pictures, found))
+        return known[postprocess]
+
+    return detect
+
+
+def assert_same(found, expected):
+    """One to one, but for those whose score is at the threshold."""
+    for some, others in ((found, expected), (expected, found)):
+        for one in some.filter(0.21):
+            gaps = np.abs(others.boxes - one.boxes).max(axis=1)
+            scores = np.abs(others.scores - one.scores)
+            is_same = (others.labels == one.labels) & (gaps < 0.05) & (scores < 2e-3)
+            assert is_same.any(), one
+
+
+def test_it_finds_what_the_model_finds(exported, pictures, live):
+    predictor = ek.Predictor.load(exported)
+    expected = live(predictor.detector.postprocess)
+    assert len(expected["rgb"]) > 5
+    batch = predictor.detect(list(pictures.values()), 0.2, verbose=0)
+    for name, found in zip(pictures, batch):
+        assert_same(found, expected[name])
+        alone = predictor.detect(pictures[name], 0.2)
+        assert_same(alone, found)
+    assert batch[-1].load_image().shape == (70, 50, 3)
+    three = predictor.detect(list(pictures.values())[:3], 0.2, batch_size=3)
+    for name, found in zip(pictures, three):
+        assert_same(found, expected[name])
+
+
+def test_it_knows_its_classes_and_finds_nothing_above_one(exported, model, pictures):
+    predictor = ek.Predictor.load(exported, num_threads=None)
+    assert predictor.class_names == model.class_names
+    assert predictor.config == model.config
+    nothing = predictor.detect(pictures["rgb"], score_threshold=1.0)
+    assert len(nothing) == 0 and nothing.boxes.shape == (0, 4)
+
+
+def damaged_forms(path):
+    """Name and content of a damaged file, one after the other."""
+    content = path.read_bytes()
+    middle = len(content) // 2
+    yield "empty", b""
+    yield "text", b"not a model at all\n" * 50
+    yield "cut", content[:middle]
+    yield "half", content[:-10]
+
+
+def test_a_damaged_file_is_told(exported, tmp_path):
+    path = tmp_path / exported.name
+    if exported.is_dir():
+        shutil.copytree(exported, path)
+    else:
+        for file in exported.parent.glob(f"{exported.stem}.*"):
+            shutil.copy(file, tmp_path)
+    damaged = path / "saved_model.pb" if path.is_dir() else path
+    for form, content in damaged_forms(damaged):
+        damaged.write_bytes(content)
+        with pytest.raises(ValueError, match=path.name) as error:
+            ek.Predictor.load(path)
+        assert "export" in str(error.value).lower(), form
+
+
+def test_a_missing_runtime_is_told(exported, monkeypatch):
+    packages = {".tflite": "ai_edge_litert", ".onnx": "onnxruntime", ".xml": "openvino"}
+    if exported.is_dir():
+        pytest.skip("TensorFlow is always there")
+    package = packages[exported.suffix]
+    for module in (package, f"{package}.interpreter"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=r"effdet-keras\[(litert|onnx|openvino)\]"):
+        ek.Predictor.load(exported)
