@@ -31,7 +31,8 @@ ROOT = pathlib.Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 PREDICT, TRAIN = "predict_pretrained.ipynb", "train_own_data.ipynb"
 HUB = "finetune_from_hub.ipynb"
-COURSE = (PREDICT, TRAIN, HUB)
+PHONE = "train_to_phone.ipynb"
+COURSE = (PREDICT, TRAIN, HUB, PHONE)
 NO_NETWORK = {
     **dict.fromkeys(("http_proxy", "https_proxy"), "http://127.0.0.1:9"),
     "no_proxy": "127.0.0.1",
@@ -177,6 +178,33 @@ def test_finetune_from_hub_runs(tmp_path, port_of, monkeypatch):
     assert all("efficientdet-lite0, in this package's network" in x for x in told)
     for name in ("detector.keras", "module/saved_model.pb", "module.tar.gz"):
         assert (tmp_path / "out" / name).exists(), name
+
+
+PHONE_SETTINGS = """
+MODEL_FILE = ""
+DATA = "pictures"
+
+MODEL, WEIGHTS = "efficientdet-lite0", "start.keras"
+MODEL_OPTIONS = {"image_size": 64}
+BATCH_SIZE = 2
+EPOCHS = 1
+"""
+
+
+@pytest.mark.tensorflow
+def test_train_to_phone_runs(tmp_path):
+    pytest.importorskip("ai_edge_litert")
+    pictures = tmp_path / "pictures"
+    ek.data.write_shapes(pictures, num_train=4, num_valid=2, image_size=64)
+    tiny_model(class_names=("star", "square", "moon")).save(tmp_path / "start.keras")
+    printed = run(as_script(PHONE, PHONE_SETTINGS), tmp_path)
+    assert "export: AP 0." in printed
+    assert (tmp_path / "phone" / "found.jpg").exists()
+    sizes = [
+        (tmp_path / "phone" / name).stat().st_size
+        for name in ("detector.tflite", "detector_int8.tflite")
+    ]
+    assert sizes[1] < 0.5 * sizes[0]
 
 
 @pytest.mark.parametrize("name", COURSE)
