@@ -382,7 +382,10 @@ class EfficientDet(Trainer, keras.Model):
             evaluate: `effdet_keras.data.DetectionDataset`, on which to compare the
                 AP of this model with that of its export; None for no data set.
             verbose: 0 or 1, whether to print the report.
-            **options: of the format; see `effdet_keras/export/`.
+            **options: of the format, such as `precision="int8"` and `calibration`
+                of "litert", `outputs="raw"` of all but "saved_model", `batch_size`
+                of "onnx", `names="tfod"` of "saved_model". All are in docs/export.md
+                and the pages it leads to.
 
         Returns:
             `ExportReport`.
@@ -393,6 +396,16 @@ class EfficientDet(Trainer, keras.Model):
             RuntimeError: If Keras runs on another backend than TensorFlow, or the
                 weights are swapped for their averages.
             ImportError: If a package is missing that writes or runs the format.
+
+        Example:
+            >>> model = EfficientDet.from_preset(
+            ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2)
+            >>> model.export("out/model.pb")
+            Traceback (most recent call last):
+                ...
+            ValueError: `format` must be one of saved_model, litert, onnx, openvino, ...
+
+            docs/export.md has those that write.
         """
         return export_model(
             self,
