@@ -1,0 +1,71 @@
+"""ONNX files in ONNX Runtime."""
+
+import os
+import pathlib
+
+from effdet_keras.inference.description import DESCRIPTION_NAME, Description
+from effdet_keras.inference.runtime import Runtime
+
+_PROVIDERS = ("CUDAExecutionProvider", "CPUExecutionProvider")  # best first
+
+
+class ONNXRuntime(Runtime):
+    """An ONNX file of `EfficientDet.export`, on the GPU where onnxruntime has one.
+
+    Args:
+        path: path of the `.onnx` file.
+        num_threads: int, or None for one a core.
+
+    Raises:
+        ValueError: If the file is damaged, or was written by something else.
+        ImportError: If onnxruntime is not installed.
+    """
+
+    def __init__(self, path, num_threads=None):
+        self.path = pathlib.Path(path)
+        self._session = _session(self.path, num_threads)
+        properties = self._session.get_modelmeta().custom_metadata_map
+        if DESCRIPTION_NAME not in properties:
+            raise ValueError(
+                f"'{self.path}' is an ONNX file, but not one that "
+                f"`EfficientDet.export` wrote: it has no '{DESCRIPTION_NAME}' among its "
+                "metadata. Run it with onnxruntime itself."
+            )
+        self.description = Description.from_json(
+            properties[DESCRIPTION_NAME], self.path
+        )
+        self._names = [output.name for output in self._session.get_outputs()]
+
+    def run(self, images):
+        return dict(zip(self._names, self._session.run(None, {"images": images})))
+
+
+def _session(path, num_threads):
+    try:
+        import onnxruntime
+        from onnxruntime.capi import onnxruntime_pybind11_state as errors
+    except ImportError as error:
+        raise ImportError(
+            'ONNX files need onnxruntime: pip install "effdet-keras[onnx]"'
+        ) from error
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = num_threads or 0
+    options.log_severity_level = 3  # errors
+    available = onnxruntime.get_available_providers()
+    providers = [name for name in _PROVIDERS if name in available]
+    try:
+        return onnxruntime.InferenceSession(
+            os.fspath(path), options, providers=providers
+        )
+    except (
+        errors.Fail,
+        errors.InvalidArgument,
+        errors.InvalidGraph,
+        errors.InvalidProtobuf,
+        errors.NotImplemented,
+        errors.RuntimeException,
+    ) as error:
+        raise ValueError(
+            f"'{path}' cannot be read as an ONNX file ({error}). It is damaged, or "
+            "not ONNX: export the model again."
+        ) from error
