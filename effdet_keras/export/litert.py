@@ -1,6 +1,8 @@
 """A LiteRT (TFLite) file: float or quantised, with or without its postprocess."""
 
+import contextlib
 import dataclasses
+import tempfile
 
 import numpy as np
 import tensorflow as tf
@@ -84,24 +86,23 @@ def write_litert(
         postprocess = hard_postprocess(model.postprocess, **nms)
         description = dataclasses.replace(description, postprocess=postprocess)
     pictures = _calibration_pictures(calibration, calibration_pictures)
-    module = _traced(model, description)
-    converter = tf.lite.TFLiteConverter.from_concrete_functions(
-        [module.run.get_concrete_function()], module
-    )
-    converter.allow_custom_ops = True
-    if precision != "float32":
-        converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    if precision == "float16":
-        converter.target_spec.supported_types = [tf.float16]
-    if precision == "int8":
-        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
-        converter.inference_input_type = tf.uint8
-        converter.inference_output_type = _OUTPUT_TYPES[output_type]
-        converter.representative_dataset = lambda: (
-            [np.repeat(letterboxed(model.config, picture())[0][None], batch_size, 0)]
-            for picture in pictures
-        )
-    path.write_bytes(finished(converter.convert(), description))
+    with _saved(_traced(model, description)) as folder:
+        converter = tf.lite.TFLiteConverter.from_saved_model(folder)
+        converter.allow_custom_ops = True
+        if precision != "float32":
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        if precision == "float16":
+            converter.target_spec.supported_types = [tf.float16]
+        if precision == "int8":
+            converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
+            converter.inference_input_type = tf.uint8
+            converter.inference_output_type = _OUTPUT_TYPES[output_type]
+            converter.representative_dataset = lambda: (
+                [np.repeat(letterboxed(model.config, read())[0][None], batch_size, 0)]
+                for read in pictures
+            )
+        content = converter.convert()
+    path.write_bytes(finished(content, description))
 
 
 def _check_options(precision, outputs, calibration, output_type, batch_size, nms):
@@ -180,6 +181,16 @@ def _traced(model, description):
 
     module.run = run
     return module
+
+
+@contextlib.contextmanager
+def _saved(module):
+    """The folder of a SavedModel: other ways to the converter lose the operation."""
+    # The gradient of swish cannot be saved, and nobody trains the file.
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+    with tempfile.TemporaryDirectory() as folder:
+        tf.saved_model.save(module, folder, module.run, options)
+        yield folder
 
 
 def _repeat(x, times):
