@@ -41,7 +41,8 @@ def main(description, sides, *, allocators=("default", "tuned"), rounds=3):
         description: string, the help of the command.
         sides: dict of name -> function. It takes `quick` (bool: a smoke test) and
             returns `{case: repeat(...)}`.
-            "ours" comes first; a name with "peer" in it is a setting of the peer.
+            Ours come first, and begin with "ours"; a name with "peer" in it is a
+            setting of the peer: eager, but where it says "compiled" or "onnx".
         allocators: names in `ALLOCATORS`.
         rounds: int, how often the sides take turns.
     """
@@ -134,8 +135,6 @@ def _summary(runs, case):
         "rounds": len(runs),
         "repeats": sum(len(run[sides[0]][case]["seconds"]) for run in runs),
     }
-    eager = [s for s in sides if "peer" in s and "compiled" not in s]
-    compiled = [s for s in sides if "compiled" in s]
     for unit in ("seconds", "cpu_seconds"):
         rounds = [
             {side: statistics.median(run[side][case][unit]) for side in sides}
@@ -145,12 +144,31 @@ def _summary(runs, case):
             side: round(statistics.median(medians[side] for medians in rounds), 4)
             for side in sides
         }
-        for name, peers in (("eager", eager), ("compiled", compiled)):
-            if peers and "ours" in sides:
-                ratio = statistics.median(
-                    min(medians[peer] for peer in peers) / medians["ours"]
-                    for medians in rounds
-                )
-                key = f"times_as_fast_as_{name}_peer_in_{unit}"
-                summary[key] = round(ratio, 3)
+        for kind, peers in _peers(sides).items():
+            ratios = {
+                side: round(_times_as_fast(side, peers, rounds), 3)
+                for side in sides
+                if side.startswith("ours")
+            }
+            if ratios:
+                is_one = list(ratios) == ["ours"]
+                key = f"times_as_fast_as_{kind}_peer_in_{unit}"
+                summary[key] = ratios["ours"] if is_one else ratios
     return summary
+
+
+def _peers(sides):
+    """The settings of the peer by kind."""
+    kinds = {}
+    for side in sides:
+        if "peer" in side:
+            found = (kind for kind in ("compiled", "onnx") if kind in side)
+            kinds.setdefault(next(found, "eager"), []).append(side)
+    return kinds
+
+
+def _times_as_fast(side, peers, rounds):
+    """Against the best of the peers, round by round."""
+    return statistics.median(
+        min(medians[peer] for peer in peers) / medians[side] for medians in rounds
+    )

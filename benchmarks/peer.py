@@ -10,7 +10,7 @@ if importlib.util.find_spec("torchvision") is None:
 NUM_CLASSES = 90
 
 
-def network(task=""):
+def network(task="", name="efficientdet_d0", size=512):
     """D0 with random weights; `task="train"` wraps it with anchors and losses.
 
     `efficientdet_d0`, not `tf_efficientdet_d0`: the second pads as TensorFlow does,
@@ -19,9 +19,10 @@ def network(task=""):
     import effdet
 
     return effdet.create_model(
-        "efficientdet_d0",
+        name,
         bench_task=task,
         bench_labeler=task == "train",
+        image_size=(size, size),
         pretrained=False,
         pretrained_backbone=False,
     )
