@@ -4,8 +4,8 @@ The nodes are written in ONNX's own text form, a few lines for each step of
 `Postprocess`. A converter would make three times as many of its `keras.ops`, and one of
 them wrong: tf2onnx turns a choice between a score and `-inf` into a product, NaN.
 
-In the text: `B` images, `N` anchors, `C` classes, `K` candidates, `D` detections. A name
-that no line makes is a constant of `_constants`.
+In the text: `B` images, `N` anchors, `C` classes, `K` candidates, `D` detections. A
+name that no line makes is a constant of `_constants`.
 """
 
 import numpy as np

@@ -28,7 +28,7 @@ class ONNXRuntime(Runtime):
         if DESCRIPTION_NAME not in properties:
             raise ValueError(
                 f"'{self.path}' is an ONNX file, but not one that "
-                f"`EfficientDet.export` wrote: it has no '{DESCRIPTION_NAME}' among its "
+                f"`EfficientDet.export` wrote: '{DESCRIPTION_NAME}' is not among its "
                 "metadata. Run it with onnxruntime itself."
             )
         self.description = Description.from_json(

@@ -10,8 +10,8 @@ from effdet_keras.inference.runtime import Runtime
 class OpenVINORuntime(Runtime):
     """An OpenVINO model of `EfficientDet.export`.
 
-    It computes in float32. OpenVINO's own choice is bfloat16 on processors that have it,
-    which is faster, and off by more than a check could tell from a mistake.
+    It computes in float32. OpenVINO's own choice, where a processor has it, is
+    bfloat16: faster, and further off than a check could tell from a mistake.
 
     Args:
         path: path of the `.xml` file; the `.bin` is beside it.
