@@ -38,6 +38,13 @@ def write_openvino(
             f"`precision` must be one of {_PRECISIONS}. Received: {precision!r}"
         )
     openvino = _package()
+    description = describe(
+        model,
+        outputs=outputs,
+        precision=precision,
+        batch_size=batch_size,
+        postprocess=postprocess or model.postprocess,
+    )
     with tempfile.TemporaryDirectory() as folder:
         onnx_path = pathlib.Path(folder) / "model.onnx"
         write_onnx(
@@ -47,16 +54,10 @@ def write_openvino(
             batch_size=batch_size,
             postprocess=postprocess,
         )
-        network = openvino.convert_model(onnx_path)
-    description = describe(
-        model,
-        outputs=outputs,
-        precision=precision,
-        batch_size=batch_size,
-        postprocess=postprocess or model.postprocess,
-    )
-    network.set_rt_info(description.to_json(), [DESCRIPTION_NAME])
-    openvino.save_model(network, path, compress_to_fp16=precision == "float16")
+        # The same network as of `convert_model`, which reports its use over the net.
+        network = openvino.Core().read_model(onnx_path)
+        network.set_rt_info(description.to_json(), [DESCRIPTION_NAME])
+        openvino.save_model(network, path, compress_to_fp16=precision == "float16")
 
 
 def _package():
