@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from effdet_keras.letterbox import letterbox
+from effdet_keras.letterbox import letterbox, letterbox_array
 
 MEAN_RGB = np.array([123.675, 116.28, 103.53])
 STDDEV_RGB = np.array([58.395, 57.12, 57.375])
@@ -148,3 +148,18 @@ def test_jax_jit_equals_eager():
 def test_other_shapes_are_refused(shape):
     with pytest.raises(ValueError, match=r"\[height, width, 3\].*image.shape=\("):
         letterbox(np.zeros(shape, "uint8"), (4, 4), (0, 0, 0))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32", "int64"])
+def test_an_array_is_letterboxed_to_the_same_bits(dtype):
+    rng = np.random.default_rng(3)
+    sizes = [(1, 1), (1, 300), (300, 1), (64, 96), (96, 64), (100, 120)]
+    sizes += [tuple(size) for size in rng.integers(1, 400, (10, 2))]
+    for size in sizes:
+        image = rng.uniform(0, 256, (*size, 3)).astype(dtype)
+        before = image.copy()
+        expected, expected_scale = run(image, (64, 96), (1.5, 2.25, 3))
+        result, scale = letterbox_array(image, (64, 96), (1.5, 2.25, 3))
+        np.testing.assert_array_equal(result, expected)
+        assert result.dtype == np.float32 and scale == expected_scale
+        np.testing.assert_array_equal(image, before)

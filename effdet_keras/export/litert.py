@@ -60,7 +60,7 @@ def write_litert(
         batch_size: int, `B`; above 1 for "raw" outputs.
         max_detections, score_threshold, iou_threshold: of the postprocess, see
             `Postprocess`; None for the model's. A score threshold of None there is
-            0.001.
+            0.01; the operation takes longer the more anchors are above it.
         per_class: bool. False, a box suppresses boxes of all classes: the "fast" way
             of the operation. True, of its own class: the "regular" way, which is
             slower, and in an interpreter of `n` threads, `n > 1`, loses class `n`

@@ -7,7 +7,9 @@ import tensorflow as tf
 
 from effdet_keras.anchors import anchors_of
 
-_DEFAULT_SCORE_THRESHOLD = 0.001  # as of Soft-NMS
+# The time of the operation grows with the anchors above it: 32 ms for all 49,104 of D0,
+# 7 ms for 7,700 of them, 3 ms for 400 (one thread, 90 classes).
+_DEFAULT_SCORE_THRESHOLD = 0.01
 
 
 def hard_postprocess(postprocess, **options):
@@ -29,7 +31,7 @@ def hard_postprocess(postprocess, **options):
         >>> from effdet_keras.postprocess import Postprocess
         >>> hard = hard_postprocess(Postprocess(), iou_threshold=0.6)
         >>> hard.method, hard.score_threshold, hard.iou_threshold
-        ('hard', 0.001, 0.6)
+        ('hard', 0.01, 0.6)
     """
     hard = dataclasses.replace(postprocess, method="hard", **options)
     threshold = hard.score_threshold

@@ -38,7 +38,9 @@ def _decode_jpeg(data):
 
 
 def _decode_other(data):
-    header = tf.cast(tf.io.decode_raw(tf.strings.substr(data, 0, 32), tf.uint8), "int32")
+    header = tf.cast(
+        tf.io.decode_raw(tf.strings.substr(data, 0, 32), tf.uint8), "int32"
+    )
     header = tf.pad(header, [[0, 32]])
     is_png = tf.strings.substr(data, 1, 3) == b"PNG"
     # Of 16 bits of colour both decoders take the upper eight; grey is rounded.

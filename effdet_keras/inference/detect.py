@@ -9,7 +9,7 @@ from keras import ops
 
 from effdet_keras.detections import Detections
 from effdet_keras.images import list_images, read_image
-from effdet_keras.letterbox import letterbox
+from effdet_keras.letterbox import letterbox_array
 
 
 def detect(detector, images, *, score_threshold=0.3, batch_size=8, verbose="auto"):
@@ -85,8 +85,7 @@ def letterboxed(config, source):
     Returns:
         `(image, image_scale)`: float32 array `[H, W, 3]`, see `letterbox`; float.
     """
-    image, scale = letterbox(pixels_of(source), config.image_size, config.padding_rgb)
-    return ops.convert_to_numpy(image), float(scale)
+    return letterbox_array(pixels_of(source), config.image_size, config.padding_rgb)
 
 
 def _detections(detector, source, index, outputs, image_scale, score_threshold):
