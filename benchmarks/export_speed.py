@@ -124,7 +124,8 @@ def peer(quick, *, channels_last=False, compiled=False):
             import torch._inductor.config as inductor
 
             inductor.freezing = True
-            model = torch.compile(model)
+            # With sizes known: the padding of two models is no symbol to it.
+            model = torch.compile(model, dynamic=False)
         return functools.partial(model, images)
 
     with torch.no_grad() if compiled else torch.inference_mode():

@@ -12,9 +12,9 @@ import math
 import numpy as np
 from keras import ops
 
-_MIN_SIDE = 1e-8  # pixels: keeps the logarithm of a padded, empty box finite
+MIN_SIDE = 1e-8  # pixels: keeps the logarithm of a padded, empty box finite
 _TINY = 1e-37  # square pixels: two empty boxes have an IoU of 0, not 0 / 0
-_MAX_LOG_SIDE = 20.0  # e**20 anchors long: keeps a wild prediction's box finite
+MAX_LOG_SIDE = 20.0  # e**20 anchors long: keeps a wild prediction's box finite
 
 
 def yxyx_to_xywh(boxes):
@@ -344,7 +344,7 @@ def decode_boxes(box_deltas, anchors):
     xp, box_deltas, anchors = _arrays(box_deltas=box_deltas, anchors=anchors)
     anchor_center, anchor_sides = _center_and_sides(xp, anchors)
     center = box_deltas[..., :2] * anchor_sides + anchor_center
-    half = xp.exp(xp.minimum(box_deltas[..., 2:], _MAX_LOG_SIDE)) * anchor_sides / 2.0
+    half = xp.exp(xp.minimum(box_deltas[..., 2:], MAX_LOG_SIDE)) * anchor_sides / 2.0
     return xp.concatenate([center - half, center + half], axis=-1)
 
 
@@ -376,7 +376,7 @@ def _columns(boxes):
 
 def _center_and_sides(xp, boxes):
     low, sides = boxes[..., :2], boxes[..., 2:] - boxes[..., :2]
-    return low + sides / 2.0, xp.maximum(sides, _MIN_SIDE)
+    return low + sides / 2.0, xp.maximum(sides, MIN_SIDE)
 
 
 def _area(xp, boxes):

@@ -15,7 +15,7 @@ import numpy as np
 from effdet_keras.export.check import check_export
 from effdet_keras.inference import evaluate as coco
 from effdet_keras.inference.exported_detector import ExportedDetector
-from effdet_keras.inference.runtime import open_runtime
+from effdet_keras.inference.runtime import open_runtime, runtime_class
 
 REPORT_NAME = "export_report.json"
 WRITERS = {
@@ -42,6 +42,8 @@ def export_model(
             f"{keras.backend.backend()}. Save the model, and export it in a process "
             "with KERAS_BACKEND=tensorflow: `effdet-keras export MODEL OUT`."
         )
+    ending = "" if format == "saved_model" else path.suffix.lower()
+    runtime_class(ending).require_installed()  # for the check, before the long work
     _check_replaceable(path)
     if model.averages is not None:
         model.averages.require_restored("export")

@@ -244,16 +244,16 @@ def _constants(postprocess, anchors, config):
     limits = [config.image_size * 2] if postprocess.clip else [[np.inf] * 4]
     threshold = postprocess.score_threshold
     if threshold is None:
-        threshold = nms._DEFAULT_SCORE_THRESHOLD[postprocess.method]
+        threshold = nms.DEFAULT_SCORE_THRESHOLD[postprocess.method]
     if postprocess.method == "hard":
         threshold = max(threshold, -0.5)  # between -1, "no score", and any score
     num_groups = num_classes if postprocess.per_class else 1
     max_detections = postprocess.max_detections
     floats = {
         "anchor_centers": low + (high - low) / 2,
-        "anchor_sides": np.maximum(high - low, box_ops._MIN_SIDE),
-        "max_log_side": box_ops._MAX_LOG_SIDE,
-        "min_area": nms._MIN_AREA,
+        "anchor_sides": np.maximum(high - low, box_ops.MIN_SIDE),
+        "max_log_side": box_ops.MAX_LOG_SIDE,
+        "min_area": nms.MIN_AREA,
         "minus_one_by_sigma": -1 / postprocess.sigma,
         "iou_threshold": postprocess.iou_threshold,
         "score_threshold": threshold,

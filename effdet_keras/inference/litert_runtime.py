@@ -41,6 +41,11 @@ class LiteRTRuntime(Runtime):
         (self._input,) = self._interpreter.get_input_details()
         self._outputs = self._interpreter.get_output_details()
 
+    @staticmethod
+    def require_installed():
+        """See `Runtime.require_installed`."""
+        _interpreter_class()
+
     def run(self, images):
         """See `Runtime.run`."""
         images = np.asarray(images)

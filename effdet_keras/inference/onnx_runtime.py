@@ -36,18 +36,30 @@ class ONNXRuntime(Runtime):
         )
         self._names = [output.name for output in self._session.get_outputs()]
 
+    @staticmethod
+    def require_installed():
+        """See `Runtime.require_installed`."""
+        _package()
+
     def run(self, images):
+        """See `Runtime.run`."""
         return dict(zip(self._names, self._session.run(None, {"images": images})))
 
 
-def _session(path, num_threads):
+def _package():
     try:
         import onnxruntime
-        from onnxruntime.capi import onnxruntime_pybind11_state as errors
     except ImportError as error:
         raise ImportError(
             'ONNX files need onnxruntime: pip install "effdet-keras[onnx]"'
         ) from error
+    return onnxruntime
+
+
+def _session(path, num_threads):
+    onnxruntime = _package()
+    from onnxruntime.capi import onnxruntime_pybind11_state as errors
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = num_threads or 0
     options.log_severity_level = 3  # errors

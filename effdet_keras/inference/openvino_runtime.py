@@ -47,7 +47,13 @@ class OpenVINORuntime(Runtime):
         text = network.get_rt_info([DESCRIPTION_NAME]).astype(str)
         self.description = Description.from_json(text, self.path)
 
+    @staticmethod
+    def require_installed():
+        """See `Runtime.require_installed`."""
+        _package()
+
     def run(self, images):
+        """See `Runtime.run`."""
         results = self._model(images)
         return {
             output.get_any_name(): results[output] for output in self._model.outputs

@@ -26,6 +26,10 @@ class Runtime(abc.ABC):
     path: pathlib.Path
     description: Description
 
+    @staticmethod
+    def require_installed():
+        """Raises ImportError with the cure where the format's package is missing."""
+
     @abc.abstractmethod
     def run(self, images):
         """Runs the network.
@@ -68,5 +72,10 @@ def open_runtime(path, num_threads=None):
             "An exported model is a folder (SavedModel), or a file that ends in "
             f"{', '.join(filter(None, _RUNTIMES))}. Received: path='{path}'"
         )
+    return runtime_class(ending)(path, num_threads=num_threads)
+
+
+def runtime_class(ending):
+    """The `Runtime` of files that end so; "" is for a folder, a SavedModel."""
     module, _, name = _RUNTIMES[ending].rpartition(".")
-    return getattr(importlib.import_module(module), name)(path, num_threads=num_threads)
+    return getattr(importlib.import_module(module), name)

@@ -47,7 +47,7 @@ def tile_grid(size, tile_size, overlap=0.2):
 
 
 def detect_tiled(
-    detect, image, *, tile_size, overlap=0.2, include_whole=True, iou_threshold=0.5
+    detect, image, *, tile_size, overlap=0.2, include_whole=True, iou_threshold=0.6
 ):
     """Finds objects in a large picture, most of which are too small for one look.
 
@@ -107,7 +107,7 @@ def detect_tiled(
     return dataclasses.replace(merged, image=image if is_path else pixels)
 
 
-def merge_views(detections, views, size, iou_threshold=0.5):
+def merge_views(detections, views, size, iou_threshold=0.6):
     """Makes one list of what was found in parts of a picture; see `detect_tiled`.
 
     Args:

@@ -6,9 +6,9 @@ METHODS = ("gaussian", "hard")
 
 # What `score_threshold=None` means, as in the reference: soft suppression only
 # lowers scores, so something must end it; hard suppression keeps every score.
-_DEFAULT_SCORE_THRESHOLD = {"gaussian": 0.001, "hard": float("-inf")}
+DEFAULT_SCORE_THRESHOLD = {"gaussian": 0.001, "hard": float("-inf")}
 
-_MIN_AREA = 1e-8  # square pixels: the IoU of two empty boxes is 0, not NaN
+MIN_AREA = 1e-8  # square pixels: the IoU of two empty boxes is 0, not NaN
 
 
 def non_max_suppression(
@@ -73,7 +73,7 @@ def non_max_suppression(
     """
     check_nms_options(max_detections, iou_threshold, method, sigma)
     if score_threshold is None:
-        score_threshold = _DEFAULT_SCORE_THRESHOLD[method]
+        score_threshold = DEFAULT_SCORE_THRESHOLD[method]
     boxes = ops.cast(boxes, "float32")
     scores = ops.cast(scores, "float32")
     y_min, x_min, y_max, x_max = (boxes[..., i] for i in range(4))  # [B, K]
@@ -96,7 +96,7 @@ def non_max_suppression(
         width = ops.minimum(x_max, box[..., 3]) - ops.maximum(x_min, box[..., 1])
         shared = ops.maximum(height, 0.0) * ops.maximum(width, 0.0)
         union = areas + take_rows(areas, taken) - shared
-        iou = shared / ops.maximum(union, _MIN_AREA)
+        iou = shared / ops.maximum(union, MIN_AREA)
         if labels is None:
             return iou
         return ops.where(labels == take_rows(labels, taken), iou, 0.0)

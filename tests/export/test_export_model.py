@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import sys
 
 import keras
 import numpy as np
@@ -125,6 +126,20 @@ def test_paths_and_formats_that_do_not_fit(model, tmp_path, path, format, match)
 def test_an_option_of_another_format(model, tmp_path):
     with pytest.raises(TypeError, match=r"saved_model .*names.*Received: precision="):
         model.export(tmp_path / "pets", precision="int8")
+
+
+@pytest.mark.parametrize(
+    "ending, package",
+    [(".tflite", "ai_edge_litert"), (".onnx", "onnxruntime"), (".xml", "openvino")],
+)
+def test_a_runtime_that_is_not_installed_is_told_before_any_work(
+    model, tmp_path, monkeypatch, ending, package
+):
+    for name in (package, f"{package}.interpreter"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setattr(module, "_staged", None)  # nothing is begun
+    with pytest.raises(ImportError, match="pip install"):
+        model.export(tmp_path / f"pets{ending}")
 
 
 def test_averages_are_what_is_exported(export, tmp_path):

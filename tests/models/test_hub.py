@@ -215,7 +215,8 @@ def test_detects_and_exports(small_module, tmp_path):
     model.export(tmp_path / "saved", verbose=False)
     served = tf.saved_model.load(str(tmp_path / "saved"))
     images = normalised() * 50
-    ours, theirs = model(images, training=False), served.serve(images)
+    ours = model(images, training=False)
+    theirs = served.signatures["raw"](images=images)
     for name in ours:
         np.testing.assert_allclose(theirs[name], ours[name], rtol=1e-5, atol=1e-5)
 
