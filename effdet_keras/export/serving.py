@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from effdet_keras.anchors import level_sizes
+from effdet_keras.export.folding import folded
 from effdet_keras.export.network import frozen, network_function
 from effdet_keras.export.picture_files import decode_picture
 from effdet_keras.letterbox import letterbox
@@ -14,8 +15,8 @@ NAMES = ("effdet", "tfod")
 def serving_signatures(model, names="effdet"):
     """What a server calls, by name.
 
-    All of them run one network, whose weights are constants, so that TensorFlow
-    folds batch norms into convolutions. The batch is free in each.
+    All of them run one network, whose weights are constants and whose batch norms are
+    folded into convolutions. The batch is free in each.
 
     Args:
         model: float32 `EfficientDet`.
@@ -59,7 +60,7 @@ class _Serving:
         self._postprocess = model.postprocess
         self._anchors = model.anchors
         self._ids = model.category_ids or range(1, model.num_classes + 1)
-        self._network = frozen(network_function(model))
+        self._network = folded(frozen(network_function(model)))
 
     # Forms of input: each to letterboxed pictures, their scales and their sizes.
 

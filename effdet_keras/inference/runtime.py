@@ -27,6 +27,7 @@ class Runtime(abc.ABC):
     description: Description
 
     @staticmethod
+    @abc.abstractmethod
     def require_installed():
         """Raises ImportError with the cure where the format's package is missing."""
 

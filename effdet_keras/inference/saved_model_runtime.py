@@ -20,8 +20,7 @@ class SavedModelRuntime(Runtime):
     """
 
     def __init__(self, path, num_threads=None):
-        import tensorflow as tf
-
+        tf = _package()
         self.path = path
         notes = path / "assets" / DESCRIPTION_NAME
         if not notes.is_file():
@@ -41,10 +40,26 @@ class SavedModelRuntime(Runtime):
                 f"incomplete ({_first_line(error)}). Export the model again."
             ) from error
 
+    @staticmethod
+    def require_installed():
+        """See `Runtime.require_installed`."""
+        _package()
+
     def run(self, images):
         """See `Runtime.run`."""
         outputs = self._function(images=np.asarray(images, "float32"))
         return {name: value.numpy() for name, value in outputs.items()}
+
+
+def _package():
+    try:
+        import tensorflow
+    except ImportError as error:
+        raise ImportError(
+            "A SavedModel runs in TensorFlow, which is not installed. Run `pip install "
+            "tensorflow`, or export the model as .onnx or .tflite."
+        ) from error
+    return tensorflow
 
 
 def _set_threads(tf, num_threads):

@@ -165,7 +165,6 @@ def test_a_schedule_with_rates_of_its_own_takes_no_learning_rate(schedule):
         ("adam", {"name": "exponential", "decay_steps": 5, "decay_rate": 0.5}, False),
         (keras.optimizers.Adam(), None, False),
     ],
-    ids=str,
 )
 def test_fit_looks_at_the_data_only_where_the_rate_depends_on_it(
     optimizer, schedule, needed

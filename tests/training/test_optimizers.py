@@ -348,7 +348,6 @@ def test_training_with_a_named_optimizer_goes_on_from_a_file_bit_for_bit(tmp_pat
             gradient_multipliers={"z": 2.0, "a": 3.0},
         ),
     ],
-    ids=str,
 )
 def test_a_recipe_comes_back_from_its_config(recipe):
     again = Recipe.from_config(recipe.get_config())
