@@ -193,7 +193,6 @@ ADAMW = keras.optimizers.AdamW
         (ADAMW(), 0.1, 0.1),  # said, so done
         (keras.optimizers.LossScaleOptimizer(ADAMW()), "auto", 0.0),
     ],
-    ids=str,
 )
 def test_the_loss_decays_only_where_the_optimizer_does_not(
     optimizer, weight_decay, of_loss
@@ -348,6 +347,7 @@ def test_training_with_a_named_optimizer_goes_on_from_a_file_bit_for_bit(tmp_pat
             gradient_multipliers={"z": 2.0, "a": 3.0},
         ),
     ],
+    ids=str,
 )
 def test_a_recipe_comes_back_from_its_config(recipe):
     again = Recipe.from_config(recipe.get_config())
