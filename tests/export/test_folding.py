@@ -59,7 +59,7 @@ def test_a_batch_norm_becomes_kernel_and_bias(kind, with_bias):
     kernel = rng.normal(size=KERNELS[kind]).astype("float32")
 
     def run(x):
-        x = tf.ones(4) * x  # a one for each channel is no lone one
+        x = tf.constant([1.0] * 4) * x  # a one for each channel is no lone one
         x = convolved(x, kernel, kind.startswith("depthwise"))
         if with_bias:
             bias = rng.normal(size=(1, 1, 1, x.shape[-1])).astype("float32")
