@@ -252,7 +252,28 @@ def _add_export(commands):
         help="for int8: folder of pictures like yours, or data set (its --split)",
     )
     of_formats.add_argument(
+        "--calibration-pictures", type=int, default=None, help="how many of them (100)"
+    )
+    of_formats.add_argument(
         "--batch-size", type=int, default=None, help="pictures at once, fixed"
+    )
+    of_formats.add_argument(
+        "--opset", type=int, default=None, help="of the ONNX standard, 13 to 18 (17)"
+    )
+    of_formats.add_argument(
+        "--max-detections", type=int, default=None, help="of litert's postprocess"
+    )
+    of_formats.add_argument(
+        "--score-threshold", type=float, default=None, help="the same (0.01)"
+    )
+    of_formats.add_argument(
+        "--iou-threshold", type=float, default=None, help="the same"
+    )
+    of_formats.add_argument(
+        "--per-class",
+        action="store_true",
+        default=None,
+        help="the same: a box suppresses those of its class alone",
     )
     of_formats.add_argument(
         "--tfod-names",
@@ -422,8 +443,12 @@ def _export(arguments):
     from effdet_keras.data import load
     from effdet_keras.images import IMAGE_SUFFIXES
 
-    options = ("precision", "outputs", "output_type", "batch_size", "names")
-    given = {name: getattr(arguments, name) for name in (*options, "frozen_graph")}
+    options = (
+        *("precision", "outputs", "output_type", "batch_size", "opset"),
+        *("names", "frozen_graph", "calibration_pictures"),
+        *("max_detections", "score_threshold", "iou_threshold", "per_class"),
+    )
+    given = {name: getattr(arguments, name) for name in options}
     if arguments.evaluate is not None:
         given["evaluate"] = load(arguments.evaluate, arguments.split)
     if arguments.calibration is not None:

@@ -1,6 +1,7 @@
 """`effdet-keras export` hands its options to `EfficientDet.export`."""
 
 import dataclasses
+import inspect
 import json
 
 import numpy as np
@@ -49,7 +50,9 @@ def test_only_given_options_are_handed_on(archive, exported):
 
 def test_every_option_has_a_flag(archive, exported, shapes):
     flags = "--format saved_model --precision int8 --outputs raw --batch-size 2 "
-    flags += "--output-type uint8 --tfod-names --frozen-graph --images checks"
+    flags += "--output-type uint8 --tfod-names --frozen-graph --images checks "
+    flags += "--calibration-pictures 7 --opset 18 --max-detections 5 --per-class "
+    flags += "--score-threshold 0.2 --iou-threshold 0.4"
     assert cli.main(["export", archive, "pets", *flags.split()]) == 0
     assert exported == [
         {
@@ -62,8 +65,20 @@ def test_every_option_has_a_flag(archive, exported, shapes):
             "names": "tfod",
             "frozen_graph": True,
             "images": "checks",
+            "calibration_pictures": 7,
+            "opset": 18,
+            "max_detections": 5,
+            "score_threshold": 0.2,
+            "iou_threshold": 0.4,
+            "per_class": True,
         }
     ]
+    writers = map(export_model._writer, export_model.WRITERS)
+    options = {
+        name for write in writers for name in inspect.signature(write).parameters
+    }
+    # The second is a flag of the next test, the last an object of Python.
+    assert options - set(exported[0]) == {"model", "calibration", "postprocess"}
 
 
 def test_calibration_is_a_folder_of_pictures_or_a_data_set(archive, exported, shapes):
