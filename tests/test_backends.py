@@ -15,6 +15,10 @@ CORE = [
     *("layers", "models", "postprocess", "training", "test_anchors.py"),
     *("test_box_ops.py", "test_letterbox.py", "test_losses.py", "test_matching.py"),
 ]
+# Most of JAX's time is compiling, of tiny networks that are fast anyhow.
+QUICK_COMPILER = (
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+)
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
@@ -27,7 +31,7 @@ def test_the_core_passes_on(backend):
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--tb=short"]
         + [str(TESTS / name) for name in CORE],
         cwd=TESTS.parent,
-        env={**os.environ, "KERAS_BACKEND": backend},
+        env={**os.environ, "KERAS_BACKEND": backend, "XLA_FLAGS": QUICK_COMPILER},
         capture_output=True,
         text=True,
     )

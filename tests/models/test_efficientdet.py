@@ -48,6 +48,7 @@ def trained():
 # Building
 
 
+@pytest.mark.tensorflow  # minutes of compiling elsewhere, for the same code
 def test_preset_takes_names_counts_and_overrides():
     model = EfficientDet.from_preset(
         "efficientdet-lite0",
@@ -78,6 +79,7 @@ def test_wrong_presets_are_named(arguments, message):
         EfficientDet.from_preset(**{"name": "efficientdet-d0", **arguments})
 
 
+@pytest.mark.tensorflow  # minutes of compiling elsewhere, for the same code
 def test_anchors_belong_to_the_outputs():
     model = tiny_model()
     outputs = model(np.zeros((1, 64, 64, 3), "uint8"))
