@@ -13,6 +13,7 @@ from effdet_keras.inference.description import describe
 from tests.tiny import lively_model
 
 pytestmark = pytest.mark.tensorflow
+PICTURES = [np.random.default_rng(0).integers(0, 256, (50, 70, 3), "uint8")]
 
 
 class LiveRuntime:
@@ -46,7 +47,7 @@ def export(model, monkeypatch):
         monkeypatch.setattr(
             module, "open_runtime", lambda path: LiveRuntime(model, path, error)
         )
-        return model.export(path, verbose=0)
+        return model.export(path, images=PICTURES, verbose=0)
 
     return run
 
@@ -158,7 +159,7 @@ def test_averages_are_what_is_exported(export, tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_writer", lambda format: _touch)
         patch.setattr(module, "open_runtime", lambda path: Looking(model, path))
-        model.export(tmp_path / "pets.onnx", verbose=0)
+        model.export(tmp_path / "pets.onnx", images=PICTURES, verbose=0)
     np.testing.assert_array_equal(seen[0], averaged)
     np.testing.assert_array_equal(_bias(model), averaged + 1.0)
 

@@ -54,8 +54,17 @@ def published(golden_path):
         return {row["model"]: row for row in csv.DictReader(file)}
 
 
+LARGE = [f"efficientdet-{name}" for name in ("d4", "d5", "d6", "d7", "d7x")]
+
+
 @pytest.mark.tensorflow  # a count is the same on every backend
-@pytest.mark.parametrize("name", MODEL_NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name in LARGE else name
+        for name in MODEL_NAMES
+    ],
+)
 def test_parameter_counts_equal_the_reference(published, name):
     # The count does not depend on the picture; a small one is quick to build.
     config, network = build(name, image_size=256)

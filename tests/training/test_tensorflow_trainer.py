@@ -168,6 +168,7 @@ np.savez(sys.argv[2], *weights)
 """
 
 
+@pytest.mark.slow  # over a minute: two processes that train
 def test_two_replicas_equal_one_device(tmp_path):
     tests = os.path.dirname(os.path.abspath(__file__))
     paths = os.pathsep.join([tests, os.path.dirname(tests)])
