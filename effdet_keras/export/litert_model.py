@@ -33,8 +33,10 @@ def finished(content, description):
     _name_outputs(model, OUTPUT_NAMES[description.outputs])
     if description.precision == "int8":
         _take_pixels_as_they_are(model)
-    buffer = schema.BufferT(data=np.frombuffer(metadata_buffer(description), "uint8"))
-    entry = schema.MetadataT(name=b"TFLITE_METADATA", buffer=len(model.buffers))
+    # TensorFlow 2.20 has no arguments to these.
+    buffer, entry = schema.BufferT(), schema.MetadataT()
+    buffer.data = np.frombuffer(metadata_buffer(description), "uint8")
+    entry.name, entry.buffer = b"TFLITE_METADATA", len(model.buffers)
     model.buffers.append(buffer)
     model.metadata = [*(model.metadata or []), entry]
     network = bytes(flatbuffer_utils.convert_object_to_bytearray(model))
