@@ -19,7 +19,7 @@ def ours(quick):
 
     import effdet_keras as ek
     from effdet_keras.images import read_image
-    from effdet_keras.letterbox import letterbox
+    from effdet_keras.letterbox import letterbox_array
 
     keras.utils.set_random_seed(0)
     model = ek.EfficientDet.from_preset("efficientdet-d0")
@@ -30,13 +30,13 @@ def ours(quick):
         write_pictures(folder, 1)
         path = pathlib.Path(folder) / "1.jpg"
         pixels = read_image(path)
-        image, _ = letterbox(pixels, size, mean)
+        image, _ = letterbox_array(pixels, size, mean)
         batch = ops.convert_to_tensor(image)[None]
         outputs = network(batch)
         steps = {
             "detect": lambda: model.detect(path),
             "decode": lambda: read_image(path),
-            "letterbox": lambda: letterbox(pixels, size, mean)[0].numpy(),
+            "letterbox": lambda: letterbox_array(pixels, size, mean),
             "network": lambda: network(batch)["class_logits"].numpy(),
             "postprocess": lambda: postprocess(outputs)["boxes"].numpy(),
         }
