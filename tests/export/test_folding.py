@@ -136,4 +136,4 @@ def test_of_a_whole_network_no_batch_norm_is_left():
     assert "FusedBatchNormV3" not in operations(result)
     images = tf.constant(rng.uniform(0, 255, (3, 64, 64, 3)), "float32")
     for ours, theirs in zip(result(images), function(images), strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+        np.testing.assert_allclose(ours, theirs, atol=1e-4)  # 40 layers of rounding
