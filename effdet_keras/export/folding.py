@@ -52,7 +52,7 @@ class _Folding:
     def _fold(self, norm):
         convolution, bias = self._node(norm.input[0]), 0.0
         if convolution.op == "BiasAdd":
-            bias = self._value(convolution.input[1])
+            bias = self._bias(convolution.input[1])
             convolution = self._node(convolution.input[0])
         if convolution.op not in _CONVOLUTIONS:
             return []
@@ -101,12 +101,17 @@ class _Folding:
         """What computes a tensor."""
         return self._nodes[self._origin(tensor).partition(":")[0]]
 
-    def _value(self, tensor):
-        """A constant as a float64 array, a bias as a row; None for anything else."""
+    def _bias(self, tensor):
+        """As `_value`, of a constant that was put into another shape too."""
         node = self._node(tensor)
         if node.op in _RESHAPED:
-            value = self._value(node.input[0])
+            value = self._bias(node.input[0])
             return None if value is None else value.reshape(-1)
+        return self._value(tensor)
+
+    def _value(self, tensor):
+        """A constant as a float64 array; None for anything else."""
+        node = self._node(tensor)
         if node.op != "Const":
             return None
         return tf.make_ndarray(node.attr["value"].tensor).astype("float64")

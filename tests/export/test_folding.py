@@ -87,7 +87,10 @@ def test_swish_is_left_next_to_the_bias():
     assert [set(n.input) for n in product] == [{sigmoid.name, sigmoid.input[0]}]
 
 
-@pytest.mark.parametrize("case", ["no convolution", "kernel that is computed", "train"])
+@pytest.mark.parametrize(
+    "case",
+    ["no convolution", "kernel that is computed", "kernel in another shape", "train"],
+)
 def test_what_cannot_be_folded_stays(case):
     from effdet_keras.export.folding import folded
 
@@ -97,7 +100,11 @@ def test_what_cannot_be_folded_stays(case):
     def run(x):
         if case == "no convolution":
             return [normed(tf.abs(x), rng)]
-        used = kernel + tf.reduce_mean(x) if case.startswith("kernel") else kernel
+        used = tf.constant(kernel)
+        if case == "kernel that is computed":
+            used += tf.reduce_mean(x)
+        if case == "kernel in another shape":
+            used = tf.reshape(kernel.reshape(-1), kernel.shape)
         return [normed(convolved(x, used, False), rng, is_training=case == "train")]
 
     function = frozen_function(run)
