@@ -1,4 +1,4 @@
-"""How long does COCO's evaluation of 5,000 pictures with 100 detections each take?
+"""How long does COCO's evaluation of 5,000 images with 100 detections each take?
 
 By `COCOMetric` with each of its backends, and by faster-coco-eval where it is
 installed; with the peak of memory, and whether all numbers equal pycocotools'.
@@ -17,7 +17,7 @@ import numpy as np
 from alternate import ENVIRONMENT
 
 NUM_CLASSES = 80
-NUM_BOXES = 7  # a picture of COCO has 7 objects
+NUM_BOXES = 7  # an image of COCO has 7 objects
 BACKENDS = {
     "pycocotools": "pycocotools",
     "hotcoco": "hotcoco",
@@ -29,7 +29,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smoke test")
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--images", type=int, help="number of pictures (5000)")
+    parser.add_argument("--images", type=int, help="number of images (5000)")
     parser.add_argument("--backend", choices=BACKENDS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     num_images = arguments.images or (50 if arguments.quick else 5000)
@@ -62,7 +62,7 @@ def evaluate(backend, num_images):
     """Time from detections at hand to numbers, and the memory of all of it."""
     if backend == "faster-coco-eval":
         _offer_faster_coco_eval()
-    from effdet_keras.metrics import COCOMetric
+    from effdet_keras.evaluation.metrics import COCOMetric
 
     truth, detections = _random_case(num_images)
     metric = COCOMetric(truth, backend=backend)
@@ -81,7 +81,7 @@ def _offer_faster_coco_eval():
     """Makes it a backend for this process alone; its class has another name."""
     import faster_coco_eval
 
-    from effdet_keras import metrics
+    from effdet_keras.evaluation import metrics
 
     faster_coco_eval.COCOeval = faster_coco_eval.COCOeval_faster
     metrics._BACKENDS["faster-coco-eval"] = ("faster_coco_eval",) * 2

@@ -9,7 +9,7 @@ import statistics
 import tempfile
 
 import alternate
-from pictures import write_pictures
+from images import write_images
 
 
 def ours(quick):
@@ -18,8 +18,8 @@ def ours(quick):
     from keras import ops
 
     import effdet_keras as ek
+    from effdet_keras.geometry.letterbox import letterbox_array
     from effdet_keras.images import read_image
-    from effdet_keras.letterbox import letterbox_array
 
     keras.utils.set_random_seed(0)
     model = ek.EfficientDet.from_preset("efficientdet-d0")
@@ -27,7 +27,7 @@ def ours(quick):
     network = tf.function(lambda images: model(images, training=False))
     postprocess = tf.function(model.detect_outputs)
     with tempfile.TemporaryDirectory() as folder:
-        write_pictures(folder, 1)
+        write_images(folder, 1)
         path = pathlib.Path(folder) / "1.jpg"
         pixels = read_image(path)
         image, _ = letterbox_array(pixels, size, mean)

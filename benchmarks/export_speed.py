@@ -1,6 +1,6 @@
 """How long does the network take in each runtime that it is exported to?
 
-D0 at 512 and Lite0 at 320, one picture, raw outputs, two threads: the live model,
+D0 at 512 and Lite0 at 320, one image, raw outputs, two threads: the live model,
 SavedModel, LiteRT (float and int8), ONNX Runtime and OpenVINO; beside PyTorch effdet,
 eager, compiled, and its own ONNX export in ONNX Runtime.
 """
@@ -45,7 +45,7 @@ def ours_live(quick):
     def make_step(name, size):
         model = _model(name, size)
         forward = tf.function(lambda images: model(images, training=False))
-        images = tf.constant(_picture(size))
+        images = tf.constant(_image(size))
         return lambda: forward(images)["class_logits"].numpy()
 
     return _measured(quick, make_step)
@@ -58,7 +58,7 @@ def ours_saved_model(quick):
 
     def make_step(name, size):
         loaded = tf.saved_model.load(os.fspath(_exported(name, size, "saved_model")))
-        raw, images = loaded.signatures["raw"], tf.constant(_picture(size))
+        raw, images = loaded.signatures["raw"], tf.constant(_image(size))
         # The function does not keep what it belongs to.
         return lambda loaded=loaded: raw(images=images)["class_logits"].numpy()
 
@@ -66,12 +66,12 @@ def ours_saved_model(quick):
 
 
 def ours_in_a_runtime(quick, ending, **options):
-    from effdet_keras.inference.runtime import open_runtime
+    from effdet_keras.export.runtime import open_runtime
 
     def make_step(name, size):
         path = _exported(name, size, ending, outputs="raw", batch_size=1, **options)
         runtime = open_runtime(path, num_threads=THREADS)
-        return functools.partial(runtime.run, _picture(size))
+        return functools.partial(runtime.run, _image(size))
 
     return _measured(quick, make_step)
 
@@ -91,8 +91,8 @@ def _exported(name, size, file_name, **options):
 
 def _export(name, size, path, options):
     if options.get("precision") == "int8":
-        options = {**options, "calibration": list(_picture(size, 8))}
-    _model(name, size).export(path, images=[_picture(size)[0]], verbose=0, **options)
+        options = {**options, "calibration": list(_image(size, 8))}
+    _model(name, size).export(path, images=[_image(size)[0]], verbose=0, **options)
 
 
 def _model(name, size):
@@ -111,7 +111,7 @@ def _model(name, size):
     return model
 
 
-def _picture(size, count=1):
+def _image(size, count=1):
     rng = np.random.default_rng(0)
     return rng.uniform(0, 255, (count, size, size, 3)).astype("float32")
 
@@ -126,7 +126,7 @@ def peer(quick, *, channels_last=False, compiled=False):
     def make_step(name, size):
         model = network(name=name.replace("-", "_"), size=size).eval()
         model = model.to(memory_format=layout)
-        images = _peer_picture(torch, size).to(memory_format=layout)
+        images = _peer_image(torch, size).to(memory_format=layout)
         if compiled:
             import torch._inductor.config as inductor
 
@@ -149,7 +149,7 @@ def peer_onnx(quick):
     def make_step(name, size):
         path = _peer_exported(torch, name, size)
         session = onnxruntime.InferenceSession(path, options)
-        images = _peer_picture(torch, size).numpy()
+        images = _peer_image(torch, size).numpy()
         return lambda: session.run(None, {"images": images})
 
     return _measured(quick, make_step)
@@ -161,7 +161,7 @@ def _peer_exported(torch, name, size):
     path = pathlib.Path(os.environ[FOLDER], f"{name}-{size}", "peer.onnx")
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        images = _peer_picture(torch, size)
+        images = _peer_image(torch, size)
         model = network(name=name.replace("-", "_"), size=size).eval()
         with torch.no_grad():
             torch.onnx.export(
@@ -175,8 +175,8 @@ def _peer_exported(torch, name, size):
     return path
 
 
-def _peer_picture(torch, size):
-    return torch.from_numpy(_picture(size).transpose(0, 3, 1, 2).copy() / 64)
+def _peer_image(torch, size):
+    return torch.from_numpy(_image(size).transpose(0, 3, 1, 2).copy() / 64)
 
 
 SIDES = {

@@ -1,11 +1,11 @@
-"""Loaded weights against random ones on a small data set, in one plot.
+"""Loaded weights against random ones on a small dataset, in one plot.
 
     python benchmarks/fine_tuning.py BCCD_Dataset/BCCD --out runs/fine_tuning
 
-A model is trained on one half of the pictures. Its weights, without the class layer,
+A model is trained on one half of the images. Its weights, without the class layer,
 are then what the trainings on the other half start from, or do not. That is a stand-in
-for published weights: a kind one, because both halves show the same kind of picture,
-and a poor one, because it has seen 102 pictures. docs/fine_tuning.md has what came out.
+for published weights: a kind one, because both halves show the same kind of image,
+and a poor one, because it has seen 102 images. docs/fine_tuning.md has what came out.
 """
 
 import argparse
@@ -41,11 +41,11 @@ def main():
     options = read_options()
     out = pathlib.Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
-    pictures = ek.data.from_voc(options.folder, "train")
-    valid = ek.data.from_voc(options.folder, "val", class_names=pictures.class_names)
+    images = ek.data.from_voc(options.folder, "train")
+    valid = ek.data.from_voc(options.folder, "val", class_names=images.class_names)
     if options.quick:
-        pictures, valid = pictures[:8], valid[:2]
-    first, second = (pictures.subset(range(i, len(pictures), 2)) for i in (0, 1))
+        images, valid = images[:8], valid[:2]
+    first, second = (images.subset(range(i, len(images), 2)) for i in (0, 1))
 
     make_weights(first, valid, options.pretrain_epochs, out / "loaded.weights.h5")
     curves = {}
@@ -126,7 +126,7 @@ def read_options():
     add("--out", default="runs/fine_tuning", help="folder for all that is written")
     add("--pretrain-epochs", type=int, default=20)
     add("--epochs", type=int, default=10)
-    add("--quick", action="store_true", help="ten pictures: a smoke test")
+    add("--quick", action="store_true", help="ten images: a smoke test")
     return parser.parse_args()
 
 

@@ -1,6 +1,6 @@
 """How long from Python's start to the first training step of D0 and of D4?
 
-One picture a batch, in the preset's size (512 and 1024). The first step traces the
+One image a batch, in the preset's size (512 and 1024). The first step traces the
 graph; what it takes longer than a later one is called `trace`.
 """
 

@@ -1,4 +1,4 @@
-"""How long does the network of D0 take, 512 x 512, for 1 and for 8 pictures?"""
+"""How long does the network of D0 take, 512 x 512, for 1 and for 8 images?"""
 
 import functools
 
@@ -22,7 +22,7 @@ def ours(quick):
     result = {}
     for batch_size, repeats in _cases(quick):
         forward = tf.function(lambda images: model(images, training=False))
-        images = tf.constant(_pictures(batch_size, channels="last"))
+        images = tf.constant(_images(batch_size, channels="last"))
         step = functools.partial(_run_and_wait, forward, images)
         result[f"batch {batch_size}"] = alternate.repeat(step, repeats)
     return result
@@ -45,7 +45,7 @@ def peer(quick, *, channels_last=False, compiled=False):
         model = torch.compile(model)
     result = {}
     for batch_size, repeats in _cases(quick):
-        images = torch.from_numpy(_pictures(batch_size, channels="first"))
+        images = torch.from_numpy(_images(batch_size, channels="first"))
         images = images.to(memory_format=layout)
         with torch.no_grad() if compiled else torch.inference_mode():
             step = functools.partial(model, images)
@@ -53,7 +53,7 @@ def peer(quick, *, channels_last=False, compiled=False):
     return result
 
 
-def _pictures(batch_size, channels):
+def _images(batch_size, channels):
     shape = (3, SIZE, SIZE) if channels == "first" else (SIZE, SIZE, 3)
     rng = np.random.default_rng(0)
     return rng.uniform(0, 255, (batch_size, *shape)).astype("float32")

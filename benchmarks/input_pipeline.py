@@ -1,6 +1,6 @@
-"""How many pictures a second does the training input make, and does training wait?
+"""How many images a second does the training input make, and does training wait?
 
-JPEG 640 x 480 to batches of 8, with scale jitter and flip: pictures a second with
+JPEG 640 x 480 to batches of 8, with scale jitter and flip: images a second with
 nobody else at work, then the share of a training loop of D0 spent waiting for them.
 """
 
@@ -10,7 +10,7 @@ import tempfile
 import time
 
 import alternate
-from pictures import write_pictures
+from images import write_images
 
 BATCH_SIZE = 8
 
@@ -20,7 +20,7 @@ def ours(quick):
 
     sizes = (128,) if quick else (128, 512)
     with tempfile.TemporaryDirectory() as folder:
-        data = ek.data.from_coco(write_pictures(folder, 8 if quick else 64), folder)
+        data = ek.data.from_coco(write_images(folder, 8 if quick else 64), folder)
         lines = []
         for size in sizes:
             batches = data.batches(BATCH_SIZE, image_size=size, training=True)
@@ -34,11 +34,11 @@ def _throughput(batches, size, passes):
     next(iterator)
     count = passes * max(len(batches), 1)
     times = alternate.repeat(lambda: next(iterator), count, warm_up=1)
-    pictures = count * BATCH_SIZE
+    images = count * BATCH_SIZE
     return {
-        "case": f"pictures a second, {size} x {size}",
-        "pictures_per_second": round(pictures / sum(times["seconds"]), 1),
-        "pictures_per_cpu_second": round(pictures / sum(times["cpu_seconds"]), 1),
+        "case": f"images a second, {size} x {size}",
+        "images_per_second": round(images / sum(times["seconds"]), 1),
+        "images_per_cpu_second": round(images / sum(times["cpu_seconds"]), 1),
         "repeats": count,
     }
 

@@ -47,7 +47,7 @@ def ours(quick, **options):
 def tensorflow(quick, candidates=None):
     import tensorflow as tf
 
-    from effdet_keras.box_ops import decode_boxes
+    from effdet_keras.geometry.box_ops import decode_boxes
 
     anchors = tf.constant(_anchors())
 
@@ -80,7 +80,7 @@ def _measured(quick, step):
 
     outputs = [tf.constant(array) for array in _network_outputs()]
     run = functools.partial(_run_and_wait, step, outputs)
-    return {"1 picture": alternate.repeat(run, _repeats(quick))}
+    return {"1 image": alternate.repeat(run, _repeats(quick))}
 
 
 def _run_and_wait(step, outputs):
@@ -88,8 +88,8 @@ def _run_and_wait(step, outputs):
 
 
 def _anchors():
-    from effdet_keras.anchors import anchors_of
     from effdet_keras.config import EfficientDetConfig
+    from effdet_keras.geometry.anchors import anchors_of
 
     return anchors_of(EfficientDetConfig.from_name("efficientdet-d0"))
 
@@ -126,7 +126,7 @@ def peer(quick, soft_nms=False):
         )
 
     with torch.inference_mode():
-        return {"1 picture": alternate.repeat(step, _repeats(quick))}
+        return {"1 image": alternate.repeat(step, _repeats(quick))}
 
 
 def _network_outputs():

@@ -1,4 +1,4 @@
-"""How long does a training step of D0 take, 512 x 512, 8 pictures of 8 objects?
+"""How long does a training step of D0 take, 512 x 512, 8 images of 8 objects?
 
 Forward, matching, losses, backward, gradient clipping, SGD with momentum, moving
 averages of the weights, on both sides.

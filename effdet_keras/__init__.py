@@ -9,14 +9,16 @@ Example:
 
 import importlib
 
-from effdet_keras import anchors, box_ops, layers, losses, metrics, visualize
+from effdet_keras import errors, layers, losses, visualize
 from effdet_keras._version import __version__
 from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.detections import Detections
-from effdet_keras.inference.predictor import Predictor
+from effdet_keras.evaluation import metrics
+from effdet_keras.geometry import anchors, box_ops
 from effdet_keras.losses import DetectionLoss
 from effdet_keras.models import EfficientDet
 from effdet_keras.postprocess import Postprocess
+from effdet_keras.predictor import Predictor
 from effdet_keras.presets import list_presets
 from effdet_keras.training import schedules
 
@@ -36,6 +38,7 @@ __all__ = [
     "box_ops",
     "callbacks",
     "data",
+    "errors",
     "layers",
     "list_presets",
     "losses",

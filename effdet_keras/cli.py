@@ -6,8 +6,8 @@ import pathlib
 import sys
 import warnings
 
+from effdet_keras._internal.allocator import tune_allocator
 from effdet_keras._version import __version__
-from effdet_keras.allocator import tune_allocator
 
 
 def main(argv=None):
@@ -55,12 +55,12 @@ def _parser():
 def _add_demo(commands):
     demo = commands.add_parser(
         "demo",
-        help="make a small data set, train on it, evaluate, archive, draw",
-        description="The whole way on generated pictures of shapes, in 5 minutes.",
+        help="make a small dataset, train on it, evaluate, archive, draw",
+        description="The whole way on generated images of shapes, in 5 minutes.",
     )
     demo.add_argument("--out", default="demo", help="folder to write to (demo)")
     demo.add_argument("--epochs", type=int, default=None, help="epochs to train")
-    demo.add_argument("--images", type=int, default=None, help="pictures to train on")
+    demo.add_argument("--images", type=int, default=None, help="images to train on")
     demo.add_argument("--seed", type=int, default=0, help="random seed (0)")
     demo.set_defaults(run=_demo)
 
@@ -68,11 +68,11 @@ def _add_demo(commands):
 def _add_convert(commands):
     convert = commands.add_parser(
         "convert",
-        help="write a data set in another form",
-        description="Reads a data set in any known form and writes a new folder in "
-        "another, pictures included, with all its splits or one.",
+        help="write a dataset in another form",
+        description="Reads a dataset in any known form and writes a new folder in "
+        "another, images included, with all its splits or one.",
     )
-    convert.add_argument("data", metavar="DATA", help="file or folder of the data set")
+    convert.add_argument("data", metavar="DATA", help="file or folder of the dataset")
     convert.add_argument("out", metavar="OUT", help="folder to make")
     convert.add_argument(
         "--to",
@@ -98,8 +98,8 @@ def _add_convert(commands):
 def _add_inspect(commands):
     inspect = commands.add_parser(
         "inspect",
-        help="say what is wrong with a data set, or what is in a file of weights",
-        description="Of a data set: reads it as training does and names what is wrong "
+        help="say what is wrong with a dataset, or what is in a file of weights",
+        description="Of a dataset: reads it as training does and names what is wrong "
         "with it, and how well anchors cover it; exit status 1 if there are errors, 0 "
         "if not. Of weights (a file of any known kind, its folder, or an address): "
         "which model they are of, and what would be loaded.",
@@ -112,7 +112,7 @@ def _add_inspect(commands):
         default=None,
         help="whose anchors, or whose weights (efficientdet-d0, or what fits)",
     )
-    data = inspect.add_argument_group("of a data set")
+    data = inspect.add_argument_group("of a dataset")
     data.add_argument("--split", default=None, help="only this part, such as train")
     data.add_argument(
         "--image-size",
@@ -122,13 +122,13 @@ def _add_inspect(commands):
         help="input of the network in pixels: one number, or height and width",
     )
     data.add_argument(
-        "--html", default=None, help="file for a report with pictures; one a split"
+        "--html", default=None, help="file for a report with images; one a split"
     )
     data.add_argument(
         "--no-decode",
         dest="decode",
         action="store_false",
-        help="look at the heads of the pictures only",
+        help="look at the heads of the images only",
     )
     weights = inspect.add_argument_group("of weights")
     weights.add_argument("--all", action="store_true", help="list every array")
@@ -165,17 +165,17 @@ def _add_import(commands):
 def _add_predict(commands):
     predict = commands.add_parser(
         "predict",
-        help="detect in pictures, folders, videos, cameras",
-        description="Prints a line for each picture. With --out it writes them with "
+        help="detect in images, folders, videos, cameras",
+        description="Prints a line for each image. With --out it writes them with "
         "their boxes drawn, with --json all boxes as a COCO file with scores. Exit "
-        "status 1 if a picture could not be read.",
+        "status 1 if an image could not be read.",
     )
     _add_model(predict)
     predict.add_argument(
         "inputs",
         metavar="INPUT",
         nargs="+",
-        help="picture, folder of pictures, video, number of a camera, or address of a "
+        help="image, folder of images, video, number of a camera, or address of a "
         "stream; Ctrl-C ends the last two",
     )
     predict.add_argument("--out", default=None, help="folder for what is drawn")
@@ -183,16 +183,14 @@ def _add_predict(commands):
     predict.add_argument(
         "--score", type=float, default=0.3, help="lowest score to keep (0.3)"
     )
-    predict.add_argument(
-        "--batch-size", type=int, default=1, help="pictures at once (1)"
-    )
+    predict.add_argument("--batch-size", type=int, default=1, help="images at once (1)")
     predict.add_argument(
         "--tiles",
         type=int,
         nargs="?",
         const=True,
         default=None,
-        help="cut large pictures into tiles of this side in pixels (the network's)",
+        help="cut large images into tiles of this side in pixels (the network's)",
     )
     predict.add_argument(
         "--tta",
@@ -200,7 +198,7 @@ def _add_predict(commands):
         nargs="*",
         default=None,
         metavar="SCALE",
-        help="look at each picture and its mirror image, at these scales (1.0), and "
+        help="look at each image and its mirror image, at these scales (1.0), and "
         "fuse what is found",
     )
     _add_threads(predict)
@@ -212,7 +210,7 @@ def _add_export(commands):
         "export",
         help="write a model for another runtime, and check it there",
         description="Writes a SavedModel (a folder), or a .tflite, .onnx or .xml "
-        "(OpenVINO) file, runs it beside the model on pictures, and says how far they "
+        "(OpenVINO) file, runs it beside the model on images, and says how far they "
         "are apart. An option that a format does not have is an error.",
     )
     _add_model(export, only_live=True)
@@ -224,13 +222,13 @@ def _add_export(commands):
         help="by default what the end of OUT says",
     )
     export.add_argument(
-        "--images", default=None, help="folder of pictures to check with (drawn ones)"
+        "--images", default=None, help="folder of images to check with (drawn ones)"
     )
     export.add_argument(
         "--evaluate",
         metavar="DATA",
         default=None,
-        help="data set on which to compare the AP of model and export",
+        help="dataset on which to compare the AP of model and export",
     )
     export.add_argument(
         "--split", default=None, help="only this part of the data, such as valid"
@@ -249,13 +247,13 @@ def _add_export(commands):
         "--calibration",
         metavar="DATA",
         default=None,
-        help="for int8: folder of pictures like yours, or data set (its --split)",
+        help="for int8: folder of images like yours, or dataset (its --split)",
     )
     of_formats.add_argument(
-        "--calibration-pictures", type=int, default=None, help="how many of them (100)"
+        "--calibration-images", type=int, default=None, help="how many of them (100)"
     )
     of_formats.add_argument(
-        "--batch-size", type=int, default=None, help="pictures at once, fixed"
+        "--batch-size", type=int, default=None, help="images at once, fixed"
     )
     of_formats.add_argument(
         "--opset", type=int, default=None, help="of the ONNX standard, 13 to 18 (17)"
@@ -299,10 +297,10 @@ def _add_benchmark(commands):
     )
     _add_model(benchmark)
     benchmark.add_argument(
-        "--pictures", default=None, help="folder of pictures (made ones, 640 x 480)"
+        "--images", default=None, help="folder of images (made ones, 640 x 480)"
     )
     benchmark.add_argument(
-        "--batch-size", type=int, default=1, help="pictures at once (1)"
+        "--batch-size", type=int, default=1, help="images at once (1)"
     )
     benchmark.add_argument(
         "--runs", type=int, default=30, help="batches to measure, after 3 more (30)"
@@ -341,7 +339,7 @@ def _add_raw(parser):
 
 
 def _demo(arguments):
-    from effdet_keras.demo import run_demo
+    from effdet_keras.commands.run_demo import run_demo
 
     options = {"epochs": arguments.epochs, "num_train": arguments.images}
     given = {name: value for name, value in options.items() if value is not None}
@@ -365,7 +363,7 @@ def _convert(arguments):
 
 
 def _inspect(arguments):
-    from effdet_keras.models.pretrained import is_weights
+    from effdet_keras.weights.pretrained import is_weights
 
     if is_weights(arguments.source):
         return _inspect_weights(arguments)
@@ -373,8 +371,8 @@ def _inspect(arguments):
 
 
 def _inspect_weights(arguments):
-    from effdet_keras.checkpoints.describe import describe_weights, list_arrays
-    from effdet_keras.models.pretrained import read_weights
+    from effdet_keras.weights.describe import describe_weights, list_arrays
+    from effdet_keras.weights.pretrained import read_weights
 
     source = read_weights(
         arguments.source, arguments.model, averages=arguments.averages
@@ -405,12 +403,12 @@ def _inspect_data(arguments):
             page = pathlib.Path(arguments.html)
             page = page if len(reports) == 1 else page.with_stem(f"{page.stem}-{split}")
             report.save(page)
-            print(f"Report with pictures: {page}")
+            print(f"Report with images: {page}")
     return 0 if all(report.ok for report in reports.values()) else 1
 
 
 def _import(arguments):
-    from effdet_keras.models.import_weights import import_weights
+    from effdet_keras.commands.import_weights import import_weights
 
     import_weights(
         arguments.source,
@@ -424,7 +422,7 @@ def _import(arguments):
 
 
 def _predict(arguments):
-    from effdet_keras.inference.predict_files import predict_files
+    from effdet_keras.commands.predict_files import predict_files
 
     failed = predict_files(
         _predictor(arguments),
@@ -445,7 +443,7 @@ def _export(arguments):
 
     options = (
         *("precision", "outputs", "output_type", "batch_size", "opset"),
-        *("names", "frozen_graph", "calibration_pictures"),
+        *("names", "frozen_graph", "calibration_images"),
         *("max_detections", "score_threshold", "iou_threshold", "per_class"),
     )
     given = {name: getattr(arguments, name) for name in options}
@@ -454,8 +452,8 @@ def _export(arguments):
     if arguments.calibration is not None:
         source = pathlib.Path(arguments.calibration)
         files = source.iterdir() if source.is_dir() else ()
-        is_pictures = any(file.suffix.lower() in IMAGE_SUFFIXES for file in files)
-        given["calibration"] = source if is_pictures else load(source, arguments.split)
+        is_images = any(file.suffix.lower() in IMAGE_SUFFIXES for file in files)
+        given["calibration"] = source if is_images else load(source, arguments.split)
     _live_model(arguments.model).export(
         arguments.out,
         arguments.format,
@@ -466,11 +464,11 @@ def _export(arguments):
 
 
 def _benchmark(arguments):
-    from effdet_keras.inference.benchmark import benchmark
+    from effdet_keras.commands.benchmark_model import benchmark
 
     report = benchmark(
         _predictor(arguments),
-        arguments.pictures,
+        arguments.images,
         batch_size=arguments.batch_size,
         runs=arguments.runs,
         trace=arguments.trace,
@@ -482,7 +480,7 @@ def _benchmark(arguments):
 
 
 def _predictor(arguments):
-    from effdet_keras.inference.predictor import Predictor
+    from effdet_keras.predictor import Predictor
 
     if _is_published(arguments.model):
         return Predictor(_live_model(arguments.model))

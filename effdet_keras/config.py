@@ -4,6 +4,8 @@ import dataclasses
 import difflib
 import numbers
 
+from effdet_keras.errors import InvalidValueError
+
 _IMAGENET_MEAN = (123.675, 116.28, 103.53)  # 255 * (0.485, 0.456, 0.406)
 _IMAGENET_STDDEV = (58.395, 57.12, 57.375)  # 255 * (0.229, 0.224, 0.225)
 
@@ -48,7 +50,7 @@ class EfficientDetConfig:
         survival_prob: float in (0, 1] or None. Stochastic depth in the heads.
         backbone_survival_prob: the same for the backbone's last block.
         mean_rgb, stddev_rgb: three floats, the normalisation of pixels 0-255.
-        pad_rgb: three floats, pixels beside a picture that does not fill the input;
+        pad_rgb: three floats, pixels beside an image that does not fill the input;
             None for `mean_rgb`, which is zero to the network.
         batch_norm_momentum, batch_norm_epsilon: floats.
         sync_batch_norm: bool, batch statistics over all replicas.
@@ -122,7 +124,7 @@ class EfficientDetConfig:
             if field not in fields:
                 close = difflib.get_close_matches(field, fields, n=1)
                 hint = f" Did you mean {close[0]!r}?" if close else ""
-                raise ValueError(
+                raise InvalidValueError(
                     f"`EfficientDetConfig` has no field {field!r}.{hint} "
                     f"Its fields are: {', '.join(fields)}"
                 )
@@ -134,7 +136,7 @@ class EfficientDetConfig:
 
     @property
     def padding_rgb(self):
-        """Three floats: the pixels beside a picture that does not fill the input."""
+        """Three floats: the pixels beside an image that does not fill the input."""
         return self.mean_rgb if self.pad_rgb is None else self.pad_rgb
 
     @property
@@ -254,7 +256,7 @@ class EfficientDetConfig:
 
 def _require(config, field, condition, expected):
     if not condition:
-        raise ValueError(
+        raise InvalidValueError(
             f"`{field}` must be {expected}. "
             f"Received: {field}={getattr(config, field)!r}"
         )
@@ -339,7 +341,7 @@ def _published(name):
     if name not in _PUBLISHED:
         close = difflib.get_close_matches(str(name), MODEL_NAMES, n=1, cutoff=0.4)
         hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise ValueError(
+        raise InvalidValueError(
             f"There is no model of this name.{hint} "
             f"Received: name={name!r}. Known names: {', '.join(MODEL_NAMES)}"
         )

@@ -9,9 +9,10 @@ import numpy as np
 from PIL import Image
 
 from effdet_keras import images, visualize
-from effdet_keras.box_ops import yxyx_to_xywh, yxyx_to_xyxy
+from effdet_keras.errors import InvalidValueError, MissingPackageError
+from effdet_keras.geometry.box_ops import yxyx_to_xywh, yxyx_to_xyxy
 
-_MIN_PICTURE_SIDE = 400  # pixels: names of classes have room in smaller pictures
+_MIN_IMAGE_SIDE = 400  # pixels: names of classes have room in smaller images
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -28,7 +29,7 @@ class Detections:
         labels: int array `[n]`, `0 .. C-1`.
         class_names: names by label, or `None`.
         category_ids: ids of a COCO file by label, or `None`.
-        image: uint8 array `[H, W, 3]`, or the path of a picture that is read
+        image: uint8 array `[H, W, 3]`, or the path of an image that is read
             when it is drawn, or `None`.
         image_id: int, for COCO records, or `None`.
 
@@ -61,7 +62,7 @@ class Detections:
         scores = np.asarray(self.scores, "float32").reshape(-1)
         labels = np.asarray(self.labels).astype("int32").reshape(-1)
         if not len(boxes) == len(scores) == len(labels):
-            raise ValueError(
+            raise InvalidValueError(
                 "`boxes`, `scores` and `labels` must have one length. Received: "
                 f"{len(boxes)}, {len(scores)}, {len(labels)}"
             )
@@ -71,7 +72,7 @@ class Detections:
             if values is None:
                 continue
             if len(labels) and not 0 <= labels.min() <= labels.max() < len(values):
-                raise ValueError(
+                raise InvalidValueError(
                     f"`labels` must be 0 to {len(values) - 1}, as `{name}` has "
                     f"{len(values)} entries. Received: labels from {labels.min()} to "
                     f"{labels.max()}"
@@ -141,7 +142,7 @@ class Detections:
             self.labels,
             self.scores,
             self.class_names,
-            min_side=_MIN_PICTURE_SIDE,
+            min_side=_MIN_IMAGE_SIDE,
         )
 
     def load_image(self):
@@ -154,7 +155,7 @@ class Detections:
             ValueError: If there is no image.
         """
         if self.image is None:
-            raise ValueError(
+            raise InvalidValueError(
                 "These detections have no image. Give one: "
                 "`dataclasses.replace(detections, image=...)` with an array or a path."
             )
@@ -163,7 +164,7 @@ class Detections:
         return np.asarray(self.image)
 
     def plot(self, axes=None):
-        """Shows the picture with matplotlib, in a notebook or a window.
+        """Shows the image with matplotlib, in a notebook or a window.
 
         Args:
             axes: matplotlib axes to draw into; `None` makes a new figure.
@@ -178,22 +179,22 @@ class Detections:
         try:
             import matplotlib.pyplot as plt
         except ImportError as error:
-            raise ImportError(
+            raise MissingPackageError(
                 "`plot` needs matplotlib: `pip install 'effdet-keras[plot]'`. Without "
-                "it, `save(path)` writes the picture to a file."
+                "it, `save(path)` writes the image to a file."
             ) from error
-        picture = self.draw()
+        image = self.draw()
         if axes is None:
-            height, width = picture.shape[:2]
+            height, width = image.shape[:2]
             scale = 10 / max(height, width)
             size = (width * scale, height * scale)
             axes = plt.figure(figsize=size, layout="constrained").add_subplot()
-        axes.imshow(picture)
+        axes.imshow(image)
         axes.set_axis_off()
         return axes
 
     def save(self, path):
-        """Writes the picture with its boxes to a file.
+        """Writes the image with its boxes to a file.
 
         The file appears whole or not at all.
 
@@ -210,17 +211,17 @@ class Detections:
         ending = os.path.splitext(path)[1].lower()
         image_format = Image.registered_extensions().get(ending)
         if image_format not in Image.SAVE:
-            raise ValueError(
-                "`path` must end in a picture format, such as '.jpg' or '.png'. "
+            raise InvalidValueError(
+                "`path` must end in an image format, such as '.jpg' or '.png'. "
                 f"Received: path={path!r}"
             )
-        picture = Image.fromarray(self.draw())
+        image = Image.fromarray(self.draw())
         folder = os.path.dirname(path) or "."
         handle, temporary = tempfile.mkstemp(dir=folder, suffix=ending)
         try:
             with os.fdopen(handle, "wb") as file:
                 options = {"quality": 92} if image_format == "JPEG" else {}
-                picture.save(file, format=image_format, **options)
+                image.save(file, format=image_format, **options)
             os.chmod(temporary, 0o666 & ~_umask())
             os.replace(temporary, path)
         except BaseException:
@@ -241,7 +242,7 @@ class Detections:
             ValueError: If `image_id` is not set.
         """
         if self.image_id is None:
-            raise ValueError(
+            raise InvalidValueError(
                 "COCO records need an image id: "
                 "`dataclasses.replace(detections, image_id=...)`."
             )
@@ -293,7 +294,7 @@ class Detections:
         return "\n".join(lines)
 
     def _repr_png_(self):
-        """The picture, for notebooks; they fall back to the text without one."""
+        """The image, for notebooks; they fall back to the text without one."""
         if self.image is None:
             return None
         buffer = io.BytesIO()
@@ -304,7 +305,7 @@ class Detections:
         if isinstance(name, (int, np.integer)):
             return int(name)
         if self.class_names is None or name not in self.class_names:
-            raise ValueError(
+            raise InvalidValueError(
                 f"`classes` must be among the class names {self.class_names}. "
                 f"Received: {name!r}"
             )

@@ -1,4 +1,4 @@
-"""Picture files to arrays, with Pillow: the only decoder of the package."""
+"""Image files to arrays, with Pillow: the only decoder of the package."""
 
 import contextlib
 import dataclasses
@@ -9,6 +9,8 @@ import pathlib
 import numpy as np
 from PIL import Image, ImageOps
 
+from effdet_keras.errors import InvalidValueError
+
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
 EXIF_ORIENTATION = 0x0112  # the EXIF tag; values 5 to 8 swap height and width
@@ -17,19 +19,19 @@ _SIXTEEN_BIT = ("I", "I;16", "I;16L", "I;16B", "I;16N")  # Pillow's grey 16-bit 
 
 @dataclasses.dataclass(frozen=True)
 class EncodedImage:
-    """A picture file inside a larger file, such as a TFRecord; read when asked for.
+    """An image file inside a larger file, such as a TFRecord; read when asked for.
 
     Attributes:
         path: str, the larger file.
-        offset: int, where the picture begins in it, in bytes.
+        offset: int, where the image begins in it, in bytes.
         length: int, its bytes.
 
     Example:
         >>> import os, tempfile
         >>> path = os.path.join(tempfile.mkdtemp(), "shard")
-        >>> _ = pathlib.Path(path).write_bytes(b"head PICTURE tail")
+        >>> _ = pathlib.Path(path).write_bytes(b"head IMAGE tail")
         >>> EncodedImage(path, offset=5, length=7).read()
-        b'PICTURE'
+        b'IMAGE'
     """
 
     path: str
@@ -37,7 +39,7 @@ class EncodedImage:
     length: int
 
     def read(self):
-        """Returns the bytes of the picture file, not decoded."""
+        """Returns the bytes of the image file, not decoded."""
         with open(self.path, "rb") as file:
             file.seek(self.offset)
             return file.read(self.length)
@@ -47,18 +49,18 @@ class EncodedImage:
 
 
 def read_image(path, size=None):
-    """Reads a picture file as an 8-bit RGB array.
+    """Reads an image file as an 8-bit RGB array.
 
-    Any format and mode that Pillow opens: grey and palette pictures become
+    Any format and mode that Pillow opens: grey and palette images become
     RGB, an alpha channel is dropped, 16-bit grey is scaled to 8 bits, the
-    first frame of an animation is taken. A picture whose EXIF tag says that
+    first frame of an animation is taken. An image whose EXIF tag says that
     the camera was turned is turned upright, as viewers show it.
 
     Args:
         path: str or path of the file, or an `EncodedImage`.
         size: `(height, width)` that an annotation file gives for this
-            picture. Some tools annotate the pixels as stored, without the
-            EXIF turn: if only the stored picture has this size, it is
+            image. Some tools annotate the pixels as stored, without the
+            EXIF turn: if only the stored image has this size, it is
             returned as stored.
 
     Returns:
@@ -66,7 +68,7 @@ def read_image(path, size=None):
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If the file is not a picture that Pillow can decode, or
+        ValueError: If the file is not an image that Pillow can decode, or
             is cut short.
 
     Example:
@@ -86,7 +88,7 @@ def read_image(path, size=None):
 
 
 def read_image_size(path):
-    """Reads the size of a picture from the head of its file.
+    """Reads the size of an image from the head of its file.
 
     Args:
         path: str or path of the file, or an `EncodedImage`.
@@ -110,9 +112,9 @@ def read_image_size(path):
 
 
 def list_images(folder):
-    """Lists the pictures of a folder, sorted by name, folders below left out.
+    """Lists the images of a folder, sorted by name, folders below left out.
 
-    A file counts as a picture by its suffix, in small or capital letters;
+    A file counts as an image by its suffix, in small or capital letters;
     names that start with a dot are left out.
 
     Args:
@@ -123,7 +125,7 @@ def list_images(folder):
 
     Raises:
         NotADirectoryError: If `folder` is not a folder.
-        ValueError: If it holds no picture.
+        ValueError: If it holds no image.
 
     Example:
         >>> import tempfile
@@ -146,8 +148,8 @@ def list_images(folder):
         and path.is_file()
     )
     if not paths:
-        raise ValueError(
-            f"`list_images` found no picture ({', '.join(IMAGE_SUFFIXES)}). "
+        raise InvalidValueError(
+            f"`list_images` found no image ({', '.join(IMAGE_SUFFIXES)}). "
             f"Received: folder={str(folder)!r}"
         )
     return paths
@@ -155,7 +157,7 @@ def list_images(folder):
 
 @contextlib.contextmanager
 def _opened(source, caller):
-    """The Pillow picture of a file; what Pillow raises becomes a ValueError."""
+    """The Pillow image of a file; what Pillow raises becomes a ValueError."""
     is_part = isinstance(source, EncodedImage)
     name = str(source) if is_part else os.fspath(source)
     try:
@@ -164,8 +166,8 @@ def _opened(source, caller):
     except FileNotFoundError:
         raise
     except Exception as error:  # a broken file makes Pillow raise almost anything
-        raise ValueError(
-            f"`{caller}` expects a picture that Pillow can decode. "
+        raise InvalidValueError(
+            f"`{caller}` expects an image that Pillow can decode. "
             f"Received: path={name!r} ({error})"
         ) from error
 

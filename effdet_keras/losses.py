@@ -6,8 +6,9 @@ import math
 import keras
 from keras import ops
 
-from effdet_keras import box_ops
-from effdet_keras.labels import IGNORE
+from effdet_keras._internal.labels import IGNORE
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.geometry import box_ops
 
 _IOU_METRICS = {
     "iou": box_ops.iou,
@@ -111,7 +112,7 @@ def huber_loss(box_targets, box_deltas, *, delta=0.1):
         array([0.00125, 0.005  , 0.095  ], dtype=float32)
     """
     if not 0.0 < delta < math.inf:
-        raise ValueError(f"`delta` must be above 0. Received: delta={delta!r}")
+        raise InvalidValueError(f"`delta` must be above 0. Received: delta={delta!r}")
     box_targets = ops.cast(ops.convert_to_tensor(box_targets), "float32")
     box_deltas = ops.cast(ops.convert_to_tensor(box_deltas), "float32")
     error = ops.abs(box_deltas - box_targets)
@@ -215,7 +216,9 @@ class DetectionLoss:
         _check_range("box_loss_weight", self.box_loss_weight, 0.0, math.inf)
         _check_range("iou_loss_weight", self.iou_loss_weight, 0.0, math.inf)
         if not 0.0 < self.delta < math.inf:
-            raise ValueError(f"`delta` must be above 0. Received: delta={self.delta!r}")
+            raise InvalidValueError(
+                f"`delta` must be above 0. Received: delta={self.delta!r}"
+            )
         if self.iou_loss_type is not None:
             _check_iou_loss_type(self.iou_loss_type)
 
@@ -287,12 +290,12 @@ class DetectionLoss:
 def _check_range(name, value, low, high):
     if not low <= value <= high or not math.isfinite(value):
         limit = "0 or above" if high == math.inf else f"from {low:g} to {high:g}"
-        raise ValueError(f"`{name}` must be {limit}. Received: {name}={value!r}")
+        raise InvalidValueError(f"`{name}` must be {limit}. Received: {name}={value!r}")
 
 
 def _check_iou_loss_type(iou_loss_type):
     if iou_loss_type not in _IOU_METRICS:
-        raise ValueError(
+        raise InvalidValueError(
             f"`iou_loss_type` must be one of {', '.join(map(repr, _IOU_METRICS))}. "
             f"Received: iou_loss_type={iou_loss_type!r}"
         )
@@ -300,7 +303,7 @@ def _check_iou_loss_type(iou_loss_type):
 
 def _check_class_shapes(class_targets, class_logits):
     if not _fits(class_targets.shape, class_logits.shape[:-1]):
-        raise ValueError(
+        raise InvalidValueError(
             "`class_targets` must have the shape of `class_logits` without its last "
             "axis, the classes. Received: "
             f"class_targets.shape={tuple(class_targets.shape)}, "
@@ -311,7 +314,7 @@ def _check_class_shapes(class_targets, class_logits):
 def _check_box_shapes(class_targets, box_targets, box_deltas):
     expected = (*class_targets.shape, 4)
     if not _fits(box_targets.shape, expected) or not _fits(box_deltas.shape, expected):
-        raise ValueError(
+        raise InvalidValueError(
             "`box_targets` and `box_deltas` must have the shape of `class_targets` "
             "and an axis of 4. Received: "
             f"class_targets.shape={tuple(class_targets.shape)}, "

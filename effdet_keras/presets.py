@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 
 from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
+from effdet_keras.errors import InvalidValueError
 
 KERAS_APPLICATIONS = "https://storage.googleapis.com/keras-applications/"
 WEIGHTS_KEYS = ("coco", "coco-advprop", "coco-640", "imagenet")
@@ -150,7 +151,7 @@ def find_preset(model_name, weights_key):
         hint = f" These are published for: {', '.join(models)}."
     else:
         hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise ValueError(
+    raise InvalidValueError(
         f"There are no such published weights of {model_name!r}.{hint} "
         f"Received: weights={weights_key!r}. It has: {', '.join(known)}"
     )
@@ -232,14 +233,14 @@ def _coco_advprop():
             _ADVPROP,
             ap,
             ap_val,
-            # Pixels from -1 to 1, and black beside a picture: the reference pads
+            # Pixels from -1 to 1, and black beside an image: the reference pads
             # before it scales.
             config_overrides={"mean_rgb": 127.5, "stddev_rgb": 127.5, "pad_rgb": 0.0},
         )
 
 
 def _coco_640():
-    """All trained with pictures of 640 x 640."""
+    """All trained with images of 640 x 640."""
     for index, ap in ((2, 41.7), (3, 44.0), (4, 45.7), (5, 46.6), (6, 47.9)):
         model = f"efficientdet-d{index}"
         url = f"{_BUCKET}/efficientdet/coco640/{model}-640.tar.gz"

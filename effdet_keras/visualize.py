@@ -1,4 +1,4 @@
-"""Pictures for people: boxes on images, images side by side, training curves."""
+"""Images for people: boxes on images, images side by side, training curves."""
 
 import colorsys
 import math
@@ -6,6 +6,8 @@ import os
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
+
+from effdet_keras.errors import InvalidValueError, MissingPackageError
 
 # The first classes get colors that are easy to tell apart on photographs.
 _COLORS = (
@@ -26,7 +28,7 @@ _TEXT_SHARE = 1 / 40  # of the short side
 
 
 def class_color(label):
-    """Gives the color of a class, the same in every picture.
+    """Gives the color of a class, the same in every image.
 
     Args:
         label: int, 0 or more.
@@ -76,15 +78,15 @@ def draw_boxes(
 
     Example:
         >>> image = np.zeros((40, 60, 3), "uint8")
-        >>> picture = draw_boxes(image, [[5, 5, 35, 50]], [0], [0.9], ["cat"])
-        >>> picture.shape, picture.any(), image.any()
+        >>> image = draw_boxes(image, [[5, 5, 35, 50]], [0], [0.9], ["cat"])
+        >>> image.shape, image.any(), image.any()
         ((40, 60, 3), np.True_, np.False_)
     """
-    image = _as_picture(image)
+    image = _as_image(image)
     boxes = np.asarray(boxes, "float64").reshape(-1, 4)
     for name, values in (("labels", labels), ("scores", scores)):
         if values is not None and len(values) != len(boxes):
-            raise ValueError(
+            raise InvalidValueError(
                 f"`{name}` must have one number a box. Received: {len(values)} "
                 f"{name} for {len(boxes)} boxes"
             )
@@ -109,7 +111,7 @@ def draw_boxes(
 
 
 def side_by_side(left, right, titles=("truth", "prediction")):
-    """Joins two pictures, with a title above each.
+    """Joins two images, with a title above each.
 
     Args:
         left: array `[H, W, 3]` or `[H, W]`, uint8, or float from 0 to 255.
@@ -120,35 +122,35 @@ def side_by_side(left, right, titles=("truth", "prediction")):
         uint8 array `[H + title, W_left + gap + W_right, 3]`.
 
     Raises:
-        ValueError: If a picture has another shape.
+        ValueError: If an image has another shape.
 
     Example:
         >>> left, right = np.zeros((40, 60, 3)), np.zeros((20, 30, 3))
         >>> side_by_side(left, right, titles=None).shape
         (40, 124, 3)
     """
-    pictures = [_as_picture(left), _as_picture(right)]
-    height = max(picture.height for picture in pictures)
-    pictures = [
-        picture
-        if picture.height == height
-        else picture.resize((round(picture.width * height / picture.height), height))
-        for picture in pictures
+    images = [_as_image(left), _as_image(right)]
+    height = max(image.height for image in images)
+    images = [
+        image
+        if image.height == height
+        else image.resize((round(image.width * height / image.height), height))
+        for image in images
     ]
     gap = max(4, height // 100)
-    size = _text_size(pictures[0]) + 1
+    size = _text_size(images[0]) + 1
     bar = 0 if titles is None else 2 * size
-    width = sum(picture.width for picture in pictures) + gap
+    width = sum(image.width for image in images) + gap
     canvas = Image.new("RGB", (width, height + bar), "white")
     pen = ImageDraw.Draw(canvas)
     left_edge = 0
-    for number, picture in enumerate(pictures):
-        canvas.paste(picture, (left_edge, bar))
+    for number, image in enumerate(images):
+        canvas.paste(image, (left_edge, bar))
         if titles is not None:
-            middle = (left_edge + picture.width / 2, bar / 2)
+            middle = (left_edge + image.width / 2, bar / 2)
             font = ImageFont.load_default(size)
             pen.text(middle, titles[number], fill="black", font=font, anchor="mm")
-        left_edge += picture.width + gap
+        left_edge += image.width + gap
     return np.asarray(canvas)
 
 
@@ -181,7 +183,7 @@ def plot_history(history, path=None):
     curves = {name: np.asarray(values, "float64") for name, values in history.items()}
     panels = _panels(curves)
     if not panels:
-        raise ValueError(
+        raise InvalidValueError(
             "`history` has no curve to draw. Received keys: " + str(sorted(curves))
         )
     figure_class = require_matplotlib()
@@ -269,10 +271,10 @@ def _overlap(a, b):
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
-def _as_picture(image):
+def _as_image(image):
     image = np.asarray(image)
     if image.ndim not in (2, 3) or (image.ndim == 3 and image.shape[2] != 3):
-        raise ValueError(
+        raise InvalidValueError(
             "`image` must be `[height, width, 3]` or `[height, width]`. "
             f"Received: image.shape={image.shape}"
         )
@@ -313,7 +315,7 @@ def require_matplotlib():
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError(
+        raise MissingPackageError(
             "Plots need matplotlib. Install it with "
             "`pip install 'effdet-keras[plot]'` or `pip install matplotlib`."
         ) from error

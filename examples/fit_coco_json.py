@@ -3,14 +3,14 @@
     python examples/fit_coco_json.py train.json train/ valid.json valid/ --out runs/coco
 
 The same with `--resume` goes on from the last whole epoch. Backbone and heads train
-together, with the reference's optimizer. On few pictures freeze the backbone first:
+together, with the reference's optimizer. On few images freeze the backbone first:
 examples/fit_voc.py, docs/fine_tuning.md.
 """
 
 import argparse
 
 import effdet_keras as ek
-from effdet_keras.checkpoints.archive import read_archive_info
+from effdet_keras.weights.archive import read_archive_info
 
 
 def main():
@@ -27,7 +27,7 @@ def main():
         model = new_model(train, options)
         epochs_done = 0
     model.fit(
-        train[: options.pictures],
+        train[: options.images],
         batch_size=options.batch_size,
         epochs=options.epochs,
         initial_epoch=epochs_done,
@@ -57,7 +57,7 @@ def read_options():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     add = parser.add_argument
     add("train_json")
-    add("train_images", help="folder of the pictures that the json names")
+    add("train_images", help="folder of the images that the json names")
     add("valid_json")
     add("valid_images")
     add("--out", default="runs/coco", help="folder for checkpoints")
@@ -66,7 +66,7 @@ def read_options():
     add("--weights", default="coco", help="a published key, a path or an address")
     add("--image-size", type=int, nargs=2, metavar=("H", "W"), help="model's own")
     add("--epochs", type=int, default=30)
-    add("--pictures", type=int, help="train on so many alone, to try it out")
+    add("--images", type=int, help="train on so many alone, to try it out")
     add("--batch-size", type=int, default=8)
     add("--learning-rate", type=float, default=0.08, help="for a batch of 64")
     return parser.parse_args()

@@ -42,7 +42,7 @@ def main():
 def read_options():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     add = parser.add_argument
-    add("folder", help="of the data set")
+    add("folder", help="of the dataset")
     add("--module", default=LITE0, help="address or folder")
     add("--out", default="runs/from_hub", help="new folder for all that is written")
     add("--freeze", help='"backbone", "backbone+fpn", or an expression')

@@ -2,7 +2,7 @@
 
     python examples/fit_tf_data.py train.jsonl valid.jsonl cat dog --out cats.keras
 
-Each line of a file describes a picture, in a form that no reader of this package knows:
+Each line of a file describes an image, in a form that no reader of this package knows:
 
     {"file": "0001.jpg", "objects": [["cat", left, top, right, bottom], ...]}
 
@@ -69,14 +69,14 @@ def examples_of(path, classes, size):
 
 
 def load(path, boxes, labels, size):
-    """Stretches a picture to the model's size, and its boxes with it."""
+    """Stretches an image to the model's size, and its boxes with it."""
     image = tf.io.decode_image(tf.io.read_file(path), 3, expand_animations=False)
     scale = tf.constant(size, tf.float32) / tf.cast(tf.shape(image)[:2], tf.float32)
     return tf.image.resize(image, size), boxes * tf.tile(scale, [2]), labels
 
 
 def flip(image, boxes, labels):
-    """Half of all pictures mirrored. Your own augmentation has its place here."""
+    """Half of all images mirrored. Your own augmentation has its place here."""
     if tf.random.uniform(()) < 0.5:
         top, left, bottom, right = tf.unstack(boxes, axis=1)
         width = tf.cast(tf.shape(image)[1], tf.float32)
@@ -95,7 +95,7 @@ def batches(examples, batch_size):
 def read_options():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     add = parser.add_argument
-    add("train", help="file with a line a picture, beside the pictures")
+    add("train", help="file with a line an image, beside the images")
     add("valid")
     add("classes", nargs="+", help="names, in the order of the labels")
     add("--out", default="detector.keras")

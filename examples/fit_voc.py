@@ -12,7 +12,7 @@ import effdet_keras as ek
 
 def main():
     options = read_options()
-    train = ek.data.from_voc(options.folder, options.splits[0])[: options.pictures]
+    train = ek.data.from_voc(options.folder, options.splits[0])[: options.images]
     valid = ek.data.from_voc(
         options.folder, options.splits[1], class_names=train.class_names
     )
@@ -50,7 +50,7 @@ def read_options():
     add("--image-size", type=int, nargs=2, metavar=("H", "W"), help="model's own")
     add("--head-epochs", type=int, default=5)
     add("--epochs", type=int, default=20)
-    add("--pictures", type=int, help="train on so many alone, to try it out")
+    add("--images", type=int, help="train on so many alone, to try it out")
     add("--batch-size", type=int, default=8)
     add("--learning-rate", type=float, default=3e-4, help="of the second part")
     return parser.parse_args()

@@ -2,9 +2,9 @@
 
     python examples/train_blood_cells.py BCCD_Dataset/BCCD --out runs/blood_cells
 
-The settings are for https://github.com/Shenggan/BCCD_Dataset: 205 pictures to
+The settings are for https://github.com/Shenggan/BCCD_Dataset: 205 images to
 train on, 87 to choose the checkpoint, 72 to judge it. docs/blood_cells.md has what
-came out, and what to change for other pictures.
+came out, and what to change for other images.
 """
 
 import argparse
@@ -56,13 +56,13 @@ def main():
     best = ek.EfficientDet.from_archive(out)
     for dataset in (valid, test):
         ek.callbacks.COCOEvaluation(dataset).evaluate(best)
-    for example in test[: options.pictures]:
-        picture = Image.fromarray(truth_beside_prediction(best, example))
-        picture.save(out / f"{example['source_id']}.jpg", quality=85)
+    for example in test[: options.images]:
+        image = Image.fromarray(truth_beside_prediction(best, example))
+        image.save(out / f"{example['source_id']}.jpg", quality=85)
 
 
 def truth_beside_prediction(model, example):
-    """A picture `[H, W, 3]`: the boxes of the annotation, and those detected."""
+    """An image `[H, W, 3]`: the boxes of the annotation, and those detected."""
     image, names = example["image"], model.class_names
     found = model.detect(image, score_threshold=0.4)
     truth = draw_boxes(image, example["boxes"], example["labels"], class_names=names)
@@ -79,7 +79,7 @@ def read_options():
     add("--epochs", type=int, default=40)
     add("--batch-size", type=int, default=4)
     add("--learning-rate", type=float, default=8e-3)
-    add("--pictures", type=int, default=8, help="pictures of the test set to draw")
+    add("--images", type=int, default=8, help="images of the test set to draw")
     add("--seed", type=int, default=0)
     return parser.parse_args()
 

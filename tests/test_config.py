@@ -95,7 +95,7 @@ def test_a_wrong_value_is_named_with_what_is_allowed(field):
     assert "Received:" in str(error.value)
 
 
-def test_a_level_too_coarse_for_the_picture_is_refused():
+def test_a_level_too_coarse_for_the_image_is_refused():
     assert D0.replace(image_size=64).image_size == (64, 64)
     with pytest.raises(ValueError, match="at most twice"):
         D0.replace(image_size=32)
@@ -108,7 +108,7 @@ def test_unknown_names_suggest_the_nearest():
         D0.replace(imagesize=3)
 
 
-def test_what_is_beside_a_picture_is_the_mean_or_what_is_asked_for():
+def test_what_is_beside_a_image_is_the_mean_or_what_is_asked_for():
     config = EfficientDetConfig(mean_rgb=10.0)
     assert config.padding_rgb == (10.0,) * 3
     assert config.replace(mean_rgb=20.0).padding_rgb == (20.0,) * 3

@@ -1,4 +1,4 @@
-"""Detections: indexing, names, pictures, and the forms others read."""
+"""Detections: indexing, names, images, and the forms others read."""
 
 import dataclasses
 import json
@@ -121,10 +121,10 @@ def test_supervision_gets_its_arguments():
     assert three().filter(score=1.0).to_supervision()["xyxy"].shape == (0, 4)
 
 
-def test_the_picture_shows_the_boxes_enlarged_if_tiny():
-    picture = three().draw()
-    assert picture.shape == (400, 480, 3)  # 4 times 100 x 120
-    assert (picture[40:240, 80:200] != 120).any()
+def test_the_image_shows_the_boxes_enlarged_if_tiny():
+    image = three().draw()
+    assert image.shape == (400, 480, 3)  # 4 times 100 x 120
+    assert (image[40:240, 80:200] != 120).any()
 
 
 def test_an_image_given_by_path_is_read_when_it_is_drawn(tmp_path):
@@ -134,7 +134,7 @@ def test_an_image_given_by_path_is_read_when_it_is_drawn(tmp_path):
     np.testing.assert_array_equal(found.draw(), three().draw())
 
 
-def test_save_writes_the_picture(tmp_path):
+def test_save_writes_the_image(tmp_path):
     path = tmp_path / "found.png"
     assert three().save(path) == str(path)
     np.testing.assert_array_equal(np.asarray(Image.open(path)), three().draw())
@@ -158,9 +158,9 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatc
 
 
 def test_an_unknown_ending_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"picture format.*found.xyz"):
+    with pytest.raises(ValueError, match=r"image format.*found.xyz"):
         three().save(tmp_path / "found.xyz")
-    with pytest.raises(ValueError, match="picture format"):
+    with pytest.raises(ValueError, match="image format"):
         three().save(tmp_path / "found")
 
 
@@ -169,7 +169,7 @@ def test_without_an_image_drawing_says_how_to_give_one():
         three(image=None).draw()
 
 
-def test_notebooks_show_the_picture_or_else_the_text():
+def test_notebooks_show_the_image_or_else_the_text():
     assert three()._repr_png_().startswith(b"\x89PNG")
     assert three(image=None)._repr_png_() is None
 

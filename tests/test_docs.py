@@ -14,11 +14,11 @@ import re
 import keras
 import numpy as np
 import pytest
-from tiny import tiny_model
+from support.tiny import tiny_model
 
 import effdet_keras as ek
-from effdet_keras.checkpoints.report import LoadReport, NewWeights
 from effdet_keras.export.export_model import WRITERS
+from effdet_keras.weights.report import LoadReport, NewWeights
 
 pytestmark = pytest.mark.tensorflow  # `ek.data`, `ek.callbacks`
 
@@ -51,8 +51,8 @@ def words():
     """What the first word of a dotted name stands for."""
     model = tiny_model()
     model.compile()
-    picture = np.zeros((8, 8, 3), "uint8")
-    dataset = ek.data.from_arrays([picture], [[[0, 0, 4, 4]]], [[0]], ["cat"])
+    image = np.zeros((8, 8, 3), "uint8")
+    dataset = ek.data.from_arrays([image], [[[0, 0, 4, 4]]], [[0]], ["cat"])
     datasets = ("train", "valid", "dataset", "first", "second")
     public = {name: getattr(ek.data, name) for name in ek.data.__all__}
     public |= {name: getattr(ek.callbacks, name) for name in ek.callbacks.__all__}
@@ -169,11 +169,11 @@ def test_the_check_sees_names_keywords_and_imports_that_do_not_exist(words):
     assert found("model.compile(ema=0.9)") == ["model.compile takes no 'ema'"]
     assert found("model.fit(train, epochs=3, validation_data=valid)") == []
     assert found("ek.EfficientDet.from_preset('d0', image_size=64)") == []
-    assert found("from_preset('d0', picture_size=64)") != []
+    assert found("from_preset('d0', find_image_size=64)") != []
     assert found("model.batches(train, 8, flip_probability=0, jitter=1)") == [
         "model.batches takes no 'jitter'"
     ]
-    tree = ast.parse("from effdet_keras.anchors import nothing")
+    tree = ast.parse("from effdet_keras.geometry.anchors import nothing")
     assert [exists for *_, exists in imported_names(tree)] == [False]
 
 

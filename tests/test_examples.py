@@ -1,4 +1,4 @@
-"""The scripts of examples/ run, each on a few pictures, from a model of 64 x 64 pixels.
+"""The scripts of examples/ run, each on a few images, from a model of 64 x 64 pixels.
 
 `--weights` of a small model of our own makes the script's model as small: its config is
 in the file. Steps run eagerly, which is faster for two of them than making a graph.
@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import pytest
 from PIL import Image
-from tiny import tiny_model
+from support.tiny import tiny_model
 
 import effdet_keras as ek
 
@@ -96,7 +96,7 @@ def test_fit_voc_trains_the_heads_and_then_everything(run, monkeypatch):
 
     monkeypatch.setattr(ek.EfficientDet, "fit", watched)
     options = (*SMALL, "--weights", "start.keras", "--out", "voc_run")
-    run("fit_voc.py", "voc", *options, "--head-epochs", "1", "--pictures", "2")
+    run("fit_voc.py", "voc", *options, "--head-epochs", "1", "--images", "2")
     heads, everything = trained
     assert everything - heads == {"efficientnet-lite0"}
     assert ek.EfficientDet.from_archive("voc_run").class_names == SHAPES
@@ -134,23 +134,23 @@ def named_weights(module):
     return {v.name: v.numpy() for v in variables if v.dtype.is_floating}
 
 
-def test_the_flip_of_fit_tf_data_mirrors_boxes_with_pictures():
+def test_the_flip_of_fit_tf_data_mirrors_boxes_with_images():
     names = runpy.run_path(str(EXAMPLES / "fit_tf_data.py"))
     image = np.zeros((4, 8, 3), "float32")
     image[1:3, 2:5] = 1.0
     seen = set()
     for _ in range(30):
-        picture, boxes, _ = names["flip"](image, np.float32([[1, 2, 3, 5]]), [0])
+        flipped, boxes, _ = names["flip"](image, np.float32([[1, 2, 3, 5]]), [0])
         top, left, bottom, right = np.asarray(boxes)[0].astype(int)
-        assert np.asarray(picture)[top:bottom, left:right].all()
-        assert np.asarray(picture).sum() == image.sum()
+        assert np.asarray(flipped)[top:bottom, left:right].all()
+        assert np.asarray(flipped).sum() == image.sum()
         seen.add(left)
     assert seen == {2, 3}
 
 
-def test_a_picture_of_fit_tf_data_is_stretched_with_its_boxes(tmp_path):
+def test_a_image_of_fit_tf_data_is_stretched_with_its_boxes(tmp_path):
     names = runpy.run_path(str(EXAMPLES / "fit_tf_data.py"))
-    path = str(tmp_path / "picture.png")
+    path = str(tmp_path / "image.png")
     Image.new("RGB", (80, 40)).save(path)  # width, height
     box = np.float32([[10, 20, 30, 60]])
     image, boxes, _ = names["load"](path, box, [0], (80, 40))

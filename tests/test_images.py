@@ -1,4 +1,4 @@
-"""Reading picture files: every mode, EXIF turns, broken files."""
+"""Reading image files: every mode, EXIF turns, broken files."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ def save(tmp_path, image, name="image.png", **options):
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16"])
-def test_grey_pictures_of_any_mode_read_alike(tmp_path, mode):
+def test_grey_images_of_any_mode_read_alike(tmp_path, mode):
     if mode == "I;16":
         image = Image.fromarray(RAMP.astype(np.uint16) * 257)
         assert image.mode == "I;16"
@@ -76,7 +76,7 @@ def test_animation_gives_its_first_frame(tmp_path):
     assert (read_image(path) == 40).all()
 
 
-def exif_picture(tmp_path, orientation):
+def exif_image(tmp_path, orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
     return save(tmp_path, Image.fromarray(RAMP), exif=exif)
@@ -96,7 +96,7 @@ def exif_picture(tmp_path, orientation):
     ],
 )
 def test_exif_turns_are_undone(tmp_path, orientation, turn):
-    path = exif_picture(tmp_path, orientation)
+    path = exif_image(tmp_path, orientation)
     result = read_image(path)
     np.testing.assert_array_equal(result[..., 0], turn(RAMP))
     assert read_image_size(path) == result.shape[:2]
@@ -106,11 +106,11 @@ def test_exif_turns_are_undone(tmp_path, orientation, turn):
     "size, height", [(None, 6), ((6, 4), 6), ((4, 6), 4), ((5, 5), 6)]
 )
 def test_annotated_size_decides_about_the_exif_turn(tmp_path, size, height):
-    assert read_image(exif_picture(tmp_path, 6), size=size).shape[0] == height
+    assert read_image(exif_image(tmp_path, 6), size=size).shape[0] == height
 
 
 def test_annotated_size_that_fits_both_ways_means_upright(tmp_path):
-    path = exif_picture(tmp_path, 3)  # half a turn
+    path = exif_image(tmp_path, 3)  # half a turn
     np.testing.assert_array_equal(
         read_image(path, size=(4, 6))[..., 0], RAMP[::-1, ::-1]
     )
@@ -120,7 +120,7 @@ def test_annotated_size_that_fits_both_ways_means_upright(tmp_path):
 def test_missing_and_broken_files_are_named(tmp_path, read):
     with pytest.raises(FileNotFoundError, match="absent"):
         read(tmp_path / "absent.jpg")
-    (tmp_path / "text.jpg").write_text("no picture")
+    (tmp_path / "text.jpg").write_text("no image")
     with pytest.raises(ValueError, match=r"Pillow can.*text\.jpg"):
         read(tmp_path / "text.jpg")
 
@@ -134,7 +134,7 @@ def test_file_cut_short_is_named(tmp_path, name):
         read_image(path)
 
 
-def test_list_images_leaves_out_what_is_no_picture(tmp_path):
+def test_list_images_leaves_out_what_is_no_image(tmp_path):
     for name in ("c.webp", "a.JPG", ".hidden.jpg", "notes.txt", "b.tiff"):
         (tmp_path / name).touch()
     (tmp_path / "folder.png").mkdir()
@@ -142,7 +142,7 @@ def test_list_images_leaves_out_what_is_no_picture(tmp_path):
 
 
 def test_list_images_of_nothing_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match=r"no picture"):
+    with pytest.raises(ValueError, match=r"no image"):
         list_images(tmp_path)
     with pytest.raises(NotADirectoryError, match=r"nowhere"):
         list_images(tmp_path / "nowhere")

@@ -12,24 +12,28 @@ PACKAGE = pathlib.Path(__file__).parents[1] / "effdet_keras"
 
 # A part may import itself and the rows above its own (docs/architecture.md).
 ROWS = [
-    ["_version", "labels", "allocator"],
+    ["_version", "errors"],
+    ["_internal"],
     ["config"],
-    ["presets", "box_ops", "anchors", "images", "letterbox", "metrics", "visualize"],
-    ["detections", "matching", "losses", "layers", "data"],
-    ["backbones", "postprocess"],
-    ["training", "checkpoints"],
+    ["presets", "geometry", "images", "evaluation", "visualize"],
+    ["detections", "losses", "layers", "data"],
+    ["inspection", "backbones", "postprocess"],
+    ["training", "weights"],
     ["inference"],
-    ["export"],
+    ["export", "hub"],
+    ["predictor"],
     ["models"],
     ["callbacks"],
-    ["demo"],
+    ["commands"],
     ["cli"],
 ]
 MAY_IMPORT_TENSORFLOW = {
-    *("data", "callbacks", "training/tensorflow_trainer.py"),
-    *("layers/tensorflow_batch_norm.py", "checkpoints/automl.py"),
-    *("export", "inference/saved_model_runtime.py", "inference/trace.py"),
-    *("checkpoints/hub_module.py", "models/hub_detector.py", "models/hub_export.py"),
+    "training/tensorflow_trainer.py",
+    "layers/tensorflow_batch_norm.py",
+    "export/network.py",
+    "export/saved_model/write.py",
+    "export/saved_model/run.py",
+    "export/litert/model_file.py",
 }
 
 

@@ -4,11 +4,11 @@ import math
 import keras
 import numpy as np
 import pytest
-from gradients import compiled, gradient
 from keras import ops
+from support.gradients import compiled, gradient
 
-from effdet_keras import box_ops
-from effdet_keras.anchors import generate_anchors
+from effdet_keras.geometry import box_ops
+from effdet_keras.geometry.anchors import generate_anchors
 from effdet_keras.losses import DetectionLoss, focal_loss, huber_loss, iou_loss
 
 IOU_TYPES = ["iou", "giou", "diou", "ciou"]

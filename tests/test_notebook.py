@@ -20,12 +20,12 @@ import threading
 import keras
 import numpy as np
 import pytest
-from tiny import tiny_model
+from support.tiny import tiny_model
 
 import effdet_keras as ek
-from effdet_keras.checkpoints.archive import read_archive_info
-from effdet_keras.checkpoints.download import cache_path
 from effdet_keras.presets import find_preset
+from effdet_keras.weights.archive import read_archive_info
+from effdet_keras.weights.fetch.download import cache_path
 
 ROOT = pathlib.Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -114,7 +114,7 @@ def test_predict_pretrained_runs(tmp_path, monkeypatch):
 
 
 TRAIN_SETTINGS = """
-DATA = "pictures.zip"
+DATA = "images.zip"
 OUT = "out"
 
 MODEL, WEIGHTS = "efficientdet-lite0", "start.keras"
@@ -128,7 +128,7 @@ EPOCHS = 1
 @pytest.mark.tensorflow
 def test_train_own_data_runs_and_resumes(tmp_path):
     ek.data.write_shapes(tmp_path / "a", num_train=4, num_valid=2, image_size=64)
-    shutil.make_archive(tmp_path / "pictures", "zip", tmp_path / "a")
+    shutil.make_archive(tmp_path / "images", "zip", tmp_path / "a")
     tiny_model(class_names=("star", "square", "moon")).save(tmp_path / "start.keras")
     (resuming,) = (cell for cell in cells(TRAIN, "code") if "resume=True" in cell)
     script = "\n".join([as_script(TRAIN, TRAIN_SETTINGS), "EPOCHS = 2", resuming])
@@ -141,7 +141,7 @@ def test_train_own_data_runs_and_resumes(tmp_path):
 
 HUB_SETTINGS = """
 URL = "http://127.0.0.1:{port}/module.tar.gz"
-DATA = "pictures"
+DATA = "images"
 OUT = "out"
 
 BATCH_SIZE = 2
@@ -168,8 +168,8 @@ class QuietHandler(http.server.SimpleHTTPRequestHandler):
 @pytest.mark.tensorflow
 def test_finetune_from_hub_runs(tmp_path, port_of, monkeypatch):
     monkeypatch.setenv("TFHUB_CACHE_DIR", str(tmp_path / "cache"))
-    pictures = tmp_path / "pictures"
-    ek.data.write_shapes(pictures, num_train=4, num_valid=2, image_size=64)
+    images = tmp_path / "images"
+    ek.data.write_shapes(images, num_train=4, num_valid=2, image_size=64)
     tiny_model().export_hub_module(tmp_path / "module")
     shutil.make_archive(tmp_path / "module", "gztar", tmp_path / "module")
     printed = run(as_script(HUB, HUB_SETTINGS.format(port=port_of)), tmp_path)
@@ -182,7 +182,7 @@ def test_finetune_from_hub_runs(tmp_path, port_of, monkeypatch):
 
 PHONE_SETTINGS = """
 MODEL_FILE = ""
-DATA = "pictures"
+DATA = "images"
 
 MODEL, WEIGHTS = "efficientdet-lite0", "start.keras"
 MODEL_OPTIONS = {"image_size": 64}
@@ -194,8 +194,8 @@ EPOCHS = 1
 @pytest.mark.tensorflow
 def test_train_to_phone_runs(tmp_path):
     pytest.importorskip("ai_edge_litert")
-    pictures = tmp_path / "pictures"
-    ek.data.write_shapes(pictures, num_train=4, num_valid=2, image_size=64)
+    images = tmp_path / "images"
+    ek.data.write_shapes(images, num_train=4, num_valid=2, image_size=64)
     tiny_model(class_names=("star", "square", "moon")).save(tmp_path / "start.keras")
     printed = run(as_script(PHONE, PHONE_SETTINGS), tmp_path)
     assert "export: AP 0." in printed

@@ -23,13 +23,13 @@ def test_every_public_name_is_there():
 
 
 @pytest.mark.tensorflow
-def test_the_lines_run_on_small_pictures(tmp_path, monkeypatch):
+def test_the_lines_run_on_small_images(tmp_path, monkeypatch):
     from effdet_keras.data import write_shapes
 
     data = tmp_path / "DATA"
     write_shapes(data, num_train=4, num_valid=2, image_size=64)
-    picture = (data / "valid" / "00001.jpg").read_bytes()
-    (tmp_path / "street.jpg").write_bytes(picture)
+    image = (data / "valid" / "00001.jpg").read_bytes()
+    (tmp_path / "street.jpg").write_bytes(image)
     monkeypatch.chdir(tmp_path)
     (code,) = python_blocks()
     assert "model.fit" in code

@@ -1,4 +1,4 @@
-"""Drawing: what is on the pictures, and what stays off them."""
+"""Drawing: what is on the images, and what stays off them."""
 
 import builtins
 
@@ -20,13 +20,13 @@ def filled(part, label):
 
 
 def test_a_box_is_drawn_on_its_border_pixels_in_the_color_of_its_class():
-    picture = visualize.draw_boxes(GREY, [[40, 30, 100, 130]])
+    drawn = visualize.draw_boxes(GREY, [[40, 30, 100, 130]])
     for y, x in [(40, 30), (40, 129), (99, 30), (99, 129), (70, 30), (99, 80)]:
-        assert is_color(picture[y, x], 0), (y, x)
+        assert is_color(drawn[y, x], 0), (y, x)
     for y, x in [(39, 30), (40, 29), (100, 129), (99, 130), (70, 80)]:
-        assert (picture[y, x] == 120).all(), (y, x)
-    picture = visualize.draw_boxes(GREY, [[40, 30, 100, 130]], [3])
-    assert is_color(picture[99, 129], 3)
+        assert (drawn[y, x] == 120).all(), (y, x)
+    drawn = visualize.draw_boxes(GREY, [[40, 30, 100, 130]], [3])
+    assert is_color(drawn[99, 129], 3)
 
 
 def test_the_image_given_stays_as_it_is():
@@ -37,8 +37,8 @@ def test_the_image_given_stays_as_it_is():
 
 def test_names_and_scores_are_written_above_the_box():
     def changed_above(**arguments):
-        picture = visualize.draw_boxes(GREY, [[40, 30, 100, 130]], **arguments)
-        return (picture[:40] != 120).any(axis=-1).sum()
+        drawn = visualize.draw_boxes(GREY, [[40, 30, 100, 130]], **arguments)
+        return (drawn[:40] != 120).any(axis=-1).sum()
 
     nothing = changed_above()
     number = changed_above(labels=[0])
@@ -48,14 +48,14 @@ def test_names_and_scores_are_written_above_the_box():
 
 
 def test_a_name_without_room_above_goes_into_the_box():
-    picture = visualize.draw_boxes(GREY, [[0, 0, 100, 130]], [1], class_names="ab")
-    assert filled(picture[2:14, 2:10], 1) > 0.5
+    drawn = visualize.draw_boxes(GREY, [[0, 0, 100, 130]], [1], class_names="ab")
+    assert filled(drawn[2:14, 2:10], 1) > 0.5
 
 
 def test_a_name_at_the_right_border_is_moved_to_the_left():
     box, names = [[60, 150, 100, 160]], ["elephant"]
-    picture = visualize.draw_boxes(GREY, box, [0], class_names=names)
-    assert filled(picture[45:60, 120:], 0) > 0.5
+    drawn = visualize.draw_boxes(GREY, box, [0], class_names=names)
+    assert filled(drawn[45:60, 120:], 0) > 0.5
 
 
 def test_the_name_of_the_best_box_keeps_its_place():
@@ -64,32 +64,32 @@ def test_the_name_of_the_best_box_keeps_its_place():
     alone = visualize.draw_boxes(GREY, boxes[:1], [0], [0.9], names)
     tag = (slice(22, 40), slice(30, 80))
     for order in ([0, 1], [1, 0]):
-        picture = visualize.draw_boxes(
+        drawn = visualize.draw_boxes(
             GREY,
             [boxes[i] for i in order],
             order,
             [[0.9, 0.3][i] for i in order],
             names,
         )
-        np.testing.assert_array_equal(picture[tag], alone[tag])
+        np.testing.assert_array_equal(drawn[tag], alone[tag])
 
 
 def test_padding_and_what_lies_outside_is_not_drawn():
     boxes = [[9, 9, 50, 50], [200, 10, 230, 30], [10, -40, 30, -2], [np.nan] * 4]
-    picture = visualize.draw_boxes(GREY, boxes, [-1, 0, 0, 0], [0, 0.5, 0.5, 0.5])
-    np.testing.assert_array_equal(picture, GREY)
+    drawn = visualize.draw_boxes(GREY, boxes, [-1, 0, 0, 0], [0, 0.5, 0.5, 0.5])
+    np.testing.assert_array_equal(drawn, GREY)
 
 
 def test_a_box_partly_outside_is_cut_at_the_border():
-    picture = visualize.draw_boxes(GREY, [[-50, -50, 400, 60]])
-    assert is_color(picture[119, 30], 0) and is_color(picture[0, 59], 0)
+    drawn = visualize.draw_boxes(GREY, [[-50, -50, 400, 60]])
+    assert is_color(drawn[119, 30], 0) and is_color(drawn[0, 59], 0)
 
 
 def test_a_tiny_image_is_enlarged_by_a_whole_factor_with_its_boxes():
     image = np.zeros((20, 30, 3), "uint8")
-    picture = visualize.draw_boxes(image, [[5, 10, 15, 20]], min_side=100)
-    assert picture.shape == (80, 120, 3)
-    assert is_color(picture[20, 40], 0) and is_color(picture[59, 79], 0)
+    drawn = visualize.draw_boxes(image, [[5, 10, 15, 20]], min_side=100)
+    assert drawn.shape == (80, 120, 3)
+    assert is_color(drawn[20, 40], 0) and is_color(drawn[59, 79], 0)
     assert visualize.draw_boxes(image, [], min_side=30).shape == (20, 30, 3)
 
 
@@ -97,14 +97,14 @@ def test_a_tiny_image_is_enlarged_by_a_whole_factor_with_its_boxes():
 def test_any_size_of_image_can_be_drawn_on(size):
     image = np.full((*size, 3), 120, "uint8")
     box = [[0, 0, size[0], size[1]]]
-    picture = visualize.draw_boxes(image, box, [0], [0.5], ["a long class name"])
-    assert picture.shape == (*size, 3) and (picture != 120).any()
+    drawn = visualize.draw_boxes(image, box, [0], [0.5], ["a long class name"])
+    assert drawn.shape == (*size, 3) and (drawn != 120).any()
 
 
 def test_grey_and_float_images_become_uint8_color():
-    picture = visualize.draw_boxes(np.full((9, 9), 77.6), [])
-    assert picture.dtype == np.uint8 and picture.shape == (9, 9, 3)
-    assert (picture == 78).all()
+    drawn = visualize.draw_boxes(np.full((9, 9), 77.6), [])
+    assert drawn.dtype == np.uint8 and drawn.shape == (9, 9, 3)
+    assert (drawn == 78).all()
     assert (visualize.draw_boxes(np.full((9, 9, 3), 300.0), []) == 255).all()
 
 

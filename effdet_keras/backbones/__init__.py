@@ -1,4 +1,4 @@
-"""Backbones: pictures to feature maps."""
+"""Backbones: images to feature maps."""
 
 from effdet_keras.backbones.efficientnet import EfficientNet, block_table
 

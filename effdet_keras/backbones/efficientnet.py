@@ -5,6 +5,7 @@ import math
 
 import keras
 
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.layers.activation import get_activation
 from effdet_keras.layers.mbconv import MBConv, conv_initializer
 from effdet_keras.layers.options import BatchNormOptions
@@ -117,7 +118,7 @@ def last_blocks(table):
 
 def _scale(variant):
     if variant not in _SCALES:
-        raise ValueError(
+        raise InvalidValueError(
             f"`variant` must be one of {', '.join(_SCALES)}. "
             f"Received: variant={variant!r}"
         )
@@ -126,7 +127,7 @@ def _scale(variant):
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class EfficientNet(keras.layers.Layer):
-    """EfficientNet without its classifier: pictures to feature maps.
+    """EfficientNet without its classifier: images to feature maps.
 
     https://arxiv.org/abs/1905.11946; the Lite variants have no squeeze-excite
     and keep stem, first and last stage unscaled. Sub-layers carry the names of
@@ -143,7 +144,7 @@ class EfficientNet(keras.layers.Layer):
         **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
-        inputs: normalised pictures, tensor `[B, H, W, 3]`.
+        inputs: normalised images, tensor `[B, H, W, 3]`.
 
     Returns:
         List of tensors, one a level from `min_level` to 5: the last block's

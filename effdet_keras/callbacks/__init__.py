@@ -1,4 +1,4 @@
-"""Callbacks of `fit`: evaluation, averages, archive and pictures."""
+"""Callbacks of `fit`: evaluation, averages, archive and images."""
 
 from effdet_keras.callbacks.checkpoint_archive import CheckpointArchive
 from effdet_keras.callbacks.coco_evaluation import COCOEvaluation

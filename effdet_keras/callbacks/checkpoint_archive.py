@@ -8,7 +8,8 @@ import keras
 from keras import ops
 
 from effdet_keras.callbacks.writable import require_writable
-from effdet_keras.checkpoints.archive import (
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.weights.archive import (
     BEST_FILE,
     LAST_FILE,
     copy_archive,
@@ -26,7 +27,7 @@ class CheckpointArchive(keras.callbacks.Callback):
     `monitor` is better than ever before: files for
     `EfficientDet.from_archive` and `keras.saving.load_model`, with the
     optimizer and the moving averages. Each holds an entry `archive.json`, which
-    `effdet_keras.checkpoints.archive.read_archive_info` reads: config, class
+    `effdet_keras.weights.archive.read_archive_info` reads: config, class
     names, category ids, package versions; `epoch` (the number of epochs done),
     all `metrics` of that epoch, and `evaluated_weights`: whether `monitor` is
     that of the `"averages"` or of the `"live"` weights.
@@ -51,7 +52,7 @@ class CheckpointArchive(keras.callbacks.Callback):
 
     Example:
         >>> import tempfile
-        >>> from effdet_keras.checkpoints.archive import read_archive_info
+        >>> from effdet_keras.weights.archive import read_archive_info
         >>> from effdet_keras.models import EfficientDet
         >>> model = EfficientDet.from_preset(
         ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2
@@ -69,7 +70,9 @@ class CheckpointArchive(keras.callbacks.Callback):
     def __init__(self, folder, monitor="AP", mode="max", verbose=True):
         super().__init__()
         if mode not in ("max", "min"):
-            raise ValueError(f"`mode` must be 'max' or 'min'. Received: mode={mode!r}")
+            raise InvalidValueError(
+                f"`mode` must be 'max' or 'min'. Received: mode={mode!r}"
+            )
         self.folder = pathlib.Path(folder)
         self.monitor = monitor
         self.mode = mode

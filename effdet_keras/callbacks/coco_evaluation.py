@@ -1,17 +1,18 @@
-"""COCO's metrics of a data set after the epochs of `fit`."""
+"""COCO's metrics of a dataset after the epochs of `fit`."""
 
 import keras
 
 from effdet_keras.callbacks.swap_ema import evaluated_weights
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.evaluation.metrics import COCOMetric
 from effdet_keras.inference.evaluate import category_ids_of, evaluate
-from effdet_keras.metrics import COCOMetric
 
 
 class COCOEvaluation(keras.callbacks.Callback):
     """Evaluates the model's detections as COCO does, and logs the numbers.
 
-    Runs what `predict` runs over every picture of the data set, with the
+    Runs what `predict` runs over every image of the dataset, with the
     moving averages of the weights if the model has them, and hands the
     detections to pycocotools. The twelve numbers (`AP`, `AP50`, `AP75`, `APs`,
     `APm`, `APl`, `ARmax1`, `ARmax10`, `ARmax100`, `ARs`, `ARm`, `ARl`) and the
@@ -19,19 +20,19 @@ class COCOEvaluation(keras.callbacks.Callback):
     this one can use them; Keras wants to be told that more is better:
     `EarlyStopping(monitor="AP", mode="max", patience=5)`.
 
-    A number is -1 where the data set has no object of that kind.
+    A number is -1 where the dataset has no object of that kind.
 
     Args:
         dataset: `effdet_keras.data.DetectionDataset`.
         every: int, epochs from one evaluation to the next. The last epoch of
             `fit` is always evaluated.
-        batch_size: int, pictures at once.
+        batch_size: int, images at once.
         log_dir: path of a folder for TensorBoard, or None.
         verbose: bool, whether to show progress and the table of numbers.
 
     Raises:
-        ValueError: If the data set is empty, `every` or `batch_size` is below
-            1, or, when training begins, the classes of model and data set differ.
+        ValueError: If the dataset is empty, `every` or `batch_size` is below
+            1, or, when training begins, the classes of model and dataset differ.
         OSError: If `log_dir` cannot be written to, when training begins.
         ImportError: If `log_dir` is given and TensorBoard is not installed.
 
@@ -53,11 +54,11 @@ class COCOEvaluation(keras.callbacks.Callback):
         super().__init__()
         for name, value in (("every", every), ("batch_size", batch_size)):
             if value < 1:
-                raise ValueError(
+                raise InvalidValueError(
                     f"`{name}` must be at least 1. Received: {name}={value}"
                 )
         if len(dataset) == 0:
-            raise ValueError("`COCOEvaluation` needs a data set with pictures")
+            raise InvalidValueError("`COCOEvaluation` needs a dataset with images")
         self.dataset = dataset
         self.every = every
         self.batch_size = batch_size
@@ -96,12 +97,12 @@ class COCOEvaluation(keras.callbacks.Callback):
             Dict of floats by name.
 
         Raises:
-            ValueError: If the classes of model and data set differ.
+            ValueError: If the classes of model and dataset differ.
         """
         with evaluated_weights(model) as which:
             if self.verbose:
                 print(
-                    f"\nCOCO evaluation of {len(self.dataset)} pictures with "
+                    f"\nCOCO evaluation of {len(self.dataset)} images with "
                     f"{_WEIGHTS[which]}",
                     flush=True,
                 )

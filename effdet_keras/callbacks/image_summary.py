@@ -6,30 +6,31 @@ from PIL import Image
 
 from effdet_keras.callbacks.swap_ema import evaluated_weights
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.visualize import draw_boxes, side_by_side
 
-_MIN_SIDE = 320  # pixels: names have room on tiny pictures
+_MIN_SIDE = 320  # pixels: names have room on tiny images
 
 
 class ImageSummary(keras.callbacks.Callback):
-    """Shows what the model finds in some pictures, beside the truth.
+    """Shows what the model finds in some images, beside the truth.
 
-    After an epoch it runs `detect` on pictures spread evenly over the data
-    set, with the moving averages of the weights if the model has them, and
-    writes pairs of pictures to TensorBoard: on the left the truth, on the
+    After an epoch it runs `detect` on images spread evenly over the dataset
+    , with the moving averages of the weights if the model has them, and
+    writes pairs of images to TensorBoard: on the left the truth, on the
     right the detections.
 
     Args:
         dataset: `effdet_keras.data.DetectionDataset`.
         log_dir: path of a folder for TensorBoard.
-        num_images: int, how many pictures; fewer if the data set is smaller.
+        num_images: int, how many images; fewer if the dataset is smaller.
         every: int, epochs from one summary to the next. The last epoch of
             `fit` always gives one.
         score_threshold: float, the lowest score to draw.
-        max_side: int, pixels; larger pictures are scaled down to it.
+        max_side: int, pixels; larger images are scaled down to it.
 
     Raises:
-        ValueError: If the data set is empty, or a number is below 1.
+        ValueError: If the dataset is empty, or a number is below 1.
         ImportError: If TensorBoard is not installed.
         OSError: If `log_dir` cannot be written to, when training begins.
 
@@ -62,11 +63,11 @@ class ImageSummary(keras.callbacks.Callback):
         counts = {"num_images": num_images, "every": every, "max_side": max_side}
         for name, value in counts.items():
             if value < 1:
-                raise ValueError(
+                raise InvalidValueError(
                     f"`{name}` must be at least 1. Received: {name}={value}"
                 )
         if len(dataset) == 0:
-            raise ValueError("`ImageSummary` needs a data set with pictures")
+            raise InvalidValueError("`ImageSummary` needs a dataset with images")
         self.dataset = dataset
         self.num_images = num_images
         self.every = every
@@ -126,7 +127,7 @@ class ImageSummary(keras.callbacks.Callback):
         return side_by_side(truth, detected, titles)
 
     def _fitted(self, image):
-        """The picture with no side above `max_side`, and its scale."""
+        """The image with no side above `max_side`, and its scale."""
         height, width = image.shape[:2]
         scale = min(1.0, self.max_side / max(height, width))
         if scale == 1.0:

@@ -4,6 +4,8 @@ import contextlib
 
 import keras
 
+from effdet_keras.errors import InvalidValueError
+
 
 class SwapEMA(keras.callbacks.Callback):
     """Makes the validation of `fit` use the moving averages of the weights.
@@ -54,7 +56,7 @@ class SwapEMA(keras.callbacks.Callback):
     def _averages(self):
         averages = getattr(self.model, "averages", None)
         if averages is None:
-            raise ValueError(
+            raise InvalidValueError(
                 "`SwapEMA` needs a model with moving averages. Compile it with "
                 "`ema_decay` (0.9998 by default), or leave the callback out. "
                 f"Received: model={self.model.name!r} without averages"

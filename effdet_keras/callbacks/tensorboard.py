@@ -1,8 +1,10 @@
-"""Numbers and pictures to TensorBoard."""
+"""Numbers and images to TensorBoard."""
 
 import importlib.util
 
+from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.callbacks.writable import require_writable
+from effdet_keras.errors import MissingPackageError
 
 
 class TensorBoardWriter:
@@ -26,7 +28,7 @@ class TensorBoardWriter:
 
     def __init__(self, log_dir):
         if importlib.util.find_spec("tensorboard") is None:
-            raise ImportError(
+            raise MissingPackageError(
                 "`log_dir` needs TensorBoard: pip install 'effdet-keras[tensorboard]'"
             )
         self.log_dir = str(log_dir)
@@ -38,20 +40,16 @@ class TensorBoardWriter:
 
     def scalars(self, values, step):
         """Writes numbers, a dict by name, of one step."""
-        import tensorflow as tf
-
         with self._open().as_default(step=step):
             for name, value in values.items():
                 tf.summary.scalar(name, value)
         self._writer.flush()
 
-    def images(self, name, pictures, step):
-        """Writes pictures, uint8 `[H, W, 3]` of any sizes, of one step."""
-        import tensorflow as tf
-
+    def images(self, name, images, step):
+        """Writes images, uint8 `[H, W, 3]` of any sizes, of one step."""
         with self._open().as_default(step=step):
-            for index, picture in enumerate(pictures):
-                tf.summary.image(f"{name}/{index}", picture[None])
+            for index, image in enumerate(images):
+                tf.summary.image(f"{name}/{index}", image[None])
         self._writer.flush()
 
     def close(self):
@@ -61,8 +59,6 @@ class TensorBoardWriter:
             self._writer = None
 
     def _open(self):
-        import tensorflow as tf
-
         if self._writer is None:
             self._writer = tf.summary.create_file_writer(self.log_dir)
         return self._writer

@@ -1,18 +1,19 @@
-"""Annotated pictures: readers, writers, the dataset, and its batches for `fit`."""
+"""Annotated images: readers, writers, the dataset, and its batches for `fit`."""
 
-from effdet_keras.data.arrays import from_arrays
-from effdet_keras.data.coco import from_coco, write_coco
+import importlib
+
 from effdet_keras.data.convert import convert
-from effdet_keras.data.csv import from_csv, write_csv
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.data.inspection import CheckReport, check, check_splits
+from effdet_keras.data.formats.arrays import from_arrays
+from effdet_keras.data.formats.coco import from_coco, write_coco
+from effdet_keras.data.formats.csv import from_csv, write_csv
+from effdet_keras.data.formats.tfds import from_tfds, write_tfds
+from effdet_keras.data.formats.tfrecord import from_tfrecord, write_tfrecord
+from effdet_keras.data.formats.voc import from_voc, write_voc
+from effdet_keras.data.formats.yolo import from_yolo, write_yolo
 from effdet_keras.data.load import load, load_splits
 from effdet_keras.data.problems import Problem, Severity
 from effdet_keras.data.shapes import write_shapes
-from effdet_keras.data.tfds import from_tfds, write_tfds
-from effdet_keras.data.tfrecord import from_tfrecord, write_tfrecord
-from effdet_keras.data.voc import from_voc, write_voc
-from effdet_keras.data.yolo import from_yolo, write_yolo
 
 __all__ = [
     "CheckReport",
@@ -39,3 +40,12 @@ __all__ = [
     "write_voc",
     "write_yolo",
 ]
+
+_OF_INSPECTION = ("CheckReport", "check", "check_splits")
+
+
+def __getattr__(name):
+    # `inspection` stands above `data` and imports it.
+    if name in _OF_INSPECTION:
+        return getattr(importlib.import_module("effdet_keras.inspection"), name)
+    raise AttributeError(f"module 'effdet_keras.data' has no attribute {name!r}")

@@ -1,13 +1,14 @@
-"""From one form of a data set to another, with all its splits."""
+"""From one form of a dataset to another, with all its splits."""
 
-from effdet_keras.data.coco import write_coco
-from effdet_keras.data.csv import write_csv
+from effdet_keras.data.formats.coco import write_coco
+from effdet_keras.data.formats.csv import write_csv
+from effdet_keras.data.formats.folder_writing import refuse_existing
+from effdet_keras.data.formats.tfds import write_tfds
+from effdet_keras.data.formats.tfrecord import write_tfrecord
+from effdet_keras.data.formats.voc import write_voc
+from effdet_keras.data.formats.yolo import write_yolo
 from effdet_keras.data.load import load, load_splits
-from effdet_keras.data.tfds import write_tfds
-from effdet_keras.data.tfrecord import write_tfrecord
-from effdet_keras.data.voc import write_voc
-from effdet_keras.data.writing import refuse_existing
-from effdet_keras.data.yolo import write_yolo
+from effdet_keras.errors import InvalidValueError
 
 _WRITERS = {
     "coco": write_coco,
@@ -22,7 +23,7 @@ _WRITERS = {
 def convert(
     data, out, to, *, split=None, num_shards=None, csv_form=None, on_error="raise"
 ):
-    """Writes a data set that is on disk in another form, pictures included.
+    """Writes a dataset that is on disk in another form, images included.
 
     Prints what was found and what was written.
 
@@ -53,13 +54,15 @@ def convert(
         >>> convert(f"{folder}/coco", f"{folder}/yolo", "yolo")
         '/.../coco' is COCO json: splits train, valid
         '/.../yolo' is written
-          train: DetectionDataset(3 pictures, ... circle, square, triangle)
-          valid: DetectionDataset(2 pictures, ... circle, square, triangle)
+          train: DetectionDataset(3 images, ... circle, square, triangle)
+          valid: DetectionDataset(2 images, ... circle, square, triangle)
     """
     if to not in _WRITERS:
-        raise ValueError(f"`to` must be one of {list(_WRITERS)}. Received: to={to!r}")
+        raise InvalidValueError(
+            f"`to` must be one of {list(_WRITERS)}. Received: to={to!r}"
+        )
     if (num_shards is not None and to != "tfrecord") or (csv_form and to != "csv"):
-        raise ValueError(
+        raise InvalidValueError(
             "`num_shards` is an option of 'tfrecord', `csv_form` one of 'csv'. "
             f"Received: to={to!r}, num_shards={num_shards!r}, csv_form={csv_form!r}"
         )

@@ -1,21 +1,22 @@
-"""`DetectionDataset`: annotated pictures, to look at, divide and train on."""
+"""`DetectionDataset`: annotated images, to look at, divide and train on."""
 
 import collections
 import numbers
 
 import numpy as np
 
-from effdet_keras.data.batches import make_batches
-from effdet_keras.data.example import describe_example, load_example
-from effdet_keras.data.reading import PictureReader
-from effdet_keras.data.sidecar import extend_category_ids
+from effdet_keras.data.formats.sidecar import extend_category_ids
+from effdet_keras.data.pipeline.batches import make_batches
+from effdet_keras.data.pipeline.image_reader import ImageReader
+from effdet_keras.data.record import describe_example, load_example
 from effdet_keras.data.summary import count_of, summarize
+from effdet_keras.errors import InvalidTypeError, InvalidValueError
 
 
 class DetectionDataset:
-    """Annotated pictures with one list of classes.
+    """Annotated images with one list of classes.
 
-    Made by `from_coco`, `from_voc` or `from_arrays`. Pictures stay on disk
+    Made by `from_coco`, `from_voc` or `from_arrays`. Images stay on disk
     until they are asked for. Labels count from 0 in the order of
     `class_names`; `category_ids` gives the ids of the annotation file.
 
@@ -24,19 +25,19 @@ class DetectionDataset:
     | key | value |
     | --- | --- |
     | `image` | uint8 `[H, W, 3]` |
-    | `boxes` | float32 `[n, 4]`, `yxyx` in pixels, inside the picture |
+    | `boxes` | float32 `[n, 4]`, `yxyx` in pixels, inside the image |
     | `labels` | int32 `[n]` |
     | `is_crowd` | bool `[n]`: COCO's crowds, VOC's difficult objects |
     | `area` | float64 `[n]`, square pixels, as the file gives it |
     | `image_id` | int |
     | `source_id` | the id in the file, int or str |
-    | `file_name`, `path` | str; `path` is None where the picture is no file |
+    | `file_name`, `path` | str; `path` is None where the image is no file |
     | `image_size` | `(height, width)` |
 
     `dataset[a:b]` and `dataset.subset(indices)` are datasets again.
 
     Args:
-        records: sequence of `Record`, one a picture.
+        records: sequence of `Record`, one an image.
         class_names: names of the classes, in the order of their labels.
         category_ids: the file's id of each class; by default 1, 2, ...
         problems: sequence of `Problem`: what the reader found wrong.
@@ -52,7 +53,7 @@ class DetectionDataset:
         ...     [image, image], boxes=[[[4, 8, 20, 40]], []], labels=[[1], []],
         ...     class_names=("cat", "dog"))
         >>> dataset
-        DetectionDataset(2 pictures, 1 box, 2 classes: cat, dog)
+        DetectionDataset(2 images, 1 box, 2 classes: cat, dog)
         >>> dataset[0]["boxes"].tolist(), dataset[0]["labels"].tolist()
         ([[4.0, 8.0, 20.0, 40.0]], [1])
         >>> images, truth = next(iter(dataset.batches(2, image_size=64)))
@@ -71,21 +72,21 @@ class DetectionDataset:
         uses = collections.Counter(record.image_id for record in self._records)
         twice = [image_id for image_id, count in uses.items() if count > 1]
         if twice:
-            raise ValueError(
-                "Every picture of a dataset needs an image id of its own. "
+            raise InvalidValueError(
+                "Every image of a dataset needs an image id of its own. "
                 f"Received: {twice[:3]} more than once"
             )
 
     def _check_names(self):
         names, ids = self._class_names, self._category_ids
         if not names:
-            raise ValueError("A dataset needs at least one class. Received none")
+            raise InvalidValueError("A dataset needs at least one class. Received none")
         if len(set(names)) != len(names):
-            raise ValueError(
+            raise InvalidValueError(
                 f"`class_names` must differ from each other. Received: {names}"
             )
         if len(set(ids)) != len(ids) or len(ids) != len(names):
-            raise ValueError(
+            raise InvalidValueError(
                 "`category_ids` must give each class an id of its own. "
                 f"Received: class_names={names}, category_ids={ids}"
             )
@@ -107,7 +108,7 @@ class DetectionDataset:
 
     @property
     def records(self):
-        """Tuple of `Record`: each picture and its annotations, not decoded."""
+        """Tuple of `Record`: each image and its annotations, not decoded."""
         return self._records
 
     @property
@@ -120,7 +121,7 @@ class DetectionDataset:
 
     @property
     def image_ids(self):
-        """Tuple of int: the id of each picture, in order."""
+        """Tuple of int: the id of each image, in order."""
         return tuple(record.image_id for record in self._records)
 
     def __len__(self):
@@ -130,7 +131,7 @@ class DetectionDataset:
         if isinstance(index, slice):
             return self._with(self._records[index])
         if not isinstance(index, numbers.Integral):
-            raise TypeError(
+            raise InvalidTypeError(
                 "A dataset takes an int or a slice in brackets; for a list of "
                 f"indices use `dataset.subset`. Received: {index!r}"
             )
@@ -139,7 +140,7 @@ class DetectionDataset:
     def __repr__(self):
         boxes = sum(len(record.labels) for record in self._records)
         return (
-            f"DetectionDataset({count_of(len(self), 'picture')}, "
+            f"DetectionDataset({count_of(len(self), 'image')}, "
             f"{count_of(boxes, 'box', 'boxes')}, "
             f"{count_of(self.num_classes, 'class', 'classes')}: "
             f"{_shortened(self._class_names)})"
@@ -149,7 +150,7 @@ class DetectionDataset:
         return DetectionDataset(records, self._class_names, self._category_ids)
 
     def subset(self, indices):
-        """Returns the dataset of some pictures, in the order of `indices`.
+        """Returns the dataset of some images, in the order of `indices`.
 
         Args:
             indices: ints, each at most once.
@@ -170,15 +171,15 @@ class DetectionDataset:
         return self._with(self._records[int(i)] for i in indices)
 
     def split(self, fraction, seed=0):
-        """Divides the pictures at random, for instance to train and to validate.
+        """Divides the images at random, for instance to train and to validate.
 
         Args:
             fraction: float in (0, 1), the share of the first part, rounded to
-                whole pictures.
+                whole images.
             seed: int: the same seed divides the same way.
 
         Returns:
-            Two `DetectionDataset`s, pictures in their old order.
+            Two `DetectionDataset`s, images in their old order.
 
         Raises:
             ValueError: If one of the parts would be empty.
@@ -193,22 +194,22 @@ class DetectionDataset:
         """
         first = round(len(self) * fraction)
         if not 0 < first < len(self):
-            raise ValueError(
-                "`fraction` must leave pictures in both parts. "
-                f"Received: fraction={fraction} of {count_of(len(self), 'picture')}"
+            raise InvalidValueError(
+                "`fraction` must leave images in both parts. "
+                f"Received: fraction={fraction} of {count_of(len(self), 'image')}"
             )
         order = np.random.default_rng(seed).permutation(len(self))
         return self.subset(np.sort(order[:first])), self.subset(np.sort(order[first:]))
 
     def filter(self, keep=None, *, classes=None):
-        """Keeps some pictures, or some classes, or both.
+        """Keeps some images, or some classes, or both.
 
         Args:
-            keep: function of an example without its `image`; pictures for
+            keep: function of an example without its `image`; images for
                 which it returns False are left out.
             classes: names to keep, in the order of their new labels. Boxes of
-                other classes are left out; pictures that then have no box
-                stay, as pictures without objects.
+                other classes are left out; images that then have no box
+                stay, as images without objects.
 
         Returns:
             `DetectionDataset`; classes are filtered before `keep` is asked.
@@ -222,7 +223,7 @@ class DetectionDataset:
             >>> boxes = [[[0, 0, 4, 4]], [[0, 0, 4, 4]]]
             >>> dataset = from_arrays(images, boxes, [[0], [1]], ("cat", "dog"))
             >>> dataset.filter(classes=["dog"])
-            DetectionDataset(2 pictures, 1 box, 1 class: dog)
+            DetectionDataset(2 images, 1 box, 1 class: dog)
             >>> len(dataset.filter(lambda example: 0 in example["labels"]))
             1
         """
@@ -236,7 +237,7 @@ class DetectionDataset:
     def _only(self, classes):
         unknown = [name for name in classes if name not in self._class_names]
         if unknown:
-            raise ValueError(
+            raise InvalidValueError(
                 f"`classes` must be names of this dataset, {self._class_names}. "
                 f"Received: {unknown}"
             )
@@ -250,7 +251,7 @@ class DetectionDataset:
         )
 
     def with_classes(self, class_names, category_ids=None):
-        """Returns the same pictures with labels counted by another list of names.
+        """Returns the same images with labels counted by another list of names.
 
         Args:
             class_names: sequence of str, with all names of this dataset in it.
@@ -273,7 +274,7 @@ class DetectionDataset:
         class_names = tuple(class_names)
         lacking = [name for name in self._class_names if name not in class_names]
         if lacking:
-            raise ValueError(
+            raise InvalidValueError(
                 "`class_names` must hold all names of the dataset, "
                 f"{_shortened(self._class_names)}. Received: "
                 f"{_shortened(class_names)}, without {_shortened(lacking)}"
@@ -290,7 +291,7 @@ class DetectionDataset:
         )
 
     def summary(self):
-        """Returns a text to print: pictures, sizes, boxes of each class.
+        """Returns a text to print: images, sizes, boxes of each class.
 
         Returns:
             str of several lines.
@@ -300,11 +301,11 @@ class DetectionDataset:
             >>> image = np.zeros((32, 48, 3), "uint8")
             >>> dataset = from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ("cat",))
             >>> print(dataset.summary())
-            1 picture of 32x48 (height x width)
-            0 pictures without objects
+            1 image of 32x48 (height x width)
+            0 images without objects
             1 box: 1 small, 0 medium, 0 large (by area: below 32x32, below 96x96 pixels)
             0 of them crowd or difficult: not trained on
-            class  boxes  pictures
+            class  boxes  images
             cat        1         1
         """
         return summarize(self._records, self._class_names)
@@ -367,20 +368,20 @@ class DetectionDataset:
     ):
         """Makes the `tf.data.Dataset` that `fit`, `evaluate` and `predict` take.
 
-        To train (`training=True`) each picture is mirrored with
+        To train (`training=True`) each image is mirrored with
         `flip_probability`, scaled by a random factor and cropped or padded,
-        in a new order each epoch. Otherwise pictures come in order and
-        letterboxed: scaled to fit, top left, padded. Pictures without objects
+        in a new order each epoch. Otherwise images come in order and
+        letterboxed: scaled to fit, top left, padded. Images without objects
         are kept in both; crowd and difficult boxes are left out in both, so
         that the loss of training and the loss of validation ask the same.
 
-        A picture that cannot be read, or has not the annotated size, stops no
-        training: in training the next one in the data set takes its place,
+        An image that cannot be read, or has not the annotated size, stops no
+        training: in training the next one in the dataset takes its place,
         otherwise it counts as empty, with an `image_scale` of 0. At the end of
         each pass a line on standard error counts and names them.
 
         Args:
-            batch_size: pictures in a batch.
+            batch_size: images in a batch.
             image_size: `(height, width)` of the batch, or one int for both.
             training: whether to augment.
             seed: int: the same seed gives the same batches, epoch by epoch.
@@ -391,15 +392,15 @@ class DetectionDataset:
             flip_probability: float in [0, 1], in training.
             scale_jitter: lowest and highest factor on `image_size`, in
                 training. `(1, 1)` turns it off.
-            pad_value: three numbers, the color around a picture. The default
+            pad_value: three numbers, the color around an image. The default
                 is the mean of ImageNet, which the models' normalization
                 takes to zero.
-            max_boxes: rows of truth in every batch. None pads to the picture
+            max_boxes: rows of truth in every batch. None pads to the image
                 with most boxes in the batch, so the number varies; a fixed
                 number saves compilations under JAX.
             drop_remainder: whether to leave out a last batch that is not
                 full. None means in training only, and never the only batch.
-            strict: whether a picture that cannot be read is an error.
+            strict: whether an image that cannot be read is an error.
 
         Returns:
             `tf.data.Dataset` of known length, of `(images, truth)`: `images`
@@ -407,13 +408,13 @@ class DetectionDataset:
             `boxes` float32 `[B, M, 4]`, `yxyx` in pixels of `images`, zero in
             unused rows; `labels` int32 `[B, M]`, -1 in unused rows;
             `image_id` int64 `[B]`; `image_scale` float32 `[B]`: outside of
-            training, boxes times it are in pixels of the original picture.
+            training, boxes times it are in pixels of the original image.
 
         Raises:
-            ValueError: If the dataset is empty, a picture has more boxes than
+            ValueError: If the dataset is empty, an image has more boxes than
                 `max_boxes`, or an argument is out of its range. Inside the
                 pipeline, where `fit` repeats it in its own words: with
-                `strict`, or if no picture can be read.
+                `strict`, or if no image can be read.
 
         Example:
             >>> from effdet_keras.data import from_arrays
@@ -424,7 +425,7 @@ class DetectionDataset:
             >>> len(train), len(dataset.batches(2, image_size=64))
             (2, 3)
         """
-        reader = PictureReader(
+        reader = ImageReader(
             self._records,
             self._class_names,
             replace=training,

@@ -1,4 +1,4 @@
-"""Finds out in which form a file or folder holds annotated pictures, and reads it."""
+"""Finds out in which form a file or folder holds annotated images, and reads it."""
 
 import dataclasses
 import functools
@@ -7,16 +7,17 @@ import mmap
 import os
 import pathlib
 
-from effdet_keras.data.coco import from_coco, split_of_json
-from effdet_keras.data.csv import from_csv
-from effdet_keras.data.csv_rows import csv_splits, is_csv
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.data.tfds import from_tfds, tfds_splits
-from effdet_keras.data.tfrecord import from_tfrecord, tfrecord_splits
-from effdet_keras.data.voc import from_voc, voc_splits
-from effdet_keras.data.writing import ONE_SPLIT
-from effdet_keras.data.yolo import from_yolo
-from effdet_keras.data.yolo_layout import yolo_splits
+from effdet_keras.data.formats.coco import from_coco, split_of_json
+from effdet_keras.data.formats.csv import from_csv
+from effdet_keras.data.formats.csv_rows import csv_splits, is_csv
+from effdet_keras.data.formats.folder_writing import ONE_SPLIT
+from effdet_keras.data.formats.tfds import from_tfds, tfds_splits
+from effdet_keras.data.formats.tfrecord import from_tfrecord, tfrecord_splits
+from effdet_keras.data.formats.voc import from_voc, voc_splits
+from effdet_keras.data.formats.yolo import from_yolo
+from effdet_keras.data.formats.yolo_layout import yolo_splits
+from effdet_keras.errors import InvalidValueError
 
 # Names of annotation files that do not name a part of the data.
 _NO_SPLITS = ("annotations", "labels", "data", "dataset", "coco", "default", "result")
@@ -24,12 +25,12 @@ _SHOWN = 8  # entries of a folder, in a message
 
 
 def load(path, split=None, *, class_names=None, on_error="raise"):
-    """Reads annotated pictures in whatever known form a file or folder has.
+    """Reads annotated images in whatever known form a file or folder has.
 
     Prints one line that says which form was found. The forms are COCO json,
     Pascal VOC, YOLO, CSV, TFRecord and TensorFlow Datasets; see the reader of
     each, such as `from_coco`, for what it reads. A folder around the folder of
-    the data set, as archives unpack to, is looked into.
+    the dataset, as archives unpack to, is looked into.
 
     Args:
         path: str or path of a file or folder.
@@ -62,7 +63,7 @@ def load(path, split=None, *, class_names=None, on_error="raise"):
     if split is None and len(found.readers) == 1:
         split = next(iter(found.readers))
     if split not in found.readers:
-        raise ValueError(
+        raise InvalidValueError(
             f"`split` must be one of {list(found.readers)}, the splits of "
             f"{str(path)!r}. Received: split={split!r}"
         )
@@ -131,7 +132,7 @@ def _find(path):
             reader = functools.partial(from_tfrecord, name)
             return _Found("TFRecord", path, {ONE_SPLIT: reader})
         raise FileNotFoundError(
-            f"A data set must be a file or a folder. Received: {name!r}, which is "
+            f"A dataset must be a file or a folder. Received: {name!r}, which is "
             "not there"
         )
     found, notes = _look(path)
@@ -141,11 +142,11 @@ def _find(path):
     if len(found) == 1:
         return found[0]
     if found:
-        raise ValueError(
+        raise InvalidValueError(
             f"{name!r} has more than one form: {', '.join(f.form for f in found)}. "
             "Name the file, or call the reader of the form, such as `from_coco`"
         )
-    raise ValueError(_describe_unknown(path, notes))
+    raise InvalidValueError(_describe_unknown(path, notes))
 
 
 def _look(path):
@@ -284,10 +285,10 @@ _FORMS = {
         "*.json with images, annotations and categories, also in annotations/ and in "
         "the folders of splits",
     ),
-    "Pascal VOC": (_voc_readers, "Annotations/*.xml, or *.xml beside the pictures"),
+    "Pascal VOC": (_voc_readers, "Annotations/*.xml, or *.xml beside the images"),
     "YOLO": (
         _yolo_readers,
-        "a data.yaml, a .data file, images/ and labels/, or *.txt beside the pictures",
+        "a data.yaml, a .data file, images/ and labels/, or *.txt beside the images",
     ),
     "CSV": (
         _csv_readers,

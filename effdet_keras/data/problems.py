@@ -1,9 +1,11 @@
-"""What can be wrong with a data set, and what reading and training do about it."""
+"""What can be wrong with a dataset, and what reading and training do about it."""
 
 import collections
 import dataclasses
 import enum
 import warnings
+
+from effdet_keras.errors import InvalidValueError
 
 
 class Severity(enum.Enum):
@@ -24,29 +26,29 @@ class Kind:
 
 KINDS = {
     # found by the readers
-    "missing picture": Kind(Severity.ERROR, "picture left out"),
+    "missing image": Kind(Severity.ERROR, "image left out"),
     "unreadable annotation": Kind(Severity.ERROR, "left out"),
     "bad box": Kind(Severity.ERROR, "box left out"),
     "normalized box": Kind(Severity.ERROR, "box left out"),
     "unknown class": Kind(Severity.ERROR, "box left out"),
-    "duplicate id": Kind(Severity.ERROR, "second picture left out"),
+    "duplicate id": Kind(Severity.ERROR, "second image left out"),
     "stray annotation": Kind(Severity.WARNING, "left out"),
     "no annotation": Kind(Severity.WARNING, "taken as without objects"),
     "empty box": Kind(Severity.WARNING, "box not trained on"),
     "box outside": Kind(Severity.WARNING, "box not trained on"),
     # found by `check`
-    "corrupt picture": Kind(Severity.ERROR, "picture skipped in training"),
-    "wrong size": Kind(Severity.ERROR, "picture skipped in training"),
+    "corrupt image": Kind(Severity.ERROR, "image skipped in training"),
+    "wrong size": Kind(Severity.ERROR, "image skipped in training"),
     "suspected box form": Kind(Severity.WARNING, "trained on as it is"),
     "duplicate box": Kind(Severity.WARNING, "both trained on"),
-    "duplicate picture": Kind(Severity.WARNING, "both trained on"),
-    "shared picture": Kind(
+    "duplicate image": Kind(Severity.WARNING, "both trained on"),
+    "shared image": Kind(
         Severity.WARNING, "trained on and evaluated on, so evaluation flatters"
     ),
-    "clipped box": Kind(Severity.NOTE, "clipped to the picture"),
-    "turned picture": Kind(Severity.NOTE, "turned upright, as viewers show it"),
-    "sideways picture": Kind(Severity.NOTE, "used as stored, as it was annotated"),
-    "empty data set": Kind(Severity.ERROR, "training refuses it"),
+    "clipped box": Kind(Severity.NOTE, "clipped to the image"),
+    "turned image": Kind(Severity.NOTE, "turned upright, as viewers show it"),
+    "sideways image": Kind(Severity.NOTE, "used as stored, as it was annotated"),
+    "empty dataset": Kind(Severity.ERROR, "training refuses it"),
     "bad label": Kind(Severity.ERROR, "training stops with an error"),
     "duplicate annotation id": Kind(Severity.WARNING, "evaluation mixes them up"),
     "unused class": Kind(Severity.WARNING, "never learned"),
@@ -95,13 +97,12 @@ class Problems:
         >>> problems.finish()
         Traceback (most recent call last):
         ...
-        ValueError: `from_coco` of 'a.json' found 1 bad box: a.json: bbox=[1, 2] of \
-annotation 7. Repair it, or pass on_error="skip" to leave it out
+        effdet_keras.errors.InvalidValueError: `from_coco` of 'a.json' found ...
     """
 
     def __init__(self, reader, on_error="raise"):
         if on_error not in ("raise", "skip"):
-            raise ValueError(
+            raise InvalidValueError(
                 f'`on_error` must be "raise" or "skip". Received: on_error={on_error!r}'
             )
         self._reader = reader
@@ -120,15 +121,15 @@ annotation 7. Repair it, or pass on_error="skip" to leave it out
             Tuple of `Problem`, in the order found.
 
         Raises:
-            FileNotFoundError: If pictures are missing, and nothing else is wrong.
+            FileNotFoundError: If images are missing, and nothing else is wrong.
             ValueError: If there are other errors.
         """
         errors = [p for p in self._found if p.severity is Severity.ERROR]
         if errors and self._on_error == "raise":
             them = "it" if len(errors) == 1 else "them"
-            missing = all(p.kind == "missing picture" for p in errors)
-            where = "Is the folder of the pictures right? " if missing else ""
-            raise (FileNotFoundError if missing else ValueError)(
+            missing = all(p.kind == "missing image" for p in errors)
+            where = "Is the folder of the images right? " if missing else ""
+            raise (FileNotFoundError if missing else InvalidValueError)(
                 f"{self._reader} found {describe_problems(errors)}. {where}Repair "
                 f'{them}, or pass on_error="skip" to leave {them} out'
             )

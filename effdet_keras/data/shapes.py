@@ -1,4 +1,4 @@
-"""Generated pictures of shapes: a small detection task that needs no download."""
+"""Generated images of shapes: a small detection task that needs no download."""
 
 import json
 import pathlib
@@ -6,25 +6,26 @@ import pathlib
 import numpy as np
 from PIL import Image, ImageDraw
 
-from effdet_keras.data.coco import from_coco
+from effdet_keras.data.formats.coco import from_coco
+from effdet_keras.errors import InvalidValueError
 
 SHAPE_NAMES = ("circle", "square", "triangle")
 
 _SUPERSAMPLING = 4  # shapes are drawn this much larger: smooth edges
 _MAX_OBJECTS = 5
-_EMPTY_SHARE = 0.08  # pictures without objects
-_SIDES = (0.25, 0.5)  # of the picture: smallest and largest diameter
+_EMPTY_SHARE = 0.08  # images without objects
+_SIDES = (0.25, 0.5)  # of the image: smallest and largest diameter
 _MIN_VISIBLE = 0.6  # of an object that others cover
 _MIN_CONTRAST = 90.0  # distance in RGB between a shape and what it lies on
 _JPEG_QUALITY = 90
 
 
 def write_shapes(folder, *, num_train=600, num_valid=100, image_size=128, seed=0):
-    """Writes a data set of shapes on textured backgrounds, in COCO's form.
+    """Writes a dataset of shapes on textured backgrounds, in COCO's form.
 
     Circles, squares and triangles of any color, turn and size, up to five in a
-    picture, partly over each other; some pictures are empty. Lines
-    in the background belong to no class. Each picture depends on `seed` and
+    image, partly over each other; some images are empty. Lines
+    in the background belong to no class. Each image depends on `seed` and
     its number alone, so a larger set contains the smaller one.
 
     Writes `train.json`, `valid.json` and the JPEG files in `train/` and
@@ -32,8 +33,8 @@ def write_shapes(folder, *, num_train=600, num_valid=100, image_size=128, seed=0
 
     Args:
         folder: where to write; made if it is not there.
-        num_train: pictures to train on.
-        num_valid: pictures to validate on.
+        num_train: images to train on.
+        num_valid: images to validate on.
         image_size: height and width in pixels, at least 32.
         seed: int from 0.
 
@@ -41,7 +42,7 @@ def write_shapes(folder, *, num_train=600, num_valid=100, image_size=128, seed=0
         `(train, valid)`: two `DetectionDataset`s, as `from_coco` reads them.
 
     Raises:
-        ValueError: If a number of pictures is below one or `image_size`
+        ValueError: If a number of images is below one or `image_size`
             below 32.
 
     Example:
@@ -51,8 +52,8 @@ def write_shapes(folder, *, num_train=600, num_valid=100, image_size=128, seed=0
         (4, (128, 128, 3), ('circle', 'square', 'triangle'))
     """
     if num_train < 1 or num_valid < 1 or image_size < 32:
-        raise ValueError(
-            "`write_shapes` needs one picture or more in each part, of 32 pixels or "
+        raise InvalidValueError(
+            "`write_shapes` needs one image or more in each part, of 32 pixels or "
             f"more. Received: num_train={num_train}, num_valid={num_valid}, "
             f"image_size={image_size}"
         )
@@ -98,7 +99,7 @@ def _write_part(folder, count, image_size, seed):
 
 
 def draw_shapes(rng, image_size):
-    """Draws one picture.
+    """Draws one image.
 
     Args:
         rng: `numpy.random.Generator`.

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from effdet_keras.data.example import count_unusable
+from effdet_keras.data.record import count_unusable
 
 _SMALL, _LARGE = 32**2, 96**2  # square pixels: COCO's borders
 
@@ -15,8 +15,8 @@ def summarize(records, class_names):
     empty = sum(not len(record.labels) for record in records)
     small, large = int((area < _SMALL).sum()), int((area >= _LARGE).sum())
     lines = [
-        f"{count_of(len(records), 'picture')} of {_sizes(records)}",
-        f"{count_of(empty, 'picture')} without objects",
+        f"{count_of(len(records), 'image')} of {_sizes(records)}",
+        f"{count_of(empty, 'image')} without objects",
         f"{count_of(len(labels), 'box', 'boxes')}: {small:,} small, "
         f"{len(labels) - small - large:,} medium, {large:,} large "
         "(by area: below 32x32, below 96x96 pixels)",
@@ -30,13 +30,13 @@ def summarize(records, class_names):
 
 def _table(records, labels, class_names):
     boxes = np.bincount(labels, minlength=len(class_names))
-    pictures = np.zeros(len(class_names), np.int64)
+    images = np.zeros(len(class_names), np.int64)
     for record in records:
-        pictures[np.unique(record.labels)] += 1
+        images[np.unique(record.labels)] += 1
     width = max(len(name) for name in (*class_names, "class"))
-    lines = [f"{'class':<{width}}  {'boxes':>6}  {'pictures':>8}"]
-    for name, box_count, picture_count in zip(class_names, boxes, pictures):
-        lines.append(f"{name:<{width}}  {box_count:>6,}  {picture_count:>8,}")
+    lines = [f"{'class':<{width}}  {'boxes':>6}  {'images':>6}"]
+    for name, box_count, image_count in zip(class_names, boxes, images):
+        lines.append(f"{name:<{width}}  {box_count:>6,}  {image_count:>6,}")
     return lines
 
 

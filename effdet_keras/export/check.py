@@ -1,4 +1,4 @@
-"""Does an exported file compute what the live model computes? On pictures, and told."""
+"""Does an exported file compute what the live model computes? On images, and told."""
 
 import dataclasses
 import json
@@ -8,9 +8,10 @@ import pathlib
 import numpy as np
 from keras import ops
 
-from effdet_keras.box_ops import pairwise_iou
-from effdet_keras.inference.detect import letterboxed, picture_sources
-from effdet_keras.inference.exported_detector import ExportedDetector
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.export.exported_detector import ExportedDetector
+from effdet_keras.geometry.box_ops import pairwise_iou
+from effdet_keras.inference.detect import image_sources, letterboxed
 
 _MIN_SCORE = 0.05  # below it a detection is noise, and need not be found again
 _MIN_IOU = 0.5
@@ -51,7 +52,7 @@ class ExportReport:
         format: string.
         outputs, precision: see `Description`.
         size_bytes: int, of the file or of all files of the folder.
-        pictures: int, that both ran on.
+        images: int, that both ran on.
         live_detections: int, with a score of 0.05 or more, by the live model.
         matched: int, of these, found by the export too: same label, IoU 0.5.
         max_score_difference: float, of the sorted scores.
@@ -59,7 +60,7 @@ class ExportReport:
         max_output_difference: dict of output name to float where the outputs are
             raw, else None.
         metrics: dict of `model` and `export` to COCO's numbers where there was a
-            data set to evaluate, else None.
+            dataset to evaluate, else None.
         warnings: tuple of strings.
     """
 
@@ -68,7 +69,7 @@ class ExportReport:
     outputs: str
     precision: str
     size_bytes: int
-    pictures: int
+    images: int
     live_detections: int
     matched: int
     max_score_difference: float
@@ -86,7 +87,7 @@ class ExportReport:
         lines = [
             f"{self.path}: {self.format}, {self.precision}, {self.outputs}, "
             f"{self.size_bytes / 1e6:.1f} MB",
-            f"  on {self.pictures} pictures: {self.matched} of {self.live_detections} "
+            f"  on {self.images} images: {self.matched} of {self.live_detections} "
             f"detections of the model found, scores within "
             f"{self.max_score_difference:.2g}, boxes within "
             f"{self.max_box_difference:.2g} pixels",
@@ -100,12 +101,12 @@ class ExportReport:
 
 
 def check_export(model, runtime, images, *, format):
-    """Runs an exported file and the live model on the same pictures.
+    """Runs an exported file and the live model on the same images.
 
     Args:
         model: `EfficientDet` with the weights that were exported.
         runtime: `Runtime` of the exported file.
-        images: pictures, in any form that `detect` takes.
+        images: images, in any form that `detect` takes.
         format: string, for the report.
 
     Returns:
@@ -117,7 +118,7 @@ def check_export(model, runtime, images, *, format):
     description = runtime.description
     detector = ExportedDetector(runtime)
     live_counts, matched, scores, boxes, differences = 0, 0, [0.0], [0.0], {}
-    sources, _ = picture_sources(images)
+    sources, _ = image_sources(images)
     for source in sources:
         pixels, _ = letterboxed(model.config, source)
         batch = pixels[None]
@@ -141,7 +142,7 @@ def check_export(model, runtime, images, *, format):
         outputs=description.outputs,
         precision=description.precision,
         size_bytes=size_of(runtime.path),
-        pictures=len(sources),
+        images=len(sources),
         live_detections=live_counts,
         matched=matched,
         max_score_difference=max(scores),
@@ -150,7 +151,7 @@ def check_export(model, runtime, images, *, format):
         warnings=()
         if live_counts
         else (
-            f"the model found nothing above {_MIN_SCORE} on these pictures: give "
+            f"the model found nothing above {_MIN_SCORE} on these images: give "
             "`images` with objects for a check that says more",
         ),
     )
@@ -217,9 +218,9 @@ def _require_within(limits, report):
             f"least {limits.matched:.0%} are needed)"
         )
     if problems:
-        raise ValueError(
+        raise InvalidValueError(
             f"The {report.format} export ({report.precision}) does not compute what "
             f"the model does: {'; '.join(problems)}. Nothing was written. For int8, "
-            "calibrate with more pictures of the kind the model will see, or export "
+            "calibrate with more images of the kind the model will see, or export "
             "float16."
         )

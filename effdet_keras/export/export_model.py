@@ -12,20 +12,21 @@ import tempfile
 import keras
 import numpy as np
 
+from effdet_keras.errors import InvalidStateError, InvalidTypeError, InvalidValueError
 from effdet_keras.export.check import check_export
+from effdet_keras.export.exported_detector import ExportedDetector
+from effdet_keras.export.runtime import open_runtime, runtime_class
 from effdet_keras.inference import evaluate as coco
-from effdet_keras.inference.exported_detector import ExportedDetector
-from effdet_keras.inference.runtime import open_runtime, runtime_class
 
 REPORT_NAME = "export_report.json"
 WRITERS = {
-    "saved_model": "effdet_keras.export.saved_model.write_saved_model",
-    "litert": "effdet_keras.export.litert.write_litert",
-    "onnx": "effdet_keras.export.onnx.write_onnx",
-    "openvino": "effdet_keras.export.openvino.write_openvino",
+    "saved_model": "effdet_keras.export.saved_model.write.write_saved_model",
+    "litert": "effdet_keras.export.litert.write.write_litert",
+    "onnx": "effdet_keras.export.onnx.write.write_onnx",
+    "openvino": "effdet_keras.export.openvino.write.write_openvino",
 }
 _ENDINGS = {".tflite": "litert", ".onnx": "onnx", ".xml": "openvino", "": "saved_model"}
-_DRAWN_SIZES = (96, 160, 320, 480)  # pixels, of pictures that are drawn for a check
+_DRAWN_SIZES = (96, 160, 320, 480)  # pixels, of images that are drawn for a check
 
 
 def export_model(
@@ -37,7 +38,7 @@ def export_model(
     write = _writer(format)
     _check_options(format, write, options)
     if keras.backend.backend() != "tensorflow":
-        raise RuntimeError(
+        raise InvalidStateError(
             f"`export` traces a TensorFlow graph, and Keras runs on "
             f"{keras.backend.backend()}. Save the model, and export it in a process "
             "with KERAS_BACKEND=tensorflow: `effdet-keras export MODEL OUT`."
@@ -81,14 +82,14 @@ def _format(path, format):
     if format is None:
         format = by_ending
     if format not in WRITERS:
-        raise ValueError(
+        raise InvalidValueError(
             f"`format` must be one of {', '.join(WRITERS)}, or `path` end in "
             f"{', '.join(filter(None, _ENDINGS))}. Received: format={format!r}, "
             f"path='{path}'"
         )
     if by_ending != format and (by_ending or format != "saved_model"):
         ending = next(e for e, name in _ENDINGS.items() if name == format)
-        raise ValueError(
+        raise InvalidValueError(
             f"The path of a {format} export must "
             f"{f'end in {ending!r}' if ending else 'be a folder without an ending'}. "
             f"Received: path='{path}'"
@@ -105,7 +106,7 @@ def _check_options(format, write, options):
     known = list(inspect.signature(write).parameters)[2:]
     unknown = sorted(set(options) - set(known))
     if unknown:
-        raise TypeError(
+        raise InvalidTypeError(
             f"A {format} export has the options {', '.join(known)}. Received: "
             f"{', '.join(f'{name}={options[name]!r}' for name in unknown)}"
         )

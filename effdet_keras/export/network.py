@@ -3,9 +3,9 @@
 import contextlib
 
 import keras
-import tensorflow as tf
 from tensorflow.python.framework import convert_to_constants
 
+from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.layers.resample import repeating_with
 
 

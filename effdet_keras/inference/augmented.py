@@ -1,4 +1,4 @@
-"""Test-time augmentation: a picture flipped and scaled, and all answers fused."""
+"""Test-time augmentation: an image flipped and scaled, and all answers fused."""
 
 import dataclasses
 import math
@@ -6,12 +6,13 @@ import os
 
 import numpy as np
 
-from effdet_keras.box_ops import clip_boxes, pairwise_iou
-from effdet_keras.inference.detect import picture_sources, pixels_of
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.geometry.box_ops import clip_boxes, pairwise_iou
+from effdet_keras.inference.detect import image_sources, pixels_of
 from effdet_keras.inference.tiles import detect_tiled
 from effdet_keras.inference.weighted_box_fusion import weighted_box_fusion
 
-_PAD_RGB = (124, 116, 104)  # ImageNet's mean, beside a picture that is made smaller
+_PAD_RGB = (124, 116, 104)  # ImageNet's mean, beside an image that is made smaller
 
 
 def detect_augmented(
@@ -24,12 +25,12 @@ def detect_augmented(
     weights=None,
     pad_rgb=_PAD_RGB,
 ):
-    """Finds objects in several views of each picture, and fuses the answers.
+    """Finds objects in several views of each image, and fuses the answers.
 
-    The views of a scale are the picture and, with `flips`, its mirror image. As a
+    The views of a scale are the image and, with `flips`, its mirror image. As a
     network's input has one size,
 
-    - at a scale below 1 the picture fills that part of the input, the rest is padded;
+    - at a scale below 1 the image fills that part of the input, the rest is padded;
     - at a scale above 1 it is cut into tiles of that part of its size, which fill the
       input, and looked at whole beside that (`detect_tiled`): one answer of both.
 
@@ -41,7 +42,7 @@ def detect_augmented(
         detect: function of a list of arrays `[H, W, 3]` that returns a list of
             `Detections`. Best with a low threshold, such as
             `functools.partial(model.detect, score_threshold=0.05)`.
-        images: one picture, a list of them, or a folder, as for `EfficientDet.detect`.
+        images: one image, a list of them, or a folder, as for `EfficientDet.detect`.
         flips: bool, whether each scale is looked at in a mirror too.
         scales: floats above 0, at least one.
         iou_threshold: float in `[0, 1]`, see `weighted_box_fusion`.
@@ -49,7 +50,7 @@ def detect_augmented(
         pad_rgb: three numbers 0 to 255, `config.padding_rgb` of the model.
 
     Returns:
-        `Detections` for one picture, else a list of them; scores from 0 up, best
+        `Detections` for one image, else a list of them; scores from 0 up, best
         first.
 
     Raises:
@@ -57,9 +58,9 @@ def detect_augmented(
 
     Example:
         >>> from effdet_keras import Detections
-        >>> def detect(pictures):  # the left half of everything, and unsure of it
+        >>> def detect(images):  # the left half of everything, and unsure of it
         ...     return [Detections([[0, 0, p.shape[0], p.shape[1] / 2]], [0.5], [0])
-        ...             for p in pictures]
+        ...             for p in images]
         >>> detect_augmented(detect, np.zeros((10, 20, 3), "uint8"))
         2 detections: 2 0
           0  0.25  y 0.0 to 10.0, x 0.0 to 10.0
@@ -68,7 +69,7 @@ def detect_augmented(
     scales = _checked_scales(scales)
     if weights is not None:
         weights = np.repeat(weights, 2 if flips else 1)
-    sources, is_single = picture_sources(images)
+    sources, is_single = image_sources(images)
     fused = []
     for source in sources:
         pixels = pixels_of(source)
@@ -83,23 +84,23 @@ def detect_augmented(
 
 
 def _views(detect, pixels, flips, scales, pad_rgb):
-    """What is found at each scale, upright and mirrored, in pixels of the picture."""
+    """What is found at each scale, upright and mirrored, in pixels of the image."""
     mirrored = pixels[:, ::-1]
-    pictures = [pixels, mirrored] if flips else [pixels]
-    # All pictures of one size go through the network together.
+    images = [pixels, mirrored] if flips else [pixels]
+    # All images of one size go through the network together.
     wholes = [
-        _padded(picture, scale, pad_rgb)
+        _padded(image, scale, pad_rgb)
         for scale in scales
         if scale <= 1
-        for picture in pictures
+        for image in images
     ]
     found = iter(detect(wholes) if wholes else [])
     views = []
     for scale in scales:
-        for picture in pictures:
-            view = next(found) if scale <= 1 else _zoomed(detect, picture, scale)
+        for image in images:
+            view = next(found) if scale <= 1 else _zoomed(detect, image, scale)
             boxes = clip_boxes(view.boxes, pixels.shape[:2])
-            if picture is mirrored:
+            if image is mirrored:
                 boxes = _mirrored(boxes, pixels.shape[1])
             views.append(dataclasses.replace(view, boxes=boxes))
     return views
@@ -111,7 +112,7 @@ def _zoomed(detect, pixels, scale):
 
 
 def _padded(pixels, scale, pad_rgb):
-    """The picture at the top left of one that is `1 / scale` as large."""
+    """The image at the top left of one that is `1 / scale` as large."""
     if scale == 1:
         return pixels
     height, width = pixels.shape[:2]
@@ -142,8 +143,8 @@ def _mirrored(boxes, width):
 def _checked_scales(scales):
     scales = tuple(scales)
     if not scales or not all(0 < scale < math.inf for scale in scales):
-        raise ValueError(
-            "`scales` must be one number above 0 or more: 1.0 is the picture as it "
+        raise InvalidValueError(
+            "`scales` must be one number above 0 or more: 1.0 is the image as it "
             f"is. Received: scales={scales}"
         )
     return scales

@@ -1,4 +1,4 @@
-"""Pictures of any size and kind to `Detections`, the same way for every detector."""
+"""Images of any size and kind to `Detections`, the same way for every detector."""
 
 import os
 import pathlib
@@ -8,12 +8,13 @@ import numpy as np
 from keras import ops
 
 from effdet_keras.detections import Detections
+from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.geometry.letterbox import letterbox_array
 from effdet_keras.images import list_images, read_image
-from effdet_keras.letterbox import letterbox_array
 
 
 def detect(detector, images, *, score_threshold=0.3, batch_size=8, verbose="auto"):
-    """Finds objects in pictures: letterbox, network, boxes back to the picture.
+    """Finds objects in images: letterbox, network, boxes back to the image.
 
     Args:
         detector: `EfficientDet`, or `ExportedDetector`: anything with `config`
@@ -23,15 +24,17 @@ def detect(detector, images, *, score_threshold=0.3, batch_size=8, verbose="auto
         images, score_threshold, batch_size, verbose: see `EfficientDet.detect`.
 
     Returns:
-        `Detections` for one picture, else a list of them.
+        `Detections` for one image, else a list of them.
     """
     check_score_threshold(score_threshold)
     if batch_size < 1:
-        raise ValueError(f"`batch_size` must be 1 or more. Received: {batch_size}")
-    sources, is_single = picture_sources(images)
+        raise InvalidValueError(
+            f"`batch_size` must be 1 or more. Received: {batch_size}"
+        )
+    sources, is_single = image_sources(images)
     num_batches = -(-len(sources) // batch_size)
     shows_progress = num_batches > 1 if verbose == "auto" else bool(verbose)
-    progress = keras.utils.Progbar(len(sources), unit_name="picture")
+    progress = keras.utils.Progbar(len(sources), unit_name="image")
     detections = []
     for start in range(0, len(sources), batch_size):
         batch = sources[start : start + batch_size]
@@ -45,14 +48,14 @@ def detect(detector, images, *, score_threshold=0.3, batch_size=8, verbose="auto
 
 def check_score_threshold(score_threshold):
     if not 0 <= score_threshold <= 1:
-        raise ValueError(
+        raise InvalidValueError(
             "`score_threshold` must be between 0 and 1. "
             f"Received: score_threshold={score_threshold}"
         )
 
 
-def picture_sources(images):
-    """The pictures as a list of paths and arrays, and whether it was just one."""
+def image_sources(images):
+    """The images as a list of paths and arrays, and whether it was just one."""
     if isinstance(images, (str, os.PathLike)):
         path = pathlib.Path(images)
         return (list_images(path), False) if path.is_dir() else ([path], True)
@@ -76,7 +79,7 @@ def _detect_batch(detector, batch, rows, score_threshold):
 
 
 def letterboxed(config, source):
-    """One picture as the network's input.
+    """One image as the network's input.
 
     Args:
         config: `EfficientDetConfig`.
@@ -104,7 +107,7 @@ def _detections(detector, source, index, outputs, image_scale, score_threshold):
 
 
 def pixels_of(source):
-    """One picture as an array `[H, W, 3]`."""
+    """One image as an array `[H, W, 3]`."""
     if isinstance(source, (str, os.PathLike)):
         return read_image(source)
     array = _as_array(source)
@@ -113,8 +116,8 @@ def pixels_of(source):
     if array.ndim == 3 and array.shape[-1] == 1:
         array = np.repeat(array, 3, axis=-1)
     if array.ndim != 3 or array.shape[-1] not in (3, 4) or 0 in array.shape:
-        raise ValueError(
-            "A picture must be an array [H, W, 3], [H, W, 4] or [H, W] of pixels "
+        raise InvalidValueError(
+            "An image must be an array [H, W, 3], [H, W, 4] or [H, W] of pixels "
             f"0-255. Received an array of shape {array.shape}"
         )
     return array[..., :3]
@@ -123,8 +126,8 @@ def pixels_of(source):
 def _as_array(image):
     array = ops.convert_to_numpy(image) if ops.is_tensor(image) else np.asarray(image)
     if array.dtype.kind not in "uif":
-        raise TypeError(
-            "A picture must be a path, or an array of pixels 0-255. "
+        raise InvalidTypeError(
+            "An image must be a path, or an array of pixels 0-255. "
             f"Received: {type(image).__name__} of dtype {array.dtype}"
         )
     return array

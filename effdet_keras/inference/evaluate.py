@@ -1,13 +1,14 @@
-"""COCO's numbers of a detector on a data set, the same way for every detector."""
+"""COCO's numbers of a detector on a dataset, the same way for every detector."""
 
 import keras
 import numpy as np
 
-from effdet_keras.metrics import COCOMetric
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.evaluation.metrics import COCOMetric
 
 
 def evaluate(detector, dataset, *, metric=None, batch_size=8, verbose=True):
-    """Detects in every picture of a data set, and compares with its boxes.
+    """Detects in every image of a dataset, and compares with its boxes.
 
     Args:
         detector: `EfficientDet` or `ExportedDetector`; see `detect`. It is run with
@@ -15,15 +16,15 @@ def evaluate(detector, dataset, *, metric=None, batch_size=8, verbose=True):
         dataset: `effdet_keras.data.DetectionDataset`.
         metric: `COCOMetric` of `dataset.to_coco()`, to make it once for many
             evaluations; None makes one.
-        batch_size: int, pictures at once.
+        batch_size: int, images at once.
         verbose: bool, whether to show progress and the table of numbers.
 
     Returns:
-        Dict of floats by name: COCO's twelve, then `AP/<class>`; -1 where the data
-        set has nothing to measure.
+        Dict of floats by name: COCO's twelve, then `AP/<class>`; -1 where the
+            dataset has nothing to measure.
 
     Raises:
-        ValueError: If the classes of detector and data set differ.
+        ValueError: If the classes of detector and dataset differ.
 
     Example:
         >>> from effdet_keras.data import from_arrays
@@ -50,7 +51,7 @@ def evaluate(detector, dataset, *, metric=None, batch_size=8, verbose=True):
 
 
 def category_ids_of(detector, dataset):
-    """The ids in a data set's annotations of a detector's labels.
+    """The ids in a dataset's annotations of a detector's labels.
 
     Args:
         detector: has `class_names`, `category_ids` and `config`.
@@ -60,7 +61,7 @@ def category_ids_of(detector, dataset):
         Int array `[C]`.
 
     Raises:
-        ValueError: If the classes of detector and data set differ.
+        ValueError: If the classes of detector and dataset differ.
     """
     names, ids = detector.class_names, detector.category_ids
     if names is not None and tuple(names) == tuple(dataset.class_names):
@@ -73,10 +74,10 @@ def category_ids_of(detector, dataset):
             return np.array(ids)
     elif names is None and detector.config.num_classes == dataset.num_classes:
         return np.array(dataset.category_ids)
-    raise ValueError(
-        "The labels of the model and those of the data set mean different things. "
+    raise InvalidValueError(
+        "The labels of the model and those of the dataset mean different things. "
         f"Received: a model with {detector.config.num_classes} classes "
-        f"({_short(names)}; category ids {_short(ids)}), a data set with "
+        f"({_short(names)}; category ids {_short(ids)}), a dataset with "
         f"{dataset.num_classes} ({_short(dataset.class_names)}; category ids "
         f"{_short(dataset.category_ids)}). Make the model with "
         "`class_names=dataset.class_names`, or give it `category_ids`."
@@ -84,7 +85,7 @@ def category_ids_of(detector, dataset):
 
 
 def _detect(detector, dataset, batch_size, verbose):
-    """Ids and detections of each batch, boxes in pixels of the pictures."""
+    """Ids and detections of each batch, boxes in pixels of the images."""
     batches = dataset.batches(
         batch_size,
         training=False,
@@ -92,7 +93,7 @@ def _detect(detector, dataset, batch_size, verbose):
         pad_value=detector.config.padding_rgb,
     )
     progress = keras.utils.Progbar(
-        len(dataset), unit_name="picture", verbose=int(verbose)
+        len(dataset), unit_name="image", verbose=int(verbose)
     )
     done = 0
     for images, truth in batches:
@@ -115,8 +116,8 @@ def _filled_up(images, batch_size):
 
 
 def _detections(outputs, index, image_scale):
-    """Boxes in pixels of the picture, scores and labels of one row."""
-    # A scale of 0 marks a picture that could not be read: nothing is found in it.
+    """Boxes in pixels of the image, scores and labels of one row."""
+    # A scale of 0 marks an image that could not be read: nothing is found in it.
     count = int(outputs["num_detections"][index]) if image_scale > 0 else 0
     boxes, scores, labels = (
         np.asarray(outputs[name][index])[:count]

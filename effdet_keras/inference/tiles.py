@@ -1,4 +1,4 @@
-"""Detection in pictures far larger than the network's input, tile by tile."""
+"""Detection in images far larger than the network's input, tile by tile."""
 
 import dataclasses
 import math
@@ -6,7 +6,8 @@ import os
 
 import numpy as np
 
-from effdet_keras.box_ops import pairwise_iou
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.geometry.box_ops import pairwise_iou
 from effdet_keras.inference.detect import pixels_of
 from effdet_keras.inference.weighted_box_fusion import joined
 
@@ -14,15 +15,15 @@ _SEAM = 0.02  # of a tile's side: a box that ends so near a seam may be cut by i
 
 
 def tile_grid(size, tile_size, overlap=0.2):
-    """Places tiles of one size so that they cover a picture.
+    """Places tiles of one size so that they cover an image.
 
     As few as the overlap allows, spread evenly: none is smaller, none reaches out of
-    the picture.
+    the image.
 
     Args:
-        size: `(height, width)` of the picture, ints, in pixels.
-        tile_size: int, or `(height, width)`; a side longer than the picture's is
-            the picture's.
+        size: `(height, width)` of the image, ints, in pixels.
+        tile_size: int, or `(height, width)`; a side longer than the image's is
+            the image's.
         overlap: float, 0 to below 1: neighbours share at least this part of a side.
 
     Returns:
@@ -36,7 +37,7 @@ def tile_grid(size, tile_size, overlap=0.2):
         [[0, 0, 100, 100], [0, 75, 100, 175], [0, 150, 100, 250]]
     """
     if not 0 <= overlap < 1:
-        raise ValueError(
+        raise InvalidValueError(
             "`overlap` must be 0 or more and below 1, a part of a tile's side. "
             f"Received: overlap={overlap}"
         )
@@ -49,10 +50,10 @@ def tile_grid(size, tile_size, overlap=0.2):
 def detect_tiled(
     detect, image, *, tile_size, overlap=0.2, include_whole=True, iou_threshold=0.6
 ):
-    """Finds objects in a large picture, most of which are too small for one look.
+    """Finds objects in a large image, most of which are too small for one look.
 
-    The picture is cut into overlapping tiles, and each is given to `detect` as a
-    picture of its own. What several tiles show is then counted once.
+    The image is cut into overlapping tiles, and each is given to `detect` as a
+    image of its own. What several tiles show is then counted once.
 
     Two views found one object if their boxes agree (an IoU of `iou_threshold`) in the
     region that both views show. So the part of an object on one side of a seam is known
@@ -70,12 +71,12 @@ def detect_tiled(
             tile is seen pixel by pixel; smaller tiles are enlarged.
         overlap: float, 0 to below 1, the least part of a side that tiles share.
             Best longer than the small objects: one tile then shows each whole.
-        include_whole: bool. `True` looks at the whole picture too, for the objects
+        include_whole: bool. `True` looks at the whole image too, for the objects
             that are larger than a tile.
         iou_threshold: float in `(0, 1]`.
 
     Returns:
-        `Detections` of the whole picture, best first: as many as all tiles have, not
+        `Detections` of the whole image, best first: as many as all tiles have, not
         `max_detections` of one.
 
     Raises:
@@ -85,13 +86,13 @@ def detect_tiled(
         A detector that finds each white spot:
 
         >>> from effdet_keras import Detections
-        >>> def detect(pictures):
-        ...     spots = [np.argwhere(picture[..., 0] > 0) for picture in pictures]
+        >>> def detect(images):
+        ...     spots = [np.argwhere(image[..., 0] > 0) for image in images]
         ...     return [Detections(np.concatenate([spot, spot + 1], axis=1),
         ...             np.full(len(spot), 0.9), np.zeros(len(spot))) for spot in spots]
-        >>> picture = np.zeros((100, 300, 3), "uint8")
-        >>> picture[40, [55, 290]] = 255
-        >>> detect_tiled(detect, picture, tile_size=64)
+        >>> image = np.zeros((100, 300, 3), "uint8")
+        >>> image[40, [55, 290]] = 255
+        >>> detect_tiled(detect, image, tile_size=64)
         2 detections: 2 0
           0  0.90  y 40.0 to 41.0, x 55.0 to 56.0
           0  0.90  y 40.0 to 41.0, x 290.0 to 291.0
@@ -101,29 +102,29 @@ def detect_tiled(
     views = tile_grid(size, tile_size, overlap)
     if include_whole and len(views) > 1:
         views = np.concatenate([[[0, 0, *size]], views])
-    pictures = [pixels[top:bottom, left:right] for top, left, bottom, right in views]
-    merged = merge_views(detect(pictures), views, size, iou_threshold)
+    images = [pixels[top:bottom, left:right] for top, left, bottom, right in views]
+    merged = merge_views(detect(images), views, size, iou_threshold)
     is_path = isinstance(image, (str, os.PathLike))
     return dataclasses.replace(merged, image=image if is_path else pixels)
 
 
 def merge_views(detections, views, size, iou_threshold=0.6):
-    """Makes one list of what was found in parts of a picture; see `detect_tiled`.
+    """Makes one list of what was found in parts of an image; see `detect_tiled`.
 
     Args:
         detections: list of `Detections`, one a view, in pixels of the view.
-        views: int array `[n, 4]`, `yxyx` in pixels of the picture.
-        size: `(height, width)` of the picture.
+        views: int array `[n, 4]`, `yxyx` in pixels of the image.
+        size: `(height, width)` of the image.
         iou_threshold: float in `(0, 1]`.
 
     Returns:
-        `Detections` in pixels of the picture, best first.
+        `Detections` in pixels of the image, best first.
 
     Raises:
         ValueError: If an argument is not one of those above.
     """
     if not 0 < iou_threshold <= 1:
-        raise ValueError(
+        raise InvalidValueError(
             "`iou_threshold` must be above 0, and at most 1. "
             f"Received: iou_threshold={iou_threshold}"
         )
@@ -187,7 +188,7 @@ class _Groups:
 
 
 def _is_cut(boxes, views, size):
-    """Whether a box ends at a border of its view that is none of the picture."""
+    """Whether a box ends at a border of its view that is none of the image."""
     height, width = size
     margin = _SEAM * (views[:, 2:] - views[:, :2])
     low = (views[:, :2] > 0) & (boxes[:, :2] <= views[:, :2] + margin)
@@ -205,7 +206,7 @@ def _starts(length, side, overlap):
 def _pair(size, name):
     pair = (size, size) if np.ndim(size) == 0 else tuple(size)
     if len(pair) != 2 or any(side < 1 or side != int(side) for side in pair):
-        raise ValueError(
+        raise InvalidValueError(
             f"`{name}` must be a whole number of pixels above 0, or two: (height, "
             f"width). Received: {name}={size}"
         )

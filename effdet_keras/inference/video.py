@@ -6,7 +6,8 @@ import os
 import pathlib
 import warnings
 
-from effdet_keras.checkpoints.replacing import replacing
+from effdet_keras._internal.whole_files import replacing
+from effdet_keras.errors import InvalidValueError, MissingPackageError
 
 _CODECS = {".mp4": "mp4v", ".mov": "mp4v", ".mkv": "mp4v", ".avi": "MJPG"}
 _FRAME_RATE = 25.0  # frames a second, where the source does not say
@@ -61,7 +62,7 @@ def _frames(cv2, capture, source):
         count += 1
         yield cv2.cvtColor(frame, cv2.COLOR_BGR2RGB)
     if count == 0:
-        raise ValueError(
+        raise InvalidValueError(
             f"`source` must be a video that OpenCV can decode, or a camera. No frame "
             f"could be read. Received: source={source!r}"
         )
@@ -88,7 +89,7 @@ def _opened(cv2, source):
             f"OpenCV cannot open the {what} {source!r}: it is not there, in use by "
             "another program, or may not be used by this one."
         )
-    raise ValueError(
+    raise InvalidValueError(
         f"'{name}' is not a video that OpenCV can decode: it is damaged, of another "
         "kind, or its codec is missing. Convert it, for example with "
         f"`ffmpeg -i {os.path.basename(name)} video.mp4`."
@@ -101,11 +102,11 @@ def _is_live(source):
 
 def _check_out(out, source):
     if out.suffix.lower() not in _CODECS:
-        raise ValueError(
+        raise InvalidValueError(
             f"`out` must end in {', '.join(_CODECS)}. Received: out='{out}'"
         )
     if not _is_live(source) and out.resolve() == pathlib.Path(source).resolve():
-        raise ValueError(
+        raise InvalidValueError(
             f"`out` must not be the video that is read. Received: out='{out}'"
         )
 
@@ -139,7 +140,7 @@ def _require_opencv():
     try:
         import cv2
     except ImportError as error:
-        raise ImportError(
+        raise MissingPackageError(
             'Videos and cameras need OpenCV: `pip install "effdet-keras[video]"`.'
         ) from error
     return cv2

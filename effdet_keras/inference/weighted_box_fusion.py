@@ -1,14 +1,15 @@
-"""Several answers about one picture made into one: weighted box fusion."""
+"""Several answers about one image made into one: weighted box fusion."""
 
 import dataclasses
 
 import numpy as np
 
-from effdet_keras.box_ops import pairwise_iou
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.geometry.box_ops import pairwise_iou
 
 
 def weighted_box_fusion(detections, iou_threshold=0.55, weights=None):
-    """Fuses what several models, or several views, found in one picture.
+    """Fuses what several models, or several views, found in one image.
 
     Weighted box fusion (https://arxiv.org/abs/1910.13302, section 3): boxes of one
     class are taken best first, and each joins the cluster whose fused box it overlaps
@@ -26,13 +27,13 @@ def weighted_box_fusion(detections, iou_threshold=0.55, weights=None):
     of unequal weights a score stays a weighted mean and never passes 1.
 
     Args:
-        detections: list of `Detections` of one picture, `N` of them.
+        detections: list of `Detections` of one image, `N` of them.
         iou_threshold: float in `[0, 1]`, the IoU from which on a box joins a cluster.
         weights: `N` floats above 0, how far each list is trusted, or None for
             all the same.
 
     Returns:
-        `Detections`, best first; names and picture are those of the first list.
+        `Detections`, best first; names and image are those of the first list.
 
     Raises:
         ValueError: If there is no list, an argument is not one of those above, or the
@@ -66,7 +67,7 @@ def weighted_box_fusion(detections, iou_threshold=0.55, weights=None):
 
 
 def joined(detections):
-    """Lists of one picture as one.
+    """Lists of one image as one.
 
     Args:
         detections: list of `Detections`, at least one.
@@ -80,7 +81,7 @@ def joined(detections):
     first = detections[0]
     for part in detections:
         if part.class_names != first.class_names:
-            raise ValueError(
+            raise InvalidValueError(
                 "Detections that are merged must be of the same classes. Received: "
                 f"class_names={first.class_names} and {part.class_names}"
             )
@@ -120,9 +121,11 @@ def _one_box_each(clusters, label, num_lists):
 def _checked_weights(detections, iou_threshold, weights):
     """The weights, scaled to a mean of 1."""
     if not detections:
-        raise ValueError("There must be one list of detections or more. Received: none")
+        raise InvalidValueError(
+            "There must be one list of detections or more. Received: none"
+        )
     if not 0 <= iou_threshold <= 1:
-        raise ValueError(
+        raise InvalidValueError(
             "`iou_threshold` must be between 0 and 1. "
             f"Received: iou_threshold={iou_threshold}"
         )
@@ -131,7 +134,7 @@ def _checked_weights(detections, iou_threshold, weights):
     weights = np.asarray(weights, "float64")
     is_usable = np.isfinite(weights) & (weights > 0)
     if weights.shape != (len(detections),) or not is_usable.all():
-        raise ValueError(
+        raise InvalidValueError(
             "`weights` must be one number above 0 for each list of detections "
             f"({len(detections)}). Received: weights={weights.tolist()}"
         )

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from effdet_keras.errors import InvalidValueError
+
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 def srelu(x):
@@ -39,7 +41,7 @@ def get_activation(name):
         6.0
     """
     if name not in _BY_NAME:
-        raise ValueError(
+        raise InvalidValueError(
             f"`activation` must be one of {', '.join(_BY_NAME)}. "
             f"Received: activation={name!r}"
         )

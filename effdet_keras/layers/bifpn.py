@@ -4,6 +4,7 @@ import dataclasses
 
 import keras
 
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.layers.activation import get_activation
 from effdet_keras.layers.fusion import WeightedFusion
 from effdet_keras.layers.options import BatchNormOptions, PyramidOptions
@@ -147,7 +148,7 @@ class BiFPNCell(keras.layers.Layer):
 
     def build(self, input_shape):
         if len(input_shape) != self.max_level - self.min_level + 1:
-            raise ValueError(
+            raise InvalidValueError(
                 f"`BiFPN` expects one input a level, from {self.min_level} to "
                 f"{self.max_level}. Received: input_shape={input_shape}"
             )

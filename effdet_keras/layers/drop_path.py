@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from effdet_keras.errors import InvalidValueError
+
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class DropPath(keras.layers.Layer):
@@ -36,7 +38,7 @@ class DropPath(keras.layers.Layer):
     def __init__(self, survival_prob=0.8, seed=None, **kwargs):
         super().__init__(**kwargs)
         if not 0 < survival_prob <= 1:
-            raise ValueError(
+            raise InvalidValueError(
                 "`survival_prob` must be above 0 and at most 1. "
                 f"Received: survival_prob={survival_prob}"
             )

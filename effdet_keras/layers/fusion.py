@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from effdet_keras.config import FUSION_METHODS
+from effdet_keras.errors import InvalidValueError
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
@@ -44,7 +45,7 @@ class WeightedFusion(keras.layers.Layer):
     def __init__(self, method="fastattn", epsilon=1e-4, **kwargs):
         super().__init__(**kwargs)
         if method not in FUSION_METHODS:
-            raise ValueError(
+            raise InvalidValueError(
                 f"`method` must be one of {', '.join(FUSION_METHODS)}. "
                 f"Received: method={method!r}"
             )
@@ -53,7 +54,7 @@ class WeightedFusion(keras.layers.Layer):
 
     def build(self, input_shape):
         if len(input_shape) < 2 or len({tuple(s) for s in input_shape}) != 1:
-            raise ValueError(
+            raise InvalidValueError(
                 "`WeightedFusion` expects two or more inputs of one shape. "
                 f"Received: input_shape={input_shape}"
             )

@@ -39,9 +39,9 @@ class DepthwiseInitializer(keras.initializers.Initializer):
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class SqueezeExcite(keras.layers.Layer):
-    """Weighs channels by what the whole picture holds.
+    """Weighs channels by what the whole image holds.
 
-    Mean over the picture, two 1x1 convolutions, a sigmoid for each channel
+    Mean over the image, two 1x1 convolutions, a sigmoid for each channel
     (https://arxiv.org/abs/1709.01507, section 3).
 
     Args:

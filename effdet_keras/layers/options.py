@@ -4,6 +4,7 @@ import dataclasses
 
 import keras
 
+from effdet_keras.errors import InvalidTypeError
 from effdet_keras.layers.batch_norm import BatchNormalization
 
 
@@ -18,7 +19,9 @@ class _Options:
         if isinstance(value, dict):
             return keras.saving.deserialize_keras_object(value)
         if not isinstance(value, cls):
-            raise TypeError(f"Expected a `{cls.__name__}` or None. Received: {value!r}")
+            raise InvalidTypeError(
+                f"Expected a `{cls.__name__}` or None. Received: {value!r}"
+            )
         return value
 
     def serialize(self):

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.layers.options import BatchNormOptions
 
 _repeat = contextvars.ContextVar("repeat", default=None)
@@ -94,14 +95,14 @@ class Resample(keras.layers.Layer):
     def build(self, input_shape):
         size = tuple(input_shape[1:3])
         if None in input_shape[1:]:
-            raise ValueError(
+            raise InvalidValueError(
                 "`Resample` needs a known height, width and number of channels. "
                 f"Received: input_shape={tuple(input_shape)}"
             )
         pairs = list(zip(size, self.target_size))
         self._shrinks = any(n > t for n, t in pairs)
         if self._shrinks and any(n < t for n, t in pairs):
-            raise ValueError(
+            raise InvalidValueError(
                 "`Resample` cannot shrink one side and grow the other. "
                 f"Received: input size {size}, target_size={self.target_size}"
             )

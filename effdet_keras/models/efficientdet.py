@@ -2,16 +2,19 @@
 
 import keras
 
-from effdet_keras.allocator import tune_allocator
-from effdet_keras.anchors import anchors_of
-from effdet_keras.checkpoints.archive import load_archive
+from effdet_keras._internal.allocator import tune_allocator
 from effdet_keras.config import EfficientDetConfig
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.export_model import export_model
+from effdet_keras.geometry.anchors import anchors_of
+from effdet_keras.hub.export import export_hub_module
+from effdet_keras.hub.features import HubFeatures  # noqa: F401 (for saved models)
 from effdet_keras.inference.detect import detect
-from effdet_keras.models.hub_export import export_hub_module
-from effdet_keras.models.hub_features import HubFeatures  # noqa: F401 (for saved models)
 from effdet_keras.models.network import build_network
-from effdet_keras.models.pretrained import (
+from effdet_keras.postprocess import Postprocess
+from effdet_keras.training.trainer import Trainer
+from effdet_keras.weights.archive import load_archive
+from effdet_keras.weights.pretrained import (
     check_own_network,
     export_checkpoint,
     load_source,
@@ -19,15 +22,13 @@ from effdet_keras.models.pretrained import (
     read_weights,
     with_class_names,
 )
-from effdet_keras.postprocess import Postprocess
-from effdet_keras.training.trainer import Trainer
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class EfficientDet(Trainer, keras.Model):
     """EfficientDet (https://arxiv.org/abs/1911.09070) as a Keras model.
 
-    Pictures go in as pixels 0-255, RGB; mean and standard deviation are the
+    Images go in as pixels 0-255, RGB; mean and standard deviation are the
     model's own.
 
     Making a model tells glibc, where there is one, to keep memory for its large
@@ -58,7 +59,7 @@ class EfficientDet(Trainer, keras.Model):
 
     Raises:
         ValueError: If names or ids do not fit `config.num_classes`, or a
-            picture is not of the size of the input.
+            image is not of the size of the input.
 
     Example:
         >>> model = EfficientDet.from_preset(
@@ -221,7 +222,7 @@ class EfficientDet(Trainer, keras.Model):
 
             `export_hub_module` has one that finds its module.
         """
-        from effdet_keras.models.hub import from_hub  # it makes models of this class
+        from effdet_keras.hub.from_hub import from_hub  # it makes models of this class
 
         return from_hub(
             cls,
@@ -367,7 +368,7 @@ class EfficientDet(Trainer, keras.Model):
         """Writes the model as a file of another runtime, checked in that runtime.
 
         Moving averages are in the place of the weights, where there are any. The
-        written file and this model then run on the same pictures; the result is
+        written file and this model then run on the same images; the result is
         printed, and stored as `export_report.json` in the folder, or beside a file
         (`pets.tflite.export_report.json`). If they disagree, nothing is written. An
         export that was there stays whole until the new one is.
@@ -377,10 +378,10 @@ class EfficientDet(Trainer, keras.Model):
                 in `.tflite`, `.onnx` or `.xml` (OpenVINO).
             format: "saved_model", "litert", "onnx" or "openvino"; None goes by the
                 end of `path`.
-            images: pictures to check with, in any form that `detect` takes; None
+            images: images to check with, in any form that `detect` takes; None
                 for drawn ones.
             evaluate: `effdet_keras.data.DetectionDataset`, on which to compare the
-                AP of this model with that of its export; None for no data set.
+                AP of this model with that of its export; None for no dataset.
             verbose: 0 or 1, whether to print the report.
             **options: of the format, such as `precision="int8"` and `calibration`
                 of "litert", `outputs="raw"` of all but "saved_model", `batch_size`
@@ -403,7 +404,7 @@ class EfficientDet(Trainer, keras.Model):
             >>> model.export("out/model.pb")
             Traceback (most recent call last):
                 ...
-            ValueError: `format` must be one of saved_model, litert, onnx, openvino, ...
+            effdet_keras.errors.InvalidValueError: `format` must be one of ...
 
             docs/export.md has those that write.
         """
@@ -450,12 +451,12 @@ class EfficientDet(Trainer, keras.Model):
     def __call__(self, images, *args, **kwargs):
         size = tuple(getattr(images, "shape", ()))[1:]
         if size and size != (*self.config.image_size, 3) and None not in size:
-            raise ValueError(
+            raise InvalidValueError(
                 f"`{self.name}` takes images of shape "
                 f"(batch, {', '.join(map(str, self.config.image_size))}, 3). "
                 f"Received: images.shape={tuple(images.shape)}. Give `image_size` to "
                 "`batches` or `from_preset` so that they agree; `detect` takes "
-                "pictures of any size."
+                "images of any size."
             )
         return super().__call__(images, *args, **kwargs)
 
@@ -473,33 +474,33 @@ class EfficientDet(Trainer, keras.Model):
         return self.detect_outputs(self(images, training=False))
 
     def detect(self, images, score_threshold=0.3, *, batch_size=8, verbose="auto"):
-        """Finds objects in pictures of any size.
+        """Finds objects in images of any size.
 
-        Pictures are letterboxed into the network's input as in evaluation, and
+        Images are letterboxed into the network's input as in evaluation, and
         boxes come back in pixels of the original.
 
         Args:
-            images: path of a picture or of a folder of pictures; array
+            images: path of an image or of a folder of images; array
                 `[H, W, 3]`, `[H, W]` or `[H, W, 4]` of pixels 0-255; or a list
                 of any of these, or an array `[B, H, W, 3]`.
             score_threshold: float, the lowest score to keep.
-            batch_size: int, pictures at once.
+            batch_size: int, images at once.
             verbose: 0, 1 or "auto": a progress bar, by default where there is
                 more than one batch.
 
         Returns:
-            `Detections` for one picture, else a list of them.
+            `Detections` for one image, else a list of them.
 
         Raises:
-            FileNotFoundError, ValueError, TypeError: If a picture is not there
-                or not a picture.
+            FileNotFoundError, ValueError, TypeError: If an image is not there
+                or not an image.
 
         Example:
             >>> model = EfficientDet.from_preset(
             ...     "efficientdet-d0", image_size=64, max_level=6, class_names=["cat"]
             ... )
-            >>> picture = np.full((48, 100, 3), 127, "uint8")
-            >>> len(model.detect(picture, score_threshold=0.9))
+            >>> image = np.full((48, 100, 3), 127, "uint8")
+            >>> len(model.detect(image, score_threshold=0.9))
             0
         """
         return detect(
@@ -533,7 +534,7 @@ def _one_a_class(field, values, num_classes):
         return None
     values = tuple(values)
     if len(values) != num_classes:
-        raise ValueError(
+        raise InvalidValueError(
             f"`{field}` must have one entry for each of the {num_classes} classes. "
             f"Received: {len(values)} entries, {field}={values[:5]!r}..."
         )

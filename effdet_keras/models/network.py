@@ -4,8 +4,8 @@ import math
 
 import keras
 
-from effdet_keras.anchors import level_sizes
 from effdet_keras.backbones.efficientnet import EfficientNet
+from effdet_keras.geometry.anchors import level_sizes
 from effdet_keras.layers import (
     BatchNormOptions,
     BiFPN,

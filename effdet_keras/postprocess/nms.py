@@ -2,6 +2,8 @@
 
 from keras import ops
 
+from effdet_keras.errors import InvalidValueError
+
 METHODS = ("gaussian", "hard")
 
 # What `score_threshold=None` means, as in the reference: soft suppression only
@@ -147,14 +149,16 @@ def take_rows(values, indices):
 def check_nms_options(max_detections, iou_threshold, method, sigma):
     """Raises a `ValueError` that names the first option that cannot be used."""
     if method not in METHODS:
-        raise ValueError(f"`method` must be one of {METHODS}. Received: {method!r}")
+        raise InvalidValueError(
+            f"`method` must be one of {METHODS}. Received: {method!r}"
+        )
     if max_detections < 1:
-        raise ValueError(
+        raise InvalidValueError(
             f"`max_detections` must be at least 1. Received: {max_detections}"
         )
     if not 0 <= iou_threshold <= 1:
-        raise ValueError(
+        raise InvalidValueError(
             f"`iou_threshold` must be between 0 and 1. Received: {iou_threshold}"
         )
     if sigma <= 0:
-        raise ValueError(f"`sigma` must be above 0. Received: {sigma}")
+        raise InvalidValueError(f"`sigma` must be above 0. Received: {sigma}")

@@ -5,7 +5,8 @@ import dataclasses
 import keras
 from keras import ops
 
-from effdet_keras.box_ops import clip_boxes, decode_boxes
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.geometry.box_ops import clip_boxes, decode_boxes
 from effdet_keras.postprocess.nms import (
     check_nms_options,
     non_max_suppression,
@@ -84,7 +85,7 @@ class Postprocess:
             self.max_detections, self.iou_threshold, self.method, self.sigma
         )
         if self.pre_nms_top_k < 0:
-            raise ValueError(
+            raise InvalidValueError(
                 "`pre_nms_top_k` must be 0 (one class for each anchor) or more. "
                 f"Received: {self.pre_nms_top_k}"
             )
@@ -162,7 +163,7 @@ def _check_shapes(class_logits, box_deltas, anchors):
         or class_logits.shape[1] != num_anchors
         or tuple(box_deltas.shape[1:]) != (num_anchors, 4)
     ):
-        raise ValueError(
+        raise InvalidValueError(
             "`Postprocess` expects `class_logits` [B, N, C], `box_deltas` [B, N, 4] "
             "and `anchors` [N, 4] of one N: anchors made for the same image size. "
             f"Received shapes: class_logits={tuple(class_logits.shape)}, "

@@ -5,7 +5,8 @@ import contextlib
 import keras
 from keras import ops
 
-from effdet_keras.matching import match_anchors
+from effdet_keras.errors import InvalidValueError, NonFiniteLossError
+from effdet_keras.geometry.matching import match_anchors
 from effdet_keras.training import inputs
 from effdet_keras.training import truth as truth_rules
 from effdet_keras.training.compiling import Compiling
@@ -17,7 +18,7 @@ class BaseTrainer(Compiling):
     The class that mixes it in offers `anchors`, `config` and `postprocess`.
     """
 
-    _reader = None  # of the data in use, for the names of its pictures
+    _reader = None  # of the data in use, for the names of its images
     _error = None  # what stopped a step, where the backend hides it in its own error
 
     def compute_loss(
@@ -78,8 +79,10 @@ class BaseTrainer(Compiling):
         where = "an evaluation step" if step is None else f"training step {step}"
         batch = f"The batch of {where} {self._names(truth.get('image_id'))}"
         if fault is not None:
-            return ValueError(f"{fault}. {batch}. The weights are those before it.")
-        return FloatingPointError(
+            return InvalidValueError(
+                f"{fault}. {batch}. The weights are those before it."
+            )
+        return NonFiniteLossError(
             f"The loss is not finite. {batch}. The weights are those before it, so "
             "the model can still be saved. Usual causes: a learning rate too high for "
             "the batch size, no `clip_norm`, float16 where bfloat16 would hold the "
@@ -99,11 +102,11 @@ class BaseTrainer(Compiling):
 
     def _names(self, image_ids):
         if image_ids is None:
-            return "names no pictures (its truth has no 'image_id')"
+            return "names no images (its truth has no 'image_id')"
         ids = ops.convert_to_numpy(image_ids).reshape(-1).tolist()
         if self._reader is not None:
-            return f"has the pictures {', '.join(map(self._reader.name_of, ids))}"
-        return f"has the pictures with `image_id` {', '.join(map(str, ids))}"
+            return f"has the images {', '.join(map(self._reader.name_of, ids))}"
+        return f"has the images with `image_id` {', '.join(map(str, ids))}"
 
     def _weight_decay_loss(self):
         kernels = [v for v in self.trainable_variables if v.name.endswith("kernel")]
@@ -113,10 +116,10 @@ class BaseTrainer(Compiling):
         return self._recipe.l2_decay / 2 * ops.sum(ops.stack(squares))
 
     def batches(self, dataset, batch_size=8, *, training=False, **options):
-        """Batches of a data set in this model's image size, padding and labels.
+        """Batches of a dataset in this model's image size, padding and labels.
 
         Labels follow the model's `class_names`, where it has them and they hold
-        all of the data set's: COCO's 80 classes train a model of 90 outputs.
+        all of the dataset's: COCO's 80 classes train a model of 90 outputs.
 
         What `fit` makes of a `DetectionDataset`; call it to set more:
         `model.fit(model.batches(train, 16, training=True, scale_jitter=(0.8, 1.2)))`.
@@ -144,14 +147,14 @@ class BaseTrainer(Compiling):
         return dataset.with_classes(names, self.category_ids)
 
     def fit(self, x=None, y=None, batch_size=None, epochs=1, **kwargs):
-        """Trains. All arguments of `keras.Model.fit`, and data sets of our own.
+        """Trains. All arguments of `keras.Model.fit`, and datasets of our own.
 
         Args:
             x: batches of `(images, {"boxes", "labels"})` in any form that Keras
                 takes; or a `DetectionDataset`, which is then batched in this
                 model's `image_size`, with augmentation.
             y: truth, where `x` is an array of images.
-            batch_size: int, for arrays (default 32) and data sets (default 8).
+            batch_size: int, for arrays (default 32) and datasets (default 8).
             epochs: int.
             **kwargs: of `keras.Model.fit`. `validation_data` may be a
                 `DetectionDataset` as well.
@@ -163,7 +166,7 @@ class BaseTrainer(Compiling):
             ValueError: If the data is empty, not in batches, of another image size
                 or of other classes than the model, or a batch's truth is wrong.
             FloatingPointError: If a loss is NaN or infinite; the message names
-                the step and the pictures, and the weights are those before it.
+                the step and the images, and the weights are those before it.
         """
         x, own_batch_size = self._batched(x, batch_size, training=True)
         if "validation_data" in kwargs:

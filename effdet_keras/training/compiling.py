@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.training import freezing
 from effdet_keras.training.ema import WeightAverages
 from effdet_keras.training.gradient_multipliers import gradient_factors
@@ -251,7 +252,7 @@ class Compiling:
             return
         expected = {_average_key(source) for source in self.averages.sources}
         if expected != set(keys):
-            raise ValueError(
+            raise InvalidValueError(
                 f"The file holds {len(keys)} moving averages, this model "
                 f"{len(expected)}: it was compiled with other trainable weights. "
                 "Compile it as it was when the file was written."
@@ -275,7 +276,7 @@ class Compiling:
         except ValueError as error:
             if "could not be loaded" not in str(error):
                 raise
-            raise ValueError(
+            raise InvalidValueError(
                 f"The weights in {str(filepath)!r} do not fit the model, which has "
                 f"`num_classes` {self.config.num_classes}. Make it with the class "
                 "count and config of the file, or pass `skip_mismatch=True` to leave "

@@ -6,6 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from effdet_keras.errors import InvalidStateError, InvalidValueError
+
 
 class WeightAverages:
     """Moving averages of a list of variables, which can take their place.
@@ -51,7 +53,7 @@ class WeightAverages:
 
     def __init__(self, variables, decay=0.9998, dynamic=True):
         if not 0.0 <= decay < 1.0:
-            raise ValueError(
+            raise InvalidValueError(
                 "`decay` of `WeightAverages` must be at least 0 and below 1. "
                 f"Received: decay={decay}"
             )
@@ -225,14 +227,14 @@ class WeightAverages:
             >>> averages.require_restored("write_archive")
         """
         if self.is_swapped:
-            raise RuntimeError(
+            raise InvalidStateError(
                 f"`{caller}` was called while the weights of the model are swapped "
                 "for their averages: call `model.averages.restore()` before it."
             )
 
     def _check_not_swapped(self, method):
         if self.is_swapped:
-            raise RuntimeError(
+            raise InvalidStateError(
                 f"`WeightAverages.{method}` was called while the variables hold "
                 "the averages, where it would mistake them for the weights in "
                 "training: call `restore()` before it."
@@ -242,7 +244,7 @@ class WeightAverages:
 def _average_of(variable):
     """A float32 (or float64) variable that starts with `variable`'s value."""
     if "float" not in variable.dtype:
-        raise ValueError(
+        raise InvalidValueError(
             "`WeightAverages` averages floating-point variables only. "
             f"Received: {variable.path!r} of dtype {variable.dtype}"
         )

@@ -4,6 +4,8 @@ import re
 
 import keras
 
+from effdet_keras.errors import InvalidValueError
+
 PARTS = {
     "backbone": r"efficientnet-",
     "backbone+fpn": r"(efficientnet-|resample_p\d+/|fpn_cells/)",
@@ -40,13 +42,13 @@ def freeze(model, what, batch_norm=True):
     frozen = {v.path for v in weights if pattern.match(v.path)}
     if not frozen:
         parts = dict.fromkeys(v.path.split("/")[0] for v in weights)
-        raise ValueError(
+        raise InvalidValueError(
             f"No weight matches. Received: freeze={what!r}. It may be "
             f"{', '.join(map(repr, PARTS))}, or a regular expression that matches "
             f"from the start of a path; paths start with {', '.join(parts)}."
         )
     if len(frozen) == len(weights):
-        raise ValueError(f"Nothing is left to train. Received: freeze={what!r}")
+        raise InvalidValueError(f"Nothing is left to train. Received: freeze={what!r}")
     _set(model, frozen, batch_norm)
 
 
@@ -133,14 +135,14 @@ def _batch_norms(model):
 
 def _compiled(expression):
     if not isinstance(expression, str) or not expression:
-        raise ValueError(
+        raise InvalidValueError(
             f"`freeze` must be {', '.join(map(repr, PARTS))}, or a regular "
             f"expression. Received: freeze={expression!r}"
         )
     try:
         return re.compile(expression)
     except re.error as error:
-        raise ValueError(
+        raise InvalidValueError(
             f"`freeze` is no regular expression ({error}). Received: "
             f"freeze={expression!r}"
         ) from error

@@ -4,19 +4,21 @@ import difflib
 import math
 import re
 
+from effdet_keras.errors import InvalidTypeError, InvalidValueError
+
 
 def check_multipliers(multipliers):
     """Raises unless `multipliers` is None or a dict of patterns to factors."""
     if multipliers is None:
         return
     if not isinstance(multipliers, dict):
-        raise TypeError(
+        raise InvalidTypeError(
             "`gradient_multipliers` must be a dict of regular expressions on variable "
             "paths to factors, such as {'bias$': 2.0}, or None. "
             f"Received: gradient_multipliers={multipliers!r}"
         )
     if not multipliers:
-        raise ValueError(
+        raise InvalidValueError(
             "`gradient_multipliers` must hold at least one pattern, or be None. "
             "Received: gradient_multipliers={}"
         )
@@ -51,7 +53,7 @@ def gradient_factors(multipliers, variables):
     for pattern in multipliers or {}:
         if not any(re.search(pattern, path) for path in paths):
             near = difflib.get_close_matches(pattern, paths, n=3, cutoff=0.0)
-            raise ValueError(
+            raise InvalidValueError(
                 "`gradient_multipliers` must hold patterns that are found in paths of "
                 f"trainable variables. Received: {pattern!r}. Paths near it: "
                 f"{', '.join(near) or 'none'}"
@@ -68,7 +70,7 @@ def _check_pattern(pattern):
     try:
         re.compile(pattern)
     except (re.error, TypeError) as error:
-        raise ValueError(
+        raise InvalidValueError(
             "`gradient_multipliers` must have regular expressions as its keys. "
             f"Received: {pattern!r} ({error})"
         ) from error
@@ -79,7 +81,7 @@ def _check_factor(pattern, factor):
     if is_number and math.isfinite(factor) and factor > 0:
         return
     cure = " For 0 use `freeze`: what is frozen costs no time." if factor == 0 else ""
-    raise ValueError(
+    raise InvalidValueError(
         "A factor of `gradient_multipliers` must be a number above 0."
         f"{cure} Received: {pattern!r}: {factor!r}"
     )

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.training import truth as truth_rules
 
 
@@ -19,7 +20,7 @@ def check_data(model, x, y=None):
     if hasattr(x, "reader"):
         _check_classes(model, x.reader)
     if x is None or isinstance(x, (str, list, tuple, dict)):
-        raise ValueError(
+        raise InvalidValueError(
             "`fit` and `evaluate` take a `DetectionDataset`, batches of `(images, "
             "truth)` (`tf.data.Dataset`, `keras.utils.PyDataset`), or arrays: images "
             "`[B, H, W, 3]` and a dict of truth. Received: x of type "
@@ -27,12 +28,12 @@ def check_data(model, x, y=None):
         )
     if hasattr(x, "element_spec"):  # tf.data
         if int(x.cardinality()) == 0:
-            raise ValueError("The data set is empty: its `cardinality()` is 0.")
+            raise InvalidValueError("The dataset is empty: its `cardinality()` is 0.")
         _check_images(model, keras.tree.flatten(x.element_spec)[0].shape)
     elif hasattr(x, "shape"):
         _check_arrays(model, x, y)
     elif hasattr(x, "__len__") and hasattr(x, "__getitem__") and len(x) == 0:
-        raise ValueError("The data set is empty: its length is 0.")
+        raise InvalidValueError("The dataset is empty: its length is 0.")
 
 
 def check_validation_data(model, data):
@@ -46,13 +47,13 @@ def check_validation_data(model, data):
 def check_truth(truth, sample_weight):
     """Raises ValueError if the truth of a batch is not of the form of ours."""
     if sample_weight is not None:
-        raise ValueError(
+        raise InvalidValueError(
             "`EfficientDet` does not take `sample_weight` or `class_weight`. Set "
             "`alpha` and `gamma` of `DetectionLoss` in `compile(loss=...)`."
         )
     missing = {"boxes", "labels"} - set(truth if isinstance(truth, dict) else ())
     if missing:
-        raise ValueError(
+        raise InvalidValueError(
             "The truth of a batch must be a dict with 'boxes' `[B, M, 4]` (yxyx, "
             "pixels) and 'labels' `[B, M]` (-1 is padding). "
             f"Received: {sorted(truth) if isinstance(truth, dict) else type(truth)}"
@@ -76,7 +77,7 @@ def batch_size_and_steps(x, batch_size, steps_per_epoch):
         batch, steps = batch_size, -1
     steps = steps_per_epoch or steps
     if batch is None or steps < 1:
-        raise ValueError(
+        raise InvalidValueError(
             "The learning-rate schedule needs the batch size and the steps an epoch, "
             f"and this data does not tell them. Received: x={x!r}, "
             f"batch_size={batch_size}, steps_per_epoch={steps_per_epoch}. Give "
@@ -87,19 +88,19 @@ def batch_size_and_steps(x, batch_size, steps_per_epoch):
 
 
 def _check_classes(model, reader):
-    """Labels of the data set must mean to the model what they mean there."""
+    """Labels of the dataset must mean to the model what they mean there."""
     names, known = tuple(reader.class_names), model.class_names
     count = model.num_classes
     if len(names) > count:
-        raise ValueError(
-            f"The data set has {len(names)} classes, {_short(names)}, but the model "
+        raise InvalidValueError(
+            f"The dataset has {len(names)} classes, {_short(names)}, but the model "
             f"`num_classes` {count}, so labels from {count} on have no output. Make "
             "it with `class_names=dataset.class_names`."
         )
     if known is not None and names != tuple(known)[: len(names)]:
-        raise ValueError(
-            "Data set and model must name the same classes in the same order. "
-            f"Received: a data set with {_short(names)}, a model with "
+        raise InvalidValueError(
+            "Dataset and model must name the same classes in the same order. "
+            f"Received: a dataset with {_short(names)}, a model with "
             f"{_short(known)}. Read the data with `class_names=model.class_names`, "
             "or make the model with `class_names=dataset.class_names`."
         )
@@ -107,12 +108,14 @@ def _check_classes(model, reader):
 
 def _check_arrays(model, images, truth):
     if len(images) == 0:
-        raise ValueError(f"There are no images. Received: x.shape={images.shape}")
+        raise InvalidValueError(
+            f"There are no images. Received: x.shape={images.shape}"
+        )
     _check_images(model, images.shape)
     check_truth(truth, None)
     boxes, labels = np.asarray(truth["boxes"]), np.asarray(truth["labels"])
     if boxes.shape != (*labels.shape, 4) or len(boxes) != len(images):
-        raise ValueError(
+        raise InvalidValueError(
             "`boxes` must be `[B, M, 4]` and `labels` `[B, M]`, with a row for each "
             f"of the {len(images)} images. Received: boxes.shape={boxes.shape}, "
             f"labels.shape={labels.shape}"
@@ -121,7 +124,7 @@ def _check_arrays(model, images, truth):
         boxes, labels, model.config.image_size, model.config.num_classes
     )
     if fault is not None:
-        raise ValueError(f"{fault}.")
+        raise InvalidValueError(f"{fault}.")
 
 
 def _check_images(model, shape):
@@ -130,13 +133,13 @@ def _check_images(model, shape):
         return
     shape, expected = tuple(shape), (*model.config.image_size, 3)
     if len(shape) == 3:
-        raise ValueError(
+        raise InvalidValueError(
             "`fit` takes batches of images `[B, H, W, 3]`. Received single images of "
             f"shape {shape}: call `.batch(batch_size)` on the data first"
         )
     differs = [s is not None and s != e for s, e in zip(shape[1:], expected)]
     if len(shape) != 4 or any(differs):
-        raise ValueError(
+        raise InvalidValueError(
             f"The model takes images of shape (batch, {', '.join(map(str, expected))}"
             f"). Received: images of shape {shape}. Give `image_size` to `batches` or "
             "`from_preset` so that they agree."

@@ -2,7 +2,8 @@
 
 import keras
 
-from effdet_keras.training.choices import choice
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.training.by_name import choice
 from effdet_keras.training.schedules import Warmup, reference_schedule
 
 _WARMUP = ("warmup_steps", "warmup_init")
@@ -35,12 +36,12 @@ def schedule_choice(schedule):
     )
     missing = [key for key in _REQUIRED.get(name, ()) if key not in settings]
     if missing:
-        raise ValueError(
+        raise InvalidValueError(
             f"The schedule {name!r} needs {' and '.join(map(repr, missing))}, in a "
             f"dict beside its name. Received: schedule={schedule!r}"
         )
     if {"warmup_epochs", "warmup_steps"} <= set(settings):
-        raise ValueError(
+        raise InvalidValueError(
             "A warm-up is as long as 'warmup_epochs' or 'warmup_steps' says, not "
             f"both. Received: schedule={schedule!r}"
         )
@@ -112,14 +113,16 @@ def named_schedule(schedule, learning_rate, *, warmup_init, steps_per_epoch, epo
 def _check_decay(decay_steps, decay_rate, staircase=False):
     for name, value in (("decay_steps", decay_steps), ("decay_rate", decay_rate)):
         if not value > 0:
-            raise ValueError(f"`{name}` must be above 0. Received: {name}={value!r}")
+            raise InvalidValueError(
+                f"`{name}` must be above 0. Received: {name}={value!r}"
+            )
 
 
 def _manual_step(boundaries, rates):
     boundaries, rates = list(boundaries), list(rates)
     rises = all(a < b for a, b in zip([0, *boundaries], boundaries))
     if not rises or len(rates) != len(boundaries) + 1 or min(rates) < 0:
-        raise ValueError(
+        raise InvalidValueError(
             "`boundaries` must be steps above 0 in rising order, `rates` numbers of "
             "at least 0, one more than boundaries. "
             f"Received: boundaries={boundaries}, rates={rates}"

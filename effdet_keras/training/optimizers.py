@@ -2,7 +2,8 @@
 
 import keras
 
-from effdet_keras.training.choices import choice
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.training.by_name import choice
 
 _OF_SGD = ("momentum", "nesterov")
 _OF_ADAM = ("beta_1", "beta_2", "epsilon", "amsgrad")
@@ -39,7 +40,7 @@ def optimizer_choice(optimizer):
     """
     for key in optimizer if isinstance(optimizer, dict) else ():
         if key in _OF_COMPILE:
-            raise ValueError(
+            raise InvalidValueError(
                 f"{key!r} is no setting of an optimizer here: give "
                 f"`{_OF_COMPILE[key]}` to `compile`. Received: optimizer={optimizer!r}"
             )

@@ -5,6 +5,7 @@ import numbers
 
 import keras
 
+from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.losses import DetectionLoss
 from effdet_keras.training.gradient_multipliers import check_multipliers
 from effdet_keras.training.named_schedules import (
@@ -48,7 +49,7 @@ class Recipe:
         if self.loss is None:
             object.__setattr__(self, "loss", DetectionLoss())
         if not isinstance(self.loss, DetectionLoss):
-            raise TypeError(
+            raise InvalidTypeError(
                 "`loss` must be an `effdet_keras.losses.DetectionLoss` or None. "
                 f"Received: loss={self.loss!r}"
             )
@@ -63,7 +64,7 @@ class Recipe:
         if self.optimizer is None or self._brings_optimizer:
             return
         if not isinstance(self.optimizer, (str, dict)):
-            raise TypeError(
+            raise InvalidTypeError(
                 "`optimizer` must be a name, a dict of a name and settings, a Keras "
                 f"optimizer, or None. Received: optimizer={self.optimizer!r}"
             )
@@ -73,7 +74,7 @@ class Recipe:
         for name in ("schedule", "learning_rate"):
             value = getattr(self, name)
             if self._brings_optimizer and value is not None:
-                raise ValueError(
+                raise InvalidValueError(
                     f"`{name}` is for the reference's optimizer and those by name; a "
                     f"Keras optimizer brings its own. Received: {name}={value!r} and "
                     f"optimizer={self.optimizer!r}. Leave one of the two out."
@@ -85,7 +86,7 @@ class Recipe:
 
     def _check_learning_rate(self):
         if self._brings_schedule or has_own_rates(self._schedule):
-            raise ValueError(
+            raise InvalidValueError(
                 "`learning_rate` is part of a `LearningRateSchedule` and of "
                 "'manual_step'. Received: "
                 f"learning_rate={self.learning_rate!r}, schedule={self.schedule!r}"
@@ -93,7 +94,7 @@ class Recipe:
         if not (
             isinstance(self.learning_rate, numbers.Real) and self.learning_rate > 0
         ):
-            raise ValueError(
+            raise InvalidValueError(
                 "`learning_rate` must be a number above 0. "
                 f"Received: learning_rate={self.learning_rate!r}"
             )
@@ -183,6 +184,6 @@ class Recipe:
 def _check_not_negative(name, value):
     if value is None or (isinstance(value, numbers.Real) and value >= 0):
         return
-    raise ValueError(
+    raise InvalidValueError(
         f"`{name}` must be a number of at least 0, or None. Received: {name}={value!r}"
     )

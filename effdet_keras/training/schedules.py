@@ -5,6 +5,8 @@ import math
 import keras
 from keras import ops
 
+from effdet_keras.errors import InvalidValueError
+
 REFERENCE_BATCH_SIZE = 64  # the reference's learning rates are for this one
 
 
@@ -17,15 +19,15 @@ class _Warmup(keras.optimizers.schedules.LearningRateSchedule):
             ("warmup_init", warmup_init),
         ):
             if not (value >= 0 and math.isfinite(value)):
-                raise ValueError(
+                raise InvalidValueError(
                     f"`{name}` must be a number of at least 0. Received: {name}={value}"
                 )
         if total_steps < 1:
-            raise ValueError(
+            raise InvalidValueError(
                 f"`total_steps` must be at least 1. Received: total_steps={total_steps}"
             )
         if not 0 <= warmup_steps <= total_steps:
-            raise ValueError(
+            raise InvalidValueError(
                 "`warmup_steps` must be between 0 and `total_steps`. "
                 f"Received: warmup_steps={warmup_steps}, total_steps={total_steps}"
             )
@@ -128,7 +130,7 @@ class WarmupStepwise(_Warmup):
         )
         self.drop_steps = tuple(drop_steps)
         if any(a >= b for a, b in zip(self.drop_steps, self.drop_steps[1:])):
-            raise ValueError(
+            raise InvalidValueError(
                 f"`drop_steps` must rise. Received: drop_steps={self.drop_steps}"
             )
 
@@ -190,7 +192,7 @@ class WarmupPolynomial(_Warmup):
             warmup_init=warmup_init,
         )
         if not power > 0:
-            raise ValueError(f"`power` must be above 0. Received: power={power}")
+            raise InvalidValueError(f"`power` must be above 0. Received: power={power}")
         self.power = power
 
     def _decayed(self, step):
@@ -231,7 +233,7 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):
             ("warmup_init", warmup_init),
         ):
             if not (value >= 0 and math.isfinite(value)):
-                raise ValueError(
+                raise InvalidValueError(
                     f"`{name}` must be a number of at least 0. Received: {name}={value}"
                 )
         self.schedule = schedule
@@ -315,7 +317,9 @@ def reference_schedule(
         ("epochs", epochs),
     ):
         if value is not None and value < 1:
-            raise ValueError(f"`{name}` must be at least 1. Received: {name}={value}")
+            raise InvalidValueError(
+                f"`{name}` must be at least 1. Received: {name}={value}"
+            )
     if batch_size is not None:
         learning_rate = learning_rate * batch_size / REFERENCE_BATCH_SIZE
     if warmup_steps is None:
@@ -334,6 +338,6 @@ def reference_schedule(
         return WarmupStepwise(**common, drop_steps=drop_steps)
     if kind == "polynomial":
         return WarmupPolynomial(**common, power=power)
-    raise ValueError(
+    raise InvalidValueError(
         f"`kind` must be 'cosine', 'stepwise' or 'polynomial'. Received: kind={kind!r}"
     )

@@ -8,7 +8,7 @@ def is_valid(boxes, labels, image_size, num_classes):
     """Whether a model can learn from the truth of a batch.
 
     Labels are below `num_classes`; boxes are finite, begin before they end, have
-    their center in the picture, and are in pixels: two boxes or more that all lie
+    their center in the image, and are in pixels: two boxes or more that all lie
     between 0 and 1 are taken for normalized ones. Rows with a negative label or
     four zeros are padding and not asked.
 
@@ -40,17 +40,17 @@ def explain(boxes, labels, image_size, num_classes):
     Example:
         >>> print(explain([[[0.0, 0.0, 8.0, 8.0]]], [[3]], (64, 64), num_classes=3))
         Labels must lie below the model's `num_classes`, 3, and count from 0. \
-Received: label 3 with box [0.0, 0.0, 8.0, 8.0] in row 0 of picture 0
+Received: label 3 with box [0.0, 0.0, 8.0, 8.0] in row 0 of image 0
     """
     for rows, sentence in _faults(boxes, labels, image_size, num_classes):
         wrong = np.argwhere(ops.convert_to_numpy(rows))
         if len(wrong):
-            picture, row = wrong[0]
-            box = ops.convert_to_numpy(boxes)[picture, row].tolist()
-            label = int(ops.convert_to_numpy(labels)[picture, row])
+            image, row = wrong[0]
+            box = ops.convert_to_numpy(boxes)[image, row].tolist()
+            label = int(ops.convert_to_numpy(labels)[image, row])
             return (
                 f"{sentence}. Received: label {label} with box {box} in row {row} of "
-                f"picture {picture}"
+                f"image {image}"
             )
     return None
 
@@ -91,7 +91,7 @@ def _faults(boxes, labels, image_size, num_classes):
             ops.logical_and(used, ops.logical_and(finite, ops.logical_not(inside))),
             "Boxes must be `yxyx` in pixels of the input, of (height, width) "
             f"{tuple(image_size)}; here the center of one lies outside. Are x and y "
-            "exchanged, or the boxes those of the picture before it was resized?",
+            "exchanged, or the boxes those of the image before it was resized?",
         ),
         (
             ops.logical_and(used, all_tiny),

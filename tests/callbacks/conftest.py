@@ -1,4 +1,4 @@
-"""A tiny detector and a tiny data set for the callbacks."""
+"""A tiny detector and a tiny dataset for the callbacks."""
 
 import json
 
@@ -6,12 +6,12 @@ import keras
 import numpy as np
 import pytest
 from PIL import Image
-from tiny import tiny_model
+from support.tiny import tiny_model
 
 
 @pytest.fixture(scope="session")
 def valid(tmp_path_factory):
-    """Five pictures of different sizes, the fourth empty; category ids 5, 7 and 9."""
+    """Five images of different sizes, the fourth empty; category ids 5, 7 and 9."""
     from effdet_keras import data
 
     folder = tmp_path_factory.mktemp("valid")
@@ -50,7 +50,7 @@ def valid(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def train():
-    """Four pictures and their truth, as `fit` takes arrays."""
+    """Four images and their truth, as `fit` takes arrays."""
     random = np.random.default_rng(2)
     images = random.uniform(0, 255, (4, 64, 64, 3)).astype("float32")
     boxes = np.tile(np.float32([[4, 4, 40, 36]]), (4, 1, 1))

@@ -5,11 +5,11 @@ import warnings
 import keras
 import numpy as np
 import pytest
-from tiny import StandIn
+from support.tiny import StandIn
 
 from effdet_keras.callbacks import CheckpointArchive, SwapEMA
-from effdet_keras.checkpoints.archive import read_archive_info
 from effdet_keras.models import EfficientDet
+from effdet_keras.weights.archive import read_archive_info
 
 pytestmark = pytest.mark.tensorflow
 

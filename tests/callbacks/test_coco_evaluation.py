@@ -5,12 +5,12 @@ import pathlib
 import keras
 import numpy as np
 import pytest
-from tiny import tiny_model
+from support.tiny import tiny_model
 
+from effdet_keras._internal.labels import BACKGROUND
 from effdet_keras.callbacks import COCOEvaluation
 from effdet_keras.data import from_arrays, from_coco
-from effdet_keras.labels import BACKGROUND
-from effdet_keras.metrics import METRIC_NAMES, COCOMetric
+from effdet_keras.evaluation.metrics import METRIC_NAMES, COCOMetric
 
 pytestmark = pytest.mark.tensorflow
 
@@ -69,14 +69,14 @@ def test_a_detector_that_finds_everything_has_ap_one(valid):
     assert set(METRIC_NAMES) < set(numbers)
 
 
-def test_every_picture_counts_the_last_partial_batch_too(valid):
-    # The last picture holds one of the two birds.
+def test_every_image_counts_the_last_partial_batch_too(valid):
+    # The last image holds one of the two birds.
     numbers = quiet(valid, batch_size=2).evaluate(Oracle(valid, miss=[4]))
     assert numbers["AP/bird"] == pytest.approx(51 / 101)  # recall 1/2, 101 points
     assert numbers["AP/cat"] == pytest.approx(1.0)
 
 
-def test_nothing_is_found_in_a_picture_that_cannot_be_read(valid, tmp_path):
+def test_nothing_is_found_in_a_image_that_cannot_be_read(valid, tmp_path):
     """Even where the detector sees something in the empty one in its place."""
     for record in valid.records:
         data = pathlib.Path(record.image).read_bytes()
@@ -95,7 +95,7 @@ def test_all_batches_have_one_size(valid):
     assert oracle.batch_sizes == [3, 3]
 
 
-def test_the_numbers_are_those_of_detecting_picture_by_picture(model, valid):
+def test_the_numbers_are_those_of_detecting_image_by_image(model, valid):
     for average in model.averages.variables:
         average.assign(average * 0.5 + 0.01)
     numbers = quiet(valid, batch_size=3).evaluate(model)
@@ -156,7 +156,7 @@ def test_the_weights_go_back_after_an_interruption(model, valid, monkeypatch):
 def test_the_screen_shows_which_weights_the_progress_and_a_table(model, valid, capsys):
     COCOEvaluation(valid, batch_size=2).evaluate(model)
     printed = capsys.readouterr().out
-    assert "5 pictures with the moving averages of the weights" in printed
+    assert "5 images with the moving averages of the weights" in printed
     assert "2/5" in printed and "5/5" in printed
     assert "AP50" in printed and "AP/bird" in printed
     assert "DONE" not in printed  # pycocotools' own talk
@@ -307,7 +307,7 @@ def test_labels_of_another_meaning_are_refused_before_training(valid, names, ids
 def test_another_number_of_classes_is_refused(valid):
     oracle = Oracle(valid, class_names=None)
     oracle.config = oracle.config.replace(num_classes=90)
-    with pytest.raises(ValueError, match=r"90 classes.*data set with 3"):
+    with pytest.raises(ValueError, match=r"90 classes.*dataset with 3"):
         quiet(valid).evaluate(oracle)
 
 
@@ -319,5 +319,5 @@ def test_a_number_below_one_is_named(valid, name):
 
 def test_an_empty_data_set_is_refused():
     empty = from_arrays([], [], [], class_names=("cat",))
-    with pytest.raises(ValueError, match="with pictures"):
+    with pytest.raises(ValueError, match="with images"):
         COCOEvaluation(empty)

@@ -1,4 +1,4 @@
-"""Pictures for TensorBoard: truth beside detections."""
+"""Images for TensorBoard: truth beside detections."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def test_pairs_show_truth_on_the_left_and_detections_on_the_right(valid, model):
     )
     for nothing, everything in zip(few, many, strict=True):
         assert nothing.dtype == np.uint8 and nothing.shape[-1] == 3
-        # Titles may differ, pictures are 64 pixels high at most.
+        # Titles may differ, images are 64 pixels high at most.
         left, right = np.split(np.arange(nothing.shape[1]), [nothing.shape[1] // 2])
         rows = slice(-30, None)
         same = nothing[rows] == everything[rows]
@@ -26,7 +26,7 @@ def test_pairs_show_truth_on_the_left_and_detections_on_the_right(valid, model):
         assert same[:, right].mean() < 0.95
 
 
-def test_pictures_are_spread_over_the_data_set(valid, monkeypatch):
+def test_images_are_spread_over_the_dataset(valid, monkeypatch):
     class Model:
         averages = None
 
@@ -45,7 +45,7 @@ def test_a_small_data_set_gives_fewer_pairs(valid, model):
     assert len(ImageSummary(valid[:2], "unused", num_images=9).pairs(model)) == 2
 
 
-def test_large_pictures_are_scaled_down_with_their_boxes(model, monkeypatch):
+def test_large_images_are_scaled_down_with_their_boxes(model, monkeypatch):
     from effdet_keras.callbacks import image_summary
 
     dataset = from_arrays(
@@ -100,7 +100,7 @@ def test_a_number_below_one_is_named(valid, name):
 
 def test_an_empty_data_set_is_refused():
     empty = from_arrays([], [], [], class_names=("cat",))
-    with pytest.raises(ValueError, match="with pictures"):
+    with pytest.raises(ValueError, match="with images"):
         ImageSummary(empty, "unused")
 
 

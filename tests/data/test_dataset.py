@@ -9,13 +9,13 @@ import keras  # noqa: E402
 from PIL import Image  # noqa: E402
 
 from effdet_keras.data import DetectionDataset, from_arrays  # noqa: E402
-from effdet_keras.data.example import Record, count_unusable, load_example  # noqa: E402
+from effdet_keras.data.record import Record, count_unusable, load_example  # noqa: E402
 
 pytestmark = pytest.mark.tensorflow
 
 
 def make_dataset(count=7, size=None):
-    """Pictures of different sizes; picture i has i % 3 boxes, label i % 2."""
+    """Images of different sizes; image i has i % 3 boxes, label i % 2."""
     rng = np.random.default_rng(0)
     images, boxes, labels = [], [], []
     for i in range(count):
@@ -65,7 +65,7 @@ def test_example_holds_clipped_boxes_and_aligned_columns():
     assert example["image_id"] == 7 and example["source_id"] == "seven"
 
 
-def test_picture_of_another_size_than_annotated_is_an_error(tmp_path):
+def test_image_of_another_size_than_annotated_is_an_error(tmp_path):
     path = tmp_path / "small.png"
     Image.new("RGB", (25, 20)).save(path)
     record = make_record(image=str(path))
@@ -73,7 +73,7 @@ def test_picture_of_another_size_than_annotated_is_an_error(tmp_path):
         load_example(record)
 
 
-def test_picture_with_its_exif_turn_annotated_as_stored(tmp_path):
+def test_image_with_its_exif_turn_annotated_as_stored(tmp_path):
     path = tmp_path / "turned.jpg"
     exif = Image.Exif()
     exif[0x0112] = 6
@@ -101,7 +101,7 @@ def test_to_coco_gives_the_numbers_back_unrepaired():
     assert [a["iscrowd"] for a in content["annotations"]] == [0, 0, 1]
 
 
-def test_unusable_boxes_are_counted_by_the_size_of_their_own_picture():
+def test_unusable_boxes_are_counted_by_the_size_of_their_own_image():
     box = {"boxes_xywh": [[45, 5, 9, 9]], "labels": [0]}
     small = make_record(**box, image_size=(40, 44))
     large, none = make_record(**box), make_record(boxes_xywh=[], labels=[])
@@ -125,7 +125,7 @@ def test_slices_subsets_and_negative_indices():
         dataset[[0, 1]]
 
 
-def test_split_keeps_every_picture_once():
+def test_split_keeps_every_image_once():
     dataset = make_dataset(10)
     first, second = dataset.split(0.3, seed=4)
     assert len(first) == 3 and len(second) == 7
@@ -151,7 +151,7 @@ def test_filter_classes_renumbers_labels_and_keeps_category_ids():
     assert ids == [9, 9]
 
 
-def test_filter_keeps_pictures_without_objects_unless_asked():
+def test_filter_keeps_images_without_objects_unless_asked():
     dataset = make_dataset(6).filter(classes=["cat"])
     assert len(dataset) == 6
     assert dataset.filter(lambda example: len(example["labels"])).image_ids == (3, 5)
@@ -170,15 +170,15 @@ def test_summary_counts():
     ]
     text = DetectionDataset(records, ("cat", "wild dog")).summary()
     assert text.splitlines() == [
-        "3 pictures of 2 sizes, 40 to 80 high, 50 to 60 wide",
-        "1 picture without objects",
+        "3 images of 2 sizes, 40 to 80 high, 50 to 60 wide",
+        "1 image without objects",
         "6 boxes: 2 small, 3 medium, 1 large "
         "(by area: below 32x32, below 96x96 pixels)",
         "2 of them crowd or difficult: not trained on",
         "2 of them without area: not trained on",
-        "class      boxes  pictures",
-        "cat            2         2",
-        "wild dog       4         2",
+        "class      boxes  images",
+        "cat            2       2",
+        "wild dog       4       2",
     ]
 
 
@@ -200,7 +200,7 @@ def test_inconsistent_datasets_are_errors(records, names, ids, message):
 # Batches
 
 
-def test_evaluation_gives_every_picture_in_order():
+def test_evaluation_gives_every_image_in_order():
     dataset = make_dataset(7)
     batches = dataset.batches(3, image_size=64)
     assert len(batches) == 3
@@ -215,7 +215,7 @@ def test_evaluation_gives_every_picture_in_order():
     assert truth[0]["labels"].dtype == np.int32
 
 
-def test_image_scale_brings_boxes_back_to_the_picture():
+def test_image_scale_brings_boxes_back_to_the_image():
     dataset = make_dataset(6)
     for position, truth in enumerate(truth_of(dataset.batches(1, image_size=(96, 64)))):
         boxes = truth["boxes"][0] * truth["image_scale"][0]
@@ -241,7 +241,7 @@ def test_crowd_boxes_are_kept_out_of_both_losses():
         assert truth_of(batches)[0]["labels"].shape == (1, 1)
 
 
-def test_pictures_of_other_sizes_and_without_objects_train():
+def test_images_of_other_sizes_and_without_objects_train():
     batches = make_dataset(6).batches(2, image_size=32, training=True, seed=0)
     seen = []
     for images, truth in batches:
@@ -287,7 +287,7 @@ def test_without_a_seed_the_global_one_decides():
     assert batches_after(1) == batches_after(1) != batches_after(2)
 
 
-def test_draws_differ_within_an_epoch_though_the_picture_is_one():
+def test_draws_differ_within_an_epoch_though_the_image_is_one():
     image = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
     dataset = from_arrays([image] * 6, [[]] * 6, [[]] * 6, ["cat"])
     # Large, so that no two scales round to the same number of pixels.
@@ -393,7 +393,7 @@ def test_empty_dataset_has_no_batches():
         make_dataset()[:0].batches(2)
 
 
-def test_picture_that_cannot_be_read_is_named_from_inside_the_pipeline(tmp_path):
+def test_image_that_cannot_be_read_is_named_from_inside_the_pipeline(tmp_path):
     path = tmp_path / "gone.png"
     Image.new("RGB", (50, 40)).save(path)
     dataset = DetectionDataset([make_record(image=str(path))], ("cat", "dog"))

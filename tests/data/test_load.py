@@ -95,7 +95,7 @@ LAYOUTS = {
         ["JPEGImages/a.png"],
         "Pascal VOC: splits train, trainval, val",
     ),
-    "xml beside pictures": (
+    "xml beside images": (
         {"a.xml": XML.format("cat")},
         ["a.png"],
         "Pascal VOC: splits train",
@@ -114,7 +114,7 @@ LAYOUTS = {
         ["images/train/a.png", "images/val/a.png"],
         "YOLO: splits train, val",
     ),
-    "txt beside pictures": (
+    "txt beside images": (
         {"a.txt": "0 0.0625 0.2 0.075 0.2", "classes.txt": "cat"},
         ["a.png"],
         "YOLO: splits train",
@@ -137,10 +137,10 @@ LAYOUTS = {
 
 @pytest.fixture(params=LAYOUTS)
 def layout(request, tmp_path):
-    texts, pictures, wanted = LAYOUTS[request.param]
+    texts, images, wanted = LAYOUTS[request.param]
     for name, content in texts.items():
         touch(tmp_path / "set" / name, content)
-    for name in pictures:
+    for name in images:
         touch(tmp_path / "set" / name)
     return tmp_path / "set", wanted
 
@@ -204,7 +204,7 @@ def test_splits_get_the_classes_of_all(tmp_path):
 def test_an_unknown_folder_is_explained(tmp_path):
     for i in range(12):
         touch(tmp_path / f"{i:02}.txt", "")
-    (tmp_path / "pictures").mkdir()
+    (tmp_path / "images").mkdir()
     with pytest.raises(ValueError) as caught:
         load(tmp_path)
     text = str(caught.value)

@@ -24,11 +24,11 @@ def test_all_errors_are_raised_in_one_message():
     assert "empty box" not in text  # no error
 
 
-def test_missing_pictures_alone_are_a_missing_file():
-    with pytest.raises(FileNotFoundError, match="Is the folder of the pictures right"):
-        found(["missing picture"] * 5, "raise").finish()
-    with pytest.raises(ValueError, match="1 missing picture"):
-        found(["missing picture", "bad box"], "raise").finish()
+def test_missing_images_alone_are_a_missing_file():
+    with pytest.raises(FileNotFoundError, match="Is the folder of the images right"):
+        found(["missing image"] * 5, "raise").finish()
+    with pytest.raises(ValueError, match="1 missing image"):
+        found(["missing image", "bad box"], "raise").finish()
 
 
 def test_skipped_errors_and_warnings_are_told_and_kept():

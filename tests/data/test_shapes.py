@@ -1,4 +1,4 @@
-"""Generated pictures: repeatable, correctly annotated, and as described."""
+"""Generated images: repeatable, correctly annotated, and as described."""
 
 import json
 
@@ -31,7 +31,7 @@ def test_files_are_a_json_and_a_folder_each(written):
     assert len(json.loads((folder / "valid.json").read_text())["images"]) == 20
 
 
-def test_every_class_several_objects_and_empty_pictures_occur(written):
+def test_every_class_several_objects_and_empty_images_occur(written):
     _, train, _ = written
     counts = [len(record["boxes"]) for record in train]
     assert min(counts) == 0 and max(counts) >= 4
@@ -40,7 +40,7 @@ def test_every_class_several_objects_and_empty_pictures_occur(written):
     assert train.class_names == shapes.SHAPE_NAMES
 
 
-def test_same_seed_same_pictures_and_more_keeps_the_first(written, tmp_path):
+def test_same_seed_same_images_and_more_keeps_the_first(written, tmp_path):
     folder, train, valid = written
     write_shapes(tmp_path / "more", num_train=61, num_valid=1, image_size=64)
     for name in ("train/00001.jpg", "train/00060.jpg", "valid/00001.jpg"):

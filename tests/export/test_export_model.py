@@ -7,13 +7,13 @@ import sys
 import keras
 import numpy as np
 import pytest
+from support.tiny import lively_model
 
 from effdet_keras.export import export_model as module
-from effdet_keras.inference.description import describe
-from tests.tiny import lively_model
+from effdet_keras.export.description import describe
 
 pytestmark = pytest.mark.tensorflow
-PICTURES = [np.random.default_rng(0).integers(0, 256, (50, 70, 3), "uint8")]
+IMAGES = [np.random.default_rng(0).integers(0, 256, (50, 70, 3), "uint8")]
 
 
 class LiveRuntime:
@@ -47,7 +47,7 @@ def export(model, monkeypatch):
         monkeypatch.setattr(
             module, "open_runtime", lambda path: LiveRuntime(model, path, error)
         )
-        return model.export(path, images=PICTURES, verbose=0)
+        return model.export(path, images=IMAGES, verbose=0)
 
     return run
 
@@ -92,7 +92,7 @@ def test_an_interrupted_export_keeps_the_old_one(export, tmp_path):
 
 
 def test_a_folder_of_other_things_is_not_touched(model, tmp_path):
-    folder = tmp_path / "pictures"
+    folder = tmp_path / "images"
     folder.mkdir()
     (folder / "cat.jpg").write_text("meow")
     with pytest.raises(FileExistsError, match=r"is not an export.*another path"):
@@ -159,7 +159,7 @@ def test_averages_are_what_is_exported(export, tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_writer", lambda format: _touch)
         patch.setattr(module, "open_runtime", lambda path: Looking(model, path))
-        model.export(tmp_path / "pets.onnx", images=PICTURES, verbose=0)
+        model.export(tmp_path / "pets.onnx", images=IMAGES, verbose=0)
     np.testing.assert_array_equal(seen[0], averaged)
     np.testing.assert_array_equal(_bias(model), averaged + 1.0)
 

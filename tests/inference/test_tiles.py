@@ -1,4 +1,4 @@
-"""Tiles cover a picture; objects at their seams are found once, and whole."""
+"""Tiles cover an image; objects at their seams are found once, and whole."""
 
 import itertools
 import pathlib
@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from effdet_keras import Detections
-from effdet_keras.box_ops import iou
+from effdet_keras.geometry.box_ops import iou
 from effdet_keras.inference.tiles import detect_tiled, merge_views, tile_grid
 
 NETWORK = 100  # pixels: the side of the fake network's input
@@ -16,11 +16,11 @@ TILES = {"tile_size": 100, "overlap": 0.3}
 
 
 def map_of(height, width):
-    """A picture whose pixels say where they are: `(y, x, 0)`."""
-    picture = np.zeros((height, width, 3), "float32")
-    picture[..., 0] = np.arange(height)[:, None]
-    picture[..., 1] = np.arange(width)
-    return picture
+    """An image whose pixels say where they are: `(y, x, 0)`."""
+    image = np.zeros((height, width, 3), "float32")
+    image[..., 0] = np.arange(height)[:, None]
+    image[..., 1] = np.arange(width)
+    return image
 
 
 class KnowingDetector:
@@ -36,14 +36,14 @@ class KnowingDetector:
         self.noise, self.parts_are_better = noise, parts_are_better
         self.calls = []
 
-    def __call__(self, pictures):
-        assert isinstance(pictures, list)
-        self.calls.append([picture.shape for picture in pictures])
-        return [self.look_at(picture) for picture in pictures]
+    def __call__(self, images):
+        assert isinstance(images, list)
+        self.calls.append([image.shape for image in images])
+        return [self.look_at(image) for image in images]
 
-    def look_at(self, picture):
-        corner, far = picture[0, 0, :2], picture[-1, -1, :2] + 1
-        zoom = NETWORK / max(picture.shape[:2])
+    def look_at(self, image):
+        corner, far = image[0, 0, :2], image[-1, -1, :2] + 1
+        zoom = NETWORK / max(image.shape[:2])
         boxes, scores, labels = [], [], []
         for box, label in zip(self.boxes, self.labels):
             seen = np.concatenate(
@@ -125,7 +125,7 @@ def test_an_object_across_four_tiles_is_one_box():
     assert boxes == [[20, 20, 160, 160]]
 
 
-def test_small_objects_are_found_that_the_whole_picture_hides():
+def test_small_objects_are_found_that_the_whole_image_hides():
     boxes = [[y, x, y + 10, x + 10] for y, x in itertools.product((20, 150), (30, 290))]
     detector = KnowingDetector(boxes)
     whole = detector([map_of(400, 400)])[0]
@@ -156,7 +156,7 @@ def test_what_one_look_finds_twice_stays():
     assert found_boxes(detector, (100, 170), include_whole=False) == boxes
 
 
-def test_a_picture_full_of_objects_seen_inexactly():
+def test_a_image_full_of_objects_seen_inexactly():
     """No object is lost, doubled, or left in parts, wherever the seams fall."""
     rng = np.random.default_rng(2)
     boxes = []
@@ -176,21 +176,21 @@ def test_all_views_go_through_the_detector_at_once():
     assert detector.calls == [[(100, 170, 3), (100, 100, 3), (100, 100, 3)]]
 
 
-def test_a_picture_no_larger_than_a_tile_is_just_detected():
+def test_a_image_no_larger_than_a_tile_is_just_detected():
     detector = KnowingDetector([[10, 10, 30, 30]])
-    picture = map_of(60, 90)
-    found = detect_tiled(detector, picture, **TILES)
-    assert detector.calls == [[picture.shape]]
+    image = map_of(60, 90)
+    found = detect_tiled(detector, image, **TILES)
+    assert detector.calls == [[image.shape]]
     assert found.boxes.tolist() == [[10, 10, 30, 30]]
 
 
-def test_names_and_picture_are_those_of_the_whole(tmp_path):
+def test_names_and_image_are_those_of_the_whole(tmp_path):
     path = tmp_path / "grey.png"
     Image.fromarray(np.zeros((50, 120), "uint8")).save(path)
 
-    def detect(pictures):
+    def detect(images):
         boxes, names = [[0, 0, 9, 9]], ("cat",)
-        return [Detections(boxes, [0.5], [0], names, image=p) for p in pictures]
+        return [Detections(boxes, [0.5], [0], names, image=p) for p in images]
 
     found = detect_tiled(detect, path, tile_size=50)
     assert found.image == pathlib.Path(path)
@@ -210,14 +210,14 @@ LEFT, RIGHT = [0, 0, 100, 100], [0, 70, 100, 170]
 
 
 def test_the_box_is_that_of_the_whole_though_a_part_is_surer():
-    # The part is seen too tall. In the picture both boxes begin at x = 85.
+    # The part is seen too tall. In the image both boxes begin at x = 85.
     part, whole = [36, 85, 64, 100], [40, 15, 60, 50]
     found = merged((LEFT, part, 0.9, 0), (RIGHT, whole, 0.5, 0))
     assert found.boxes.tolist() == [[40, 85, 60, 120]]
     assert found.scores.tolist() == pytest.approx([0.9])
 
 
-def test_the_border_of_the_picture_cuts_nothing():
+def test_the_border_of_the_image_cuts_nothing():
     whole, part = [40, 0, 60, 95], [38, 0, 62, 25]
     found = merged((LEFT, whole, 0.5, 0), (RIGHT, part, 0.9, 0))
     assert found.boxes.tolist() == [whole]

@@ -62,10 +62,10 @@ def test_the_drawn_video_has_every_frame_at_the_same_rate(cv2, clip, tmp_path, e
     assert names(out.parent) == [out.name]
     capture = cv2.VideoCapture(str(out))
     assert capture.get(cv2.CAP_PROP_FPS) == 12
-    for picture in drawn:
+    for image in drawn:
         is_read, frame = capture.read()
-        assert is_read and frame.shape == picture.shape
-        difference = np.abs(frame[..., ::-1].astype(int) - picture)
+        assert is_read and frame.shape == image.shape
+        difference = np.abs(frame[..., ::-1].astype(int) - image)
         assert difference.mean() < 12  # lossy; blue for red would be 100
     assert not capture.read()[0]
 
@@ -189,7 +189,7 @@ def test_a_missing_opencv_is_told(monkeypatch, tmp_path):
 
 @pytest.mark.tensorflow
 def test_the_predictor_detects_in_videos(clip):
-    from tiny import lively_model
+    from support.tiny import lively_model
 
     model = lively_model()
     found = list(ek.Predictor(model).detect_video(clip, score_threshold=0.2))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from effdet_keras import Detections
-from effdet_keras.box_ops import pairwise_iou
+from effdet_keras.geometry.box_ops import pairwise_iou
 from effdet_keras.inference.weighted_box_fusion import weighted_box_fusion
 
 SQUARE = [0.0, 0.0, 10.0, 10.0]
@@ -154,7 +154,7 @@ def test_a_score_of_zero_gives_no_nan():
     np.testing.assert_allclose(as_rows(fused), [[*SQUARE, 0, 0]])
 
 
-def test_moving_the_picture_moves_the_boxes():
+def test_moving_the_image_moves_the_boxes():
     lists = random_lists(np.random.default_rng(5))
     moved = [found(p.boxes + 16, p.scores, p.labels) for p in lists]
     still, shifted = weighted_box_fusion(lists), weighted_box_fusion(moved)
@@ -162,11 +162,11 @@ def test_moving_the_picture_moves_the_boxes():
     np.testing.assert_allclose(shifted.scores, still.scores, atol=1e-6)
 
 
-def test_names_and_picture_stay():
-    picture = np.zeros((4, 4, 3), "uint8")
+def test_names_and_image_stay():
+    image = np.zeros((4, 4, 3), "uint8")
     fields = {"class_names": ("cat",), "category_ids": (7,), "image_id": 3}
-    fused = weighted_box_fusion([found([SQUARE], [0.5], image=picture, **fields)])
-    assert fused.image is picture
+    fused = weighted_box_fusion([found([SQUARE], [0.5], image=image, **fields)])
+    assert fused.image is image
     assert {name: getattr(fused, name) for name in fields} == fields
 
 

@@ -3,8 +3,8 @@
 import keras
 import numpy as np
 import pytest
-from gradients import gradient
 from keras import ops
+from support.gradients import gradient
 
 from effdet_keras.layers import BatchNormalization
 

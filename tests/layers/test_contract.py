@@ -3,8 +3,8 @@
 import keras
 import numpy as np
 import pytest
-from contracts import check_layer
 from keras import ops
+from support.contracts import check_layer
 
 from effdet_keras import layers
 from effdet_keras.backbones import EfficientNet

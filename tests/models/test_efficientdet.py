@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras import ops
 from PIL import Image
-from tiny import tiny_model
+from support.tiny import tiny_model
 
 from effdet_keras.losses import DetectionLoss
 from effdet_keras.models import EfficientDet
@@ -17,7 +17,7 @@ ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 
 
 def batch(count=4, seed=0):
-    """Random pictures, each with one box of class 1 and a row of padding."""
+    """Random images, each with one box of class 1 and a row of padding."""
     rng = np.random.default_rng(seed)
     images = rng.integers(0, 255, (count, 64, 64, 3)).astype("uint8")
     boxes = np.tile(np.array([[8, 8, 40, 40], [0, 0, 0, 0]], "float32"), (count, 1, 1))
@@ -94,7 +94,7 @@ def test_pixels_of_any_type_give_the_same_outputs():
         np.testing.assert_array_equal(out, expected)
 
 
-def test_a_picture_of_another_size_is_refused_with_the_cure():
+def test_a_image_of_another_size_is_refused_with_the_cure():
     with pytest.raises(ValueError, match=r"\(batch, 64, 64, 3\).*`image_size`"):
         tiny_model()(np.zeros((1, 32, 64, 3), "uint8"))
 
@@ -304,15 +304,15 @@ def test_postprocess_options_reach_predict():
     assert result["scores"].shape == (1, 3)
 
 
-def test_detect_scales_boxes_back_to_the_picture(trained):
+def test_detect_scales_boxes_back_to_the_image(trained):
     model, _ = trained
-    picture = np.random.default_rng(2).integers(0, 255, (32, 128, 3)).astype("uint8")
-    found = model.detect(picture, score_threshold=0.0)
+    image = np.random.default_rng(2).integers(0, 255, (32, 128, 3)).astype("uint8")
+    found = model.detect(image, score_threshold=0.0)
     padded = np.empty((1, 64, 64, 3), "float32")
     padded[:] = model.config.mean_rgb
-    # 128 wide becomes 64: the picture fills the upper 16 rows.
+    # 128 wide becomes 64: the image fills the upper 16 rows.
     padded[0, :16] = ops.convert_to_numpy(
-        ops.image.resize(picture.astype("float32"), (16, 64), antialias=False)
+        ops.image.resize(image.astype("float32"), (16, 64), antialias=False)
     )
     result = model.predict(padded, verbose=0)
     count = int(result["num_detections"][0])
@@ -346,10 +346,10 @@ def test_detect_takes_grey_alpha_and_single_pixels(trained, shape):
 
 def test_detect_keeps_only_scores_above_the_threshold(trained):
     model, _ = trained
-    picture = batch(1)[0][0]
-    everything = model.detect(picture, score_threshold=0.0)
+    image = batch(1)[0][0]
+    everything = model.detect(image, score_threshold=0.0)
     threshold = float(np.median(everything.scores))
-    some = model.detect(picture, score_threshold=threshold)
+    some = model.detect(image, score_threshold=threshold)
     assert 0 < len(some) < len(everything)
     assert (some.scores >= threshold).all()
 
@@ -363,24 +363,24 @@ def test_detect_keeps_only_scores_above_the_threshold(trained):
         (np.array(["a"]), TypeError, "pixels 0-255"),
     ],
 )
-def test_detect_names_what_is_not_a_picture(trained, images, error, message):
+def test_detect_names_what_is_not_a_image(trained, images, error, message):
     with pytest.raises(error, match=message):
         trained[0].detect(images)
 
 
 def test_detect_refuses_impossible_numbers(trained):
-    picture = np.zeros((3, 3, 3), "uint8")
+    image = np.zeros((3, 3, 3), "uint8")
     with pytest.raises(ValueError, match="between 0 and 1"):
-        trained[0].detect(picture, score_threshold=30)
+        trained[0].detect(image, score_threshold=30)
     with pytest.raises(ValueError, match="`batch_size` must be 1 or more"):
-        trained[0].detect(picture, batch_size=0)
+        trained[0].detect(image, batch_size=0)
 
 
 def test_detect_of_nothing_is_nothing(trained):
     assert trained[0].detect([]) == []
 
 
-def test_detect_shows_progress_on_many_pictures(trained, capsys):
+def test_detect_shows_progress_on_many_images(trained, capsys):
     trained[0].detect([np.zeros((8, 8, 3), "uint8")] * 3, batch_size=2)
     assert "3/3" in capsys.readouterr().out
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from keras import ops
 
-from effdet_keras.anchors import level_sizes
-from effdet_keras.checkpoints.network_arrays import network_arrays
-from effdet_keras.checkpoints.tf1_names import tf1_name
 from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
+from effdet_keras.geometry.anchors import level_sizes
 from effdet_keras.models.network import build_network
+from effdet_keras.weights.network_arrays import network_arrays
+from effdet_keras.weights.tf1_names import tf1_name
 
 # The reference's own eager and graph modes differ by 2.5e-5.
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-4}
@@ -66,7 +66,7 @@ LARGE = [f"efficientdet-{name}" for name in ("d4", "d5", "d6", "d7", "d7x")]
     ],
 )
 def test_parameter_counts_equal_the_reference(published, name):
-    # The count does not depend on the picture; a small one is quick to build.
+    # The count does not depend on the image; a small one is quick to build.
     config, network = build(name, image_size=256)
     assert_every_array_is_listed(config, network)
     row = published[name]
@@ -147,8 +147,8 @@ def test_every_option_builds_and_runs(overrides):
         "efficientdet-d0", **{"image_size": (64, 96), "max_level": 6, **overrides}
     )
     assert_every_array_is_listed(config, network)
-    pictures = np.random.default_rng(0).uniform(0, 255, (2, 64, 96, 3))
-    outputs = network(pictures.astype("uint8"), training=True)
+    images = np.random.default_rng(0).uniform(0, 255, (2, 64, 96, 3))
+    outputs = network(images.astype("uint8"), training=True)
     sizes = level_sizes(config.image_size, config.min_level, config.max_level)
     count = sum(h * w for h, w in sizes) * config.num_anchors
     assert tuple(outputs["class_logits"].shape) == (2, count, 90)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from effdet_keras.box_ops import decode_boxes
+from effdet_keras.geometry.box_ops import decode_boxes
 from effdet_keras.postprocess import Postprocess, non_max_suppression
 
 from .test_nms import compile_function, slow

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from tiny import tiny_model
+from support.tiny import tiny_model
 
 from effdet_keras.training.gradient_multipliers import gradient_factors
 from effdet_keras.training.recipe import Recipe

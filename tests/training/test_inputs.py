@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from tiny import tiny_model
+from support.tiny import tiny_model
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ class Stream(keras.utils.PyDataset):
         (batch(count=0), "no images"),
         ((batch()[0][0], {}), "single images"),
         (([1, 2, 3], None), "x of type list"),
-        (("pictures/", None), r"type str.*data\.load"),
+        (("images/", None), r"type str.*data\.load"),
         ((np.zeros((2, 32, 64, 3)), batch()[1]), r"64, 64.*\(2, 32, 64, 3\)"),
         ((batch()[0], {"boxes": np.zeros((2, 1, 4))}), "'labels'"),
         ((batch(3)[0], batch(2)[1]), "each of the 3 images"),
@@ -83,7 +83,7 @@ def test_wrong_truth_in_a_stream_stops_its_step_and_moves_nothing(wrong, message
     assert all(np.isfinite(w).all() for w in weights_of(model))
 
 
-def test_a_loss_that_is_not_finite_names_step_and_pictures():
+def test_a_loss_that_is_not_finite_names_step_and_images():
     images, truth = batch()
     truth["image_id"] = np.array([17, 4])
     infinite = images.copy()
@@ -129,7 +129,7 @@ def test_any_image_size_will_do():
 
 @pytest.mark.tensorflow
 class TestDataSets:
-    """Data sets of our own, and `tf.data`: TensorFlow reads them."""
+    """Datasets of our own, and `tf.data`: TensorFlow reads them."""
 
     @pytest.fixture
     def dataset(self, tmp_path):
@@ -152,14 +152,14 @@ class TestDataSets:
         with pytest.raises(ValueError, match=r"(?s)same order.*circle.*cat, dog"):
             model.fit(*batch(), validation_data=dataset, batch_size=2, verbose=0)
 
-    def test_an_empty_data_set(self, model, dataset):
+    def test_an_empty_dataset(self, model, dataset):
         with pytest.raises(ValueError, match="empty"):
             model.fit(dataset.subset([]), batch_size=2, verbose=0)
         batches = dataset.batches(2, image_size=64).take(0)
         with pytest.raises(ValueError, match="empty"):
             model.fit(batches, verbose=0)
 
-    def test_a_stream_of_single_pictures(self, model, dataset):
+    def test_a_stream_of_single_images(self, model, dataset):
         single = dataset.batches(2, image_size=64).unbatch()
         with pytest.raises(ValueError, match=r"single images.*\.batch\("):
             model.fit(single, verbose=0)
@@ -175,26 +175,26 @@ class TestDataSets:
         batches = model.batches(dataset, 3, training=True, scale_jitter=(0.5, 0.5))
         images, _ = next(iter(batches))
         assert images.shape == (3, 64, 64, 3)
-        color = np.asarray(images)[:, -1, -1]  # the picture fills the upper left
+        color = np.asarray(images)[:, -1, -1]  # the image fills the upper left
         np.testing.assert_array_equal(color, [model.config.mean_rgb] * 3)
         assert next(iter(model.batches(dataset, 2, image_size=32)))[0].shape[1] == 32
 
     def test_file_names_of_the_batch_are_told(self, dataset):
         model = tiny_model(class_names=dataset.class_names)
         model.compile(keras.optimizers.SGD(1e30), clip_norm=None)
-        with pytest.raises(FloatingPointError, match=r"pictures 0000\d\.jpg, 0000\d"):
+        with pytest.raises(FloatingPointError, match=r"images 0000\d\.jpg, 0000\d"):
             model.fit(dataset, batch_size=2, epochs=9, verbose=0)
 
     def test_strict_batches_raise_in_the_words_of_the_reader(self, dataset):
-        pathlib.Path(dataset[2]["path"]).write_bytes(b"no picture")
+        pathlib.Path(dataset[2]["path"]).write_bytes(b"no image")
         model = tiny_model(class_names=dataset.class_names)
         model.compile()
         batches = dataset.batches(2, image_size=64, training=True, strict=True)
         with pytest.raises(ValueError, match=r"`read_image` expects.*00003\.jpg"):
             model.fit(batches, verbose=0)
 
-    def test_training_goes_on_without_a_broken_picture(self, dataset, capsys):
-        pathlib.Path(dataset[2]["path"]).write_bytes(b"no picture")
+    def test_training_goes_on_without_a_broken_image(self, dataset, capsys):
+        pathlib.Path(dataset[2]["path"]).write_bytes(b"no image")
         model = tiny_model(class_names=dataset.class_names)
         model.compile()
         model.fit(dataset, batch_size=2, epochs=2, verbose=0)

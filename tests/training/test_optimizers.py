@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from tiny import tiny_model
+from support.tiny import tiny_model
 
 from effdet_keras.training.optimizers import (
     default_learning_rate,

@@ -6,11 +6,11 @@ import keras
 import numpy as np
 import pytest
 
-from effdet_keras.checkpoints.assign import assign_source
-from effdet_keras.checkpoints.network_arrays import TF1
-from effdet_keras.checkpoints.source import WeightSource
-from effdet_keras.checkpoints.tf1_names import tf1_name
 from effdet_keras.models import EfficientDet
+from effdet_keras.weights.assign import assign_source
+from effdet_keras.weights.network_arrays import TF1
+from effdet_keras.weights.source import WeightSource
+from effdet_keras.weights.tf1_names import tf1_name
 
 pytestmark = pytest.mark.tensorflow
 

@@ -1,4 +1,4 @@
-"""The training step on TensorFlow: clipping, float16, replicas, data sets."""
+"""The training step on TensorFlow: clipping, float16, replicas, datasets."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ import sys
 import keras
 import numpy as np
 import pytest
-from tiny import tiny_model
+from support.tiny import tiny_model
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
@@ -139,7 +139,7 @@ import sys
 sys.path.insert(0, {tests!r})
 import keras, numpy as np, tensorflow as tf
 from test_tensorflow_trainer import batch, without_stochastic_depth
-from tiny import tiny_model
+from support.tiny import tiny_model
 from effdet_keras.models import EfficientDet
 
 def train(count):
@@ -184,6 +184,6 @@ def test_two_replicas_equal_one_device(tmp_path):
         arrays = np.load(path)
         results.append([arrays[name] for name in arrays.files])
     one, two = (np.concatenate([a.ravel() for a in arrays]) for arrays in results)
-    # The share of each replica is rounded by itself: 0.0016 apart. (Equal pictures
+    # The share of each replica is rounded by itself: 0.0016 apart. (Equal images
     # must not be used: they make 0.06 of a rounding error within two steps.)
     assert np.linalg.norm(one - two) < 0.01 * np.linalg.norm(one)

@@ -1,0 +1,66 @@
+"""Packages that not everyone has, imported when they are first used.
+
+A file names them at its top, as it does every import:
+
+    from effdet_keras._internal.optional_imports import tensorflow as tf
+
+TensorFlow is among them because Keras also runs on JAX and torch, and because
+`effdet-keras --help` must not wait for it.
+"""
+
+import importlib
+import importlib.util
+
+from effdet_keras.errors import MissingPackageError
+
+
+class OptionalModule:
+    """Stands for a module until an attribute of it is asked for.
+
+    Args:
+        name: string, the module's full name, such as "tensorflow".
+        install: string, what `pip install` takes to bring it.
+
+    Example:
+        >>> json = OptionalModule("json", install="json")
+        >>> json.dumps([1])
+        '[1]'
+        >>> OptionalModule("no_such_module", install="effdet-keras[video]").require(
+        ...     "Reading videos")
+        Traceback (most recent call last):
+            ...
+        effdet_keras.errors.MissingPackageError: Reading videos needs no_such_module: \
+pip install "effdet-keras[video]"
+    """
+
+    def __init__(self, name, install):
+        self._name = name
+        self._install = install
+
+    def is_installed(self):
+        """Whether the package is there, without importing it."""
+        return importlib.util.find_spec(self._name.partition(".")[0]) is not None
+
+    def require(self, purpose="This"):
+        """Imports the module, or raises `MissingPackageError` with the cure.
+
+        Args:
+            purpose: string, what needs the module, as the subject of a sentence.
+
+        Returns:
+            The module.
+        """
+        try:
+            return importlib.import_module(self._name)
+        except ImportError as error:
+            raise MissingPackageError(
+                f'{purpose} needs {self._name}: pip install "{self._install}"'
+            ) from error
+
+    def __getattr__(self, attribute):
+        if attribute.startswith("__"):  # of tools that look at every object
+            raise AttributeError(attribute)
+        return getattr(self.require(), attribute)
+
+
+tensorflow = OptionalModule("tensorflow", install="tensorflow")

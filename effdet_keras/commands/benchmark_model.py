@@ -1,0 +1,226 @@
+"""How long detection takes: reading, letterbox, network and postprocess."""
+
+import dataclasses
+import itertools
+import json
+import os
+import pathlib
+import tempfile
+import time
+
+import keras
+import numpy as np
+from keras import ops
+from PIL import Image
+
+from effdet_keras._internal.whole_files import replacing
+from effdet_keras.commands.profile_network import check_traceable, write_trace
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.export.exported_detector import ExportedDetector
+from effdet_keras.images import list_images, read_image
+from effdet_keras.inference.detect import letterboxed
+from effdet_keras.training.trainer import Trainer
+
+STAGES = ("decode", "letterbox", "network", "postprocess")
+_WARM_UP = 3  # batches: the first compiles, the next find their memory
+_MADE_IMAGES = 4
+_MADE_SIZE = (640, 480)  # width, height
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchmarkReport:
+    """Times of a batch, in milliseconds.
+
+    Attributes:
+        model: string, what was measured.
+        image_size: `(height, width)` of the network's input.
+        batch_size: int, images at once.
+        runs: int, batches that were measured.
+        stages: dict of `decode` (file to array), `letterbox`, `network`,
+            `postprocess` and `all` to a dict of `median_ms` and `p90_ms`.
+            `postprocess` is missing where the file does it inside of its network.
+        images_per_second: float, by the median of `all`.
+        trace: string, where a profile was written, or None.
+    """
+
+    model: str
+    image_size: tuple
+    batch_size: int
+    runs: int
+    stages: dict
+    images_per_second: float
+    trace: str | None = None
+
+    def save(self, path):
+        """Writes the report as JSON, whole or not at all."""
+        text = json.dumps(dataclasses.asdict(self), indent=1) + "\n"
+        with replacing(pathlib.Path(path)) as partial:
+            partial.write_text(text, encoding="utf-8")
+
+    def __str__(self):
+        height, width = self.image_size
+        lines = [
+            f"{self.model}, input {height} x {width}, batches of {self.batch_size}, "
+            f"{self.runs} runs",
+            f"{'':<12}{'median ms':>11}{'p90 ms':>11}",
+        ]
+        for name in (*STAGES, "all"):
+            if name in self.stages:
+                times = self.stages[name]
+                numbers = f"{times['median_ms']:>11.1f}{times['p90_ms']:>11.1f}"
+                lines.append(f"{name:<12}{numbers}")
+            else:
+                lines.append(f"{name:<12}{'inside of the network':>22}")
+        lines.append(f"{self.images_per_second:.1f} images a second")
+        if self.trace is not None:
+            lines.append(f"Profile: {self.trace}")
+        return "\n".join(lines)
+
+
+def benchmark(predictor, images=None, *, batch_size=1, runs=30, trace=None):
+    """Measures what `Predictor.detect` does, after a warm-up.
+
+    Of a live model, which computes network and postprocess as one graph, the network
+    is measured alone beside it, and `postprocess` is the difference.
+
+    Args:
+        predictor: `Predictor`.
+        images: folder of images, or None for made ones of 640 x 480. The
+            postprocess is done sooner where there is little to find.
+        batch_size: int, images at once; an export of a fixed batch size goes by
+            its own.
+        runs: int, batches to measure.
+        trace: folder to write a profile of some batches to, see `write_trace`; None
+            for none.
+
+    Returns:
+        `BenchmarkReport`.
+
+    Raises:
+        ValueError: If `batch_size` or `runs` is below 1, or `trace` is given and the
+            runtime has no profile.
+
+    Example:
+        >>> from effdet_keras import EfficientDet, Predictor
+        >>> model = EfficientDet.from_preset(
+        ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2)
+        >>> report = benchmark(Predictor(model), runs=2)
+        >>> sorted(report.stages)
+        ['all', 'decode', 'letterbox', 'network', 'postprocess']
+    """
+    for name, value in (("batch_size", batch_size), ("runs", runs)):
+        if value < 1:
+            raise InvalidValueError(
+                f"`{name}` must be 1 or more. Received: {name}={value}"
+            )
+    detector = predictor.detector
+    if trace is not None:
+        check_traceable(detector)  # before all the runs
+    is_exported = isinstance(detector, ExportedDetector)
+    measure = _exported_measure(detector) if is_exported else _live_measure(detector)
+    if is_exported:
+        batch_size = detector.runtime.description.batch_size or batch_size
+    with tempfile.TemporaryDirectory() as folder:
+        if images is None:
+            images = _make_images(pathlib.Path(folder))
+        paths = itertools.cycle(list_images(images))
+        batches = (list(itertools.islice(paths, batch_size)) for _ in itertools.count())
+        times = [measure(next(batches)) for _ in range(_WARM_UP + runs)][_WARM_UP:]
+        if trace is not None:
+            inputs, _ = _inputs(detector.config, next(batches))
+            trace = write_trace(detector, inputs, pathlib.Path(trace))
+    stages = {name: [run[name] for run in times] for name in times[0]}
+    stages["all"] = [sum(run.values()) for run in times]
+    return BenchmarkReport(
+        model=_name(detector),
+        image_size=tuple(detector.config.image_size),
+        batch_size=batch_size,
+        runs=runs,
+        stages={name: _summary(values) for name, values in stages.items()},
+        images_per_second=float(batch_size / np.median(stages["all"])),
+        trace=trace,
+    )
+
+
+def _name(detector):
+    if not isinstance(detector, ExportedDetector):
+        return f"{detector.config.name} in Keras on {keras.backend.backend()}"
+    path, precision = detector.runtime.path, detector.runtime.description.precision
+    return f"{os.fspath(path)} ({detector.config.name}, {precision})"
+
+
+def _exported_measure(detector):
+    """A function of paths: seconds of each stage of one batch."""
+
+    def measure(paths):
+        images, seconds = _inputs(detector.config, paths)
+        outputs, seconds["network"] = _timed(detector.runtime.run, images)
+        if detector.runtime.description.outputs == "raw":
+            _, seconds["postprocess"] = _timed(detector.detect_outputs, outputs)
+        return seconds
+
+    return measure
+
+
+def _live_measure(model):
+    """The same, of a live model."""
+    network = _Network(model)
+
+    def measure(paths):
+        images, seconds = _inputs(model.config, paths)
+        _, seconds["network"] = _timed(network.predict_on_batch, images)
+        _, both = _timed(model.predict_on_batch, images)
+        seconds["postprocess"] = max(0.0, both - seconds["network"])
+        return seconds
+
+    return measure
+
+
+def _inputs(config, paths):
+    """A letterboxed batch, and the seconds that its two stages took."""
+    pixels, decode = _timed(lambda: [read_image(path) for path in paths])
+    images, letterbox = _timed(
+        lambda: np.stack([letterboxed(config, image)[0] for image in pixels])
+    )
+    return images, {"decode": decode, "letterbox": letterbox}
+
+
+def _timed(function, *arguments):
+    start = time.perf_counter()
+    result = function(*arguments)
+    return result, time.perf_counter() - start
+
+
+class _Network(keras.Model):
+    """The network alone, compiled as `predict` compiles it."""
+
+    def __init__(self, model):
+        super().__init__(name="network")
+        self.model = model
+        self.jit_compile = Trainer.default_jit_compile()
+
+    def call(self, images):
+        outputs = self.model(images, training=False)
+        # All of D0's logits are 18 MB, which would take time to copy out. The best
+        # of each anchor is what the postprocess begins with.
+        best = ops.max(outputs["class_logits"], axis=-1)
+        return {"best": best, "box_deltas": outputs["box_deltas"]}
+
+
+def _summary(seconds):
+    milliseconds = 1e3 * np.array(seconds)
+    return {
+        "median_ms": float(np.median(milliseconds)),
+        "p90_ms": float(np.percentile(milliseconds, 90)),
+    }
+
+
+def _make_images(folder):
+    """JPEG files with smooth shapes, about as large as photographs of their size."""
+    rng = np.random.default_rng(0)
+    for number in range(_MADE_IMAGES):
+        coarse = Image.fromarray(rng.integers(0, 256, (30, 40, 3), "uint8"))
+        coarse.resize(_MADE_SIZE, Image.Resampling.BICUBIC).save(
+            folder / f"{number}.jpg", quality=90
+        )
+    return folder

@@ -1,0 +1,148 @@
+"""The whole way in five minutes: `effdet-keras demo`."""
+
+import pathlib
+import time
+
+import keras
+
+from effdet_keras import visualize
+from effdet_keras.callbacks import (
+    CheckpointArchive,
+    COCOEvaluation,
+    ImageSummary,
+    SwapEMA,
+)
+from effdet_keras.data import write_shapes
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.models import EfficientDet
+from effdet_keras.training.schedules import WarmupCosine
+
+_IMAGE_SIZE = 128
+_BATCH_SIZE = 8
+_LEARNING_RATE = 3e-3
+_NUM_IMAGES = 9  # drawn at the end
+
+
+def run_demo(folder, *, num_train=1800, num_valid=100, epochs=4, seed=0):
+    """Makes a dataset, trains on it, evaluates, archives, reloads, draws.
+
+    Writes into `folder`: the dataset (`data/`), the checkpoints (`archive/`),
+    TensorBoard's files (`logs/`), images that were not trained on with what
+    the reloaded checkpoint finds in them (`images/`), and the curves of the
+    training (`curves.png`).
+
+    Args:
+        folder: where to write; made if it is not there.
+        num_train, num_valid: int, images to make.
+        epochs: int.
+        seed: int, of the images, the first weights and the batches.
+
+    Returns:
+        Dict of the last epoch's numbers, by their names in the logs.
+
+    Raises:
+        ImportError: If matplotlib is not installed.
+        ValueError: If a number is out of range.
+        OSError: If `folder` cannot be written to.
+    """
+    if epochs < 1:
+        raise InvalidValueError(
+            f"`epochs` must be 1 or more. Received: epochs={epochs}"
+        )
+    visualize.require_matplotlib()  # before minutes of training
+    start = time.monotonic()
+    folder = pathlib.Path(folder)
+    keras.utils.set_random_seed(seed)
+
+    print(f"Making {num_train + num_valid} images of shapes ...")
+    train, valid = write_shapes(
+        folder / "data",
+        num_train=num_train,
+        num_valid=num_valid,
+        image_size=_IMAGE_SIZE,
+        seed=seed,
+    )
+    print(train.summary())
+
+    model = _small_detector(train)
+    steps_per_epoch = max(num_train // _BATCH_SIZE, 1)
+    schedule = WarmupCosine(
+        _LEARNING_RATE,
+        total_steps=epochs * steps_per_epoch,
+        warmup_steps=min(50, steps_per_epoch),
+    )
+    model.compile(keras.optimizers.Adam(schedule), weight_decay=0.0)
+    print(
+        f"Training a detector of {model.count_params():,} parameters from scratch; "
+        "the first step takes half a minute to compile ..."
+    )
+    batches = train.batches(
+        _BATCH_SIZE,
+        training=True,
+        image_size=_IMAGE_SIZE,
+        pad_value=model.config.padding_rgb,
+        scale_jitter=(1.0, 1.0),
+        seed=seed,
+    )
+    archive = folder / "archive"
+    history = model.fit(
+        batches,
+        validation_data=valid,
+        validation_freq=max(epochs // 2, 1),
+        epochs=epochs,
+        verbose=1,
+        callbacks=[
+            SwapEMA(),
+            COCOEvaluation(valid, every=max(epochs // 2, 1), batch_size=30),
+            CheckpointArchive(archive, monitor="AP"),
+            ImageSummary(valid, folder / "logs", every=max(epochs // 2, 1)),
+        ],
+    )
+
+    best = EfficientDet.from_archive(archive)
+    images = _draw_detections(best, folder, seed)
+    curves = folder / "curves.png"
+    visualize.plot_history(history, curves)
+    numbers = {name: values[-1] for name, values in history.history.items()}
+    print(
+        f"\nAP {numbers['AP']:.3f}, AP50 {numbers['AP50']:.3f} on {num_valid} images "
+        f"held out, after {time.monotonic() - start:.0f} seconds.\n"
+        f"  best checkpoint   {archive / 'best.keras'}\n"
+        f"  what it finds     {images}\n"
+        f"  training curves   {curves}\n"
+        f"  for TensorBoard   {folder / 'logs'}\n"
+        "Load the checkpoint with `EfficientDet.from_archive(path)`."
+    )
+    return numbers
+
+
+def _small_detector(dataset):
+    """EfficientDet-D0 for small images: three levels, nothing repeated."""
+    return EfficientDet.from_preset(
+        "efficientdet-d0",
+        class_names=dataset.class_names,
+        category_ids=dataset.category_ids,
+        image_size=_IMAGE_SIZE,
+        max_level=5,
+        fpn_cell_repeats=1,
+        head_repeats=1,
+        # A thousand steps are few for statistics that forget 1 % a step.
+        batch_norm_momentum=0.9,
+    )
+
+
+def _draw_detections(model, folder, seed):
+    """Saves what the model finds in images that it never saw."""
+    write_shapes(
+        folder / "unseen",
+        num_train=1,
+        num_valid=_NUM_IMAGES,
+        image_size=_IMAGE_SIZE,
+        seed=seed + 1,
+    )
+    images = folder / "images"
+    images.mkdir(exist_ok=True)
+    found = model.detect(folder / "unseen" / "valid", score_threshold=0.5)
+    for number, detections in enumerate(found, start=1):
+        detections.save(images / f"{number:02d}.png")
+    return images

@@ -1,0 +1,218 @@
+"""Python lists of images and boxes to a dataset."""
+
+import numbers
+import os
+
+import numpy as np
+
+from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.record import Record, warn_of_unusable
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.images import read_image_size
+
+_BOX_FORMATS = ("yxyx", "xyxy", "xywh")
+
+
+def from_arrays(
+    images,
+    boxes,
+    labels,
+    class_names,
+    *,
+    image_ids=None,
+    is_crowd=None,
+    box_format="yxyx",
+):
+    """Makes a dataset of images and boxes that are in Python already.
+
+    Boxes that reach out of their image are clipped; those without area in
+    it are left out, with a warning that counts them. A box whose ends are the
+    wrong way round is an error: it comes of a wrong `box_format`.
+
+    Args:
+        images: list of uint8 arrays `[H, W, 3]`, of any sizes, or of paths.
+        boxes: list with the boxes `[n, 4]` of each image, in pixels; an
+            empty list for an image without objects.
+        labels: list with the labels `[n]` of each image, from 0.
+        class_names: names of the classes, in the order of the labels.
+        image_ids: ints, one an image; by default 1, 2, ...
+        is_crowd: list with the flags `[n]` of each image: True where a box is
+            around a crowd, which is not trained on, and ignored in evaluation.
+            None means no crowds.
+        box_format: `"yxyx"` or `"xyxy"`: two corners; `"xywh"`: left, top,
+            width, height.
+
+    Returns:
+        `DetectionDataset`.
+
+    Raises:
+        FileNotFoundError: If an image given as a path is missing.
+        ValueError: If the lists differ in length, an image is not uint8
+            `[H, W, 3]`, a label has no class name, or boxes are not of
+            `box_format` in pixels.
+
+    Example:
+        >>> image = np.zeros((32, 48, 3), "uint8")
+        >>> dataset = from_arrays(
+        ...     [image, image], boxes=[[[4, 8, 20, 40]], []], labels=[[0], []],
+        ...     class_names=["cat"])
+        >>> dataset
+        DetectionDataset(2 images, 1 box, 1 class: cat)
+    """
+    _check_lengths(images, boxes, labels, image_ids, is_crowd)
+    if box_format not in _BOX_FORMATS:
+        raise InvalidValueError(
+            f"`box_format` must be one of {_BOX_FORMATS}. "
+            f"Received: box_format={box_format!r}"
+        )
+    if isinstance(class_names, str):
+        raise InvalidValueError(
+            "`class_names` must be a list of names. "
+            f"Received: class_names={class_names!r}"
+        )
+    class_names = tuple(class_names)
+    if image_ids is None:
+        image_ids = range(1, len(images) + 1)
+    records, first_annotation_id = [], 1
+    for i, image in enumerate(images):
+        record = _make_record(
+            image,
+            _boxes_xywh(boxes[i], box_format, i),
+            _labels(labels[i], len(boxes[i]), len(class_names), i),
+            [] if is_crowd is None else is_crowd[i],
+            image_id=_image_id(image_ids[i]),
+            first_annotation_id=first_annotation_id,
+            position=i,
+        )
+        first_annotation_id += len(record.labels)
+        records.append(record)
+    _check_not_normalized(records)
+    warn_of_unusable(records, "`from_arrays`")
+    return DetectionDataset([record.usable() for record in records], class_names)
+
+
+def _check_lengths(images, boxes, labels, image_ids, is_crowd):
+    lengths = {"images": len(images), "boxes": len(boxes), "labels": len(labels)}
+    for name, values in (("image_ids", image_ids), ("is_crowd", is_crowd)):
+        if values is not None:
+            lengths[name] = len(values)
+    if len(set(lengths.values())) > 1:
+        raise InvalidValueError(
+            "`from_arrays` expects one entry an image in each list. "
+            f"Received lengths: {lengths}"
+        )
+
+
+def _make_record(
+    image,
+    boxes_xywh,
+    labels,
+    is_crowd,
+    *,
+    image_id,
+    first_annotation_id,
+    position,
+):
+    file_name = ""
+    if isinstance(image, str | os.PathLike):
+        image = os.fspath(image)
+        file_name = os.path.basename(image)
+        image_size = read_image_size(image)
+    else:
+        image = _checked_image(image, position)
+        image_size = image.shape[:2]
+    return Record(
+        image=image,
+        image_size=image_size,
+        image_id=image_id,
+        source_id=image_id,
+        file_name=file_name,
+        boxes_xywh=boxes_xywh,
+        labels=labels,
+        is_crowd=_flags(is_crowd, len(labels), position),
+        area=boxes_xywh[:, 2] * boxes_xywh[:, 3],
+        annotation_ids=first_annotation_id + np.arange(len(labels)),
+    )
+
+
+def _checked_image(image, position):
+    image = np.asarray(image)
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+        raise InvalidValueError(
+            "Each of `images` must be a uint8 array [H, W, 3] of values from 0 to "
+            f"255. Received: images[{position}] with shape={image.shape}, "
+            f"dtype={image.dtype}"
+        )
+    return image
+
+
+def _boxes_xywh(boxes, box_format, position):
+    boxes = np.asarray(boxes, np.float64)
+    if boxes.size == 0:
+        return np.zeros((0, 4))
+    if boxes.ndim != 2 or boxes.shape[1] != 4 or not np.isfinite(boxes).all():
+        raise InvalidValueError(
+            "`boxes` of an image must be finite numbers of shape [n, 4]. "
+            f"Received: boxes[{position}] with shape={boxes.shape}"
+        )
+    if box_format == "yxyx":
+        boxes = boxes[:, [1, 0, 3, 2]]
+    if box_format != "xywh":
+        boxes = np.concatenate([boxes[:, :2], boxes[:, 2:] - boxes[:, :2]], axis=1)
+    if (boxes[:, 2:] < 0).any():
+        raise InvalidValueError(
+            f"A box of the form {box_format!r} must not end before it begins. "
+            f"Received: boxes[{position}]. Which of {_BOX_FORMATS} are they? Say "
+            "it with `box_format`"
+        )
+    return boxes
+
+
+def _labels(labels, num_boxes, num_classes, position):
+    array = np.asarray(labels)
+    if array.size == 0:
+        array = np.zeros(0, np.int32)
+    if array.shape != (num_boxes,) or not np.issubdtype(array.dtype, np.integer):
+        raise InvalidValueError(
+            f"`labels` of an image must be one int a box, here {num_boxes}. "
+            f"Received: labels[{position}]={labels!r}"
+        )
+    if array.size and not 0 <= array.min() <= array.max() < num_classes:
+        raise InvalidValueError(
+            f"Labels must lie from 0 to {num_classes - 1}, as there are "
+            f"{num_classes} `class_names`. Received: labels[{position}]={labels!r}"
+        )
+    return array.astype(np.int32)
+
+
+def _flags(is_crowd, num_boxes, position):
+    array = np.asarray(is_crowd)
+    if array.size == 0:
+        return np.zeros(num_boxes, bool)
+    if array.shape != (num_boxes,) or not (array == array.astype(bool)).all():
+        raise InvalidValueError(
+            f"`is_crowd` of an image must be one flag a box, here {num_boxes}. "
+            f"Received: is_crowd[{position}]={is_crowd!r}"
+        )
+    return array.astype(bool)
+
+
+def _image_id(value):
+    if isinstance(value, numbers.Integral) and abs(int(value)) < 2**63:
+        return int(value)
+    raise InvalidValueError(
+        f"`image_ids` must be ints of at most 64 bits. Received: {value!r}"
+    )
+
+
+def _check_not_normalized(records):
+    boxes = [r.boxes_xywh for r in records if len(r.boxes_xywh)]
+    if not boxes:
+        return
+    boxes = np.concatenate(boxes)
+    corners = np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]])
+    if np.abs(corners).max() <= 1.0 and (boxes[:, 2:] > 0).any():
+        raise InvalidValueError(
+            "`boxes` must be in pixels. Received boxes between 0 and 1: multiply "
+            "them by the height and width of their image"
+        )

@@ -1,0 +1,414 @@
+"""COCO json files: to a dataset, and from one."""
+
+import collections
+import itertools
+import json
+import os
+import pathlib
+import reprlib
+
+import numpy as np
+
+from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.formats.folder_writing import (
+    WholeFolder,
+    named_splits,
+    write_images,
+)
+from effdet_keras.data.formats.record_building import (
+    are_coordinates,
+    check_boxes,
+    check_class_names,
+    check_size,
+    find_image_size,
+    unknown_class,
+    whole_number,
+)
+from effdet_keras.data.formats.sidecar import (
+    apply_sidecar,
+    extend_category_ids,
+    read_sidecar,
+    write_sidecar,
+)
+from effdet_keras.data.problems import Problems
+from effdet_keras.data.record import Record
+from effdet_keras.errors import InvalidValueError
+
+_MAX_ID = 2**63 - 1  # ids travel as int64
+
+
+def from_coco(annotations, image_dir=None, *, class_names=None, on_error="raise"):
+    """Reads a dataset in COCO's form: one json file and a folder of images.
+
+    Labels count from 0 in ascending order of the file's category ids, which
+    need not be without gaps: COCO's 80 classes have ids up to 90, and they
+    come back out in `category_ids`, `to_coco` and evaluation.
+
+    The annotations are checked here, before any training. A box that reaches
+    out of its image is clipped; one with no area in it is not trained on,
+    with a warning, while evaluation sees the boxes as the file has them. Where
+    `area` is no number, that of the box is taken.
+
+    Args:
+        annotations: path of the json file, or its content as a dict.
+        image_dir: folder that the `file_name`s start from. None looks for it
+            beside the json: for `train.json` in `train`, for
+            `annotations/instances_val2017.json` in `val2017`, and in `images`.
+        class_names: names in the order of the labels, to bring a second file
+            in line with a first: pass the first dataset's `class_names`.
+            They may name classes that this file has not. None takes the
+            file's own.
+        on_error: "raise" tells of everything that is wrong, at once; "skip"
+            leaves it out, warns, and keeps it in `dataset.problems`.
+
+    Returns:
+        `DetectionDataset`. An image whose id is not an int gets 1, 2, ... as
+        `image_id` and keeps its own as `source_id`.
+
+    Raises:
+        FileNotFoundError: If the json or images are missing.
+        ValueError: If the json is not of COCO's form, or with "raise" if a
+            category id is unknown, an id repeats, or a box is not four finite
+            numbers in pixels.
+
+    Example:
+        >>> import tempfile
+        >>> from effdet_keras.data import write_shapes
+        >>> folder = tempfile.mkdtemp()
+        >>> _ = write_shapes(folder, num_train=3, num_valid=2)
+        >>> dataset = from_coco(f"{folder}/valid.json", f"{folder}/valid")
+        >>> len(dataset), dataset.class_names
+        (2, ('circle', 'square', 'triangle'))
+    """
+    content, source = _read_json(annotations)
+    problems = Problems(f"`from_coco` of {source!r}", on_error)
+    sidecar, split = _sidecar_of(annotations)
+    names, category_ids = _read_classes(content, class_names, sidecar, source)
+    images = _read_images(content["images"], source, problems)
+    annotations_of = _group_annotations(
+        content["annotations"], images, category_ids, source, problems
+    )
+    if image_dir is None:
+        image_dir = _find_image_dir(annotations, images)
+    records = _make_records(images, annotations_of, pathlib.Path(image_dir), problems)
+    records = apply_sidecar(
+        sidecar,
+        split,
+        records,
+        [record.file_name for record in records],
+        names,
+        fields=("source_id", "file_name"),  # COCO has the others itself
+    )
+    records = check_boxes(records, problems, source)
+    return DetectionDataset(records, names, category_ids, problems=problems.finish())
+
+
+def _read_json(annotations):
+    if isinstance(annotations, dict):
+        content, source = annotations, "a dict"
+    else:
+        source = os.fspath(annotations)
+        with open(annotations, "rb") as file:
+            data = file.read()
+        try:
+            content = json.loads(data)  # finds out which UTF it is
+        except (ValueError, RecursionError) as error:
+            raise InvalidValueError(
+                f"`from_coco` expects a json file. Received: {source!r} ({error})"
+            ) from error
+    needed = ("images", "annotations", "categories")
+    if not isinstance(content, dict) or not all(
+        isinstance(content.get(key), list) for key in needed
+    ):
+        found = (
+            {key: type(value).__name__ for key, value in content.items()}
+            if isinstance(content, dict)
+            else type(content).__name__
+        )
+        raise InvalidValueError(
+            "`from_coco` expects a json object with the lists `images`, "
+            f"`annotations` and `categories`. Received: {source!r} with "
+            f"{reprlib.repr(found)}"
+        )
+    return content, source
+
+
+def _sidecar_of(annotations):
+    """The sidecar of a json file, if it is of this file, and its name there."""
+    if isinstance(annotations, dict):
+        return None, None
+    path = pathlib.Path(annotations)
+    sidecar = read_sidecar(path.parent)
+    is_of_it = sidecar is not None and path.stem in sidecar.images
+    return sidecar if is_of_it else None, path.stem
+
+
+def _read_classes(content, class_names, sidecar, source):
+    """The name and the category id of each label."""
+    categories = content["categories"]
+    ids = [_get(category, "id") for category in categories]
+    if not all(map(_is_id, ids)) or len(set(ids)) != len(ids):
+        raise InvalidValueError(
+            "Each category must have an int `id` of its own. "
+            f"Received: {source!r} with ids {reprlib.repr(ids)}"
+        )
+    names = [_get(category, "name") for category in categories]
+    if not all(isinstance(name, str | int) for name in names):
+        raise InvalidValueError(
+            "Each category must have a `name`. "
+            f"Received: {source!r} with names {reprlib.repr(names)}"
+        )
+    name_of = {i: str(name) for i, name in sorted(zip(ids, names))}
+    if len(set(name_of.values())) != len(name_of):
+        name_of = _without_unused_twins(name_of, content["annotations"])
+    if class_names is None and sidecar is not None:
+        same = sorted(sidecar.class_names) == sorted(name_of.values())
+        class_names = sidecar.class_names if same else None  # its order
+    if class_names is None:
+        return tuple(name_of.values()), list(name_of)
+    class_names = check_class_names(class_names)
+    known = {name: category_id for category_id, name in name_of.items()}
+    return class_names, extend_category_ids(class_names, known)
+
+
+def _without_unused_twins(name_of, annotations):
+    """Roboflow's exports have a class named as the dataset, which may be taken."""
+    uses = collections.Counter(name_of.values())
+    used = {whole_number(_get(a, "category_id")) for a in annotations}
+    return {i: name for i, name in name_of.items() if uses[name] == 1 or i in used}
+
+
+def _read_images(images, source, problems):
+    """The usable items of `images` by their id."""
+    found = {}
+    for i, image in enumerate(images):
+        key = _key(_get(image, "id"))
+        file_name = _get(image, "file_name")
+        if key is None or not isinstance(file_name, str) or not file_name:
+            problems.add(
+                "unreadable annotation",
+                source,
+                f"images[{i}] needs an `id` and a `file_name`: {reprlib.repr(image)}",
+            )
+        elif key in found:
+            problems.add("duplicate id", file_name, f"image id {key!r} repeats")
+        else:
+            found[key] = image
+    return found
+
+
+def _group_annotations(annotations, images, category_ids, source, problems):
+    """`(annotation id, label, annotation)` by the key of the image."""
+    # Most of it all at once, one by one only to name what is wrong: COCO has
+    # 860,000 annotations.
+    annotations = _only_dicts(annotations, source, problems)
+    good = _good_boxes(annotations)
+    if not all(good):
+        _name_bad_boxes(annotations, good, images, source, problems)
+    label_of = {category_id: label for label, category_id in enumerate(category_ids)}
+    groups = {key: [] for key in images}
+    unknown, strangers = collections.Counter(), collections.Counter()
+    rows = zip(
+        _annotation_ids(annotations),
+        good,
+        _as_ids([a.get("category_id") for a in annotations]),
+        _as_ids([a.get("image_id") for a in annotations]),
+        annotations,
+    )
+    for annotation_id, is_good, category_id, image_key, annotation in rows:
+        if image_key not in groups:
+            strangers[reprlib.repr(annotation.get("image_id"))] += 1
+        elif category_id not in label_of:
+            unknown[reprlib.repr(annotation.get("category_id"))] += 1
+        elif is_good:
+            label = label_of[category_id]
+            groups[image_key].append((annotation_id, label, annotation))
+    for image_id, count in strangers.items():
+        detail = f"{_number(count)} of image_id {image_id}, which is not in `images`"
+        problems.add("stray annotation", source, detail)
+    for category_id, count in unknown.items():
+        detail = unknown_class(f"category id {category_id}", count)
+        problems.add("unknown class", source, detail)
+    return groups
+
+
+def _only_dicts(annotations, source, problems):
+    if all(isinstance(annotation, dict) for annotation in annotations):
+        return annotations
+    for i, annotation in enumerate(annotations):
+        if not isinstance(annotation, dict):
+            detail = f"annotations[{i}] is {reprlib.repr(annotation)}"
+            problems.add("unreadable annotation", source, detail)
+    return [annotation for annotation in annotations if isinstance(annotation, dict)]
+
+
+def _good_boxes(annotations):
+    boxes = [annotation.get("bbox") for annotation in annotations]
+    if not boxes or _are_boxes(boxes):
+        return [True] * len(boxes)
+    return [_are_boxes([box]) for box in boxes]
+
+
+def _are_boxes(boxes):
+    if not all(type(box) in (list, tuple) and len(box) == 4 for box in boxes):
+        return False
+    types = set(map(type, itertools.chain.from_iterable(boxes)))
+    if not types <= {int, float}:
+        return False
+    try:
+        return bool(are_coordinates(np.asarray(boxes, np.float64)).all())
+    except OverflowError:  # an int of hundreds of digits
+        return False
+
+
+def _name_bad_boxes(annotations, good, images, source, problems):
+    for annotation, is_good in zip(annotations, good):
+        if not is_good:
+            image = images.get(_key(annotation.get("image_id")), {})
+            problems.add(
+                "bad box",
+                image.get("file_name", source),
+                f"bbox={reprlib.repr(annotation.get('bbox'))} of annotation "
+                f"{reprlib.repr(annotation.get('id'))} is not four finite numbers: "
+                "left, top, width, height",
+            )
+
+
+def _annotation_ids(annotations):
+    ids = [annotation.get("id") for annotation in annotations]
+    if all(map(_is_id, ids)) and len(set(ids)) == len(ids):
+        return ids
+    # pycocotools keeps annotations by id: without one each, some are lost.
+    return range(1, len(annotations) + 1)
+
+
+def _as_ids(values):
+    if set(map(type, values)) <= {int, str}:
+        return values
+    return [_key(value) for value in values]
+
+
+def _key(value):
+    """An id by which things find each other, or None."""
+    return value if isinstance(value, str) else whole_number(value)
+
+
+def _find_image_dir(annotations, images):
+    """The folder near a json file in which its first image is."""
+    if isinstance(annotations, dict):
+        raise InvalidValueError("`image_dir` is needed where `annotations` is a dict")
+    path = pathlib.Path(annotations)
+    folder, split = path.parent, split_of_json(path)
+    places = (path.stem, split, "", "images", f"images/{split}", "data", "JPEGImages")
+    candidates = [folder / place for place in places]
+    candidates += [folder.parent / place for place in places[1:5]]
+    names = [image["file_name"] for image in images.values()][:10]
+    for candidate in candidates:
+        if any(os.path.isfile(candidate / name) for name in names):
+            return candidate
+    if not names:
+        return folder
+    raise FileNotFoundError(
+        f"`from_coco` found no folder with the images of {os.fspath(path)!r}, such "
+        f"as {names[0]!r}. Pass `image_dir`. Looked in: "
+        f"{[str(candidate) for candidate in dict.fromkeys(candidates)]}"
+    )
+
+
+def split_of_json(path):
+    """The split that the name of a COCO json file means: "val2017", "train"."""
+    path = pathlib.Path(path)
+    if path.name == "_annotations.coco.json":  # Roboflow: one in each split's folder
+        return path.parent.name
+    return path.stem.removeprefix("instances_")
+
+
+def _make_records(images, annotations_of, image_dir, problems):
+    counted = not all(map(_is_id, images))
+    records = []
+    for number, (key, image) in enumerate(images.items(), 1):
+        path = str(image_dir / image["file_name"])
+        declared = check_size(image.get("height"), image.get("width"))
+        image_size = find_image_size(path, declared, problems)
+        if image_size is None:
+            continue
+        members = annotations_of[key]
+        boxes = [annotation["bbox"] for _, _, annotation in members]
+        areas = [_area(a, box) for box, (_, _, a) in zip(boxes, members)]
+        record = Record(
+            image=path,
+            image_size=image_size,
+            image_id=number if counted else key,
+            source_id=key,
+            file_name=image["file_name"],
+            boxes_xywh=boxes,
+            labels=[label for _, label, _ in members],
+            is_crowd=[a.get("iscrowd") in (1, "1") for _, _, a in members],
+            area=areas,
+            annotation_ids=[annotation_id for annotation_id, _, _ in members],
+        )
+        records.append(record)
+    return records
+
+
+def _area(annotation, box):
+    area = annotation.get("area")
+    if type(area) in (int, float) and 0 <= area <= 1e18:  # not NaN, not infinite
+        return area
+    return box[2] * box[3]
+
+
+def _get(item, key):
+    return item.get(key) if isinstance(item, dict) else None
+
+
+def _is_id(value):
+    return type(value) is int and abs(value) <= _MAX_ID
+
+
+def _number(count):
+    return "1 annotation" if count == 1 else f"{count:,} annotations"
+
+
+def write_coco(datasets, folder):
+    """Writes a new folder in COCO's form: `SPLIT.json` and `SPLIT/` with images.
+
+    Boxes, areas, crowd flags, image and category ids are exactly those of the
+    dataset. The images are the files themselves where these are JPEG or PNG;
+    others become PNG. `effdet_keras.json` keeps source ids and file names.
+
+    Args:
+        datasets: `DetectionDataset`, or dict of split name to one.
+        folder: folder to make; it appears once it is complete.
+
+    Returns:
+        `None`.
+
+    Raises:
+        FileExistsError: If the folder is there.
+        ValueError: If splits differ in their classes, or an image cannot be
+            decoded.
+
+    Example:
+        >>> import tempfile
+        >>> from effdet_keras.data import from_arrays
+        >>> image = np.zeros((32, 48, 3), "uint8")
+        >>> dataset = from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ["cat"])
+        >>> folder = pathlib.Path(tempfile.mkdtemp()) / "cats"
+        >>> write_coco(dataset, folder)
+        >>> sorted(path.name for path in folder.iterdir())
+        ['effdet_keras.json', 'train', 'train.json']
+        >>> from_coco(folder / "train.json")[0]["boxes"].tolist()
+        [[4.0, 8.0, 20.0, 40.0]]
+    """
+    datasets = named_splits(datasets)
+    names = {}
+    with WholeFolder(folder) as partial:
+        for split, dataset in datasets.items():
+            names[split] = write_images(dataset.records, partial / split)
+            content = dataset.to_coco()
+            for image, name in zip(content["images"], names[split]):
+                image["file_name"] = name
+            text = json.dumps(content)
+            (partial / f"{split}.json").write_text(text, encoding="utf-8")
+        write_sidecar(partial, datasets, names)

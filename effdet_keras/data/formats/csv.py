@@ -1,0 +1,270 @@
+"""CSV files, one box a row: to a dataset, and from one."""
+
+import collections
+import csv
+import os
+import pathlib
+
+import numpy as np
+
+from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.formats.csv_rows import AUTOML_SPLITS, read_rows
+from effdet_keras.data.formats.folder_writing import (
+    WholeFolder,
+    named_splits,
+    write_images,
+)
+from effdet_keras.data.formats.record_building import (
+    choose_classes,
+    find_image_size,
+    finish_records,
+    label_boxes,
+    plain_record,
+)
+from effdet_keras.data.formats.sidecar import read_sidecar, write_sidecar
+from effdet_keras.data.problems import Problems
+from effdet_keras.data.record import clip_boxes_xywh
+from effdet_keras.errors import InvalidValueError
+
+_HEADER = ("filename", "width", "height", "class", "xmin", "ymin", "xmax", "ymax")
+_FORMS = ("tfod", "automl")
+
+
+def from_csv(path, image_dir=None, split=None, *, class_names=None, on_error="raise"):
+    """Reads a dataset in a form of CSV: one box a row.
+
+    Three forms are known, by the first row:
+
+    - the TF Object Detection API's: a header with `filename`, `class`, `xmin`,
+      `ymin`, `xmax`, `ymax` in pixels, in any order, and `width` and `height`
+      of the image where present;
+    - AutoML's and Vertex AI's: no header, `set,path,label,xmin,ymin,,,xmax,ymax,,`
+      in fractions of the image; `set` is TRAIN, VALIDATION, TEST, UNASSIGNED;
+    - RetinaNet's: no header, `path,xmin,ymin,xmax,ymax,class` in pixels.
+
+    A row without class and box is an image without objects.
+
+    Args:
+        path: path of the csv file.
+        image_dir: folder that the names of the images start from; a name
+            with folders, or one such as `gs://...`, is looked up by its last
+            part where it is not there. None looks for the images beside the
+            file and in `images`, and for `train.csv` in `train`.
+        split: of AutoML's sets: "train", "validation" or "test"; None takes
+            all rows.
+        class_names: names in the order of the labels, to bring a second file
+            in line with a first. None takes the names found in the file, of all
+            splits, sorted.
+        on_error: "raise" tells of everything that is wrong, at once; "skip"
+            leaves it out, warns, and keeps it in `dataset.problems`.
+
+    Returns:
+        `DetectionDataset`. `image_id` counts from 1 in the order of the
+        images in the file; `source_id` is the name of the image.
+
+    Raises:
+        FileNotFoundError: If the file or images are missing.
+        ValueError: If the file has none of these forms, or with "raise" if a
+            row has no four finite numbers or an unknown class.
+
+    Example:
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> Image.new("RGB", (40, 30)).save(folder / "a.png")
+        >>> _ = (folder / "train.csv").write_text(
+        ...     "filename,width,height,class,xmin,ymin,xmax,ymax\\n"
+        ...     "a.png,40,30,cell,10,5,20,15\\n")
+        >>> from_csv(folder / "train.csv")[0]["boxes"].tolist()
+        [[5.0, 10.0, 15.0, 20.0]]
+    """
+    path = pathlib.Path(path)
+    reader = f"`from_csv` of {str(path)!r}"
+    problems = Problems(reader, on_error)
+    rows = read_rows(path, problems)
+    found = sorted({row.label for row in rows if row.has_box})
+    if split is not None:
+        rows = _rows_of_split(rows, split, path)
+    groups = collections.defaultdict(list)
+    for row in rows:
+        groups[row.image].append(row)
+    sidecar = read_sidecar(path.parent)
+    boxes = {name: [r for r in rows if r.has_box] for name, rows in groups.items()}
+    class_names, category_ids = choose_classes(
+        found, class_names, sidecar, reader, problems
+    )
+    named = [(name, [row.label for row in rows]) for name, rows in boxes.items()]
+    labels = label_boxes(named, class_names, problems)
+    finder = _Finder(path, image_dir, list(groups))
+    records = []
+    for (name, members), row_labels in zip(groups.items(), labels):
+        record = _make_record(name, members, row_labels, finder, problems)
+        if record is not None:
+            records.append(record)
+    records = finish_records(
+        records,
+        problems,
+        source=path,
+        sidecar=sidecar,
+        split=None,
+        names=[record.source_id for record in records],
+        class_names=class_names,
+    )
+    found = problems.finish()
+    return DetectionDataset(records, class_names, category_ids, problems=found)
+
+
+def _rows_of_split(rows, split, path):
+    splits = list(dict.fromkeys(row.split for row in rows if row.split is not None))
+    if split not in splits:
+        raise InvalidValueError(
+            f"`split` must be one of the sets of {str(path)!r}: {splits}. "
+            f"Received: split={split!r}"
+        )
+    return [row for row in rows if row.split == split]
+
+
+class _Finder:
+    """Finds images by the names that a csv file has for them."""
+
+    def __init__(self, path, image_dir, names):
+        if image_dir is not None:
+            self._folder = pathlib.Path(image_dir)
+            return
+        stem = path.stem.removesuffix("_labels")
+        places = (stem, "", "images", f"images/{stem}", "JPEGImages")
+        folders = [path.parent / place for place in places]
+        folders += [path.parent.parent / place for place in (stem, "images")]
+        self._folder = path.parent
+        for folder in folders:
+            self._folder = folder
+            if any(os.path.isfile(self.find(name)) for name in names[:10]):
+                return
+        self._folder = path.parent
+
+    def find(self, name):
+        """The path of an image, which need not be there."""
+        name = name.replace("\\", "/")
+        path = self._folder / name
+        short = self._folder / name.rpartition("/")[2]
+        return short if not os.path.isfile(path) and os.path.isfile(short) else path
+
+
+def _make_record(name, rows, labels, finder, problems):
+    path = finder.find(name)
+    sizes = [row.size for row in rows if row.size is not None]
+    image_size = find_image_size(path, sizes[0] if sizes else None, problems)
+    if image_size is None:
+        return None
+    corners = np.array([row.box for row in rows if row.has_box]).reshape(-1, 4)
+    if rows[0].is_normalized:
+        height, width = image_size
+        corners = corners * [width, height, width, height]
+    low, high = corners[:, :2], corners[:, 2:]
+    return plain_record(
+        path,
+        image_size,
+        np.concatenate([low, high - low], axis=1),
+        labels,
+        source_id=name,
+        file_name=name,
+    )
+
+
+def write_csv(datasets, folder, *, form="tfod"):
+    """Writes a new folder with csv files, and with the images in `SPLIT/`.
+
+    Boxes without an area in their image are left out. Crowds have no mark in
+    these forms: other programs see ordinary boxes. `effdet_keras.json` keeps
+    which they are, ids, file names, areas and classes.
+
+    Args:
+        datasets: `DetectionDataset`, or dict of split name to one.
+        folder: folder to make; it appears once it is complete.
+        form: "tfod", the TF Object Detection API's, a file `SPLIT.csv` for
+            each split, boxes in pixels; or "automl", one file `data.csv`, in
+            fractions, boxes clipped to their image.
+
+    Returns:
+        `None`.
+
+    Raises:
+        FileExistsError: If the folder is there.
+        ValueError: If `form` is unknown, splits differ in their classes or
+            are none of AutoML's, or an image cannot be decoded.
+
+    Example:
+        >>> import tempfile
+        >>> from effdet_keras.data import from_arrays
+        >>> image = np.zeros((32, 48, 3), "uint8")
+        >>> dataset = from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ["cat"])
+        >>> folder = pathlib.Path(tempfile.mkdtemp()) / "cats"
+        >>> write_csv(dataset, folder)
+        >>> print((folder / "train.csv").read_text())
+        filename,width,height,class,xmin,ymin,xmax,ymax
+        train/000000000001.png,48,32,cat,8,4,40,20
+        >>> from_csv(folder / "train.csv")[0]["boxes"].tolist()
+        [[4.0, 8.0, 20.0, 40.0]]
+    """
+    if form not in _FORMS:
+        raise InvalidValueError(
+            f"`form` must be one of {_FORMS}. Received: form={form!r}"
+        )
+    datasets = named_splits(datasets, usable=True)
+    sets = _automl_sets(datasets) if form == "automl" else {}
+    names, rows = {}, []
+    with WholeFolder(folder) as partial:
+        for split, dataset in datasets.items():
+            files = write_images(dataset.records, partial / split)
+            names[split] = [f"{split}/{file}" for file in files]
+            pairs = list(zip(names[split], dataset.records))
+            if form == "automl":
+                rows += _automl_rows(pairs, sets[split], dataset.class_names)
+            else:
+                body = _tfod_rows(pairs, dataset.class_names)
+                _write_rows(partial / f"{split}.csv", [_HEADER, *body])
+        if form == "automl":
+            _write_rows(partial / "data.csv", rows)
+        write_sidecar(partial, datasets, names)
+
+
+def _automl_sets(datasets):
+    words = {"val": "VALIDATION", "valid": "VALIDATION"}
+    sets = {split: words.get(split, split.upper()) for split in datasets}
+    if not set(sets.values()) <= AUTOML_SPLITS.keys() or len(set(sets.values())) != len(
+        sets
+    ):
+        raise InvalidValueError(
+            "AutoML's csv has the splits train, validation (or val) and test alone. "
+            f"Received: {list(datasets)}"
+        )
+    return sets
+
+
+def _tfod_rows(pairs, class_names):
+    for name, record in pairs:
+        height, width = record.image_size
+        low, sides = record.boxes_xywh[:, :2], record.boxes_xywh[:, 2:]
+        corners = np.concatenate([low, low + sides], axis=1)
+        for label, box in zip(record.labels, corners):
+            numbers = [f"{value:.10g}" for value in box]
+            yield (name, width, height, class_names[label], *numbers)
+        if not len(corners):
+            yield (name, width, height, "", "", "", "", "")
+
+
+def _automl_rows(pairs, set_name, class_names):
+    for name, record in pairs:
+        boxes, _ = clip_boxes_xywh(record.boxes_xywh, record.image_size)
+        boxes = boxes / np.tile(np.float64(record.image_size), 2)
+        for label, box in zip(record.labels, boxes):
+            top, left, bottom, right = (f"{value:.9g}" for value in box)
+            place = (left, top, "", "", right, bottom, "", "")
+            yield (set_name, name, class_names[label], *place)
+        if not len(boxes):
+            yield (set_name, name, *[""] * 9)
+
+
+def _write_rows(path, rows):
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)

@@ -1,0 +1,248 @@
+"""What the writers share: splits, images out of records, whole folders."""
+
+import io
+import os
+import pathlib
+import shutil
+
+import numpy as np
+from PIL import Image
+
+from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.record import count_unusable, load_example
+from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.images import EXIF_ORIENTATION, EncodedImage
+
+ONE_SPLIT = "train"  # the name of a dataset that is not divided
+
+
+def named_splits(datasets, *, usable=False):
+    """Returns what a writer was given as a dict of its splits, checked.
+
+    Args:
+        datasets: `DetectionDataset`, which becomes the split "train", or a dict
+            of split name to `DetectionDataset`.
+        usable: whether to leave out boxes that have no area in their image.
+
+    Returns:
+        Dict of split name to `DetectionDataset`.
+
+    Raises:
+        TypeError: If it is neither.
+        ValueError: If there is no split, a name cannot be that of a folder, or
+            the splits differ in their classes.
+
+    Example:
+        >>> from effdet_keras.data import from_arrays
+        >>> named_splits(from_arrays([], [], [], ["cat"]))
+        {'train': DetectionDataset(0 images, 0 boxes, 1 class: cat)}
+    """
+    if isinstance(datasets, DetectionDataset):
+        datasets = {ONE_SPLIT: datasets}
+    is_dict = isinstance(datasets, dict)
+    if not is_dict or not all(_is_split(*item) for item in datasets.items()):
+        raise InvalidTypeError(
+            "`datasets` must be a `DetectionDataset`, or a dict of split name to "
+            f"`DetectionDataset`. Received: datasets={datasets!r}"
+        )
+    bad = [name for name in datasets if not _is_folder_name(name)]
+    if bad or not datasets:
+        raise InvalidValueError(
+            "`datasets` must have one split or more, each with a name that a folder "
+            f"can have. Received: {list(datasets)}"
+        )
+    classes = {name: (d.class_names, d.category_ids) for name, d in datasets.items()}
+    if len(set(classes.values())) > 1:
+        raise InvalidValueError(
+            "The splits of a dataset must have the same classes and category ids: "
+            "read the others with `class_names=` of the first. "
+            f"Received: {dict(list(classes.items())[:3])}"
+        )
+    if not usable:
+        return dict(datasets)
+    return {name: _usable(dataset) for name, dataset in datasets.items()}
+
+
+def _is_split(name, dataset):
+    return isinstance(name, str) and isinstance(dataset, DetectionDataset)
+
+
+def _is_folder_name(name):
+    return name not in ("", ".", "..") and not any(c in name for c in '/\\:*?"<>|\0')
+
+
+def _usable(dataset):
+    counts = count_unusable(dataset.records)
+    records = [
+        record.usable() if count else record
+        for record, count in zip(dataset.records, counts)
+    ]
+    return DetectionDataset(records, dataset.class_names, dataset.category_ids)
+
+
+def encode_image(record):
+    """Returns a record's image as the bytes of a file, and its suffix.
+
+    The file's own bytes where every program sees the same image in them;
+    otherwise, for arrays, other formats and images with an EXIF turn, the
+    pixels that the boxes are for, as a PNG.
+
+    Args:
+        record: `Record`.
+
+    Returns:
+        `(bytes, suffix)`, such as `(b"...", ".jpg")`.
+
+    Raises:
+        FileNotFoundError: If the image is gone.
+        ValueError: If it cannot be decoded or has not the annotated size.
+
+    Example:
+        >>> from effdet_keras.data import from_arrays
+        >>> dataset = from_arrays([np.zeros((8, 8, 3), "uint8")], [[]], [[]], ["cat"])
+        >>> data, suffix = encode_image(dataset.records[0])
+        >>> data[1:4], suffix
+        (b'PNG', '.png')
+    """
+    if not isinstance(record.image, np.ndarray):
+        data = _stored_bytes(record.image)
+        suffix = _plain_suffix(data, record.image_size)
+        if suffix is not None:
+            return data, suffix
+    buffer = io.BytesIO()
+    Image.fromarray(load_example(record)["image"]).save(buffer, "PNG")
+    return buffer.getvalue(), ".png"
+
+
+def _stored_bytes(image):
+    if isinstance(image, EncodedImage):
+        return image.read()
+    return pathlib.Path(image).read_bytes()
+
+
+def _plain_suffix(data, image_size):
+    """The suffix of a JPEG or PNG of this size that needs no turning, else None."""
+    try:
+        with Image.open(io.BytesIO(data)) as stored:
+            if stored.getexif().get(EXIF_ORIENTATION, 1) != 1:
+                return None
+            if (stored.height, stored.width) != tuple(image_size):
+                return None
+            return {"JPEG": ".jpg", "PNG": ".png"}.get(stored.format)
+    except Exception:  # not ours to explain: `load_example` decodes it, and does
+        return None
+
+
+def image_stems(records):
+    """Returns a file name without suffix for each record, each different.
+
+    Folders in a record's `file_name` are left out; one without a name is
+    called after its image id.
+
+    Args:
+        records: sequence of `Record`.
+
+    Returns:
+        List of str.
+
+    Example:
+        >>> from effdet_keras.data import from_arrays
+        >>> image = np.zeros((8, 8, 3), "uint8")
+        >>> dataset = from_arrays([image] * 2, [[]] * 2, [[]] * 2, ["cat"])
+        >>> image_stems(dataset.records)
+        ['000000000001', '000000000002']
+    """
+    stems, taken = [], set()
+    for record in records:
+        name = record.file_name.replace("\\", "/")
+        stem = pathlib.PurePosixPath(name).stem or f"{record.image_id:012d}"
+        unique, number = stem, 2
+        while unique.lower() in taken:  # some file systems do not tell case
+            unique, number = f"{stem}_{number}", number + 1
+        taken.add(unique.lower())
+        stems.append(unique)
+    return stems
+
+
+def write_images(records, folder, stems=None):
+    """Writes the images of records into a folder, which is made.
+
+    Args:
+        records: sequence of `Record`.
+        folder: path of the folder.
+        stems: list of str, a file name without suffix for each; by default
+            `image_stems(records)`.
+
+    Returns:
+        List of str: the file name of each image, with its suffix.
+
+    Raises:
+        FileNotFoundError: If an image is gone.
+        ValueError: If one cannot be decoded.
+
+    Example:
+        >>> import tempfile
+        >>> from effdet_keras.data import from_arrays
+        >>> dataset = from_arrays([np.zeros((8, 8, 3), "uint8")], [[]], [[]], ["cat"])
+        >>> write_images(dataset.records, tempfile.mkdtemp())
+        ['000000000001.png']
+    """
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    names = []
+    for record, stem in zip(records, stems or image_stems(records)):
+        data, suffix = encode_image(record)
+        (folder / (stem + suffix)).write_bytes(data)
+        names.append(stem + suffix)
+    return names
+
+
+def refuse_existing(*paths):
+    """Raises FileExistsError if one of `paths` is there: writers overwrite nothing."""
+    there = [os.fspath(path) for path in paths if os.path.lexists(path)]
+    if there:
+        raise FileExistsError(
+            "A dataset is never written over what is there. "
+            f"Received: {there[:3]}. Name another folder or remove it"
+        )
+
+
+class WholeFolder:
+    """A folder that appears under its name only once it is complete.
+
+    As a context manager it gives the path of a folder beside the target, to
+    write into; leaving it without an error gives that folder the target's
+    name, leaving it with one removes it.
+
+    Args:
+        target: path of the folder; must not be there.
+
+    Raises:
+        FileExistsError: If `target` is there.
+
+    Example:
+        >>> import tempfile
+        >>> target = pathlib.Path(tempfile.mkdtemp()) / "set"
+        >>> with WholeFolder(target) as folder:
+        ...     _ = (folder / "a.txt").write_text("a")
+        ...     target.exists()
+        False
+        >>> (target / "a.txt").read_text()
+        'a'
+    """
+
+    def __init__(self, target):
+        self._target = pathlib.Path(target)
+        self._partial = self._target.with_name(self._target.name + ".partial")
+
+    def __enter__(self):
+        refuse_existing(self._target)
+        shutil.rmtree(self._partial, ignore_errors=True)  # of a run that was killed
+        self._partial.mkdir(parents=True)
+        return self._partial
+
+    def __exit__(self, error_type, error, traceback):
+        if error_type is None:
+            self._partial.rename(self._target)
+        else:
+            shutil.rmtree(self._partial, ignore_errors=True)

@@ -1,0 +1,380 @@
+"""TFDS datasets: from TensorFlow Datasets' folders and examples, and to a folder."""
+
+import json
+import os
+import pathlib
+import re
+
+import numpy as np
+
+from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras.data.formats.embedded_images import (
+    FractionalImage,
+    make_dataset,
+    read_images,
+)
+from effdet_keras.data.formats.folder_writing import (
+    WholeFolder,
+    encode_image,
+    named_splits,
+)
+from effdet_keras.data.formats.sidecar import read_sidecar, write_sidecar
+from effdet_keras.data.formats.tfds_features import describe_features
+from effdet_keras.data.formats.tfrecord_file import (
+    encode_example,
+    write_records,
+)
+from effdet_keras.data.problems import Problems
+from effdet_keras.errors import InvalidValueError
+
+_INFO, _FEATURES = "dataset_info.json", "features.json"
+_NAMES = "objects-label.labels.txt"
+_SHARD = re.compile(r".+-(?P<split>[^-]+)\.tfrecord-\d{5,}-of-\d{5,}")
+_FLAGS = ("is_crowd", "is_difficult", "is_group_of")
+_FLAG_KEYS = tuple(f"objects/{flag}" for flag in _FLAGS)
+_NAME = "detection"  # of the dataset; in TFDS each has one
+_IMAGES_A_SHARD = 5000  # somewhat below 1 GB of photographs, as TFDS has them
+
+
+def from_tfds(source, split=None, *, class_names=None, on_error="raise"):
+    """Reads a dataset of TensorFlow Datasets; that package need not be installed.
+
+    An example has `image` and `objects` with `bbox` (`yxyx`, as fractions) and
+    `label` (from 0), and may have `image/filename`, `image/id`, and of
+    `objects` `area`, `id`, `is_crowd`, `is_difficult`, `is_group_of`: those
+    with a flag are crowds.
+
+    From a folder or a builder images are read when asked for. Examples are
+    taken as they come, decoded, and stay in memory.
+
+    Args:
+        source: one of
+
+            - a folder such as `~/tensorflow_datasets/coco/2017/1.1.0`, or one
+              in which there is only one such folder;
+            - a `tfds.builder(...)` whose data are prepared;
+            - a finite `tf.data.Dataset`, or any iterable, of such examples, of
+              tensors or arrays: dicts, not batched.
+        split: "train", "validation", ...; None takes the only one. Examples
+            have none.
+        class_names: names in the order of the labels, to bring a second set in
+            line with a first. Of examples, which have no names of classes:
+            `info.features["objects"]["label"].names`.
+        on_error: "raise" reports all errors found in one message; "skip"
+            leaves out what is wrong, warns, and keeps it in `problems`.
+
+    Returns:
+        `DetectionDataset`. `image_id` is the `image/id` if these are different
+        ints, else 1, 2, ...
+
+    Raises:
+        FileNotFoundError: If the folder holds no such dataset.
+        ValueError: If there are several splits and none is named, files are
+            damaged, or examples are not of this form.
+
+    Example:
+        >>> examples = [{
+        ...     "image": np.zeros((32, 48, 3), "uint8"),
+        ...     "objects": {"bbox": [[0.25, 0.5, 0.5, 1.0]], "label": [0]}}]
+        >>> dataset = from_tfds(examples, class_names=["cat"])
+        >>> dataset[0]["boxes"].tolist()
+        [[8.0, 24.0, 16.0, 48.0]]
+    """
+    folder = getattr(source, "data_dir", source)  # of a builder: of this version
+    if isinstance(folder, str | os.PathLike):
+        return _from_folder(pathlib.Path(folder), split, class_names, on_error)
+    return _from_examples(source, split, class_names, on_error)
+
+
+def tfds_splits(folder):
+    """Finds the files of a TFDS folder, by split.
+
+    Args:
+        folder: as `source` of `from_tfds`.
+
+    Returns:
+        Dict of split name to sorted list of paths as str.
+
+    Raises:
+        FileNotFoundError: If the folder holds no TFDS dataset.
+        ValueError: If it holds several, or one not in TFRecord files.
+
+    Example:
+        >>> import tempfile
+        >>> from effdet_keras.data import from_arrays
+        >>> dataset = from_arrays([np.zeros((8, 8, 3), "uint8")], [[]], [[]], ["cat"])
+        >>> folder = tempfile.mkdtemp() + "/cats"
+        >>> write_tfds({"validation": dataset}, folder)
+        >>> list(tfds_splits(folder))
+        ['validation']
+    """
+    return _splits_of(_find_folder(pathlib.Path(folder)))
+
+
+def _find_folder(folder):
+    """The folder with the files, which may lie one or two below: of the version."""
+    places = [folder, *folder.glob("*/"), *folder.glob("*/*/")]
+    found = sorted(place for place in places if (place / _FEATURES).is_file())
+    if not found:
+        raise FileNotFoundError(
+            f"A TFDS folder must have `{_FEATURES}` and `{_INFO}` in it. "
+            f"Received: {str(folder)!r}. Was `download_and_prepare()` called?"
+        )
+    if len(found) > 1:
+        raise InvalidValueError(
+            f"There must be one TFDS dataset in the folder. Received: {str(folder)!r} "
+            f"with {[str(place.relative_to(folder)) for place in found]}. Name one"
+        )
+    return found[0]
+
+
+def _splits_of(folder):
+    splits = {}
+    for path in sorted(folder.iterdir()):
+        match = _SHARD.fullmatch(path.name)
+        if match:
+            splits.setdefault(match["split"], []).append(str(path))
+    if not splits:
+        raise InvalidValueError(
+            "A TFDS dataset must be in files such as "
+            "`NAME-train.tfrecord-00000-of-00001`. "
+            f"Received: {str(folder)!r} with {sorted(p.name for p in folder.iterdir())}"
+        )
+    return splits
+
+
+def _from_folder(folder, split, class_names, on_error):
+    problems = Problems(f"`from_tfds` of {str(folder)!r}", on_error)
+    folder = _find_folder(folder)
+    splits = _splits_of(folder)
+    if split is None and len(splits) == 1:
+        split = next(iter(splits))
+    if split not in splits:
+        raise InvalidValueError(
+            f"`split` must be one of {list(splits)}. Received: split={split!r}"
+        )
+    names = folder / _NAMES
+    text = names.read_text(encoding="utf-8") if names.is_file() else ""
+    known = [line.strip() for line in text.split("\n") if line.strip()]
+    return make_dataset(
+        read_images(splits[split], _read_image, problems),
+        dict(enumerate(known, 1)),
+        class_names,
+        problems,
+        source=str(folder),
+        sidecar=read_sidecar(folder),
+        split=split,
+        fields=("source_id",),
+    )
+
+
+def _read_image(place, example, locate):
+    image = locate("image")
+    if image is None:
+        raise InvalidValueError(f"no `image`, but {example.keys()[:5]}")
+    sides = example.floats("objects/bbox")
+    if len(sides) % 4:
+        raise InvalidValueError(f"`objects/bbox` has {len(sides)} numbers, not 4 a box")
+    number = example.first_int("image/id")
+    return FractionalImage(
+        place=place,
+        image=image,
+        image_size=None,
+        source_id=example.text("image/id") if number is None else str(number),
+        file_name=example.text("image/filename"),
+        boxes=sides.reshape(-1, 4),
+        file_ids=example.ints("objects/label") + 1,
+        is_crowd=example.any_flag(_FLAG_KEYS, len(sides) // 4),
+        area=np.concatenate(
+            [example.floats("objects/area"), example.ints("objects/area")]
+        ),
+        annotation_ids=example.ints("objects/id"),
+    )
+
+
+def _from_examples(source, split, class_names, on_error):
+    if not hasattr(source, "__iter__"):
+        raise InvalidValueError(
+            "`source` must be a folder, a builder, or examples one by one. "
+            f"Received: source={source!r}"
+        )
+    if split is not None or class_names is None:
+        raise InvalidValueError(
+            "Examples have no split, and no names of classes: pass "
+            '`class_names=info.features["objects"]["label"].names`. '
+            f"Received: split={split!r}, class_names={class_names!r}"
+        )
+    problems = Problems("`from_tfds` of examples", on_error)
+    images = []
+    for number, example in enumerate(_iterate(source), 1):
+        try:
+            image = _read_example(f"example {number}", example)
+            image.check()
+        except KeyError as error:
+            detail = f"no {error} in it"
+            problems.add("unreadable annotation", f"example {number}", detail)
+        except (ValueError, TypeError, OverflowError) as error:
+            problems.add("unreadable annotation", f"example {number}", str(error))
+        else:
+            images.append(image)
+    return make_dataset(
+        images,
+        {},
+        class_names,
+        problems,
+        source="examples",
+        sidecar=None,
+        split=None,
+        fields=(),
+    )
+
+
+def _iterate(source):
+    if not isinstance(source, tf.data.Dataset):
+        yield from source
+        return
+    if source.cardinality() == tf.data.INFINITE_CARDINALITY:
+        raise InvalidValueError(
+            "`source` must end. Received: a `tf.data.Dataset` that repeats for ever"
+        )
+    try:
+        yield from source.as_numpy_iterator()
+    except tf.errors.OpError as error:
+        raise InvalidValueError(f"`source` cannot be read ({error.message})") from error
+
+
+def _read_example(place, example):
+    image = np.asarray(example["image"])
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+        raise InvalidValueError(
+            f"`image` must be uint8 [H, W, 3]; it is {image.dtype} {image.shape}"
+        )
+    objects = example["objects"]
+    boxes = np.asarray(objects["bbox"], np.float64)
+    if boxes.size and (boxes.ndim != 2 or boxes.shape[1] != 4):
+        raise InvalidValueError(
+            f"`bbox` must be of shape [n, 4]; it is of {boxes.shape}"
+        )
+    boxes = boxes.reshape(-1, 4)
+    flags = [_column(objects, key, bool) for key in _FLAGS]
+    flags = [flag for flag in flags if len(flag)] or [np.zeros(len(boxes), bool)]
+    return FractionalImage(
+        place=place,
+        image=image,
+        image_size=None,
+        source_id=_text(example.get("image/id", "")),
+        file_name=_text(example.get("image/filename", "")),
+        boxes=boxes,
+        file_ids=_column(objects, "label", np.int64) + 1,
+        is_crowd=np.any(flags, axis=0),
+        area=_column(objects, "area", np.float64),
+        annotation_ids=_column(objects, "id", np.int64),
+    )
+
+
+def _column(objects, key, dtype):
+    """One number an object; empty where there is none."""
+    values = np.asarray(objects.get(key, []))
+    if values.ndim != 1 or values.dtype.kind not in "biuf":
+        raise InvalidValueError(f"`{key}` must be numbers of shape [n]")
+    return values.astype(dtype)
+
+
+def _text(value):
+    value = np.asarray(value).reshape(-1)[0]
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def write_tfds(datasets, folder):
+    """Writes datasets as a folder of TensorFlow Datasets.
+
+    `tfds.builder_from_directory(folder).as_dataset(split="train")` reads it, and
+    `from_tfds` does. Boxes without area in their image are left out; boxes
+    that reach out of it stay as they are. TFDS has no place for category ids,
+    which are kept in `effdet_keras.json` beside it.
+
+    Args:
+        datasets: `DetectionDataset`, or dict of split name to
+            `DetectionDataset`, all of the same classes.
+        folder: path of the new folder.
+
+    Raises:
+        FileExistsError: If `folder` is there.
+        FileNotFoundError: If an image is gone.
+        OSError: If the folder cannot be written.
+        ValueError: If the classes differ, a name of a split or class is none
+            that TFDS can have, or an image cannot be read.
+
+    Example: see `tfds_splits`.
+    """
+    splits = named_splits(datasets, usable=True)
+    names = next(iter(splits.values())).class_names
+    _check_names(splits, names)
+    with WholeFolder(folder) as partial:
+        ids = {split: list(map(str, d.image_ids)) for split, d in splits.items()}
+        write_sidecar(partial, splits, ids)
+        (partial / _NAMES).write_text("\n".join(names) + "\n", encoding="utf-8")
+        info = {
+            "fileFormat": "tfrecord",
+            "name": _NAME,
+            "version": "1.0.0",
+            "splits": [
+                _write_split(partial, split, dataset.records)
+                for split, dataset in splits.items()
+            ],
+        }
+        _write_json(partial / _INFO, info)
+        _write_json(partial / _FEATURES, describe_features(len(names)))
+
+
+def _check_names(splits, class_names):
+    bad = [name for name in splits if not re.fullmatch(r"\w+", name)]
+    # TFDS keeps one name a line, without blanks around it.
+    bad += [name for name in class_names if [name.strip()] != name.splitlines()]
+    if bad:
+        raise InvalidValueError(
+            "TFDS has names of splits of letters, digits and `_`, and names of "
+            f"classes of one line, without blanks around. Received: {bad}"
+        )
+
+
+def _write_split(folder, split, records):
+    """Writes the files of a split, and returns what TFDS wants to know of them."""
+    count = max(1, -(-len(records) // _IMAGES_A_SHARD))
+    lengths, size = [], 0
+    for i in range(count):
+        path = folder / f"{_NAME}-{split}.tfrecord-{i:05d}-of-{count:05d}"
+        members = records[i * _IMAGES_A_SHARD : (i + 1) * _IMAGES_A_SHARD]
+        write_records(path, (_encode_record(record) for record in members))
+        lengths.append(str(len(members)))
+        size += path.stat().st_size
+    return {
+        "name": split,
+        "shardLengths": lengths,
+        "numBytes": str(size),
+        "filepathTemplate": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}",
+    }
+
+
+def _encode_record(record):
+    data, _ = encode_image(record)
+    height, width = record.image_size
+    low = record.boxes_xywh[:, 1::-1]  # y, x
+    high = low + record.boxes_xywh[:, :1:-1]
+    boxes = np.concatenate([low, high], axis=1) / (height, width, height, width)
+    return encode_example(
+        {
+            "image": data,
+            "image/filename": record.file_name,
+            "image/id": np.array([record.image_id]),
+            "objects/area": record.area,
+            "objects/bbox": boxes.reshape(-1),
+            "objects/id": record.annotation_ids,
+            "objects/is_crowd": record.is_crowd,
+            "objects/label": record.labels,
+        }
+    )
+
+
+def _write_json(path, content):
+    path.write_text(json.dumps(content, indent=2), encoding="utf-8")

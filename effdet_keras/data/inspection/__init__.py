@@ -1,5 +1,0 @@
-"""What is wrong with a data set, and how well anchors cover it: found and shown."""
-
-from effdet_keras.data.inspection.check import CheckReport, check, check_splits
-
-__all__ = ["CheckReport", "check", "check_splits"]

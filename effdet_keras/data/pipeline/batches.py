@@ -1,0 +1,205 @@
+"""Records to batches: the `tf.data` pipeline of training and evaluation."""
+
+import itertools
+import numbers
+
+import numpy as np
+
+from effdet_keras._internal.labels import BACKGROUND
+from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras.data.pipeline import transforms
+from effdet_keras.errors import InvalidValueError
+
+_BATCHES_AHEAD = 2  # one in use, one ready; more only fills memory
+
+
+def make_batches(
+    records,
+    reader,
+    batch_size,
+    *,
+    image_size,
+    training,
+    seed,
+    shuffle,
+    flip_probability,
+    scale_jitter,
+    pad_value,
+    max_boxes,
+    drop_remainder,
+):
+    """Builds the `tf.data.Dataset` of `DetectionDataset.batches`: see there.
+
+    `records` are counted here and read by `reader`, a `ImageReader`.
+    """
+    batch_size = _positive_int("batch_size", batch_size)
+    image_size = _height_width(image_size)
+    seed = _seed(seed)
+    shuffle = training if shuffle is None else shuffle
+    _check_augmentation(flip_probability, scale_jitter, pad_value)
+    if not records:
+        raise InvalidValueError(
+            "`batches` needs at least one image. The dataset is empty"
+        )
+    if max_boxes is not None:
+        max_boxes = _positive_int("max_boxes", max_boxes)
+        _check_fits(records, max_boxes)
+    if drop_remainder is None:
+        drop_remainder = training and len(records) >= batch_size
+    letterboxed = {"image_size": image_size, "pad_value": pad_value}
+
+    def transform(image, boxes, labels, example_seed):
+        if not training:
+            return transforms.letterbox(image, boxes, labels, **letterboxed)
+        draws = transforms.random_draws(example_seed, scale_jitter)
+        # Written this way round the reference's draws flip here too.
+        image, boxes = tf.cond(
+            draws.flip > 1.0 - flip_probability,
+            lambda: transforms.flip(image, boxes),
+            lambda: (image, boxes),
+        )
+        return transforms.scale_jitter(image, boxes, labels, draws, **letterboxed)
+
+    def load(index, epoch_seed):
+        image, boxes, labels, image_id, is_there = tf.numpy_function(
+            reader.read,
+            [index],
+            (tf.uint8, tf.float32, tf.int32, tf.int64, tf.bool),
+            stateful=False,
+        )
+        image = tf.ensure_shape(image, [None, None, 3])
+        boxes = tf.ensure_shape(boxes, [None, 4])
+        labels = tf.ensure_shape(labels, [None])
+        image, boxes, labels, image_scale = transform(
+            image, boxes, labels, tf.stack([epoch_seed, index])
+        )
+        truth = {
+            "boxes": boxes,
+            "labels": labels,
+            "image_id": tf.ensure_shape(image_id, []),
+            "image_scale": tf.where(tf.ensure_shape(is_there, []), image_scale, 0.0),
+        }
+        return image, truth
+
+    padded_shapes = (
+        [*image_size, 3],
+        {
+            "boxes": [max_boxes, 4],
+            "labels": [max_boxes],
+            "image_id": [],
+            "image_scale": [],
+        },
+    )
+    padding = {"boxes": 0.0, "labels": BACKGROUND, "image_id": np.int64(0)}
+    examples = _indices(len(records), seed, shuffle).map(
+        load, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+    )
+    dataset = _reported(examples, reader, len(records)).padded_batch(
+        batch_size,
+        padded_shapes,
+        padding_values=(0.0, {**padding, "image_scale": 0.0}),
+        drop_remainder=drop_remainder,
+    )
+    options = tf.data.Options()
+    # There are no files to share out among workers, only indices.
+    options.experimental_distribute.auto_shard_policy = (
+        tf.data.experimental.AutoShardPolicy.DATA
+    )
+    dataset = dataset.prefetch(_BATCHES_AHEAD).with_options(options)
+    dataset.reader = reader
+    return dataset
+
+
+def _indices(size, seed, shuffle):
+    """A dataset of `(index, seed of the epoch)`, new order at each iteration.
+
+    Epoch `e` depends on `seed` and `e` alone, so two runs with one seed see
+    the same examples, and epochs differ from each other.
+    """
+    epochs = itertools.count()
+
+    def draw_epoch():
+        rng = np.random.default_rng([seed, next(epochs)])
+        order = rng.permutation(size) if shuffle else np.arange(size)
+        return order.astype(np.int64), np.int64(rng.integers(2**62))
+
+    def start_epoch(_):
+        order, epoch_seed = tf.numpy_function(draw_epoch, [], (tf.int64, tf.int64))
+        order = tf.data.Dataset.from_tensor_slices(tf.ensure_shape(order, [size]))
+        return order.map(lambda index: (index, tf.ensure_shape(epoch_seed, [])))
+
+    dataset = tf.data.Dataset.range(1).flat_map(start_epoch)
+    return dataset.apply(tf.data.experimental.assert_cardinality(size))
+
+
+def _reported(examples, reader, size):
+    """`examples`, and behind the last of them the reader's report."""
+
+    def report(_):
+        reader.report()
+        return np.bool_(False)
+
+    # A dataset of one element that is asked for and then left out.
+    end = tf.data.Dataset.range(1).filter(
+        lambda i: tf.ensure_shape(tf.numpy_function(report, [i], tf.bool), [])
+    )
+    dataset = examples.concatenate(end.flat_map(lambda _: examples))
+    return dataset.apply(tf.data.experimental.assert_cardinality(size))
+
+
+def _seed(seed):
+    if seed is None:
+        seed = np.random.randint(2**31)
+    if not isinstance(seed, numbers.Integral) or seed < 0:
+        raise InvalidValueError(
+            f"`seed` must be an int from 0, or None. Received: seed={seed!r}"
+        )
+    return int(seed)
+
+
+def _check_augmentation(flip_probability, scale_jitter, pad_value):
+    if not 0 <= flip_probability <= 1:
+        raise InvalidValueError(
+            "`flip_probability` must lie between 0 and 1. "
+            f"Received: flip_probability={flip_probability}"
+        )
+    if len(scale_jitter) != 2 or not 0 < scale_jitter[0] <= scale_jitter[1]:
+        raise InvalidValueError(
+            "`scale_jitter` must be a lowest and a highest factor above zero. "
+            f"Received: scale_jitter={scale_jitter}"
+        )
+    if np.shape(pad_value) != (3,):
+        raise InvalidValueError(
+            "`pad_value` must be three numbers: red, green, blue. "
+            f"Received: pad_value={pad_value}"
+        )
+
+
+def _check_fits(records, max_boxes):
+    most = max(records, key=lambda record: (~record.is_crowd).sum())
+    count = int((~most.is_crowd).sum())
+    if count > max_boxes:
+        raise InvalidValueError(
+            "`max_boxes` must hold all boxes of every image. Received: "
+            f"max_boxes={max_boxes}; image_id={most.image_id} has {count}. "
+            f"Pass max_boxes={count} or leave it out"
+        )
+
+
+def _positive_int(name, value):
+    if not isinstance(value, numbers.Integral) or value < 1:
+        raise InvalidValueError(
+            f"`{name}` must be an int above zero. Received: {name}={value!r}"
+        )
+    return int(value)
+
+
+def _height_width(image_size):
+    if isinstance(image_size, numbers.Integral):
+        image_size = (image_size, image_size)
+    if len(image_size) != 2:
+        raise InvalidValueError(
+            "`image_size` must be an int or (height, width). "
+            f"Received: image_size={image_size}"
+        )
+    return tuple(_positive_int("image_size", side) for side in image_size)

@@ -1,0 +1,113 @@
+"""Decoding the images of a run: what cannot be read is skipped, counted, named."""
+
+import functools
+import sys
+
+import numpy as np
+
+from effdet_keras.data.record import load_example
+from effdet_keras.errors import InvalidValueError
+
+_SHOWN = 5  # images named in one report
+_EMPTY = np.full((1, 1, 3), 127, np.uint8)  # in the place of one not read
+
+
+class ImageReader:
+    """Gives the examples of records, and keeps account of those it cannot read.
+
+    `tf.data` calls it from its threads. It travels with the batches, as their
+    attribute `reader`, so that `fit` can name images and classes.
+
+    Args:
+        records: sequence of `Record`.
+        class_names: names of the classes.
+        replace: whether another image takes the place of one that cannot be
+            read, as in training; otherwise it is an empty one.
+        strict: whether an image that cannot be read is an error.
+    """
+
+    def __init__(self, records, class_names, *, replace, strict):
+        self.class_names = class_names
+        self.error = None  # what stopped the pipeline: TensorFlow only tells of it
+        self._records = records
+        self._replace = replace
+        self._strict = strict
+        self._skipped = {}
+
+    def name_of(self, image_id):
+        """Returns the file name of an image, or its id where it has none."""
+        return self._names.get(int(image_id), f"image_id={int(image_id)}")
+
+    @functools.cached_property
+    def _names(self):
+        return {record.image_id: record.name for record in self._records}
+
+    def read(self, index):
+        """Returns what is trained on at one place of the dataset.
+
+        Args:
+            index: int.
+
+        Returns:
+            `(image, boxes, labels, image_id, is_there)`: uint8 `[H, W, 3]`,
+            float32 `[n, 4]`, int32 `[n]`, int64, and False for an empty image
+            in the place of one that cannot be read.
+
+        Raises:
+            ValueError, OSError: If it cannot be read, with `strict`, or if no
+                image can.
+        """
+        try:
+            return self._read(index)
+        except Exception as error:
+            self.error = error
+            raise
+
+    def _read(self, index):
+        count = len(self._records)
+        for i in range(index, index + count):
+            record = self._records[i % count]
+            try:
+                return (*_trained_on(record), True)
+            except (ValueError, OSError) as error:
+                if self._strict:
+                    raise
+                self._skipped[record.image_id] = error
+            if len(self._skipped) == count:
+                break
+            if not self._replace:
+                no_boxes = np.zeros((0, 4), np.float32), np.zeros(0, np.int32)
+                return _EMPTY, *no_boxes, np.int64(record.image_id), False
+        raise InvalidValueError(
+            f"None of the {count} images of the dataset can be read. The first: "
+            f"{next(iter(self._skipped.values()))}"
+        )
+
+    def report(self):
+        """Prints which images were skipped since the last report, if any."""
+        skipped, self._skipped = self._skipped, {}
+        if not skipped:
+            return
+        names = sorted(self.name_of(image_id) for image_id in skipped)
+        more = "" if len(names) <= _SHOWN else f" and {len(names) - _SHOWN} more"
+        place = "others took their place" if self._replace else "they count as empty"
+        print(
+            f"\n{len(names)} of {len(self._records):,} images could not be read and "
+            f"were skipped ({place}): {', '.join(names[:_SHOWN])}{more}. The first: "
+            f"{next(iter(skipped.values()))}",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def _trained_on(record):
+    example = load_example(record)
+    # Crowds are no single objects: neither the loss in training nor the loss
+    # in validation may ask for one box there.
+    single = ~example["is_crowd"]
+    return (
+        example["image"],
+        example["boxes"][single],
+        example["labels"][single],
+        np.int64(example["image_id"]),
+    )

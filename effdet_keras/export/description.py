@@ -1,0 +1,113 @@
+"""What an exported file says of its model: kept inside it, read before it runs."""
+
+import dataclasses
+import json
+
+from effdet_keras._version import __version__
+from effdet_keras.config import EfficientDetConfig
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.postprocess import Postprocess
+
+DESCRIPTION_NAME = "effdet_keras.json"  # of the asset, the entry, the property
+_FORMAT = 1
+OUTPUTS = ("detections", "raw")
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """The model behind an exported file.
+
+    Args:
+        config: `EfficientDetConfig`.
+        class_names: tuple of strings, one a label, or None.
+        category_ids: tuple of ints, one a label, or None for label + 1.
+        postprocess: `Postprocess` of the file, or for "raw" outputs the one that
+            the model had.
+        outputs: "detections" or "raw", what the file's network returns.
+        precision: string, of the weights: "float32", "float16", "dynamic", "int8".
+        batch_size: int, or None where the file takes any.
+
+    Example:
+        >>> config = EfficientDetConfig(num_classes=1)
+        >>> text = Description(config, class_names=("cat",), outputs="raw").to_json()
+        >>> Description.from_json(text, "cats.onnx").class_names
+        ('cat',)
+    """
+
+    config: EfficientDetConfig
+    class_names: tuple | None = None
+    category_ids: tuple | None = None
+    postprocess: Postprocess = dataclasses.field(default_factory=Postprocess)
+    outputs: str = "detections"
+    precision: str = "float32"
+    batch_size: int | None = None
+
+    def to_json(self):
+        """The description as text, to be stored in the file."""
+        fields = {
+            "format": _FORMAT,
+            "effdet_keras": __version__,
+            **{f.name: getattr(self, f.name) for f in dataclasses.fields(self)},
+            "config": self.config.to_dict(),
+            "postprocess": self.postprocess.get_config(),
+        }
+        return json.dumps(fields, indent=1)
+
+    @classmethod
+    def from_json(cls, text, path):
+        """The description that `to_json` wrote.
+
+        Args:
+            text: string or bytes.
+            path: of the file that it was in, for messages.
+
+        Returns:
+            `Description`.
+
+        Raises:
+            ValueError: If it is damaged, or of a newer version of this package.
+        """
+        try:
+            fields = json.loads(text)
+            version, written_by = fields.pop("format"), fields.pop("effdet_keras")
+            if version > _FORMAT:
+                raise InvalidValueError(
+                    f"a newer effdet_keras wrote it ({written_by}; this is "
+                    f"{__version__}): upgrade to read it"
+                )
+            return cls(
+                **{
+                    **fields,
+                    "config": EfficientDetConfig(**fields["config"]),
+                    "postprocess": Postprocess(**fields["postprocess"]),
+                    "class_names": _as_tuple(fields["class_names"]),
+                    "category_ids": _as_tuple(fields["category_ids"]),
+                }
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InvalidValueError(
+                f"The description '{DESCRIPTION_NAME}' inside '{path}' cannot be read "
+                f"({error}). Export the model again."
+            ) from error
+
+
+def describe(model, **fields):
+    """The description of a model; see `Description` for the `fields`.
+
+    Args:
+        model: `EfficientDet`.
+        **fields: `outputs`, `precision`, `batch_size`, `postprocess`.
+    """
+    return Description(
+        **{
+            "config": model.config,
+            "class_names": model.class_names,
+            "category_ids": model.category_ids,
+            "postprocess": model.postprocess,
+            **fields,
+        }
+    )
+
+
+def _as_tuple(values):
+    return None if values is None else tuple(values)

@@ -1,0 +1,122 @@
+"""`.tflite` files in LiteRT."""
+
+import hashlib
+import io
+import os
+import pathlib
+import zipfile
+
+import numpy as np
+
+from effdet_keras._internal.labels import BACKGROUND
+from effdet_keras.errors import InvalidValueError, MissingPackageError
+from effdet_keras.export.description import DESCRIPTION_NAME, Description
+from effdet_keras.export.runtime import Runtime
+from effdet_keras.geometry.box_ops import clip_boxes
+
+CHECKSUM_NAME = "effdet_keras.sha256"  # the zip entry with the digest of the network
+
+
+class LiteRTRuntime(Runtime):
+    """A `.tflite` file that `EfficientDet.export` wrote, in `ai_edge_litert`.
+
+    Args:
+        path: of the file.
+        num_threads: int, or None for one a CPU. A file whose postprocess is per class
+            runs in one: in more, LiteRT loses a class.
+
+    Raises:
+        ValueError: If the file is damaged, or not one of `EfficientDet.export`.
+        ImportError: If ai-edge-litert is not installed.
+    """
+
+    def __init__(self, path, num_threads=None):
+        self.path = pathlib.Path(path)
+        network, self.description = _opened(self.path)
+        if self._loses_a_class():
+            num_threads = 1
+        self._interpreter = _interpreter_class()(
+            model_content=network, num_threads=num_threads or os.cpu_count()
+        )
+        self._interpreter.allocate_tensors()
+        (self._input,) = self._interpreter.get_input_details()
+        self._outputs = self._interpreter.get_output_details()
+
+    @staticmethod
+    def require_installed():
+        """See `Runtime.require_installed`."""
+        _interpreter_class()
+
+    def run(self, images):
+        """See `Runtime.run`."""
+        images = np.asarray(images)
+        if self._input["dtype"] == np.uint8:
+            images = np.clip(np.round(images), 0, 255)
+        images = images.astype(self._input["dtype"])
+        self._interpreter.set_tensor(self._input["index"], images)
+        self._interpreter.invoke()
+        values = [self._value(output) for output in self._outputs]
+        if self.description.outputs == "raw":
+            return dict(zip(("class_logits", "box_deltas"), values))
+        return self._detections(*values)
+
+    def _loses_a_class(self):
+        """In `n` threads the operation's suppression per class skips class `n`."""
+        description = self.description
+        return description.outputs == "detections" and description.postprocess.per_class
+
+    def _value(self, output):
+        value = self._interpreter.get_tensor(output["index"])
+        if value.dtype == np.float32:
+            return value
+        scale, zero_point = output["quantization"]
+        return (value.astype("float32") - zero_point) * np.float32(scale)
+
+    def _detections(self, boxes, classes, scores, count):
+        """The operation's outputs in the form of `Postprocess`."""
+        image_size = self.description.config.image_size
+        used = np.arange(scores.shape[1]) < count[:, None]  # [1, D]
+        boxes = boxes * np.tile(image_size, 2).astype("float32")
+        if self.description.postprocess.clip:
+            boxes = clip_boxes(boxes, image_size)
+        return {
+            "boxes": np.where(used[..., None], boxes, np.float32(0)),
+            "scores": np.where(used, scores, np.float32(0)),
+            "labels": np.where(used, classes, BACKGROUND).astype("int32"),
+            "num_detections": count.astype("int32"),
+        }
+
+
+def _interpreter_class():
+    try:
+        from ai_edge_litert.interpreter import Interpreter
+    except ImportError as error:
+        raise MissingPackageError(
+            "A .tflite file runs in ai-edge-litert, which is not installed. Run "
+            '`pip install "effdet-keras[litert]"`.'
+        ) from error
+    return Interpreter
+
+
+def _opened(path):
+    """The network and the description of a file, checked: LiteRT itself checks
+    little, and a damaged file can end the process."""
+    content = path.read_bytes()
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            text = archive.read(DESCRIPTION_NAME)
+            digest = archive.read(CHECKSUM_NAME).decode()
+            start = min(entry.header_offset for entry in archive.infolist())
+    except (zipfile.BadZipFile, KeyError, UnicodeDecodeError) as error:
+        raise InvalidValueError(
+            f"'{path}' is no .tflite file that `EfficientDet.export` wrote, or it is "
+            f"cut short: there is no '{DESCRIPTION_NAME}' inside ({error}). Export the "
+            "model again; other .tflite files run in `ai_edge_litert` itself."
+        ) from error
+    network = content[:start]
+    if hashlib.sha256(network).hexdigest() != digest:
+        raise InvalidValueError(
+            f"'{path}' is damaged: its network is not the one that was written. Copy "
+            "or export it again."
+        )
+    return network, Description.from_json(text, path)

@@ -1,0 +1,206 @@
+"""A LiteRT (TFLite) file: float or quantised, with or without its postprocess."""
+
+import contextlib
+import dataclasses
+import tempfile
+
+import numpy as np
+
+from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.export.description import OUTPUTS, describe
+from effdet_keras.export.litert.model_file import finished
+from effdet_keras.export.litert.postprocess import hard_postprocess, postprocess_op
+from effdet_keras.export.network import frozen, network_function
+from effdet_keras.inference.detect import image_sources, letterboxed
+
+PRECISIONS = ("float32", "float16", "dynamic", "int8")
+_OUTPUT_TYPES = {"float32": tf.float32, "uint8": tf.uint8}
+
+
+def write_litert(
+    model,
+    path,
+    *,
+    precision="float32",
+    outputs="detections",
+    calibration=None,
+    calibration_images=100,
+    output_type="float32",
+    batch_size=1,
+    max_detections=None,
+    score_threshold=None,
+    iou_threshold=None,
+    per_class=False,
+):
+    """Writes a `.tflite` file for LiteRT and MediaPipe Tasks.
+
+    The input is `images` `[B, H, W, 3]`, RGB pixels 0-255; uint8 for int8, else
+    float32. The outputs, in this order:
+
+    - "detections": `boxes` `[1, D, 4]`, `yxyx` as fractions of the input, not clipped;
+      `classes` `[1, D]` from 0; `scores` `[1, D]`; `count` `[1]`: all float32, what
+      `TFLite_Detection_PostProcess` computes. Suppression is hard there:
+      Gaussian Soft-NMS, the default of `EfficientDet`, does not exist.
+    - "raw": `class_logits` `[B, N, C]` and `box_deltas` `[B, N, 4]`
+
+    Class names are inside as MediaPipe's metadata, the description as a zip entry.
+
+    Args:
+        model: float32 `EfficientDet`.
+        path: `pathlib.Path` of the file to write.
+        precision: "float32"; "float16", weights in half the size, computed in
+            float32 on CPUs; "dynamic", weights in 8 bits, activations rounded
+            as they come; "int8", weights and activations in 8 bits.
+        outputs: "detections" or "raw".
+        calibration: images that tell int8 the range of every activation:
+            `DetectionDataset`, or what `detect` takes. Of the kind the model will see.
+        calibration_images: int, how many of them are used at most, evenly spread.
+        output_type: "float32", or "uint8" for int8 with "raw" outputs; the scale is
+            in the file.
+        batch_size: int, `B`; above 1 for "raw" outputs.
+        max_detections, score_threshold, iou_threshold: of the postprocess, see
+            `Postprocess`; None for the model's. A score threshold of None there is
+            0.01; the operation takes longer the more anchors are above it.
+        per_class: bool. False, a box suppresses boxes of all classes: the "fast" way
+            of the operation. True, of its own class: the "regular" way, which is
+            slower, and in an interpreter of `n` threads, `n > 1`, loses class `n`
+            (https://github.com/tensorflow/tensorflow/issues/56058; it still did in
+            ai-edge-litert 2.3.0). Our runtime then takes one thread.
+
+    Raises:
+        ValueError: If an option is wrong, or options do not go together.
+    """
+    nms = {
+        "max_detections": max_detections,
+        "score_threshold": score_threshold,
+        "iou_threshold": iou_threshold,
+        "per_class": per_class or None,
+    }
+    nms = {name: value for name, value in nms.items() if value is not None}
+    _check_options(precision, outputs, calibration, output_type, batch_size, nms)
+    description = describe(
+        model, outputs=outputs, precision=precision, batch_size=batch_size
+    )
+    if outputs == "detections":
+        nms["per_class"] = per_class
+        postprocess = hard_postprocess(model.postprocess, **nms)
+        description = dataclasses.replace(description, postprocess=postprocess)
+    images = _calibration_images(calibration, calibration_images)
+    with _saved(_traced(model, description)) as folder:
+        converter = tf.lite.TFLiteConverter.from_saved_model(folder)
+        converter.allow_custom_ops = True
+        if precision != "float32":
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        if precision == "float16":
+            converter.target_spec.supported_types = [tf.float16]
+        if precision == "int8":
+            converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
+            converter.inference_input_type = tf.uint8
+            converter.inference_output_type = _OUTPUT_TYPES[output_type]
+            converter.representative_dataset = lambda: (
+                [np.repeat(letterboxed(model.config, read())[0][None], batch_size, 0)]
+                for read in images
+            )
+        content = converter.convert()
+    path.write_bytes(finished(content, description))
+
+
+def _check_options(precision, outputs, calibration, output_type, batch_size, nms):
+    for name, value, known in (
+        ("precision", precision, PRECISIONS),
+        ("outputs", outputs, OUTPUTS),
+        ("output_type", output_type, _OUTPUT_TYPES),
+    ):
+        if value not in known:
+            raise InvalidValueError(
+                f"`{name}` must be one of {', '.join(known)}. "
+                f"Received: {name}={value!r}"
+            )
+    if precision == "int8" and calibration is None:
+        raise InvalidValueError(
+            "int8 needs images of the kind the model will see, to find the range of "
+            "every activation. Received: calibration=None. Give a dataset, a folder "
+            "or a list of images, such as `calibration=train`."
+        )
+    if precision != "int8" and calibration is not None:
+        raise InvalidValueError(
+            "`calibration` is for int8 alone. "
+            f"Received: calibration with precision={precision!r}"
+        )
+    if output_type == "uint8" and (precision, outputs) != ("int8", "raw"):
+        raise InvalidValueError(
+            "`output_type='uint8'` goes with precision='int8' and outputs='raw'. "
+            f"Received: precision={precision!r}, outputs={outputs!r}"
+        )
+    if outputs == "detections" and batch_size != 1:
+        raise InvalidValueError(
+            "TFLite_Detection_PostProcess takes one image at a time. Received: "
+            f"batch_size={batch_size}. Take outputs='raw' for more."
+        )
+    if batch_size < 1:
+        raise InvalidValueError(
+            f"`batch_size` must be 1 or more. Received: {batch_size}"
+        )
+    if outputs == "raw" and nms:
+        raise InvalidValueError(
+            "Raw outputs have no postprocess to set options of. Received: "
+            f"{', '.join(f'{name}={value}' for name, value in nms.items())}"
+        )
+
+
+def _calibration_images(calibration, limit):
+    """Functions that read one image each, at most `limit`, evenly spread."""
+    if calibration is None:
+        return []
+    if hasattr(calibration, "records"):  # DetectionDataset
+        sources = [lambda i=i: calibration[i]["image"] for i in range(len(calibration))]
+    else:
+        found, _ = image_sources(calibration)
+        sources = [lambda source=source: source for source in found]
+    if not sources or limit < 1:
+        raise InvalidValueError(
+            "int8 needs at least one image to calibrate with. Received: "
+            f"{len(sources)} images, calibration_images={limit}"
+        )
+    chosen = np.linspace(0, len(sources) - 1, min(limit, len(sources)))
+    return [sources[int(i)] for i in chosen.round()]
+
+
+def _traced(model, description):
+    """A module whose `run` is the network, with the postprocess where it is wanted."""
+    batch_size = description.batch_size
+    module = tf.Module()
+    module.network = frozen(network_function(model, batch_size, _repeat))
+    spec = tf.TensorSpec((batch_size, *model.config.image_size, 3), name="images")
+
+    @tf.function(input_signature=[spec])
+    def run(images):
+        box_deltas, class_logits = module.network(images)
+        if description.outputs == "raw":
+            return class_logits, box_deltas
+        op = postprocess_op(description.postprocess, model.config)
+        return op(box_deltas, tf.sigmoid(class_logits))
+
+    module.run = run
+    return module
+
+
+@contextlib.contextmanager
+def _saved(module):
+    """The folder of a SavedModel: other ways to the converter lose the operation."""
+    # The gradient of swish cannot be saved, and nobody trains the file.
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+    with tempfile.TemporaryDirectory() as folder:
+        tf.saved_model.save(module, folder, module.run, options)
+        yield folder
+
+
+def _repeat(x, times):
+    """Repeats rows and columns by operations that XNNPACK has, in one piece."""
+    batch, height, width, channels = x.shape
+    rows, columns = times
+    x = tf.concat([x] * columns, axis=3)  # each pixel, side by side in memory
+    x = tf.reshape(x, (batch, height, width * columns, channels))
+    x = tf.concat([x] * rows, axis=2)  # each row, the same way
+    return tf.reshape(x, (batch, height * rows, width * columns, channels))

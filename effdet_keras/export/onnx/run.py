@@ -1,0 +1,84 @@
+"""ONNX files in ONNX Runtime."""
+
+import os
+import pathlib
+
+from effdet_keras.errors import InvalidValueError, MissingPackageError
+from effdet_keras.export.description import DESCRIPTION_NAME, Description
+from effdet_keras.export.runtime import Runtime
+
+_PROVIDERS = ("CUDAExecutionProvider", "CPUExecutionProvider")  # best first
+
+
+class ONNXRuntime(Runtime):
+    """An ONNX file of `EfficientDet.export`, on the GPU where onnxruntime has one.
+
+    Args:
+        path: path of the `.onnx` file.
+        num_threads: int, or None for one a core.
+
+    Raises:
+        ValueError: If the file is damaged, or was written by something else.
+        ImportError: If onnxruntime is not installed.
+    """
+
+    def __init__(self, path, num_threads=None):
+        self.path = pathlib.Path(path)
+        self._session = _session(self.path, num_threads)
+        properties = self._session.get_modelmeta().custom_metadata_map
+        if DESCRIPTION_NAME not in properties:
+            raise InvalidValueError(
+                f"'{self.path}' is an ONNX file, but not one that "
+                f"`EfficientDet.export` wrote: '{DESCRIPTION_NAME}' is not among its "
+                "metadata. Run it with onnxruntime itself."
+            )
+        self.description = Description.from_json(
+            properties[DESCRIPTION_NAME], self.path
+        )
+        self._names = [output.name for output in self._session.get_outputs()]
+
+    @staticmethod
+    def require_installed():
+        """See `Runtime.require_installed`."""
+        _package()
+
+    def run(self, images):
+        """See `Runtime.run`."""
+        return dict(zip(self._names, self._session.run(None, {"images": images})))
+
+
+def _package():
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise MissingPackageError(
+            'ONNX files need onnxruntime: pip install "effdet-keras[onnx]"'
+        ) from error
+    return onnxruntime
+
+
+def _session(path, num_threads):
+    onnxruntime = _package()
+    from onnxruntime.capi import onnxruntime_pybind11_state as errors
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = num_threads or 0
+    options.log_severity_level = 3  # errors
+    available = onnxruntime.get_available_providers()
+    providers = [name for name in _PROVIDERS if name in available]
+    try:
+        return onnxruntime.InferenceSession(
+            os.fspath(path), options, providers=providers
+        )
+    except (
+        errors.Fail,
+        errors.InvalidArgument,
+        errors.InvalidGraph,
+        errors.InvalidProtobuf,
+        errors.NotImplemented,
+        errors.RuntimeException,
+    ) as error:
+        raise InvalidValueError(
+            f"'{path}' cannot be read as an ONNX file ({error}). It is damaged, or "
+            "not ONNX: export the model again."
+        ) from error

@@ -1,0 +1,82 @@
+"""A SavedModel in TensorFlow."""
+
+import os
+
+import numpy as np
+
+from effdet_keras.errors import (
+    InvalidStateError,
+    InvalidValueError,
+    MissingPackageError,
+)
+from effdet_keras.export.description import DESCRIPTION_NAME, Description
+from effdet_keras.export.runtime import Runtime
+
+_SIGNATURE = "letterboxed"
+
+
+class SavedModelRuntime(Runtime):
+    """Runs a SavedModel that `EfficientDet.export` wrote.
+
+    Args:
+        path: `pathlib.Path` of the folder.
+        num_threads: int or None. TensorFlow's threads are those of the process, so
+            a number has an effect only before anything else has run.
+    """
+
+    def __init__(self, path, num_threads=None):
+        tf = _package()
+        self.path = path
+        notes = path / "assets" / DESCRIPTION_NAME
+        if not notes.is_file():
+            raise InvalidValueError(
+                f"The folder '{path}' is not a SavedModel that `EfficientDet.export` "
+                f"wrote: there is no '{notes.relative_to(path)}' in it."
+            )
+        self.description = Description.from_json(notes.read_bytes(), notes)
+        if num_threads is not None:
+            _set_threads(tf, num_threads)
+        try:
+            self._module = tf.saved_model.load(os.fspath(path))
+            self._function = self._module.signatures[_SIGNATURE]
+        except Exception as error:  # a damaged file makes it raise almost anything
+            raise InvalidValueError(
+                f"The SavedModel '{path}' cannot be loaded: it is damaged or "
+                f"incomplete ({_first_line(error)}). Export the model again."
+            ) from error
+
+    @staticmethod
+    def require_installed():
+        """See `Runtime.require_installed`."""
+        _package()
+
+    def run(self, images):
+        """See `Runtime.run`."""
+        outputs = self._function(images=np.asarray(images, "float32"))
+        return {name: value.numpy() for name, value in outputs.items()}
+
+
+def _package():
+    try:
+        import tensorflow
+    except ImportError as error:
+        raise MissingPackageError(
+            "A SavedModel runs in TensorFlow, which is not installed. Run `pip install "
+            "tensorflow`, or export the model as .onnx or .tflite."
+        ) from error
+    return tensorflow
+
+
+def _set_threads(tf, num_threads):
+    try:
+        tf.config.threading.set_intra_op_parallelism_threads(num_threads)
+    except RuntimeError as error:
+        raise InvalidStateError(
+            f"TensorFlow has begun to run, and its number of threads cannot change. "
+            f"Received: num_threads={num_threads}. Open the SavedModel first thing in "
+            "the process, or leave `num_threads` at None."
+        ) from error
+
+
+def _first_line(error):
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,131 @@
+"""The functions of a SavedModel: one detect path behind every form of input."""
+
+import numpy as np
+
+from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras.export.network import frozen, network_function
+from effdet_keras.export.saved_model.folding import folded
+from effdet_keras.export.saved_model.image_decoding import decode_image
+from effdet_keras.geometry.anchors import level_sizes
+from effdet_keras.geometry.letterbox import letterbox
+
+NAMES = ("effdet", "tfod")
+
+
+def serving_signatures(model, names="effdet"):
+    """What a server calls, by name.
+
+    All of them run one network, whose weights are constants and whose batch norms are
+    folded into convolutions. The batch is free in each.
+
+    Args:
+        model: float32 `EfficientDet`.
+        names: "effdet" or "tfod", see `write_saved_model`.
+
+    Returns:
+        Dict of name to `tf.function` of one signature.
+    """
+    serving = _Serving(model)
+    in_pixels = serving.in_pixels if names == "effdet" else serving.as_tfod
+    images = "images" if names == "effdet" else "input_tensor"
+    shape = (None, *model.config.image_size, 3)
+    inputs = {
+        "serving_default": ((None, None, None, 3), tf.uint8, serving.boxed_pixels),
+        "image_bytes": ((None,), tf.string, serving.boxed_files),
+        "tf_example": ((None,), tf.string, serving.boxed_examples),
+    }
+    signatures = {
+        name: _signature(images, shape, dtype, _then(boxed, in_pixels))
+        for name, (shape, dtype, boxed) in inputs.items()
+    }
+    for name in ("letterboxed", "raw", "raw_levels"):
+        method = getattr(serving, name)
+        signatures[name] = _signature("images", shape, tf.float32, method)
+    return signatures
+
+
+def _signature(name, shape, dtype, function):
+    return tf.function(
+        function, input_signature=[tf.TensorSpec(shape, dtype, name=name)]
+    )
+
+
+def _then(boxed, finish):
+    return lambda inputs: finish(*boxed(inputs))
+
+
+class _Serving:
+    def __init__(self, model):
+        self._config = model.config
+        self._postprocess = model.postprocess
+        self._anchors = model.anchors
+        self._ids = model.category_ids or range(1, model.num_classes + 1)
+        self._network = folded(frozen(network_function(model)))
+
+    # Forms of input: each to letterboxed images, their scales and their sizes.
+
+    def boxed_pixels(self, images):
+        return self._boxed(lambda image: image, images)
+
+    def boxed_files(self, files):
+        return self._boxed(decode_image, files)
+
+    def boxed_examples(self, examples):
+        feature = {"image/encoded": tf.io.FixedLenFeature([], tf.string)}
+        return self.boxed_files(tf.io.parse_example(examples, feature)["image/encoded"])
+
+    def _boxed(self, decode, inputs):
+        config = self._config
+
+        def one(value):
+            image = decode(value)
+            boxed, scale = letterbox(image, config.image_size, config.padding_rgb)
+            boxed = tf.ensure_shape(boxed, (*config.image_size, 3))
+            return boxed, scale, tf.shape(image)[:2]
+
+        dtypes = (tf.float32, tf.float32, tf.int32)
+        return tf.map_fn(one, inputs, fn_output_signature=dtypes)
+
+    # Forms of output.
+
+    def raw(self, images):
+        box_deltas, class_logits = self._network(images)  # in the order of the names
+        return {"class_logits": class_logits, "box_deltas": box_deltas}
+
+    def raw_levels(self, images):
+        config = self._config
+        sizes = level_sizes(config.image_size, config.min_level, config.max_level)
+        counts = [height * width * config.num_anchors for height, width in sizes]
+        outputs = {}
+        for name, value in self.raw(images).items():
+            channels = config.num_anchors * value.shape[-1]
+            for level, (height, width), part in zip(
+                range(config.min_level, config.max_level + 1),
+                sizes,
+                tf.split(value, counts, axis=1),
+            ):
+                part = tf.reshape(part, (-1, height, width, channels))
+                outputs[f"{name}_p{level}"] = part
+        return outputs
+
+    def letterboxed(self, images):
+        size = self._config.image_size
+        return self._postprocess(self.raw(images), self._anchors, size)
+
+    def in_pixels(self, images, scales, sizes):
+        found = self.letterboxed(images)
+        return {**found, "boxes": found["boxes"] * scales[:, None, None]}
+
+    def as_tfod(self, images, scales, sizes):
+        """Fractions of the image, ids of the label map, all in float32."""
+        found = self.in_pixels(images, scales, sizes)
+        sides = tf.cast(tf.tile(sizes, (1, 2)), tf.float32)
+        # Unused places have label -1; there, as in that API, the first id stands.
+        ids = tf.constant(np.array([*self._ids, self._ids[0]]), tf.float32)
+        places = tf.where(found["labels"] < 0, len(self._ids), found["labels"])
+        return {
+            "detection_boxes": found["boxes"] / sides[:, None],
+            "detection_scores": found["scores"],
+            "detection_classes": tf.gather(ids, places),
+            "num_detections": tf.cast(found["num_detections"], tf.float32),
+        }

@@ -1,0 +1,88 @@
+"""A SavedModel: images in, in any form; detections out; no package of ours needed."""
+
+import os
+import pathlib
+import tempfile
+
+from tensorflow.python.framework import convert_to_constants
+
+from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.export.description import DESCRIPTION_NAME, describe
+from effdet_keras.export.saved_model.serving import NAMES, serving_signatures
+
+FROZEN_GRAPH_NAME = "frozen_graph.pb"
+LABELS_NAME = "labels.txt"
+
+
+def write_saved_model(model, path, *, names="effdet", frozen_graph=False):
+    """Writes a SavedModel that `tf.saved_model.load` and TF Serving run.
+
+    Signatures, each for any number of images:
+
+    - `serving_default`: uint8 `[B, h, w, 3]`, images of one size, any size
+    - `image_bytes`: string `[B]`, whole JPEG, PNG, GIF or BMP files
+    - `tf_example`: string `[B]`, serialised `tf.train.Example`s with `image/encoded`
+    - `letterboxed`: float32 `[B, H, W, 3]`, pixels 0-255 in the network's size; boxes
+      in pixels of it
+    - `raw`: the same input; `class_logits` `[B, N, C]`, `box_deltas` `[B, N, 4]`
+    - `raw_levels`: the same, level by level: `class_logits_p3` `[B, h, w, A * C]`, ...
+
+    The first three return `boxes` `[B, D, 4]`, `yxyx` in pixels of the image,
+    `scores` `[B, D]`, `labels` `[B, D]`, int32 from 0, -1 where unused, and
+    `num_detections` `[B]`, int32.
+
+    Args:
+        model: float32 `EfficientDet`.
+        path: `pathlib.Path` of the folder to write.
+        names: "effdet", as above; or "tfod", as the Object Detection API's exporter:
+            input `input_tensor`; `detection_boxes` in fractions of the image,
+            `detection_scores`, `detection_classes` (ids of the label map, from 1),
+            `num_detections`, all float32.
+        frozen_graph: bool, whether to write `frozen_graph.pb` too, the graph of
+            `serving_default` for TensorFlow 1's sessions and tools.
+
+    Raises:
+        ValueError: If `names` is unknown.
+    """
+    if names not in NAMES:
+        raise InvalidValueError(
+            f"`names` must be one of {NAMES}. Received: names={names!r}"
+        )
+    signatures = serving_signatures(model, names)
+    module = tf.Module()
+    module.__call__ = signatures["serving_default"]
+    labels = model.class_names or [str(i) for i in range(model.num_classes)]
+    with tempfile.TemporaryDirectory() as folder:
+        module.assets = [
+            _asset(folder, DESCRIPTION_NAME, describe(model).to_json()),
+            _asset(folder, LABELS_NAME, "\n".join(labels) + "\n"),
+        ]
+        # Nobody trains it, and the gradient of swish cannot be saved.
+        options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+        tf.saved_model.save(module, os.fspath(path), signatures, options)
+    if frozen_graph:
+        graph = _frozen_graph(signatures["serving_default"])
+        (path / FROZEN_GRAPH_NAME).write_bytes(graph.SerializeToString())
+
+
+def _asset(folder, name, text):
+    path = pathlib.Path(folder, name)
+    path.write_text(text, encoding="utf-8")
+    return tf.saved_model.Asset(os.fspath(path))
+
+
+def _frozen_graph(function):
+    """A graph whose outputs have the names of the signature's."""
+    concrete = function.get_concrete_function()
+    constant = convert_to_constants.convert_variables_to_constants_v2(concrete)
+    names = sorted(concrete.structured_outputs)
+    with tf.Graph().as_default() as graph:
+        tensors = tf.import_graph_def(
+            constant.graph.as_graph_def(),
+            return_elements=[tensor.name for tensor in constant.outputs],
+            name="",
+        )
+        for name, tensor in zip(names, tensors):
+            tf.identity(tensor, name=name)
+    return graph.as_graph_def()

@@ -1,0 +1,436 @@
+"""Box arithmetic: forms, area, clipping, the IoU family, encoding on anchors.
+
+Boxes are `yxyx` in pixels: `(y_min, x_min, y_max, x_max)`. Every function takes
+NumPy arrays and returns NumPy arrays, or takes tensors of the Keras backend (and
+lists) and returns tensors. Tensors are computed in float32 whatever comes in,
+because a bfloat16 pixel coordinate is off by up to two pixels at 512; NumPy
+float64 stays float64.
+"""
+
+import math
+
+import numpy as np
+from keras import ops
+
+from effdet_keras.errors import InvalidValueError
+
+MIN_SIDE = 1e-8  # pixels: keeps the logarithm of a padded, empty box finite
+_TINY = 1e-37  # square pixels: two empty boxes have an IoU of 0, not 0 / 0
+MAX_LOG_SIDE = 20.0  # e**20 anchors long: keeps a wild prediction's box finite
+
+
+def yxyx_to_xywh(boxes):
+    """Converts corners to COCO's form, `(x_min, y_min, width, height)`.
+
+    Args:
+        boxes: tensor or array `[..., 4]`, `yxyx`.
+
+    Returns:
+        Tensor or array `[..., 4]`, `xywh`, in the unit of `boxes`.
+
+    Raises:
+        ValueError: If the last axis is not 4.
+
+    Example:
+        >>> yxyx_to_xywh(np.array([[10.0, 20.0, 40.0, 60.0]]))
+        array([[20., 10., 40., 30.]])
+    """
+    xp, boxes = _arrays(boxes=boxes)
+    y_min, x_min, y_max, x_max = _columns(boxes)
+    return xp.stack([x_min, y_min, x_max - x_min, y_max - y_min], axis=-1)
+
+
+def xywh_to_yxyx(boxes_xywh):
+    """Converts COCO's form, `(x_min, y_min, width, height)`, to corners.
+
+    Args:
+        boxes_xywh: tensor or array `[..., 4]`, `xywh`.
+
+    Returns:
+        Tensor or array `[..., 4]`, `yxyx`, in the unit of `boxes_xywh`.
+
+    Raises:
+        ValueError: If the last axis is not 4.
+
+    Example:
+        >>> xywh_to_yxyx(np.array([[20.0, 10.0, 40.0, 30.0]]))
+        array([[10., 20., 40., 60.]])
+    """
+    xp, boxes = _arrays(boxes_xywh=boxes_xywh)
+    x_min, y_min, width, height = _columns(boxes)
+    return xp.stack([y_min, x_min, y_min + height, x_min + width], axis=-1)
+
+
+def yxyx_to_xyxy(boxes):
+    """Swaps the axes of corners: `(x_min, y_min, x_max, y_max)`.
+
+    Args:
+        boxes: tensor or array `[..., 4]`, `yxyx`.
+
+    Returns:
+        Tensor or array `[..., 4]`, `xyxy`, in the unit of `boxes`.
+
+    Raises:
+        ValueError: If the last axis is not 4.
+
+    Example:
+        >>> yxyx_to_xyxy(np.array([[10.0, 20.0, 40.0, 60.0]]))
+        array([[20., 10., 60., 40.]])
+    """
+    xp, boxes = _arrays(boxes=boxes)
+    y_min, x_min, y_max, x_max = _columns(boxes)
+    return xp.stack([x_min, y_min, x_max, y_max], axis=-1)
+
+
+def xyxy_to_yxyx(boxes_xyxy):
+    """Swaps the axes of corners: `(y_min, x_min, y_max, x_max)`.
+
+    Args:
+        boxes_xyxy: tensor or array `[..., 4]`, `xyxy`.
+
+    Returns:
+        Tensor or array `[..., 4]`, `yxyx`, in the unit of `boxes_xyxy`.
+
+    Raises:
+        ValueError: If the last axis is not 4.
+
+    Example:
+        >>> xyxy_to_yxyx(np.array([[20.0, 10.0, 60.0, 40.0]]))
+        array([[10., 20., 40., 60.]])
+    """
+    return yxyx_to_xyxy(_arrays(boxes_xyxy=boxes_xyxy)[1])
+
+
+def area(boxes):
+    """Computes the area of boxes; 0 for an inverted one.
+
+    Args:
+        boxes: tensor or array `[..., 4]`, `yxyx` in pixels.
+
+    Returns:
+        Tensor or array `[...]`, square pixels.
+
+    Raises:
+        ValueError: If the last axis is not 4.
+
+    Example:
+        >>> area(np.array([[0.0, 0.0, 2.0, 3.0], [5.0, 5.0, 5.0, 9.0]]))
+        array([6., 0.])
+    """
+    xp, boxes = _arrays(boxes=boxes)
+    return _area(xp, boxes)
+
+
+def clip_boxes(boxes, image_size):
+    """Moves the corners that lie outside of an image onto its border.
+
+    A box that lies outside altogether becomes an empty one on the border.
+
+    Args:
+        boxes: tensor or array `[..., 4]`, `yxyx` in pixels.
+        image_size: `(height, width)` in pixels: two numbers, or a tensor whose
+            shape before the last axis broadcasts to that of `boxes`.
+
+    Returns:
+        Tensor or array `[..., 4]`, `yxyx` in pixels, `0 <= y <= height` and
+        `0 <= x <= width`.
+
+    Raises:
+        ValueError: If the last axis of `boxes` is not 4.
+
+    Example:
+        >>> clip_boxes(np.array([[-5.0, 3.0, 20.0, 40.0]]), (16, 32))
+        array([[ 0.,  3., 16., 32.]])
+    """
+    xp, boxes = _arrays(boxes=boxes)
+    if xp is np:
+        size = np.asarray(image_size, boxes.dtype)
+    else:
+        size = ops.cast(ops.convert_to_tensor(image_size), "float32")
+    limits = xp.concatenate([size, size], axis=-1)
+    return xp.minimum(xp.maximum(boxes, 0.0), limits)
+
+
+def pairwise_iou(boxes1, boxes2):
+    """Computes the IoU of every box of one set with every box of another.
+
+    The IoU of two boxes that do not overlap is 0, of two empty ones too.
+
+    Args:
+        boxes1: tensor or array `[..., M, 4]`, `yxyx` in pixels.
+        boxes2: tensor or array `[..., N, 4]`, `yxyx` in pixels.
+
+    Returns:
+        Tensor or array `[..., M, N]` in `[0, 1]`.
+
+    Raises:
+        ValueError: If the last axis of either argument is not 4.
+
+    Example:
+        >>> box = np.array([[0.0, 0.0, 2.0, 2.0]])
+        >>> pairwise_iou(box, np.array([[0.0, 1.0, 2.0, 3.0], [4.0, 4.0, 5.0, 5.0]]))
+        array([[0.33333333, 0.        ]])
+    """
+    xp, boxes1, boxes2 = _arrays(boxes1=boxes1, boxes2=boxes2)
+    # Columns kept as [..., M, 1] and [..., 1, N]: no [..., M, N, 4] in memory.
+    columns1 = _columns(xp.expand_dims(boxes1, -2))
+    columns2 = _columns(xp.expand_dims(boxes2, -3))
+    overlap = _intersection(xp, columns1, columns2)
+    union = _column_area(xp, columns1) + _column_area(xp, columns2) - overlap
+    return overlap / xp.maximum(union, _TINY)
+
+
+def iou(boxes1, boxes2):
+    """Computes the IoU of boxes with their counterparts, row by row.
+
+    Args:
+        boxes1: tensor or array `[..., 4]`, `yxyx` in pixels.
+        boxes2: tensor or array `[..., 4]`, `yxyx` in pixels; both broadcast.
+
+    Returns:
+        Tensor or array `[...]` in `[0, 1]`; 0 for two empty boxes.
+
+    Raises:
+        ValueError: If the last axis of either argument is not 4.
+
+    Example:
+        >>> iou(np.array([0.0, 0.0, 2.0, 2.0]), np.array([0.0, 1.0, 2.0, 3.0])).round(3)
+        np.float64(0.333)
+    """
+    xp, boxes1, boxes2 = _arrays(boxes1=boxes1, boxes2=boxes2)
+    return _iou_and_union(xp, boxes1, boxes2)[0]
+
+
+def giou(boxes1, boxes2):
+    """Computes the generalized IoU, row by row.
+
+    https://arxiv.org/abs/1902.09630, with `E` the smallest box around both:
+
+        giou = iou - (area(E) - union) / area(E)
+
+    Args:
+        boxes1: tensor or array `[..., 4]`, `yxyx` in pixels.
+        boxes2: tensor or array `[..., 4]`, `yxyx` in pixels; both broadcast.
+
+    Returns:
+        Tensor or array `[...]` in `(-1, 1]`.
+
+    Raises:
+        ValueError: If the last axis of either argument is not 4.
+
+    Example:
+        >>> giou(np.array([0.0, 0.0, 1.0, 1.0]), np.array([0.0, 3.0, 1.0, 4.0]))
+        np.float64(-0.5)
+    """
+    xp, boxes1, boxes2 = _arrays(boxes1=boxes1, boxes2=boxes2)
+    value, union = _iou_and_union(xp, boxes1, boxes2)
+    enclosing = _area(xp, _enclosing(xp, boxes1, boxes2))
+    return value - _divide_no_nan(xp, enclosing - union, enclosing)
+
+
+def diou(boxes1, boxes2):
+    """Computes the distance IoU, row by row.
+
+    https://arxiv.org/abs/1911.08287, section 3.2: with `d` the distance of the
+    centers and `c` the diagonal of the smallest box around both,
+
+        diou = iou - d**2 / c**2
+
+    Args:
+        boxes1: tensor or array `[..., 4]`, `yxyx` in pixels.
+        boxes2: tensor or array `[..., 4]`, `yxyx` in pixels; both broadcast.
+
+    Returns:
+        Tensor or array `[...]` in `(-1, 1]`.
+
+    Raises:
+        ValueError: If the last axis of either argument is not 4.
+
+    Example:
+        >>> diou(np.array([0.0, 0.0, 1.0, 1.0]), np.array([1.0, 0.0, 2.0, 1.0]))
+        np.float64(-0.2)
+    """
+    xp, boxes1, boxes2 = _arrays(boxes1=boxes1, boxes2=boxes2)
+    return _diou(xp, boxes1, boxes2)[0]
+
+
+def ciou(boxes1, boxes2):
+    """Computes the complete IoU, row by row.
+
+    https://arxiv.org/abs/1911.08287, section 3.3: DIoU, and a term `v` for the
+    difference of the aspect ratios:
+
+        ciou = diou - alpha * v        alpha = v / ((1 - iou) + v)
+        v = 4 / pi**2 * (atan(w1 / h1) - atan(w2 / h2))**2
+
+    As in the reference the gradient is that of the formula as it stands; the
+    paper holds `alpha` constant and drops the `1 / (w**2 + h**2)` of `v`.
+
+    Args:
+        boxes1: tensor or array `[..., 4]`, `yxyx` in pixels.
+        boxes2: tensor or array `[..., 4]`, `yxyx` in pixels; both broadcast.
+
+    Returns:
+        Tensor or array `[...]` in `(-2, 1]`.
+
+    Raises:
+        ValueError: If the last axis of either argument is not 4.
+
+    Example:
+        >>> wide, tall = np.array([1.0, 0.0, 3.0, 4.0]), np.array([0.0, 1.0, 4.0, 3.0])
+        >>> diou(wide, tall).round(3), ciou(wide, tall).round(3)
+        (np.float64(0.333), np.float64(0.3))
+    """
+    xp, boxes1, boxes2 = _arrays(boxes1=boxes1, boxes2=boxes2)
+    distance_iou, plain_iou = _diou(xp, boxes1, boxes2)
+    turn = _aspect_angle(xp, boxes1) - _aspect_angle(xp, boxes2)
+    v = (4.0 / math.pi**2) * turn**2
+    alpha = _divide_no_nan(xp, v, (1.0 - plain_iou) + v)
+    return distance_iou - alpha * v
+
+
+def encode_boxes(boxes, anchors):
+    """Encodes boxes as offsets from their anchors.
+
+    With center `(y, x)` and sides `(h, w)`, and `a` for the anchor:
+
+        ty = (y - ya) / ha    tx = (x - xa) / wa
+        th = log(h / ha)      tw = log(w / wa)
+
+    `decode_boxes` is the inverse. A box with a side of zero, such as a
+    padding row, encodes to large negative finite numbers, never to NaN.
+
+    Args:
+        boxes: tensor or array `[..., N, 4]`, `yxyx` in pixels.
+        anchors: tensor or array `[N, 4]`, `yxyx` in pixels, sides above zero.
+
+    Returns:
+        Tensor or array `[..., N, 4]` of `(ty, tx, th, tw)`, without unit.
+
+    Raises:
+        ValueError: If the last axis of either argument is not 4.
+
+    Example:
+        >>> box, anchor = [[0.0, 0.0, 4.0, 4.0]], [[0.0, 0.0, 2.0, 2.0]]
+        >>> ops.convert_to_numpy(encode_boxes(box, anchor)).round(4)
+        array([[0.5   , 0.5   , 0.6931, 0.6931]], dtype=float32)
+    """
+    xp, boxes, anchors = _arrays(boxes=boxes, anchors=anchors)
+    center, sides = _center_and_sides(xp, boxes)
+    anchor_center, anchor_sides = _center_and_sides(xp, anchors)
+    offset = (center - anchor_center) / anchor_sides
+    return xp.concatenate([offset, xp.log(sides / anchor_sides)], axis=-1)
+
+
+def decode_boxes(box_deltas, anchors):
+    """Decodes offsets from anchors into boxes, the inverse of `encode_boxes`.
+
+    `th` and `tw` above 20 (a box 5e8 anchors long) count as 20, so that no
+    finite output of a network gives an infinite box. Boxes are not clipped.
+
+    Args:
+        box_deltas: tensor or array `[..., N, 4]` of `(ty, tx, th, tw)`.
+        anchors: tensor or array `[N, 4]`, `yxyx` in pixels.
+
+    Returns:
+        Tensor or array `[..., N, 4]`, `yxyx` in pixels.
+
+    Raises:
+        ValueError: If the last axis of either argument is not 4.
+
+    Example:
+        >>> deltas, anchor = [[0.5, 0.5, 0.0, 0.0]], [[0.0, 0.0, 2.0, 2.0]]
+        >>> ops.convert_to_numpy(decode_boxes(deltas, anchor))
+        array([[1., 1., 3., 3.]], dtype=float32)
+    """
+    xp, box_deltas, anchors = _arrays(box_deltas=box_deltas, anchors=anchors)
+    anchor_center, anchor_sides = _center_and_sides(xp, anchors)
+    center = box_deltas[..., :2] * anchor_sides + anchor_center
+    half = xp.exp(xp.minimum(box_deltas[..., 2:], MAX_LOG_SIDE)) * anchor_sides / 2.0
+    return xp.concatenate([center - half, center + half], axis=-1)
+
+
+def _arrays(**named):
+    """Gives numpy or keras.ops, then the arguments as its arrays, checked."""
+    if all(isinstance(value, np.ndarray) for value in named.values()):
+        xp = np
+        arrays = [
+            v if v.dtype.kind == "f" else v.astype("float32") for v in named.values()
+        ]
+    else:
+        xp = ops
+        arrays = [
+            ops.cast(ops.convert_to_tensor(value), "float32")
+            for value in named.values()
+        ]
+    if any(len(array.shape) == 0 or array.shape[-1] != 4 for array in arrays):
+        names = " and ".join(f"`{name}`" for name in named)
+        shapes = ", ".join(
+            f"{name}.shape={tuple(array.shape)}" for name, array in zip(named, arrays)
+        )
+        raise InvalidValueError(f"{names} must end in an axis of 4. Received: {shapes}")
+    return xp, *arrays
+
+
+def _columns(boxes):
+    return boxes[..., 0], boxes[..., 1], boxes[..., 2], boxes[..., 3]
+
+
+def _center_and_sides(xp, boxes):
+    low, sides = boxes[..., :2], boxes[..., 2:] - boxes[..., :2]
+    return low + sides / 2.0, xp.maximum(sides, MIN_SIDE)
+
+
+def _area(xp, boxes):
+    return _column_area(xp, _columns(boxes))
+
+
+def _column_area(xp, columns):
+    y_min, x_min, y_max, x_max = columns
+    return xp.maximum(y_max - y_min, 0.0) * xp.maximum(x_max - x_min, 0.0)
+
+
+def _intersection(xp, columns1, columns2):
+    """Area of the overlap; the columns broadcast."""
+    y_min1, x_min1, y_max1, x_max1 = columns1
+    y_min2, x_min2, y_max2, x_max2 = columns2
+    height = xp.minimum(y_max1, y_max2) - xp.maximum(y_min1, y_min2)
+    width = xp.minimum(x_max1, x_max2) - xp.maximum(x_min1, x_min2)
+    return xp.maximum(height, 0.0) * xp.maximum(width, 0.0)
+
+
+def _enclosing(xp, boxes1, boxes2):
+    low = xp.minimum(boxes1[..., :2], boxes2[..., :2])
+    high = xp.maximum(boxes1[..., 2:], boxes2[..., 2:])
+    return xp.concatenate([low, high], axis=-1)
+
+
+def _iou_and_union(xp, boxes1, boxes2):
+    overlap = _intersection(xp, _columns(boxes1), _columns(boxes2))
+    union = _area(xp, boxes1) + _area(xp, boxes2) - overlap
+    return _divide_no_nan(xp, overlap, union), union
+
+
+def _diou(xp, boxes1, boxes2):
+    """The DIoU and the plain IoU."""
+    plain_iou, _ = _iou_and_union(xp, boxes1, boxes2)
+    centers1 = (boxes1[..., :2] + boxes1[..., 2:]) / 2.0
+    centers2 = (boxes2[..., :2] + boxes2[..., 2:]) / 2.0
+    distance = xp.sum((centers1 - centers2) ** 2, axis=-1)
+    enclosing = _enclosing(xp, boxes1, boxes2)
+    diagonal = xp.sum((enclosing[..., 2:] - enclosing[..., :2]) ** 2, axis=-1)
+    return plain_iou - _divide_no_nan(xp, distance, diagonal), plain_iou
+
+
+def _aspect_angle(xp, boxes):
+    y_min, x_min, y_max, x_max = _columns(boxes)
+    height = xp.maximum(y_max - y_min, 0.0)
+    width = xp.maximum(x_max - x_min, 0.0)
+    return xp.arctan(_divide_no_nan(xp, width, height))
+
+
+def _divide_no_nan(xp, numerator, denominator):
+    """`a / b`, and 0 where b is 0, with a finite gradient there too."""
+    empty = denominator == 0.0
+    quotient = numerator / xp.where(empty, 1.0, denominator)
+    return xp.where(empty, 0.0, quotient)

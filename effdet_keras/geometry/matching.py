@@ -1,0 +1,137 @@
+"""Matching: which anchor answers for which box of the truth."""
+
+from keras import ops
+
+from effdet_keras._internal.labels import BACKGROUND
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.geometry import box_ops
+
+
+def match_anchors(boxes, labels, anchors, *, iou_threshold=0.5):
+    """Gives each anchor the class and the box it has to predict.
+
+    An anchor takes the box it overlaps most if their IoU reaches the threshold,
+    else the background (https://arxiv.org/abs/1708.02002, section 4). In
+    addition each box claims the anchor it overlaps most, whatever their IoU, so
+    that no object is left out. Of equal overlaps the first counts; of two boxes
+    that claim one anchor the first gets it and the second claims no other.
+
+    Rows with a negative label or an area of 0 are padding and match nothing.
+    There may be no boxes at all (`M` of 0).
+
+    Memory: a few arrays `[B, N]`, because boxes are matched one after the other;
+    a matrix `[M, N]` would be 177 MB an image at 1536 pixels and 100 boxes.
+
+    Args:
+        boxes: float tensor `[B, M, 4]`, `yxyx` in pixels.
+        labels: int tensor `[B, M]`, `0 .. C-1`, and -1 in padding rows.
+        anchors: float tensor `[N, 4]`, `yxyx` in pixels, sides above zero.
+        iou_threshold: float above 0, at most 1.
+
+    Returns:
+        Tuple of `class_targets`, int32 `[B, N]`, the label of the matched box or
+        -1 for background, and `box_targets`, float32 `[B, N, 4]`, its
+        `encode_boxes` code, 0 for background.
+
+    Raises:
+        ValueError: If a shape or the threshold makes no sense.
+
+    Example:
+        >>> anchors = [[0, 0, 8, 8], [0, 8, 8, 16], [8, 8, 16, 16]]
+        >>> boxes, labels = [[[0, 0, 8, 6], [0, 0, 0, 0]]], [[3, -1]]
+        >>> classes, deltas = match_anchors(boxes, labels, anchors)
+        >>> ops.convert_to_numpy(classes)
+        array([[ 3, -1, -1]], dtype=int32)
+        >>> ops.convert_to_numpy(deltas)[0, 0].round(3)
+        array([ 0.   , -0.125,  0.   , -0.288], dtype=float32)
+    """
+    boxes = ops.cast(ops.convert_to_tensor(boxes), "float32")
+    labels = ops.cast(ops.convert_to_tensor(labels), "int32")
+    anchors = ops.cast(ops.convert_to_tensor(anchors), "float32")
+    _check(boxes, labels, anchors, iou_threshold)
+    is_object = ops.logical_and(labels >= 0, box_ops.area(boxes) > 0.0)
+    boxes = ops.where(ops.expand_dims(is_object, -1), boxes, 0.0)
+    # One more row stands for background, so that there is one when M is 0.
+    boxes = ops.pad(boxes, [[0, 0], [0, 1], [0, 0]])
+    labels = ops.pad(labels, [[0, 0], [0, 1]], constant_values=BACKGROUND)
+    is_object = ops.pad(is_object, [[0, 0], [0, 1]], constant_values=False)
+    matched = _match(boxes, is_object, anchors, iou_threshold)  # [B, N]
+    class_targets, matched_boxes = _take_rows(labels, boxes, matched)
+    box_targets = box_ops.encode_boxes(matched_boxes, anchors)
+    is_positive = ops.expand_dims(class_targets >= 0, -1)
+    return class_targets, ops.where(is_positive, box_targets, 0.0)
+
+
+def _match(boxes, is_object, anchors, iou_threshold):
+    """Row of each anchor's box, int32 `[B, N]`; the last row for background."""
+    num_images, last = ops.shape(boxes)[0], ops.shape(boxes)[1] - 1
+    num_anchors = anchors.shape[0]
+    places = ops.arange(num_anchors, dtype="int32")
+    anchor_columns = [anchors[:, i] for i in range(4)]
+    anchor_area = box_ops.area(anchors)
+    box_columns = ops.expand_dims(ops.transpose(boxes, (1, 2, 0)), -1)  # [M, 4, B, 1]
+    is_object = ops.expand_dims(ops.transpose(is_object), -1)  # [M, B, 1]
+
+    def match_row(row, state):
+        best_iou, nearest, claimed = state
+        row = ops.cast(row, "int32")
+        columns = ops.take(box_columns, row, axis=0)
+        iou = _iou(columns, anchor_columns, anchor_area)
+        # The first of the largest; `ops.argmax` takes longer on a CPU.
+        is_largest = iou == ops.max(iou, axis=1, keepdims=True)
+        favorite = ops.where(is_largest, places, num_anchors)
+        is_claim = places == ops.min(favorite, axis=1, keepdims=True)
+        is_claim = ops.logical_and(is_claim, ops.take(is_object, row, axis=0))
+        is_claim = ops.logical_and(is_claim, claimed < 0)
+        return (
+            ops.maximum(best_iou, iou),
+            ops.where(iou > best_iou, row, nearest),
+            ops.where(is_claim, row, claimed),
+        )
+
+    none = ops.full((num_images, num_anchors), -1, dtype="int32")
+    start = (ops.cast(ops.zeros_like(none), "float32"), none, none)
+    best_iou, nearest, claimed = ops.fori_loop(0, last, match_row, start)
+    nearest = ops.where(best_iou >= iou_threshold, nearest, last)
+    return ops.where(claimed >= 0, claimed, nearest)
+
+
+def _iou(columns, anchor_columns, anchor_area):
+    """IoU `[B, N]` of one box an image, columns `[4, B, 1]`, with all anchors."""
+    y_min, x_min, y_max, x_max = (columns[i] for i in range(4))
+    anchor_y_min, anchor_x_min, anchor_y_max, anchor_x_max = anchor_columns
+    height = ops.minimum(y_max, anchor_y_max) - ops.maximum(y_min, anchor_y_min)
+    width = ops.minimum(x_max, anchor_x_max) - ops.maximum(x_min, anchor_x_min)
+    overlap = ops.maximum(height, 0.0) * ops.maximum(width, 0.0)
+    area = (y_max - y_min) * (x_max - x_min)
+    return overlap / (area + anchor_area - overlap)
+
+
+def _take_rows(labels, boxes, rows):
+    """Labels `[B, N]` and boxes `[B, N, 4]` of the rows, int32 `[B, N]`."""
+    num_images, num_rows = ops.shape(labels)[0], ops.shape(labels)[1]
+    first = ops.arange(num_images, dtype="int32") * num_rows
+    rows = rows + ops.expand_dims(first, -1)  # of all images in one list
+    return (
+        ops.take(ops.reshape(labels, (-1,)), rows, axis=0),
+        ops.take(ops.reshape(boxes, (-1, 4)), rows, axis=0),
+    )
+
+
+def _check(boxes, labels, anchors, iou_threshold):
+    if not 0.0 < iou_threshold <= 1.0:
+        raise InvalidValueError(
+            "`iou_threshold` must be above 0 and at most 1. "
+            f"Received: iou_threshold={iou_threshold!r}"
+        )
+    ranks = (len(boxes.shape), len(labels.shape), len(anchors.shape))
+    same_rows = ranks[:2] == (3, 2) and all(
+        n is None or m is None or n == m for n, m in zip(boxes.shape[:2], labels.shape)
+    )
+    if ranks != (3, 2, 2) or not same_rows:
+        raise InvalidValueError(
+            "`boxes` must be [B, M, 4], `labels` [B, M] and `anchors` [N, 4]. "
+            f"Received: boxes.shape={tuple(boxes.shape)}, "
+            f"labels.shape={tuple(labels.shape)}, "
+            f"anchors.shape={tuple(anchors.shape)}"
+        )

@@ -1,0 +1,138 @@
+"""A model as a TF-Hub feature module, in the form of google/automl's trainer."""
+
+import contextlib
+import json
+import os
+import pathlib
+
+import keras
+
+from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras.errors import InvalidStateError
+from effdet_keras.hub.module import NOTES_FILE, NOTES_FOLDER
+from effdet_keras.training.freezing import frozen_state, restore_frozen, unfreeze
+from effdet_keras.weights.tf1_names import tf1_name
+
+# What paths of weights and of random state begin with; those of metrics do not.
+_NETWORK = ("efficientnet-", "resample_p", "fpn_cells/", "class_net/", "box_net/")
+
+
+def network_features(model, images, training=False):
+    """What the last layer of each head sees.
+
+    Args:
+        model: `EfficientDet`.
+        images: float32 tensor `[B, H, W, 3]`, normalised.
+        training: bool.
+
+    Returns:
+        Two lists of tensors `[B, H_l, W_l, C]`, class features and box features.
+
+    Example:
+        >>> from effdet_keras.models import EfficientDet
+        >>> model = EfficientDet.from_preset(
+        ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2
+        ... )
+        >>> class_features, _ = network_features(model, np.zeros((1, 64, 64, 3)))
+        >>> [tuple(x.shape) for x in class_features][:2]
+        [(1, 8, 8, 64), (1, 4, 4, 64)]
+    """
+    if model.features is not None:
+        return model.features(images, training=training)
+    config = model.config
+    levels = list(model.get_layer(config.backbone)(images, training=training))
+    for level in range(config.min_level + len(levels), config.max_level + 1):
+        resample = model.get_layer(f"resample_p{level}")
+        levels.append(resample(levels[-1], training=training))
+    pyramid = model.get_layer("fpn_cells")(levels, training=training)
+    return tuple(
+        model.get_layer(head).features(pyramid, training=training)
+        for head in ("class_net", "box_net")
+    )
+
+
+def export_hub_module(model, path):
+    """`EfficientDet.export_hub_module`; see there."""
+    if keras.backend.backend() != "tensorflow":
+        raise InvalidStateError(
+            "A TF-Hub module is a graph of TensorFlow, and Keras runs on "
+            f"{keras.backend.backend()}. Save the weights, and export them in a "
+            "process with KERAS_BACKEND=tensorflow."
+        )
+    if model.averages is not None:
+        model.averages.require_restored("export_hub_module")
+    path = pathlib.Path(path)
+    if os.path.lexists(path):
+        raise FileExistsError(
+            f"'{path}' exists, and nothing is overwritten. Give another path."
+        )
+    from effdet_keras.data.formats.folder_writing import (
+        WholeFolder,  # it imports TensorFlow
+    )
+
+    notes = {"config": model.config.to_dict(), "class_names": model.class_names}
+    with WholeFolder(path) as folder, _as_published(model):
+        tf.saved_model.save(_callable(model), os.fspath(folder))
+        (folder / NOTES_FOLDER).mkdir()
+        (folder / NOTES_FOLDER / NOTES_FILE).write_text(json.dumps(notes), "utf-8")
+
+
+@contextlib.contextmanager
+def _as_published(model):
+    """The model with its averages, and all of it free to train."""
+    averages = model.averages
+    state = frozen_state(model)
+    unfreeze(model)
+    try:
+        with averages.swapped() if averages is not None else contextlib.nullcontext():
+            yield
+    finally:
+        restore_frozen(model, state)
+
+
+def _callable(model):
+    """What is saved. TF-Hub's layer for Keras 2 asks for attributes of these names."""
+    module = tf.train.Checkpoint()
+    pairs = list(_variables(model))
+
+    def call(images, training=False):
+        with keras.StatelessScope(state_mapping=pairs) as scope:
+            found = network_features(model, images, training=training)
+        for ours, theirs in pairs:
+            moved = scope.get_current_value(ours)
+            if moved is not theirs:
+                theirs.assign(moved)
+        return tuple([tf.cast(x, tf.float32) for x in levels] for levels in found)
+
+    module.variables = [theirs for _, theirs in pairs]
+    module.trainable_variables = [v for v in module.variables if v.trainable]
+    module.regularization_losses = []
+    module.__call__ = tf.function(call)
+    if model.features is not None:
+        module.inner = model.features.module.loaded
+    shape = (None, *model.config.image_size, 3)
+    images = tf.TensorSpec(shape, tf.float32, name="images")
+    for training in (True, False):
+        module.__call__.get_concrete_function(images, training=training)
+    return module
+
+
+def _variables(model):
+    """Each variable below the last layers of the heads, and what stands for it.
+
+    That is a variable of its published name; but the graph of a TF-Hub module
+    knows only its own variables.
+    """
+    if model.features is not None:
+        yield from ((v, v.value) for v in model.features.variables)
+        return
+    for variable in model.variables:
+        if variable.path.startswith(_NETWORK) and "-predict/" not in variable.path:
+            yield (
+                variable,
+                tf.Variable(
+                    tf.convert_to_tensor(variable.value),
+                    trainable=variable.trainable,
+                    name=tf1_name(variable),
+                ),
+            )

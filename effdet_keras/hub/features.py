@@ -1,0 +1,128 @@
+"""A TF-Hub feature module as a layer of Keras 3: it trains, freezes and saves."""
+
+import contextlib
+
+import keras
+import numpy as np
+from keras import ops
+
+from effdet_keras.errors import InvalidStateError
+from effdet_keras.hub.module import reopen_hub_module
+
+
+class _Fixed(keras.Variable):
+    """A variable that the module itself moves, if anyone does: never trained."""
+
+    @property
+    def trainable(self):
+        return False
+
+    @trainable.setter
+    def trainable(self, value):
+        pass
+
+
+@keras.saving.register_keras_serializable(package="effdet_keras")
+class HubFeatures(keras.layers.Layer):
+    """Computes with the graph and the variables of a feature module.
+
+    The weights of the layer are the module's own variables, not copies, under
+    the module's names. Where none of them trains, the module runs in inference
+    mode: its batch norms keep their statistics.
+
+    A saved model holds the weights, but not the graph: it names the module, which
+    must be on the machine that loads it, unchanged (`reopen_hub_module`).
+
+    Computes in float32 whatever the policy. TensorFlow alone.
+
+    Args:
+        module: `HubModule` of `open_hub_module`. One module serves one layer.
+        **kwargs: arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        images: float32 tensor `[B, H, W, 3]`, normalised.
+        training: bool.
+
+    Returns:
+        List of class features and list of box features, float32
+        `[B, H_l, W_l, C]`, one a level.
+
+    Raises:
+        RuntimeError: If Keras runs on another backend than TensorFlow.
+    """
+
+    def __init__(self, module, **kwargs):
+        if keras.backend.backend() != "tensorflow":
+            raise InvalidStateError(
+                f"The TF-Hub module {module.handle!r} is a graph of TensorFlow, and "
+                f"Keras runs on {keras.backend.backend()}. Set KERAS_BACKEND to "
+                "'tensorflow' before Keras is imported."
+            )
+        kwargs = {"name": "hub_module", **kwargs, "dtype": "float32"}
+        super().__init__(**kwargs)
+        self.module = module
+        taken = set()
+        for variable in module.variables:
+            self._track_variable(_wrapped(module, variable, taken))
+
+    def build(self, input_shape):
+        # A module's graph may not tell the shapes of what it returns.
+        found = self.module.features_of(np.zeros((1, *input_shape[1:]), "float32"))
+        self._shapes = tuple([tuple(x.shape[1:]) for x in levels] for levels in found)
+
+    def call(self, images, training=False):
+        is_training = bool(training) and bool(self.trainable_variables)
+        found = self.module.features(images, training=is_training)
+        return tuple(
+            [ops.reshape(x, (-1, *shape)) for x, shape in zip(*pair)]
+            for pair in zip(found, self._shapes)
+        )
+
+    def get_config(self):
+        config = super().get_config()
+        config.pop("dtype")
+        return {
+            **config,
+            "handle": self.module.handle,
+            "fingerprint": self.module.fingerprint,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        module = reopen_hub_module(config.pop("handle"), config.pop("fingerprint"))
+        return cls(module, **config)
+
+
+def _wrapped(module, variable, taken):
+    """A TensorFlow variable as one of Keras, of the same storage."""
+    *scopes, name = _free_path(variable.name, taken).split("/")
+    trains = module.is_trainable(variable)
+    with contextlib.ExitStack() as stack:
+        for scope in scopes:
+            stack.enter_context(keras.name_scope(scope))
+        kind = keras.Variable if trains else _Fixed
+        wrapped = kind(
+            initializer=variable,
+            trainable=trains,
+            dtype=variable.dtype.name,
+            name=name,
+        )
+    if wrapped.value is not variable:
+        raise InvalidStateError(
+            "This version of Keras copies TensorFlow's variables, so a TF-Hub module "
+            f"would not train. Received: keras {keras.__version__}"
+        )
+    return wrapped
+
+
+def _free_path(name, taken):
+    """A variable's name as a path that no other weight of the model has."""
+    path = "/".join(part for part in name.split(":")[0].split("/") if part)
+    if "-predict/" in path:  # a module may hold the layers that the model makes anew
+        path = f"hub_module/{path}"
+    unique, number = path, 1
+    while unique in taken:
+        unique, number = f"{path}_{number}", number + 1
+    taken.add(unique)
+    return unique

@@ -1,0 +1,183 @@
+"""From a TF-Hub module to a model: our network where it is one, else the module."""
+
+import warnings
+
+import numpy as np
+from keras import ops
+
+from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.geometry.anchors import level_sizes
+from effdet_keras.hub.detector import HubDetector
+from effdet_keras.hub.export import network_features
+from effdet_keras.hub.features import HubFeatures
+from effdet_keras.hub.module import open_hub_module
+from effdet_keras.weights.assign import assign_source
+from effdet_keras.weights.fetch.download import shown_url
+from effdet_keras.weights.identify import holds_more, match_arrays
+from effdet_keras.weights.network_arrays import TF1
+from effdet_keras.weights.source import WeightSource
+
+_ALL_BUT_NEW_LAYERS = r"(?!(class_net/class|box_net/box)-predict/)"
+# Features of two graphs of one network differ by rounding, 1e-5 of the largest; a
+# network that differs in one activation or one pooling by more than a tenth.
+_SAME = 1e-3
+
+
+def from_hub(
+    cls,
+    handle,
+    *,
+    num_classes,
+    class_names,
+    category_ids,
+    trainable,
+    model_name,
+    verbose,
+    overrides,
+):
+    """`EfficientDet.from_hub`; see there. `cls` is `EfficientDet`."""
+    module = open_hub_module(handle)
+    if module.is_detector:
+        _say(verbose, module, "a detector, for `detect` alone")
+        return HubDetector(module, class_names, category_ids)
+    if num_classes is None and class_names is None:
+        raise InvalidValueError(
+            f"The module {shown_url(module.handle)!r} gives features: say for which "
+            "classes its new last layers are, with `num_classes` or `class_names`."
+        )
+    overrides["num_classes"] = num_classes or len(class_names)
+    classes = {"class_names": class_names, "category_ids": category_ids}
+    model = _own_network(cls, module, model_name, overrides, classes, verbose)
+    if model is None:
+        config = _config_of_graph(module, model_name, overrides)
+        check_features(module, config)
+        model = cls(config, **classes, features=HubFeatures(module))
+        count = len(model.features.weights)
+        _say(verbose, module, f"its own graph with {count} weights")
+    if not trainable:
+        model.freeze(_ALL_BUT_NEW_LAYERS)
+    return model
+
+
+def check_features(module, config):
+    """Raises ValueError where a module's features do not fit a config.
+
+    Args:
+        module: `HubModule` of features.
+        config: `EfficientDetConfig`.
+    """
+    images = np.zeros((1, *config.image_size, 3), "float32")
+    found = module.features_of(images)
+    levels = range(config.min_level, config.max_level + 1)
+    sizes = level_sizes(config.image_size, config.min_level, config.max_level)
+    for which, features in zip(("class", "box"), found):
+        shapes = [tuple(x.shape[1:]) for x in features]
+        channels = {shape[-1] for shape in shapes}
+        if [shape[:2] for shape in shapes] != [tuple(s) for s in sizes]:
+            raise InvalidValueError(
+                f"The module {shown_url(module.handle)!r} returns {len(shapes)} "
+                f"{which} features, of {_sizes(shapes)}, for an image of "
+                f"{_sizes([config.image_size])}. Expected: {len(sizes)}, of "
+                f"{_sizes(sizes)}, for the levels {levels[0]} to {levels[-1]}. Give "
+                "`min_level`, `max_level` and `image_size` of the module."
+            )
+        if len(channels) > 1:
+            raise InvalidValueError(
+                f"The module {shown_url(module.handle)!r} returns {which} features of "
+                f"{sorted(channels)} channels. Expected: one number for all levels."
+            )
+
+
+def _own_network(cls, module, model_name, overrides, classes, verbose):
+    """Our network with the module's weights, or None where it is another network."""
+    weights = [v for v in module.variables if v.dtype.is_floating]  # no random state
+    arrays = {v.name.split(":")[0]: v.numpy() for v in weights}
+    source = WeightSource(module.handle, "TF-Hub module", TF1, arrays)
+    config = _matching_config(module, source, model_name, overrides)
+    if config is None:
+        return None
+    # A module for one size is compared at that size.
+    probed = config.replace(image_size=module.fixed_size or config.image_size)
+    model = cls(probed, **classes)
+    report = assign_source(model, source, skip_mismatch=True)
+    if not _computes_the_same(model, module):
+        warnings.warn(
+            f"The module {shown_url(module.handle)!r} has the weights of {config.name} "
+            "but computes something else with them, so its own graph is used. If it is "
+            "that model with other options, such as `activation`, give them.",
+            stacklevel=4,
+        )
+        return None
+    if probed != config:
+        weights = model.get_weights()
+        model = cls(config, **classes)
+        model.set_weights(weights)
+    text = f"{report.num_loaded} weights of {config.name}, in this package's network"
+    _say(verbose, module, text)
+    return model
+
+
+def _matching_config(module, source, model_name, overrides):
+    if module.notes is not None:
+        fields = {**module.notes["config"], **overrides}
+        configs = [EfficientDetConfig(**fields)]
+    else:
+        names = MODEL_NAMES if model_name is None else [model_name]
+        configs = [c for n in names if (c := _config(n, overrides)) is not None]
+    fitting = [config for config in configs if _fits(source, config)]
+    if len(fitting) > 1:
+        names = [config.name for config in fitting]
+        raise InvalidValueError(
+            f"The module {shown_url(module.handle)!r} has the weights of "
+            f"{' and of '.join(names)}: say which is meant, with `model_name`."
+        )
+    return fitting[0] if fitting else None
+
+
+def _config(name, overrides):
+    """The config of a published model; None if the overrides cannot be its."""
+    try:
+        return EfficientDetConfig.from_name(name, **overrides)
+    except ValueError:
+        return None
+
+
+def _fits(source, config):
+    """Whether a source has all of a network but the last layers of its heads."""
+    match = match_arrays(source, config)
+    others = (array.name for array in match.missing)
+    wrong = [*others, *match.mismatched]
+    return not holds_more(match.left_over) and all("-predict/" in n for n in wrong)
+
+
+def _computes_the_same(model, module):
+    size = model.config.image_size
+    images = np.random.default_rng(0).normal(size=(1, *size, 3)).astype("float32")
+    theirs = _flat(module.features_of(images))
+    ours = _flat(network_features(model, images))
+    if [x.shape for x in ours] != [x.shape for x in theirs]:
+        return False
+    pairs = list(zip(ours, theirs))
+    return all(np.abs(a - b).max() <= _SAME * np.abs(b).max() for a, b in pairs)
+
+
+def _flat(features):
+    return [ops.convert_to_numpy(x) for levels in features for x in levels]
+
+
+def _config_of_graph(module, model_name, overrides):
+    if module.fixed_size is not None:
+        overrides = {"image_size": module.fixed_size, **overrides}
+    if module.notes is not None and model_name is None:
+        return EfficientDetConfig(**{**module.notes["config"], **overrides})
+    return EfficientDetConfig.from_name(model_name or MODEL_NAMES[0], **overrides)
+
+
+def _sizes(sizes):
+    return ", ".join(f"{size[0]}x{size[1]}" for size in sizes)
+
+
+def _say(verbose, module, text):
+    if verbose:
+        print(f"From TF-Hub module {shown_url(module.handle)}: {text}", flush=True)

@@ -1,0 +1,336 @@
+"""TF-Hub modules: found, loaded, told apart; what is none gets a plain error.
+
+The two forms are those of google/automl. A feature module is called with
+`(images, training=...)`, images float32 `[B, H, W, 3]` and normalised, and gives a
+list of class features and a list of box features, one a level, low to high. A
+detector takes images and gives boxes, scores and classes.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import tarfile
+
+from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras.errors import InvalidValueError, MissingPackageError
+from effdet_keras.weights.fetch.download import shown_url
+
+NOTES_FILE = "effdet_keras.json"  # what `export_hub_module` tells of a module
+NOTES_FOLDER = "assets.extra"  # SavedModel's place for files of its users
+_GRAPH_FILES = ("saved_model.pb", "saved_model.pbtxt")
+_FORM = (
+    "A feature module is called with `(images, training=True or False)`, images "
+    "float32 [batch, height, width, 3], and returns two lists, class features and box "
+    "features, of one tensor [batch, height, width, channels] a level"
+)
+_DETECTOR_FORM = (
+    "A detector has a signature 'serving_default' that returns 'detection_boxes', "
+    "'detection_scores' and 'detection_classes', or 'output_0' to 'output_3'"
+)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class HubModule:
+    """A module that was loaded.
+
+    Attributes:
+        handle: string, the address or folder that it was asked for by.
+        folder: string, where it lies on this machine.
+        loaded: what TensorFlow makes of the SavedModel.
+        notes: dict of what `export_hub_module` noted beside it, or None.
+    """
+
+    handle: str
+    folder: str
+    loaded: object
+    notes: dict | None
+
+    @property
+    def is_detector(self):
+        """Whether it gives detections, and not features."""
+        return detector_form(self) is not None
+
+    @property
+    def fingerprint(self):
+        """String, a digest of the graph; other weights do not change it."""
+        return _fingerprint(self.folder)
+
+    @property
+    def variables(self):
+        """List of its TensorFlow variables, in a fixed order."""
+        named = getattr(self.loaded, "variables", None)
+        if named:
+            return list(named)
+        functions = getattr(self.loaded.__call__, "concrete_functions", ())
+        every = [v for function in functions for v in function.variables]
+        unique = list({id(v): v for v in every}.values())
+        return sorted(unique, key=lambda v: v.name)
+
+    def is_trainable(self, variable):
+        """Whether the module lets this one of its variables train."""
+        named = getattr(self.loaded, "trainable_variables", None)
+        if named:
+            return any(variable is v for v in named)
+        return variable.trainable
+
+    @property
+    def fixed_size(self):
+        """`(height, width)` of the only images it takes, or None for any size."""
+        functions = getattr(self.loaded.__call__, "concrete_functions", ())
+        for function in functions:
+            (first, *_), _ = function.structured_input_signature
+            size = tuple((getattr(first, "shape", None) or ())[1:3])
+            if len(size) == 2 and None not in size:
+                return size
+        return None
+
+    def features(self, images, training):
+        """Calls a feature module, and checks what it returns.
+
+        Args:
+            images: float32 tensor `[B, H, W, 3]`, normalised.
+            training: bool.
+
+        Returns:
+            Two lists of float32 tensors, class features and box features.
+
+        Raises:
+            ValueError: If the module is of another form.
+        """
+        try:
+            found = self.loaded(images, training=training)
+        except (TypeError, ValueError) as error:
+            said = str(error).split("Received args")[0].split("\n")[0].strip()
+            raise InvalidValueError(
+                f"The module {self.handle!r} cannot be called on images of shape "
+                f"{tuple(images.shape)}: {said} {self._takes()}. {_FORM}."
+            ) from None
+        if not _is_two_lists(found):
+            raise InvalidValueError(
+                f"The module {self.handle!r} returns {_described(found)}. {_FORM}."
+            )
+        return tuple(list(levels) for levels in found)
+
+    def features_of(self, images):
+        """What `features` gives for an array, in inference, outside of a model.
+
+        In a distribution strategy a module runs only where replicas do.
+        """
+        strategy = tf.distribute.get_strategy()
+        images = tf.constant(images)
+        found = strategy.run(lambda: self.features(images, training=False))
+        local = strategy.experimental_local_results
+        return tuple([local(x)[0] for x in levels] for levels in found)
+
+    def _takes(self):
+        functions = getattr(self.loaded.__call__, "concrete_functions", ())
+        forms = [f.structured_input_signature for f in functions]
+        shown = [", ".join(map(_shown, [*a, *k.items()])) for a, k in forms]
+        return f"It takes: {' or '.join(f'({text})' for text in dict.fromkeys(shown))}"
+
+
+def open_hub_module(handle):
+    """Fetches a module through tensorflow_hub if need be, and loads it.
+
+    Args:
+        handle: string or path. An http(s) address is fetched once, compressed, into
+            the folder that `TFHUB_CACHE_DIR` names.
+
+    Returns:
+        `HubModule`, a feature module or a detector.
+
+    Raises:
+        OSError: If there is nothing at the address or path.
+        ValueError: If what is there is no module of these two forms.
+        ImportError: If tensorflow_hub cannot be imported.
+
+    Example:
+        >>> open_hub_module("nowhere")
+        Traceback (most recent call last):
+            ...
+        FileNotFoundError: There is no TF-Hub module 'nowhere': ...
+    """
+    handle = os.fspath(handle)
+    return _load(handle, _resolve(handle))
+
+
+def reopen_hub_module(handle, fingerprint):
+    """Loads the module that a saved model names, from this machine alone.
+
+    A module is a program: what a file names is never fetched because of it, and
+    must have the graph that the model was saved with.
+
+    Args:
+        handle: string, see `HubModule`.
+        fingerprint: string, see `HubModule`.
+
+    Returns:
+        `HubModule`.
+
+    Raises:
+        FileNotFoundError: If the module is not on this machine.
+        ValueError: If it has another graph.
+    """
+    shown, folder = shown_url(handle), _cache_folder(handle)
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(
+            f"The model computes with the TF-Hub module {shown!r}, which is not in "
+            f"'{folder}'. "
+            + (
+                "It is not fetched because a file says so: if you trust it, fetch it "
+                f"with `tensorflow_hub.resolve({shown!r})` and load again."
+                if _is_url(handle)
+                else "Put it back there, or make the model with `EfficientDet.from_hub`"
+                " on its new place and call `load_weights` with this file."
+            )
+        )
+    if _fingerprint(folder) != fingerprint:
+        raise InvalidValueError(
+            f"The TF-Hub module {shown!r} in '{folder}' is another than the model was "
+            "saved with: its graph has changed. Put the former version there, or make "
+            "a new model with `EfficientDet.from_hub`."
+        )
+    return _load(handle, folder)
+
+
+def detector_form(module):
+    """Which names a detector's outputs have: "detection", "output", or None."""
+    signatures = getattr(module.loaded, "signatures", {})
+    if "serving_default" not in signatures:
+        return None
+    outputs = signatures["serving_default"].structured_outputs
+    if {"detection_boxes", "detection_scores", "detection_classes"} <= set(outputs):
+        return "detection"
+    if set(outputs) != {f"output_{i}" for i in range(4)}:
+        return None
+    boxes = outputs["output_0"].shape  # features have 4 axes, boxes [B, D, 4]
+    return "output" if boxes.rank == 3 and boxes[-1] == 4 else None
+
+
+def _resolve(handle):
+    hub = _import_hub()
+    if not _is_url(handle) and "://" not in handle:
+        if not os.path.exists(handle):
+            raise FileNotFoundError(
+                f"There is no TF-Hub module {handle!r}: expected the address or the "
+                "folder of one."
+            )
+        if os.path.isfile(handle):
+            raise InvalidValueError(
+                f"{handle!r} is a file: a TF-Hub module is a folder with "
+                f"'{_GRAPH_FILES[0]}', or the http(s) address of one, compressed."
+            )
+        return os.path.abspath(handle)
+    try:
+        return hub.resolve(handle)
+    except (OSError, EOFError, tarfile.TarError) as error:
+        raise OSError(
+            f"There is no TF-Hub module at {shown_url(handle)!r}: {error}. Expected a "
+            "compressed SavedModel (tar.gz) behind this address with "
+            "'?tf-hub-format=compressed'."
+        ) from error
+
+
+def _cache_folder(handle):
+    """Where the module of a handle lies once it has been fetched."""
+    if not _is_url(handle):
+        return handle
+    from tensorflow_hub import resolver
+
+    _import_hub()
+    digest = hashlib.sha1(handle.encode()).hexdigest()
+    return os.path.join(resolver.tfhub_cache_dir(use_temp=True), digest)
+
+
+def _is_url(handle):
+    return handle.startswith(("http://", "https://"))
+
+
+def _load(handle, folder):
+    hub = _import_hub()
+    try:
+        loaded = hub.load(folder)
+    except Exception as error:  # TensorFlow's errors have no class in common
+        some = ", ".join(sorted(os.listdir(folder))[:5]) or "nothing"
+        raise InvalidValueError(
+            f"What is at {shown_url(handle)!r} is no SavedModel that TensorFlow can "
+            f"load: {_first_line(error)}. Expected a folder with '{_GRAPH_FILES[0]}' "
+            f"and 'variables'; '{folder}' holds {some}."
+        ) from error
+    handle = handle if "://" in handle else folder
+    module = HubModule(handle, folder, loaded, _notes(folder))
+    if not module.is_detector and not callable(loaded):
+        signatures = getattr(loaded, "signatures", {})
+        found = {name: sorted(f.structured_outputs) for name, f in signatures.items()}
+        raise InvalidValueError(
+            f"The module {shown_url(handle)!r} is of another form: it cannot be "
+            f"called, and its signatures return {found or 'nothing'}. {_FORM}. "
+            f"{_DETECTOR_FORM}."
+        )
+    return module
+
+
+def _import_hub():
+    try:
+        import tensorflow_hub
+    except ImportError as error:
+        raise MissingPackageError(
+            f"tensorflow_hub cannot be imported ({error}). It needs TensorFlow, "
+            "tf_keras and pkg_resources: "
+            '`pip install tensorflow-hub tf-keras "setuptools<82"`.'
+        ) from error
+    return tensorflow_hub
+
+
+def _notes(folder):
+    path = pathlib.Path(folder, NOTES_FOLDER, NOTES_FILE)
+    if not path.is_file():
+        return None
+    try:
+        notes = json.loads(path.read_text("utf-8"))
+        return {name: dict(notes)[name] for name in ("config", "class_names")}
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidValueError(
+            f"'{path}' is damaged ({error!r}): remove it."
+        ) from error
+
+
+def _fingerprint(folder):
+    paths = [pathlib.Path(folder, name) for name in _GRAPH_FILES]
+    path = next((path for path in paths if path.is_file()), None)
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path else None
+
+
+def _is_two_lists(found):
+    if not isinstance(found, (list, tuple)) or len(found) != 2:
+        return False
+    return all(
+        isinstance(levels, (list, tuple))
+        and levels
+        and all(len(getattr(x, "shape", ())) == 4 for x in levels)
+        for levels in found
+    )
+
+
+def _described(value):
+    if isinstance(value, dict):
+        return f"a dict of {sorted(value)}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_described, value))}]"
+    shape = getattr(value, "shape", None)
+    return f"a tensor {tuple(shape)}" if shape is not None else type(value).__name__
+
+
+def _shown(argument):
+    if isinstance(argument, tuple):
+        return f"{argument[0]}={_shown(argument[1])}"
+    shape = getattr(argument, "shape", None)
+    if shape is None:
+        return repr(argument)
+    return f"{argument.dtype.name} {list(shape)}"
+
+
+def _first_line(error):
+    return str(error).strip().split("\n")[0]

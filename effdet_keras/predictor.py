@@ -1,0 +1,242 @@
+"""`Predictor`: one way to detect, whatever the model is kept in."""
+
+import functools
+import pathlib
+
+import keras
+
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.export.exported_detector import ExportedDetector
+from effdet_keras.export.runtime import open_runtime
+from effdet_keras.inference.augmented import detect_augmented
+from effdet_keras.inference.detect import check_score_threshold, detect, image_sources
+from effdet_keras.inference.evaluate import evaluate
+from effdet_keras.inference.tiles import detect_tiled
+from effdet_keras.inference.video import detect_frames
+from effdet_keras.weights.archive import BEST_FILE, LAST_FILE, load_archive
+
+_AUGMENTED_MIN_SCORE = 0.05  # what one view is unsure of, several may agree on
+
+
+class Predictor:
+    """Detects with a live model, an archive or an exported file, all alike.
+
+    `Predictor.load` opens a file; `Predictor(model)` takes a model that is there.
+    Images are letterboxed as in training, and boxes come back in pixels of the
+    image.
+
+    Args:
+        detector: `EfficientDet` or `ExportedDetector`.
+
+    Attributes:
+        detector: the same.
+        config: `EfficientDetConfig`.
+        class_names: tuple of strings, one a label, or None.
+        category_ids: tuple of ints, one a label, or None.
+
+    Example:
+        >>> from effdet_keras.models import EfficientDet
+        >>> model = EfficientDet.from_preset(
+        ...     "efficientdet-d0", image_size=64, max_level=6, class_names=["cat"])
+        >>> predictor = Predictor(model)
+        >>> predictor.class_names, predictor.config.image_size
+        (('cat',), (64, 64))
+        >>> len(predictor.detect(np.zeros((48, 100, 3), "uint8"), score_threshold=0.9))
+        0
+    """
+
+    def __init__(self, detector):
+        self.detector = detector
+
+    @classmethod
+    def load(cls, path, num_threads=None):
+        """Opens a file or folder that holds a model.
+
+        Args:
+            path: a `.keras` file, or a folder of `CheckpointArchive`; or what
+                `EfficientDet.export` wrote: a folder (SavedModel), `.tflite`,
+                `.onnx` or `.xml` (OpenVINO).
+            num_threads: int, of the runtime of an exported file; None for its own
+                choice.
+
+        Returns:
+            `Predictor`.
+
+        Raises:
+            FileNotFoundError: If there is nothing at `path`.
+            ValueError: If the file is of no known kind, or damaged; or if
+                `num_threads` is given for a `.keras`, which runs in Keras.
+            ImportError: If the runtime of the file is not installed.
+        """
+        path = pathlib.Path(path)
+        if not _is_archive(path):
+            return cls(ExportedDetector(open_runtime(path, num_threads)))
+        if num_threads is not None:
+            raise InvalidValueError(
+                f"'{path}' runs in Keras, whose threads are those of the process: set "
+                "TF_NUM_INTRAOP_THREADS in the environment instead. Received: "
+                f"num_threads={num_threads}"
+            )
+        return cls(load_archive(path))
+
+    @property
+    def config(self):
+        return self.detector.config
+
+    @property
+    def class_names(self):
+        return self.detector.class_names
+
+    @property
+    def category_ids(self):
+        return self.detector.category_ids
+
+    def detect(
+        self,
+        images,
+        score_threshold=0.3,
+        *,
+        batch_size=8,
+        verbose="auto",
+        tiles=None,
+        tile_overlap=0.2,
+        augment=None,
+    ):
+        """Finds objects in images of any size.
+
+        Args:
+            images, score_threshold, verbose: see `EfficientDet.detect`.
+            batch_size: int, images at once; an export of a fixed batch size goes by
+                its own.
+            tiles: for images much larger than the network's input: the side in
+                pixels, or `(height, width)`, of the tiles to cut them into, or True
+                for tiles of the network's input size; see `detect_tiled`. None looks
+                at the whole image once.
+            tile_overlap: float, 0 to below 1, the least part of a side that tiles
+                share.
+            augment: scales, such as `(0.75, 1.0)`, at which to look at the image
+                and its mirror image; True is `(1.0,)`. What is found is fused; see
+                `detect_augmented`. None looks once.
+
+        Returns:
+            `Detections` for one image, else a list of them.
+
+        Raises:
+            FileNotFoundError, ValueError, TypeError: If an image is not there or
+                not an image, or an argument is out of its range.
+        """
+        look = self._look(score_threshold, batch_size, tiles, tile_overlap, augment)
+        if tiles is None and augment is None:
+            return look(images, verbose=verbose)
+        sources, is_single = image_sources(images)
+        shows_progress = not is_single if verbose == "auto" else bool(verbose)
+        progress = keras.utils.Progbar(len(sources), unit_name="image")
+        found = []
+        for source in sources:
+            found += look([source])
+            if shows_progress:
+                progress.update(len(found))
+        return found[0] if is_single else found
+
+    def detect_video(
+        self,
+        source,
+        out=None,
+        score_threshold=0.3,
+        *,
+        tiles=None,
+        tile_overlap=0.2,
+        augment=None,
+    ):
+        """Finds objects in a video or before a camera, frame by frame.
+
+        Needs OpenCV: `pip install "effdet-keras[video]"`.
+
+        Args:
+            source: path of a video; number of a camera, 0 is the first; or address
+                of a stream, such as "rtsp://...".
+            out: path of a video to write with the boxes drawn, `.mp4`, `.avi`, `.mov`
+                or `.mkv`. It appears when the last frame is done; of a camera or
+                stream, when the iterator is closed or Ctrl-C is pressed.
+            score_threshold, tiles, tile_overlap, augment: see `detect`.
+
+        Returns:
+            Iterator of `Detections`, one a frame, as the frames come: `image` is the
+            frame, uint8 `[H, W, 3]`, RGB; `image_id` its number, from 0.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            ValueError: If it is not a video, or `out` is none that can be written.
+            OSError: If there is no such camera, or no encoder for `out`.
+            ImportError: If OpenCV is not installed.
+        """
+        look = self._look(score_threshold, 1, tiles, tile_overlap, augment)
+        return detect_frames(look, source, out)
+
+    def evaluate(self, dataset, *, batch_size=8, verbose=True):
+        """COCO's numbers on a dataset, as `COCOEvaluation` computes them.
+
+        Args:
+            dataset: `effdet_keras.data.DetectionDataset`.
+            batch_size: int, images at once; see `detect`.
+            verbose: bool, whether to show progress and the table of numbers.
+
+        Returns:
+            Dict of floats by name: `AP`, `AP50`, ..., `AP/<class>`; -1 where the
+            dataset has nothing to measure.
+
+        Raises:
+            ValueError: If the classes of model and dataset differ.
+        """
+        batch_size = self._batch_size(batch_size)
+        return evaluate(self.detector, dataset, batch_size=batch_size, verbose=verbose)
+
+    def _look(self, score_threshold, batch_size, tiles, tile_overlap, augment):
+        """A function of a list of images that returns a list of `Detections`."""
+        check_score_threshold(score_threshold)
+        look = functools.partial(
+            detect,
+            self.detector,
+            score_threshold=score_threshold,
+            batch_size=self._batch_size(batch_size),
+            verbose=0,
+        )
+        if augment is not None:
+            lowest = min(score_threshold, _AUGMENTED_MIN_SCORE)
+            look = functools.partial(look, score_threshold=lowest)
+        if tiles is not None:
+            tile_size = self.config.image_size if tiles is True else tiles
+            look = _tiled(look, tile_size, tile_overlap)
+        if augment is not None:
+            scales = (1.0,) if augment is True else augment
+            look = _augmented(look, scales, self.config.padding_rgb, score_threshold)
+        return look
+
+    def _batch_size(self, batch_size):
+        """Where the file has a size of its own, filling up a batch only costs time."""
+        if not isinstance(self.detector, ExportedDetector):
+            return batch_size
+        return self.detector.runtime.description.batch_size or batch_size
+
+
+def _is_archive(path):
+    files = (path / BEST_FILE, path / LAST_FILE)
+    return path.suffix == ".keras" or any(file.exists() for file in files)
+
+
+def _tiled(look, tile_size, overlap):
+    def tiled(images):
+        return [
+            detect_tiled(look, image, tile_size=tile_size, overlap=overlap)
+            for image in images
+        ]
+
+    return tiled
+
+
+def _augmented(look, scales, pad_rgb, score_threshold):
+    def augmented(images):
+        found = detect_augmented(look, images, scales=scales, pad_rgb=pad_rgb)
+        return [detections.filter(score_threshold) for detections in found]
+
+    return augmented

@@ -1,0 +1,280 @@
+"""Checkpoints that describe themselves, written so that a kill cannot spoil one."""
+
+import datetime
+import importlib.metadata
+import json
+import math
+import pathlib
+import platform
+import shutil
+import zipfile
+import zlib
+
+import keras
+import numpy as np
+from keras import ops
+
+from effdet_keras._internal.whole_files import replacing
+from effdet_keras._version import __version__
+from effdet_keras.errors import InvalidValueError
+
+BEST_FILE = "best.keras"
+LAST_FILE = "last.keras"
+
+ARCHIVE_ENTRY = "archive.json"  # in the zip file, beside Keras' own entries
+_FORMAT = 1  # rises when an older version could not read the entry
+# What `zipfile` and `json` raise on damaged bytes.
+ZIP_DAMAGES = (
+    *(zipfile.BadZipFile, zlib.error, EOFError, OSError, MemoryError),
+    *(NotImplementedError, RuntimeError, ValueError),
+)
+_PACKAGES = ("keras", "tensorflow", "jax", "torch", "numpy")
+
+
+def write_archive(model, path, info=None):
+    """Writes a model to a `.keras` file that says what it is.
+
+    The file is one that `keras.saving.load_model` loads, with the optimizer
+    and the moving averages. An entry `archive.json` is added to it, with the
+    model's `config`, `class_names` and `category_ids`, the `versions` of the
+    packages, the `backend`, the time (`created`, UTC), and the `random_state`
+    of stochastic depth, which Keras does not save; and with `info`.
+
+    It is written beside `path` under another name, flushed to the disk and
+    then renamed: at every moment `path` is either the whole old file or the
+    whole new one, whatever happens to the process.
+
+    Args:
+        model: `EfficientDet`.
+        path: path that ends in `.keras`. Its folder is made if need be.
+        info: dict of what else to note, such as `epoch` and `metrics`; numbers,
+            strings, lists, tuples and dicts of them. A number that is not
+            finite is noted as null.
+
+    Raises:
+        ValueError: If `path` does not end in `.keras`, or `info` has a key that
+            is written anyway.
+        RuntimeError: If the model's weights are swapped for their averages.
+
+    Example:
+        >>> import tempfile
+        >>> from effdet_keras.models import EfficientDet
+        >>> model = EfficientDet.from_preset(
+        ...     "efficientdet-d0", image_size=64, max_level=6, class_names=["cat"]
+        ... )
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_archive(model, f"{folder}/cats.keras", {"epoch": 3})
+        ...     info = read_archive_info(f"{folder}/cats.keras")
+        >>> info["epoch"], info["class_names"], info["config"]["image_size"]
+        (3, ['cat'], [64, 64])
+    """
+    path = pathlib.Path(path)
+    if path.suffix != ".keras":
+        raise InvalidValueError(
+            f"The path of an archive must end in '.keras'. Received: path='{path}'"
+        )
+    averages = getattr(model, "averages", None)
+    if averages is not None:
+        averages.require_restored("write_archive")
+    text = json.dumps(_described(model, info or {}), indent=1)
+    with replacing(path) as partial:
+        model.save(partial)
+        with zipfile.ZipFile(partial, "a", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(ARCHIVE_ENTRY, text)
+
+
+def copy_archive(source, path):
+    """Copies an archive, as safely as `write_archive` writes one.
+
+    Args:
+        source: path of the file to copy.
+        path: path of the copy; replaced if it exists.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     source = pathlib.Path(folder, "best.keras")
+        ...     _ = source.write_text("weights")
+        ...     copy_archive(source, source.with_name("last.keras"))
+        ...     print(source.with_name("last.keras").read_text())
+        weights
+    """
+    with replacing(pathlib.Path(path)) as partial:
+        shutil.copyfile(source, partial)
+
+
+def read_archive_info(path):
+    """Reads what an archive says of itself, without loading the model.
+
+    Args:
+        path: path of a file of `write_archive`, or of a folder of
+            `CheckpointArchive`, of which it reads `best.keras`.
+
+    Returns:
+        Dict with `config`, `class_names`, `category_ids`, `versions`,
+        `backend`, `created`, `random_state`, and what the writer noted:
+        `CheckpointArchive` notes `epoch`, `metrics`, `monitor`, `mode` and
+        `evaluated_weights`.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file is damaged, of another kind, or of a newer
+            version of this package.
+
+    Example:
+        >>> read_archive_info("nowhere.keras")
+        Traceback (most recent call last):
+            ...
+        FileNotFoundError: There is no checkpoint 'nowhere.keras'
+    """
+    path = _checkpoint_file(path, BEST_FILE)
+    info = _read_entry(path)
+    if info is None:
+        raise InvalidValueError(
+            f"'{path}' is a Keras file without '{ARCHIVE_ENTRY}': `CheckpointArchive` "
+            "did not write it. `EfficientDet.from_archive` may load it all the same."
+        )
+    return info
+
+
+def load_archive(path, *, resume=False):
+    """Loads the model of an archive, compiled as it was.
+
+    Args:
+        path: path of a file of `write_archive` or of `model.save`, or of a
+            folder of `CheckpointArchive`: of that its `best.keras`, or with
+            `resume` its `last.keras`.
+        resume: bool. False gives the weights that were evaluated: where they
+            were averages, they become the model's weights. True gives the
+            weights of training beside their averages, and the random state,
+            to go on from.
+
+    Returns:
+        `EfficientDet`.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file is damaged, of another kind, or of a newer
+            version of this package.
+
+    Example:
+        >>> import tempfile
+        >>> from effdet_keras.models import EfficientDet
+        >>> model = EfficientDet.from_preset(
+        ...     "efficientdet-d0", image_size=64, max_level=6, class_names=["cat"]
+        ... )
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_archive(model, f"{folder}/cats.keras")
+        ...     print(load_archive(f"{folder}/cats.keras").class_names)
+        ('cat',)
+    """
+    path = _checkpoint_file(path, LAST_FILE if resume else BEST_FILE)
+    info = _read_entry(path, check_all=True) or {}
+    model = keras.saving.load_model(path)
+    averages = getattr(model, "averages", None)
+    was_live = info.get("evaluated_weights", "averages") == "live"
+    if resume:
+        _restore_random_state(model, info.get("random_state", []))
+    elif averages is not None and not was_live:
+        averages.adopt()
+    return model
+
+
+def _random_state(model):
+    """The variables of all seed generators, in the order they were made."""
+    return [v for v in model.variables if v.name == "seed_generator_state"]
+
+
+def _restore_random_state(model, values):
+    for variable, value in zip(_random_state(model), values):
+        variable.assign(value)
+
+
+def _described(model, info):
+    packages = {name: _version(name) for name in _PACKAGES}
+    own = {
+        "format": _FORMAT,
+        "config": model.config.to_dict(),
+        "class_names": model.class_names,
+        "category_ids": model.category_ids,
+        "versions": {
+            "effdet_keras": __version__,
+            "python": platform.python_version(),
+            **{name: version for name, version in packages.items() if version},
+        },
+        "backend": keras.backend.backend(),
+        "random_state": [ops.convert_to_numpy(v) for v in _random_state(model)],
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+    twice = sorted(set(own) & set(info))
+    if twice:
+        raise InvalidValueError(
+            "`info` must not hold what `write_archive` writes itself. "
+            f"Received: info with the keys {twice}"
+        )
+    return _plain({**own, **info})
+
+
+def _version(package):
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _plain(value):
+    """`value` in the types of JSON."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, (np.generic, np.ndarray)):
+        return _plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # JSON has no NaN
+    return value
+
+
+def _checkpoint_file(path, name_in_folder):
+    path = pathlib.Path(path)
+    if path.is_dir():
+        path = path / name_in_folder
+    if not path.exists():
+        raise FileNotFoundError(f"There is no checkpoint '{path}'")
+    return path
+
+
+def _read_entry(path, check_all=False):
+    """The content of `archive.json`, or None in a file of `model.save`."""
+    with open(path, "rb") as file:
+        try:
+            archive = zipfile.ZipFile(file)
+            names = archive.namelist()
+            info = (
+                json.loads(archive.read(ARCHIVE_ENTRY))
+                if ARCHIVE_ENTRY in names
+                else None
+            )
+            broken = archive.testzip() if check_all else None
+        except ZIP_DAMAGES as error:
+            raise InvalidValueError(_damaged(path, error)) from error
+    if broken is not None:
+        raise InvalidValueError(_damaged(path, f"bad checksum of '{broken}'"))
+    if "config.json" not in names:
+        raise InvalidValueError(
+            f"'{path}' is not a checkpoint of Keras: it is a zip file with {names[:3]}"
+        )
+    if info is not None and info["format"] > _FORMAT:
+        raise InvalidValueError(
+            f"'{path}' was written by a newer effdet_keras "
+            f"({info['versions']['effdet_keras']}; this is {__version__}). Upgrade "
+            "to read it."
+        )
+    return info
+
+
+def _damaged(path, reason):
+    return (
+        f"'{path}' is damaged, or not a `.keras` file ({reason}). A folder of "
+        f"`CheckpointArchive` holds two: try '{BEST_FILE}' or '{LAST_FILE}'."
+    )

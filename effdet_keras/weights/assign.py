@@ -1,0 +1,215 @@
+"""Puts the arrays of a file into a model, strictly: nothing is skipped in silence."""
+
+import numpy as np
+from keras import ops
+
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.weights.identify import identify, match_arrays
+from effdet_keras.weights.network_arrays import is_backbone_name, network_arrays
+from effdet_keras.weights.report import LoadReport, NewWeights
+from effdet_keras.weights.tf1_names import tf1_name
+
+# What the Object Detection API calls `fine_tune_checkpoint_type`, and what each
+# leaves as it is in the model.
+CHECKPOINT_TYPES = {
+    "full": lambda array: False,
+    "detection": lambda array: array.is_class_layer,
+    "classification": lambda array: not array.is_backbone,
+}
+
+
+def assign_source(model, source, *, skip_mismatch=False, checkpoint_type=None):
+    """Assigns the arrays of a file to the weights of a model.
+
+    Everything is checked before the first weight changes. A file of a backbone
+    alone leaves the BiFPN and the heads as they are. Where file and model have
+    other classes, the last layer of the class head stays as it is; if both name
+    their classes, what belongs to a shared name is carried over.
+
+    Args:
+        model: `EfficientDet`.
+        source: `WeightSource`.
+        skip_mismatch: bool, whether to leave weights that the file lacks, or has
+            in another shape, as they are.
+        checkpoint_type: None; "full": the class layer must fit as well;
+            "detection": all but the class layer; "classification": the backbone.
+
+    Returns:
+        `LoadReport`.
+
+    Raises:
+        ValueError: If a weight has no array, or one of another shape, and
+            `skip_mismatch` is False; or if nothing fits.
+
+    Example:
+        >>> from effdet_keras.weights.network_arrays import TF1
+        >>> from effdet_keras.weights.source import WeightSource
+        >>> from effdet_keras.models import EfficientDet
+        >>> model = EfficientDet.from_preset(
+        ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2
+        ... )
+        >>> arrays = {a.name: np.zeros(a.shape) for a in network_arrays(model.config)}
+        >>> report = assign_source(model, WeightSource("zeros", "", TF1, arrays))
+        >>> report.num_loaded == len(model.weights)
+        True
+    """
+    _check_type(checkpoint_type)
+    match = match_arrays(source, model.config)
+    plan = _Plan(match)
+    if checkpoint_type is not None:
+        is_left = CHECKPOINT_TYPES[checkpoint_type]
+        names = [a.name for a in network_arrays(model.config) if is_left(a)]
+        plan.leave(names, f"a {checkpoint_type} checkpoint is not asked for them")
+    else:
+        _leave_other_classes(plan, model, source)
+        if _has_backbone_alone(match):
+            plan.leave(plan.missing, "the file holds a backbone alone")
+    lacks = plan.missing or plan.mismatched
+    if not plan.values or (lacks and not skip_mismatch):
+        raise InvalidValueError(_explain(plan, model, source))
+    plan.leave(plan.missing, "the file does not hold them")
+    plan.leave(plan.mismatched, "the file has them in another shape")
+    _assign(model, plan.values)
+    return LoadReport(
+        path=source.path,
+        kind=source.kind,
+        model_name=model.config.name,
+        num_loaded=len(plan.values) - sum(n.num_partly_loaded for n in plan.new),
+        num_weights=len(model.weights),
+        num_averages=source.num_averages,
+        new=tuple(plan.new),
+        left_over=tuple(match.left_over),
+        others=tuple(source.others),
+    )
+
+
+class _Plan:
+    """What goes into the model by name, what cannot, and what stays and why."""
+
+    def __init__(self, match):
+        self.values = dict(match.found)
+        self.mismatched = dict(match.mismatched)
+        self.missing = {array.name: array for array in match.missing}
+        self.new = []
+
+    def leave(self, names, reason, carried=()):
+        """Leaves weights as they are in the model."""
+        names = tuple(names)
+        for name in names:
+            for group in (self.values, self.mismatched, self.missing):
+                group.pop(name, None)
+        if names:
+            self.new.append(NewWeights(reason, names, carried))
+
+
+def _assign(model, values):
+    by_name = {tf1_name(variable): variable for variable in model.weights}
+    if model.averages is not None:
+        model.averages.restore()
+    for name, value in values.items():
+        by_name[name].assign(np.asarray(value, "float32"))
+    if model.averages is not None:
+        model.averages.reset()
+
+
+def _check_type(checkpoint_type):
+    if checkpoint_type is not None and checkpoint_type not in CHECKPOINT_TYPES:
+        raise InvalidValueError(
+            f"`checkpoint_type` must be None, {', '.join(map(repr, CHECKPOINT_TYPES))}"
+            f". Received: checkpoint_type={checkpoint_type!r}"
+        )
+
+
+def _leave_other_classes(plan, model, source):
+    """Leaves the last layer of the class head where its classes are others."""
+    layer = [a.name for a in network_arrays(model.config) if a.is_class_layer]
+    held = {n: plan.values.get(n, plan.mismatched.get(n)) for n in layer}
+    if any(value is None for value in held.values()):
+        return
+    bias, num_anchors = held[layer[-1]], model.config.num_anchors
+    if bias.ndim != 1 or bias.size % num_anchors:
+        return  # not the last layer of a head with these anchors
+    ours, theirs = model.class_names, source.class_names
+    num_theirs = bias.size // num_anchors
+    if num_theirs != model.num_classes:
+        reason = f"the file has {num_theirs} classes, the model {model.num_classes}"
+    elif None in (ours, theirs) or ours == theirs:
+        return
+    else:
+        reason = "the classes of the file have other names"
+    carried = _shared_names(ours, theirs)
+    plan.leave(layer, reason, tuple(ours[label] for label in carried))
+    if carried:
+        plan.values.update(_carried_over(model, held, num_theirs, carried))
+
+
+def _shared_names(ours, theirs):
+    """Dict of our label to theirs, for the classes that both name."""
+    if ours is None or theirs is None:
+        return {}
+    their_labels = {name: label for label, name in enumerate(theirs)}
+    return {
+        label: their_labels[name]
+        for label, name in enumerate(ours)
+        if name in their_labels
+    }
+
+
+def _carried_over(model, held, num_theirs, carried):
+    """The last layer: as it is, with the outputs of the carried classes replaced."""
+    by_name = {tf1_name(variable): variable for variable in model.weights}
+    ours, theirs = list(carried), list(carried.values())
+    values = {}
+    for name, value in held.items():
+        if name.endswith("/depthwise_kernel"):
+            values[name] = value  # every class looks through the same filters
+            continue
+        own = np.array(ops.convert_to_numpy(by_name[name]))
+        lead, anchors = own.shape[:-1], model.config.num_anchors
+        # Channel `anchor * num_classes + label`.
+        by_class = own.reshape(*lead, anchors, model.num_classes)
+        by_class[..., ours] = value.reshape(*lead, anchors, num_theirs)[..., theirs]
+        values[name] = by_class.reshape(own.shape)
+    return values
+
+
+def _has_backbone_alone(match):
+    return not any(array.is_backbone for array in match.missing) and all(
+        map(is_backbone_name, [*match.found, *match.mismatched])
+    )
+
+
+def _explain(plan, model, source):
+    identity = identify(source)
+    name = model.config.name
+    text = f"The weights in '{source.path}' ({source.kind}) do not fit `{name}`"
+    if identity.names and name not in identity.names:
+        return (
+            f"{text}: they are of {identity}. Make that model: "
+            f"`EfficientDet.from_preset({identity.names[0]!r}, weights=...)`."
+        )
+    cure = (
+        "Make the model with the config of the file, or pass `skip_mismatch=True` to "
+        "leave what does not fit as it is."
+    )
+    arrays = {array.name: array for array in network_arrays(model.config)}
+    if plan.mismatched:
+        name, value = next(iter(plan.mismatched.items()))
+        array = arrays[name]
+        return (
+            f"{text}: {len(plan.mismatched)} arrays have another shape. The first is "
+            f"{array.names[source.scheme]!r}, {np.shape(value)} in the file and "
+            f"{array.shape} in the model ({name!r}). {cure}"
+        )
+    if len(plan.missing) in (0, len(arrays)):
+        some = ", ".join(list(source.arrays)[:3]) or "nothing"
+        return (
+            f"{text}: none of its {len(source.arrays)} arrays belongs to the model "
+            f"(it holds {some}, ...; {identity})."
+        )
+    first = next(iter(plan.missing.values()))
+    return (
+        f"{text}: {len(plan.missing)} of {len(arrays)} weights are not in it. The "
+        f"first is {first.names.get(source.scheme, first.name)!r}, of shape "
+        f"{first.shape}. {cure}"
+    )

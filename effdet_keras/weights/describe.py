@@ -1,0 +1,104 @@
+"""What is in a file of weights, in words, without building a model."""
+
+import collections
+
+import numpy as np
+
+from effdet_keras.config import EfficientDetConfig
+from effdet_keras.weights.identify import identify, match_arrays
+from effdet_keras.weights.network_arrays import network_arrays
+
+_SHOWN = 10  # names in a list before "..."
+
+
+def describe_weights(source, model_name=None):
+    """Says what a file holds, which model it is of, and what would load.
+
+    Args:
+        source: `WeightSource`.
+        model_name: string, the published model to compare with; None takes the
+            one that the file is of, or is nearest to.
+
+    Returns:
+        String of several lines.
+
+    Raises:
+        ValueError: If there is no model of this name.
+
+    Example:
+        >>> from effdet_keras.weights.network_arrays import TF1
+        >>> from effdet_keras.weights.source import WeightSource
+        >>> config = EfficientDetConfig.from_name("efficientdet-lite0", num_classes=2)
+        >>> arrays = {a.name: np.zeros(a.shape) for a in network_arrays(config)}
+        >>> print(describe_weights(WeightSource("x.h5", "some arrays", TF1, arrays)))
+        x.h5: some arrays
+        Model:   efficientdet-lite0, 2 classes
+        Arrays:  588 (3,239,126 values)
+        Would load into efficientdet-lite0: 588 of 588 weights
+    """
+    identity = identify(source)
+    size = sum(np.size(array) for array in source.arrays.values())
+    averages = f", {source.num_averages} of them moving averages"
+    lines = [
+        f"{source.path}: {source.kind}",
+        f"Model:   {identity}",
+        f"Arrays:  {len(source.arrays):,} ({size:,} values)"
+        + (averages if source.num_averages else ""),
+    ]
+    if source.class_names is not None:
+        lines.append(f"Classes: {_listed(source.class_names)}")
+    if source.others:
+        lines.append(f"Besides: {len(source.others):,} not of a network")
+        lines += _counted(source.others)
+    model_name = model_name or next(iter(identity.names), identity.nearest)
+    if model_name is None:
+        return "\n".join([*lines, f"Names:   {_listed(tuple(source.arrays))}"])
+    return "\n".join(lines + _what_loads(source, model_name, identity.num_classes))
+
+
+def list_arrays(source):
+    """Every array of a file, a line each: its name and shape.
+
+    Example:
+        >>> from effdet_keras.weights.source import WeightSource
+        >>> arrays = {"a/bias": np.zeros(3), "a/scale": np.zeros(())}
+        >>> print(list_arrays(WeightSource("x.h5", "", "", arrays)))
+        a/bias   3
+        a/scale  scalar
+    """
+    width = max(map(len, source.arrays), default=0)
+    return "\n".join(
+        f"{name:<{width}}  {'x'.join(map(str, np.shape(array))) or 'scalar'}"
+        for name, array in sorted(source.arrays.items())
+    )
+
+
+def _what_loads(source, model_name, num_classes):
+    config = EfficientDetConfig.from_name(model_name, num_classes=num_classes or 90)
+    match = match_arrays(source, config)
+    count = len(network_arrays(config))
+    lines = [f"Would load into {model_name}: {len(match.found)} of {count} weights"]
+    groups = {
+        "Not in the file": [array.name for array in match.missing],
+        "Of another shape": list(match.mismatched),
+        "Not the model's": match.left_over,
+    }
+    for heading, names in groups.items():
+        if names:
+            lines += [f"{heading}: {len(names)}", *_counted(names)]
+    return lines
+
+
+def _counted(names):
+    """How many names there are of each part: by the first piece of a name."""
+    if len(names) <= 3:
+        return [f"  {name}" for name in names]
+    first = collections.Counter(
+        name.replace(".", "/").split("/")[0] for name in names
+    ).most_common(_SHOWN)
+    return [f"  {part}: {count:,}" for part, count in first]
+
+
+def _listed(names):
+    more = f", ... ({len(names)})" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

@@ -1,0 +1,279 @@
+"""Files behind a URL: fetched once, whole or not at all, kept in a cache folder."""
+
+import base64
+import contextlib
+import hashlib
+import http.client
+import math
+import os
+import pathlib
+import re
+import ssl
+import urllib.error
+import urllib.parse
+import urllib.request
+import uuid
+
+import keras
+
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.presets import KERAS_APPLICATIONS
+
+_TIMEOUT = 60.0  # seconds without a sign of the server
+_CHUNK = 1 << 18  # bytes between two steps of the progress bar
+_MB = 1e6
+_ALLOWED = "%:/?#[]@!$&'()*+,;=~"  # in a URL, beside letters and digits
+# What a server that cannot be reached, or that breaks off, raises.
+_BROKEN = (
+    *(urllib.error.URLError, http.client.HTTPException),
+    *(ConnectionError, TimeoutError, ssl.SSLError),
+)
+
+
+def download(url, *, sha256=None, md5=None, verbose=1):
+    """Fetches the file behind a URL, or finds it in the cache folder.
+
+    The cache folder is `$EFFDET_KERAS_CACHE`, or else `effdet_keras` in Keras' own
+    folder (`$KERAS_HOME`, or `~/.keras`). What Keras Applications publishes lies
+    where Keras puts it, so that neither fetches a file that the other has.
+
+    The file is written under another name, checked, and then renamed: whatever
+    happens on the way, a file in the cache is whole, and two processes may fetch
+    the same one. A file without a known digest is not checked again: its length
+    was when it came. One with a digest is, which takes a second for 500 MB.
+
+    Args:
+        url: string, `http://`, `https://` or `file://`. A user name and password
+            in it are sent as basic authentication, and never printed; nor is
+            what follows a `?`.
+        sha256: string of 64 hexadecimal digits that the file must have, or None.
+        md5: string of 32 hexadecimal digits, or None.
+        verbose: 0 or 1, whether to print the address and a progress bar.
+
+    Returns:
+        `pathlib.Path` of the file; of a `file://` URL the file itself.
+
+    Raises:
+        ValueError: If the URL is of another kind, a digest is no digest, or the
+            file has another one. Such a file is not kept.
+        OSError: If the server cannot be reached, does not have the file or breaks
+            off, or the cache folder cannot be written to.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = pathlib.Path(folder, "d0.h5")
+        ...     _ = file.write_text("weights")
+        ...     download(file.as_uri()) == file
+        True
+    """
+    _check_form("sha256", sha256, 64)
+    _check_form("md5", md5, 32)
+    scheme = urllib.parse.urlsplit(url).scheme.lower()
+    if scheme == "file":
+        path = _local_path(url)
+        check_digest(path, sha256=sha256, md5=md5)
+        return path
+    if scheme not in ("http", "https"):
+        raise InvalidValueError(
+            "Expected a URL that begins with http://, https:// or file://."
+            f"{_cure_of_bucket(url)} Received: url='{shown_url(url)}'"
+        )
+    path = cache_path(url)
+    if _is_cached(path, sha256, md5):
+        return path
+    with _replacing(path) as partial:
+        _fetch(url, partial, verbose)
+        try:
+            check_digest(partial, sha256=sha256, md5=md5)
+        except ValueError as error:
+            raise InvalidValueError(
+                f"{error}. It was fetched from {shown_url(url)} and is removed: the "
+                "file there has changed, or the digest is one of another file."
+            ) from None
+    return path
+
+
+def cache_path(url):
+    """Where `download` keeps the file of an http(s) URL.
+
+    Args:
+        url: string.
+
+    Returns:
+        `pathlib.Path`. Its name is a short hash of the URL, so that two files of
+        one name do not collide, and the file's name.
+
+    Example:
+        >>> cache_path("https://example.org/coco2/efficientdet-d0.tar.gz").name
+        'db2c43b3f2-efficientdet-d0.tar.gz'
+        >>> cache_path(KERAS_APPLICATIONS + "efficientnetb0_notop.h5").parent.name
+        'models'
+    """
+    keras_home = pathlib.Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser()
+    parts = urllib.parse.urlsplit(url)
+    name = urllib.parse.unquote(parts.path).rpartition("/")[2]
+    name = re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)[-100:] or "weights"
+    if url == KERAS_APPLICATIONS + name:  # where Keras keeps it, by its own name
+        return keras_home / "models" / name
+    folder = os.environ.get("EFFDET_KERAS_CACHE") or keras_home / "effdet_keras"
+    digest = hashlib.sha256(_without_login(parts).geturl().encode()).hexdigest()
+    return pathlib.Path(folder).expanduser() / f"{digest[:10]}-{name}"
+
+
+def check_digest(path, *, sha256=None, md5=None):
+    """Raises a ValueError if a file has another digest than the one given.
+
+    Args:
+        path: path of a file.
+        sha256, md5: strings of hexadecimal digits, or None.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.NamedTemporaryFile() as file:
+        ...     check_digest(file.name, md5="d41d8cd98f00b204e9800998ecf8427e")
+    """
+    for name, expected in (("sha256", sha256), ("md5", md5)):
+        if expected is None:
+            continue
+        with open(path, "rb") as file:
+            actual = hashlib.file_digest(file, name).hexdigest()
+        if actual != expected.lower():
+            raise InvalidValueError(
+                f"The file '{path}' has another {name} digest than expected: "
+                f"{actual}. Received: {name}='{expected}'"
+            )
+
+
+def _check_form(name, digest, length):
+    if digest is None:
+        return
+    if not re.fullmatch(rf"[0-9a-fA-F]{{{length}}}", str(digest)):
+        raise InvalidValueError(
+            f"`{name}` must be {length} hexadecimal digits. Received: {name}={digest!r}"
+        )
+
+
+def _is_cached(path, sha256, md5):
+    """Whether the file is there, and what it should be: else it is fetched anew."""
+    try:
+        check_digest(path, sha256=sha256, md5=md5)
+    except (FileNotFoundError, ValueError):
+        return False
+    return path.is_file()
+
+
+@contextlib.contextmanager
+def _replacing(path):
+    """Gives a name to write to that no one else has, then renames that file."""
+    partial = path.with_name(f".{uuid.uuid4().hex}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.touch()
+    except OSError as error:
+        raise OSError(
+            f"The cache folder '{path.parent}' cannot be written to ({error.strerror})."
+            " Set `EFFDET_KERAS_CACHE`, or `KERAS_HOME`, to a folder that can be."
+        ) from error
+    try:
+        yield partial
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _fetch(url, path, verbose):
+    if verbose:
+        print(f"Downloading {shown_url(url)}", flush=True)
+    try:
+        with (
+            urllib.request.urlopen(_request(url), timeout=_TIMEOUT) as response,
+            open(path, "wb") as file,
+        ):
+            length = response.headers.get("Content-Length")
+            length = int(length) if length and length.isdigit() else None
+            received = _copy(response, file, length, verbose)
+    except urllib.error.HTTPError as error:
+        raise OSError(
+            f"The server has no file for us at {shown_url(url)}: it answered with "
+            f"status {error.code} ({error.reason}). Check the address."
+        ) from None
+    except _BROKEN as error:
+        # Not chained: the reason may quote the URL, with its secrets.
+        reason = getattr(error, "reason", None) or type(error).__name__
+        raise ConnectionError(
+            f"No connection to {shown_url(url)}, or it broke off ({reason}). Try "
+            "again, or fetch the file by other means and give its path."
+        ) from None
+    if length is not None and received != length:
+        raise ConnectionError(
+            f"{shown_url(url)} broke off after {received} of {length} bytes. Try again."
+        )
+
+
+def _copy(response, file, length, verbose):
+    """Copies the body to a file that is then safe on the disk; returns its bytes."""
+    target = None if length is None else math.ceil(length / _MB)
+    progress = keras.utils.Progbar(
+        target, verbose=int(bool(verbose)), interval=0.2, unit_name="MB"
+    )
+    received = 0
+    while chunk := response.read(_CHUNK):
+        file.write(chunk)
+        received += len(chunk)
+        if received != length:
+            progress.update(int(received / _MB), finalize=False)
+    progress.update(math.ceil(received / _MB), finalize=True)
+    file.flush()
+    os.fsync(file.fileno())
+    return received
+
+
+def _request(url):
+    parts = urllib.parse.urlsplit(url)
+    bare = _without_login(parts)._replace(fragment="").geturl()
+    request = urllib.request.Request(
+        urllib.parse.quote(bare, safe=_ALLOWED), headers={"User-Agent": "effdet-keras"}
+    )
+    if parts.username is not None:
+        login = f"{parts.username}:{parts.password or ''}"
+        token = base64.b64encode(urllib.parse.unquote(login).encode()).decode()
+        # Not passed on to where a redirect leads.
+        request.add_unredirected_header("Authorization", f"Basic {token}")
+    return request
+
+
+def _without_login(parts):
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2])
+
+
+def shown_url(url):
+    """The URL without what may be secret: login, query, fragment.
+
+    Example:
+        >>> shown_url("https://me:word@example.com/d0.pth?key=1")
+        'https://example.com/d0.pth?...'
+    """
+    parts = _without_login(urllib.parse.urlsplit(url))
+    shown = parts._replace(query="", fragment="").geturl()
+    return f"{shown}?..." if parts.query else shown
+
+
+def _cure_of_bucket(url):
+    """The address of a Google Storage object that needs no tool to fetch."""
+    if not url.startswith("gs://"):
+        return ""
+    return f" It is https://storage.googleapis.com/{url.removeprefix('gs://')}."
+
+
+def _local_path(url):
+    parts = urllib.parse.urlsplit(url)
+    if parts.netloc not in ("", "localhost"):
+        raise InvalidValueError(
+            "A file:// URL names a file of this machine: file:///folder/name. "
+            f"Received: url='{shown_url(url)}'"
+        )
+    path = pathlib.Path(urllib.request.url2pathname(parts.path))
+    if not path.exists():
+        raise FileNotFoundError(f"There is no '{path}'. Received: url='{url}'")
+    return path

@@ -1,0 +1,219 @@
+"""From what a user has (path, URL, folder, archive) to one file of weights."""
+
+import contextlib
+import difflib
+import os
+import pathlib
+import re
+import tempfile
+
+from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.weights.archive import BEST_FILE
+from effdet_keras.weights.fetch.download import check_digest, download
+from effdet_keras.weights.fetch.unpack import is_archive, unpack
+from effdet_keras.weights.kinds.automl import STATE_FILE
+
+_SUFFIXES = (".h5", ".hdf5", ".keras", ".pth", ".pt", ".pth.tar", ".safetensors")
+_STATE = re.compile(r'^model_checkpoint_path:\s*"(.*)"', re.MULTILINE)
+_INDEX = ".index"
+# What a folder of weights has in it, at its top or one below.
+_OF_WEIGHTS = (BEST_FILE, STATE_FILE, f"*{_INDEX}", f"*/{STATE_FILE}", f"*/*{_INDEX}")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+# What TensorFlow adds to the prefix of a checkpoint.
+_PIECE = re.compile(r"\.(?:index|meta|data-\d{5}-of-\d{5})$")
+# PyTorch of 2016 wrote tar files of pickles: to be refused by its reader, by name.
+_TORCH_TAR = ("pickle", "storages", "tensors")
+
+
+@contextlib.contextmanager
+def located(source, *, sha256=None, md5=None, verbose=1):
+    """Finds the one file of weights that a source means.
+
+    A URL is fetched (`download`), an archive unpacked (`unpack`) into a folder that
+    is gone after the `with` block: read within it. In a folder, in this order:
+    `best.keras` of a `CheckpointArchive`; what TensorFlow's file `checkpoint`
+    names, looked for in this folder; the only checkpoint or file of weights; the
+    only subfolder. Hidden names do not count.
+
+    Args:
+        source: string or path: URL, file, folder, archive, or prefix of a TensorFlow
+            checkpoint, with `.index` or `.data-00000-of-00001` or without.
+        sha256, md5: strings, digests that the file must have, or None.
+        verbose: 0 or 1, whether to show the progress of a download.
+
+    Yields:
+        `pathlib.Path` of a file, or the prefix of a TensorFlow checkpoint.
+
+    Raises:
+        FileNotFoundError: If there is nothing of this name; lists near names.
+        ValueError: If a folder holds no weights, or several; or see `download`
+            and `unpack`.
+        OSError: See `download`.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for end in ("index", "data-00000-of-00001"):
+        ...         _ = pathlib.Path(folder, f"model.{end}").write_text("")
+        ...     with located(folder) as path:
+        ...         print(path.name)
+        model
+    """
+    if not isinstance(source, (str, os.PathLike)):
+        raise InvalidTypeError(
+            "A source of weights is a path or a URL. "
+            f"Received: source={source!r} of type {type(source).__name__}"
+        )
+    source = os.fspath(source)
+    if _URL.match(source):
+        path = download(source, sha256=sha256, md5=md5, verbose=verbose)
+    else:
+        path = pathlib.Path(source).expanduser()
+        if sha256 or md5:
+            _check_digest_of_file(path, sha256=sha256, md5=md5)
+    with contextlib.ExitStack() as stack:
+        yield _weights_at(path, stack)
+
+
+def looks_like_weights(source):
+    """Whether a path or URL is meant as weights, not as a dataset.
+
+    Looks at names and first bytes only. A folder is one of weights if it, or a
+    folder in it, holds a TensorFlow checkpoint, or `best.keras`.
+
+    Args:
+        source: string or path.
+
+    Returns:
+        bool.
+
+    Example:
+        >>> looks_like_weights("d0.safetensors"), looks_like_weights("train.json")
+        (True, False)
+    """
+    source = os.fspath(source)
+    if _URL.match(source):
+        return True
+    path = pathlib.Path(source).expanduser()
+    if path.is_dir():
+        return any(next(path.glob(name), None) for name in _OF_WEIGHTS)
+    name = path.name.lower()
+    if name.endswith(_SUFFIXES) or _PIECE.search(name) or _index_of(path).is_file():
+        return True
+    return path.is_file() and is_archive(path)
+
+
+def _check_digest_of_file(path, **digests):
+    if path.is_file():
+        check_digest(path, **digests)
+    elif path.exists() or _index_of(path).is_file():
+        raise InvalidValueError(
+            f"A digest is of one file, and '{path}' is none: leave `sha256` away."
+        )
+
+
+def _weights_at(path, stack):
+    """The file of weights at a path; temporary folders live as long as `stack`."""
+    if path.is_dir():
+        return _weights_in(path, f"The folder '{path}'")
+    if path.name == STATE_FILE and path.is_file():
+        return _weights_in(path.parent, f"The folder '{path.parent}'")
+    prefix = path.with_name(_PIECE.sub("", path.name))
+    if _index_of(prefix).is_file() and (prefix != path or not path.exists()):
+        return _whole_checkpoint(prefix)
+    if not path.exists():
+        raise FileNotFoundError(_missing(path))
+    if prefix != path:
+        raise FileNotFoundError(
+            f"'{path}' is a piece of a TensorFlow checkpoint whose "
+            f"'{_index_of(prefix).name}' is not beside it. Copy all of its files."
+        )
+    if is_archive(path):
+        return _weights_in_archive(path, stack)
+    return path
+
+
+def _weights_in_archive(path, stack):
+    folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    unpack(path, folder)
+    if all((folder / name).exists() for name in _TORCH_TAR):
+        return path
+    return _weights_in(folder, f"The archive '{path}'")
+
+
+def _weights_in(folder, label):
+    """The file of weights in a folder that messages call `label`."""
+    if (folder / BEST_FILE).is_file():
+        return folder / BEST_FILE
+    prefix = _noted_prefix(folder)
+    if prefix is not None:
+        return _whole_checkpoint(prefix)
+    names = sorted(p.name for p in folder.iterdir() if not p.name.startswith("."))
+    prefixes = [name.removesuffix(_INDEX) for name in names if name.endswith(_INDEX)]
+    files = [name for name in names if name.lower().endswith(_SUFFIXES)]
+    candidates = prefixes + [name for name in files if (folder / name).is_file()]
+    if len(candidates) > 1:
+        raise InvalidValueError(
+            f"{label} holds several checkpoints: {', '.join(candidates)}. Name one: "
+            "give its own path (of an archive, unpacked)."
+        )
+    if prefixes:
+        return _whole_checkpoint(folder / prefixes[0])
+    if candidates:
+        return folder / candidates[0]
+    subfolders = [folder / name for name in names if (folder / name).is_dir()]
+    if len(subfolders) == 1:
+        return _weights_in(subfolders[0], label)
+    raise InvalidValueError(
+        f"{label} holds no weights: neither a TensorFlow checkpoint (.index) nor a "
+        f"file that ends in {', '.join(_SUFFIXES)}. It holds: {_listed(names)}"
+    )
+
+
+def _noted_prefix(folder):
+    """The checkpoint that the file `checkpoint` names, if it is in this folder."""
+    state = folder / STATE_FILE
+    if not state.is_file():
+        return None
+    match = _STATE.search(state.read_text(errors="replace"))
+    if match is None:
+        return None
+    # The path may be one of another machine: only its last part counts.
+    prefix = folder / re.split(r"[/\\]", match[1])[-1]
+    return prefix if _index_of(prefix).is_file() else None
+
+
+def _index_of(prefix):
+    return prefix.with_name(prefix.name + _INDEX)
+
+
+def _whole_checkpoint(prefix):
+    """The prefix, if all files of its data are there."""
+    names = [p.name for p in prefix.parent.iterdir()]
+    data = re.compile(re.escape(prefix.name) + r"\.data-(\d{5})-of-(\d{5})")
+    matches = [match for match in map(data.fullmatch, names) if match]
+    if not matches or len(matches) < int(matches[0][2]):
+        total = int(matches[0][2]) if matches else 1
+        raise FileNotFoundError(
+            f"Of the TensorFlow checkpoint '{prefix}', {len(matches)} of {total} data "
+            f"files ('{prefix.name}.data-...') are there. Copy all of its files."
+        )
+    return prefix
+
+
+def _missing(path):
+    """Says how far the path is right, and what is near."""
+    parent = path.parent
+    if not parent.is_dir():
+        return f"There is no '{path}': its folder '{parent}' does not exist"
+    names = sorted(os.listdir(parent))
+    near = difflib.get_close_matches(path.name, names, n=5, cutoff=0.5)
+    hint = (
+        f"Did you mean: {', '.join(near)}?" if near else f"There is: {_listed(names)}"
+    )
+    return f"There is no '{path}'. {hint}"
+
+
+def _listed(names, most=8):
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return (", ".join(names[:most]) or "nothing") + more

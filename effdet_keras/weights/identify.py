@@ -1,0 +1,168 @@
+"""Finds a network's arrays in a file of weights, and which network a file is of."""
+
+import dataclasses
+import re
+
+import numpy as np
+
+from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
+from effdet_keras.weights.network_arrays import (
+    TORCH,
+    is_backbone_name,
+    network_arrays,
+)
+
+_CLASS_BIAS = "class_net/class-predict/bias"
+
+
+@dataclasses.dataclass(frozen=True)
+class Match:
+    """A network beside a file of weights.
+
+    Attributes:
+        found: dict of name (that of `NetworkArray`) to array, in our layout.
+        mismatched: dict of name to array, in our layout, of another shape.
+        missing: list of `NetworkArray` that the file does not hold.
+        left_over: list of names in the file that no array asked for.
+    """
+
+    found: dict
+    mismatched: dict
+    missing: list
+    left_over: list
+
+
+def match_arrays(source, config):
+    """Looks up every array of the network of `config` in `source`.
+
+    Args:
+        source: `WeightSource`.
+        config: `EfficientDetConfig`.
+
+    Returns:
+        `Match`.
+
+    Example:
+        >>> from effdet_keras.weights.source import WeightSource
+        >>> stem = np.ones((32, 3, 3, 3))
+        >>> source = WeightSource("x", "", TORCH, {"backbone.conv_stem.weight": stem})
+        >>> match = match_arrays(source, EfficientDetConfig())
+        >>> match.found["efficientnet-b0/stem/conv2d/kernel"].shape, len(match.missing)
+        ((3, 3, 3, 32), 708)
+    """
+    found, mismatched, missing, used = {}, {}, [], set()
+    for array in network_arrays(config):
+        name = array.names.get(source.scheme)
+        if name not in source.arrays:
+            missing.append(array)
+            continue
+        used.add(name)
+        value = to_our_layout(source.arrays[name], array, source.scheme)
+        group = found if np.shape(value) == array.shape else mismatched
+        group[array.name] = value
+    left_over = [name for name in source.arrays if name not in used]
+    return Match(found, mismatched, missing, left_over)
+
+
+def to_our_layout(value, array, scheme):
+    """An array of a file in the order of axes of our network."""
+    axes = array.torch_axes
+    if scheme == TORCH and axes is not None and np.ndim(value) == len(axes):
+        return np.transpose(value, np.argsort(axes))
+    return value
+
+
+def to_layout_of(value, array, scheme):
+    """An array of our network in the order of axes of a scheme."""
+    if scheme == TORCH and array.torch_axes is not None:
+        return np.ascontiguousarray(np.transpose(value, array.torch_axes))
+    return value
+
+
+@dataclasses.dataclass(frozen=True)
+class Identity:
+    """Which network a file of weights is of.
+
+    Attributes:
+        names: tuple of the published models that its arrays fit; D6 and D7 have
+            the same weights. Empty if none does.
+        num_classes: int, or None if it has no class head.
+        is_backbone: bool, whether it holds a backbone alone.
+        nearest: string, the model that most arrays fit, if `names` is empty.
+    """
+
+    names: tuple
+    num_classes: int | None
+    is_backbone: bool
+    nearest: str | None = None
+
+    def __str__(self):
+        if not self.names:
+            return f"no published model; nearest: {self.nearest or 'none'}"
+        text = " or ".join(self.names)
+        if self.is_backbone:
+            return f"the backbone of {text}"
+        return f"{text}, {self.num_classes} classes"
+
+
+def identify(source):
+    """Compares a file with every published model.
+
+    Args:
+        source: `WeightSource`.
+
+    Returns:
+        `Identity`.
+
+    Example:
+        >>> from effdet_keras.weights.network_arrays import TF1
+        >>> from effdet_keras.weights.source import WeightSource
+        >>> config = EfficientDetConfig.from_name("efficientdet-d6", num_classes=3)
+        >>> arrays = {a.name: np.zeros(a.shape) for a in network_arrays(config)}
+        >>> print(identify(WeightSource("x", "", TF1, arrays)))
+        efficientdet-d6 or efficientdet-d7, 3 classes
+    """
+    num_classes = num_classes_of(source)
+    whole, backbones, fits = [], [], {}
+    for name in MODEL_NAMES:
+        config = EfficientDetConfig.from_name(name, num_classes=num_classes or 90)
+        match = match_arrays(source, config)
+        fits[name] = len(match.found)
+        if match.mismatched or holds_more(match.left_over):
+            continue
+        missing = {array.is_backbone for array in match.missing}
+        if not missing:
+            whole.append(name)
+        elif missing == {False} and all(map(is_backbone_name, match.found)):
+            backbones.append(name)
+    nearest = max(fits, key=fits.get)
+    return Identity(
+        names=tuple(whole or backbones),
+        num_classes=num_classes,
+        is_backbone=bool(backbones) and not whole,
+        nearest=nearest if fits[nearest] else None,
+    )
+
+
+def num_classes_of(source):
+    """The classes of a file's class head, or None if it has none.
+
+    Args:
+        source: `WeightSource`, with nine anchors at a location.
+
+    Returns:
+        Int or None.
+    """
+    config = EfficientDetConfig()
+    bias = next(a for a in network_arrays(config) if a.name == _CLASS_BIAS)
+    value = source.arrays.get(bias.names.get(source.scheme))
+    return None if value is None else np.size(value) // config.num_anchors or None
+
+
+# A block, a cell or a layer too many is another network, not a stray array.
+_OF_A_NETWORK = re.compile(r"(block|cell|fnode|class_net|box_net|resample)")
+
+
+def holds_more(left_over):
+    """Whether names that no array asked for are of another, larger network."""
+    return any(_OF_A_NETWORK.search(name) for name in left_over)

@@ -1,0 +1,266 @@
+"""TensorFlow checkpoints of google/automl: read in each of their forms, and written."""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import tempfile
+
+import numpy as np
+
+from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.weights.kinds.automl_names import published_names
+from effdet_keras.weights.network_arrays import OBJECT_GRAPH, TF1
+from effdet_keras.weights.source import WeightSource
+
+_AVERAGE = "/ExponentialMovingAverage"
+_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+_SLOT = "/.OPTIMIZER_SLOT/"
+STATE_FILE = "checkpoint"  # names the latest checkpoint of a folder
+_OF_AN_OPTIMIZER = re.compile(r"(^|/)\w*optimizer\w*/")
+
+# The trainer on a hub module keeps variables in a dict: "/" in a key is ".S".
+_HUB_PARTS = (
+    ("base_model/", ""),
+    ("classes/", "class_net/class-predict/"),
+    ("boxes/", "box_net/box-predict/"),
+)
+
+
+def read_tensorflow_checkpoint(prefix, averages=True):
+    """Reads a checkpoint of google/automl.
+
+    By its keys it is one of
+
+    - TF1 names, as `main.py` writes and as published: `<name>`, beside it
+      `<name>/ExponentialMovingAverage` and the optimizer's slots;
+    - the object graph of a Keras model, as `tf2/train.py` writes, where the
+      averages of TensorFlow Addons are slots of the optimizer;
+    - the object graph of a trainer on a hub module, which has TF1 names inside.
+
+    Slots of optimizers and counters of steps are not read, only named.
+
+    Args:
+        prefix: path of the checkpoint, without `.index`.
+        averages: bool, whether to take a weight's moving average where the file
+            has it.
+
+    Returns:
+        `WeightSource`.
+
+    Raises:
+        FileNotFoundError: If there is no such checkpoint.
+        ValueError: If it is damaged, or of another network.
+        ImportError: If TensorFlow is not installed.
+
+    Example:
+        >>> import tempfile
+        >>> name = "resample_p6/bn/beta"
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     prefix = f"{folder}/model"
+        ...     write_tf1_checkpoint(prefix, {name: [1.0]}, {name: [2.0]})
+        ...     source = read_tensorflow_checkpoint(prefix)
+        ...     raw = read_tensorflow_checkpoint(prefix, averages=False)
+        >>> source.arrays, source.num_averages, source.others
+        ({'resample_p6/bn/beta': array([2.], dtype=float32)}, 1, ('global_step',))
+        >>> raw.arrays
+        {'resample_p6/bn/beta': array([1.], dtype=float32)}
+    """
+    tf.require("Reading TensorFlow checkpoints")
+    prefix = os.fspath(prefix)
+    if not os.path.isfile(f"{prefix}.index"):
+        raise FileNotFoundError(
+            f"There is no TensorFlow checkpoint '{prefix}': no file '{prefix}.index'"
+        )
+    with _damage_told(prefix):
+        reader = tf.train.load_checkpoint(prefix)
+        dtypes = reader.get_variable_to_dtype_map()
+    floats = sorted(key for key, dtype in dtypes.items() if dtype.is_floating)
+    kind, scheme, raw, average = _entries(floats)
+    if not averages and average and not raw:
+        raise InvalidValueError(
+            f"'{prefix}' holds moving averages alone, and no raw weights. "
+            "Received: averages=False. Read it with `averages=True`."
+        )
+    average = average if averages else {}
+    wanted = {**raw, **average}
+    names = published_names(wanted, scheme, prefix)
+    with _damage_told(prefix):
+        arrays = {name: reader.get_tensor(wanted[name]) for name in wanted}
+    return WeightSource(
+        path=prefix,
+        kind=kind,
+        scheme=scheme,
+        arrays={names[name]: array for name, array in arrays.items()},
+        num_averages=len(average),
+        others=tuple(sorted(set(dtypes) - {*raw.values(), *average.values()})),
+    )
+
+
+def write_tf1_checkpoint(prefix, arrays, averages=None, global_step=0):
+    """Writes a checkpoint that google/automl's programs load.
+
+    Each array is written under its name and, because those programs ask for
+    averages, under `<name>/ExponentialMovingAverage`. The file `checkpoint` of
+    the folder, by which they find a checkpoint, then names this one.
+
+    All files are written in a hidden folder beside it and renamed when they are
+    complete. An error leaves what was there as it was; after a kill between the
+    renames the files of before are in that hidden folder.
+
+    Args:
+        prefix: path of the checkpoint, without `.index`. Its folder is made if
+            need be.
+        arrays: dict of TF1 name to array; written as float32.
+        averages: dict of TF1 name to array, the moving averages; an array
+            without one is written twice.
+        global_step: int, the number of training steps to note.
+
+    Raises:
+        ValueError: If `prefix` ends in no name, or there is an average of
+            another name or shape than all arrays.
+        OSError: If the files cannot be written.
+        ImportError: If TensorFlow is not installed.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_tf1_checkpoint(f"{folder}/model", {"fpn_cells/x": np.ones(2)})
+        ...     sorted(path.name for path in pathlib.Path(folder).iterdir())
+        ['checkpoint', 'model.data-00000-of-00001', 'model.index']
+    """
+    tf.require("Writing TensorFlow checkpoints")
+    folder, name = os.path.split(os.fspath(prefix))
+    if not name:
+        raise InvalidValueError(
+            "The prefix of a checkpoint must end in a name, such as 'd0/model'. "
+            f"Received: prefix='{prefix}'"
+        )
+    arrays = {key: np.asarray(value, "float32") for key, value in arrays.items()}
+    entries = {**arrays, **_averages_of(arrays, averages or {})}
+    entries["global_step"] = np.asarray(global_step, "int64")
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder) as hidden:
+        new, old = pathlib.Path(hidden, "new"), pathlib.Path(hidden, "old")
+        new.mkdir()
+        old.mkdir()
+        _save(new / name, entries)
+        _put_in_place(new, folder, old)
+
+
+@contextlib.contextmanager
+def _damage_told(prefix):
+    """Turns what TensorFlow raises on damaged files into a `ValueError`."""
+    try:
+        yield
+    except (
+        *(tf.errors.OpError, RuntimeError, LookupError, ValueError, TypeError),
+        MemoryError,
+    ) as error:
+        data = f"{prefix}.data-?????-of-?????"
+        raise InvalidValueError(
+            f"The TensorFlow checkpoint '{prefix}' is damaged or incomplete ({error}). "
+            f"It needs '{prefix}.index' and all of '{data}', whole and of one "
+            "checkpoint: fetch or copy them again."
+        ) from error
+
+
+def _entries(keys):
+    """Kind, scheme, and the keys of raw values and averages by variable."""
+    if not any(key.endswith(_VALUE) for key in keys):
+        return "TensorFlow checkpoint with TF1 names", TF1, *_tf1_entries(keys)
+    raw, average = _graph_entries(keys)
+    if any(".S" in name for name in raw):
+        raw, average = _hub_names(raw), _hub_names(average)
+        return "TensorFlow checkpoint of a hub module's trainer", TF1, raw, average
+    return "TensorFlow checkpoint of a Keras model", OBJECT_GRAPH, raw, average
+
+
+def _tf1_entries(keys):
+    average = {k.removesuffix(_AVERAGE): k for k in keys if k.endswith(_AVERAGE)}
+    variables = {*keys, *average}
+    # An optimizer's slot is called `<variable>/<slot>`; its counters have no scope.
+    raw = {
+        key: key
+        for key in keys
+        if "/" in key and key.rpartition("/")[0] not in variables
+    }
+    return raw, average
+
+
+def _graph_entries(keys):
+    raw, average = {}, {}
+    for key in keys:
+        name, _, slot = key.removesuffix(_VALUE).partition(_SLOT)
+        if slot.split("/")[-1] == "average":
+            average[name] = key
+        elif not slot and not _OF_AN_OPTIMIZER.search(name):
+            raw[name] = key
+    return raw, average
+
+
+def _hub_names(entries):
+    """The entries by TF1 name."""
+    names = {}
+    for name, key in entries.items():
+        for part, scope in _HUB_PARTS:
+            if name.startswith(part):
+                name = scope + name.removeprefix(part)
+                break
+        names[name.replace(".S", "/").removesuffix(":0")] = key
+    return names
+
+
+def _averages_of(arrays, averages):
+    for name, value in averages.items():
+        if name not in arrays or np.shape(value) != arrays[name].shape:
+            shape = arrays[name].shape if name in arrays else None
+            raise InvalidValueError(
+                "Each average must have the name and shape of one of `arrays`. "
+                f"Received: averages[{name!r}] of shape {np.shape(value)}, for an "
+                f"array of shape {shape}"
+            )
+    averages = {**arrays, **averages}
+    return {
+        name + _AVERAGE: np.asarray(value, "float32")
+        for name, value in averages.items()
+    }
+
+
+def _save(prefix, entries):
+    try:
+        tf.raw_ops.SaveV2(
+            prefix=str(prefix),
+            tensor_names=list(entries),
+            shape_and_slices=[""] * len(entries),
+            tensors=[tf.convert_to_tensor(value) for value in entries.values()],
+        )
+    except tf.errors.OpError as error:
+        raise OSError(f"The checkpoint could not be written: {error}") from error
+    # The name alone, so that the folder may be moved. As text of a protobuf.
+    name = json.dumps(prefix.name, ensure_ascii=False)
+    prefix.with_name(STATE_FILE).write_text(
+        f"model_checkpoint_path: {name}\nall_model_checkpoint_paths: {name}\n",
+        encoding="utf-8",
+    )
+
+
+def _put_in_place(new, folder, old):
+    """Renames all files from `new` into `folder`, or none of them."""
+    begun = []
+    try:
+        names = (path.name for path in new.iterdir())
+        for name in sorted(names, key=lambda name: (name == STATE_FILE, name)):
+            if (folder / name).exists():
+                os.replace(folder / name, old / name)
+            begun.append(name)
+            os.replace(new / name, folder / name)
+    except BaseException:
+        for name in begun:
+            (folder / name).unlink(missing_ok=True)
+        for path in old.iterdir():
+            os.replace(path, folder / path.name)
+        raise

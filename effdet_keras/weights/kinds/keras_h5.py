@@ -1,0 +1,82 @@
+"""Keras 2's `.h5` files of weights: google/automl's, and Keras Applications'."""
+
+import collections
+import os
+import re
+
+from effdet_keras.weights.kinds.automl_names import published_names
+from effdet_keras.weights.kinds.hdf5 import read_h5_arrays
+from effdet_keras.weights.network_arrays import APPLICATIONS, TF1
+from effdet_keras.weights.source import WeightSource
+
+_MODEL, _OPTIMIZER = "model_weights/", "optimizer_weights/"  # of `model.save`
+
+# EfficientNetV2 and others have a `stem_conv` too, but not this layer.
+_APPLICATIONS_MARK = "block1a_dwconv/depthwise_kernel"
+_INPUT_LAYER = re.compile(r"^(normalization|rescaling)(_\d+)?/")
+
+
+def read_keras2_h5(path, averages=True):
+    """Reads a file of `save_weights` or `model.save` of Keras 2.
+
+    The network is google/automl's EfficientDet, whose names are those of TF1
+    checkpoints, or Keras Applications' EfficientNet B0 to B7. The statistics of
+    the latter's own normalisation of images are not read, only named.
+
+    Args:
+        path: path of the file.
+        averages: bool; such files hold none, and it changes nothing.
+
+    Returns:
+        `WeightSource`.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it is damaged, or of another network.
+
+    Example:
+        >>> import h5py, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with h5py.File(f"{folder}/d0.h5", "w") as file:
+        ...         file["fpn_cells/fpn_cells/cell_0/fnode0/WSM:0"] = 1.0
+        ...     source = read_keras2_h5(f"{folder}/d0.h5")
+        >>> source.scheme, list(source.arrays)
+        ('automl-tf1', ['fpn_cells/cell_0/fnode0/WSM'])
+    """
+    path = os.fspath(path)
+    arrays, others = read_h5_arrays(
+        path, path, lambda name: not name.startswith(_OPTIMIZER)
+    )
+    arrays, ignored = _split(_by_weight_name(arrays))
+    others = tuple(others + ignored)
+    if _APPLICATIONS_MARK in arrays:
+        kind = "Keras Applications EfficientNet `.h5`"
+        return WeightSource(path, kind, APPLICATIONS, arrays, 0, others)
+    names = published_names(arrays, TF1, path)
+    arrays = {names[name]: array for name, array in arrays.items()}
+    return WeightSource(path, "Keras 2 `.h5` of EfficientDet", TF1, arrays, 0, others)
+
+
+def _by_weight_name(arrays):
+    """The arrays by the name of their weight, where that is of one array only.
+
+    A dataset is called `<layer of the model>/<name of the weight>:0`.
+    """
+    names = {path: _weight_name(path) for path in arrays}
+    counts = collections.Counter(names.values())
+    return {
+        names[path] if counts[names[path]] == 1 else path: array
+        for path, array in arrays.items()
+    }
+
+
+def _weight_name(path):
+    name = path.removeprefix(_MODEL).partition("/")[2].removesuffix(":0")
+    # Keras 3, which still writes such files, has another name for it.
+    return name.replace("_dwconv/kernel", "_dwconv/depthwise_kernel")
+
+
+def _split(arrays):
+    ignored = [name for name in arrays if _INPUT_LAYER.match(name)]
+    kept = {name: array for name, array in arrays.items() if name not in ignored}
+    return kept, ignored

@@ -1,0 +1,191 @@
+"""The files that this package's models write: `.weights.h5` and `.keras`."""
+
+import io
+import json
+import os
+import re
+import types
+import zipfile
+
+import numpy as np
+
+from effdet_keras.config import EfficientDetConfig
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.weights.archive import (
+    ARCHIVE_ENTRY,
+    ZIP_DAMAGES,
+    read_archive_info,
+)
+from effdet_keras.weights.kinds.hdf5 import read_h5_arrays
+from effdet_keras.weights.network_arrays import OWN, network_arrays
+from effdet_keras.weights.source import WeightSource
+from effdet_keras.weights.tf1_names import tf1_name
+
+_CONFIG, _WEIGHTS = "config.json", "model.weights.h5"  # Keras' entries
+_CLASS = "effdet_keras>EfficientDet"
+_LAYERS = "layers/"
+_AVERAGE = "vars/average:"  # see training/compiling.py
+_MARK = "layers/efficient_net/stem/conv/vars/0"
+
+
+def read_own_weights(path, averages=True):
+    """Reads a file of `model.save_weights`, `model.save` or `write_archive`.
+
+    Nothing of a `.keras` file is unpacked to the disk, and no object is made of
+    what its config says.
+
+    Args:
+        path: path of the `.weights.h5` or `.keras` file.
+        averages: bool, whether to take a weight's moving average where the file
+            has it. An archive that was evaluated on its live weights gives
+            these all the same, as `load_archive` does.
+
+    Returns:
+        `WeightSource`; of a `.keras` file with `config`, `class_names` and
+        `category_ids`.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it is damaged, or of another model.
+
+    Example:
+        >>> import tempfile
+        >>> from effdet_keras.models import EfficientDet
+        >>> model = EfficientDet.from_preset(
+        ...     "efficientdet-d0", image_size=64, max_level=6, class_names=["cat"]
+        ... )
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model.save(f"{folder}/cats.keras")
+        ...     source = read_own_weights(f"{folder}/cats.keras")
+        >>> source.class_names, source.config["max_level"], source.num_averages
+        (('cat',), 6, 0)
+    """
+    path = os.fspath(path)
+    if not _is_zip(path):
+        weights = _read_weights(path, path, averages)
+        return WeightSource(path, "effdet_keras `.weights.h5`", OWN, *weights)
+    entries = _read_entries(path)
+    model = _model_config(path, entries[_CONFIG])
+    is_archive = ARCHIVE_ENTRY in entries
+    info = read_archive_info(path) if is_archive else {}
+    averages = averages and info.get("evaluated_weights") != "live"
+    return WeightSource(
+        path,
+        "effdet_keras archive" if is_archive else "effdet_keras `.keras`",
+        OWN,
+        *_read_weights(io.BytesIO(entries[_WEIGHTS]), path, averages),
+        class_names=_tuple(model.get("class_names")),
+        category_ids=_tuple(model.get("category_ids")),
+        config=model["config"],
+    )
+
+
+def _is_zip(path):
+    with open(path, "rb") as file:
+        return file.read(2) == b"PK" or path.endswith(".keras")
+
+
+def _read_entries(path):
+    """The bytes of the entries that matter, by name."""
+    wanted = (_CONFIG, _WEIGHTS, ARCHIVE_ENTRY)
+    try:
+        with zipfile.ZipFile(path) as file:
+            names = file.namelist()
+            entries = {name: file.read(name) for name in wanted if name in names}
+    except ZIP_DAMAGES as error:
+        raise InvalidValueError(_damaged(path, error)) from error
+    if not {_CONFIG, _WEIGHTS} <= set(entries):
+        raise InvalidValueError(
+            f"'{path}' is not a `.keras` file: it is a zip file without '{_CONFIG}' "
+            f"and '{_WEIGHTS}'. It has {names[:3]}"
+        )
+    return entries
+
+
+def _model_config(path, text):
+    """The arguments of the model's constructor, as plain values."""
+    try:
+        model = json.loads(text)
+    except ValueError as error:
+        raise InvalidValueError(_damaged(path, error)) from error
+    model = model if isinstance(model, dict) else {}
+    found = model.get("registered_name") or model.get("class_name")
+    if found != _CLASS:
+        raise InvalidValueError(
+            f"'{path}' holds a model of the class {found!r}, not of {_CLASS!r}. Load "
+            "it with `keras.saving.load_model`."
+        )
+    config = model.get("config")
+    if not isinstance(config, dict) or not isinstance(config.get("config"), dict):
+        raise InvalidValueError(_damaged(path, "its config has no `config`"))
+    return config
+
+
+def _read_weights(file, path, averages):
+    """Arrays, the number of averages among them, and the names of all else."""
+
+    def is_wanted(name):
+        return name.startswith((_LAYERS, _AVERAGE) if averages else _LAYERS)
+
+    arrays, others = read_h5_arrays(file, path, is_wanted)
+    weights = {n: array for n, array in arrays.items() if n.startswith(_LAYERS)}
+    if _MARK not in weights:
+        names = [*arrays, *others]
+        raise InvalidValueError(
+            f"'{path}' holds no weights of this package's `EfficientDet`: it has no "
+            f"'{_MARK}'. It has {len(names)} arrays, such as {names[:3]}"
+        )
+    averaged = {n: array for n, array in arrays.items() if n.startswith(_AVERAGE)}
+    averaged = _by_weight(averaged, weights, path)
+    return {**weights, **averaged}, len(averaged), tuple(others)
+
+
+def _by_weight(averaged, weights, path):
+    """The averages by the name of their weight in the file."""
+    if not averaged:
+        return {}
+    paths = [name.removeprefix(_AVERAGE).replace(":", "/") for name in averaged]
+    names = _names_by_path(paths, weights)
+    by_weight = {}
+    for variable, array in zip(paths, averaged.values()):
+        name = names.get(tf1_name(types.SimpleNamespace(path=variable)))
+        if name not in weights or np.shape(weights[name]) != np.shape(array):
+            raise InvalidValueError(
+                f"'{path}' is damaged: it holds an average of '{variable}' of shape "
+                f"{np.shape(array)}, and no such weight."
+            )
+        by_weight[name] = array
+    return by_weight
+
+
+def _names_by_path(paths, weights):
+    """The names in the file of all that the network may have, by TF1 name.
+
+    Averages are called by the paths of variables, weights by their places in the
+    model. What leads from one to the other is what the network looks like: its
+    batch norms, whose averages are always there, and the layers' names say it.
+    """
+    text = "\n".join(paths)
+    levels = [int(level) for level in re.findall(r"class-0-bn-(\d+)/", text)]
+    config = EfficientDetConfig(
+        backbone=re.search(r"^(efficientnet-\w+)/", text, re.MULTILINE)[1],
+        min_level=min(levels),
+        max_level=max(levels),
+        image_size=2 ** max(levels),  # large enough for them
+        fpn_num_filters=1,  # of no backbone: a convolution wherever there may be one
+        fpn_cell_repeats=len(set(re.findall(r"fpn_cells/cell_\d+/", text))),
+        head_repeats=len(set(re.findall(r"class-\d+-bn-", text))),
+        separable_conv="layers/prediction_head/predict_conv/vars/2" in weights,
+    )
+    return {array.name: array.names[OWN] for array in network_arrays(config)}
+
+
+def _tuple(values):
+    return None if values is None else tuple(values)
+
+
+def _damaged(path, reason):
+    return (
+        f"'{path}' is damaged, or not a `.keras` file ({reason}). Copy or fetch it "
+        "again; a folder of `CheckpointArchive` holds a second one."
+    )

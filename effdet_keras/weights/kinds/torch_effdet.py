@@ -1,0 +1,472 @@
+"""Reads and writes the weights of PyTorch effdet, `.pth` and `.safetensors`.
+
+Only effdet's `tf_` models are our network. Its own family (`efficientdet_d0`, ...)
+and its experiments pad symmetrically and have another epsilon in the backbone's
+batch norms. Those that also lack the biases before batch norms, which are all that
+effdet publishes weights of, are refused.
+"""
+
+import pathlib
+import pickle
+import re
+import struct
+import zipfile
+import zlib
+
+import numpy as np
+
+from effdet_keras._internal.whole_files import replacing
+from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
+from effdet_keras.errors import InvalidValueError, MissingPackageError
+from effdet_keras.weights.identify import identify, to_layout_of
+from effdet_keras.weights.network_arrays import TORCH, network_arrays
+from effdet_keras.weights.source import WeightSource
+
+# Where effdet's settings of the `tf_` models differ from google/automl's.
+EFFDET_CONFIG = {"aspect_ratios": ((1.0, 1.0), (1.4, 0.7), (0.7, 1.4))}
+EFFDET_HALF_CONFIG = {  # the AdvProp and the Lite models: mean and deviation 0.5
+    **EFFDET_CONFIG,
+    "mean_rgb": (127.5, 127.5, 127.5),
+    "stddev_rgb": (127.5, 127.5, 127.5),
+}
+
+PICKLE_ENDINGS = (".pth", ".pt")
+ENDINGS = (*PICKLE_ENDINGS, ".safetensors")
+
+_EDGE_WEIGHTS = re.compile(r"(.+\.edge_weights)\.\d+")
+_BN_VARIANCE = "running_var"
+_BN_COUNTER = "num_batches_tracked"
+
+# effdet's `toggle_head_bn_level_first`, for TorchScript: level before repeat.
+_LEVEL_FIRST = re.compile(r"^((?:class|box)_net\.bn_rep)\.(\d+)\.(\d+)\.(\w+)$")
+_BIAS_BEFORE_BN = re.compile(r"fpn\..+\.conv(_pw)?\.bias")
+
+# What torch's restricted unpickler raises on damaged bytes.
+_DAMAGES = (
+    *(zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError),
+    *(LookupError, TypeError, AttributeError, OverflowError, MemoryError),
+    *(AssertionError, NotImplementedError, struct.error, pickle.UnpicklingError),
+)
+
+# What timm writes into training checkpoints beside the weights.
+_UNREAD = (
+    *("argparse.Namespace", "numpy.dtype", "numpy.dtypes.Float64DType"),
+    *("numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar"),
+)
+
+
+def read_torch_effdet(path, averages=True):
+    """Reads the weights of a PyTorch effdet model. Runs no code of the file.
+
+    The state dict may be the whole file or an entry of a training checkpoint
+    (`state_dict`, `model`, `state_dict_ema`, ...), and its names may begin with
+    `module.` and `model.`, as wrappers leave them.
+
+    A file does not say how its model prepares images. effdet's anchors
+    have the sides (1.4, 0.7) where ours have (1.414, 0.707), its Lite models
+    normalise by 127.5 where google/automl's do by 127 and 128: `config` of the
+    result has what effdet has. Its AdvProp models (`tf_efficientdet_d0_ap`) are
+    told by the name of the file, or of the model where the file has it; rename one
+    and they are read as the plain models. Nor can `efficientdet_d4` and `_d5` of
+    effdet's own family, which have no published weights, be told from the `tf_`
+    models by their arrays: they are refused only where the file has the name.
+
+    Args:
+        path: path of a file of `torch.save` (`.pth`, `.pt`, `.pth.tar`) or of a
+            `.safetensors` file.
+        averages: bool. Of two networks in a file, take the one whose
+            entry says "ema"; else the other.
+
+    Returns:
+        `WeightSource`. Floating arrays are float32; `edge_weights`, vectors in the
+        file, are one scalar an edge: `...edge_weights.0`.
+
+    Raises:
+        ValueError: If the file is damaged, needs Python code to be read, or holds a
+            model that is not our network.
+        OSError: If it cannot be opened.
+        ImportError: If torch, or safetensors, is not installed.
+
+    Example:
+        >>> import tempfile
+        >>> from safetensors.numpy import save_file
+        >>> state = {
+        ...     "model.backbone.conv_stem.weight": np.ones((32, 3, 3, 3), "float16"),
+        ...     "model.fpn.resample.3.conv.conv.bias": np.zeros(64, "float16"),
+        ...     "anchors.boxes": np.zeros((49104, 4)),
+        ... }
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_file(state, f"{folder}/d0.safetensors")
+        ...     source = read_torch_effdet(f"{folder}/d0.safetensors")
+        >>> sorted(source.arrays), source.others
+        (['backbone.conv_stem.weight', 'fpn.resample.3.conv.conv.bias'],
+         ('anchors.boxes',))
+        >>> source.kind
+        "PyTorch effdet state dict, under 'model', float16"
+    """
+    path = pathlib.Path(path)
+    is_safetensors = path.suffix == ".safetensors"
+    content = _load_safetensors(path) if is_safetensors else _load_torch(path)
+    prefixes = _network_prefixes(path, content)
+    prefix = _choose(path, prefixes, averages)
+    arrays, others, dtypes = _split(path, content, prefix, prefixes)
+    name = content.get("arch")  # timm's name of the model
+    _refuse_other_networks(path, arrays, name if isinstance(name, str) else "")
+    is_advprop = re.search(r"_ap(?![a-z])", f"{path.name} {name}")
+    is_lite = not any(".se." in array for array in arrays)
+    return WeightSource(
+        path=str(path),
+        kind=_kind(prefix, dtypes),
+        scheme=TORCH,
+        arrays=arrays,
+        num_averages=len(arrays) if _is_average(prefix) else 0,
+        others=others,
+        config=EFFDET_HALF_CONFIG if is_advprop or is_lite else EFFDET_CONFIG,
+    )
+
+
+def write_torch_effdet(path, arrays, config):
+    """Writes weights so that effdet's `load_state_dict(strict=True)` takes them.
+
+    The model to load them into is effdet's `tf_` model of the same size, with
+    the same number of classes. Its settings are its own: give it ours where they
+    matter, `aspect_ratios=[1.0, 2.0, 0.5]` and the mean and deviation of pixels.
+
+    Args:
+        path: path that ends in `.safetensors`, or in `.pth` or `.pt`, which
+            needs torch. It is at every moment the whole old or whole new file.
+        arrays: mapping of name (that of `NetworkArray`) to array, in our layout:
+            all arrays of the network and no other.
+        config: `EfficientDetConfig` of the network.
+
+    Raises:
+        ValueError: If arrays are missing, too many or of wrong shapes, the path
+            ends otherwise, or effdet has no such network.
+        ImportError: If torch, or safetensors, is not installed.
+
+    Example:
+        >>> import tempfile
+        >>> config = EfficientDetConfig.from_name("efficientdet-lite0")
+        >>> arrays = {a.name: np.zeros(a.shape) for a in network_arrays(config)}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_torch_effdet(f"{folder}/lite0.safetensors", arrays, config)
+        ...     source = read_torch_effdet(f"{folder}/lite0.safetensors")
+        >>> len(source.arrays)
+        588
+    """
+    path = pathlib.Path(path)
+    save = _saver(path)
+    state = _state_dict(arrays, config)
+    with replacing(path) as partial:
+        save(state, partial)
+
+
+# Loading: a flat dict of "entry.name" to tensor, or to whatever else there is.
+
+
+def _load_safetensors(path):
+    safetensors = _safetensors()
+    with open(path, "rb"):  # what cannot be opened is not damaged
+        pass
+    content = {}
+    try:
+        with safetensors.safe_open(path, framework="np") as file:
+            for name in file.keys():  # noqa: SIM118, it is not a dict
+                content[name] = _safetensor(file, name)
+    except (safetensors.SafetensorError, ValueError, OverflowError) as error:
+        raise InvalidValueError(_damaged(path, error)) from error
+    return content
+
+
+def _safetensor(file, name):
+    """A tensor as NumPy array, or None if NumPy has no such type of numbers."""
+    try:
+        return file.get_tensor(name)
+    except (TypeError, AttributeError, KeyError):
+        return None
+
+
+def _load_torch(path):
+    torch = _torch()
+    with open(path, "rb") as file:
+        is_zip = file.read(2) == b"PK"
+    unread = [(_Unread, name) for name in _UNREAD]
+    try:
+        if is_zip:
+            _check_sums(path)  # torch itself skips them
+        with torch.serialization.safe_globals(unread):
+            content = torch.load(path, map_location="cpu", weights_only=True)
+        return _flat(content)
+    except _DAMAGES as error:
+        code = re.search(r"GLOBAL ([\w.]+)", str(error))
+        text = _needs_code(path, code[1]) if code else _damaged(path, error)
+        raise InvalidValueError(text) from error
+
+
+def _check_sums(path):
+    with zipfile.ZipFile(path) as archive:
+        broken = archive.testzip()
+    if broken is not None:
+        raise InvalidValueError(f"bad checksum of '{broken}'")
+
+
+class _Unread:
+    """Stands where a checkpoint has an object that is of no use here."""
+
+    def __new__(cls, *args):
+        return super().__new__(cls)
+
+    def __setstate__(self, state):
+        pass
+
+
+def _flat(content):
+    """The entries of a checkpoint and of the dicts in it, as "entry.name"."""
+    if not hasattr(content, "items"):
+        raise InvalidValueError(
+            f"it holds a {type(content).__name__}, not a state dict"
+        )
+    flat = {}
+    for name, value in content.items():
+        if hasattr(value, "items"):
+            flat.update({f"{name}.{inner}": v for inner, v in value.items()})
+        else:
+            flat[str(name)] = value
+    return flat
+
+
+# Finding the network.
+
+
+def _network_prefixes(path, content):
+    """What stands before the names of each network in the file."""
+    parts = (name.partition("backbone.") for name in content)
+    found = dict.fromkeys(
+        before for before, middle, _ in parts if middle and before[-1:] in ("", ".")
+    )
+    if not found:
+        raise InvalidValueError(
+            f"'{path}' is not of PyTorch effdet: no array of the {len(content)} in it "
+            f"has a name with 'backbone.'. The first are {list(content)[:3]}. Give the "
+            "state dict of a whole detector."
+        )
+    return list(found)
+
+
+def _is_average(prefix):
+    return "ema" in re.split(r"[._]", prefix.lower())
+
+
+def _choose(path, prefixes, averages):
+    wanted = [p for p in prefixes if _is_average(p) == averages] or prefixes
+    if len(wanted) > 1:
+        raise InvalidValueError(
+            f"'{path}' holds {len(wanted)} networks: {wanted}. Save the state dict of "
+            "one of them."
+        )
+    return wanted[0]
+
+
+def _split(path, content, prefix, prefixes):
+    """The arrays of the network, the names of the rest, the types of numbers."""
+    arrays, others, dtypes = {}, {}, set()
+    for full_name, value in content.items():
+        owner = max(filter(full_name.startswith, prefixes), key=len, default=None)
+        name = full_name.removeprefix(prefix)
+        # Who halves a whole state dict halves its counters too.
+        is_counter = name.endswith(_BN_COUNTER)
+        if owner == prefix and _is_floating(value) and not is_counter:
+            dtypes.add(str(value.dtype).removeprefix("torch."))
+            arrays.update(_named(name, _as_float32(path, value)))
+        elif owner in (prefix, None):
+            others[name if owner else full_name] = None
+        else:
+            others[owner.rstrip(".")] = None
+    return arrays, tuple(others), dtypes
+
+
+def _is_floating(value):
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind in "fV"  # ml_dtypes' bfloat16 is "V"
+    return hasattr(value, "is_floating_point") and value.is_floating_point()
+
+
+def _as_float32(path, value):
+    try:
+        if not isinstance(value, np.ndarray):
+            value = value.detach().float().numpy()
+        return np.asarray(value, "float32")
+    except (RuntimeError, TypeError, ValueError) as error:  # such as sparse
+        raise InvalidValueError(_damaged(path, error)) from error
+
+
+def _named(name, value):
+    """The array under the name, or names, that `network_arrays` has."""
+    if name.endswith(".edge_weights"):
+        return {f"{name}.{i}": np.asarray(v) for i, v in enumerate(value.ravel())}
+    return {_LEVEL_FIRST.sub(r"\1.\3.\2.bn.\4", name): value}
+
+
+def _kind(prefix, dtypes):
+    under = f", under '{prefix.rstrip('.')}'" if prefix else ""
+    converted = sorted(dtypes - {"float32"})
+    numbers = f", {' and '.join(converted)}" if converted else ""
+    return f"PyTorch effdet state dict{under}{numbers}"
+
+
+# Refusing what is not our network.
+
+
+def _refuse_other_networks(path, arrays, model):
+    known = _known_backbone_names()
+    backbone = [name for name in arrays if name.startswith("backbone.")]
+    foreign = [name for name in backbone if name not in known]
+    if foreign:
+        raise InvalidValueError(
+            f"'{path}' has a backbone that is not EfficientNet B0-B7 or Lite0-4: "
+            f"{len(foreign)} of its arrays have no place, first '{foreign[0]}' "
+            f"{np.shape(arrays[foreign[0]])}. Of effdet's models, the `tf_` ones "
+            "can be loaded."
+        )
+    has_biases = any(map(_BIAS_BEFORE_BN.fullmatch, arrays))
+    if has_biases and not model.startswith("efficientdet"):
+        return
+    source = WeightSource(str(path), "", TORCH, arrays)
+    nearest = identify(source).nearest or "efficientdet-d0"
+    found = f"is '{model}'" if has_biases else "has no biases before its batch norms"
+    raise InvalidValueError(
+        f"'{path}' is not a `tf_` model of effdet: it {found}. effdet's own models "
+        "pad symmetrically and have batch norms of another epsilon (1e-5) in the "
+        "backbone; here both are as in TensorFlow, and the outputs would differ. Use "
+        f"the weights of effdet's 'tf_{nearest.replace('-', '_')}'."
+    )
+
+
+def _known_backbone_names():
+    configs = map(EfficientDetConfig.from_name, MODEL_NAMES)
+    return {
+        array.names[TORCH]
+        for config in {config.backbone: config for config in configs}.values()
+        for array in network_arrays(config)
+        if array.is_backbone
+    }
+
+
+# Writing.
+
+
+def _state_dict(arrays, config):
+    """effdet's names and layouts, in NumPy."""
+    _check_effdet_has(config)
+    network = network_arrays(config)
+    _check_complete(arrays, network)
+    state = {}
+    for array in network:
+        name = array.names[TORCH]
+        value = np.asarray(arrays[array.name], "float32")
+        edge = _EDGE_WEIGHTS.fullmatch(name)
+        if edge:
+            before = state.get(edge[1], np.zeros(0, "float32"))
+            state[edge[1]] = np.append(before, value)
+            continue
+        state[name] = to_layout_of(value, array, TORCH)
+        if name.endswith(_BN_VARIANCE):
+            counter = name.removesuffix(_BN_VARIANCE) + _BN_COUNTER
+            state[counter] = np.zeros((), "int64")
+    return state
+
+
+def _check_effdet_has(config):
+    plain = config.separable_conv and not config.conv_after_downsample
+    if not plain or config.fpn_weight_method.startswith("channel_"):
+        raise InvalidValueError(
+            "effdet has no such network: it needs separable_conv=True, "
+            "conv_after_downsample=False and one weight an edge. Received: "
+            f"separable_conv={config.separable_conv}, "
+            f"conv_after_downsample={config.conv_after_downsample}, "
+            f"fpn_weight_method={config.fpn_weight_method!r}"
+        )
+
+
+def _check_complete(arrays, network):
+    shapes = {array.name: array.shape for array in network}
+    received = {name: np.shape(value) for name, value in arrays.items()}
+    wrong = sorted(
+        name
+        for name in shapes.keys() | received.keys()
+        if shapes.get(name) != received.get(name)
+    )
+    if wrong:
+        name = wrong[0]
+        raise InvalidValueError(
+            f"`arrays` must be the {len(shapes)} arrays of the network. {len(wrong)} "
+            f"differ, first '{name}': expected shape {shapes.get(name)}. "
+            f"Received: shape {received.get(name)}"
+        )
+
+
+def _saver(path):
+    if path.suffix == ".safetensors":
+        save_file = _safetensors().numpy.save_file
+        return lambda state, to: save_file(state, to, metadata={"format": "pt"})
+    if path.suffix in PICKLE_ENDINGS:
+        torch = _torch()
+        return lambda state, to: torch.save(
+            {name: torch.from_numpy(value) for name, value in state.items()}, to
+        )
+    raise InvalidValueError(
+        "The path of an effdet state dict must end in '.safetensors', '.pth' or "
+        f"'.pt'. Received: path='{path}'"
+    )
+
+
+# Packages that not everybody has.
+
+
+def _torch():
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingPackageError(
+            "Files of `torch.save` need torch: `pip install 'effdet-keras[torch]'`. A "
+            "`.safetensors` file of the same weights does not."
+        ) from error
+    if not hasattr(torch.serialization, "safe_globals"):
+        # Before 2.6 `weights_only` could be made to run code (CVE-2025-32434).
+        raise MissingPackageError(
+            f"torch {torch.__version__} does not read files safely: "
+            "`pip install 'torch>=2.6'`."
+        )
+    return torch
+
+
+def _safetensors():
+    try:
+        import safetensors
+        import safetensors.numpy
+    except ImportError as error:
+        raise MissingPackageError(
+            "`.safetensors` files need safetensors: "
+            "`pip install 'effdet-keras[safetensors]'`."
+        ) from error
+    import ml_dtypes  # noqa: F401, comes with Keras; gives NumPy bfloat16
+
+    return safetensors
+
+
+def _needs_code(path, name):
+    return (
+        f"'{path}' is a pickle that needs Python code to be read ('{name}'), which can "
+        "do anything: it is not loaded. If you trust its author, make a plain state "
+        "dict of it where it was written: "
+        "`torch.save(model.state_dict(), 'plain.pth')`."
+    )
+
+
+def _damaged(path, reason):
+    reason = str(reason).strip().split("\n")[0][:200]
+    return (
+        f"'{path}' is damaged, or not a state dict of PyTorch effdet ({reason}). "
+        "Fetch it again, or save it again with "
+        "`torch.save(model.state_dict(), 'plain.pth')`."
+    )

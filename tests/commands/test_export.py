@@ -1,0 +1,147 @@
+"""`effdet-keras export` hands its options to `EfficientDet.export`."""
+
+import dataclasses
+import inspect
+import json
+
+import numpy as np
+import pytest
+from support.tiny import lively_model
+
+import effdet_keras as ek
+from effdet_keras import cli
+from effdet_keras.export import check, export_model
+from effdet_keras.export.description import describe
+from effdet_keras.weights.archive import write_archive
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory):
+    path = tmp_path_factory.mktemp("archive") / "pets.keras"
+    write_archive(lively_model(), path)
+    return str(path)
+
+
+@pytest.fixture
+def exported(monkeypatch):
+    """The arguments of calls of `EfficientDet.export`, which does nothing."""
+    calls = []
+
+    def export(self, path, format=None, **options):
+        calls.append({"path": path, "format": format, **options})
+
+    monkeypatch.setattr(ek.EfficientDet, "export", export)
+    return calls
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shapes")
+    ek.data.write_shapes(folder, num_train=3, num_valid=2, image_size=64)
+    return folder
+
+
+def test_only_given_options_are_handed_on(archive, exported):
+    assert cli.main(["export", archive, "pets.tflite"]) == 0
+    assert exported == [{"path": "pets.tflite", "format": None, "images": None}]
+
+
+def test_every_option_has_a_flag(archive, exported, shapes):
+    flags = "--format saved_model --precision int8 --outputs raw --batch-size 2 "
+    flags += "--output-type uint8 --tfod-names --frozen-graph --images checks "
+    flags += "--calibration-images 7 --opset 18 --max-detections 5 --per-class "
+    flags += "--score-threshold 0.2 --iou-threshold 0.4"
+    assert cli.main(["export", archive, "pets", *flags.split()]) == 0
+    assert exported == [
+        {
+            "path": "pets",
+            "format": "saved_model",
+            "precision": "int8",
+            "outputs": "raw",
+            "batch_size": 2,
+            "output_type": "uint8",
+            "names": "tfod",
+            "frozen_graph": True,
+            "images": "checks",
+            "calibration_images": 7,
+            "opset": 18,
+            "max_detections": 5,
+            "score_threshold": 0.2,
+            "iou_threshold": 0.4,
+            "per_class": True,
+        }
+    ]
+    writers = map(export_model._writer, export_model.WRITERS)
+    options = {
+        name for write in writers for name in inspect.signature(write).parameters
+    }
+    # The second is a flag of the next test, the last an object of Python.
+    assert options - set(exported[0]) == {"model", "calibration", "postprocess"}
+
+
+def test_calibration_is_a_folder_of_images_or_a_dataset(archive, exported, shapes):
+    data = ["--calibration", str(shapes), "--evaluate", str(shapes), "--split", "train"]
+    assert cli.main(["export", archive, "pets.tflite", *data]) == 0
+    images = ["--calibration", str(shapes / "valid")]
+    assert cli.main(["export", archive, "pets.tflite", *images]) == 0
+    first, second = exported
+    assert len(first["calibration"]) == len(first["evaluate"]) == 3
+    assert second["calibration"] == shapes / "valid"
+
+
+def test_errors_of_the_export_are_told_in_one_line(archive, tmp_path, capsys):
+    assert cli.main(["export", archive, str(tmp_path / "pets.gguf")]) == 1
+    assert "`format` must be one of" in capsys.readouterr().err
+    out = str(tmp_path / "pets")
+    assert cli.main(["export", archive, out, "--precision", "int8"]) == 1
+    assert "A saved_model export has the options" in capsys.readouterr().err
+    assert cli.main(["export", str(tmp_path / "no.keras"), out]) == 1
+    assert "There is no checkpoint" in capsys.readouterr().err
+
+
+def test_the_ap_of_the_export_is_compared_with_the_models(
+    tmp_path, capsys, monkeypatch
+):
+    """With the model's own findings as truth, and an export that loses a class."""
+    model = lively_model()
+    rng = np.random.default_rng(2)
+    images = [rng.integers(0, 256, (64, 64, 3), "uint8") for _ in range(3)]
+    found = model.detect(images, 0.5, verbose=0)
+    dataset = ek.data.from_arrays(
+        images,
+        [detections.boxes for detections in found],
+        [detections.labels for detections in found],
+        model.class_names,
+    )
+    labels = np.concatenate([detections.labels for detections in found])
+    lost = int(np.bincount(labels).argmax())
+    ek.data.write_coco(dataset, tmp_path / "data")
+    write_archive(model, tmp_path / "pets.keras")
+
+    class Forgetful:
+        path, description = tmp_path / "pets.onnx", describe(model, outputs="raw")
+        description = dataclasses.replace(description, precision="int8")
+
+        def run(self, images):
+            outputs = {n: np.array(v) for n, v in model(images).items()}
+            outputs["class_logits"][..., lost] -= 50
+            return outputs
+
+    def write(model, path):
+        path.write_text("onnx")
+
+    limits = check.Limits(outputs=100.0, scores=1.0, matched=0.0)
+    monkeypatch.setitem(check.LIMITS, "int8", limits)
+    monkeypatch.setattr(export_model, "_writer", lambda format: write)
+    monkeypatch.setattr(export_model, "open_runtime", lambda path: Forgetful())
+    arguments = ["export", str(tmp_path / "pets.keras"), str(tmp_path / "pets.onnx")]
+    assert cli.main([*arguments, "--evaluate", str(tmp_path / "data")]) == 0
+    text = capsys.readouterr().out
+    assert "AP of the model: " in text and "AP of the export: " in text
+    report = json.loads((tmp_path / "pets.onnx.export_report.json").read_text())
+    live, exported = report["metrics"]["model"], report["metrics"]["export"]
+    name = f"AP/{model.class_names[lost]}"
+    assert live[name] > 0.5 and exported[name] == 0
+    assert live["AP"] > exported["AP"] and live.keys() == exported.keys()

@@ -1,0 +1,181 @@
+"""`effdet-keras predict` and `effdet-keras benchmark`."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+from support.tiny import lively_model
+
+import effdet_keras as ek
+from effdet_keras import cli
+from effdet_keras.commands import predict_files as module
+from effdet_keras.weights.archive import write_archive
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.fixture(scope="module")
+def model():
+    return lively_model(category_ids=(3, 5, 9))
+
+
+@pytest.fixture(scope="module")
+def archive(model, tmp_path_factory):
+    path = tmp_path_factory.mktemp("archive") / "pets.keras"
+    write_archive(model, path)
+    return str(path)
+
+
+@pytest.fixture
+def images(tmp_path):
+    folder = tmp_path / "images"
+    folder.mkdir()
+    rng = np.random.default_rng(5)
+    for name in ("a.png", "b.bmp", "c.gif"):
+        pixels = rng.integers(0, 256, (40, 56, 3), "uint8")
+        Image.fromarray(pixels).save(folder / name)
+    return folder
+
+
+def test_a_folder_is_drawn_and_its_boxes_are_written(
+    archive, model, images, tmp_path, capsys
+):
+    out, file = tmp_path / "out", tmp_path / "found.json"
+    arguments = [archive, str(images), "--out", str(out), "--json", str(file)]
+    assert cli.main(["predict", *arguments, "--score", "0.4"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    expected = model.detect(images, 0.4, batch_size=1, verbose=0)
+    for path, line, found in zip(sorted(images.iterdir()), lines, expected):
+        assert line.startswith(f"{path}: {len(found)} detections: ")
+    names = ["a.png", "b.bmp", "c.gif"]
+    assert sorted(path.name for path in out.iterdir()) == names
+    drawn = np.asarray(Image.open(out / "b.bmp"))
+    np.testing.assert_array_equal(drawn, expected[1].draw())
+
+    content = json.loads(file.read_text())
+    assert [image["file_name"] for image in content["images"]] == names
+    assert {c["id"]: c["name"] for c in content["categories"]} == {
+        3: "cat",
+        5: "dog",
+        9: "bird",
+    }
+    first = [a for a in content["annotations"] if a["image_id"] == 1]
+    assert len(first) == len(expected[0])
+    assert first[0]["score"] == pytest.approx(expected[0].scores[0], abs=1e-4)
+    left, top, width, height = first[0]["bbox"]
+    box = [top, left, top + height, left + width]
+    np.testing.assert_allclose(box, expected[0].boxes[0], atol=0.01)
+    assert first[0]["category_id"] == (3, 5, 9)[expected[0].labels[0]]
+    # It is a dataset, too: truth to begin annotating with.
+    dataset = ek.data.from_coco(file, images)
+    assert len(dataset) == 3 and dataset.category_ids == (3, 5, 9)
+
+
+def test_what_cannot_be_read_is_left_out_and_told(archive, images, tmp_path, capsys):
+    (images / "b.bmp").write_bytes(b"no image")
+    file = tmp_path / "found.json"
+    arguments = ["predict", archive, str(images), "--json", str(file)]
+    assert cli.main([*arguments, "--batch-size", "2"]) == 1
+    said = capsys.readouterr()
+    assert "b.bmp' is left out" in said.err
+    assert "a.png: " in said.out and "c.gif: " in said.out
+    assert len(json.loads(file.read_text())["images"]) == 2
+    assert cli.main(["predict", archive, "nowhere.jpg"]) == 1
+    assert "There is no image, folder or video 'nowhere.jpg'" in capsys.readouterr().err
+
+
+def test_no_input_is_written_over(archive, images, tmp_path, capsys):
+    before = (images / "a.png").read_bytes()
+    for inputs in ([images], [images / "a.png"]):
+        paths = map(str, inputs)
+        assert cli.main(["predict", archive, *paths, "--out", str(images)]) == 1
+        assert "would be overwritten" in capsys.readouterr().err
+    assert (images / "a.png").read_bytes() == before
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "a.png").write_bytes(before)
+    both = [str(images / "a.png"), str(tmp_path / "more" / "a.png")]
+    assert cli.main(["predict", archive, *both, "--out", str(tmp_path / "out")]) == 1
+    assert "would both be drawn into" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_tiles_and_augmentation_are_those_of_the_predictor(
+    archive, model, images, capsys
+):
+    image = str(images / "a.png")
+    options = ["--tiles", "32", "--tta"]
+    assert cli.main(["predict", archive, image, *options]) == 0
+    found = ek.Predictor(model).detect(image, tiles=32, augment=True)
+    expected = repr(found).splitlines()[0]
+    assert capsys.readouterr().out == f"{image}: {expected}\n"
+
+
+@pytest.mark.parametrize(
+    "options, expected",
+    [
+        ([], {"tiles": None, "augment": None}),
+        (["--tiles"], {"tiles": True, "augment": None}),
+        (["--tta", "0.7", "1"], {"tiles": None, "augment": [0.7, 1.0]}),
+    ],
+)
+def test_tiles_and_augmentation_have_defaults(monkeypatch, archive, options, expected):
+    given = {}
+    monkeypatch.setattr(
+        module, "predict_files", lambda *_, **keywords: given.update(keywords)
+    )
+    monkeypatch.setattr(cli, "_predictor", lambda arguments: None)
+    assert cli.main(["predict", archive, "a.png", *options]) == 0
+    assert {name: given[name] for name in expected} == expected
+
+
+def test_a_video_is_drawn_frame_by_frame(archive, tmp_path, capsys):
+    cv2 = pytest.importorskip("cv2")
+    clip = tmp_path / "clip.avi"
+    codec = cv2.VideoWriter_fourcc(*"MJPG")
+    writer = cv2.VideoWriter(str(clip), codec, 5.0, (96, 64))
+    for shade in (40, 200):
+        writer.write(np.full((64, 96, 3), shade, "uint8"))
+    writer.release()
+    out, file = tmp_path / "out", tmp_path / "found.json"
+    arguments = ["predict", archive, str(clip), "--out", str(out)]
+    assert cli.main([*arguments, "--json", str(file)]) == 0
+    assert f"{clip} frame 1: " in capsys.readouterr().out
+    assert cv2.VideoCapture(str(out / "clip.avi")).get(cv2.CAP_PROP_FRAME_COUNT) == 2
+    images = json.loads(file.read_text())["images"]
+    assert [(image["file_name"], image["frame"]) for image in images] == [
+        ("clip.avi", 0),
+        ("clip.avi", 1),
+    ]
+    # Images and videos may be mixed; a camera that is not there is told.
+    assert cli.main(["predict", archive, "77"]) == 1
+    assert "camera 77" in capsys.readouterr().err
+
+
+def test_a_published_model_is_used_by_its_name(model, monkeypatch, images, capsys):
+    asked = []
+
+    def from_preset(name, weights):
+        asked.append((name, weights))
+        return model
+
+    monkeypatch.setattr(ek.EfficientDet, "from_preset", from_preset)
+    assert cli.main(["predict", "efficientdet-d0", str(images / "a.png")]) == 0
+    assert asked == [("efficientdet-d0", "coco")]
+    assert cli.main(["predict", "efficientdet-d99", str(images / "a.png")]) == 1
+    assert "efficientdet-d99" in capsys.readouterr().err
+
+
+def test_benchmark_prints_a_table_and_writes_it(archive, images, tmp_path, capsys):
+    file, trace = tmp_path / "times.json", tmp_path / "trace"
+    arguments = ["benchmark", archive, "--images", str(images), "--runs", "2"]
+    arguments += ["--batch-size", "2", "--json", str(file), "--trace", str(trace)]
+    assert cli.main(arguments) == 0
+    text = capsys.readouterr().out
+    assert "input 64 x 64, batches of 2, 2 runs" in text
+    for name in ("decode", "letterbox", "network", "postprocess", "images a second"):
+        assert name in text
+    assert set(json.loads(file.read_text())["stages"]["all"]) == {"median_ms", "p90_ms"}
+    assert list(trace.rglob("*.xplane.pb"))
+    assert cli.main([*arguments, "--runs", "0"]) == 1
+    assert "`runs` must be 1 or more" in capsys.readouterr().err

@@ -1,0 +1,341 @@
+"""`from_coco`: ids in and out, repairs that are counted, faults that are named."""
+
+import contextlib
+import io
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+pytest.importorskip("tensorflow")
+
+from effdet_keras.data import from_coco, write_coco
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.fixture
+def content(tmp_path):
+    """Two images, categories with gaps, one crowd; and the files on disk."""
+    for name in ("a.png", "b.png"):
+        Image.new("RGB", (48, 32)).save(tmp_path / name)
+    return {
+        "images": [
+            {"id": 397133, "file_name": "a.png", "height": 32, "width": 48},
+            {"id": 5, "file_name": "b.png", "height": 32, "width": 48},
+        ],
+        "annotations": [
+            {
+                "id": 100 + i,
+                "image_id": 397133,
+                "category_id": category_id,
+                "bbox": box,
+                "area": area,
+                "iscrowd": crowd,
+            }
+            for i, (category_id, box, area, crowd) in enumerate(
+                [
+                    (90, [1.5, 2.25, 10, 20], 150.75, 0),
+                    (1, [30, 3, 30, 9], 200.0, 0),
+                    (1, [0, 0, 48, 32], 999.0, 1),
+                ]
+            )
+        ],
+        "categories": [{"id": 90, "name": "toothbrush"}, {"id": 1, "name": "person"}],
+    }
+
+
+def test_labels_count_from_zero_in_the_order_of_the_ids(content, tmp_path):
+    dataset = from_coco(content, tmp_path)
+    assert dataset.class_names == ("person", "toothbrush")
+    assert dataset.category_ids == (1, 90)
+    example = dataset[0]
+    np.testing.assert_array_equal(example["labels"], [1, 0, 0])
+    np.testing.assert_array_equal(
+        example["boxes"],
+        [[2.25, 1.5, 22.25, 11.5], [3, 30, 12, 48], [0, 0, 32, 48]],
+    )
+    np.testing.assert_array_equal(example["is_crowd"], [False, False, True])
+    np.testing.assert_array_equal(example["area"], [150.75, 200, 999])
+    assert example["image_id"] == 397133
+    assert len(dataset[1]["labels"]) == 0
+
+
+def test_path_of_the_json_and_dict_give_the_same(content, tmp_path):
+    path = tmp_path / "truth.json"
+    path.write_text(json.dumps(content))
+    assert from_coco(path, tmp_path).to_coco() == from_coco(content, tmp_path).to_coco()
+
+
+def test_to_coco_gives_the_file_back(content, tmp_path):
+    result = json.loads(json.dumps(from_coco(content, tmp_path).to_coco()))
+    for key in ("images", "annotations"):
+        assert result[key] == content[key]
+    assert result["categories"] == sorted(content["categories"], key=lambda c: c["id"])
+
+
+def test_pycocotools_reads_what_to_coco_writes(content, tmp_path):
+    coco = pytest.importorskip("pycocotools.coco")
+    truth = coco.COCO()
+    truth.dataset = from_coco(content, tmp_path).to_coco()
+    assert truth.dataset["info"] == {}  # some versions of pycocotools need it
+    with contextlib.redirect_stdout(io.StringIO()):
+        truth.createIndex()
+        found = truth.loadRes(
+            [{"image_id": 5, "category_id": 90, "bbox": [0, 0, 3, 3], "score": 0.5}]
+        )
+    assert found.getAnnIds(imgIds=[5]) == [1]
+    assert truth.getCatIds() == [1, 90]
+
+
+def test_subset_keeps_exact_ids(content, tmp_path):
+    subset = from_coco(content, tmp_path)[:1].to_coco()
+    assert [a["id"] for a in subset["annotations"]] == [100, 101, 102]
+    assert [i["id"] for i in subset["images"]] == [397133]
+
+
+def test_crowd_and_area_may_be_absent(content, tmp_path):
+    for annotation in content["annotations"]:
+        del annotation["iscrowd"], annotation["area"]
+    example = from_coco(content, tmp_path)[0]
+    np.testing.assert_array_equal(example["area"], [200, 270, 48 * 32])
+    assert not example["is_crowd"].any()
+
+
+def test_size_may_be_absent(content, tmp_path):
+    for image in content["images"]:
+        del image["height"], image["width"]
+    assert from_coco(content, tmp_path)[0]["image_size"] == (32, 48)
+
+
+def test_image_ids_that_are_no_ints_are_counted_and_kept(content, tmp_path):
+    for key in ("images", "annotations"):
+        for item in content[key]:
+            field = "id" if key == "images" else "image_id"
+            item[field] = f"image-{item[field]}"
+    dataset = from_coco(content, tmp_path)
+    assert dataset.image_ids == (1, 2)
+    assert dataset[0]["source_id"] == "image-397133"
+    assert len(dataset[0]["labels"]) == 3
+
+
+def test_image_ids_that_are_no_ints_and_repeat_are_an_error(content, tmp_path):
+    for image in content["images"]:
+        image["id"] = "image"
+    with pytest.raises(ValueError, match=r"1 duplicate id: b\.png.*'image' repeats"):
+        from_coco(content, tmp_path)
+
+
+def test_annotation_ids_that_repeat_are_counted_anew(content, tmp_path):
+    for annotation in content["annotations"]:
+        annotation["id"] = 4
+    ids = [a["id"] for a in from_coco(content, tmp_path).to_coco()["annotations"]]
+    assert ids == [1, 2, 3]
+
+
+def test_boxes_without_area_are_counted_and_evaluated_but_not_trained_on(
+    content, tmp_path
+):
+    content["annotations"][0]["bbox"] = [5, 5, 0, 9]
+    content["annotations"][1]["bbox"] = [5, 5, -3, 9]
+    with pytest.warns(UserWarning, match=r"2 empty boxes: a\.png.*width 0"):
+        dataset = from_coco(content, tmp_path)
+    np.testing.assert_array_equal(dataset[0]["labels"], [0])
+    np.testing.assert_array_equal(dataset[0]["area"], [999])
+    assert dataset.to_coco()["annotations"] == content["annotations"]
+
+
+def test_annotations_of_absent_images_are_counted(content, tmp_path):
+    content["annotations"][0]["image_id"] = 77
+    with pytest.warns(UserWarning, match="1 stray annotation.*image_id 77"):
+        dataset = from_coco(content, tmp_path)
+    assert len(dataset[0]["labels"]) == 2
+
+
+def test_class_names_bring_a_second_file_in_line(content, tmp_path):
+    dataset = from_coco(content, tmp_path, class_names=("toothbrush", "kite", "person"))
+    assert dataset.class_names == ("toothbrush", "kite", "person")
+    assert dataset.category_ids == (90, 91, 1)
+    np.testing.assert_array_equal(dataset[0]["labels"], [0, 2, 2])
+
+
+def test_class_without_a_place_in_class_names_is_an_error(content, tmp_path):
+    with pytest.raises(ValueError, match="category id 1 of 2 boxes.*filter"):
+        from_coco(content, tmp_path, class_names=("toothbrush",))
+
+
+def change(path, value):
+    def apply(content):
+        *parents, last = path
+        for key in parents:
+            content = content[key]
+        if value is None:
+            del content[last]
+        else:
+            content[last] = value
+
+    return apply
+
+
+@pytest.mark.parametrize(
+    "fault, message",
+    [
+        (
+            change(["annotations", 0, "category_id"], 3),
+            "unknown class.*category id 3 of 1 box",
+        ),
+        (
+            change(["annotations", 0, "bbox"], None),
+            r"bad box: a\.png: bbox=None of annotation 100",
+        ),
+        (change(["annotations", 0, "bbox"], [1, 2, 3]), r"\[1, 2, 3\].*four finite"),
+        (change(["annotations", 0, "bbox"], [1, 2, 3, np.inf]), "four finite"),
+        (change(["annotations", 0, "bbox"], [1, 2, 3, "x"]), "four finite"),
+        (change(["images", 1, "id"], 397133), r"duplicate id: b\.png.*397133 repeats"),
+        (change(["categories", 1, "id"], 90), r"int `id` of its own.*\[90, 90\]"),
+        (change(["categories", 1, "id"], "1"), "int `id`"),
+        (change(["categories", 1, "name"], "toothbrush"), "differ"),
+        (change(["categories"], None), "`categories`.*'images': 'list'"),
+    ],
+)
+def test_faults_are_named(content, tmp_path, fault, message):
+    fault(content)
+    with pytest.raises(ValueError, match=message):
+        from_coco(content, tmp_path)
+
+
+def test_missing_images_are_counted(content, tmp_path):
+    (tmp_path / "b.png").unlink()
+    with pytest.raises(FileNotFoundError, match=r"1 missing image: .*b\.png"):
+        from_coco(content, tmp_path)
+
+
+def test_broken_json_is_named(tmp_path):
+    path = tmp_path / "broken.json"
+    path.write_text("{")
+    with pytest.raises(ValueError, match=r"json file.*broken\.json"):
+        from_coco(path, tmp_path)
+    path.write_text("[1]")
+    with pytest.raises(ValueError, match="with 'list'"):
+        from_coco(path, tmp_path)
+
+
+def test_everything_wrong_is_told_at_once_or_skipped(content, tmp_path):
+    content["images"] += [7, {"id": None, "file_name": "c.png"}, {"id": 8}]
+    content["images"][1] |= {"id": 5, "file_name": "gone.png"}
+    content["annotations"][0]["bbox"] = [1, 2, 3]
+    content["annotations"][1]["category_id"] = [1]
+    content["annotations"] += [None, {"id": 9}]
+    message = "4 unreadable annotations.*2 bad boxes.*1 unknown class.*1 missing image"
+    with pytest.raises(ValueError, match=message):
+        from_coco(content, tmp_path)
+    with pytest.warns(UserWarning, match=message):
+        dataset = from_coco(content, tmp_path, on_error="skip")
+    assert dataset.image_ids == (397133,)
+    np.testing.assert_array_equal(dataset[0]["area"], [999])
+    kinds = [problem.kind for problem in dataset.problems]
+    assert kinds.count("unreadable annotation") == 4 and "stray annotation" in kinds
+
+
+@pytest.mark.parametrize(
+    "box", [["1", "2", "3", "4"], [1, 2, 3, 10**400], [1, 2, 3, True], [[1], 2, 3, 4]]
+)
+def test_boxes_that_are_no_usable_numbers_are_errors(content, tmp_path, box):
+    content["annotations"][0]["bbox"] = box
+    with pytest.raises(ValueError, match=r"1 bad box: a\.png"):
+        from_coco(content, tmp_path)
+
+
+@pytest.mark.parametrize("area", [None, np.nan, np.inf, -1, "150.75", 10**400, [1]])
+def test_areas_that_are_no_numbers_become_those_of_the_box(content, tmp_path, area):
+    content["annotations"][0] |= {"area": area, "iscrowd": None}
+    example = from_coco(content, tmp_path)[0]
+    np.testing.assert_array_equal(example["area"], [200, 200, 999])
+    assert not example["is_crowd"][0]
+
+
+@pytest.mark.parametrize("size", [None, "32", 0, -5, 31.5, 10**400, 32.0, True])
+def test_sizes_that_are_no_sizes_are_read_from_the_image(content, tmp_path, size):
+    content["images"][0]["height"] = size
+    assert from_coco(content, tmp_path)[0]["image_size"] == (32, 48)
+
+
+def test_normalized_boxes_are_an_error(content, tmp_path):
+    for annotation in content["annotations"]:
+        annotation["bbox"] = [0.25, 0.5, 0.5, 0.5]
+    with pytest.raises(ValueError, match="1 normalized box: .*all 3 lie between"):
+        from_coco(content, tmp_path)
+    with pytest.warns(UserWarning, match="normalized"):
+        dataset = from_coco(content, tmp_path, on_error="skip")
+    assert len(dataset[0]["labels"]) == 0
+    content["annotations"][0]["bbox"] = [0, 0, 2, 2]
+    assert len(from_coco(content, tmp_path)[0]["labels"]) == 3
+
+
+def test_a_damaged_image_without_annotated_size_is_named(content, tmp_path):
+    (tmp_path / "b.png").write_bytes(b"no image")
+    del content["images"][1]["height"]
+    with pytest.raises(ValueError, match=r"1 corrupt image: .*b\.png"):
+        from_coco(content, tmp_path)
+
+
+def test_roboflows_unused_twin_of_a_class_is_left_out(content, tmp_path):
+    content["categories"].append({"id": 0, "name": "person"})
+    dataset = from_coco(content, tmp_path)
+    assert dataset.class_names == ("person", "toothbrush")
+    assert dataset.category_ids == (1, 90)
+
+
+def test_ids_beyond_64_bits_are_counted_anew(content, tmp_path):
+    content["images"][1]["id"] = 2**63
+    content["annotations"][0]["id"] = 2**63
+    dataset = from_coco(content, tmp_path)
+    assert dataset.image_ids == (1, 2)
+    assert [a["id"] for a in dataset.to_coco()["annotations"]] == [1, 2, 3]
+
+
+def test_whole_floats_are_ids_too(content, tmp_path):
+    content["annotations"][0] |= {"image_id": 397133.0, "category_id": 90.0}
+    np.testing.assert_array_equal(from_coco(content, tmp_path)[0]["labels"], [1, 0, 0])
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
+def test_any_unicode_is_read_and_other_bytes_are_named(content, tmp_path, encoding):
+    content["categories"][0]["name"] = "zahnbürste"
+    path = tmp_path / "truth.json"
+    path.write_bytes(json.dumps(content, ensure_ascii=False).encode(encoding))
+    if encoding == "latin-1":
+        with pytest.raises(ValueError, match=r"json file.*truth\.json"):
+            from_coco(path, tmp_path)
+    else:
+        names = from_coco(path, tmp_path).class_names
+        assert names == ("person", "zahnbürste")
+
+
+def test_the_folder_of_the_images_is_found_or_asked_for(content, tmp_path):
+    path = tmp_path / "annotations" / "instances_val2017.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(content))
+    (tmp_path / "elsewhere").mkdir()
+    for name in ("a.png", "b.png"):
+        (tmp_path / name).rename(tmp_path / "elsewhere" / name)
+    with pytest.raises(FileNotFoundError, match=r"'a\.png'\. Pass `image_dir`"):
+        from_coco(path)
+    (tmp_path / "elsewhere").rename(tmp_path / "val2017")
+    assert from_coco(path)[0]["path"] == str(tmp_path / "val2017" / "a.png")
+    with pytest.raises(ValueError, match="`image_dir` is needed"):
+        from_coco(content)
+
+
+def test_what_is_written_is_coco_exactly(content, tmp_path):
+    content["annotations"][0]["bbox"] = [5, 5, 0, 9]  # evaluation sees it
+    with pytest.warns(UserWarning, match="1 empty box"):
+        dataset = from_coco(content, tmp_path)
+    write_coco({"valid": dataset}, tmp_path / "set")
+    written = json.loads((tmp_path / "set" / "valid.json").read_text())
+    assert written["annotations"] == content["annotations"]
+    assert written["images"] == content["images"]
+    assert (tmp_path / "set/valid/a.png").read_bytes() == (
+        tmp_path / "a.png"
+    ).read_bytes()

@@ -1,0 +1,192 @@
+"""`from_csv`, `write_csv`: the three forms by hand, rows right and wrong."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+pytest.importorskip("tensorflow")
+
+from effdet_keras.data import from_arrays, from_csv, write_csv
+from effdet_keras.data.formats.csv_rows import csv_splits
+
+pytestmark = pytest.mark.tensorflow
+
+HEADER = "filename,width,height,class,xmin,ymin,xmax,ymax\n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("a.png", "b.png"):
+        Image.new("RGB", (40, 20)).save(tmp_path / name)
+    return tmp_path
+
+
+@pytest.fixture
+def write(folder):
+    def write(text, name="train.csv", encoding="utf-8"):
+        (folder / name).write_bytes(text.encode(encoding))
+        return folder / name
+
+    return write
+
+
+def test_the_object_detection_api(write):
+    text = HEADER + "b.png,40,20,dog,15,5,25,15\na.png,40,20,cat,1,2,3,4.5\n"
+    text += "b.png,40,20,cat,0,0,40,20\n"
+    dataset = from_csv(write(text))
+    assert dataset.class_names == ("cat", "dog")
+    assert [example["source_id"] for example in dataset] == ["b.png", "a.png"]
+    example = dataset[0]
+    np.testing.assert_array_equal(example["boxes"], [[5, 15, 15, 25], [0, 0, 20, 40]])
+    np.testing.assert_array_equal(example["labels"], [1, 0])
+    np.testing.assert_array_equal(dataset[1]["boxes"], [[2, 1, 4.5, 3]])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "filename,class,xmin,ymin,xmax,ymax\na.png,cat,1,2,3,4\n",
+        "\ufeff" + HEADER + "a.png,40,20,cat,1,2,3,4\n",
+        HEADER.replace("\n", "\r\n") + 'a.png,40,20,"cat",1,2,3,4\r\n\r\n',
+        "image_id,ymax,xmax,ymin,xmin,Class,Filename\n7,4,3,2,1,cat,a.png\n",
+        "image,x1,y1,x2,y2,label\na.png,1,2,3,4,cat",
+        "a.png,1,2,3,4,cat\n",
+        HEADER + "a.png, 40, 20, cat, 1, 2, 3, 4\n",
+        HEADER + r"C:\images\a.png,40,20,cat,1,2,3,4",
+        HEADER + "/gone/folder/a.png,,,cat,1,2,3,4,9,9,9",
+    ],
+)
+def test_ways_to_write_the_same(write, text):
+    dataset = from_csv(write(text))
+    np.testing.assert_array_equal(dataset[0]["boxes"], [[2, 1, 4, 3]])
+    assert dataset.class_names == ("cat",)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        HEADER + "a.png,40,20,cat,1,2,3,4\nb.png,40,20,,,,,\n",
+        HEADER + "a.png,40,20,cat,1,2,3,4\nb.png\n",
+        "a.png,1,2,3,4,cat\nb.png,,,,,\n",
+        "TRAIN,a.png,cat,.1,.2,,,.5,.6,,\nTRAIN,b.png,,,,,,,,,\n",
+        "TRAIN,a.png,cat,.1,.2,,,.5,.6,,\nTRAIN,b.png\n",
+    ],
+)
+def test_a_row_without_class_and_box_is_a_image_without_objects(write, text):
+    dataset = from_csv(write(text))
+    assert [len(example["labels"]) for example in dataset] == [1, 0]
+
+
+def test_automl(write, folder):
+    path = write(
+        "TRAIN,gs://bucket/deep/a.png,cat,0.125,0.25,,,0.375,0.5,,\n"
+        "VALIDATION,gs://bucket/b.png,dog,0.5,0.5,1,0.5,1,1,0.5,1\n"
+        "UNASSIGNED,a2.png,dog,0,0,,,1,1,,\n"
+    )
+    Image.new("RGB", (40, 20)).save(folder / "a2.png")
+    assert csv_splits(path) == ["train", "validation"]  # UNASSIGNED is to train on
+    names = ["cat", "dog"]
+    train = from_csv(path, split="train", class_names=names)
+    np.testing.assert_array_equal(train[0]["boxes"], [[5, 5, 10, 15]])
+    assert len(train) == 2
+    valid = from_csv(path, split="validation", class_names=names)
+    np.testing.assert_array_equal(valid[0]["boxes"], [[10, 20, 20, 40]])
+    assert len(from_csv(path)) == 3
+    with pytest.raises(ValueError, match=r"\['train', 'validation'\].*'val'"):
+        from_csv(path, split="val")
+
+
+@pytest.mark.parametrize("place", ["images", "train", "images/train", "../images"])
+def test_images_are_found_beside_the_file(tmp_path, place):
+    inner = tmp_path / "inner"
+    (inner / place).mkdir(parents=True)
+    Image.new("RGB", (40, 20)).save(inner / place / "a.png")
+    path = inner / "train_labels.csv"
+    path.write_text(HEADER + "a.png,40,20,cat,1,2,3,4\n")
+    assert len(from_csv(path)[0]["labels"]) == 1
+    assert len(from_csv(path, inner / place)) == 1
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        from_csv(path, inner / "nowhere")
+
+
+@pytest.mark.parametrize(
+    "row, message",
+    [
+        ("a.png,40,20,cat,1,2,3,", r"bad box: train\.csv: row 3: four finite"),
+        ("a.png,40,20,cat,1,2,3,nan", "four finite"),
+        ("a.png,40,20,cat,1,2,3,1e99", "four finite"),
+        ("a.png,40,20,cat,1,2", "four finite"),
+        ("a.png,40,20,,1,2,3,4", "a class is expected"),
+        (",40,20,cat,1,2,3,4", "name of an image"),
+        ("a.png,40,20,dog,1,2,3,4", "unknown class: a.png: 'dog'"),
+        ("c.png,40,20,cat,1,2,3,4", r"missing image: .*c\.png"),
+    ],
+)
+def test_wrong_rows_are_named_or_skipped(write, row, message):
+    path = write(HEADER + "b.png,40,20,cat,1,2,3,4\n" + row)
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        from_csv(path, class_names=["cat"])
+    with pytest.warns(UserWarning, match=message):
+        dataset = from_csv(path, class_names=["cat"], on_error="skip")
+    assert sum(len(record.labels) for record in dataset.records) == 1
+
+
+def test_pixels_where_fractions_are_expected_and_the_other_way_round(write):
+    with pytest.raises(ValueError, match="not pixels"):
+        from_csv(write("TRAIN,a.png,cat,1,2,,,30,15,,"))
+    text = "TRAIN,a.png,cat,0,0,,,1,1,,\nTRIAN,b.png,cat,0,0,,,1,1,,"
+    with pytest.raises(ValueError, match="row 2: the first column must be one of"):
+        from_csv(write(text))
+    text = HEADER + "a.png,40,20,cat,.1,.2,.3,.4\nb.png,40,20,cat,.1,.2,.3,.4\n"
+    with pytest.raises(ValueError, match="1 normalized box: .*all 2 lie between"):
+        from_csv(write(text))
+    with pytest.warns(UserWarning, match="normalized"):
+        dataset = from_csv(write(text), on_error="skip")
+    assert [len(record.labels) for record in dataset.records] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"a,b\n1,2\n", b"\xff\xfe", b"a.png,x,2,3,4,cat", b"a\0,b,c,d,e,f"),
+        b'"' + b"a" * 200_000,  # beyond the csv module's limit of a cell
+    ],
+)
+def test_other_files_are_explained(tmp_path, content):
+    (tmp_path / "a.csv").write_bytes(content)
+    with pytest.raises(ValueError, match=r"`from_csv` expects.*a\.csv"):
+        from_csv(tmp_path / "a.csv")
+
+
+def test_what_is_written_is_what_others_read(tmp_path):
+    image = np.zeros((20, 40, 3), np.uint8)
+    boxes = [[[5, 15, 15, 25.5], [-3, 30, 50, 60]], []]
+    dataset = from_arrays([image] * 2, boxes, [[1, 0], []], ["Bär", 'a "b", c'])
+    write_csv({"train": dataset}, tmp_path / "tfod")
+    assert (tmp_path / "tfod/train.csv").read_text(encoding="utf-8") == (
+        "filename,width,height,class,xmin,ymin,xmax,ymax\n"
+        'train/000000000001.png,40,20,"a ""b"", c",15,5,25.5,15\n'
+        "train/000000000001.png,40,20,Bär,30,-3,60,50\n"
+        "train/000000000002.png,40,20,,,,,\n"
+    )
+    splits = {"train": dataset, "val": dataset}
+    write_csv(splits, tmp_path / "automl", form="automl")
+    assert (tmp_path / "automl/data.csv").read_text(encoding="utf-8").splitlines() == [
+        'TRAIN,train/000000000001.png,"a ""b"", c",0.375,0.25,,,0.6375,0.75,,',
+        "TRAIN,train/000000000001.png,Bär,0.75,0,,,1,1,,",
+        "TRAIN,train/000000000002.png,,,,,,,,,",
+        'VALIDATION,val/000000000001.png,"a ""b"", c",0.375,0.25,,,0.6375,0.75,,',
+        "VALIDATION,val/000000000001.png,Bär,0.75,0,,,1,1,,",
+        "VALIDATION,val/000000000002.png,,,,,,,,,",
+    ]
+
+
+def test_wrong_forms_and_splits_are_refused(tmp_path):
+    dataset = from_arrays([], [], [], ["cat"])
+    with pytest.raises(ValueError, match="form='xml'"):
+        write_csv(dataset, tmp_path / "new", form="xml")
+    with pytest.raises(ValueError, match=r"train, validation.*\['fold1'\]"):
+        write_csv({"fold1": dataset}, tmp_path / "new", form="automl")
+    with pytest.raises(ValueError, match=r"\['val', 'valid'\]"):
+        write_csv({"val": dataset, "valid": dataset}, tmp_path / "new", form="automl")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,115 @@
+"""What the writers share: splits, images as files, folders that are whole."""
+
+import dataclasses
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+pytest.importorskip("tensorflow")
+
+from effdet_keras.data import DetectionDataset, from_arrays
+from effdet_keras.data.formats.folder_writing import (
+    WholeFolder,
+    encode_image,
+    image_stems,
+    named_splits,
+    write_images,
+)
+
+pytestmark = pytest.mark.tensorflow
+
+PIXELS = np.random.default_rng(0).integers(0, 255, (6, 9, 3)).astype(np.uint8)
+
+
+def one(image, names=("cat",)):
+    return from_arrays([image], [[]], [[]], names)
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".png"])
+def test_files_that_all_programs_see_alike_stay_byte_by_byte(tmp_path, suffix):
+    path = tmp_path / f"a.{'JPEG' if suffix == '.jpg' else 'png'}"
+    Image.fromarray(PIXELS).save(path)
+    data, found = encode_image(one(path).records[0])
+    assert data == path.read_bytes() and found == suffix
+
+
+@pytest.mark.parametrize("kind", ["turned", "webp", "array"])
+def test_others_become_png_of_what_the_boxes_are_for(tmp_path, kind):
+    exif = Image.Exif()
+    if kind == "turned":
+        exif[0x0112] = 6
+    path = tmp_path / ("a.webp" if kind == "webp" else "a.jpg")
+    Image.fromarray(PIXELS).save(path, exif=exif)
+    dataset = one(PIXELS if kind == "array" else path)
+    data, suffix = encode_image(dataset.records[0])
+    assert suffix == ".png"
+    stored = np.asarray(Image.open(io.BytesIO(data)))
+    np.testing.assert_array_equal(stored, dataset[0]["image"])
+    assert stored.shape == ((9, 6, 3) if kind == "turned" else (6, 9, 3))
+
+
+def test_a_image_of_another_size_than_annotated_is_refused(tmp_path):
+    Image.fromarray(PIXELS).save(tmp_path / "a.png")
+    record = dataclasses.replace(one(tmp_path / "a.png").records[0], image_size=(7, 9))
+    with pytest.raises(ValueError, match=r"annotation gives, \(7, 9\)"):
+        encode_image(record)
+
+
+def test_file_names_differ_in_every_file_system():
+    records = [
+        dataclasses.replace(one(PIXELS).records[0], file_name=name, image_id=5)
+        for name in ("x/a.jpg", r"y\A.png", "a.webp", "../../etc/b.jpg", "")
+    ]
+    stems = image_stems(records)
+    assert stems == ["a", "A_2", "a_3", "b", "000000000005"]
+
+
+def test_images_are_written_under_the_names_that_come_back(tmp_path):
+    names = write_images(one(PIXELS).records, tmp_path / "deep" / "er", ["ä b"])
+    assert names == ["ä b.png"]
+    assert (tmp_path / "deep/er/ä b.png").is_file()
+
+
+def test_splits_are_checked():
+    cats, dogs = one(PIXELS), one(PIXELS, ("dog",))
+    assert named_splits(cats) == {"train": cats}
+    assert named_splits({"a": cats, "b": cats}) == {"a": cats, "b": cats}
+    for wrong in (None, [cats], {"a": None}, {1: cats}):
+        with pytest.raises(TypeError, match="`DetectionDataset`"):
+            named_splits(wrong)
+    for name in ("", "..", "a/b", "a\\b", "a:b"):
+        with pytest.raises(ValueError, match="that a folder"):
+            named_splits({name: cats})
+    with pytest.raises(ValueError, match="one split or more"):
+        named_splits({})
+    with pytest.raises(ValueError, match="same classes.*'dog'"):
+        named_splits({"a": cats, "b": dogs})
+    other_ids = DetectionDataset(cats.records, cats.class_names, (7,))
+    with pytest.raises(ValueError, match="same classes and category ids"):
+        named_splits({"a": cats, "b": other_ids})
+
+
+def test_boxes_without_area_are_left_out_where_asked():
+    record = dataclasses.replace(
+        from_arrays([PIXELS], [[[1, 1, 2, 2]]], [[0]], ["cat"]).records[0],
+        boxes_xywh=[[1, 1, 0, 2]],
+    )
+    dataset = DetectionDataset([record], ["cat"])
+    assert len(named_splits(dataset)["train"].records[0].labels) == 1
+    assert len(named_splits(dataset, usable=True)["train"].records[0].labels) == 0
+
+
+def test_a_folder_is_whole_or_absent(tmp_path):
+    with pytest.raises(RuntimeError), WholeFolder(tmp_path / "set") as folder:
+        (folder / "half.txt").write_text("half")
+        raise RuntimeError
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "set.partial").mkdir()  # of a run that was killed
+    (tmp_path / "set.partial" / "old.txt").write_text("old")
+    with WholeFolder(tmp_path / "set") as folder:
+        (folder / "new.txt").write_text("new")
+    assert [path.name for path in (tmp_path / "set").iterdir()] == ["new.txt"]
+    with pytest.raises(FileExistsError, match="set"), WholeFolder(tmp_path / "set"):
+        raise AssertionError("not reached")

@@ -1,0 +1,329 @@
+"""Files of any content at all end in the package's own errors, or are read."""
+
+import contextlib
+import copy
+import json
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+pytest.importorskip("tensorflow")
+
+from effdet_keras import data
+from effdet_keras.data import from_arrays
+from effdet_keras.data.record import describe_example, load_example
+
+pytestmark = pytest.mark.tensorflow
+
+FUZZ = settings(
+    max_examples=100,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 100)
+    | st.sampled_from([10**400, -(2**63), 2**63, 1e308, -1e308])
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from(["a.png", "../a.png", "/a.png", "a\0b", "\ud800", "1", "nan"]),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(["id", "name", "bbox", "images", "0"]), inner, max_size=3
+        )
+    ),
+    max_leaves=6,
+)
+
+
+def places(value, path=()):
+    """The path of each part of a json value."""
+    yield path
+    items = value.items() if isinstance(value, dict) else ()
+    items = enumerate(value) if isinstance(value, list) else items
+    for key, inner in items:
+        yield from places(inner, (*path, key))
+
+
+@st.composite
+def changed_json(draw, value):
+    """A json value with some of its parts replaced or removed."""
+    value = copy.deepcopy(value)
+    for _ in range(draw(st.integers(1, 3))):
+        *parents, last = draw(st.sampled_from([p for p in places(value) if p]))
+        part = value
+        for key in parents:
+            part = part[key]
+        if draw(st.integers(0, 3)):
+            part[last] = draw(JSON)
+        else:
+            del part[last]
+        if not value:
+            break
+    return value
+
+
+@st.composite
+def changed_text(draw, text, tokens):
+    """A text with pieces cut out and others put in, as bytes."""
+    content = text.encode()
+    for _ in range(draw(st.integers(1, 4))):
+        start = draw(st.integers(0, len(content)))
+        end = min(len(content), start + draw(st.integers(0, 12)))
+        piece = draw(st.sampled_from(tokens) | st.binary(max_size=4))
+        content = content[:start] + piece + content[end:]
+    return content
+
+
+def read_both(read):
+    """Reads once for each `on_error`: only the package's errors may come out."""
+    for on_error in ("raise", "skip"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                dataset = read(on_error)
+            except (ValueError, OSError) as error:
+                assert str(error)
+                continue
+        json.dumps(dataset.to_coco())
+        dataset.summary()
+        for record in dataset.records:
+            assert np.isfinite(describe_example(record)["boxes"]).all()
+            with contextlib.suppress(ValueError, OSError):  # another size, or damaged
+                load_example(record)
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    images = [np.zeros((30, 40, 3), np.uint8)] * 2
+    boxes = [[[4, 8, 20, 40], [1, 2, 3, 5]], []]
+    return from_arrays(images, boxes, [[0, 1], []], ["cat", "dog"])
+
+
+@pytest.fixture(scope="module")
+def folder(dataset, tmp_path_factory):
+    """A folder of one set in each form, without sidecars but `kept`."""
+    folder = tmp_path_factory.mktemp("sets")
+    for form in ("coco", "voc", "yolo", "csv"):
+        getattr(data, f"write_{form}")(dataset, folder / form)
+        (folder / form / "effdet_keras.json").unlink()
+    data.write_csv(dataset, folder / "automl", form="automl")
+    (folder / "automl" / "effdet_keras.json").unlink()
+    data.write_yolo(dataset, folder / "kept")
+    return folder
+
+
+COCO = {
+    "images": [
+        {"id": 1, "file_name": "000000000001.png", "height": 30, "width": 40},
+        {"id": 2, "file_name": "000000000002.png", "height": 30, "width": 40},
+    ],
+    "annotations": [
+        {"id": 1, "image_id": 1, "category_id": 1, "bbox": [8.0, 4.0, 32.0, 16.0]}
+        | {"area": 512.0, "iscrowd": 0},
+        {"id": 2, "image_id": 1, "category_id": 2, "bbox": [2.0, 1.0, 3.0, 2.0]}
+        | {"area": None, "iscrowd": None},
+    ],
+    "categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}],
+}
+XML = (
+    "<annotation><filename>000000000001.png</filename><size><width>40</width>"
+    "<height>30</height></size><object><name>cat</name><difficult>0</difficult>"
+    "<bndbox><xmin>9</xmin><ymin>5</ymin><xmax>40</xmax><ymax>20</ymax></bndbox>"
+    "</object></annotation>"
+)
+NUMBERS = [b"nan", b"-1", b"1e999", b"9" * 5000, b"0x1", b"1_0", b"", b" ", b"\n"]
+XML_TOKENS = [
+    *NUMBERS,
+    *(b"<object>", b"</object>", b"<bndbox/>", b"&x;", b"<!--", b"<![CDATA["),
+    b'<?xml version="1.0" encoding="utf-16"?>',
+    b'<?xml version="1.0" encoding="rot13"?>',
+    b'<!DOCTYPE a [<!ENTITY x "y">]>',
+    b'<annotation xmlns="u">',
+    b"<a>" * 2000,
+]
+YAML_TOKENS = [
+    *NUMBERS,
+    *(b"names:", b"train: ", b"- ", b"? ", b"{", b"[", b"&a ", b"*a", b"!!bool x"),
+    *(b"!!python/object:os.system ", b"!!timestamp x", b"!!int ''", b"\t", b": "),
+    *(b"path: /", b"nc: 99999999999\n", b"[" * 2000, b"2001-99-99", b"null"),
+]
+CSV_TOKENS = [*NUMBERS, b",", b'"', b"\r", b"\0", b"TRAIN", b"gs://", b"\xef\xbb\xbf"]
+
+
+@FUZZ
+@given(content=changed_json(COCO) | JSON)
+def test_coco_json(folder, content):
+    if isinstance(content, dict):
+        read_both(lambda e: data.from_coco(content, folder / "coco/train", on_error=e))
+    path = folder / "coco" / "train.json"
+    path.write_text(json.dumps(content))
+    read_both(lambda e: data.from_coco(path, on_error=e))
+
+
+@FUZZ
+@given(
+    content=st.binary(max_size=30)
+    | changed_text(json.dumps(COCO), [b"[" * 99999, b"\xef\xbb\xbf", b"NaN", b"{"])
+)
+def test_coco_bytes(folder, content):
+    path = folder / "coco" / "train.json"
+    path.write_bytes(content)
+    read_both(lambda e: data.from_coco(path, folder / "coco/train", on_error=e))
+    read_both(lambda e: data.load(path, on_error=e))
+
+
+@FUZZ
+@given(content=st.binary(max_size=30) | changed_text(XML, XML_TOKENS))
+def test_voc_xml(folder, content):
+    path = folder / "voc" / "Annotations" / "000000000001.xml"
+    path.write_bytes(content)
+    read_both(lambda e: data.from_voc(folder / "voc", on_error=e))
+
+
+@FUZZ
+@given(content=st.binary(max_size=30) | changed_text("000000000001 1\n", NUMBERS))
+def test_voc_list(folder, content):
+    (folder / "voc" / "ImageSets" / "Main" / "fuzz.txt").write_bytes(content)
+    read_both(lambda e: data.from_voc(folder / "voc", "fuzz", on_error=e))
+
+
+@FUZZ
+@given(
+    content=st.binary(max_size=30)
+    | changed_text("0 0.6 0.4 0.8 0.5\n1 0.1 0.1 0.3 0.1 0.2 0.4\n", NUMBERS)
+)
+def test_yolo_txt(folder, content):
+    (folder / "yolo/labels/train/000000000001.txt").write_bytes(content)
+    read_both(lambda e: data.from_yolo(folder / "yolo", on_error=e))
+
+
+@FUZZ
+@given(
+    content=st.binary(max_size=30)
+    | changed_text("train: images/train\nnames:\n  0: cat\n  1: dog\n", YAML_TOKENS)
+    | JSON.map(lambda value: json.dumps({"train": "images/train", "names": value}))
+    | JSON.map(lambda value: json.dumps({"train": value, "names": ["a", "b"]}))
+    | JSON.map(lambda value: json.dumps({"path": value, "train": ".", "nc": value}))
+)
+def test_yolo_yaml(folder, content):
+    content = content.encode() if isinstance(content, str) else content
+    (folder / "yolo" / "data.yaml").write_bytes(content)
+    read_both(lambda e: data.from_yolo(folder / "yolo/data.yaml", on_error=e))
+    read_both(lambda e: data.load(folder / "yolo", on_error=e))
+
+
+def test_yaml_aliases_that_grow_without_end_are_refused(folder):
+    lines = ["a0: &a0 [x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 30)]
+    path = folder / "yolo" / "data.yaml"
+    path.write_text("\n".join([*lines, "train: *a29", "names: *a29"]))
+    with pytest.raises(ValueError, match="list of"):
+        data.from_yolo(path)
+
+
+@FUZZ
+@given(
+    content=st.binary(max_size=30)
+    | changed_text("train = images/train\nnames = n.names\n", YAML_TOKENS)
+)
+def test_darknet_data(folder, content):
+    (folder / "yolo" / "n.names").write_text("cat\ndog\n")
+    path = folder / "yolo" / "fuzz.data"
+    path.write_bytes(content)
+    read_both(lambda e: data.from_yolo(path, on_error=e))
+
+
+@FUZZ
+@given(
+    content=st.binary(max_size=30)
+    | changed_text(
+        "filename,width,height,class,xmin,ymin,xmax,ymax\n"
+        "train/000000000001.png,40,30,cat,8,4,40,20\n"
+        "train/000000000002.png,40,30,,,,,\n",
+        CSV_TOKENS,
+    )
+    | changed_text(
+        "TRAIN,train/000000000001.png,cat,0.2,0.1,,,1,0.6,,\n"
+        "TEST,train/000000000002.png,,,,,,,,,\n",
+        CSV_TOKENS,
+    )
+    | changed_text("train/000000000001.png,8,4,40,20,cat\n", CSV_TOKENS)
+)
+def test_csv(folder, content):
+    path = folder / "csv" / "train.csv"
+    path.write_bytes(content)
+    read_both(lambda e: data.from_csv(path, on_error=e))
+    read_both(lambda e: data.load(folder / "csv", on_error=e))
+
+
+@FUZZ
+@given(draws=st.data())
+def test_a_broken_sidecar_stops_nothing(folder, draws):
+    path = folder / "kept" / "effdet_keras.json"
+    original = path.read_bytes()
+    changed = changed_json(json.loads(original)) | JSON
+    content = draws.draw(changed.map(json.dumps).map(str.encode) | st.binary())
+    path.write_bytes(content)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = data.from_yolo(folder / "kept")
+    finally:
+        path.write_bytes(original)
+    assert [len(record.labels) for record in found.records] in ([2, 0], [0, 2])
+    json.dumps(found.to_coco())
+
+
+NAMES = [
+    *("a.json", "data.yaml", "a.csv", "a.xml", "a.txt", "a.data", "classes.txt"),
+    *("train.tfrecord", "dataset_info.json", "features.json", "effdet_keras.json"),
+    *("Annotations/a.xml", "labels/a.txt", "annotations/instances_a.json", "a.png"),
+]
+
+
+@settings(FUZZ, max_examples=60)
+@given(files=st.dictionaries(st.sampled_from(NAMES), st.binary(max_size=20)))
+def test_a_folder_of_anything_is_explained(tmp_path_factory, files):
+    folder = tmp_path_factory.mktemp("any")
+    for name, content in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(content)
+    for path in [folder, *(folder / name for name in files)]:
+        read_both(lambda e, path=path: data.load(path, on_error=e))
+
+
+@FUZZ
+@given(
+    boxes=st.lists(st.lists(st.floats(), min_size=4, max_size=4), max_size=3),
+    labels=st.lists(st.integers(-2, 3), max_size=3),
+    box_format=st.sampled_from(["yxyx", "xyxy", "xywh"]),
+)
+def test_arrays(boxes, labels, box_format):
+    image = np.zeros((8, 8, 3), np.uint8)
+    read_both(
+        lambda _: from_arrays([image], [boxes], [labels], "ab", box_format=box_format)
+    )
+    read_both(
+        lambda _: from_arrays(
+            [image], [boxes], [labels], ["a", "b"], box_format=box_format
+        )
+    )
+
+
+@FUZZ
+@given(content=st.binary(max_size=40), cut=st.integers(0, 60))
+def test_images(tmp_path_factory, content, cut):
+    path = tmp_path_factory.getbasetemp() / "fuzz.png"
+    Image.new("RGB", (8, 8)).save(path)
+    for bytes_ in (content, path.read_bytes()[:cut]):
+        path.write_bytes(bytes_)
+        read_both(lambda _: from_arrays([path], [[]], [[]], ["cat"]))

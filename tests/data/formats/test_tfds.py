@@ -1,0 +1,359 @@
+"""`from_tfds`, `write_tfds`: TFDS's own files, its reader, examples, damage."""
+
+import json
+import shutil
+import types
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+pytest.importorskip("tensorflow")
+
+import tensorflow as tf
+
+from effdet_keras.data import from_arrays, from_coco
+from effdet_keras.data.formats.tfds import from_tfds, tfds_splits, write_tfds
+from effdet_keras.data.formats.tfrecord_file import encode_example, write_records
+
+pytestmark = pytest.mark.tensorflow
+
+
+def dataset_of(tmp_path):
+    """Ids with gaps, a crowd, an EXIF turn, an empty class, an empty image."""
+    exif = Image.Exif()
+    exif[0x0112] = 8
+    noise = np.random.default_rng(0).integers(0, 255, (20, 50, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / "plain.jpg")
+    Image.fromarray(noise).save(tmp_path / "turned.jpg", exif=exif)
+    boxes = [[1, 2, 3, 4], [0.5, 0.25, 12.125, 7], [-3, 2, 9, 8]]
+    content = {
+        "images": [
+            {"id": 70, "file_name": "plain.jpg", "height": 20, "width": 50},
+            {"id": 8, "file_name": "turned.jpg", "height": 50, "width": 20},
+            {"id": 3, "file_name": "./plain.jpg", "height": 20, "width": 50},
+        ],
+        "annotations": [
+            {
+                "id": 11 * i + 5,
+                "image_id": (70, 70, 8)[i],
+                "category_id": (90, 3, 90)[i],
+                "bbox": box,
+                "area": 7.5 + i,
+                "iscrowd": int(i == 1),
+            }
+            for i, box in enumerate(boxes)
+        ],
+        "categories": [
+            {"id": 90, "name": "Bär"},
+            {"id": 3, "name": "a dog"},
+            {"id": 17, "name": "nowhere"},
+        ],
+    }
+    return from_coco(content, tmp_path)
+
+
+def check_equal(read, written):
+    assert read.class_names == written.class_names
+    assert read.category_ids == written.category_ids
+    assert read.image_ids == written.image_ids
+    for new, old in zip(read.records, written.records):
+        assert (new.source_id, new.file_name) == (old.source_id, old.file_name)
+        assert new.image_size == old.image_size
+        np.testing.assert_allclose(new.boxes_xywh, old.boxes_xywh, atol=1e-4)
+        np.testing.assert_allclose(new.area, old.area, rtol=1e-6)
+        for field in ("labels", "is_crowd", "annotation_ids"):
+            np.testing.assert_array_equal(getattr(new, field), getattr(old, field))
+    for new, old in zip(read, written):
+        np.testing.assert_array_equal(new["image"], old["image"])
+
+
+# Folders.
+
+
+def test_a_folder_that_tfds_wrote(golden_path):
+    folder = golden_path("tfds_shapes")
+    dataset = from_tfds(folder, "train")
+    assert dataset.class_names == ("cat", "dög") and dataset.category_ids == (1, 2)
+    assert dataset.image_ids == (5, 6, 7)
+    assert [r.file_name for r in dataset.records] == ["0.jpg", "1.jpg", "2.jpg"]
+    empty, one, two = dataset.records
+    assert len(empty.labels) == 0 and one.labels.tolist() == [0]
+    assert two.labels.tolist() == [0, 1] and two.is_crowd.tolist() == [False, True]
+    assert two.area.tolist() == [5, 5] and two.annotation_ids.tolist() == [20, 21]
+    np.testing.assert_allclose(two.boxes_xywh, [[8, 3, 16, 12]] * 2, atol=1e-5)
+    assert dataset[2]["image"].shape == (30, 40, 3)
+    assert np.abs(dataset[2]["image"].astype(int) - 2).max() <= 1
+    assert from_tfds(folder, "validation").image_ids == (5,)
+
+
+def test_splits_and_places(golden_path, tmp_path):
+    folder = tmp_path / "shapes" / "1.0.0"
+    shutil.copytree(golden_path("tfds_shapes"), folder)
+    for place in (folder, folder.parent, tmp_path):
+        assert list(tfds_splits(place)) == ["train", "validation"]
+        assert len(from_tfds(place, "train")) == 3
+    builder = types.SimpleNamespace(data_dir=str(folder))
+    assert len(from_tfds(builder, "train")) == 3
+    with pytest.raises(ValueError, match=r"\['train', 'validation'\].*split=None"):
+        from_tfds(folder)
+    shutil.copytree(folder, tmp_path / "shapes" / "2.0.0")
+    with pytest.raises(ValueError, match="one TFDS dataset in the folder"):
+        from_tfds(tmp_path, "train")
+    with pytest.raises(FileNotFoundError, match="download_and_prepare"):
+        from_tfds(tmp_path / "none")
+    for path in folder.glob("*tfrecord*"):
+        path.rename(path.with_name(path.name.replace("tfrecord", "array_record")))
+    with pytest.raises(ValueError, match="NAME-train.tfrecord-00000-of-00001"):
+        from_tfds(folder, "train")
+
+
+def test_class_names_bring_a_second_set_in_line(golden_path):
+    folder = golden_path("tfds_shapes")
+    dataset = from_tfds(folder, "train", class_names=("dög", "cow", "cat"))
+    assert dataset.records[2].labels.tolist() == [2, 0]
+    with pytest.raises(ValueError, match="1 unknown class: .*'dög' of 1 box"):
+        from_tfds(folder, "train", class_names=("cat",))
+
+
+def test_blanks_around_names_of_classes_do_not_count(golden_path, tmp_path):
+    folder = shutil.copytree(golden_path("tfds_shapes"), tmp_path / "copy")
+    (folder / "objects-label.labels.txt").write_bytes(b"cat \r\n\r\n dog\r\n")
+    assert from_tfds(folder, "train").class_names == ("cat", "dog")
+
+
+def test_a_round_trip_keeps_all(tmp_path):
+    dataset = dataset_of(tmp_path)
+    write_tfds({"train": dataset, "test": dataset[1:]}, tmp_path / "out")
+    check_equal(from_tfds(tmp_path / "out", "train"), dataset)
+    check_equal(from_tfds(tmp_path / "out", "test"), dataset[1:])
+    with pytest.raises(FileExistsError):
+        write_tfds(dataset, tmp_path / "out")
+
+
+def test_without_the_sidecar_only_category_ids_are_lost(tmp_path):
+    dataset = dataset_of(tmp_path)
+    write_tfds(dataset, tmp_path / "out")
+    (tmp_path / "out" / "effdet_keras.json").unlink()
+    read = from_tfds(tmp_path / "out")
+    assert read.category_ids == (1, 2, 3)
+    assert read.class_names == dataset.class_names
+    assert read.image_ids == dataset.image_ids
+    np.testing.assert_array_equal(read.records[0].is_crowd, [False, True])
+
+
+def test_many_images_go_into_files_in_order(tmp_path, monkeypatch):
+    monkeypatch.setattr("effdet_keras.data.formats.tfds._IMAGES_A_SHARD", 2)
+    images = [np.full((8, 8, 3), i, np.uint8) for i in range(5)]
+    dataset = from_arrays(images, [[[1, 1, 4, 4]]] * 5, [[0]] * 5, ["a"])
+    write_tfds(dataset, tmp_path / "out")
+    info = json.loads((tmp_path / "out" / "dataset_info.json").read_text())
+    assert info["splits"][0]["shardLengths"] == ["2", "2", "1"]
+    assert len(tfds_splits(tmp_path / "out")["train"]) == 3
+    check_equal(from_tfds(tmp_path / "out"), dataset)
+
+
+def test_names_that_tfds_cannot_have(tmp_path):
+    images = [np.zeros((8, 8, 3), np.uint8)]
+    for name in ("two\nlines", " blank", ""):
+        with pytest.raises(ValueError, match="names of classes of one line"):
+            write_tfds(from_arrays(images, [[]], [[]], [name]), tmp_path / "out")
+    dataset = from_arrays(images, [[]], [[]], ["a"])
+    with pytest.raises(ValueError, match="Received: \\['a-b'\\]"):
+        write_tfds({"a-b": dataset}, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_tfds_reads_what_is_written(tmp_path):
+    tfds = pytest.importorskip("tensorflow_datasets", reason="TFDS is not installed")
+    dataset = dataset_of(tmp_path)
+    write_tfds({"train": dataset, "test": dataset[:1]}, tmp_path / "out")
+    builder = tfds.builder_from_directory(str(tmp_path / "out"))
+    assert builder.info.splits["train"].num_examples == 3
+    label = builder.info.features["objects"]["label"]
+    assert tuple(label.names) == dataset.class_names
+    examples = list(tfds.as_numpy(builder.as_dataset(split="train")))
+    for example, record, loaded in zip(examples, dataset.records, dataset):
+        assert example["image/id"] == record.image_id
+        assert example["image/filename"].decode() == record.file_name
+        difference = example["image"].astype(int) - loaded["image"]
+        assert np.abs(difference).max() < 6  # two decoders of JPEG
+        objects = example["objects"]
+        np.testing.assert_array_equal(objects["label"], record.labels)
+        np.testing.assert_array_equal(objects["is_crowd"], record.is_crowd)
+        np.testing.assert_array_equal(objects["id"], record.annotation_ids)
+        y0, x0, y1, x1 = (objects["bbox"] * np.tile(record.image_size, 2)).T
+        boxes = np.stack([x0, y0, x1 - x0, y1 - y0], axis=1)
+        np.testing.assert_allclose(boxes, record.boxes_xywh, atol=1e-4)
+    check_equal(from_tfds(builder, "train"), dataset)
+    read = from_tfds(builder.as_dataset(split="train"), class_names=label.names)
+    assert read.image_ids == dataset.image_ids
+    assert (
+        len(from_tfds(builder.as_dataset(split="test"), class_names=label.names)) == 1
+    )
+
+
+# Examples.
+
+
+def example_of(**changes):
+    objects = {"bbox": [[0.1, 0.25, 0.3, 0.5]], "label": [1]}
+    objects.update(changes.pop("objects", {}))
+    return {"image": np.full((30, 40, 3), 7, np.uint8), "objects": objects, **changes}
+
+
+def test_examples_of_a_tf_dataset():
+    objects = {
+        "bbox": tf.ragged.constant(
+            [[[0.1, 0.25, 0.3, 0.5]], []], ragged_rank=1, inner_shape=(4,)
+        ),
+        "label": tf.ragged.constant([[1], []], dtype=tf.int64),
+        "is_crowd": tf.ragged.constant([[True], []], dtype=tf.bool),
+    }
+    images = np.arange(2 * 30 * 40 * 3).reshape(2, 30, 40, 3).astype(np.uint8)
+    source = tf.data.Dataset.from_tensor_slices(
+        {"image": images, "image/filename": ["é.jpg", "b"], "objects": objects}
+    )
+
+    def dense(example):
+        example["objects"] = {
+            key: value.to_tensor() if isinstance(value, tf.RaggedTensor) else value
+            for key, value in example["objects"].items()
+        }
+        return example
+
+    dataset = from_tfds(source.map(dense), class_names=("cat", "dog"))
+    np.testing.assert_allclose(dataset[0]["boxes"], [[3, 10, 9, 20]], 1e-6)
+    assert dataset[0]["labels"].tolist() == [1] and dataset[0]["is_crowd"].all()
+    assert [e["file_name"] for e in dataset] == ["é.jpg", "b"]
+    assert len(dataset[1]["labels"]) == 0
+    np.testing.assert_array_equal(dataset[1]["image"], images[1])
+    with pytest.raises(ValueError, match="repeats for ever"):
+        from_tfds(source.repeat(), class_names=("cat", "dog"))
+
+
+def test_examples_of_any_iterable():
+    examples = [
+        example_of(**{"image/id": 9, "objects": {"is_difficult": [True]}}),
+        example_of(**{"image/id": 4, "objects": {"area": [2.5], "id": [77]}}),
+    ]
+    dataset = from_tfds(iter(examples), class_names=["cat", "dog"])
+    assert dataset.image_ids == (9, 4)
+    first, second = dataset.records
+    assert first.is_crowd.tolist() == [True] and second.area.tolist() == [2.5]
+    first, second = from_tfds(examples[1:] * 2, class_names=["cat", "dog"]).records
+    assert (first.image_id, second.image_id) == (1, 2)  # one id twice
+    assert first.annotation_ids.tolist() != second.annotation_ids.tolist()
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"objects": {}}, "no 'image' in it"),
+        ({"image": np.zeros((3, 3, 3), np.uint8)}, "no 'objects' in it"),
+        (example_of(image=np.zeros((30, 40, 3))), "must be uint8"),
+        (example_of(image=np.zeros((2, 30, 40, 3), np.uint8)), "must be uint8"),
+        (example_of(objects={"bbox": [0.1, 0.2, 0.3, 0.4]}), r"shape \[n, 4\]"),
+        (example_of(objects={"label": [1, 0]}), "2 labels for 1 boxes"),
+        (example_of(objects={"label": ["dog"]}), "`label` must be numbers"),
+        (
+            example_of(objects={"label": [2]}),
+            "1 unknown class: .*class 3, from 1, of 1 box",
+        ),
+        (example_of(objects={"label": [-1]}), "1 unknown class"),
+        (example_of(objects={"bbox": [[0, 0, np.nan, 1]]}), "1 bad box"),
+        (example_of(objects={"bbox": [[0, 0, 20, 30]]}), "must be from 0 to 1"),
+        ("text", "string indices"),
+    ],
+)
+def test_each_error_is_told_and_can_be_left_out(bad, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        from_tfds([example_of(), bad], class_names=("cat", "dog"))
+    assert "example 2" in str(caught.value)
+    with pytest.warns(UserWarning, match="example 2"):
+        dataset = from_tfds(
+            [example_of(), bad], class_names=("cat", "dog"), on_error="skip"
+        )
+    assert [len(r.labels) for r in dataset.records] in ([1], [1, 0])
+
+
+def test_what_is_no_source():
+    with pytest.raises(ValueError, match="must be a folder"):
+        from_tfds(5)
+    with pytest.raises(ValueError, match="pass `class_names=info"):
+        from_tfds([example_of()])
+    with pytest.raises(ValueError, match="split='train'"):
+        from_tfds([example_of()], "train", class_names=["a"])
+
+
+# Damage.
+
+
+@given(data=st.data())
+@settings(
+    max_examples=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_any_damage_is_found(tmp_path, golden_path, data):
+    source = golden_path("tfds_shapes")
+    name = "shapes-train.tfrecord-00000-of-00001"
+    content = bytearray((source / name).read_bytes())
+    position = data.draw(st.integers(0, len(content) - 1))
+    flip = data.draw(st.integers(0, 255))  # 0: cut there
+    if flip:
+        content[position] ^= flip
+    else:
+        del content[position:]
+    folder = tmp_path / "copy"
+    shutil.copytree(source, folder, dirs_exist_ok=True)
+    (folder / name).write_bytes(content)
+    try:
+        dataset = from_tfds(folder, "train")
+    except (ValueError, OSError):
+        return
+    # Checksums find everything but a cut between records.
+    assert not flip and dataset.image_ids == (5, 6, 7)[: len(dataset)]
+
+
+@given(data=st.data())
+@settings(
+    max_examples=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_any_features_and_names_give_a_dataset_or_an_error(tmp_path, data):
+    Image.new("RGB", (4, 3)).save(tmp_path / "a.png")
+    values = st.one_of(
+        st.lists(st.integers(-(2**63), 2**63 - 1), max_size=4).map(
+            lambda v: np.array(v, np.int64)
+        ),
+        st.lists(st.floats(width=32), max_size=4).map(lambda v: np.array(v, float)),
+        st.binary(max_size=20),
+    )
+    keys = ["image", "image/id", "image/filename"]
+    keys += [f"objects/{key}" for key in ("bbox", "label", "area", "is_crowd", "id")]
+    record = {
+        "image": (tmp_path / "a.png").read_bytes(),
+        "objects/bbox": np.array([0.1, 0.2, 0.5, 0.6]),
+        "objects/label": np.array([0]),
+        **data.draw(st.dictionaries(st.sampled_from(keys), values, max_size=3)),
+    }
+    write_records(
+        tmp_path / "x-train.tfrecord-00000-of-00001", [encode_example(record)]
+    )
+    (tmp_path / "features.json").touch()
+    names = data.draw(st.one_of(st.just(b"cat\n"), st.binary(max_size=9)))
+    (tmp_path / "objects-label.labels.txt").write_bytes(names)
+    for on_error in ("raise", "skip"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                dataset = from_tfds(tmp_path, "train", on_error=on_error)
+                [dataset[i] for i in range(len(dataset))]
+            except (ValueError, OSError):
+                continue
+        assert all(np.isfinite(r.boxes_xywh).all() for r in dataset.records)

@@ -1,0 +1,633 @@
+"""`from_tfrecord`, `write_tfrecord`: the reference's records, damage, round trips."""
+
+import gzip
+import json
+import struct
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+pytest.importorskip("tensorflow")
+
+import tensorflow as tf
+
+from effdet_keras.data import DetectionDataset, from_arrays, from_coco
+from effdet_keras.data.formats.label_map import read_label_map, write_label_map
+from effdet_keras.data.formats.tfrecord import (
+    from_tfrecord,
+    tfrecord_splits,
+    write_tfrecord,
+)
+from effdet_keras.data.formats.tfrecord_file import (
+    ExampleReader,
+    encode_example,
+    read_records,
+    write_records,
+)
+
+pytestmark = pytest.mark.tensorflow
+
+# What google/automl's parser asks of a record (facts, section 9).
+REFERENCE_FEATURES = {
+    "image/encoded": tf.io.FixedLenFeature((), tf.string),
+    "image/source_id": tf.io.FixedLenFeature((), tf.string, ""),
+    "image/height": tf.io.FixedLenFeature((), tf.int64, -1),
+    "image/width": tf.io.FixedLenFeature((), tf.int64, -1),
+    "image/object/bbox/xmin": tf.io.VarLenFeature(tf.float32),
+    "image/object/bbox/xmax": tf.io.VarLenFeature(tf.float32),
+    "image/object/bbox/ymin": tf.io.VarLenFeature(tf.float32),
+    "image/object/bbox/ymax": tf.io.VarLenFeature(tf.float32),
+    "image/object/class/label": tf.io.VarLenFeature(tf.int64),
+    "image/object/area": tf.io.VarLenFeature(tf.float32),
+    "image/object/is_crowd": tf.io.VarLenFeature(tf.int64),
+}
+# What the TF Object Detection API's decoder asks for besides.
+API_FEATURES = {
+    "image/filename": tf.io.FixedLenFeature((), tf.string, ""),
+    "image/key/sha256": tf.io.FixedLenFeature((), tf.string, ""),
+    "image/format": tf.io.FixedLenFeature((), tf.string, "jpeg"),
+    "image/object/class/text": tf.io.VarLenFeature(tf.string),
+    "image/object/difficult": tf.io.VarLenFeature(tf.int64),
+}
+
+
+def png(tmp_path, size=(30, 40)):
+    path = tmp_path / f"{size}.png"
+    Image.new("RGB", size[::-1], (9, 8, 7)).save(path)
+    return path.read_bytes()
+
+
+def features(encoded, boxes=((0.1, 0.25, 0.3, 0.5),), labels=(1,), **others):
+    """A record by its `ymin, xmin, ymax, xmax` and labels."""
+    sides = np.array(boxes, float).reshape(-1, 4).T
+    names = ("ymin", "xmin", "ymax", "xmax")
+    result = {f"image/object/bbox/{k}": v for k, v in zip(names, sides)}
+    result["image/object/class/label"] = np.array(labels, np.int64)
+    result["image/encoded"] = encoded
+    result.update({f"image/{k.replace('__', '/')}": v for k, v in others.items()})
+    return {key: value for key, value in result.items() if value is not None}
+
+
+def write(tmp_path, *records, name="a.tfrecord"):
+    write_records(tmp_path / name, map(encode_example, records))
+    return tmp_path / name
+
+
+# The reference's records.
+
+
+def test_the_references_records_are_read_as_they_are(golden_path):
+    with pytest.warns(UserWarning, match="1 empty box"):
+        dataset = from_tfrecord(golden_path("records.tfrecord"))
+    assert dataset.class_names == tuple(str(i) for i in range(1, 91))
+    first, second, third = dataset.records
+    assert dataset.category_ids == tuple(range(1, 91))
+    assert [dataset.category_ids[i] for i in first.labels] == [1, 90, 3, 17, 44, 62]
+    np.testing.assert_array_equal(first.is_crowd, [0, 0, 0, 0, 0, 1])
+    np.testing.assert_allclose(first.boxes_xywh[0], [51.2, 63.6, 358.4, 286.2], 1e-6)
+    np.testing.assert_allclose(first.area[0], 102574.08, 1e-6)
+    # No sizes, areas nor flags: of the image, of the boxes, none.
+    assert second.image_size == (636, 1024) and not second.is_crowd.any()
+    np.testing.assert_allclose(second.area, [102574.08, 207427.58], 1e-6)
+    assert len(third.labels) == 0
+    # Two have one id, the third none: all are counted.
+    assert dataset.image_ids == (1, 2, 3)
+    assert [r.source_id for r in dataset.records] == ["397133", 2, "397133"]
+
+
+def test_the_references_boxes_are_those_of_its_pipeline(golden_path, golden):
+    with pytest.warns(UserWarning):
+        record = from_tfrecord(golden_path("records.tfrecord")).records[0]
+    arrays = golden("d_input_boxes.npz")
+    y0, x0, y1, x1 = (arrays["boxes"] * np.tile(arrays["raw_size"], 2)).T
+    expected = np.stack([x0, y0, x1 - x0, y1 - y0], axis=1)
+    np.testing.assert_allclose(record.boxes_xywh, expected, atol=1e-4)
+    np.testing.assert_array_equal(record.labels + 1, arrays["classes"].ravel())
+
+
+def test_the_references_parsers_read_what_is_written(tmp_path):
+    dataset = mixed_dataset(tmp_path)
+    write_tfrecord({"train": dataset}, tmp_path / "out", num_shards=2)
+    shards = sorted((tmp_path / "out").glob("*.tfrecord"))
+    assert [path.name for path in shards] == [
+        "train-00000-of-00002.tfrecord",
+        "train-00001-of-00002.tfrecord",
+    ]
+    # Dealt out in turn, as the reference's converters do.
+    for first, path in enumerate(shards):
+        records = dataset.records[first::2]
+        parsed = list(tf.data.TFRecordDataset(str(path)))
+        assert len(parsed) == len(records)
+        for serialized, record in zip(parsed, records):
+            example = tf.io.parse_single_example(
+                serialized, {**REFERENCE_FEATURES, **API_FEATURES}
+            )
+            check_parsed(example, record, dataset)
+
+
+def check_parsed(example, record, dataset):
+    def column(key):
+        return tf.sparse.to_dense(example[f"image/object/{key}"]).numpy()
+
+    height, width = record.image_size
+    assert (example["image/height"], example["image/width"]) == (height, width)
+    assert example["image/source_id"] == str(record.image_id)
+    assert example["image/filename"] == record.file_name.encode()
+    decoded = tf.io.decode_image(example["image/encoded"], channels=3)
+    assert tuple(decoded.shape) == (height, width, 3)
+    is_jpeg = example["image/encoded"].numpy()[:2] == b"\xff\xd8"
+    assert example["image/format"] == (b"jpeg" if is_jpeg else b"png")
+    assert len(example["image/key/sha256"].numpy()) == 64
+    left, top, box_width, box_height = record.boxes_xywh.T
+    np.testing.assert_allclose(column("bbox/xmin") * width, left, atol=1e-4)
+    np.testing.assert_allclose(column("bbox/ymin") * height, top, atol=1e-4)
+    np.testing.assert_allclose(column("bbox/xmax") * width, left + box_width, atol=1e-4)
+    np.testing.assert_allclose(
+        column("bbox/ymax") * height, top + box_height, atol=1e-4
+    )
+    ids = [dataset.category_ids[i] for i in record.labels]
+    np.testing.assert_array_equal(column("class/label"), ids)
+    names = [dataset.class_names[i].encode() for i in record.labels]
+    assert column("class/text").tolist() == names
+    np.testing.assert_array_equal(column("is_crowd"), record.is_crowd)
+    np.testing.assert_allclose(column("area"), record.area)
+    np.testing.assert_array_equal(column("difficult"), np.zeros(len(ids)))
+
+
+# Round trips.
+
+
+def mixed_dataset(tmp_path):
+    """Files and an EXIF turn; ids with gaps; crowds; an empty class and image."""
+    folder = tmp_path / "images"
+    folder.mkdir(exist_ok=True)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    noise = np.random.default_rng(0).integers(0, 255, (20, 50, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(folder / "plain.jpg")
+    Image.fromarray(noise).save(folder / "turned.jpg", exif=exif)
+    Image.fromarray(noise).save(folder / "émpty.png")
+    sizes = {"plain.jpg": (20, 50), "turned.jpg": (50, 20), "émpty.png": (20, 50)}
+    boxes = [[1, 2, 3, 4], [0.5, 0.25, 12.125, 7], [-3, 2, 9, 8]]
+    owner = [70, 70, 8]
+    content = {
+        "images": [
+            {"id": i, "file_name": name, "height": size[0], "width": size[1]}
+            for i, (name, size) in zip((70, 8, 123456789012), sizes.items())
+        ],
+        "annotations": [
+            {
+                "id": 11 * i + 5,
+                "image_id": image_id,
+                "category_id": (90, 3, 90)[i],
+                "bbox": box,
+                "area": 7.5 + i,
+                "iscrowd": int(i == 1),
+            }
+            for i, (box, image_id) in enumerate(zip(boxes, owner))
+        ],
+        "categories": [
+            {"id": 90, "name": "Bär"},
+            {"id": 3, "name": "猫 'n' \"dog\"\\"},
+            {"id": 17, "name": "nowhere"},
+        ],
+    }
+    return from_coco(content, folder)
+
+
+def check_equal(read, written, atol=1e-4):
+    assert read.class_names == written.class_names
+    assert read.category_ids == written.category_ids
+    assert read.image_ids == written.image_ids
+    for new, old in zip(read.records, written.records):
+        assert (new.source_id, new.file_name) == (old.source_id, old.file_name)
+        assert new.image_size == old.image_size
+        np.testing.assert_allclose(new.boxes_xywh, old.boxes_xywh, atol=atol)
+        np.testing.assert_allclose(new.area, old.area, rtol=1e-6)
+        for field in ("labels", "is_crowd", "annotation_ids"):
+            np.testing.assert_array_equal(getattr(new, field), getattr(old, field))
+    for new, old in zip(read, written):
+        np.testing.assert_array_equal(new["image"], old["image"])
+
+
+@pytest.mark.parametrize("num_shards", [None, 1, 3, 5])
+def test_a_round_trip_keeps_all(tmp_path, num_shards):
+    dataset = mixed_dataset(tmp_path)
+    write_tfrecord(dataset, tmp_path / "out", num_shards=num_shards)
+    check_equal(from_tfrecord(tmp_path / "out"), dataset)
+
+
+def test_without_the_sidecar_all_but_order_and_annotation_ids_are_kept(tmp_path):
+    dataset = mixed_dataset(tmp_path)
+    write_tfrecord(dataset, tmp_path / "out", num_shards=1)
+    (tmp_path / "out" / "effdet_keras.json").unlink()
+    read = from_tfrecord(tmp_path / "out")
+    assert read.image_ids == dataset.image_ids
+    assert read.class_names == dataset.class_names
+    assert read.category_ids == (3, 17, 90)
+    for new, old in zip(read.records, dataset.records):
+        np.testing.assert_array_equal(new.labels, old.labels)
+        np.testing.assert_array_equal(new.is_crowd, old.is_crowd)
+
+
+def test_images_in_memory_and_ids_below_one_come_back(tmp_path):
+    images = [np.random.default_rng(i).integers(0, 255, (9 + i, 7, 3)) for i in (0, 1)]
+    images = [image.astype(np.uint8) for image in images]
+    arrays = from_arrays(images, [[[1, 2, 5, 6]], []], [[1], []], ["a", "b"])
+    dataset = DetectionDataset(arrays.records, ["a", "b"], [0, -4])
+    write_tfrecord({"x": dataset}, tmp_path / "out")
+    # The keys count from 1, or programs take the class for the background.
+    assert read_label_map(tmp_path / "out" / "label_map.pbtxt") == {1: "a", 2: "b"}
+    check_equal(from_tfrecord(tmp_path / "out"), dataset)
+
+
+def test_order_of_classes_comes_back(tmp_path):
+    dataset = mixed_dataset(tmp_path)
+    dataset = dataset.filter(classes=[dataset.class_names[i] for i in (2, 0, 1)])
+    write_tfrecord(dataset, tmp_path / "out")
+    check_equal(from_tfrecord(tmp_path / "out"), dataset)
+
+
+def test_jpeg_bytes_are_not_encoded_again(tmp_path):
+    dataset = mixed_dataset(tmp_path)
+    write_tfrecord(dataset, tmp_path / "out")
+    stored = from_tfrecord(tmp_path / "out").records[0].image.read()
+    assert stored == (tmp_path / "images" / "plain.jpg").read_bytes()
+
+
+def test_training_batches_equal_those_of_the_source(tmp_path):
+    dataset = mixed_dataset(tmp_path)
+    write_tfrecord(dataset, tmp_path / "out", num_shards=2)
+    read = from_tfrecord(tmp_path / "out")
+    arguments = {"image_size": 32, "training": True, "seed": 3}
+    pairs = list(zip(read.batches(2, **arguments), dataset.batches(2, **arguments)))
+    assert pairs
+    for (images, truth), (expected_images, expected) in pairs:
+        np.testing.assert_array_equal(images, expected_images)
+        np.testing.assert_array_equal(truth["image_id"], expected["image_id"])
+        np.testing.assert_array_equal(truth["labels"], expected["labels"])
+        np.testing.assert_allclose(truth["boxes"], expected["boxes"], atol=1e-3)
+
+
+def test_boxes_without_area_are_not_written(tmp_path):
+    image = np.zeros((8, 8, 3), np.uint8)
+    dataset = from_arrays([image], [[[1, 1, 4, 4]]], [[0]], ["a"])
+    record = dataset.records[0]
+    twice = record.relabelled([0])
+    object.__setattr__(twice, "boxes_xywh", np.array([[9.0, 9, 2, 2]]))
+    write_tfrecord(DetectionDataset([twice], ["a"]), tmp_path / "out")
+    assert len(from_tfrecord(tmp_path / "out").records[0].labels) == 0
+
+
+def test_splits_are_written_and_found(tmp_path):
+    dataset = mixed_dataset(tmp_path)
+    write_tfrecord({"train": dataset, "valid": dataset[:1]}, tmp_path / "out")
+    splits = tfrecord_splits(tmp_path / "out")
+    assert {name: len(paths) for name, paths in splits.items()} == {
+        "train": 1,
+        "valid": 1,
+    }
+    with pytest.raises(ValueError, match=r"\['train', 'valid'\]"):
+        from_tfrecord(tmp_path / "out")
+    check_equal(from_tfrecord(tmp_path / "out" / "valid-*"), dataset[:1])
+    with pytest.raises(FileExistsError):
+        write_tfrecord(dataset, tmp_path / "out")
+    with pytest.raises(ValueError, match="num_shards=0"):
+        write_tfrecord(dataset, tmp_path / "new", num_shards=0)
+    assert not (tmp_path / "new").exists()
+
+
+# Which files.
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "train.tfrecord",
+        "train.record",
+        "train.tfrecord-00000-of-00001",
+        "train-00000-of-00001",
+        "train-00000-of-00001.tfrecord",
+    ],
+)
+def test_names_of_shards_and_patterns(tmp_path, name):
+    path = write(tmp_path, features(png(tmp_path)), name=name)
+    assert tfrecord_splits(tmp_path) == {"train": [str(path)]}
+    for files in (path, str(path), [path], tmp_path, tmp_path / "tr*", [path, path]):
+        dataset = from_tfrecord(files)
+        assert len(dataset) == (2 if files == [path, path] else 1)
+
+
+def test_folders_of_splits(tmp_path):
+    for split in ("train", "valid"):
+        (tmp_path / split).mkdir()
+        write(tmp_path / split, features(png(tmp_path)), name="cells.tfrecord")
+    assert list(tfrecord_splits(tmp_path)) == ["train", "valid"]
+
+
+def test_a_missing_shard_is_told(tmp_path):
+    for i in (0, 2):
+        name = f"train-{i:05d}-of-00003.tfrecord"
+        write(tmp_path, features(png(tmp_path)), name=name)
+    with pytest.warns(UserWarning, match="2 of the 3 files"):
+        assert len(from_tfrecord(tmp_path)) == 2
+
+
+def test_nothing_found(tmp_path):
+    with pytest.raises(FileNotFoundError, match="matches nothing"):
+        from_tfrecord(tmp_path / "no-*")
+    with pytest.raises(FileNotFoundError, match="which has none"):
+        from_tfrecord(tmp_path)
+    with pytest.raises(ValueError, match=r"files=\[\]"):
+        from_tfrecord([])
+
+
+# Classes.
+
+
+def test_names_of_classes_by_rank(tmp_path):
+    encoded = png(tmp_path)
+    texts = {"object__class__text": ["cat", "dog"]}
+    path = write(tmp_path, features(encoded, [[0.1, 0.1, 0.5, 0.5]] * 2, [7, 2]))
+    assert from_tfrecord(path).class_names == ("1", "2", "3", "4", "5", "6", "7")
+    assert from_tfrecord(path, class_names=list("abcdefg")).category_ids[-1] == 7
+    write(tmp_path, features(encoded, [[0.1, 0.1, 0.5, 0.5]] * 2, [7, 2], **texts))
+    dataset = from_tfrecord(path)
+    assert dataset.class_names == ("dog", "cat") and dataset.category_ids == (2, 7)
+    write_label_map(tmp_path / "x.pbtxt", {2: "Hund", 5: "Kuh", 7: "Katze"})
+    dataset = from_tfrecord(path)
+    assert dataset.class_names == ("Hund", "Kuh", "Katze")
+    assert dataset.records[0].labels.tolist() == [2, 0]
+    (tmp_path / "map.json").write_text(json.dumps({"background": 0, "d": 2, "c": 7}))
+    dataset = from_tfrecord(path, label_map=tmp_path / "map.json")
+    assert dataset.class_names == ("d", "c") and dataset.category_ids == (2, 7)
+
+
+def test_class_names_bring_a_second_file_in_line(tmp_path):
+    path = write(tmp_path, features(png(tmp_path), labels=[7]))
+    write_label_map(tmp_path / "x.pbtxt", {2: "dog", 7: "cat"})
+    dataset = from_tfrecord(path, class_names=("cow", "cat"))
+    assert dataset.records[0].labels.tolist() == [1]
+    assert dataset.category_ids == (8, 7)
+    with pytest.raises(ValueError, match=r"1 unknown class: .*'cat' of 1 box"):
+        from_tfrecord(path, class_names=("dog",))
+
+
+def test_one_id_with_two_names_is_an_error(tmp_path):
+    records = [
+        features(png(tmp_path), object__class__text=[name]) for name in ("cat", "dog")
+    ]
+    path = write(tmp_path, *records)
+    with pytest.raises(ValueError, match="record 2: label 1 is 'cat'.*'dog' here"):
+        from_tfrecord(path)
+
+
+def test_label_maps(tmp_path):
+    path = tmp_path / "map.pbtxt"
+    path.write_text(
+        "# classes\nitem {\n  name: '/m/01'\n  id: 2 display_name: \"B\\303\\244r\""
+        " keypoints { id: 9 name: 'nose' } }\n"
+        "item{id:1,name:'it\\'s'}; item { id: 0 name: 'background' }"
+    )
+    assert read_label_map(path) == {1: "it's", 2: "Bär"}
+    for text in ("item { id: 1 }", "item { name: 'a' }", "x", "item {", "item { 'a"):
+        path.write_text(text)
+        with pytest.raises(ValueError, match="label map must"):
+            read_label_map(path)
+    path.write_text("item { id: 1 name: 'a' } item { id: 1 name: 'b' }")
+    with pytest.raises(ValueError, match="of its own"):
+        read_label_map(path)
+    for text in ("[" * 100_000, '{"a": "1"}', "[1]", '{"a": true}'):
+        path.with_suffix(".json").write_text(text)
+        with pytest.raises(ValueError, match="label map must"):
+            read_label_map(path.with_suffix(".json"))
+
+
+@given(st.dictionaries(st.integers(1, 99), st.text(min_size=1, max_size=9), max_size=5))
+@settings(max_examples=60, deadline=None)
+def test_label_maps_keep_any_name(tmp_path_factory, names):
+    names = {i: name for name, i in {v: k for k, v in names.items()}.items()}
+    path = tmp_path_factory.mktemp("map") / "a.pbtxt"
+    try:
+        write_label_map(path, names)
+    except UnicodeEncodeError:  # half of a surrogate pair is no text
+        return
+    assert read_label_map(path) == dict(sorted(names.items()))
+
+
+# Objects.
+
+
+def test_flags_that_make_a_crowd(tmp_path):
+    boxes, labels = [[0.1, 0.1, 0.5, 0.5]] * 4, [1] * 4
+    flags = {
+        "object__is_crowd": np.array([1, 0, 0, 0]),
+        "object__group_of": np.array([0, 1, 0, 0]),
+        "object__difficult": np.array([0, 0, 1, 0]),
+    }
+    path = write(tmp_path, features(png(tmp_path), boxes, labels, **flags))
+    assert from_tfrecord(path).records[0].is_crowd.tolist() == [1, 1, 1, 0]
+
+
+def test_areas_as_fractions_become_pixels(tmp_path):
+    boxes = [[0.1, 0.25, 0.3, 0.5]] * 2
+    area = np.array([0.2 * 0.25, 33.0])
+    path = write(tmp_path, features(png(tmp_path), boxes, [1, 1], object__area=area))
+    area = from_tfrecord(path).records[0].area
+    np.testing.assert_allclose(area, [0.2 * 30 * 0.25 * 40, 33.0], rtol=1e-6)
+
+
+def test_ids_are_taken_if_all_are_ints_and_differ(tmp_path):
+    encoded = png(tmp_path)
+
+    def ids(*source_ids):
+        records = [features(encoded, source_id=source_id) for source_id in source_ids]
+        dataset = from_tfrecord(write(tmp_path, *records))
+        return dataset.image_ids, tuple(r.source_id for r in dataset.records)
+
+    assert ids("7", "3") == ((7, 3), (7, 3))
+    assert ids("007", "3") == ((7, 3), ("007", 3))
+    assert ids("7", "x") == ((1, 2), ("7", "x"))
+    assert ids("7", "7") == ((1, 2), ("7", "7"))
+    assert ids("", "3") == ((1, 2), (1, "3"))
+    assert ids("9" * 5000, "3")[0] == (1, 2)
+
+
+def test_a_size_that_is_none_is_read_from_the_image(tmp_path):
+    for side in (None, np.array([-1]), np.array([0]), np.array([], np.int64)):
+        record = features(png(tmp_path), height=side, width=np.array([40]))
+        dataset = from_tfrecord(write(tmp_path, record))
+        assert dataset.records[0].image_size == (30, 40)
+    with pytest.raises(ValueError, match="1 corrupt image"):
+        from_tfrecord(write(tmp_path, features(b"no image")))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"encoded": None}, "no `image/encoded`"),
+        ({"encoded": b""}, "no `image/encoded`"),
+        ({"object__class__label": np.array([1, 2])}, "2 labels for 1 boxes"),
+        ({"object__bbox__xmax": None}, "different number: .*'xmax': 0"),
+        ({"object__area": np.array([1.0, 2.0])}, "2 areas for 1 boxes"),
+        ({"object__is_crowd": np.array([1, 1])}, "2 `image/object/is_crowd`"),
+        ({"object__bbox__xmin": np.array([np.nan])}, "1 bad box: .*xmin=nan"),
+        ({"object__bbox__xmax": np.array([np.inf])}, "1 bad box: .*xmax=inf"),
+        ({"object__bbox__xmax": np.array([20.0])}, "must be from 0 to 1"),
+        ({"object__area": np.array([np.nan])}, "1 bad box: .*area=nan"),
+        (
+            {"object__class__label": np.array([0])},
+            "1 unknown class: .*class 0, from 1, of 1",
+        ),
+        (
+            {"object__class__label": np.array([0]), "object__class__text": ["cat"]},
+            "1 unknown class: .*class 0, from 1, of 1",
+        ),
+        ({"object__class__label": np.array([-1])}, "unknown class"),
+        ({"object__class__label": np.array([2**62])}, "unknown class"),
+        ({"object__class__label": np.array([2.0])}, "0 labels for 1 boxes"),
+    ],
+)
+def test_each_error_is_told_with_its_record_and_can_be_left_out(
+    tmp_path, changes, message
+):
+    good = features(png(tmp_path), source_id="5")
+    bad = features(**{"encoded": png(tmp_path), "source_id": "6"})
+    bad.update({f"image/{k.replace('__', '/')}": v for k, v in changes.items()})
+    bad = {key: value for key, value in bad.items() if value is not None}
+    path = write(tmp_path, good, bad)
+    with pytest.raises(ValueError, match=message) as caught:
+        from_tfrecord(path)
+    assert "a.tfrecord record 2" in str(caught.value)
+    with pytest.warns(UserWarning, match=message):
+        dataset = from_tfrecord(path, on_error="skip")
+    assert len(dataset.problems) == 1
+    boxes = [len(record.labels) for record in dataset.records]
+    assert boxes in ([1], [1, 0])
+
+
+def test_no_record_and_no_object(tmp_path):
+    with pytest.raises(ValueError, match="Pass `class_names`"):
+        from_tfrecord(write(tmp_path))
+    path = write(tmp_path, features(png(tmp_path), [], []))
+    with pytest.raises(ValueError, match="Pass `class_names`"):
+        from_tfrecord(path)
+    assert len(from_tfrecord(path, class_names=["cat"])) == 1
+
+
+# Damage.
+
+
+def test_offsets_point_at_the_images_even_if_their_head_repeats(tmp_path):
+    head, tail = b"h" * 64, b"tail"
+    other = features(head + tail, a=head + b"other")  # a lies before the image
+    encoded = png(tmp_path)
+    path = write(tmp_path, features(encoded), other)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dataset = from_tfrecord(path, on_error="skip", class_names=["a"])
+    assert dataset.records[0].image.read() == encoded
+    (_, _), (offset, data) = read_records(path)
+    image = ExampleReader(data).image("image/encoded", path, offset)
+    assert image.read() == head + tail
+
+
+def test_the_framing_is_that_of_the_format(tmp_path):
+    write_records(tmp_path / "a", [b"one", b"", b"three"])
+    data, position, found = (tmp_path / "a").read_bytes(), 0, []
+    while position < len(data):
+        (length,) = struct.unpack_from("<Q", data, position)
+        found.append((position + 12, data[position + 12 : position + 12 + length]))
+        position += 16 + length
+    assert list(read_records(tmp_path / "a")) == found
+
+
+def test_a_cut_shard_keeps_the_records_before_the_cut(tmp_path):
+    path = write(tmp_path, *[features(png(tmp_path))] * 3)
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(ValueError, match=r"a.tfrecord: it is cut or damaged after 2"):
+        from_tfrecord(path)
+    with pytest.warns(UserWarning, match="1 unreadable annotation"):
+        assert len(from_tfrecord(path, on_error="skip")) == 2
+
+
+def test_compressed_shards_are_named(tmp_path):
+    path = write(tmp_path, features(png(tmp_path)))
+    path.write_bytes(gzip.compress(path.read_bytes()))
+    with pytest.raises(ValueError, match=r"compressed \(gzip\).*without compression"):
+        from_tfrecord(path)
+
+
+def test_other_files_are_refused(tmp_path):
+    (tmp_path / "a.tfrecord").write_bytes(b"no records at all, but some text here")
+    with pytest.raises(ValueError, match="cut or damaged after 0"):
+        from_tfrecord(tmp_path)
+    write_records(tmp_path / "a.tfrecord", [b"\xff\xff\xff"])
+    with pytest.raises(ValueError, match="record 1: it is not a tf.train.Example"):
+        from_tfrecord(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def shard(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shard")
+    encoded = png(folder, (3, 4))
+    path = write(folder, features(encoded), features(encoded, source_id="x"))
+    return path.read_bytes()
+
+
+@given(data=st.data())
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_any_damage_is_found(tmp_path, shard, data):
+    position = data.draw(st.integers(0, len(shard) - 1))
+    flip = data.draw(st.integers(0, 255))  # 0: cut there
+    damaged = bytearray(shard)
+    if flip:
+        damaged[position] ^= flip
+    else:
+        del damaged[position:]
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(damaged)
+    try:
+        dataset = from_tfrecord(path)
+    except (ValueError, OSError):
+        return
+    # Checksums find everything but a cut between records.
+    assert not flip and len(dataset) == 1
+    np.testing.assert_allclose(dataset[0]["boxes"], [[0.3, 1, 0.9, 2]], 1e-6)
+
+
+@given(data=st.data())
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_any_features_give_a_dataset_or_an_error(tmp_path, data):
+    values = st.one_of(
+        st.lists(st.integers(-(2**63), 2**63 - 1), max_size=3).map(
+            lambda v: np.array(v, np.int64)
+        ),
+        st.lists(st.floats(width=32), max_size=3).map(lambda v: np.array(v, float)),
+        st.binary(max_size=40),
+    )
+    keys = [*REFERENCE_FEATURES, *API_FEATURES, "image/object/group_of"]
+    record = features(png(tmp_path))
+    record.update(data.draw(st.dictionaries(st.sampled_from(keys), values)))
+    path = write(tmp_path, record)
+    for on_error in ("raise", "skip"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                dataset = from_tfrecord(path, on_error=on_error)
+                [dataset[i] for i in range(len(dataset))]
+            except (ValueError, OSError):
+                continue
+        assert all(np.isfinite(r.boxes_xywh).all() for r in dataset.records)

@@ -1,0 +1,247 @@
+"""`from_voc`: small folders by hand, and the blood cells as they are."""
+
+import pathlib
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from PIL import Image
+
+pytest.importorskip("tensorflow")
+
+from effdet_keras.data import from_voc, write_voc
+
+pytestmark = pytest.mark.tensorflow
+
+BLOOD_CELLS = pathlib.Path(__file__).parents[4] / "shared" / "data" / "bccd"
+
+
+def write_xml(path, objects, size=(30, 40), filename="stale.jpg"):
+    items = "".join(
+        f"<object><name>{name}</name><difficult>{difficult}</difficult>"
+        # Parts of a person have boxes too: not objects of their own.
+        "<part><name>hand</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>2</xmax>"
+        f"<ymax>2</ymax></bndbox></part><bndbox><xmax>{x1}</xmax><xmin>{x0}</xmin>"
+        f"<ymin>{y0}</ymin><ymax>{y1}</ymax></bndbox></object>"
+        for name, difficult, (x0, y0, x1, y1) in objects
+    )
+    height, width = size
+    path.write_text(
+        f"<annotation><filename>{filename}</filename><size><width>{width}</width>"
+        f"<height>{height}</height><depth>3</depth></size>{items}</annotation>"
+    )
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("Annotations", "JPEGImages", "ImageSets/Main"):
+        (tmp_path / name).mkdir(parents=True)
+    for name, suffix in (("a", "jpg"), ("b", "png"), ("c", "jpg")):
+        Image.new("RGB", (40, 30)).save(tmp_path / "JPEGImages" / f"{name}.{suffix}")
+    objects = [("dog", 0, (1, 5, 40, 30)), ("cat", 1, (2, 3, 8.5, 9))]
+    write_xml(tmp_path / "Annotations" / "a.xml", objects)
+    write_xml(tmp_path / "Annotations" / "b.xml", [])
+    write_xml(tmp_path / "Annotations" / "c.xml", [("dog", 0, (3, 3, 9, 9))])
+    (tmp_path / "ImageSets" / "Main" / "train.txt").write_text("c\na  -1\n\n")
+    return tmp_path
+
+
+def test_boxes_cover_their_first_and_their_last_pixel(folder):
+    example = from_voc(folder)[0]
+    np.testing.assert_array_equal(example["boxes"], [[4, 0, 30, 40], [2, 1, 9, 8.5]])
+    np.testing.assert_array_equal(example["area"], [26 * 40, 7 * 7.5])
+    np.testing.assert_array_equal(example["labels"], [1, 0])
+
+
+def test_corners_from_zero_stay_as_they_are(folder):
+    boxes = from_voc(folder, one_based=False)[0]["boxes"]
+    np.testing.assert_array_equal(boxes, [[5, 1, 30, 40], [3, 2, 9, 8.5]])
+
+
+def test_difficult_objects_are_crowds(folder):
+    dataset = from_voc(folder)
+    np.testing.assert_array_equal(dataset[0]["is_crowd"], [False, True])
+    assert [a["iscrowd"] for a in dataset.to_coco()["annotations"]] == [0, 1, 0]
+
+
+def test_names_are_sorted_and_images_without_objects_kept(folder):
+    dataset = from_voc(folder)
+    assert dataset.class_names == ("cat", "dog") and dataset.category_ids == (1, 2)
+    assert [example["source_id"] for example in dataset] == ["a", "b", "c"]
+    assert [example["file_name"] for example in dataset] == ["a.jpg", "b.png", "c.jpg"]
+    assert len(dataset[1]["labels"]) == 0
+    assert [a["id"] for a in dataset.to_coco()["annotations"]] == [1, 2, 3]
+
+
+def test_split_takes_the_images_of_its_list(folder):
+    dataset = from_voc(folder, "train")
+    assert [example["source_id"] for example in dataset] == ["c", "a"]
+    assert dataset.image_ids == (1, 2)
+    with pytest.raises(FileNotFoundError, match=r"\['train'\].*'valid'"):
+        from_voc(folder, "valid")
+
+
+def test_class_names_bring_a_second_split_in_line(folder):
+    dataset = from_voc(folder, class_names=["bird", "dog", "cat"])
+    np.testing.assert_array_equal(dataset[0]["labels"], [1, 2])
+    with pytest.raises(ValueError, match=r"unknown class: a\.xml: 'cat' of 1 box"):
+        from_voc(folder, class_names=["dog"])
+
+
+def test_image_is_found_by_the_stale_name_only_without_its_own(folder):
+    Image.new("RGB", (40, 30), (255, 0, 0)).save(folder / "JPEGImages" / "stale.jpg")
+    assert from_voc(folder)[0]["file_name"] == "a.jpg"
+    (folder / "JPEGImages" / "a.jpg").unlink()
+    assert from_voc(folder)[0]["file_name"] == "stale.jpg"
+    (folder / "JPEGImages" / "stale.jpg").unlink()
+    with pytest.raises(FileNotFoundError, match=r"missing image.*stale\.jpg"):
+        from_voc(folder)
+
+
+def test_flat_folder_and_absent_size(tmp_path):
+    Image.new("RGB", (40, 30)).save(tmp_path / "a.jpg")
+    write_xml(tmp_path / "a.xml", [("dog", 0, (1, 5, 40, 30))], size=(0, 0))
+    assert from_voc(tmp_path)[0]["image_size"] == (30, 40)
+
+
+def test_slips_of_the_mouse_are_counted_and_left_out(folder):
+    slips = [
+        ("dog", 0, (5, 5, 5, 9)),
+        ("dog", 0, (5, 5, 4, 9)),
+        ("cat", 0, (1, 1, 9, 9)),
+    ]
+    write_xml(folder / "Annotations" / "b.xml", slips)
+    with pytest.warns(
+        UserWarning, match=r"2 empty boxes: b\.xml.*5, 5 to 5, 9; b\.xml"
+    ):
+        dataset = from_voc(folder)
+    np.testing.assert_array_equal(dataset[1]["labels"], [0])
+    assert len(dataset.to_coco()["annotations"]) == 4
+
+
+def test_boxes_outside_are_clipped_or_counted(folder):
+    write_xml(
+        folder / "Annotations" / "b.xml",
+        [("dog", 0, (-3, 5, 60, 9)), ("dog", 0, (50, 5, 60, 9))],
+    )
+    with pytest.warns(UserWarning, match=r"1 box outside: b\.png"):
+        dataset = from_voc(folder)
+    np.testing.assert_array_equal(dataset[1]["boxes"], [[4, 0, 9, 40]])
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("<annotation><object>", r"unreadable annotation: c\.xml.*well-formed"),
+        (
+            "<annotation><object><name>x</name></object></annotation>",
+            r"bad box: c\.xml.*bndbox",
+        ),
+        ("<kitti><object></object></kitti>", r"c\.xml.*<kitti>, not <annotation>"),
+    ],
+)
+def test_faults_are_named(folder, text, message):
+    (folder / "Annotations" / "c.xml").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        from_voc(folder)
+
+
+def test_coordinates_that_are_no_numbers_are_an_error(folder):
+    write_xml(folder / "Annotations" / "c.xml", [("dog", 0, ("nan", 1, 5, 9))])
+    with pytest.raises(ValueError, match="finite"):
+        from_voc(folder)
+
+
+def test_missing_files_are_named(folder, tmp_path):
+    (folder / "Annotations" / "c.xml").unlink()
+    with pytest.raises(ValueError, match=r"1 of the 2 xml.*\['c'\]"):
+        from_voc(folder, "train")
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        from_voc(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match="no xml"):
+        from_voc(tmp_path / "empty")
+
+
+def test_folder_without_objects_needs_class_names(tmp_path):
+    Image.new("RGB", (40, 30)).save(tmp_path / "a.jpg")
+    write_xml(tmp_path / "a.xml", [])
+    with pytest.raises(ValueError, match="class_names"):
+        from_voc(tmp_path)
+    assert len(from_voc(tmp_path, class_names=["cell"])) == 1
+
+
+def test_everything_wrong_is_told_at_once_or_skipped(folder):
+    (folder / "Annotations" / "b.xml").write_text("<annotation>")
+    write_xml(folder / "Annotations" / "c.xml", [("dog", 0, ("x", 1, 5, 9))])
+    (folder / "JPEGImages" / "a.jpg").unlink()
+    message = "1 unreadable annotation: b.*1 bad box: c.*1 missing image"
+    with pytest.raises(ValueError, match=message):
+        from_voc(folder)
+    with pytest.warns(UserWarning, match=message):
+        dataset = from_voc(folder, on_error="skip")
+    assert [len(example["labels"]) for example in dataset] == [0]
+    assert len(dataset.problems) == 3
+
+
+def test_a_namespace_is_no_hindrance(folder):
+    path = folder / "Annotations" / "c.xml"
+    text = path.read_text().replace("<annotation>", '<annotation xmlns="urn:voc">')
+    path.write_text(text)
+    assert len(from_voc(folder)[2]["labels"]) == 1
+
+
+def test_names_with_blanks_may_be_listed(folder):
+    for path in list(folder.rglob("c.*")):
+        path.rename(path.with_stem("c 1"))
+    (folder / "ImageSets" / "Main" / "train.txt").write_text("c 1\na 1\n")
+    names = [example["source_id"] for example in from_voc(folder, "train")]
+    assert names == ["c 1", "a"]
+
+
+def test_normalized_boxes_are_an_error(folder):
+    for name in "abc":
+        write_xml(
+            folder / "Annotations" / f"{name}.xml", [("dog", 0, (0.1, 0.1, 1, 1))]
+        )
+    with pytest.raises(ValueError, match="normalized box"):
+        from_voc(folder, one_based=False)
+
+
+def test_what_is_written_is_what_others_read(folder, tmp_path):
+    dataset = from_voc(folder)
+    write_voc({"train": dataset[:2], "val": dataset[2:]}, tmp_path / "set")
+    root = ElementTree.parse(tmp_path / "set" / "Annotations" / "a.xml").getroot()
+    assert root.findtext("filename") == "a.jpg"
+    assert [root.findtext(f"size/{k}") for k in ("width", "height")] == ["40", "30"]
+    boxes = [
+        [item.findtext(f"bndbox/{key}") for key in ("xmin", "ymin", "xmax", "ymax")]
+        for item in root.findall("object")
+    ]
+    assert boxes == [["1", "5", "40", "30"], ["2", "3", "8.5", "9"]]
+    assert [item.findtext("difficult") for item in root.findall("object")] == ["0", "1"]
+    lists = tmp_path / "set" / "ImageSets" / "Main"
+    assert (lists / "train.txt").read_text() == "a\nb\n"
+    assert (lists / "val.txt").read_text() == "c\n"
+    read = (tmp_path / "set" / "JPEGImages" / "c.jpg").read_bytes()
+    assert read == (folder / "JPEGImages" / "c.jpg").read_bytes()
+
+
+@pytest.mark.skipif(not BLOOD_CELLS.is_dir(), reason="no blood cells in ../shared")
+def test_blood_cells_as_they_are():
+    with pytest.warns(UserWarning, match="2 empty boxes"):
+        dataset = from_voc(BLOOD_CELLS)
+    assert len(dataset) == 364 and dataset.class_names == ("Platelets", "RBC", "WBC")
+    text = dataset.summary()
+    assert "364 images of 480x640" in text and "4,886 boxes" in text
+    with pytest.warns(UserWarning, match="1 empty box"):
+        train = from_voc(BLOOD_CELLS, "val", class_names=dataset.class_names)
+    seen = 0
+    for images, truth in train.batches(16, image_size=128, training=True, seed=0):
+        seen += len(images)
+        boxes, labels = truth["boxes"].numpy(), truth["labels"].numpy()
+        assert ((boxes >= 0) & (boxes <= 127)).all()
+        real = labels >= 0
+        assert (boxes[real][:, 2:] > boxes[real][:, :2]).all()
+        assert (boxes[~real] == 0).all() and labels.max() < 3
+    assert seen == 80 and len(train) == 87

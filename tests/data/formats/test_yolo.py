@@ -1,0 +1,236 @@
+"""`from_yolo`, `write_yolo`: layouts that people have, lines right and wrong."""
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+pytest.importorskip("tensorflow")
+
+from effdet_keras.data import from_arrays, from_yolo, write_yolo
+from effdet_keras.data.formats.yolo_layout import yolo_splits
+
+pytestmark = pytest.mark.tensorflow
+
+
+def add(folder, image, label=None, text=None):
+    """Adds an image of 40 x 20 pixels (width x height), and its txt file."""
+    (folder / image).parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (40, 20)).save(folder / image)
+    if text is not None:
+        (folder / label).parent.mkdir(parents=True, exist_ok=True)
+        (folder / label).write_text(text)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Ultralytics' layout: two splits, one image without a txt file."""
+    text = "1 0.5 0.5 0.25 0.5\n\n0 0.25 0.5 0.5 1\n"
+    add(tmp_path, "images/train/b.jpg", "labels/train/b.txt", text)
+    add(tmp_path, "images/train/a.png")
+    add(tmp_path, "images/val/c.jpg", "labels/val/c.txt", "0 0.5 0.5 1 1")
+    (tmp_path / "data.yaml").write_text(
+        "path: .\ntrain: images/train\nval: images/val\ntest:\n"
+        "names: {0: cat, 1: dog}\nnc: 2\ndownload: |\n  " + "x" * 5000
+    )
+    return tmp_path
+
+
+def test_centers_and_sides_become_pixels(folder):
+    dataset = from_yolo(folder, "train")
+    assert dataset.class_names == ("cat", "dog") and dataset.category_ids == (1, 2)
+    assert [example["source_id"] for example in dataset] == ["a.png", "b.jpg"]
+    example = dataset[1]
+    np.testing.assert_array_equal(example["boxes"], [[5, 15, 15, 25], [0, 0, 20, 20]])
+    np.testing.assert_array_equal(example["labels"], [1, 0])
+    assert len(dataset[0]["labels"]) == 0
+
+
+def test_an_outline_becomes_its_box(folder):
+    path = folder / "labels/train/b.txt"
+    path.write_text("1 0.25 0.5 0.5 0.25 0.75 1.0 0.5 0.75")
+    boxes = from_yolo(folder, "train")[1]["boxes"]
+    np.testing.assert_array_equal(boxes, [[5, 10, 20, 30]])
+
+
+def test_a_image_is_turned_as_its_exif_says(folder):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (40, 20)).save(folder / "images/val/c.jpg", exif=exif)
+    example = from_yolo(folder, "val")[0]
+    np.testing.assert_array_equal(example["boxes"], [[0, 0, 40, 20]])
+
+
+def test_the_split_must_be_named_where_there_are_several(folder):
+    assert yolo_splits(folder) == ["train", "val"]
+    with pytest.raises(ValueError, match=r"\['train', 'val'\].*split=None"):
+        from_yolo(folder)
+    assert len(from_yolo(folder / "data.yaml", "val")) == 1
+
+
+def test_class_names_bring_a_second_set_in_line(folder):
+    dataset = from_yolo(folder, "train", class_names=["dog", "cow", "cat"])
+    np.testing.assert_array_equal(dataset[1]["labels"], [0, 2])
+    with pytest.raises(ValueError, match=r"unknown class: b\.jpg: 'dog' of 1 box"):
+        from_yolo(folder, "train", class_names=["cat"])
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "images/train",
+        "../images/train",  # Roboflow writes it so
+        ["images/train"],
+        ["images/val", "images/train"],
+        "list.txt",
+    ],
+)
+@pytest.mark.parametrize("base", [None, "/content/gone"])
+def test_a_split_is_a_folder_or_several_or_a_list(folder, entry, base):
+    (folder / "list.txt").write_text("./images/train/a.png\nimages/train/b.jpg\n")
+    content = {"path": base, "train": entry, "names": ["cat", "dog"]}
+    (folder / "data.yaml").write_text(yaml.safe_dump(content))
+    dataset = from_yolo(folder)
+    assert {"a.png", "b.jpg"} <= {example["file_name"] for example in dataset}
+    assert sum(len(r.labels) for r in dataset.records) == 2 + (len(dataset) == 3)
+
+
+def test_a_list_with_images_that_are_gone(folder):
+    (folder / "list.txt").write_text("images/train/gone.png\nimages/train/b.jpg\n")
+    (folder / "data.yaml").write_text("train: list.txt\nnames: [cat, dog]")
+    with pytest.raises(FileNotFoundError, match=r"1 missing image.*gone\.png"):
+        from_yolo(folder)
+    with pytest.warns(UserWarning, match=r"gone\.png"):
+        assert len(from_yolo(folder, on_error="skip")) == 1
+
+
+@pytest.mark.parametrize(
+    "image, label",
+    [
+        ("images/a.png", "labels/a.txt"),
+        ("images/train/deep/a.png", "labels/train/deep/a.txt"),
+        ("train/images/a.png", "train/labels/a.txt"),
+        ("a.png", "a.txt"),
+    ],
+)
+def test_folders_without_a_yaml(tmp_path, image, label):
+    add(tmp_path, image, label, "1 0.5 0.5 0.25 0.5")
+    dataset = from_yolo(tmp_path)
+    assert dataset.class_names == ("0", "1")
+    np.testing.assert_array_equal(dataset[0]["boxes"], [[5, 15, 15, 25]])
+    (tmp_path / "classes.txt").write_text("cat\ndog\n")
+    assert from_yolo(tmp_path).class_names == ("cat", "dog")
+
+
+def test_the_last_images_in_the_path_becomes_labels(tmp_path):
+    add(tmp_path, "images/set/images/a.png", "images/set/labels/a.txt", "0 .5 .5 1 1")
+    (tmp_path / "data.yaml").write_text("train: images/set/images\nnames: [cat]")
+    assert len(from_yolo(tmp_path)[0]["labels"]) == 1
+
+
+def test_darknet(tmp_path):
+    add(tmp_path, "data/obj/a.png", "data/obj/a.txt", "1 0.5 0.5 0.25 0.5")
+    (tmp_path / "data/obj.names").write_text("cat\ndog\n")
+    (tmp_path / "data/train.txt").write_text("data/obj/a.png\n")
+    path = tmp_path / "data" / "obj.data"
+    path.write_text("classes = 2\ntrain = data/train.txt\nnames = data/obj.names\n")
+    dataset = from_yolo(path)
+    assert dataset.class_names == ("cat", "dog") and len(dataset[0]["labels"]) == 1
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ("0 0.5 0.5 0.5", "bad box.*line 1: four numbers"),
+        ("0 0.5 0.5 0.5 0.5 0.9", "four numbers"),
+        ("0", "four numbers"),
+        ("cat 0.5 0.5 0.5 0.5", "numbers are expected.*cat"),
+        ("0.5 0.5 0.5 0.5 0.5", "that of a class"),
+        ("-1 0.5 0.5 0.5 0.5", "that of a class"),
+        ("0 20 10 10 10", "not pixels"),
+        ("0 nan 0.5 0.5 0.5", "fractions"),
+        ("2 0.5 0.5 0.5 0.5", r"unknown class: b\.jpg: 'number 2 .*end at 1"),
+        ("\xff", r"b\.txt.*UTF-8"),
+    ],
+)
+def test_wrong_lines_are_named_or_skipped(folder, line, message):
+    path = folder / "labels/train/b.txt"
+    path.write_bytes(f"{line}\n0 0.5 0.5 1 1".encode("latin-1"))
+    with pytest.raises(ValueError, match=message):
+        from_yolo(folder, "train")
+    with pytest.warns(UserWarning, match=message):
+        dataset = from_yolo(folder, "train", on_error="skip")
+    assert len(dataset.problems) == 1
+    assert len(dataset[1]["labels"]) == (line != "\xff")
+
+
+def test_all_errors_are_told_at_once(folder):
+    (folder / "labels/train/b.txt").write_text("x\n0 99 1 1 1\n7 0.5 0.5 1 1")
+    (folder / "images/train/a.png").write_bytes(b"no image")
+    with pytest.raises(ValueError, match="2 bad boxes.*1 unknown class.*1 corrupt"):
+        from_yolo(folder, "train")
+
+
+def test_boxes_without_area_are_counted_and_left_out(folder):
+    (folder / "labels/train/b.txt").write_text("0 0.5 0.5 0 1\n0 1.5 0.5 0.1 1\n")
+    with pytest.warns(UserWarning, match="1 empty box.*1 box outside"):
+        dataset = from_yolo(folder, "train")
+    assert len(dataset.records[1].labels) == 0
+
+
+def test_images_without_any_txt_file_are_told(folder):
+    (folder / "labels/val/c.txt").unlink()
+    with pytest.warns(UserWarning, match=r"none of its 1 images.*c\.txt"):
+        dataset = from_yolo(folder, "val")
+    assert len(dataset[0]["labels"]) == 0
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("[", "yaml file"),
+        # What PyYAML lets pass as errors of Python.
+        ("[" * 3000, "yaml file.*RecursionError"),
+        ("a: !!bool x", "yaml file.*KeyError"),
+        ("a: !!int ''", "yaml file.*IndexError"),
+        ("a: !!timestamp x", "yaml file.*AttributeError"),
+        ("a: 2001-99-99", "yaml file.*ValueError"),
+        ("a: !!python/object/apply:os.getcwd []", "yaml file.*ConstructorError"),
+        ("- train", "yaml file with"),
+        ("names: [cat]", "must have `train`"),
+        ("train: 3\nnames: [cat]", "path or a list of paths"),
+        ("train: images/train\nnames: {1: cat}", "by number from 0"),
+        ("train: images/train", "`names` of a data.yaml"),
+        ("train: images/gone\nnames: [cat]", "folder or a list.*gone"),
+        ("train: labels/train\nnames: [cat]", "no image"),
+    ],
+)
+def test_wrong_yaml_files_are_explained(folder, text, message):
+    (folder / "data.yaml").write_text(text)
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        from_yolo(folder / "data.yaml", "train" if "train" in text else None)
+
+
+def test_a_folder_of_something_else_is_explained(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"data\.yaml, with `images`"):
+        from_yolo(tmp_path)
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        from_yolo(tmp_path / "nowhere")
+
+
+def test_what_is_written_is_what_others_read(tmp_path):
+    image = np.zeros((20, 40, 3), np.uint8)
+    boxes = [[[5, 15, 15, 25], [-3, 30, 50, 60]], []]
+    dataset = from_arrays([image] * 2, boxes, [[1, 0], []], ["Bär", "dog"])
+    write_yolo({"train": dataset, "val": dataset}, tmp_path / "set")
+    content = yaml.safe_load((tmp_path / "set/data.yaml").read_text(encoding="utf-8"))
+    assert content == {
+        "train": "images/train",
+        "val": "images/val",
+        "names": {0: "Bär", 1: "dog"},
+    }
+    text = (tmp_path / "set/labels/val/000000000001.txt").read_text()
+    # The second is clipped: others refuse a file with numbers beyond 1.
+    assert text == "1 0.5 0.5 0.25 0.5\n0 0.875 0.5 0.25 1\n"
+    assert (tmp_path / "set/labels/val/000000000002.txt").read_text() == ""
+    assert (tmp_path / "set/images/val/000000000002.png").is_file()

@@ -1,0 +1,112 @@
+"""Images that cannot be read in the middle of a run: skipped, counted, named."""
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+
+from effdet_keras.data import write_shapes  # noqa: E402
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.fixture
+def damaged(tmp_path):
+    """Ten images; those with the ids 3, 5 and 8 are cut, gone and empty."""
+    dataset, _ = write_shapes(tmp_path, num_train=10, num_valid=1, image_size=32)
+    paths = {i: tmp_path / "train" / f"{i:05d}.jpg" for i in (3, 5, 8)}
+    paths[3].write_bytes(paths[3].read_bytes()[:400])
+    paths[5].unlink()
+    paths[8].write_bytes(b"")
+    return dataset
+
+
+def ids_and_scales(batches):
+    truth = [truth for _, truth in batches]
+    return (
+        np.concatenate([t["image_id"] for t in truth]).tolist(),
+        np.concatenate([t["image_scale"] for t in truth]),
+    )
+
+
+def test_in_training_the_next_image_takes_the_place(damaged, capsys):
+    batches = damaged.batches(5, image_size=32, training=True, shuffle=False)
+    ids, scales = ids_and_scales(batches)
+    assert ids == [1, 2, 4, 4, 6, 6, 7, 9, 9, 10]
+    assert (scales > 0).all()
+    said = capsys.readouterr().err
+    assert "3 of 10 images could not be read and were skipped" in said
+    assert "00003.jpg, 00005.jpg, 00008.jpg" in said
+
+
+def test_the_last_image_is_replaced_by_the_first(tmp_path):
+    dataset, _ = write_shapes(tmp_path, num_train=3, num_valid=1, image_size=32)
+    (tmp_path / "train" / "00003.jpg").unlink()
+    batches = dataset.batches(3, image_size=32, training=True, shuffle=False)
+    assert ids_and_scales(batches)[0] == [1, 2, 1]
+
+
+def test_in_evaluation_it_counts_as_empty(damaged, capsys):
+    batches = damaged.batches(4, image_size=32)
+    ids, scales = ids_and_scales(batches)
+    assert ids == list(range(1, 11))
+    assert (np.flatnonzero(scales == 0) + 1).tolist() == [3, 5, 8]
+    for _, truth in batches:
+        unread = np.asarray(truth["image_scale"]) == 0
+        assert (np.asarray(truth["labels"])[unread] == -1).all()
+    assert "they count as empty" in capsys.readouterr().err
+
+
+def test_each_pass_reports_once_and_a_clean_one_says_nothing(damaged, capsys):
+    batches = damaged.batches(5, image_size=32, training=True)
+    for _ in range(2):
+        list(batches)
+        assert capsys.readouterr().err.count("could not be read") == 1
+    list(damaged.subset([0, 1, 3, 5]).batches(2, image_size=32))
+    assert capsys.readouterr().err == ""
+
+
+def test_the_number_of_batches_stays(damaged):
+    batches = damaged.batches(3, image_size=32, training=True)
+    assert len(batches) == len(list(batches)) == 3
+
+
+def test_strict_makes_it_an_error(damaged):
+    batches = damaged.batches(5, image_size=32, shuffle=False, strict=True)
+    with pytest.raises(tf.errors.OpError):
+        list(batches)
+    # Images are read in parallel: any of the three may be the first to fail.
+    assert any(f"0000{i}.jpg" in str(batches.reader.error) for i in (3, 5, 8))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_no_image_at_all_is_an_error(tmp_path, training):
+    dataset, _ = write_shapes(tmp_path, num_train=3, num_valid=1, image_size=32)
+    for path in (tmp_path / "train").iterdir():
+        path.write_bytes(b"GIF89a")
+    batches = dataset.batches(1, image_size=32, training=training)
+    with pytest.raises(tf.errors.OpError, match="None of the 3 images"):
+        list(batches)
+
+
+def test_a_image_of_another_size_than_annotated_is_skipped(tmp_path, capsys):
+    from PIL import Image
+
+    dataset, _ = write_shapes(tmp_path, num_train=3, num_valid=1, image_size=32)
+    Image.new("RGB", (64, 64)).save(tmp_path / "train" / "00002.jpg")
+    ids_and_scales(dataset.batches(3, image_size=32, training=True))
+    said = capsys.readouterr().err
+    assert "00002.jpg" in said and "(64, 64)" in said
+
+
+def test_a_repaired_image_is_not_told_again(tmp_path, capsys):
+    dataset, _ = write_shapes(tmp_path, num_train=3, num_valid=1, image_size=32)
+    path = tmp_path / "train" / "00002.jpg"
+    whole = path.read_bytes()
+    batches = dataset.batches(3, image_size=32)
+    path.write_bytes(b"")
+    list(batches)
+    path.write_bytes(whole)
+    capsys.readouterr()
+    list(batches)
+    assert capsys.readouterr().err == ""

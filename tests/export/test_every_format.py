@@ -1,0 +1,210 @@
+"""Every format, loaded as a file, finds what the live model finds, in every image."""
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+from support.tiny import lively_model
+
+import effdet_keras as ek
+from effdet_keras.images import EXIF_ORIENTATION
+
+pytestmark = pytest.mark.tensorflow
+
+IMAGE_SIZE = (64, 96)  # not square
+# name -> path, package that runs it, options of `export`
+FORMATS = {
+    "saved_model": ("pets", "tensorflow", {}),
+    "litert": ("pets.tflite", "ai_edge_litert", {}),
+    "litert-raw-3": (
+        "pets.tflite",
+        "ai_edge_litert",
+        {"outputs": "raw", "batch_size": 3},
+    ),
+    "onnx": ("pets.onnx", "onnxruntime", {}),
+    "onnx-raw-3": ("pets.onnx", "onnxruntime", {"outputs": "raw", "batch_size": 3}),
+    "openvino": ("pets.xml", "openvino", {}),
+}
+
+
+@pytest.fixture(scope="module")
+def model():
+    """A lively model without ties: no score is so high that it rounds to 1."""
+    random.seed(0)  # of Keras' initializers
+    model = lively_model(IMAGE_SIZE)
+    noise = np.random.default_rng(0).uniform(0, 255, (2, *IMAGE_SIZE, 3))
+    outputs = model(noise.astype("float32"))
+    for part, name, spread in (
+        ("class-predict", "class_logits", 1.7),
+        ("box-predict", "box_deltas", 0.3),
+    ):
+        factor = spread / np.std(outputs[name])
+        for weight in model.weights:
+            if part in weight.path and weight.path.endswith("kernel"):
+                # Depthwise and pointwise kernels: their product gets the factor.
+                weight.assign(weight * factor**0.5)
+    return model
+
+
+@pytest.fixture(scope="module")
+def export(model, tmp_path_factory):
+    """A function of a name in `FORMATS`: the path of that export, made once."""
+    made = {}
+
+    def run(name):
+        file, package, options = FORMATS[name]
+        pytest.importorskip(package)
+        if name not in made:
+            path = tmp_path_factory.mktemp(name) / file
+            rng = np.random.default_rng(1)
+            noise = rng.integers(0, 256, (2, 64, 96, 3), "uint8")
+            model.export(path, images=noise, verbose=0, **options)
+            made[name] = path
+        return made[name]
+
+    return run
+
+
+@pytest.fixture(params=FORMATS)
+def exported(request, export):
+    """The path of one export."""
+    return export(request.param)
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    """One of each kind: files and arrays."""
+    folder = tmp_path_factory.mktemp("images")
+    rng = np.random.default_rng(4)
+    noise = rng.integers(0, 256, (50, 70, 3), "uint8")
+    deep = rng.integers(0, 65536, (40, 30)).astype("uint16")
+    Image.fromarray(deep).save(folder / "deep.png")
+    turned = Image.Exif()
+    turned[EXIF_ORIENTATION] = 6
+    Image.fromarray(noise).save(folder / "turned.jpg", exif=turned, quality=95)
+    return {
+        "rgb": noise,
+        "empty": np.full((64, 64, 3), 124, "uint8"),
+        "one pixel": noise[:1, :1],
+        "grey": noise[..., 0],
+        "rgba": np.concatenate([noise, noise[..., :1]], axis=-1),
+        "16 bit": folder / "deep.png",
+        "turned": folder / "turned.jpg",
+    }
+
+
+@pytest.fixture(scope="module")
+def live(model, images):
+    """A function of a `Postprocess` that gives what the live model finds with it."""
+    known = {}
+
+    def detect(postprocess):
+        if postprocess not in known:
+            other = lively_model(IMAGE_SIZE, postprocess=postprocess)
+            other.set_weights(model.get_weights())
+            found = other.detect(list(images.values()), 0.2, verbose=0)
+            known[postprocess] = dict(zip(images, found))
+        return known[postprocess]
+
+    return detect
+
+
+def assert_same(found, expected):
+    """One to one, but for those whose score is at the threshold."""
+    for some, others in ((found, expected), (expected, found)):
+        for one in some.filter(0.21):
+            gaps = np.abs(others.boxes - one.boxes).max(axis=1)
+            scores = np.abs(others.scores - one.scores)
+            is_same = (others.labels == one.labels) & (gaps < 0.05) & (scores < 2e-3)
+            assert is_same.any(), one
+
+
+def test_it_finds_what_the_model_finds(exported, images, live):
+    predictor = ek.Predictor.load(exported)
+    expected = live(predictor.detector.postprocess)
+    assert len(expected["rgb"]) > 5
+    batch = predictor.detect(list(images.values()), 0.2, verbose=0)
+    for name, found in zip(images, batch):
+        assert_same(found, expected[name])
+        alone = predictor.detect(images[name], 0.2)
+        assert_same(alone, found)
+    assert batch[-1].load_image().shape == (70, 50, 3)
+    three = predictor.detect(list(images.values())[:3], 0.2, batch_size=3)
+    for name, found in zip(images, three):
+        assert_same(found, expected[name])
+
+
+def test_it_knows_its_classes_and_finds_nothing_above_one(exported, model, images):
+    predictor = ek.Predictor.load(exported, num_threads=None)
+    assert predictor.class_names == model.class_names
+    assert predictor.config == model.config
+    nothing = predictor.detect(images["rgb"], score_threshold=1.0)
+    assert len(nothing) == 0 and nothing.boxes.shape == (0, 4)
+
+
+def damaged_forms(path):
+    """Name and content of a damaged file, one after the other."""
+    content = path.read_bytes()
+    middle = len(content) // 2
+    yield "empty", b""
+    yield "text", b"not a model at all\n" * 50
+    yield "cut", content[:middle]
+    yield "half", content[:-10]
+
+
+def test_a_damaged_file_is_told(exported, tmp_path):
+    path = tmp_path / exported.name
+    if exported.is_dir():
+        shutil.copytree(exported, path)
+    else:
+        for file in exported.parent.glob(f"{exported.stem}.*"):
+            shutil.copy(file, tmp_path)
+    damaged = path / "saved_model.pb" if path.is_dir() else path
+    for form, content in damaged_forms(damaged):
+        damaged.write_bytes(content)
+        with pytest.raises(ValueError, match=path.name) as error:
+            ek.Predictor.load(path)
+        assert "export" in str(error.value).lower(), form
+
+
+def test_a_missing_runtime_is_told(exported, monkeypatch):
+    packages = {".tflite": "ai_edge_litert", ".onnx": "onnxruntime", ".xml": "openvino"}
+    if exported.is_dir():
+        pytest.skip("TensorFlow is always there")
+    package = packages[exported.suffix]
+    for module in (package, f"{package}.interpreter"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=r"effdet-keras\[(litert|onnx|openvino)\]"):
+        ek.Predictor.load(exported)
+
+
+def test_it_runs_on_torch_without_tensorflow(export, images, live, tmp_path):
+    pytest.importorskip("torch")
+    paths = [export(name) for name in ("litert-raw-3", "onnx")]
+    np.save(tmp_path / "image.npy", images["rgb"])
+    code = (
+        "import sys; sys.modules['tensorflow'] = None\n"
+        "import numpy as np, effdet_keras as ek\n"
+        "folder, *paths = sys.argv[1:]\n"
+        "image = np.load(f'{folder}/image.npy')\n"
+        "for number, path in enumerate(paths):\n"
+        "    found = ek.Predictor.load(path).detect(image, 0.2)\n"
+        "    values = (found.boxes, found.scores, found.labels)\n"
+        "    np.savez(f'{folder}/{number}.npz', *values)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path), *map(str, paths)],
+        env={**os.environ, "KERAS_BACKEND": "torch"},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+    for number, path in enumerate(paths):
+        found = ek.Detections(*np.load(tmp_path / f"{number}.npz").values())
+        postprocess = ek.Predictor.load(path).detector.postprocess
+        assert_same(found, live(postprocess)["rgb"])

@@ -1,0 +1,600 @@
+"""TF-Hub, both ways. The modules are made without this package, or by it."""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+import types
+
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("TF-Hub modules are TensorFlow's", allow_module_level=True)
+
+import tensorflow as tf
+from support.hub_files import (
+    save_callable,
+    save_detector,
+    save_function,
+    save_small_module,
+    serving,
+)
+from support.tiny import tiny_model
+
+from effdet_keras.config import EfficientDetConfig
+from effdet_keras.hub.detector import HubDetector
+from effdet_keras.hub.export import network_features
+from effdet_keras.hub.features import HubFeatures
+from effdet_keras.hub.from_hub import _matching_config
+from effdet_keras.hub.module import open_hub_module
+from effdet_keras.models import EfficientDet
+from effdet_keras.weights.archive import load_archive, write_archive
+from effdet_keras.weights.network_arrays import TF1, network_arrays
+from effdet_keras.weights.source import WeightSource
+from effdet_keras.weights.tf1_names import tf1_name
+
+pytestmark = pytest.mark.tensorflow
+SMALL = {"image_size": 64, "max_level": 5}
+NAMES = ("cat", "dog", "bird")
+
+
+def batches(count=4):
+    random = np.random.default_rng(1)
+    images = random.integers(0, 256, (count, 64, 64, 3)).astype("float32")
+    boxes = np.tile(np.float32([[8, 8, 40, 48], [30, 4, 60, 30]]), (count, 1, 1))
+    labels = np.tile(np.int32([0, 2]), (count, 1))
+    return tf.data.Dataset.from_tensors((images, {"boxes": boxes, "labels": labels}))
+
+
+def train(model, steps=1):
+    data = batches().repeat(steps)
+    return model.fit(data, verbose=0).history["loss"][-1]
+
+
+def values(variables):
+    return [np.array(v) for v in variables]
+
+
+def all_equal(ours, theirs):
+    return all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+def flat(features):
+    return [np.asarray(x) for levels in features for x in levels]
+
+
+def normalised(count=1):
+    return np.random.default_rng(2).normal(size=(count, 64, 64, 3)).astype("float32")
+
+
+@pytest.fixture(scope="session")
+def small_module(tmp_path_factory):
+    return save_small_module(tmp_path_factory.mktemp("hub") / "small")
+
+
+@pytest.fixture(scope="session")
+def our_model():
+    """Without stochastic depth, so that two graphs of it can be compared."""
+    config = tiny_model().config.replace(backbone_survival_prob=1.0)
+    return EfficientDet(config)
+
+
+@pytest.fixture(scope="session")
+def our_module(our_model, tmp_path_factory):
+    path = tmp_path_factory.mktemp("hub") / "ours"
+    our_model.export_hub_module(path)
+    return str(path)
+
+
+def from_small(module, **arguments):
+    arguments = {"class_names": NAMES, "verbose": 0, **SMALL, **arguments}
+    model = EfficientDet.from_hub(module, **arguments)
+    if not isinstance(model, HubDetector):
+        model.compile(keras.optimizers.Adam(1e-3))
+    return model
+
+
+# A module whose graph is kept
+
+
+def test_the_layer_has_the_modules_own_variables(small_module):
+    model = from_small(small_module)
+    loaded = model.features.module.loaded
+    paths = {v.path for v in model.features.weights}
+    assert "stem/conv/kernel" in paths and "steps" in paths
+    trainable = {v.path for v in model.features.trainable_variables}
+    assert trainable == {"stem/conv/kernel", "stem/bn/gamma", "stem/bn/beta"}
+    before = values([loaded.kernel, loaded.gamma, loaded.mean, loaded.variance])
+    train(model)
+    after = values([loaded.kernel, loaded.gamma, loaded.mean, loaded.variance])
+    assert not any(np.array_equal(a, b) for a, b in zip(before, after))
+    assert float(loaded.steps) == 1.0
+
+
+def test_new_layers_have_the_published_names_and_the_prior(small_module):
+    model = from_small(small_module)
+    new = [v for v in model.weights if "-predict/" in v.path]
+    assert sorted(v.path for v in new) == sorted(
+        f"{net}_net/{net}-predict/{leaf}"
+        for net in ("class", "box")
+        for leaf in ("depthwise_kernel", "pointwise_kernel", "bias")
+    )
+    bias = next(v for v in new if v.path == "class_net/class-predict/bias")
+    np.testing.assert_allclose(bias, np.full(27, -np.log(99)), rtol=1e-6)
+    outputs = model(np.zeros((2, 64, 64, 3), "uint8"))
+    assert outputs["class_logits"].shape == (2, 756, 3)
+
+
+def test_every_variable_that_trains_gets_a_gradient(small_module):
+    model = from_small(small_module)
+    images, truth = next(iter(batches()))
+    with tf.GradientTape() as tape:
+        loss = model.compute_loss(images, truth, model(images, training=True))
+    gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
+    assert all(float(tf.norm(g)) > 0 for g in gradients)
+
+
+def test_frozen_is_bit_equal_after_training(small_module):
+    model = from_small(small_module, trainable=False)
+    before = values(model.features.weights)
+    new = values(model.trainable_variables)
+    assert len(new) == 6
+    train(model, steps=3)
+    assert all_equal(before, values(model.features.weights))
+    assert not any(
+        np.array_equal(a, b) for a, b in zip(new, values(model.trainable_variables))
+    )
+    model.unfreeze()
+    train(model)
+    after = values(model.features.weights)
+    assert not any(np.array_equal(*pair) for pair in zip(before, after))
+
+
+def test_a_part_freezes_by_expression(small_module):
+    model = from_small(small_module)
+    model.freeze("stem/conv")
+    kernel = np.array(model.features.module.loaded.kernel)
+    beta = np.array(model.features.module.loaded.beta)
+    train(model)
+    assert np.array_equal(kernel, model.features.module.loaded.kernel)
+    assert not np.array_equal(beta, model.features.module.loaded.beta)
+
+
+@pytest.mark.parametrize("ending", [".keras", ".weights.h5"])
+def test_saves_and_loads_exactly(small_module, ending, tmp_path):
+    model = from_small(small_module)
+    train(model)
+    path = tmp_path / f"model{ending}"
+    if ending == ".keras":
+        model.save(path)
+        other = keras.saving.load_model(path)
+    else:
+        model.save_weights(path)
+        other = from_small(small_module)
+        other.load_weights(path)
+    images = normalised() * 50
+    ours, theirs = model.predict(images, verbose=0), other.predict(images, verbose=0)
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    assert all_equal(values(model.weights), values(other.weights))
+    assert all_equal(values(model.averages.variables), values(other.averages.variables))
+
+
+def test_resumes_exactly_with_averages(small_module, tmp_path):
+    straight = from_small(small_module)
+    model = from_small(small_module)
+    model.set_weights(straight.get_weights())
+    model.compile(keras.optimizers.Adam(1e-3))
+    straight.compile(keras.optimizers.Adam(1e-3))
+    train(straight, steps=4)
+    train(model, steps=2)
+    write_archive(model, tmp_path / "last.keras")
+    resumed = load_archive(tmp_path, resume=True)
+    train(resumed, steps=2)
+    assert all_equal(values(straight.weights), values(resumed.weights))
+    averages = values(straight.averages.variables)
+    assert all_equal(averages, values(resumed.averages.variables))
+    assert not all_equal(averages, values(straight.averages.sources))
+
+
+def test_a_frozen_model_resumes_frozen(small_module, tmp_path):
+    model = from_small(small_module, trainable=False)
+    write_archive(model, tmp_path / "last.keras")
+    resumed = load_archive(tmp_path, resume=True)
+    before = values(resumed.features.weights)
+    train(resumed)
+    assert all_equal(before, values(resumed.features.weights))
+
+
+def test_detects_and_exports(small_module, tmp_path):
+    model = from_small(small_module)
+    image = np.random.default_rng(0).integers(0, 255, (50, 90, 3)).astype("uint8")
+    found = model.detect(image, score_threshold=0.0)
+    assert len(found) and found.boxes[:, 2].max() <= 90
+    model.export(tmp_path / "saved", verbose=False)
+    served = tf.saved_model.load(str(tmp_path / "saved"))
+    images = normalised() * 50
+    ours = model(images, training=False)
+    theirs = served.signatures["raw"](images=images)
+    for name in ours:
+        np.testing.assert_allclose(theirs[name], ours[name], rtol=1e-5, atol=1e-5)
+
+
+def test_what_cannot_be_is_said(small_module, tmp_path):
+    model = from_small(small_module)
+    with pytest.raises(ValueError, match="graph of a TF-Hub module.*load_weights"):
+        model.load_pretrained("coco")
+    with pytest.raises(ValueError, match="graph of a TF-Hub module"):
+        model.export_checkpoint(tmp_path / "x", format="automl-tf1")
+    with pytest.raises(ValueError, match="num_classes.*class_names"):
+        EfficientDet.from_hub(small_module, **SMALL)
+
+
+def test_exports_its_graph_again(small_module, tmp_path):
+    model = from_small(small_module)
+    train(model)
+    path = tmp_path / "again"
+    model.export_hub_module(path)
+    with model.averages.swapped():
+        expected = flat(network_features(model, normalised()))
+    other = from_small(str(path))
+    assert all_equal(expected, flat(network_features(other, normalised())))
+    assert {v.path for v in other.features.trainable_variables} == {
+        v.path for v in model.features.trainable_variables
+    }
+    train(other)
+
+
+def test_a_module_of_keras_2(tmp_path):
+    tf_keras = pytest.importorskip("tf_keras")
+
+    class Network(tf_keras.Model):
+        def __init__(self):
+            super().__init__(name="network")
+            self.conv = tf_keras.layers.Conv2D(16, 8, strides=8, name="conv")
+            self.bn = tf_keras.layers.BatchNormalization(name="bn")
+
+        def call(self, images, training=False):
+            x = self.bn(self.conv(images), training=training)
+            levels = [x, x[:, ::2, ::2], x[:, ::4, ::4]]
+            return levels, [2.0 * x for x in levels]
+
+    network = Network()
+    network(np.zeros((1, 64, 64, 3), "float32"), training=True)
+    network.compute_output_shape((None, 64, 64, 3))
+    tf.saved_model.save(network, str(tmp_path / "keras2"))
+    model = from_small(str(tmp_path / "keras2"))
+    loaded = tf.saved_model.load(str(tmp_path / "keras2"))
+    expected = flat(loaded(normalised(), training=False))
+    assert all_equal(expected, flat(network_features(model, normalised())))
+    before = values(model.features.weights)
+    train(model)
+    assert len(before) == 6
+    after = values(model.features.weights)
+    assert not any(np.array_equal(a, b) for a, b in zip(before, after))
+
+
+# Our own network, out and in
+
+
+def test_a_network_comes_back_as_itself(our_model, our_module, capsys):
+    model = EfficientDet.from_hub(our_module, class_names=NAMES)
+    said = "328 weights of efficientdet-lite0, in this package's network"
+    assert said in capsys.readouterr().out
+    assert model.features is None and model.config == our_model.config
+    pairs = zip(our_model.weights, model.weights, strict=True)
+    below = [pair for pair in pairs if "-predict/" not in pair[0].path]
+    assert all(np.array_equal(ours, theirs) for ours, theirs in below)
+    ours, theirs = (network_features(m, normalised()) for m in (our_model, model))
+    assert all_equal(flat(ours), flat(theirs))
+
+
+def arrays_of(name):
+    """What a module of a published model has, of zeros, without the last layers."""
+    config = EfficientDetConfig.from_name(name)
+    arrays = [a for a in network_arrays(config) if "-predict/" not in a.name]
+    return {a.name: np.broadcast_to(np.float32(0), a.shape) for a in arrays}
+
+
+@pytest.mark.parametrize(
+    "name, left_out, expected",
+    [
+        ("efficientdet-d0", "", "efficientdet-d0"),
+        ("efficientdet-lite2", "", "efficientdet-lite2"),
+        ("efficientdet-d0", "box_net/box-2-bn-7/beta", None),
+    ],
+)
+def test_published_networks_are_known_by_their_variables(name, left_out, expected):
+    module = types.SimpleNamespace(notes=None, handle="somewhere")
+    arrays = {n: a for n, a in arrays_of(name).items() if n != left_out}
+    source = WeightSource("somewhere", "", TF1, arrays)
+    found = _matching_config(module, source, None, {"num_classes": 4})
+    assert (found and found.name) == expected
+    assert found is None or found.num_classes == 4
+
+
+def test_twins_must_be_told_apart():
+    module = types.SimpleNamespace(notes=None, handle="somewhere")
+    source = WeightSource("somewhere", "", TF1, arrays_of("efficientdet-d7"))
+    with pytest.raises(ValueError, match="efficientdet-d6 and of efficientdet-d7"):
+        _matching_config(module, source, None, {})
+    found = _matching_config(module, source, "efficientdet-d7", {})
+    assert found.name == "efficientdet-d7"
+
+
+def test_another_size_takes_the_same_weights(our_module, our_model):
+    size = {"image_size": (96, 64)}
+    model = EfficientDet.from_hub(our_module, num_classes=2, verbose=0, **size)
+    assert model.config.image_size == (96, 64) and model.features is None
+    stem = [m.get_layer(m.config.backbone).weights[0] for m in (model, our_model)]
+    assert np.array_equal(*stem)
+
+
+def test_hub_and_own_network_train_alike(our_module, our_model):
+    own = EfficientDet.from_hub(our_module, num_classes=3, verbose=0)
+    module = open_hub_module(our_module)
+    hub = EfficientDet(own.config, features=HubFeatures(module))
+    by_path = {v.path: v for v in own.weights}
+    for variable in hub.weights:
+        if "-predict/" in variable.path:
+            variable.assign(by_path[variable.path])
+    losses = []
+    for model in (own, hub):
+        model.compile(keras.optimizers.SGD(0.01, momentum=0.9))
+        losses.append([train(model) for _ in range(3)])
+    # The first is a forward pass, the others see the steps of before.
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-6)
+    theirs = {v.name.split(":")[0]: v for v in module.variables}
+    for variable in own.weights:
+        ours = np.array(variable)
+        if "-predict/" in variable.path:
+            other = next(v for v in hub.weights if v.path == variable.path)
+        else:
+            other = theirs[tf1_name(variable)]
+        limit = 1e-5 * max(1.0, np.abs(ours).max())
+        assert np.abs(ours - np.array(other)).max() < limit, variable.path
+
+
+def test_a_frozen_network_trains_its_new_layers_alone(our_module):
+    model = EfficientDet.from_hub(our_module, num_classes=3, trainable=False, verbose=0)
+    assert {v.path.split("/")[1] for v in model.trainable_variables} == {
+        "class-predict",
+        "box-predict",
+    }
+    assert not any(layer.trainable for layer in model.get_layer("class_net").bns)
+    # The bits of frozen weights: tests of training/freezing.py.
+
+
+def test_the_export_is_a_module_without_this_package(our_module, our_model):
+    code = (
+        "import sys; sys.modules['effdet_keras'] = None\n"
+        "import numpy as np, tensorflow as tf, tensorflow_hub as hub\n"
+        "layer = hub.KerasLayer(sys.argv[1], trainable=True)\n"
+        "images = np.random.default_rng(2).normal(size=(1, 64, 64, 3))\n"
+        "images = images.astype('float32')\n"
+        "features = layer(images, training=False)\n"
+        "np.savez(sys.argv[2], *[x for levels in features for x in levels])\n"
+        "statistic = next(v for v in layer.variables if 'moving_mean' in v.name)\n"
+        "before = statistic.numpy()\n"
+        "with tf.GradientTape() as tape:\n"
+        "    features = layer(images, training=True)\n"
+        "    loss = sum(tf.reduce_sum(x) for levels in features for x in levels)\n"
+        "gradients = tape.gradient(loss, layer.trainable_variables)\n"
+        "print(len(layer.variables), len(gradients), None in gradients,"
+        " (statistic.numpy() != before).any())\n"
+    )
+    out = pathlib.Path(our_module).with_name("features.npz")
+    result = subprocess.run(
+        [sys.executable, "-c", code, our_module, out], capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split()[-4:] == ["337", "202", "False", "True"]
+    expected = flat(network_features(our_model, normalised()))
+    for ours, theirs in zip(expected, np.load(out).values(), strict=True):
+        # Graphs merge batch norms into convolutions: float32 rounding.
+        assert np.abs(theirs - ours).max() < 1e-5 * np.abs(ours).max()
+
+
+def test_nothing_is_written_over(our_model, our_module):
+    with pytest.raises(FileExistsError, match="nothing is overwritten"):
+        our_model.export_hub_module(our_module)
+
+
+def test_a_failed_export_leaves_nothing(small_module, tmp_path, monkeypatch):
+    model = from_small(small_module)
+
+    def fail(module, path):
+        pathlib.Path(path, "half").write_text("half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(tf.saved_model, "save", fail)
+    model.freeze("stem/conv")
+    with pytest.raises(OSError, match="disk full"):
+        model.export_hub_module(tmp_path / "module")
+    assert list(tmp_path.iterdir()) == []
+    assert not model.averages.is_swapped
+    assert "stem/conv/kernel" not in {v.path for v in model.trainable_variables}
+
+
+def test_names_alone_are_not_trusted(our_module, tmp_path):
+    loaded = tf.saved_model.load(our_module)
+    module = tf.train.Checkpoint(inner=loaded)
+    module.variables = list(loaded.variables)
+    module.trainable_variables = list(loaded.trainable_variables)
+
+    def doubled(images, training=False):
+        found = loaded(images, training=training)
+        return tuple([2.0 * x for x in levels] for levels in found)
+
+    module.__call__ = tf.function(doubled)
+    spec = tf.TensorSpec((None, 64, 64, 3), tf.float32, name="images")
+    path = save_callable(module, tmp_path / "doubled", spec)
+    shutil.copytree(f"{our_module}/assets.extra", f"{path}/assets.extra")
+    with pytest.warns(UserWarning, match="computes something else"):
+        model = EfficientDet.from_hub(path, num_classes=3, verbose=0)
+    assert model.features is not None
+    assert all_equal(
+        flat(doubled(normalised())),
+        flat(network_features(model, normalised())),
+    )
+
+
+# Over http
+
+
+def test_fetches_compressed_and_once(small_module, tmp_path, monkeypatch):
+    monkeypatch.setenv("TFHUB_CACHE_DIR", str(tmp_path / "cache"))
+    with serving({"small/1": small_module}) as (address, requests):
+        model = from_small(f"{address}/small/1")
+        from_small(f"{address}/small/1")
+    assert requests == ["/small/1?tf-hub-format=compressed"]
+    train(model)
+    path = tmp_path / "model.keras"
+    model.save(path)
+    other = keras.saving.load_model(path)  # the server is gone, the cache is there
+    assert all_equal(values(model.weights), values(other.weights))
+    shutil.rmtree(tmp_path / "cache")
+    with pytest.raises(FileNotFoundError, match=f"{address}/small/1.*hub.resolve"):
+        keras.saving.load_model(path)
+
+
+def test_a_dead_address_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFHUB_CACHE_DIR", str(tmp_path))
+    with serving({"page/1": b"<html>"}) as (address, _):
+        with pytest.raises(OSError, match=f"{address}/gone/1.*404.*tar.gz"):
+            from_small(f"{address}/gone/1")
+        with pytest.raises(OSError, match=f"{address}/page/1.*valid module"):
+            from_small(f"{address}/page/1")
+    with pytest.raises(OSError, match=f"{address}/small/1.*refused"):
+        from_small(f"{address}/small/1")
+
+
+def test_a_changed_module_is_refused(small_module, tmp_path):
+    shutil.copytree(small_module, tmp_path / "module")
+    model = from_small(str(tmp_path / "module"))
+    model.save(tmp_path / "model.keras")
+    shutil.rmtree(tmp_path / "module")
+    with pytest.raises(FileNotFoundError, match="module.*from_hub.*load_weights"):
+        keras.saving.load_model(tmp_path / "model.keras")
+    moved = from_small(small_module)
+    moved.load_weights(tmp_path / "model.keras")  # the cure that the error names
+    assert all_equal(values(model.weights), values(moved.weights))
+    save_small_module(tmp_path / "module", num_levels=4)
+    with pytest.raises(ValueError, match="its graph has changed"):
+        keras.saving.load_model(tmp_path / "model.keras")
+
+
+# Modules of another form
+
+
+def test_what_is_no_module_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="There is no TF-Hub module.*nowhere"):
+        from_small("nowhere")
+    (tmp_path / "notes.txt").write_text("")
+    with pytest.raises(ValueError, match="no SavedModel.*saved_model.pb.*notes.txt"):
+        from_small(tmp_path)
+    with pytest.raises(ValueError, match="is a file"):
+        from_small(tmp_path / "notes.txt")
+    (tmp_path / "saved_model.pb").write_bytes(b"no protocol buffer")
+    with pytest.raises(ValueError, match="no SavedModel"):
+        from_small(tmp_path)
+
+
+def test_a_wrong_number_of_levels_is_named(small_module, tmp_path):
+    four = save_small_module(tmp_path / "four", num_levels=4)
+    with pytest.raises(
+        ValueError, match="4 class features, of 8x8, 4x4, 2x2, 1x1.*3, "
+    ):
+        from_small(four)
+    assert from_small(four, max_level=6).config.num_levels == 4
+    with pytest.raises(ValueError, match="3 class features.*Expected: 5.*3 to 7"):
+        EfficientDet.from_hub(small_module, num_classes=2)
+
+
+def levels(x, *channels):
+    pooled = [tf.nn.avg_pool2d(x, 2**i, 2**i, "SAME") for i in (3, 4, 5)]
+    return [p[..., :c] for p, c in zip(pooled, channels)]
+
+
+@pytest.mark.parametrize(
+    "function, message",
+    [
+        (lambda images, training: images, r"returns a tensor \(1, 64, 64, 3\)"),
+        (lambda images, training: {"a": images}, r"returns a dict of \['a'\]"),
+        (
+            lambda images, training: levels(images, 3, 3, 3),
+            r"returns \[a tensor \(1, 8, 8, 3\), a tensor",
+        ),
+        (
+            lambda images, training: (levels(images, 3, 3, 3), levels(images, 3, 2, 3)),
+            r"box features of \[2, 3\] channels",
+        ),
+    ],
+)
+def test_another_result_is_named(function, message, tmp_path):
+    path = save_function(function, tmp_path / "module")
+    with pytest.raises(ValueError, match=message):
+        from_small(path)
+
+
+def test_another_call_is_named(tmp_path):
+    module = tf.train.Checkpoint()
+    module.__call__ = tf.function(
+        lambda images: images,
+        input_signature=[tf.TensorSpec((None, 32, 32, 3), tf.float32, name="images")],
+    )
+    tf.saved_model.save(module, str(tmp_path / "module"))
+    with pytest.raises(ValueError, match=r"(?s)cannot be called.*takes.*32, 32"):
+        from_small(tmp_path / "module")
+
+
+def test_a_module_that_cannot_be_called_is_named(tmp_path):
+    path = save_detector(tmp_path / "embedding", lambda x: {"vector": x[:, 0, 0]})
+    with pytest.raises(ValueError, match="serving_default.*vector.*detection_boxes"):
+        from_small(path)
+
+
+# Whole detectors
+
+
+def published(images):
+    """Two detections: the object API's names, boxes as fractions, classes from 1."""
+    return {
+        "detection_boxes": tf.constant([[[0.1, 0.2, 0.5, 1.0], [0, 0, 1, 1.0]]]),
+        "detection_scores": tf.constant([[0.9, 0.2]]),
+        "detection_classes": tf.constant([[2.0, 1.0]]),
+        "num_detections": tf.constant([2.0])
+        + 0 * tf.cast(images[:, 0, 0, 0], "float32"),
+    }
+
+
+def inspected(images):
+    """The names of google/automl's inspector: boxes in pixels of the input."""
+    size = tf.cast(tf.shape(images)[1:3], tf.float32)
+    boxes = tf.constant([[0.1, 0.2, 0.5, 1.0], [0, 0, 1, 1.0]]) * tf.tile(size, [2])
+    return {
+        "output_0": tf.reshape(boxes, (1, 2, 4)),
+        "output_1": tf.constant([[0.9, 0.2]]),
+        "output_2": tf.constant([[2.0, 1.0]]),
+        "output_3": tf.constant([2]),
+    }
+
+
+@pytest.mark.parametrize("outputs", [published, inspected])
+@pytest.mark.parametrize(
+    "form", [{}, {"shape": (1, 80, 80, 3), "dtype": tf.float32}], ids=["any", "fixed"]
+)
+def test_a_detector_detects(outputs, form, tmp_path):
+    path = save_detector(tmp_path / "detector", outputs, **form)
+    model = EfficientDet.from_hub(path, class_names=NAMES, verbose=0)
+    assert isinstance(model, HubDetector)
+    image = np.zeros((40, 20, 3), "uint8")
+    found = model.detect(image)
+    assert found.names == ("dog",) and len(found) == 1
+    # At 80 x 80 the image is letterboxed: 40 pixels are a fraction of 0.5 of it.
+    width = 20 if not form else 40
+    np.testing.assert_allclose(found.boxes, [[4, 0.2 * width, 20, width]], rtol=1e-5)
+    assert [len(each) for each in model.detect([image] * 2, 0.1)] == [2, 2]
+    with pytest.raises(NotImplementedError, match="finished detections.*Fine-tune"):
+        model.fit(batches())

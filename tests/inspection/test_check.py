@@ -1,0 +1,578 @@
+"""`check`: each fault planted in a clean dataset is found, named and counted."""
+
+import collections
+import dataclasses
+import io
+import pathlib
+import shutil
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+pytest.importorskip("tensorflow")
+
+from effdet_keras.config import EfficientDetConfig
+from effdet_keras.data import DetectionDataset, check, from_arrays, write_shapes
+from effdet_keras.data.problems import KINDS, Problem, Severity
+from effdet_keras.geometry import box_ops
+from effdet_keras.geometry.anchors import generate_anchors
+from effdet_keras.images import EncodedImage
+from effdet_keras.inspection.box_forms import suspect_form
+from effdet_keras.inspection.coverage import (
+    find_hints,
+    input_boxes,
+    measure_coverage,
+)
+from effdet_keras.inspection.images import find_in_images
+
+pytestmark = pytest.mark.tensorflow
+
+SMALL_MODEL = EfficientDetConfig.from_name("efficientdet-d0", image_size=128)
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shapes")
+    return write_shapes(folder, num_train=24, num_valid=1, image_size=64)[0]
+
+
+@pytest.fixture
+def files(clean, tmp_path):
+    """The clean set with files of its own, to spoil."""
+    folder = pathlib.Path(clean.records[0].image).parent
+    shutil.copytree(folder, tmp_path / "images")
+    records = [
+        dataclasses.replace(r, image=str(tmp_path / "images" / r.file_name))
+        for r in clean.records
+    ]
+    return DetectionDataset(records, clean.class_names)
+
+
+def changed(dataset, index, **fields):
+    """The dataset with other fields in one record."""
+    records = list(dataset.records)
+    records[index] = dataclasses.replace(records[index], **fields)
+    return DetectionDataset(records, dataset.class_names)
+
+
+def with_box(dataset, index, box_xywh, label=0):
+    """The dataset with one more box."""
+    record = dataset.records[index]
+    ids = np.concatenate([r.annotation_ids for r in dataset.records])
+    return changed(
+        dataset,
+        index,
+        boxes_xywh=[*record.boxes_xywh, box_xywh],
+        labels=[*record.labels, label],
+        is_crowd=[*record.is_crowd, False],
+        area=[*record.area, 1.0],
+        annotation_ids=[*record.annotation_ids, ids.max() + 1],
+    )
+
+
+def found(dataset, **arguments):
+    """What `check` finds, as `(kind, file)`."""
+    report = check(dataset, **{"model": None, **arguments})
+    return [(problem.kind, problem.file) for problem in report.problems]
+
+
+def details(dataset, **arguments):
+    report = check(dataset, **{"model": None, **arguments})
+    return [problem.detail for problem in report.problems]
+
+
+def test_nothing_is_wrong_with_a_clean_set(clean):
+    report = check(clean, model=SMALL_MODEL)
+    assert report.problems == () and report.ok and report.decoded
+    assert report.by_kind() == {}
+    assert check(clean, model=None, decode=False).problems == ()
+
+
+@pytest.mark.parametrize("decode", [True, False])
+def test_a_missing_image_is_named(files, decode):
+    pathlib.Path(files.records[3].image).unlink()
+    assert found(files, decode=decode) == [("missing image", "00004.jpg")]
+    assert not check(files, model=None).ok
+
+
+def test_a_image_that_breaks_off_is_found_by_decoding_it(files):
+    path = pathlib.Path(files.records[3].image)
+    path.write_bytes(path.read_bytes()[:900])
+    assert found(files) == [("corrupt image", "00004.jpg")]
+    assert "truncated" in details(files)[0]
+    assert found(files, decode=False) == []
+
+
+@pytest.mark.parametrize("decode", [True, False])
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(b"", "the file is empty"), (b"<html>", "no image that Pillow knows")],
+)
+def test_a_file_that_is_no_image_is_named(files, decode, content, reason):
+    pathlib.Path(files.records[3].image).write_bytes(content)
+    assert found(files, decode=decode) == [("corrupt image", "00004.jpg")]
+    assert details(files, decode=decode) == [reason]
+
+
+def test_a_decompression_bomb_is_named_and_not_decoded(files):
+    side = 60_000
+    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(b"")), (b"IEND", b"")]
+    data = b"".join(
+        struct.pack(">I", len(body))
+        + name
+        + body
+        + struct.pack(">I", zlib.crc32(name + body))
+        for name, body in chunks
+    )
+    pathlib.Path(files.records[3].image).write_bytes(b"\x89PNG\r\n\x1a\n" + data)
+    assert found(files) == [("corrupt image", "00004.jpg")]
+    assert "decompression bomb" in details(files)[0]
+
+
+def test_a_folder_in_the_place_of_a_image_is_named(files):
+    path = pathlib.Path(files.records[3].image)
+    path.unlink()
+    path.mkdir()
+    assert found(files) == [("corrupt image", "00004.jpg")]
+
+
+def test_a_image_inside_a_larger_file_is_checked(clean, tmp_path):
+    data = pathlib.Path(clean.records[0].image).read_bytes()
+    shard = tmp_path / "shard"
+    shard.write_bytes(b"head" + data)
+    whole = EncodedImage(str(shard), offset=4, length=len(data))
+    assert found(changed(clean, 0, image=whole)) == []
+    part = EncodedImage(str(shard), offset=4, length=len(data) // 2)
+    assert found(changed(clean, 0, image=part)) == [("corrupt image", "00001.jpg")]
+    gone = EncodedImage(str(tmp_path / "gone"), offset=0, length=9)
+    assert found(changed(clean, 0, image=gone)) == [("missing image", "00001.jpg")]
+
+
+@pytest.mark.parametrize(
+    ("size", "cure"),
+    [
+        ((128, 128), "was it resized by 0.5 after"),
+        ((64, 65), "is 64x64 (height x width); was it resized"),
+        ((64, 99), "annotated as 64x99, is 64x64 (height x width)"),
+    ],
+)
+@pytest.mark.parametrize("decode", [True, False])
+def test_a_wrong_size_is_told_with_both_sizes(clean, size, cure, decode):
+    wrong = changed(clean, 2, image_size=size)
+    assert found(wrong, decode=decode) == [("wrong size", "00003.jpg")]
+    assert cure in details(wrong, decode=decode)[0]
+
+
+def test_swapped_height_and_width_are_told(clean, tmp_path):
+    Image.new("RGB", (30, 20)).save(tmp_path / "a.png")
+    wrong = changed(
+        clean,
+        2,
+        image=str(tmp_path / "a.png"),
+        image_size=(30, 20),
+        boxes_xywh=[],
+        labels=[],
+        is_crowd=[],
+        area=[],
+        annotation_ids=[],
+    )
+    assert "are height and width swapped?" in details(wrong)[0]
+
+
+@pytest.mark.parametrize(
+    ("orientation", "size", "kind", "detail"),
+    [
+        (1, (64, 48), None, ""),
+        (6, (48, 64), "turned image", "annotated upright"),
+        (6, (64, 48), "sideways image", "stored as 64x48, and so annotated"),
+        (3, (64, 48), "turned image", "does not tell which way"),
+        (6, (64, 64), "wrong size", "is 48x64"),
+    ],
+)
+def test_turned_images_are_told_from_sideways_ones(
+    files, orientation, size, kind, detail
+):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    with Image.open(files.records[3].image) as image:
+        image.crop((0, 0, 48, 64)).save(files.records[3].image, exif=exif)
+    turned = changed(files, 3, image_size=size)
+    images = find_in_images(turned.records)
+    assert [p.kind for p in images] == ([kind] if kind else [])
+    assert all(detail in p.detail and p.file == "00004.jpg" for p in images)
+
+
+def test_the_same_image_twice_is_named_with_the_other(files):
+    first, second = (pathlib.Path(files.records[i].image) for i in (2, 7))
+    second.write_bytes(first.read_bytes())
+    assert found(files) == [("duplicate image", "00008.jpg")]
+    assert details(files) == ["same image as 00003.jpg, with other boxes"]
+    twin = dataclasses.replace(files.records[2], image_id=99, file_name="again.jpg")
+    both = DetectionDataset([*files.records[:6], twin], files.class_names)
+    expected = [("duplicate image", "again.jpg")]
+    assert expected == [p for p in found(both, decode=False) if "image" in p[0]]
+    assert "with the same boxes" in details(both)[0]
+
+
+def test_equal_arrays_are_the_same_image():
+    image = np.zeros((9, 8, 3), "uint8")
+    dataset = from_arrays([image, image, image[:8]], [[]] * 3, [[]] * 3, ["cat"])
+    kinds = collections.Counter(kind for kind, _ in found(dataset))
+    assert kinds == {"duplicate image": 1, "unused class": 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "box", "detail"),
+    [
+        ("empty box", [5, 5, 0, 9], "left 5, top 5, width 0, height 9"),
+        ("empty box", [30, 30, -9, 9], "width -9"),
+        ("box outside", [70, 5, 9, 9], "left 70"),
+        ("box outside", [5, -20, 9, 20], "top -20"),
+        ("clipped box", [60, 5, 9, 9], "5 pixels out"),
+        ("clipped box", [-1, 5, 9, 9], "1 pixels out"),
+        ("bad box", [np.nan, 5, 9, 9], "left nan"),
+        ("bad box", [5, 5, np.inf, 9], "width inf"),
+        ("suspected box form", [0.25, 0.5, 0.5, 0.5], "between 0 and 1"),
+    ],
+)
+def test_a_wrong_box_is_named_once(clean, kind, box, detail):
+    index = next(i for i, r in enumerate(clean.records) if not len(r.labels))
+    wrong = with_box(clean, index, box)
+    assert found(wrong) == [(kind, clean.records[index].file_name)]
+    assert detail in details(wrong)[0]
+
+
+def test_rounding_is_no_clipped_box(clean):
+    assert found(with_box(clean, 0, [60.4, 0, 4, 5])) == []
+
+
+def test_a_normalized_box_among_others_is_only_small(clean):
+    """One pixel in the corner, beside other boxes, may be meant."""
+    index = next(i for i, r in enumerate(clean.records) if len(r.labels))
+    assert found(with_box(clean, index, [0, 0, 1, 1])) == []
+
+
+def test_what_the_reader_told_is_not_told_again(clean):
+    told = Problem("empty box", "00001.jpg", "as the reader says it")
+    wrong = with_box(clean, 0, [5, 5, 0, 9])
+    dataset = DetectionDataset(wrong.records, wrong.class_names, problems=[told])
+    assert check(dataset, model=None).problems == (told,)
+
+
+def test_labels_without_a_class_are_named(clean):
+    for label in (3, -1):
+        wrong = with_box(clean, 4, [5, 5, 9, 9], label)
+        assert found(wrong) == [("bad label", "00005.jpg")]
+        assert details(wrong) == [f"label {label}, but 3 classes"]
+
+
+def test_annotation_ids_that_repeat_are_named(clean):
+    busy = [i for i, r in enumerate(clean.records) if len(r.labels)]
+    ids = clean.records[busy[0]].annotation_ids[:1]
+    rest = clean.records[busy[1]].annotation_ids[1:]
+    wrong = changed(clean, busy[1], annotation_ids=[*ids, *rest])
+    assert found(wrong) == [
+        ("duplicate annotation id", clean.records[busy[1]].file_name)
+    ]
+
+
+def test_a_box_drawn_twice_is_told_once_for_each_copy(clean):
+    index = next(i for i, r in enumerate(clean.records) if len(r.labels))
+    record = clean.records[index]
+    box, label = record.boxes_xywh[0], record.labels[0]
+    near = box + [0.2, 0, 0.3, 0]
+    twice = with_box(clean, index, near, label)
+    assert found(twice) == [("duplicate box", record.file_name)]
+    thrice = with_box(twice, index, box, label)
+    assert found(thrice) == [("duplicate box", record.file_name)] * 2
+    # Another class in the same place is another object; so is another place.
+    assert found(with_box(clean, index, box, (label + 1) % 3)) == []
+    assert found(with_box(clean, index, box + [6, 6, 0, 0], label)) == []
+
+
+def test_tiny_boxes_are_measured_on_the_networks_input(clean):
+    small = with_box(clean, 0, [5, 5, 20, 3])
+    config = EfficientDetConfig.from_name("efficientdet-d0")
+    assert found(small, model=config, image_size=128) == []
+    assert found(small, model=config, image_size=64) == [("tiny box", "00001.jpg")]
+    detail = "20.0 wide, 3.0 high on the network's input"
+    assert details(small, model=config, image_size=64) == [detail]
+    assert found(small, model=None) == []
+
+
+def test_a_class_without_boxes_and_a_rare_one_are_told(clean):
+    boxes = [[[4 * i, 4, 4 * i + 3, 9] for i in range(11)]]
+    images = [np.zeros((64, 64, 3), "uint8")]
+    dataset = from_arrays(images, boxes, [[0] * 10 + [1]], ["cat", "dog", "owl"])
+    assert found(dataset) == [
+        ("unused class", "(all images)"),
+        ("class imbalance", "(all images)"),
+    ]
+    assert details(dataset) == [
+        "class 'owl' has no box",
+        "'dog' has 1 boxes, 'cat' has 10",
+    ]
+    balanced = from_arrays(images, boxes, [[0] * 9 + [1] * 2], ["cat", "dog"])
+    assert found(balanced) == []
+
+
+def test_an_empty_data_set_is_an_error():
+    report = check(DetectionDataset([], ["cat"]))
+    assert not report.ok
+    assert [p.kind for p in report.problems] == ["empty dataset"]
+    assert report.coverage[0].num_boxes == 0
+
+
+def rectangles(count=60, height=120, width=200, seed=0):
+    """Boxes well inside one image, as left, top, right, bottom."""
+    rng = np.random.default_rng(seed)
+    sides = rng.uniform(0.1, 0.3, (count, 2))
+    low = rng.uniform(0, 1 - sides)
+    corners = np.concatenate([low, low + sides], axis=1) * ([width, height] * 2)
+    return corners, np.array([[height, width]] * count)
+
+
+def test_each_wrong_box_form_is_recognized():
+    corners, sizes = rectangles()
+    left, top, right, bottom = corners.T
+    width, height = right - left, bottom - top
+    center_x, center_y = (left + right) / 2, (top + bottom) / 2
+    read_as = {
+        None: (left, top, width, height),
+        "left, top, right, bottom": (left, top, right, bottom),
+        "top, left, height, width": (top, left, height, width),
+        "top, left, bottom, right": (top, left, bottom, right),
+        "center x, center y, width, height": (center_x, center_y, width, height),
+        "left, top, width, height, read as corners": (
+            left,
+            top,
+            width - left,
+            height - top,
+        ),
+    }
+    for name, numbers in read_as.items():
+        text = suspect_form(np.stack(numbers, axis=1), sizes)
+        if name is None:
+            assert text is None
+        else:
+            assert text.endswith(f"0 % if their numbers are {name}")
+
+
+def test_boxes_that_a_reader_left_out_raise_a_suspicion():
+    corners, sizes = rectangles()
+    boxes = np.concatenate([corners[:, :2], corners[:, 2:] - corners[:, :2]], axis=1)
+    assert suspect_form(boxes, sizes, num_left_out=14) is None
+    assert "15 of 75 boxes end before" in suspect_form(boxes, sizes, num_left_out=15)
+
+
+def test_only_boxes_that_are_gone_count_as_left_out(clean):
+    count = sum(len(record.labels) for record in clean.records)
+    empty = clean
+    for _ in range(count // 6):  # below a fifth of all, and above if counted twice
+        empty = with_box(empty, 0, [5, 5, 0, 9])
+    told = [Problem("empty box", "00001.jpg")] * (count // 6)
+    kept = DetectionDataset(empty.records, clean.class_names, problems=told)
+    assert [kind for kind, _ in found(kept)] == ["empty box"] * len(told)
+    told *= 2
+    gone = DetectionDataset(clean.records, clean.class_names, problems=told)
+    assert found(gone)[-1] == ("suspected box form", "(all images)")
+
+
+def test_few_boxes_and_cut_objects_are_no_suspicion():
+    corners, sizes = rectangles(9)
+    assert suspect_form(corners, sizes) is None
+    boxes = np.array([[-3.0, 5, 10, 10], [195, 5, 10, 10], [90, 115, 10, 10]] * 10)
+    assert suspect_form(boxes, np.array([[120, 200]] * 30)) is None
+
+
+def test_a_wrong_form_is_one_problem_of_the_dataset():
+    corners, _ = rectangles(seed=1)
+    image = np.zeros((120, 200, 3), "uint8")
+    boxes = np.maximum(corners, 1)
+    dataset = from_arrays([image], [boxes], [[0] * 60], ["cat"], box_format="xywh")
+    assert found(dataset).count(("suspected box form", "(all images)")) == 1
+
+
+def test_errors_come_first_whoever_finds_them(files):
+    first, second = (pathlib.Path(files.records[i].image) for i in (2, 7))
+    second.write_bytes(first.read_bytes())
+    wrong = with_box(with_box(files, 0, [60, 5, 9, 9]), 1, [5, 5, 9, 9], label=3)
+    report = check(wrong, model=None)
+    assert [problem.severity for problem in report.problems] == list(Severity)
+    assert list(report.by_kind()) == ["bad label", "duplicate image", "clipped box"]
+    assert all(problem.kind in KINDS for problem in report.problems)
+
+
+def test_wrong_arguments_are_told(clean, tmp_path):
+    with pytest.raises(TypeError, match="`check` expects a `DetectionDataset`"):
+        check(clean.records)
+    with pytest.raises(ValueError, match="Did you mean 'efficientdet-d"):
+        check(clean, model="efficientdet-dl")
+    with pytest.raises(TypeError, match="`model` must be"):
+        check(clean, model=7)
+    with pytest.raises(ValueError, match="`image_size` is the input of a model"):
+        check(clean, model=None, image_size=64)
+    with pytest.raises(FileNotFoundError):
+        check(tmp_path / "nothing")
+
+
+# Coverage
+
+
+def test_input_boxes_are_those_that_validation_trains_on():
+    rng = np.random.default_rng(0)
+    images = [np.zeros((*size, 3), "uint8") for size in [(37, 90), (64, 64), (90, 41)]]
+    boxes = []
+    for image in images:
+        low = rng.uniform(-0.1, 0.7, (6, 2)) * image.shape[:2]
+        boxes.append(np.concatenate([low, low + rng.uniform(1, 40, (6, 2))], axis=1))
+    dataset = from_arrays(images, boxes, [[0] * 6] * 3, ["cat"])
+    _, truth = next(iter(dataset.batches(3, image_size=(48, 64))))
+    expected = truth["boxes"].numpy()[truth["labels"].numpy() == 0]
+    actual, rows = input_boxes(dataset.records, (48, 64))
+    np.testing.assert_allclose(actual, expected, atol=1e-4)
+    assert len(rows) == len(actual)
+
+
+def test_crowds_are_not_covered(clean):
+    count = len(clean.records[0].labels)
+    crowd = changed(clean, 0, is_crowd=[True] * count)
+    everything, _ = input_boxes(clean.records, (64, 64))
+    boxes, rows = input_boxes(crowd.records, (64, 64))
+    assert count and len(boxes) == len(everything) - count and rows[0] == count
+
+
+def test_coverage_by_hand():
+    """On the anchors of level 3, 32 pixels and larger, around (20, 20)."""
+    boxes = np.array(
+        [
+            [4.0, 4, 36, 36],  # an anchor itself: 1.0
+            [12, 12, 28, 28],  # 16 x 16 in 32 x 32: 0.25
+            [4, 4, 36, 20],  # half of an anchor: not less than 0.5
+        ]
+    )
+    every, small, medium, large = measure_coverage(boxes, SMALL_MODEL)
+    assert (every.size, every.num_boxes) == ("all", 3)
+    assert every.share == pytest.approx(2 / 3)
+    assert (small.num_boxes, small.share) == (2, 0.5)  # area below 32 x 32
+    assert (medium.num_boxes, medium.share, medium.mean_iou) == (1, 1.0, 1.0)
+    assert large.num_boxes == 0 and np.isnan(large.share)
+
+
+def test_coverage_is_that_of_all_anchors(clean):
+    config = SMALL_MODEL
+    boxes, _ = input_boxes(clean.records, config.image_size)
+    rng = np.random.default_rng(0)
+    low = rng.uniform(-10, 110, (300, 2))
+    thin = np.concatenate([low, low + np.exp(rng.uniform(0, 4.5, (300, 2)))], axis=1)
+    boxes = np.concatenate([boxes, thin])
+    anchors = generate_anchors(config.image_size).astype(float)
+    best = box_ops.pairwise_iou(boxes, anchors).max(axis=1)
+    every, small, *_ = measure_coverage(boxes, config)
+    assert 0.1 < every.share < 0.9
+    assert every.share == pytest.approx(np.mean(best >= 0.5), abs=1e-9)
+    assert every.mean_iou == pytest.approx(best.mean(), abs=1e-6)
+    assert small.num_boxes == (box_ops.area(boxes) < 1024).sum()
+
+
+def test_a_hint_says_what_would_cover_more():
+    def boxes(height, width):
+        """One around each anchor center of level 3."""
+        centers = np.mgrid[4:128:8, 4:128:8].reshape(2, -1).T
+        sides = np.array([height, width])
+        return np.concatenate([centers - sides / 2, centers + sides / 2], axis=1)
+
+    assert find_hints(boxes(14, 14), SMALL_MODEL) == (
+        "anchor_scale=2.0 would cover 100.0 %",
+    )
+    (hint,) = find_hints(boxes(10, 80), SMALL_MODEL)
+    assert hint == "aspect_ratios=(8.0,) would cover 100.0 %"
+    assert find_hints(boxes(32, 32), SMALL_MODEL) == ()
+    assert find_hints(np.zeros((0, 4)), SMALL_MODEL) == ()
+
+
+# Any file at all
+
+
+def encoded(image, format, **options):
+    file = io.BytesIO()
+    image.save(file, format, **options)
+    return file.getvalue()
+
+
+def some_images():
+    rng = np.random.default_rng(0)
+    rgb = Image.fromarray(rng.integers(0, 256, (24, 32, 3), np.uint8))
+    deep = Image.fromarray(rng.integers(0, 65536, (24, 32)).astype(np.uint16))
+    frames = {"save_all": True, "append_images": [rgb.rotate(90), rgb]}
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    return {
+        "jpeg": encoded(rgb, "JPEG"),
+        "turned": encoded(rgb, "JPEG", exif=exif),
+        "cmyk": encoded(rgb.convert("CMYK"), "JPEG"),
+        "png": encoded(rgb, "PNG"),
+        "palette": encoded(rgb.convert("P"), "PNG", transparency=3),
+        "deep": encoded(deep, "PNG"),
+        "pixel": encoded(rgb.crop((0, 0, 1, 1)), "PNG"),
+        "animated": encoded(rgb, "GIF", **frames),
+        "webp": encoded(rgb, "WEBP"),
+        "bmp": encoded(rgb, "BMP"),
+        "tiff": encoded(rgb, "TIFF", compression="tiff_lzw"),
+    }
+
+
+IMAGES = some_images()
+
+
+def record_of(clean, path, size):
+    record = clean.records[0].select(slice(0, 0))
+    return dataclasses.replace(record, image=str(path), image_size=size)
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_odd_but_whole_images_are_fine(clean, tmp_path, name):
+    (tmp_path / name).write_bytes(IMAGES[name])
+    size = {"pixel": (1, 1), "turned": (32, 24)}.get(name, (24, 32))
+    kinds = [p.kind for p in find_in_images([record_of(clean, tmp_path / name, size)])]
+    assert kinds == (["turned image"] if name == "turned" else [])
+
+
+@given(data=st.data(), name=st.sampled_from(sorted(IMAGES)), decode=st.booleans())
+@settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_no_file_at_all_stops_the_check(clean, tmp_path, data, name, decode):
+    whole = IMAGES[name]
+    content = data.draw(
+        st.one_of(
+            st.integers(0, len(whole)).map(lambda end: whole[:end]),
+            st.lists(
+                st.tuples(st.integers(0, len(whole) - 1), st.integers(0, 255)),
+                min_size=1,
+                max_size=4,
+            ).map(lambda changes: spoiled(whole, changes)),
+            st.binary(max_size=200),
+            st.binary(max_size=200).map(lambda tail: whole[:30] + tail),
+        )
+    )
+    path = tmp_path / "any"
+    path.write_bytes(content)
+    problems = find_in_images([record_of(clean, path, (24, 32))], decode=decode)
+    assert all(problem.file == "00001.jpg" for problem in problems)
+    assert len(problems) <= 1
+
+
+def spoiled(data, changes):
+    data = bytearray(data)
+    for place, value in changes:
+        data[place] = value
+    return bytes(data)

@@ -1,0 +1,238 @@
+"""The report of `check`: what the terminal shows, what the HTML file holds."""
+
+import base64
+import dataclasses
+import html.parser
+import io
+import pathlib
+import re
+import xml.etree.ElementTree
+
+import numpy as np
+import pytest
+from PIL import Image
+
+pytest.importorskip("tensorflow")
+
+from effdet_keras.data import DetectionDataset, check, write_shapes
+from effdet_keras.data.problems import KINDS
+from effdet_keras.inspection import charts
+from effdet_keras.inspection.html_report import _samples
+
+pytestmark = pytest.mark.tensorflow
+
+EVIL = "<script>alert('x')</script>&\".jpg"
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shapes")
+    return write_shapes(folder, num_train=24, num_valid=1, image_size=64)[0]
+
+
+@pytest.fixture(scope="module")
+def spoiled(clean):
+    """A class name and a file name with markup, a missing image, five cut boxes."""
+    records = list(clean.records)
+    records[2] = dataclasses.replace(records[2], file_name=EVIL, image="gone.jpg")
+    wide = [[60, 5 + 9 * i, 9, 5] for i in range(5)]
+    records[4] = dataclasses.replace(
+        records[4],
+        boxes_xywh=wide,
+        labels=[0] * 5,
+        is_crowd=[False] * 5,
+        area=[45] * 5,
+        annotation_ids=range(900, 905),
+    )
+    return DetectionDataset(records, ["<b>circle", "square", "triangle"])
+
+
+@pytest.fixture(scope="module")
+def report(spoiled):
+    return check(spoiled, image_size=128)
+
+
+@pytest.fixture(scope="module")
+def page(report, tmp_path_factory):
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    report.save(path)
+    return path.read_text(encoding="utf-8")
+
+
+class Tags(html.parser.HTMLParser):
+    """Collects tags, attributes and text, and sees that they close."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.names, self.attributes, self.text, self.open = [], [], [], []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.names.append(tag)
+        self.attributes += attributes
+        if tag not in ("meta", "img", "li"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.names.append(tag)
+        self.attributes += attributes
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def test_the_text_counts_names_and_says_what_training_does(report):
+    text = str(report)
+    lines = text.splitlines()
+    assert lines[0] == repr(report.dataset)
+    at = lines.index("errors")
+    assert lines[at + 1] == "  1 missing image (image left out)"
+    assert lines[at + 2] == f"    {EVIL}: no file 'gone.jpg'"
+    at = lines.index("notes")
+    assert lines[at + 1] == "  5 clipped boxes (clipped to the image)"
+    assert lines[at + 5] == "    and 2 more"
+    assert lines[-1] == "Not fit to train on: 1 error, 0 warnings, 5 notes"
+
+
+def test_the_text_shows_the_coverage(report):
+    lines = str(report).splitlines()
+    at = lines.index(
+        "anchors of efficientdet-d0 at 128x128: boxes whose best anchor has an IoU of "
+        "0.5 or more"
+    )
+    size, boxes, share, percent, mean = lines[at + 2].split()
+    every = report.coverage[0]
+    assert (size, boxes, percent) == ("all", str(every.num_boxes), "%")
+    assert float(share) == pytest.approx(100 * every.share, abs=0.06)
+    assert float(mean) == pytest.approx(every.mean_iou, abs=0.006)
+
+
+def test_a_clean_set_has_a_short_text(clean):
+    text = str(check(clean, model=None, decode=False))
+    assert text.splitlines()[-1] == (
+        "Fit to train on: 0 errors, 0 warnings, 0 notes; the images were not read "
+        "to their end"
+    )
+    assert len(text.splitlines()) == 5 and "anchors" not in text
+
+
+def test_the_page_is_whole_and_needs_nothing_from_outside(page):
+    tags = Tags(page)
+    assert tags.open == []
+    assert not {"script", "link", "iframe"} & set(tags.names)
+    links = [value for name, value in tags.attributes if name in ("src", "href")]
+    assert links and all(link.startswith("data:image/jpeg;base64,") for link in links)
+    assert "http" not in re.sub('base64,[^"]*', "", page)
+    assert "url(" not in page and "@import" not in page
+    assert "prefers-color-scheme: dark" in page
+
+
+def test_names_from_the_data_set_are_escaped(page):
+    tags = Tags(page)
+    assert "<script" not in page and "<b>circle" not in page
+    assert EVIL in "".join(tags.text)
+    assert any("<b>circle" in text for text in tags.text)
+
+
+def test_the_page_names_every_problem(report, page):
+    tags = Tags(page)
+    assert tags.names.count("li") == len(report.problems) == 6
+    text = "".join(tags.text)
+    for problem in report.problems:
+        assert problem.file in text and problem.detail in text
+
+
+def test_images_are_shown_with_boxes_and_missing_ones_are_not(page, clean):
+    data = re.findall(r'alt="([^"]*)" src="data:image/jpeg;base64,([^"]*)"', page)
+    names = [name for name, _ in data]
+    # The cut boxes are all in the fifth; below, each sample is there once.
+    assert names[0] == clean.records[4].file_name
+    assert len(set(names[1:])) == len(names[1:]) >= 10
+    assert not any("script" in name for name in names)
+    for _, code in data:
+        with Image.open(io.BytesIO(base64.b64decode(code))) as image:
+            assert min(image.size) >= 240  # enlarged, or the names have no room
+
+
+def test_the_rarest_class_comes_first_among_the_samples(clean):
+    with_square = [i for i, r in enumerate(clean.records) if 1 in r.labels]
+    records = [
+        record.select(record.labels == (1 if i == with_square[-1] else 2))
+        for i, record in enumerate(clean.records)
+    ]
+    samples = _samples(DetectionDataset(records, clean.class_names))
+    assert samples[0].image_id == records[with_square[-1]].image_id
+    assert len(samples) == 12 and all(2 in r.labels for r in samples[1:])
+
+
+def test_an_empty_data_set_and_one_without_boxes_have_a_page(clean, tmp_path):
+    no_boxes = [record.select(slice(0, 0)) for record in clean.records[:2]]
+    for records in ([], no_boxes):
+        for model in ("efficientdet-d0", None):
+            report = check(DetectionDataset(records, ["cat"]), model=model)
+            report.save(tmp_path / "report.html")
+            assert Tags((tmp_path / "report.html").read_text()).open == []
+
+
+def test_numbers_that_are_no_box_do_not_stop_the_page(clean, tmp_path):
+    record = clean.records[0]
+    boxes = np.array([[np.nan, 1, 2, 3], [1, 1, np.inf, 9], [1e300, 1, 1e300, 1]])
+    wrong = dataclasses.replace(
+        record,
+        boxes_xywh=boxes,
+        labels=[0, 7, -1],
+        is_crowd=[False] * 3,
+        area=[1] * 3,
+        annotation_ids=[1, 2, 3],
+    )
+    report = check(DetectionDataset([wrong], clean.class_names))
+    assert not report.ok
+    report.save(tmp_path / "report.html")
+    assert "nan" in str(report) and "bad label" in str(report)
+
+
+def test_a_page_that_cannot_be_written_is_an_os_error(report, tmp_path):
+    with pytest.raises(OSError):
+        report.save(tmp_path / "nothing" / "report.html")
+
+
+def bars_of(svg):
+    tree = xml.etree.ElementTree.fromstring(svg)
+    return [e for e in tree.iter() if e.tag == "rect"]
+
+
+def test_a_histogram_counts_into_the_right_bars():
+    svg = charts.histogram([0.5, 2, 3.9, 99, -5], [0, 2, 4], [(0, "0")], ("a", "b"))
+    counts = [rect.find("title").text for rect in bars_of(svg)]
+    assert counts == ["2", "3"]
+    heights = [float(rect.get("height")) for rect in bars_of(svg)]
+    assert heights[0] / heights[1] == pytest.approx(2 / 3, abs=0.01)
+
+
+def test_bars_have_the_length_of_their_values():
+    svg = charts.bars(["a", "b", "c"], [1.0, 4.0, 0.0], ["1", "4", "0"])
+    first, second, third = (float(rect.get("width")) for rect in bars_of(svg))
+    assert second == pytest.approx(4 * first, abs=0.3) and third == 1
+
+
+def test_a_scatter_places_points_on_logarithmic_axes():
+    points = np.array([[8.0, 8.0], [16.0, 32.0], [64.0, 8.0]])
+    svg = charts.scatter(points, np.array([False, True, False]), points[:1], ("a", "b"))
+    tree = xml.etree.ElementTree.fromstring(svg)
+    first, second = tree.findall("g")
+    x = [float(c.get("cx")) for c in (*first, *second)]
+    y = [float(c.get("cy")) for c in (*first, *second)]
+    assert x[2] - x[0] == pytest.approx((x[1] - x[0]) / 3, abs=0.2)
+    assert y[0] == y[1] > y[2]
+    many = charts.scatter(np.full((9000, 2), 4.0), np.zeros(9000, bool), points, "ab")
+    assert many.count("<circle") == 3000
+
+
+def test_the_guide_has_the_table_of_kinds():
+    guide = pathlib.Path(__file__).parents[2] / "docs" / "inspect.md"
+    rows = re.findall(r"^\| (.+?) \| (.+?) \| (.+?) \|$", guide.read_text(), re.M)
+    expected = {(k, v.severity.value, v.consequence) for k, v in KINDS.items()}
+    assert set(rows[1:]) == expected

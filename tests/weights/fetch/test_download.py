@@ -1,0 +1,299 @@
+"""Downloads: whole or not at all, from a server on this machine."""
+
+import concurrent.futures
+import contextlib
+import hashlib
+import http.server
+import pathlib
+import socket
+import threading
+import time
+
+import pytest
+
+from effdet_keras.presets import find_preset
+from effdet_keras.weights.fetch import download as module
+from effdet_keras.weights.fetch.download import cache_path, check_digest, download
+
+BODY = bytes(range(256)) * 5000
+SHA256 = hashlib.sha256(BODY).hexdigest()
+MD5 = hashlib.md5(BODY).hexdigest()
+PATIENCE = 20.0  # seconds until a test gives up
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        server = self.server
+        server.requests.append((self.path, dict(self.headers)))
+        path = self.path.partition("?")[0]
+        if path.startswith("/moved"):
+            self.send_response(302)
+            self.send_header("Location", server.url("/d0.h5"))
+            self.end_headers()
+            return
+        if path.startswith("/missing"):
+            self.send_error(404)
+            return
+        self.send_response(200)
+        if "unknown-length" not in path:
+            self.send_header("Content-Length", str(len(BODY)))
+        self.end_headers()
+        self.wfile.write(BODY[:1000])
+        self.wfile.flush()
+        if "hangs" in path:
+            server.released.wait(PATIENCE)
+        if "short" not in path and "hangs" not in path:
+            self.wfile.write(BODY[1000:])
+
+    def log_message(self, *_):
+        pass
+
+
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.requests, self.released = [], threading.Event()
+
+    def url(self, path, login=""):
+        return f"http://{login}127.0.0.1:{self.server_port}{path}"
+
+
+@pytest.fixture
+def server():
+    with Server() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.released.set()
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    folder = tmp_path / "a cache"
+    monkeypatch.setenv("EFFDET_KERAS_CACHE", str(folder))
+    # What this machine has set must not stand between test and server.
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    return folder
+
+
+def files_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("path", ["/d0.h5", "/unknown-length.h5", "/moved/d0.h5"])
+def test_a_file_comes_whole(server, cache, path):
+    file = download(server.url(path), verbose=0)
+    assert file.read_bytes() == BODY
+    assert file.parent == cache
+    assert files_in(cache) == [file.name]
+
+
+def test_the_second_call_asks_no_server(server):
+    first = download(server.url("/d0.h5"), verbose=0)
+    second = download(server.url("/d0.h5"), sha256=SHA256, md5=MD5, verbose=0)
+    assert first == second
+    assert len(server.requests) == 1
+
+
+def test_one_file_name_behind_two_urls(server):
+    files = [download(server.url(f"/{f}/d0.h5"), verbose=0) for f in "ab"]
+    assert files[0] != files[1]
+    assert all(file.name.endswith("-d0.h5") for file in files)
+
+
+def test_a_file_that_is_missing(server, cache):
+    with pytest.raises(OSError, match=r"127.0.0.1:\d+/missing.h5.*404"):
+        download(server.url("/missing.h5"), verbose=0)
+    assert files_in(cache) == []
+
+
+def test_a_body_that_breaks_off(server, cache):
+    with pytest.raises(ConnectionError, match=f"after 1000 of {len(BODY)} bytes"):
+        download(server.url("/short.h5"), verbose=0)
+    assert files_in(cache) == []
+
+
+def test_a_server_that_falls_silent(server, cache, monkeypatch):
+    monkeypatch.setattr(module, "_TIMEOUT", 0.1)
+    with pytest.raises(ConnectionError, match="hangs.h5.*TimeoutError.*Try again"):
+        download(server.url("/hangs.h5"), verbose=0)
+    assert files_in(cache) == []
+
+
+def test_no_server_at_all(cache):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}/d0.h5"
+        with pytest.raises(ConnectionError, match="No connection to http.*refused"):
+            download(url, verbose=0)
+    assert files_in(cache) == []
+
+
+@pytest.mark.parametrize("name, digest", [("sha256", SHA256), ("md5", MD5)])
+def test_a_wrong_digest_is_not_kept(server, cache, name, digest):
+    wrong = digest[::-1]
+    with pytest.raises(ValueError, match=f"{digest}.*{name}='{wrong}'.*removed"):
+        download(server.url("/d0.h5"), **{name: wrong}, verbose=0)
+    assert files_in(cache) == []
+    file = download(server.url("/d0.h5"), **{name: digest.upper()}, verbose=0)
+    assert file.read_bytes() == BODY
+
+
+def test_a_cached_file_with_another_digest_is_fetched_anew(server):
+    file = download(server.url("/d0.h5"), verbose=0)
+    file.write_bytes(b"spoiled")
+    assert download(server.url("/d0.h5"), sha256=SHA256, verbose=0) == file
+    assert file.read_bytes() == BODY
+
+
+def test_a_digest_that_is_none(server):
+    with pytest.raises(ValueError, match="`sha256` must be 64 hex.*sha256='abc'"):
+        download(server.url("/d0.h5"), sha256="abc", verbose=0)
+    with pytest.raises(ValueError, match="`md5` must be 32 hex"):
+        download(server.url("/d0.h5"), md5=SHA256, verbose=0)
+    assert server.requests == []
+
+
+def test_two_at_once_both_get_the_whole_file(server, cache):
+    start = threading.Barrier(2)
+
+    def fetch():
+        start.wait(PATIENCE)
+        return download(server.url("/d0.h5"), verbose=0).read_bytes()
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        results = [pool.submit(fetch) for _ in range(2)]
+        assert [result.result() for result in results] == [BODY, BODY]
+    assert len(files_in(cache)) == 1
+
+
+def test_a_kill_leaves_nothing_that_counts_as_cached(server, cache):
+    """While bytes come, they lie under another name: there a kill leaves them."""
+    url = server.url("/hangs.h5")
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        fetching = pool.submit(download, url, verbose=0)
+        deadline = time.monotonic() + PATIENCE
+        while not server.requests and time.monotonic() < deadline:
+            time.sleep(0.01)
+        (half,) = cache.iterdir()
+        assert half.name.endswith(".partial")
+        assert not cache_path(url).exists()
+        server.released.set()
+        with pytest.raises(ConnectionError):
+            fetching.result()
+
+
+def test_an_interrupt_leaves_nothing(server, cache, monkeypatch):
+    def interrupted(response, file, *_):
+        file.write(response.read(1000))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "_copy", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        download(server.url("/d0.h5"), verbose=0)
+    assert files_in(cache) == []
+
+
+def test_login_and_query_are_used_but_not_told(server, capsys):
+    path = download(server.url("/d0.h5?token=secret1", "me:secret2@"))
+    shown = capsys.readouterr().out + path.name
+    for url in ("/missing.h5?token=secret1", "/short.h5?token=secret1"):
+        with pytest.raises(OSError) as error:
+            download(server.url(url, "me:secret2@"))
+        shown += str(error.value) + repr(error.value.__cause__)
+    shown += capsys.readouterr().out
+    assert "secret" not in shown
+    path, headers = server.requests[0]
+    assert path == "/d0.h5?token=secret1"
+    assert headers["Authorization"] == "Basic bWU6c2VjcmV0Mg=="
+
+
+def test_a_login_is_not_passed_on_by_a_redirect(server):
+    download(server.url("/moved/d0.h5", "me:secret@"), verbose=0)
+    first, second = (headers for _, headers in server.requests)
+    assert "Authorization" in first
+    assert "Authorization" not in second
+
+
+def test_signs_of_other_languages_in_a_url(server):
+    file = download(server.url("/mod\u00e8le final.h5?v=\u00e8"), verbose=0)
+    assert file.name.endswith("-mod_le_final.h5")
+    assert server.requests[0][0] == "/mod%C3%A8le%20final.h5?v=%C3%A8"
+
+
+def test_the_progress_is_told_or_not(server, capsys):
+    download(server.url("/a/d0.h5"), verbose=0)
+    assert capsys.readouterr().out == ""
+    for path in ("/b/d0.h5", "/unknown-length.h5"):
+        download(server.url(path), verbose=1)
+        shown = capsys.readouterr().out
+        assert f"Downloading {server.url(path)}" in shown
+        assert "/MB" in shown and shown.endswith("\n")
+    assert "2/Unknown" in shown  # 1.28 million bytes, rounded up
+
+
+def test_files_of_keras_applications_lie_where_keras_has_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    preset = find_preset("efficientdet-d0", "imagenet")
+    expected = tmp_path / "models" / "efficientnetb0_notop.h5"
+    assert cache_path(preset.url) == expected
+    # Keras fetched it before: no server is asked.
+    expected.parent.mkdir()
+    expected.write_bytes(BODY)
+    assert download(preset.url, md5=MD5, verbose=0) == expected
+
+
+def test_the_cache_folder(monkeypatch, tmp_path):
+    url = "https://127.0.0.1/d0.h5"
+    monkeypatch.delenv("EFFDET_KERAS_CACHE")
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
+    assert cache_path(url).parent == tmp_path / "keras" / "effdet_keras"
+    monkeypatch.delenv("KERAS_HOME")
+    assert cache_path(url).parent == pathlib.Path.home() / ".keras" / "effdet_keras"
+    monkeypatch.setenv("EFFDET_KERAS_CACHE", "~/weights")
+    assert cache_path(url).parent == pathlib.Path.home() / "weights"
+
+
+@pytest.mark.parametrize("path", ["/", "", "/.", "/..", "/a%2Fb", "/..%5c", "/%00"])
+def test_any_url_has_a_name_in_the_cache_folder(cache, path):
+    file = cache_path(f"https://127.0.0.1{path}")
+    assert file.resolve().parent == cache.resolve()
+    assert len(cache_path(f"https://127.0.0.1/{'x' * 500}.h5").name) < 120
+
+
+def test_a_cache_folder_that_cannot_be(server, cache):
+    cache.write_text("a file")
+    with pytest.raises(OSError, match="cannot be written to.*EFFDET_KERAS_CACHE"):
+        download(server.url("/d0.h5"), verbose=0)
+
+
+def test_files_of_this_machine(tmp_path):
+    file = tmp_path / "d 0.h5"
+    file.write_bytes(BODY)
+    assert download(file.as_uri(), sha256=SHA256) == file
+    with pytest.raises(ValueError, match="another sha256"):
+        download(file.as_uri(), sha256="0" * 64)
+    with pytest.raises(FileNotFoundError, match="There is no"):
+        download((tmp_path / "d1.h5").as_uri())
+    with pytest.raises(ValueError, match="of this machine"):
+        download("file://elsewhere/d0.h5")
+
+
+def test_other_kinds_of_url():
+    with pytest.raises(ValueError, match="https://storage.googleapis.com/a/d0.h5"):
+        download("gs://a/d0.h5")
+    with pytest.raises(ValueError, match="begins with http://.*ftp://host/d0.h5"):
+        download("ftp://me:secret@host/d0.h5")
+
+
+def test_a_digest_by_hand(tmp_path):
+    file = tmp_path / "abc"
+    file.write_bytes(b"abc")
+    check_digest(file, md5="900150983cd24fb0d6963f7d28e17f72")
+    with contextlib.suppress(ValueError):
+        check_digest(file, md5="0" * 32)
+        pytest.fail("a wrong digest passed")

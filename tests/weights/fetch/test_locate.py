@@ -1,0 +1,286 @@
+"""From path, URL, folder, archive to one file of weights."""
+
+import functools
+import hashlib
+import http.server
+import os
+import shutil
+import tarfile
+import threading
+
+import pytest
+
+from effdet_keras.weights.fetch.locate import located, looks_like_weights
+
+DATA = "data-00000-of-00001"
+
+
+def touch(folder, *names):
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"content of {path.name}")
+
+
+def checkpoint(folder, name="model"):
+    touch(folder, f"{name}.index", f"{name}.{DATA}", f"{name}.meta")
+
+
+def note(folder, path):
+    """TensorFlow's file of the newest checkpoint."""
+    text = f'model_checkpoint_path: "{path}"\nall_model_checkpoint_paths: "x"\n'
+    (folder / "checkpoint").write_text(text)
+
+
+def published(folder, name="efficientdet-d0"):
+    """A folder as google/automl publishes it."""
+    checkpoint(folder / name)
+    note(folder / name, "model")
+    return folder / name
+
+
+def pack(path, folder):
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(folder, folder.name)
+    return path
+
+
+def find(source, **options):
+    with located(source, verbose=0, **options) as path:
+        return path
+
+
+@pytest.mark.parametrize(
+    "name", ["d0.h5", "d0.keras", "d0.weights.h5", "d0.pth", "d0.safetensors", "d0"]
+)
+def test_a_file_is_itself(tmp_path, name):
+    touch(tmp_path, name)
+    assert find(tmp_path / name) == tmp_path / name
+    assert find(str(tmp_path / name)) == tmp_path / name
+
+
+@pytest.mark.parametrize("end", ["", ".index", f".{DATA}", ".meta"])
+def test_a_checkpoint_by_any_of_its_names(tmp_path, end):
+    checkpoint(tmp_path, "model.ckpt-7")
+    assert find(tmp_path / f"model.ckpt-7{end}") == tmp_path / "model.ckpt-7"
+
+
+def test_a_checkpoint_in_two_pieces(tmp_path):
+    touch(tmp_path, "m.index", "m.data-00000-of-00002")
+    with pytest.raises(FileNotFoundError, match="1 of 2 data files.*m.data-"):
+        find(tmp_path / "m")
+    touch(tmp_path, "m.data-00001-of-00002")
+    assert find(tmp_path / "m.data-00001-of-00002") == tmp_path / "m"
+
+
+def test_a_piece_without_the_others(tmp_path):
+    touch(tmp_path, f"m.{DATA}", "n.index")
+    with pytest.raises(FileNotFoundError, match="'m.index' is not beside it"):
+        find(tmp_path / f"m.{DATA}")
+    for source in (tmp_path / "n.index", tmp_path / "n"):
+        with pytest.raises(FileNotFoundError, match="0 of 1 data files"):
+            find(source)
+
+
+def test_the_archive_of_training_gives_its_best(tmp_path):
+    touch(tmp_path, "best.keras", "last.keras", "metrics.h5")
+    checkpoint(tmp_path, "other")
+    assert find(tmp_path) == tmp_path / "best.keras"
+
+
+@pytest.mark.parametrize(
+    "noted", ["new", "/other/machine/new", "gs://bucket/new", "C:\\\\runs\\\\new"]
+)
+def test_what_tensorflow_noted_is_looked_for_in_its_folder(tmp_path, noted):
+    checkpoint(tmp_path, "old")
+    checkpoint(tmp_path, "new")
+    note(tmp_path, noted)
+    assert find(tmp_path) == tmp_path / "new"
+    assert find(tmp_path / "checkpoint") == tmp_path / "new"
+
+
+@pytest.mark.parametrize("text", ['model_checkpoint_path: "gone"', "", "no such line"])
+def test_a_note_that_says_nothing(tmp_path, text):
+    checkpoint(tmp_path, "only")
+    (tmp_path / "checkpoint").write_text(text)
+    assert find(tmp_path) == tmp_path / "only"
+
+
+def test_the_only_weights_of_a_folder(tmp_path):
+    touch(tmp_path, "readme.md", "d0.tflite", ".hidden.h5", "d0.PTH", "logs/x", "b/y")
+    assert find(tmp_path) == tmp_path / "d0.PTH"
+
+
+def test_the_only_folder_of_a_folder(tmp_path):
+    touch(tmp_path, "a/readme.md", "a/b/d0.safetensors", ".hidden/d1.h5")
+    assert find(tmp_path) == tmp_path / "a" / "b" / "d0.safetensors"
+
+
+def test_several_weights_are_listed(tmp_path):
+    touch(tmp_path, "d0.h5", "d1.pth")
+    checkpoint(tmp_path, "ckpt-3")
+    with pytest.raises(ValueError, match="several.*: ckpt-3, d0.h5, d1.pth. Name one"):
+        find(tmp_path)
+
+
+def test_a_folder_without_weights_is_told(tmp_path):
+    touch(tmp_path, "a/d0.h5", "b/d1.h5", "notes.txt")
+    with pytest.raises(ValueError, match="no weights.*It holds: a, b, notes.txt"):
+        find(tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="It holds: nothing"):
+        find(tmp_path / "empty")
+
+
+def test_a_folder_in_itself_ends(tmp_path):
+    (tmp_path / "loop").symlink_to(tmp_path)
+    with pytest.raises(ValueError, match="holds no weights"):
+        find(tmp_path)
+
+
+def test_a_missing_path_lists_near_names(tmp_path):
+    touch(tmp_path, "efficientdet-d0.h5", "efficientdet-d1.h5", "notes.txt")
+    with pytest.raises(FileNotFoundError, match=r"Did you mean: efficientdet-d0.h5"):
+        find(tmp_path / "eficientdet-d0.h5")
+    with pytest.raises(FileNotFoundError, match=r"There is: efficientdet-d0.h5, .*txt"):
+        find(tmp_path / "q")
+    with pytest.raises(FileNotFoundError, match="folder '.*gone' does not exist"):
+        find(tmp_path / "gone" / "d0.h5")
+
+
+def test_a_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    touch(tmp_path, "d0.h5")
+    assert find("~/d0.h5") == tmp_path / "d0.h5"
+
+
+def test_something_else_than_a_path():
+    with pytest.raises(TypeError, match="source=3 of type int"):
+        find(3)
+
+
+def test_a_published_archive_is_unpacked_for_as_long_as_it_is_read(tmp_path):
+    archive = pack(tmp_path / "d0.tar.gz", published(tmp_path))
+    with located(archive) as path:
+        assert path.name == "model"
+        index = path.with_name("model.index")
+        assert index.read_text() == "content of model.index"
+    assert not path.parent.exists()
+
+
+def test_an_unpacked_folder_goes_when_reading_fails(tmp_path):
+    archive = pack(tmp_path / "d0.tar.gz", published(tmp_path))
+    with pytest.raises(ZeroDivisionError), located(archive) as path:
+        raise ZeroDivisionError
+    assert not path.parent.exists()
+
+
+def test_an_archive_is_known_by_its_bytes(tmp_path):
+    archive = pack(tmp_path / "d0.pth", published(tmp_path))
+    assert find(archive).name == "model"
+    touch(tmp_path, "d1.tar.gz")  # no archive: its reader will tell what it is
+    assert find(tmp_path / "d1.tar.gz") == tmp_path / "d1.tar.gz"
+
+
+def test_an_archive_of_several_names_them(tmp_path):
+    touch(tmp_path, "both/d0.h5", "both/d1.h5")
+    archive = pack(tmp_path / "both.tgz", tmp_path / "both")
+    with pytest.raises(ValueError, match="The archive '.*both.tgz' holds several"):
+        find(archive)
+
+
+def test_a_tar_file_of_torch_is_left_to_its_reader(tmp_path):
+    touch(tmp_path, "old/pickle", "old/storages", "old/tensors", "old/sys_info")
+    with tarfile.open(tmp_path / "old.pth", "w") as archive:
+        for path in (tmp_path / "old").iterdir():
+            archive.add(path, path.name)
+    assert find(tmp_path / "old.pth") == tmp_path / "old.pth"
+
+
+def test_a_damaged_archive_is_named(tmp_path):
+    archive = pack(tmp_path / "d0.tar.gz", published(tmp_path))
+    os.truncate(archive, archive.stat().st_size - 20)
+    with pytest.raises(ValueError, match=r"'.*d0.tar.gz' is damaged or truncated"):
+        find(archive)
+
+
+def test_the_digest_of_a_local_file(tmp_path):
+    touch(tmp_path, "d0.h5")
+    checkpoint(tmp_path)
+    digest = hashlib.sha256((tmp_path / "d0.h5").read_bytes()).hexdigest()
+    assert find(tmp_path / "d0.h5", sha256=digest) == tmp_path / "d0.h5"
+    with pytest.raises(ValueError, match="another sha256"):
+        find(tmp_path / "d0.h5", sha256="0" * 64)
+    for source in (tmp_path, tmp_path / "model"):
+        with pytest.raises(ValueError, match="A digest is of one file"):
+            find(source, sha256=digest)
+    with pytest.raises(FileNotFoundError, match="Did you mean: d0.h5"):
+        find(tmp_path / "d1.h5", sha256=digest)
+
+
+def test_a_published_archive_over_http(tmp_path, monkeypatch):
+    monkeypatch.setenv("EFFDET_KERAS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    served = tmp_path / "served"
+    served.mkdir()
+    archive = pack(served / "d0.tar.gz", published(tmp_path))
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    handler = functools.partial(_Quiet, directory=served)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}/d0.tar.gz"
+        try:
+            assert find(url, sha256=digest).name == "model"
+        finally:
+            server.shutdown()
+            thread.join()
+    assert find(url, sha256=digest).name == "model"  # of the cache
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+def test_the_golden_checkpoints_are_found(tmp_path, golden_path):
+    for folder, name in (("ckpt_d0_tf1", "model"), ("ckpt_d0_keras", "plain")):
+        path = golden_path(folder)
+        assert find(path) == path / name
+    copy = shutil.copytree(golden_path("ckpt_d0_tf1"), tmp_path / "efficientdet-d0")
+    with located(pack(tmp_path / "d0.tar.gz", copy)) as path:
+        for end in (".index", f".{DATA}"):
+            written = path.with_name(path.name + end).read_bytes()
+            assert written == (copy / f"model{end}").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "name, is_weights",
+    [
+        ("d0.h5", True),
+        ("d0.weights.h5", True),
+        ("d0.PTH", True),
+        ("model.data-00000-of-00001", True),
+        ("https://example.com/anything", True),
+        ("train.json", False),
+        ("labels.csv", False),
+        ("data.tfrecord", False),
+        ("nothing", False),
+    ],
+)
+def test_names_tell_weights_from_data(name, is_weights):
+    assert looks_like_weights(name) == is_weights
+
+
+def test_contents_tell_weights_from_data(tmp_path):
+    (tmp_path / "run" / "deeper").mkdir(parents=True)
+    assert not looks_like_weights(tmp_path / "run")
+    (tmp_path / "run" / "deeper" / "model.index").write_text("")
+    assert looks_like_weights(tmp_path / "run")
+    assert looks_like_weights(tmp_path / "run" / "deeper" / "model")
+    with tarfile.open(tmp_path / "packed", "w:gz") as archive:
+        archive.add(tmp_path / "run", "run")
+    assert looks_like_weights(tmp_path / "packed")
+    (tmp_path / "voc").mkdir()
+    (tmp_path / "voc" / "1.xml").write_text("<annotation/>")
+    assert not looks_like_weights(tmp_path / "voc")

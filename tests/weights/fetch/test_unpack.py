@@ -1,0 +1,262 @@
+"""Archives: whole ones come out whole, others end in an error, none leads out."""
+
+import gzip
+import io
+import pathlib
+import shutil
+import tarfile
+import tempfile
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from effdet_keras.weights.fetch import unpack as module
+from effdet_keras.weights.fetch.unpack import is_archive, unpack
+
+FILES = {
+    "efficientdet-d0/checkpoint": b'model_checkpoint_path: "model"\n',
+    "efficientdet-d0/model.index": bytes(range(256)) * 3,
+    "efficientdet-d0/model.data-00000-of-00001": bytes(range(255, -1, -1)) * 9,
+}
+TYPES = {
+    "a symbolic link": tarfile.SYMTYPE,
+    "a hard link": tarfile.LNKTYPE,
+    "a character device": tarfile.CHRTYPE,
+    "a block device": tarfile.BLKTYPE,
+    "a pipe": tarfile.FIFOTYPE,
+    "a sparse file": tarfile.GNUTYPE_SPARSE,
+    "a type of its own": b"Z",
+}
+OUTSIDE = ["../x", "/x", "a/../../x", "..", "..\\x", "C:\\x", "\\\\host\\share\\x"]
+
+
+def member(name, type=tarfile.REGTYPE, linkname="", size=0):
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.size = type, linkname, size
+    return info
+
+
+def tar(files, extra=(), format=tarfile.PAX_FORMAT):
+    """The bytes of an archive of `files` and of `extra` members without content."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=format) as archive:
+        for name, content in files.items():
+            archive.addfile(member(name, size=len(content)), io.BytesIO(content))
+        for info in extra:
+            archive.addfile(info)
+    return stream.getvalue()
+
+
+TAR = tar(FILES)
+TAR_GZ = gzip.compress(TAR, mtime=0)
+
+
+def unpacked(data, folder):
+    """What `unpack` writes of an archive, and nothing may be beside its folder."""
+    folder = pathlib.Path(folder)
+    path, out = folder / "weights.tar.gz", folder / "out"
+    path.write_bytes(data)
+    out.mkdir()
+    try:
+        unpack(path, out)
+    finally:
+        assert {p.name for p in folder.iterdir()} == {path.name, out.name}
+        assert not any(p.is_symlink() for p in out.rglob("*"))
+    files = [p for p in out.rglob("*") if p.is_file()]
+    return {p.relative_to(out).as_posix(): p.read_bytes() for p in files}
+
+
+@pytest.mark.parametrize("data", [TAR, TAR_GZ], ids=["tar", "gzip"])
+@pytest.mark.parametrize("extra", [(), [member("empty/", tarfile.DIRTYPE)]])
+def test_files_come_out_as_they_went_in(tmp_path, data, extra):
+    assert unpacked(data, tmp_path) == FILES
+
+
+@pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT])
+def test_all_ways_to_write_a_long_name(tmp_path, format):
+    files = {"/".join(["folder"] * 14) + "/mod\u00e8le": b"x"}
+    assert unpacked(tar(files, format=format), tmp_path) == files
+
+
+def test_names_within_the_folder_that_look_odd(tmp_path):
+    files = {"./a": b"1", "b/./c": b"2", "..d": b"3", "e..": b"4"}
+    expected = {"a": b"1", "b/c": b"2", "..d": b"3", "e..": b"4"}
+    assert unpacked(tar(files), tmp_path) == expected
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_a_name_that_leads_out_is_refused(tmp_path, name):
+    with pytest.raises(ValueError, match="not unpacked: .*elsewhere.*by hand"):
+        unpacked(tar({name: b"evil"}), tmp_path)
+
+
+@pytest.mark.parametrize("type", TYPES.values(), ids=TYPES)
+def test_what_is_no_plain_file_is_refused(tmp_path, type):
+    archive = tar({}, [member("x", type, linkname="../weights.tar.gz")])
+    with pytest.raises(ValueError, match="'x' is no plain file"):
+        unpacked(archive, tmp_path)
+
+
+def test_a_sparse_file_in_the_newer_way_is_refused(tmp_path):
+    info = member("x")
+    info.pax_headers = {"GNU.sparse.map": "9,1", "GNU.sparse.size": "10"}
+    with pytest.raises(ValueError, match="'x' is no plain file"):
+        unpacked(tar({}, [info]), tmp_path)
+
+
+def test_an_archive_that_would_fill_the_disk_is_refused(tmp_path, monkeypatch):
+    size = sum(map(len, FILES.values()))
+
+    def usage_of(free):
+        return lambda _: shutil._ntuple_diskusage(free, 0, free)
+
+    monkeypatch.setattr(module.shutil, "disk_usage", usage_of(size))
+    with pytest.raises(ValueError, match="not unpacked: it holds 3 files.*this disk"):
+        unpacked(TAR, tmp_path)
+    shutil.rmtree(tmp_path / "out")
+    monkeypatch.setattr(module.shutil, "disk_usage", usage_of(2 * size))
+    with pytest.raises(ValueError, match="what follows its files"):
+        unpacked(gzip.compress(TAR + bytes(20_000)), tmp_path)
+
+
+def test_too_many_files_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_MAX_MEMBERS", 2)
+    with pytest.raises(ValueError, match="it holds 3 files"):
+        unpacked(TAR, tmp_path)
+
+
+def test_a_header_cannot_ask_for_all_memory(tmp_path):
+    """A header of 64 MB of zeros is 64 kB in gzip."""
+    header = member("x", tarfile.XHDTYPE, size=1 << 26).tobuf(tarfile.GNU_FORMAT)
+    with pytest.raises(ValueError, match="damaged or truncated.*header of 67108864"):
+        unpacked(gzip.compress(header + bytes(1 << 26), 1), tmp_path)
+
+
+@pytest.mark.parametrize("type", [tarfile.REGTYPE, tarfile.XHDTYPE, b"L", b"D"])
+def test_a_negative_size_is_an_error(tmp_path, type):
+    """Early versions of Python 3.11 read it for ever."""
+    header = member("x", type, size=-1024).tobuf(tarfile.GNU_FORMAT)
+    with pytest.raises(ValueError, match="weights.tar.gz' is "):
+        unpacked(header + bytes(10 * 512), tmp_path)
+
+
+def test_a_chain_of_headers_is_an_error(tmp_path):
+    name = member("x", b"L", size=512).tobuf(tarfile.GNU_FORMAT) + bytes(512)
+    with pytest.raises(ValueError, match="damaged or truncated"):
+        unpacked(name * 2000, tmp_path)
+
+
+def test_a_list_of_holes_that_breaks_off_is_an_error(tmp_path):
+    """`tarfile` fails in a way of its own where the rest of the list is missing."""
+    header = bytearray(member("x", tarfile.GNUTYPE_SPARSE).tobuf(tarfile.GNU_FORMAT))
+    header[482] = 1  # "more of the list follows"
+    header[148:156] = b"%06o\0 " % tarfile.calc_chksums(header)[0]
+    with pytest.raises(ValueError, match="its end is missing"):
+        unpacked(bytes(header), tmp_path)
+
+
+def test_a_wrong_checksum_of_gzip_is_an_error(tmp_path):
+    data = bytearray(TAR_GZ)
+    data[-8] ^= 1
+    with pytest.raises(ValueError, match="damaged or truncated.*CRC.*again"):
+        unpacked(bytes(data), tmp_path)
+
+
+def test_a_wrong_header_in_the_middle_is_an_error(tmp_path):
+    """`tarfile` would take it for the end."""
+    data = bytearray(TAR)
+    data[TAR.index(b"efficientdet-d0/model.data")] ^= 1
+    with pytest.raises(ValueError, match="damaged or truncated"):
+        unpacked(bytes(data), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"<!DOCTYPE html>" * 99, b"PK\x03\x04" + bytes(600), b"\x89HDF\r\n\x1a\n"],
+)
+def test_what_is_no_archive(tmp_path, data):
+    with pytest.raises(ValueError, match="weights.tar.gz' is no tar or tar.gz"):
+        unpacked(data, tmp_path)
+    assert not is_archive(tmp_path / "weights.tar.gz")
+
+
+def test_gzip_of_something_else(tmp_path):
+    with pytest.raises(ValueError, match="damaged or truncated"):
+        unpacked(gzip.compress(b"an error page"), tmp_path)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, len(TAR_GZ) - 1))
+def test_a_gzip_file_cut_anywhere_is_an_error(length):
+    with tempfile.TemporaryDirectory() as folder, pytest.raises(ValueError):
+        unpacked(TAR_GZ[:length], folder)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, len(TAR) - 1))
+def test_a_tar_file_cut_anywhere_is_an_error_or_lacks_nothing(length):
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            files = unpacked(TAR[:length], folder)
+        except ValueError:
+            return
+    assert files == FILES  # cut in the zeros after the end
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_flipped_bits_are_an_error_or_do_no_harm(data):
+    archive = data.draw(st.sampled_from([TAR, TAR_GZ]))
+    spoiled = bytearray(archive)
+    for _ in range(data.draw(st.integers(1, 3))):
+        spoiled[data.draw(st.integers(0, len(archive) - 1))] ^= data.draw(
+            st.integers(1, 255)
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            files = unpacked(bytes(spoiled), folder)
+        except (ValueError, OSError):
+            return
+    if archive is TAR_GZ:
+        assert files == FILES  # gzip has a checksum
+
+
+NAMES = st.one_of(
+    st.sampled_from([*OUTSIDE, ".", "", "a", "a/b", "a/../b", "\0", "x\0y", "/"]),
+    st.text(max_size=30),
+    st.lists(st.sampled_from(["..", ".", "a", "", "b"]), max_size=6).map("/".join),
+)
+MEMBERS = st.builds(
+    member,
+    name=NAMES,
+    type=st.sampled_from([tarfile.REGTYPE, tarfile.DIRTYPE, *TYPES.values()]),
+    linkname=NAMES,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(MEMBERS, max_size=4), st.sampled_from([0, 1, 2]))
+def test_no_archive_writes_outside_its_folder(members, format):
+    """`unpacked` looks at what is beside the folder, and for links in it."""
+    try:
+        archive = tar({}, members, format)
+    except (ValueError, OverflowError):
+        return  # `tarfile` cannot write it
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            unpacked(archive, folder)
+        except (ValueError, OSError):
+            return
+    assert all(info.type in (tarfile.REGTYPE, tarfile.DIRTYPE) for info in members)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.binary(max_size=1500))
+def test_any_bytes_end_in_files_or_an_error(noise):
+    for magic in (b"\x1f\x8b\x08", bytes(257) + b"ustar"):
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                unpacked(magic + noise, folder)
+            except (ValueError, OSError):
+                continue

@@ -1,0 +1,285 @@
+"""Keras 2's `.h5` files: google/automl's network, and Keras Applications'."""
+
+import h5py
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from keras.src.legacy.saving import legacy_h5_format  # true files of Keras 2's form
+from support import automl_files
+
+from effdet_keras.backbones.efficientnet import EfficientNet
+from effdet_keras.config import EfficientDetConfig
+from effdet_keras.weights.identify import identify, match_arrays
+from effdet_keras.weights.kinds.keras_h5 import read_keras2_h5
+from effdet_keras.weights.network_arrays import APPLICATIONS, TF1
+from effdet_keras.weights.tf1_names import tf1_name
+
+D0 = EfficientDetConfig.from_name("efficientdet-d0")
+
+
+def assert_whole(source, refweights):
+    match = match_arrays(source, D0)
+    assert (match.missing, match.left_over, match.mismatched) == ([], [], {})
+    for name, array in match.found.items():
+        expected = refweights.value(name, array.shape)
+        np.testing.assert_array_equal(array, expected, err_msg=name)
+
+
+# google/automl's network
+
+
+@pytest.mark.parametrize("group", ["", "model_weights/"])
+def test_every_array_of_the_network_is_read(tmp_path, golden_path, refweights, group):
+    path = automl_files.write_h5(tmp_path / "d0.h5", golden_path, refweights, group)
+    with h5py.File(path, "a") as file:
+        file["optimizer_weights/SGD/iter:0"] = 3
+    source = read_keras2_h5(path)
+    assert_whole(source, refweights)
+    assert (source.scheme, source.num_averages) == (TF1, 0)
+    assert source.others == ("optimizer_weights/SGD/iter:0",)
+    assert str(identify(source)) == "efficientdet-d0, 90 classes"
+
+
+def test_the_reference_file_is_read(golden_path, refweights):
+    assert_whole(read_keras2_h5(golden_path("ckpt_d0.h5")), refweights)
+
+
+def test_the_second_model_of_a_process_is_read(tmp_path):
+    path = tmp_path / "d0.h5"
+    with h5py.File(path, "w") as file:
+        backbone = "efficientnet-b0/efficientnet-b0"
+        file[f"{backbone}/stem_1/conv2d_1/kernel:0"] = np.ones(3)
+        file[f"{backbone}/stem_1/tpu_batch_normalization_1/beta:0"] = np.ones(3)
+        file[f"{backbone}/blocks_1/conv2d_1/kernel:0"] = np.ones(3)
+    assert set(read_keras2_h5(path).arrays) == {
+        "efficientnet-b0/stem/conv2d/kernel",
+        "efficientnet-b0/stem/tpu_batch_normalization/beta",
+        "efficientnet-b0/blocks_1/conv2d_1/kernel",
+    }
+
+
+# Keras Applications' network
+
+
+def write_applications(path, model, group=None):
+    with h5py.File(path, "w") as file:
+        target = file.create_group(group) if group else file
+        legacy_h5_format.save_weights_to_hdf5_group(target, model)
+    return str(path)
+
+
+def randomize(model):
+    """Weights that keep activations at a sane scale, none equal to another."""
+    rng = np.random.default_rng(5)
+    for variable in model.weights:
+        value = ops.convert_to_numpy(variable)
+        if variable.path.startswith("normalization"):
+            continue
+        if variable.name in ("gamma", "moving_variance"):
+            value = rng.uniform(0.5, 1.5, value.shape)
+        elif variable.name in ("beta", "bias", "moving_mean"):
+            value = 0.1 * rng.standard_normal(value.shape)
+        variable.assign(value)
+
+
+@pytest.fixture(scope="module")
+def applications():
+    model = keras.applications.EfficientNetB0(
+        include_top=False, weights=None, input_shape=(64, 96, 3)
+    )
+    randomize(model)
+    return model
+
+
+def test_the_backbone_gives_the_outputs_of_keras_applications(tmp_path, applications):
+    source = read_keras2_h5(write_applications(tmp_path / "b0.h5", applications))
+    assert source.scheme == APPLICATIONS
+    assert str(identify(source)).startswith("the backbone of efficientdet-d0")
+    match = match_arrays(source, D0)
+    assert not any(array.is_backbone for array in match.missing)
+    assert match.mismatched == {}
+    # The classifier's part, which no detector has.
+    assert {name.split("/")[0] for name in match.left_over} == {"top_conv", "top_bn"}
+
+    backbone = EfficientNet("efficientnet-b0", min_level=2, name="efficientnet-b0")
+    images = np.random.default_rng(0).uniform(0, 255, (2, 64, 96, 3)).astype("float32")
+    backbone.build(images.shape)
+    for variable in backbone.weights:
+        path = variable.path
+        name = path if path.startswith("efficientnet") else f"efficientnet-b0/{path}"
+        variable.assign(match.found[tf1_name(type("Named", (), {"path": name}))])
+    ends = ("block2b_add", "block3b_add", "block5c_add", "block7a_project_bn")
+    outputs = [applications.get_layer(name).output for name in ends]
+    expected = keras.Model(applications.input, outputs)(images)
+    ours = backbone(images / 255.0)  # without its weights, theirs does no more
+    for mine, theirs in zip(ours, expected, strict=True):
+        theirs = ops.convert_to_numpy(theirs)
+        scale = np.abs(theirs).max()
+        np.testing.assert_allclose(
+            ops.convert_to_numpy(mine) / scale, theirs / scale, rtol=0, atol=1e-5
+        )
+
+
+def test_its_input_layers_are_told_but_no_weights(tmp_path, applications):
+    source = read_keras2_h5(write_applications(tmp_path / "b0.h5", applications))
+    assert {name.split("/")[0] for name in source.others} == {"normalization"}
+    assert not any(name.startswith("normalization") for name in source.arrays)
+
+
+def test_keras_2_names_of_depthwise_kernels_and_whole_models_are_read(
+    tmp_path, applications
+):
+    first = write_applications(tmp_path / "b0.h5", applications)
+    second = write_applications(tmp_path / "whole.h5", applications, "model_weights")
+    with h5py.File(second, "a") as file:
+        file["optimizer_weights/iter:0"] = 3
+        weights = file["model_weights"]
+        names = []
+        weights.visititems(lambda name, item: names.append((name, item)))
+        for name, item in names:
+            if isinstance(item, h5py.Dataset):
+                renamed = name.replace("_dwconv/kernel", "_dwconv/depthwise_kernel")
+                weights.move(name, f"{renamed}:0")
+    first, second = read_keras2_h5(first), read_keras2_h5(second)
+    assert second.others[0] == "optimizer_weights/iter:0"
+    assert set(first.arrays) == set(second.arrays)
+    for name, array in first.arrays.items():
+        np.testing.assert_array_equal(array, second.arrays[name])
+
+
+@pytest.mark.tensorflow  # names are the same on every backend
+@pytest.mark.parametrize(
+    "variant, detector",
+    [
+        ("B3", "efficientdet-d3"),
+        pytest.param("B7", "efficientdet-d7x", marks=pytest.mark.slow),
+    ],
+)
+def test_larger_backbones_are_found_whole(tmp_path, variant, detector):
+    # The list of names is Keras Applications' own; zeros stand for the arrays.
+    build = getattr(keras.applications, f"EfficientNet{variant}")
+    model = build(include_top=False, weights=None, input_shape=(32, 32, 3))
+    path = tmp_path / "large.h5"
+    with h5py.File(path, "w") as file:
+        for variable in model.weights:
+            layer = variable.path.split("/")[0]
+            name, shape = f"{layer}/{variable.path}:0", tuple(variable.shape)
+            # Chunks that repeat themselves: kilobytes on the disk.
+            packed = {"compression": 1} if shape else {}
+            file.create_dataset(name, data=np.zeros(shape, "float32"), **packed)
+    config = EfficientDetConfig.from_name(detector)
+    match = match_arrays(read_keras2_h5(path), config)
+    assert not any(array.is_backbone for array in match.missing)
+    assert match.mismatched == {}
+    assert {name.split("/")[0] for name in match.left_over} == {"top_conv", "top_bn"}
+
+
+# What is no such file
+
+
+def write(path, **datasets):
+    with h5py.File(path, "w") as file:
+        for name, value in datasets.items():
+            file[name.replace("__", "/")] = value
+    return path
+
+
+@pytest.mark.parametrize(
+    "datasets",
+    [
+        {},
+        {"dense__dense__kernel:0": np.ones((2, 2))},
+        # EfficientNetV2 and Keras 3's own form.
+        {"stem_conv__stem_conv__kernel:0": np.ones(2)},
+        {"layers__conv2d__vars__0": np.ones(2)},
+    ],
+    ids=["empty", "dense", "v2", "keras 3"],
+)
+def test_other_networks_are_refused(tmp_path, datasets):
+    path = write(tmp_path / "x.h5", **datasets)
+    with pytest.raises(
+        ValueError, match=r"x\.h5' holds the weights of another network"
+    ):
+        read_keras2_h5(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"<html>404</html>", b"\x89HDF\r\n\x1a\n"])
+def test_what_is_no_hdf5_is_refused(tmp_path, content):
+    path = tmp_path / "x.h5"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"x\.h5' is damaged, or not an HDF5 file"):
+        read_keras2_h5(path)
+
+
+def test_a_missing_file_is_named():
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        read_keras2_h5("nowhere.h5")
+
+
+def test_numbers_are_not_taken_from_another_file(tmp_path):
+    (tmp_path / "secret").write_bytes(bytes(8))
+    name = "fpn_cells/fpn_cells/x:0"
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        place = [(str(tmp_path / "secret"), 0, 8)]
+        file.create_dataset(name, (2,), "float32", external=place)
+    with pytest.raises(ValueError, match="keeps its numbers in another file"):
+        read_keras2_h5(tmp_path / "x.h5")
+    write(tmp_path / "other.h5", x=np.ones(2))
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file[name] = h5py.ExternalLink("other.h5", "x")
+    with pytest.raises(ValueError, match="another network"):
+        read_keras2_h5(tmp_path / "x.h5")
+
+
+@pytest.mark.parametrize("packed", [{}, {"chunks": (1, 8), "compression": 1}])
+def test_a_shape_without_numbers_is_damage(tmp_path, packed):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        name, shape = "fpn_cells/fpn_cells/x:0", (10**6, 10**6)
+        file.create_dataset(name, shape, "float32", **packed)
+    with pytest.raises(ValueError, match="shorter than its shape"):
+        read_keras2_h5(tmp_path / "x.h5")
+
+
+def test_text_in_the_place_of_numbers_is_damage(tmp_path):
+    path = write(tmp_path / "x.h5", fpn_cells__fpn_cells__x="text")
+    with pytest.raises(ValueError, match="holds no numbers"):
+        read_keras2_h5(path)
+
+
+# Any damage
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    names = [f"fpn_cells__fpn_cells__cell_0__x{i}:0" for i in range(12)]
+    path = tmp_path_factory.mktemp("small") / "x.h5"
+    write(path, **{name: np.full(2 + i, i, "float32") for i, name in enumerate(names)})
+    return path.read_bytes()
+
+
+def read_or_refuse(path, content):
+    """The arrays, or None where the reader said what is wrong."""
+    path.write_bytes(content)
+    try:
+        return read_keras2_h5(path).arrays
+    except (ValueError, OSError):
+        return None
+
+
+def test_a_truncated_file_is_refused(tmp_path, small):
+    for size in range(0, len(small), max(1, len(small) // 150)):
+        assert read_or_refuse(tmp_path / "x.h5", small[:size]) is None
+
+
+def test_a_flipped_byte_gives_an_error_or_as_many_numbers_as_there_are(tmp_path, small):
+    rng = np.random.default_rng(3)
+    refused = 0
+    for place in rng.choice(len(small), 250, replace=False):
+        content = bytearray(small)
+        content[place] ^= rng.integers(1, 256)
+        arrays = read_or_refuse(tmp_path / "x.h5", bytes(content))
+        refused += arrays is None
+        # No shape that the file has no bytes for: HDF5 itself believes any.
+        assert sum(array.nbytes for array in (arrays or {}).values()) < len(small)
+    assert refused > 5

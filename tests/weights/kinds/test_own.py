@@ -1,0 +1,281 @@
+"""Our own files: every weight and average found, whatever wrote and froze them."""
+
+import json
+import zipfile
+
+import h5py
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from support.tiny import tiny_model
+
+from effdet_keras.config import EfficientDetConfig
+from effdet_keras.models import EfficientDet
+from effdet_keras.weights.archive import load_archive, write_archive
+from effdet_keras.weights.identify import match_arrays
+from effdet_keras.weights.kinds.own import read_own_weights
+from effdet_keras.weights.network_arrays import OWN
+from effdet_keras.weights.tf1_names import tf1_name
+
+NAMES = ["model.weights.h5", "model.keras"]
+
+
+def number_everything(model):
+    """Gives each weight a number of its own, and each average that and a half."""
+    for number, variable in enumerate(model.weights):
+        variable.assign(np.full(variable.shape, number, "float32"))
+    if model.averages is not None:
+        model.averages.reset()
+        for average in model.averages.variables:
+            average.assign(ops.convert_to_numpy(average) + 0.5)
+    return model
+
+
+def save(model, path):
+    save_as = model.save if path.suffix == ".keras" else model.save_weights
+    save_as(path)
+    return path
+
+
+def assert_holds(source, model, averaged=()):
+    """Each weight is there bit by bit; those in `averaged` by their average."""
+    match = match_arrays(source, model.config)
+    assert (match.missing, match.left_over, match.mismatched) == ([], [], {})
+    assert len(match.found) == len(model.weights)
+    averaged = {variable.path for variable in averaged}
+    assert source.num_averages == len(averaged)
+    for variable in model.weights:
+        expected = ops.convert_to_numpy(variable)
+        expected = expected + (0.5 if variable.path in averaged else 0.0)
+        found = match.found[tf1_name(variable)]
+        np.testing.assert_array_equal(found, expected, err_msg=variable.path)
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return number_everything(tiny_model(category_ids=(1, 5, 9)))
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    model = tiny_model()
+    model.compile()
+    return number_everything(model)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_that_was_never_compiled_is_read(tmp_path, plain, name):
+    source = read_own_weights(save(plain, tmp_path / name))
+    assert_holds(source, plain)
+    assert (source.scheme, source.others) == (OWN, ())
+
+
+@pytest.mark.parametrize("averages", [True, False])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_compiled_model_gives_averages_or_weights(tmp_path, compiled, name, averages):
+    source = read_own_weights(save(compiled, tmp_path / name), averages=averages)
+    averaged = compiled.averages.sources if averages else []
+    assert_holds(source, compiled, averaged)
+    kinds = {other.split("/vars/")[0] for other in source.others}
+    assert kinds == {"optimizer"} if averages else {"optimizer", "vars/average:"}
+    assert any(name.startswith("vars/average:") for name in source.others) != averages
+
+
+def test_weights_frozen_before_training_have_no_averages(tmp_path):
+    model = tiny_model()
+    for variable in model.weights:
+        if variable.path.startswith("efficientnet"):
+            variable.trainable = False
+    model.compile()
+    number_everything(model)
+    averaged = model.averages.sources
+    assert 0 < len(averaged) < len(model.weights)
+    path = tmp_path / "x.weights.h5"
+    assert_holds(read_own_weights(save(model, path)), model, averaged)
+
+
+@pytest.mark.tensorflow  # names are the same on every backend
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {
+            **{"min_level": 2, "max_level": 6},
+            **{"head_repeats": 2, "fpn_cell_repeats": 2},
+            "fpn_num_filters": 40,  # as level 3: no convolution between them
+        },
+        {"backbone": "efficientnet-b0", "fpn_weight_method": "fastattn"},
+        {
+            **{"conv_bn_act_pattern": True, "apply_bn_for_resampling": False},
+            **{"fpn_weight_method": "channel_fastattn", "separable_conv": False},
+            **{"max_level": 11, "image_size": 1024},
+        },
+    ],
+    ids=["deep", "b0", "vectors"],
+)
+def test_averages_are_found_whatever_the_network(tmp_path, fields):
+    config = EfficientDetConfig.from_name(
+        "efficientdet-lite0",
+        **{
+            **{"image_size": 128, "max_level": 5, "num_classes": 3},
+            **{"fpn_num_filters": 8, "fpn_cell_repeats": 1, "head_repeats": 1},
+            **fields,
+        },
+    )
+    model = EfficientDet(config)
+    model.compile()
+    number_everything(model)
+    path = save(model, tmp_path / "x.weights.h5")
+    assert_holds(read_own_weights(path), model, model.averages.sources)
+
+
+def test_a_keras_file_tells_names_ids_and_config(tmp_path, plain):
+    source = read_own_weights(save(plain, tmp_path / "x.keras"))
+    assert source.class_names == ("cat", "dog", "bird")
+    assert source.category_ids == (1, 5, 9)
+    assert EfficientDetConfig(**source.config) == plain.config
+    source = read_own_weights(save(plain, tmp_path / "x.weights.h5"))
+    assert (source.class_names, source.category_ids, source.config) == (None,) * 3
+
+
+@pytest.mark.parametrize("evaluated", ["live", None])
+def test_an_archive_gives_the_weights_that_were_evaluated(
+    tmp_path, compiled, evaluated
+):
+    path = tmp_path / "x.keras"
+    info = {"evaluated_weights": evaluated} if evaluated else {}
+    write_archive(compiled, path, info)
+    source = read_own_weights(path)
+    is_live = evaluated == "live"
+    assert_holds(source, compiled, [] if is_live else compiled.averages.sources)
+    assert_holds(read_own_weights(path, averages=False), compiled)
+    match = match_arrays(source, compiled.config)
+    for variable in load_archive(path).weights:
+        np.testing.assert_array_equal(
+            ops.convert_to_numpy(variable), match.found[tf1_name(variable)]
+        )
+
+
+def test_nothing_is_unpacked(tmp_path, compiled):
+    write_archive(compiled, tmp_path / "x.keras")
+    read_own_weights(tmp_path / "x.keras")
+    assert [path.name for path in tmp_path.iterdir()] == ["x.keras"]
+
+
+# What is no such file
+
+
+def test_another_models_files_are_named(tmp_path):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.save(tmp_path / "x.keras")
+    model.save_weights(tmp_path / "x.weights.h5")
+    with pytest.raises(ValueError, match=r"x\.keras' holds a model of the class 'Seq"):
+        read_own_weights(tmp_path / "x.keras")
+    with pytest.raises(ValueError, match=r"weights\.h5' holds no weights of this pack"):
+        read_own_weights(tmp_path / "x.weights.h5")
+
+
+def test_a_missing_file_is_named():
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        read_own_weights("nowhere.keras")
+
+
+def test_a_foreign_zip_file_is_named(tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as file:
+        file.writestr("holiday.txt", "sun")
+    with pytest.raises(ValueError, match=r"without 'config\.json'.*holiday\.txt"):
+        read_own_weights(tmp_path / "x.zip")
+
+
+def rewritten(source, path, entries):
+    """A copy of a `.keras` file with other contents of some entries."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(path, "w") as new:
+        for name in {*old.namelist(), *entries}:
+            new.writestr(name, entries.get(name) or old.read(name))
+    return path
+
+
+@pytest.mark.parametrize(
+    "config", [b"{", b"[]", b"{}", b'{"registered_name": "effdet_keras>EfficientDet"}']
+)
+def test_a_config_that_makes_no_sense_is_refused(tmp_path, plain, config):
+    source = save(plain, tmp_path / "x.keras")
+    path = rewritten(source, tmp_path / "y.keras", {"config.json": config})
+    with pytest.raises(ValueError, match=r"y\.keras' (is damaged|holds a model of)"):
+        read_own_weights(path)
+
+
+def test_an_archive_of_a_newer_version_is_refused(tmp_path, plain):
+    write_archive(plain, tmp_path / "x.keras")
+    info = json.dumps({"format": 99, "versions": {"effdet_keras": "9.9"}})
+    path = rewritten(tmp_path / "x.keras", tmp_path / "y.keras", {"archive.json": info})
+    with pytest.raises(ValueError, match=r"newer effdet_keras \(9\.9"):
+        read_own_weights(path)
+
+
+@pytest.mark.parametrize("name", ["fnode9/WSM", "fnode0/op_after_combine3/bn/beta"])
+def test_an_average_that_fits_no_weight_is_damage(tmp_path, compiled, name):
+    path, name = save(compiled, tmp_path / "x.weights.h5"), f"fpn_cells/cell_0/{name}"
+    with h5py.File(path, "a") as file:
+        key = "vars/average:" + name.replace("/", ":")
+        if key in file:
+            del file[key]
+        file[key] = np.ones(7)
+    with pytest.raises(ValueError, match=rf"average of '{name}' of shape \(7,\)"):
+        read_own_weights(path)
+
+
+# Any damage
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory, plain):
+    """A `.keras` and a `.weights.h5` file as bytes, small: of the stem alone."""
+    folder = tmp_path_factory.mktemp("files")
+    weights = folder / "x.weights.h5"
+    with h5py.File(weights, "w") as file:
+        file["layers/efficient_net/stem/conv/vars/0"] = np.arange(64, dtype="float32")
+        for i in range(4):
+            file[f"layers/efficient_net/stem/bn/vars/{i}"] = np.full(8, i, "float32")
+    write_archive(plain, folder / "whole.keras")
+    archive = rewritten(
+        folder / "whole.keras",
+        folder / "x.keras",
+        {"model.weights.h5": weights.read_bytes()},
+    )
+    return {".keras": archive.read_bytes(), ".weights.h5": weights.read_bytes()}
+
+
+def read_or_refuse(path, content):
+    path.write_bytes(content)
+    try:
+        return read_own_weights(path).arrays
+    except (ValueError, OSError):
+        return None
+
+
+@pytest.mark.parametrize("ending", [".keras", ".weights.h5"])
+def test_a_truncated_file_is_refused(tmp_path, files, ending):
+    content, path = files[ending], tmp_path / f"x{ending}"
+    assert len(read_or_refuse(path, content)) == 5
+    for size in range(0, len(content), max(1, len(content) // 150)):
+        assert read_or_refuse(path, content[:size]) is None
+
+
+@pytest.mark.parametrize("ending", [".keras", ".weights.h5"])
+def test_a_flipped_byte_is_refused_or_changes_no_shape_unseen(tmp_path, files, ending):
+    whole, path = files[ending], tmp_path / f"x{ending}"
+    expected = read_or_refuse(path, whole)
+    rng = np.random.default_rng(4)
+    refused = 0
+    for place in rng.choice(len(whole), 300, replace=False):
+        content = bytearray(whole)
+        content[place] ^= rng.integers(1, 256)
+        arrays = read_or_refuse(path, bytes(content))
+        if arrays is None:
+            refused += 1
+        elif ending == ".keras":  # has checksums: what is read is what was written
+            assert all(np.array_equal(arrays[n], expected[n]) for n in expected)
+        else:
+            assert sum(array.nbytes for array in arrays.values()) < len(whole)
+    assert refused > 5

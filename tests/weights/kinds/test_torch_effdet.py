@@ -1,0 +1,522 @@
+"""Files of PyTorch effdet: every name, every wrapper, and nothing ever run."""
+
+import argparse
+import ast
+import contextlib
+import hashlib
+import json
+import os
+import pathlib
+import pickle
+import sys
+
+import keras
+import numpy as np
+import pytest
+import safetensors.numpy
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
+from effdet_keras.models import EfficientDet
+from effdet_keras.weights.assign import assign_source
+from effdet_keras.weights.identify import identify, match_arrays
+from effdet_keras.weights.kinds import torch_effdet
+from effdet_keras.weights.kinds.torch_effdet import (
+    read_torch_effdet,
+    write_torch_effdet,
+)
+from effdet_keras.weights.network_arrays import TORCH, network_arrays
+
+GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
+D0 = EfficientDetConfig.from_name("efficientdet-d0")
+FORMS = ("pth", "safetensors")
+EMA, LIVE = 3.0, 1.0
+
+
+def effdet_lines(config):
+    """ "name shape dtype" of each entry of effdet's state dict, from our table."""
+    shapes, lines = {}, []
+    for array in network_arrays(config):
+        name, axes = array.names[TORCH], array.torch_axes
+        vector, _, edge = name.rpartition(".")
+        if edge.isdigit():
+            shapes[vector] = (int(edge) + 1,)
+        else:
+            shapes[name] = tuple(array.shape[i] for i in axes) if axes else array.shape
+    for name, shape in shapes.items():
+        lines.append(f"{name} {shape} float32")
+        if name.endswith("running_var"):
+            counter = name.replace("running_var", "num_batches_tracked")
+            lines.append(f"{counter} () int64")
+    return sorted(lines)
+
+
+def golden_lines():
+    rows = (GOLDEN / "names_d0_torch_effdet.txt").read_text().splitlines()
+    return sorted(" ".join(row.split("\t")[:3]) for row in rows)
+
+
+def small_state(value=LIVE):
+    """A few arrays of a `tf_` model: enough for a reader to know it."""
+    return {
+        "backbone.conv_stem.weight": np.full((32, 3, 3, 3), value, "float32"),
+        "backbone.bn1.num_batches_tracked": np.array(7),
+        "backbone.blocks.0.0.se.conv_reduce.bias": np.zeros(8, "float32"),
+        "fpn.resample.3.conv.conv.bias": np.zeros(64, "float32"),
+        "fpn.cell.0.fnode.0.combine.edge_weights": np.array([1, 2], "float32"),
+        "class_net.bn_rep.2.4.bn.bias": np.full(64, value, "float32"),
+    }
+
+
+def full_state():
+    """Every entry of effdet's D0, at random."""
+    rng, state = np.random.default_rng(5), {}
+    for line in golden_lines():
+        name, rest = line.split(" ", 1)
+        shape, dtype = rest.rsplit(" ", 1)
+        value = rng.normal(size=ast.literal_eval(shape))
+        state[name] = np.asarray(value * (dtype == "float32"), dtype)
+    return state
+
+
+def prefixed(prefix, state):
+    return {prefix + name: value for name, value in state.items()}
+
+
+def tensors(content):
+    """NumPy arrays as torch tensors, in dicts of any depth."""
+    torch = pytest.importorskip("torch")
+    if isinstance(content, dict):
+        return {name: tensors(value) for name, value in content.items()}
+    return torch.from_numpy(content) if isinstance(content, np.ndarray) else content
+
+
+def save(content, path):
+    """Saves as effdet's users do, and gives the path."""
+    if path.suffix == ".safetensors":
+        safetensors.numpy.save_file(content, path)
+    else:
+        pytest.importorskip("torch").save(tensors(content), path)
+    return path
+
+
+def stem(source):
+    return source.arrays["backbone.conv_stem.weight"].flat[0]
+
+
+# The names.
+
+
+def test_names_and_shapes_of_d0_are_those_of_effdet():
+    assert effdet_lines(D0) == golden_lines()
+
+
+@pytest.mark.parametrize("name", MODEL_NAMES)
+def test_names_and_shapes_of_every_model_are_those_of_effdet(name):
+    expected = json.loads((GOLDEN / "torch_effdet_models.json").read_text())[name]
+    lines = effdet_lines(EfficientDetConfig.from_name(name))
+    assert len(lines) == expected["entries"]
+    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    assert digest == expected["sha256"]
+
+
+# Reading and writing whole models.
+
+
+def test_outputs_of_d0_are_those_of_effdet(golden_path):
+    source = read_torch_effdet(golden_path("torch_effdet_d0.safetensors"))
+    expected = np.load(golden_path("torch_effdet_d0_256.npz"))
+    # The image there is normalised already.
+    config = D0.replace(image_size=256, mean_rgb=0.0, stddev_rgb=1.0)
+    model = EfficientDet(config)
+    report = assign_source(model, source)
+    assert (report.num_loaded, report.left_over) == (len(model.weights), ())
+    outputs = model(expected["x"], training=False)
+    start = 0
+    for level, size in zip(range(3, 8), (32, 16, 8, 4, 2)):
+        rows = slice(start, start := start + size * size * 9)
+        step = 4 if level == 3 else 1  # of the finest level every 4th is stored
+        for key, ours in (("cls", "class_logits"), ("box", "box_deltas")):
+            value = keras.ops.convert_to_numpy(outputs[ours])[:, rows]
+            value = value.reshape(1, size, size, -1)
+            if key == "cls":
+                value = value[:, ::step, ::step]
+            np.testing.assert_allclose(
+                value, expected[f"{key}_p{level}"], atol=1e-4, rtol=1e-4
+            )
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_torch_to_ours_to_torch_is_bit_equal(tmp_path, form):
+    state = full_state()
+    source = read_torch_effdet(save(state, tmp_path / f"effdet.{form}"))
+    assert str(identify(source)) == "efficientdet-d0, 90 classes"
+    match = match_arrays(source, D0)
+    assert (match.missing, match.mismatched, match.left_over) == ([], {}, [])
+    path = tmp_path / "new" / f"ours.{form}"
+    write_torch_effdet(path, match.found, D0)
+    if form == "pth":
+        loaded = pytest.importorskip("torch").load(path, weights_only=True)
+        loaded = {name: value.numpy() for name, value in loaded.items()}
+    else:
+        loaded = safetensors.numpy.load_file(path)
+    assert loaded.keys() == state.keys()
+    for name, value in state.items():
+        assert (loaded[name].dtype, loaded[name].shape) == (value.dtype, value.shape)
+        np.testing.assert_array_equal(loaded[name], value)
+
+
+@pytest.mark.parametrize("name", ["efficientdet-d7x", "efficientdet-lite3x"])
+def test_a_model_of_other_levels_and_fusion_round_trips(tmp_path, name):
+    # Narrow, so that the file is small.
+    config = EfficientDetConfig.from_name(
+        name, fpn_num_filters=8, num_classes=2, backbone="efficientnet-b0"
+    )
+    rng = np.random.default_rng(3)
+    arrays = {
+        a.name: rng.normal(size=a.shape).astype("float32")
+        for a in network_arrays(config)
+    }
+    write_torch_effdet(tmp_path / "x.safetensors", arrays, config)
+    found = match_arrays(read_torch_effdet(tmp_path / "x.safetensors"), config).found
+    assert found.keys() == arrays.keys()
+    for name, value in arrays.items():
+        np.testing.assert_array_equal(found[name], value)
+
+
+# What stands around the arrays.
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "prefix", ["", "module.", "model.", "model.model.", "module.model."]
+)
+def test_prefixes_of_wrappers_are_taken_off(tmp_path, form, prefix):
+    content = prefixed(prefix, small_state())
+    if prefix:
+        content["anchors.boxes"] = np.zeros((9, 4), "float32")
+    source = read_torch_effdet(save(content, tmp_path / f"x.{form}"))
+    assert sorted(source.arrays) == [
+        "backbone.blocks.0.0.se.conv_reduce.bias",
+        "backbone.conv_stem.weight",
+        "class_net.bn_rep.2.4.bn.bias",
+        "fpn.cell.0.fnode.0.combine.edge_weights.0",
+        "fpn.cell.0.fnode.0.combine.edge_weights.1",
+        "fpn.resample.3.conv.conv.bias",
+    ]
+    assert source.arrays["fpn.cell.0.fnode.0.combine.edge_weights.1"] == 2
+    assert source.arrays["fpn.cell.0.fnode.0.combine.edge_weights.1"].shape == ()
+    anchors = {"anchors.boxes"} if prefix else set()
+    assert set(source.others) == {"backbone.bn1.num_batches_tracked"} | anchors
+
+
+@pytest.mark.parametrize(
+    "live, ema",
+    [
+        ("state_dict", "state_dict_ema"),
+        ("model", "model_ema"),
+        ("model_state_dict", "ema_state_dict"),
+    ],
+)
+def test_averages_are_taken_where_there_are_any(tmp_path, live, ema):
+    content = {
+        "epoch": 3,
+        "arch": "tf_efficientdet_d0",
+        "optimizer": {"state": {0: {"step": 1}}, "param_groups": [{"lr": 0.1}]},
+        live: prefixed("model.", small_state(LIVE)),
+        ema: prefixed("module.model.", small_state(EMA)),
+    }
+    path = save(content, tmp_path / "last.pth.tar.pth")
+    averaged, raw = read_torch_effdet(path), read_torch_effdet(path, averages=False)
+    assert (stem(averaged), stem(raw)) == (EMA, LIVE)
+    assert (averaged.num_averages, raw.num_averages) == (6, 0)
+    assert averaged.kind == f"PyTorch effdet state dict, under '{ema}.module.model'"
+    assert set(raw.others) == {
+        *("epoch", "arch", "optimizer.state", "optimizer.param_groups"),
+        *("backbone.bn1.num_batches_tracked", f"{ema}.module.model"),
+    }
+
+
+@pytest.mark.parametrize("averages", [True, False])
+def test_the_only_network_of_a_file_is_taken(tmp_path, averages):
+    path = save({"state_dict": small_state()}, tmp_path / "x.pth.tar")
+    assert stem(read_torch_effdet(path, averages)) == LIVE
+
+
+def test_of_two_networks_none_is_guessed(tmp_path):
+    content = {"student": small_state(), "teacher": small_state()}
+    with pytest.raises(ValueError, match=r"holds 2 networks: \['student.', 'teacher"):
+        read_torch_effdet(save(content, tmp_path / "x.pth"))
+
+
+def test_a_training_checkpoint_of_timm_is_read(tmp_path):
+    content = {
+        "state_dict": small_state(),
+        "args": argparse.Namespace(model="tf_efficientdet_d0", lr=0.1),
+        "metric": np.float64(0.34),
+    }
+    source = read_torch_effdet(save(content, tmp_path / "x.pth"))
+    assert {"args", "metric"} <= set(source.others)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_other_floats_become_float32(tmp_path, form, dtype):
+    torch = pytest.importorskip("torch")
+    save_file = pytest.importorskip("safetensors.torch").save_file
+    content = {
+        n: t.to(getattr(torch, dtype)) for n, t in tensors(small_state()).items()
+    }
+    path = tmp_path / f"x.{form}"
+    save_file(content, path) if form == "safetensors" else torch.save(content, path)
+    source = read_torch_effdet(path)
+    assert {str(array.dtype) for array in source.arrays.values()} == {"float32"}
+    assert stem(source) == LIVE
+    assert source.kind == f"PyTorch effdet state dict, {dtype}"
+
+
+def test_a_head_ordered_for_torchscript_is_the_same_head(tmp_path):
+    state = small_state()
+    state["class_net.bn_rep.4.2.bias"] = state.pop("class_net.bn_rep.2.4.bn.bias")
+    source = read_torch_effdet(save(state, tmp_path / "x.safetensors"))
+    assert "class_net.bn_rep.2.4.bn.bias" in source.arrays
+
+
+def test_settings_are_those_of_effdet(tmp_path):
+    def config_of(name, state):
+        source = read_torch_effdet(save(state, tmp_path / f"{name}.safetensors"))
+        return D0.replace(**source.config)
+
+    lite = {name: v for name, v in small_state().items() if ".se." not in name}
+    plain = config_of("tf_efficientdet_d0_34-f153e0cf", small_state())
+    assert plain.aspect_ratios == ((1.0, 1.0), (1.4, 0.7), (0.7, 1.4))
+    assert (plain.mean_rgb, plain.stddev_rgb) == (D0.mean_rgb, D0.stddev_rgb)
+    assert config_of("my_apples", small_state()) == plain
+    half = ((127.5,) * 3,) * 2
+    for config in (
+        config_of("tf_efficientdet_d0_ap-d0cdbd0a", small_state()),
+        config_of("tf_efficientdet_lite0", lite),
+    ):
+        assert (config.mean_rgb, config.stddev_rgb) == half
+
+
+# Refusals.
+
+
+def without_biases(state):
+    return {name: v for name, v in state.items() if "conv.conv.bias" not in name}
+
+
+def test_models_with_symmetric_padding_are_refused(tmp_path):
+    path = save(without_biases(small_state()), tmp_path / "efficientdet_d0.safetensors")
+    with pytest.raises(ValueError, match="no biases .* 'tf_efficientdet_d0'"):
+        read_torch_effdet(path)
+
+
+def test_a_model_that_says_it_is_of_effdets_own_family_is_refused(tmp_path):
+    content = {"arch": "efficientdet_d4", "state_dict": small_state()}
+    with pytest.raises(ValueError, match="is 'efficientdet_d4'"):
+        read_torch_effdet(save(content, tmp_path / "x.pth"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "backbone.layer1.0.conv1.weight",  # resdet50
+        "backbone.stages_0.blocks.0.conv1.conv.weight",  # cspresdet50
+        "backbone.blocks.0.0.conv_exp.weight",  # efficientdet_em
+        "backbone.blocks.1.0.conv_dw.0.weight",  # mixdet_m
+    ],
+)
+def test_other_backbones_are_refused_by_name(tmp_path, name):
+    state = {**small_state(), name: np.zeros((8, 8, 1, 1), "float32")}
+    with pytest.raises(ValueError, match=rf"EfficientNet .* '{name}' \(8, 8, 1, 1\)"):
+        read_torch_effdet(save(state, tmp_path / "x.safetensors"))
+
+
+def test_files_of_other_models_are_refused(tmp_path):
+    state = {"conv1.weight": np.zeros(3, "float32")}
+    with pytest.raises(ValueError, match=r"not of PyTorch effdet.*\['conv1.weight'\]"):
+        read_torch_effdet(save(state, tmp_path / "x.safetensors"))
+
+
+def test_a_file_without_a_dict_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="holds a Tensor, not a state dict"):
+        read_torch_effdet(save(np.zeros(3, "float32"), tmp_path / "x.pth"))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_file_that_is_not_there_is_an_os_error(tmp_path, form):
+    pytest.importorskip("torch")
+    with pytest.raises(FileNotFoundError):
+        read_torch_effdet(tmp_path / f"x.{form}")
+
+
+class Malicious:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, function, argument):
+        self.function, self.argument = function, argument
+
+    def __reduce__(self):
+        return self.function, (self.argument,)
+
+
+@pytest.mark.parametrize("writer", ["torch.save", "old torch.save", "pickle"])
+@pytest.mark.parametrize("function", [os.system, eval, os.mkdir, pathlib.Path.touch])
+def test_code_in_a_file_never_runs(tmp_path, writer, function):
+    torch = pytest.importorskip("torch")
+    marker, path = tmp_path / "marker", tmp_path / "x.pth"
+    argument = {
+        os.system: f"touch {marker}",
+        eval: f"__import__('pathlib').Path({str(marker)!r}).touch()",
+        os.mkdir: str(marker),
+        pathlib.Path.touch: marker,
+    }[function]
+    content = {**tensors(small_state()), "args": Malicious(function, argument)}
+    if writer == "pickle":
+        path.write_bytes(pickle.dumps(content, protocol=2))
+    else:
+        zipped = writer == "torch.save"
+        torch.save(content, path, _use_new_zipfile_serialization=zipped)
+    with pytest.raises(ValueError, match="needs Python code .* it is not loaded"):
+        read_torch_effdet(path)
+    assert not marker.exists()
+    torch.load(path, weights_only=False) if writer != "pickle" else pickle.loads(
+        path.read_bytes()
+    )
+    assert marker.exists()  # else this test would show nothing
+
+
+# Damage.
+
+
+@pytest.fixture(scope="module")
+def small_files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("small")
+    state = {**small_state(), "backbone.conv_stem.weight": np.ones((2, 1), "float32")}
+    return {form: save(state, folder / f"x.{form}").read_bytes() for form in FORMS}
+
+
+def assert_read_or_refused(path, content):
+    path.write_bytes(content)
+    with contextlib.suppress(ValueError, OSError):
+        read_torch_effdet(path)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_truncated_files_are_refused(tmp_path, small_files, form):
+    content = small_files[form]
+    for end in range(0, len(content) - 1, max(1, len(content) // 150)):
+        path = tmp_path / f"x.{form}"
+        path.write_bytes(content[:end])
+        with pytest.raises(ValueError, match="is damaged"):
+            read_torch_effdet(path)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@settings(
+    max_examples=200,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(data=st.data())
+def test_flipped_bytes_end_in_no_other_error(tmp_path, small_files, form, data):
+    content = bytearray(small_files[form])
+    place = st.integers(0, len(content) - 1)
+    for index in data.draw(st.lists(place, min_size=1, max_size=4)):
+        content[index] = data.draw(st.integers(0, 255))
+    assert_read_or_refused(tmp_path / f"x.{form}", bytes(content))
+
+
+def test_flipped_weights_are_noticed(tmp_path, small_files):
+    content = bytearray(small_files["pth"])
+    index = content.index(np.array([1, 2], "float32").tobytes())
+    content[index] ^= 1
+    path = tmp_path / "x.pth"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="bad checksum"):
+        read_torch_effdet(path)
+
+
+# Packages that are not there.
+
+
+@pytest.mark.parametrize(
+    "form, package, cure",
+    [
+        ("pth", "torch", r"pip install 'effdet-keras\[torch\]'"),
+        ("safetensors", "safetensors", r"pip install 'effdet-keras\[safetensors\]'"),
+    ],
+)
+def test_a_missing_package_is_named(tmp_path, monkeypatch, form, package, cure):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=cure):
+        read_torch_effdet(tmp_path / f"x.{form}")
+    with pytest.raises(ImportError, match=cure):
+        write_torch_effdet(tmp_path / f"x.{form}", {}, D0)
+
+
+def test_a_torch_that_can_be_made_to_run_code_is_not_used(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.delattr(torch.serialization, "safe_globals")
+    with pytest.raises(ImportError, match=r"torch>=2\.6"):
+        read_torch_effdet(tmp_path / "x.pth")
+
+
+# Writing what cannot be written.
+
+
+def zeros(config):
+    return {array.name: np.zeros(array.shape) for array in network_arrays(config)}
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"box_net/box-predict/bias": None}, r"\(36,\)\. Received: shape None"),
+        ({"box_net/box-predict/bias": np.zeros(9)}, r"Received: shape \(9,\)"),
+        ({"global_step": np.zeros(())}, r"expected shape None"),
+    ],
+)
+def test_only_the_whole_network_is_written(tmp_path, changes, message):
+    arrays = {**zeros(D0), **changes}
+    arrays = {name: value for name, value in arrays.items() if value is not None}
+    with pytest.raises(ValueError, match=message):
+        write_torch_effdet(tmp_path / "x.safetensors", arrays, D0)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"separable_conv": False},
+        {"conv_after_downsample": True},
+        {"fpn_weight_method": "channel_attn"},
+    ],
+)
+def test_a_network_that_effdet_has_not_is_refused(tmp_path, changes):
+    config = D0.replace(**changes)
+    with pytest.raises(ValueError, match="effdet has no such network"):
+        write_torch_effdet(tmp_path / "x.safetensors", zeros(config), config)
+
+
+def test_other_endings_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="must end in '.safetensors'"):
+        write_torch_effdet(tmp_path / "x.ckpt", zeros(D0), D0)
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "x.safetensors"
+    path.write_text("old")
+
+    def full_disk(state, to, metadata):
+        pathlib.Path(to).write_text("half")
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(torch_effdet._safetensors().numpy, "save_file", full_disk)
+    with pytest.raises(OSError, match="No space"):
+        write_torch_effdet(path, zeros(D0), D0)
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+    assert path.read_text() == "old"

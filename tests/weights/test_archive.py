@@ -1,0 +1,314 @@
+"""Archives: what they hold, how they come back, and a kill in mid-write."""
+
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from support.tiny import StandIn, tiny_model
+
+from effdet_keras.weights.archive import (
+    copy_archive,
+    load_archive,
+    read_archive_info,
+    write_archive,
+)
+
+
+def numpy(variables):
+    return [np.array(ops.convert_to_numpy(v)) for v in variables]
+
+
+def assert_equal(actual, expected):
+    for a, b in zip(actual, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.fixture(scope="module")
+def model():
+    """Compiled, with averages and optimizer state that differ from the start."""
+    model = tiny_model(category_ids=(7, 5, 9))
+    model.compile(optimizer=keras.optimizers.SGD(0.01, momentum=0.9))
+    model.optimizer.build(model.trainable_variables)
+    for variable in model.optimizer.variables[2:]:
+        variable.assign(variable + 0.25)
+    model.optimizer.iterations.assign(12)
+    for average in model.averages.variables:
+        average.assign(average * 0.5 + 0.01)
+    return model
+
+
+@pytest.fixture(scope="module")
+def file(model, tmp_path_factory):
+    path = tmp_path_factory.mktemp("archive") / "best.keras"
+    info = {
+        "epoch": 3,
+        "metrics": {"AP": np.float32(0.5), "loss": float("nan")},
+        "evaluated_weights": "averages",
+    }
+    write_archive(model, path, info)
+    return path
+
+
+@pytest.fixture(scope="module")
+def resumed(file):
+    return load_archive(file, resume=True)
+
+
+@pytest.fixture
+def loads_stand_in(monkeypatch):
+    """Makes Keras load a `StandIn`, and gives the list of paths it loads."""
+    paths = []
+    monkeypatch.setattr(
+        keras.saving, "load_model", lambda path: paths.append(path) or StandIn()
+    )
+    return paths
+
+
+def edited(file, path, edit):
+    """A copy of an archive whose `archive.json` is changed."""
+    with zipfile.ZipFile(file) as old, zipfile.ZipFile(path, "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            if name == "archive.json":
+                info = json.loads(content)
+                edit(info)
+                content = json.dumps(info)
+            new.writestr(name, content)
+    return path
+
+
+def test_an_archive_says_what_it_is(model, file):
+    info = read_archive_info(file)
+    assert info["config"] == json.loads(json.dumps(model.config.to_dict()))
+    assert type(model.config)(**info["config"]) == model.config
+    assert info["class_names"] == ["cat", "dog", "bird"]
+    assert info["category_ids"] == [7, 5, 9]
+    assert info["versions"]["keras"] == keras.__version__
+    assert info["versions"]["numpy"] == np.__version__
+    assert info["backend"] == keras.backend.backend()
+    assert info["created"].endswith("+00:00")
+    assert info["epoch"] == 3
+    assert info["metrics"] == {"AP": 0.5, "loss": None}  # JSON has no NaN
+    assert read_archive_info(file.parent) == info
+
+
+def test_nothing_but_the_archive_stays_in_the_folder(file):
+    assert [path.name for path in file.parent.iterdir()] == ["best.keras"]
+
+
+def test_resuming_restores_everything(model, resumed):
+    assert resumed.config == model.config
+    assert resumed.class_names == ("cat", "dog", "bird")
+    assert resumed.category_ids == (7, 5, 9)
+    assert_equal(numpy(resumed.weights), numpy(model.weights))
+    assert_equal(numpy(resumed.averages.variables), numpy(model.averages.variables))
+    assert_equal(numpy(resumed.optimizer.variables), numpy(model.optimizer.variables))
+    assert int(ops.convert_to_numpy(resumed.optimizer.iterations)) == 12
+
+
+def test_resuming_restores_the_random_state(model, resumed):
+    states = [v for v in model.variables if v.name == "seed_generator_state"]
+    assert states
+    assert_equal(numpy(resumed.variables), numpy(model.variables))
+
+
+def test_loading_gives_the_weights_that_were_evaluated(model, file):
+    loaded = load_archive(file)
+    assert_equal(numpy(loaded.averages.sources), numpy(model.averages.variables))
+    images = np.random.default_rng(0).uniform(0, 255, (1, 64, 64, 3))
+    with model.averages.swapped():
+        expected = model(images)
+    outputs = loaded(images)
+    for name in outputs:
+        np.testing.assert_array_equal(
+            ops.convert_to_numpy(outputs[name]), ops.convert_to_numpy(expected[name])
+        )
+
+
+@pytest.mark.parametrize(
+    ("noted", "resume", "expected"),
+    [
+        ("averages", False, 2.0),
+        ("live", False, 1.0),
+        ("averages", True, 1.0),
+    ],
+)
+def test_what_was_evaluated_is_loaded(
+    file, tmp_path, loads_stand_in, noted, resume, expected
+):
+    def note(info):
+        info["evaluated_weights"] = noted
+
+    path = edited(file, tmp_path / "x.keras", note)
+    assert load_archive(path, resume=resume).weight == expected
+
+
+def test_a_file_of_model_save_loads_too_but_has_no_info(tmp_path):
+    plain = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(3)])
+    path = tmp_path / "plain.keras"
+    plain.save(path)
+    assert_equal(numpy(load_archive(path).weights), numpy(plain.weights))
+    with pytest.raises(ValueError, match="CheckpointArchive"):
+        read_archive_info(path)
+
+
+def test_a_folder_gives_the_best_or_to_resume_the_last(file, tmp_path, loads_stand_in):
+    copy_archive(file, tmp_path / "last.keras")
+    load_archive(tmp_path, resume=True)
+    with pytest.raises(FileNotFoundError, match=r"best\.keras"):
+        load_archive(tmp_path)
+    copy_archive(file, tmp_path / "best.keras")
+    load_archive(tmp_path)
+    assert [path.name for path in loads_stand_in] == ["last.keras", "best.keras"]
+
+
+def test_a_missing_file_is_named(tmp_path):
+    for function in (read_archive_info, load_archive):
+        with pytest.raises(FileNotFoundError, match=r"nowhere\.keras"):
+            function(tmp_path / "nowhere.keras")
+
+
+def test_text_is_not_an_archive(tmp_path):
+    path = tmp_path / "text.keras"
+    path.write_text("no zip file at all")
+    for function in (read_archive_info, load_archive):
+        with pytest.raises(ValueError, match="damaged, or not a `.keras` file"):
+            function(path)
+
+
+def test_another_zip_file_is_not_an_archive(tmp_path):
+    path = tmp_path / "other.keras"
+    with zipfile.ZipFile(path, "w") as other:
+        other.writestr("readme.txt", "hello")
+    with pytest.raises(ValueError, match=r"not a checkpoint of Keras.*readme\.txt"):
+        load_archive(path)
+
+
+@pytest.mark.parametrize("length", [0, 100, 0.5, 0.99])
+def test_a_truncated_archive_is_refused(file, tmp_path, length):
+    content = file.read_bytes()
+    size = int(length * len(content)) if isinstance(length, float) else length
+    path = tmp_path / "short.keras"
+    path.write_bytes(content[:size])
+    with pytest.raises(ValueError, match="damaged"):
+        load_archive(path)
+
+
+def test_one_wrong_bit_in_the_weights_is_found(file, tmp_path):
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    path = tmp_path / "flipped.keras"
+    path.write_bytes(bytes(content))
+    with pytest.raises(ValueError, match=r"damaged.*weights"):
+        load_archive(path)
+
+
+def test_a_newer_format_is_refused(file, tmp_path):
+    def newer(info):
+        info["format"] += 1
+        info["versions"]["effdet_keras"] = "99.0"
+
+    path = edited(file, tmp_path / "new.keras", newer)
+    with pytest.raises(ValueError, match=r"newer effdet_keras \(99\.0"):
+        load_archive(path)
+
+
+def test_a_wrong_suffix_is_named(model, tmp_path):
+    with pytest.raises(ValueError, match=r"'\.keras'.*best\.h5"):
+        write_archive(model, tmp_path / "best.h5")
+
+
+def test_info_must_not_contradict_the_model(model, tmp_path):
+    with pytest.raises(ValueError, match=r"\['class_names', 'config'\]"):
+        write_archive(model, tmp_path / "x.keras", {"config": 1, "class_names": 2})
+
+
+def test_swapped_weights_are_not_archived(model, tmp_path):
+    with (
+        model.averages.swapped(),
+        pytest.raises(RuntimeError, match=r"restore\(\)"),
+    ):
+        write_archive(model, tmp_path / "x.keras")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(
+    model, file, tmp_path, monkeypatch
+):
+    path = tmp_path / "best.keras"
+    copy_archive(file, path)
+
+    def disk_full(descriptor):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("os.fsync", disk_full)
+    with pytest.raises(OSError, match="no space left"):
+        write_archive(model, path)
+    assert path.read_bytes() == file.read_bytes()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_write_makes_its_folder_and_replaces_what_a_kill_left(model, file, tmp_path):
+    folder = tmp_path / "new" / "deep"
+    copy_archive(file, folder / "best.keras")
+    (folder / ".best.partial.keras").write_text("half of a file")
+    write_archive(model, folder / "best.keras", {"epoch": 4})
+    assert read_archive_info(folder)["epoch"] == 4
+    assert [path.name for path in folder.iterdir()] == ["best.keras"]
+
+
+KILLED = """
+    import os, signal, sys, types, zipfile
+    import keras
+    from effdet_keras.weights import archive
+
+    def kill(*args, **kwargs):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    path, place = sys.argv[1:]
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(300)])
+    model.config = types.SimpleNamespace(to_dict=dict)
+    model.class_names = model.category_ids = None
+    model.layers[0].kernel.assign(keras.ops.ones((4, 300)))
+    archive.write_archive(model, path, {"epoch": 1})
+    model.layers[0].kernel.assign(keras.ops.zeros((4, 300)))
+    if place == "weights":
+        keras.layers.Dense.save_own_variables = kill
+    elif place == "json":
+        zipfile.ZipFile.writestr = kill
+    elif place == "flush":
+        os.fsync = kill
+    elif place == "rename":
+        os.replace = kill
+    elif place == "copy":
+        archive.write_archive(model, path.replace("best", "other"), {"epoch": 2})
+        os.replace = kill
+        archive.copy_archive(path.replace("best", "other"), path)
+    archive.write_archive(model, path, {"epoch": 2})
+"""
+
+
+@pytest.mark.parametrize("place", ["weights", "json", "flush", "rename", "copy"])
+def test_a_kill_in_mid_write_leaves_the_previous_file_whole(tmp_path, place):
+    path = tmp_path / "best.keras"
+    child = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(KILLED), str(path), place],
+        capture_output=True,
+        text=True,
+        cwd=pathlib.Path(__file__).parents[2],
+    )
+    assert child.returncode == -signal.SIGKILL, child.stderr
+    assert list(tmp_path.glob(".best.partial.keras")), "nothing was being written"
+    assert read_archive_info(path)["epoch"] == 1
+    loaded = load_archive(path)
+    np.testing.assert_array_equal(
+        ops.convert_to_numpy(loaded.layers[0].kernel), np.ones((4, 300))
+    )

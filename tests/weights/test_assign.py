@@ -1,0 +1,213 @@
+"""Arrays into a model: all or an error, classes by name, and a report."""
+
+import numpy as np
+import pytest
+from keras import ops
+from support.tiny import tiny_model
+
+from effdet_keras.config import EfficientDetConfig
+from effdet_keras.weights.assign import assign_source
+from effdet_keras.weights.network_arrays import TF1, network_arrays
+from effdet_keras.weights.source import WeightSource
+from effdet_keras.weights.tf1_names import tf1_name
+
+CLASS_LAYER = "class_net/class-predict"
+
+
+def values(model):
+    return {tf1_name(v): np.array(ops.convert_to_numpy(v)) for v in model.weights}
+
+
+def source_for(config, keep=lambda array: True, **fields):
+    rng = np.random.default_rng(3)
+    arrays = {
+        array.name: rng.normal(size=array.shape).astype("float32")
+        for array in network_arrays(config)
+        if keep(array)
+    }
+    return WeightSource("some/file", "test arrays", TF1, arrays, **fields)
+
+
+def five_classes(model):
+    return model.config.replace(num_classes=5)
+
+
+def test_every_weight_takes_its_array():
+    model = tiny_model()
+    source = source_for(model.config)
+    report = assign_source(model, source)
+    loaded = values(model)
+    assert loaded.keys() == source.arrays.keys()
+    for name, array in source.arrays.items():
+        np.testing.assert_array_equal(loaded[name], array)
+    assert report.num_loaded == report.num_weights == len(loaded)
+    assert (report.new, report.left_over) == ((), ())
+
+
+def test_averages_start_again_from_what_was_loaded():
+    model = tiny_model()
+    model.compile()
+    model.averages.swap()  # as an interrupted callback leaves them
+    assign_source(model, source_for(model.config))
+    for source, average in zip(model.averages.sources, model.averages.variables):
+        np.testing.assert_array_equal(source, average)
+
+
+def test_other_classes_leave_the_last_layer_as_it_is():
+    model = tiny_model()
+    before, source = values(model), source_for(five_classes(model))
+    report = assign_source(model, source)
+    after = values(model)
+    for name in after:
+        expected = before if name.startswith(CLASS_LAYER) else source.arrays
+        np.testing.assert_array_equal(after[name], expected[name])
+    (new,) = report.new
+    assert new.reason == "the file has 5 classes, the model 3"
+    assert {name.rpartition("/")[0] for name in new.names} == {CLASS_LAYER}
+    assert report.num_loaded == len(after) - 3
+    assert "the file has 5 classes, the model 3" in str(report)
+
+
+def test_classes_are_carried_over_by_name():
+    model = tiny_model()  # cat, dog, bird
+    names = ("fox", "bird", "cow", "cat", "hen")
+    source = source_for(five_classes(model), class_names=names)
+    before = values(model)
+    report = assign_source(model, source)
+    after = values(model)
+    for leaf in ("pointwise_kernel", "bias"):
+        name = f"{CLASS_LAYER}/{leaf}"
+        for anchor in range(9):
+            for label, origin in ((0, 3), (2, 1)):  # cat, bird
+                np.testing.assert_array_equal(
+                    after[name][..., anchor * 3 + label],
+                    source.arrays[name][..., anchor * 5 + origin],
+                )
+            np.testing.assert_array_equal(  # dog
+                after[name][..., anchor * 3 + 1], before[name][..., anchor * 3 + 1]
+            )
+    name = f"{CLASS_LAYER}/depthwise_kernel"
+    np.testing.assert_array_equal(after[name], source.arrays[name])
+    assert report.new[0].carried == ("cat", "bird")
+    assert "carried over by name: cat, bird" in str(report)
+
+
+def test_the_same_classes_in_another_order_go_by_name():
+    model = tiny_model()
+    source = source_for(model.config, class_names=("bird", "cat", "dog"))
+    report = assign_source(model, source)
+    bias, theirs = (
+        array[f"{CLASS_LAYER}/bias"].reshape(9, 3)
+        for array in (values(model), source.arrays)
+    )
+    np.testing.assert_array_equal(bias, theirs[:, [1, 2, 0]])
+    assert report.new[0].carried == ("cat", "dog", "bird")
+
+
+def test_a_class_of_the_file_is_known_to_score_the_same_afterwards():
+    model, other = tiny_model(), tiny_model(class_names=("bird", "cat", "dog"))
+    arrays = values(other)
+    source = WeightSource("f", "k", TF1, arrays, class_names=other.class_names)
+    assign_source(model, source)
+    images = np.random.default_rng(0).uniform(0, 255, (1, 64, 64, 3)).astype("uint8")
+    ours, theirs = (
+        ops.convert_to_numpy(m(images)["class_logits"]) for m in (model, other)
+    )
+    np.testing.assert_array_equal(ours, theirs[..., [1, 2, 0]])
+
+
+def test_a_backbone_leaves_the_rest_as_it_is():
+    model = tiny_model()
+    source = source_for(model.config, lambda array: array.is_backbone)
+    source.arrays["efficientnet-lite0/head/conv2d/kernel"] = np.zeros(3)
+    before, report = values(model), assign_source(model, source)
+    for name, value in values(model).items():
+        expected = source.arrays if name.startswith("efficientnet") else before
+        np.testing.assert_array_equal(value, expected[name])
+    assert report.new[0].reason == "the file holds a backbone alone"
+    assert report.left_over == ("efficientnet-lite0/head/conv2d/kernel",)
+
+
+def left_by(report):
+    return {name.split("/")[0] for new in report.new for name in new.names}
+
+
+def test_a_classification_checkpoint_gives_the_backbone_alone():
+    model = tiny_model()
+    source, before = source_for(five_classes(model)), values(model)
+    report = assign_source(model, source, checkpoint_type="classification")
+    for name, value in values(model).items():
+        expected = source.arrays if name.startswith("efficientnet") else before
+        np.testing.assert_array_equal(value, expected[name])
+    assert left_by(report) == {"fpn_cells", "class_net", "box_net"}
+    # What is not asked for need not be there.
+    bare = source_for(model.config, lambda array: array.is_backbone)
+    assert assign_source(model, bare, checkpoint_type="classification").num_loaded
+
+
+def test_a_detection_checkpoint_gives_all_but_the_class_layer():
+    model = tiny_model()
+    source, before = source_for(model.config), values(model)
+    report = assign_source(model, source, checkpoint_type="detection")
+    for name, value in values(model).items():
+        expected = before if name.startswith(CLASS_LAYER) else source.arrays
+        np.testing.assert_array_equal(value, expected[name])
+    assert left_by(report) == {"class_net"}
+    bare = source_for(model.config, lambda array: array.is_backbone)
+    with pytest.raises(ValueError, match="are not in it"):
+        assign_source(model, bare, checkpoint_type="detection")
+    assert assign_source(
+        model, bare, checkpoint_type="detection", skip_mismatch=True
+    ).num_loaded == len(bare.arrays)
+
+
+def test_a_full_checkpoint_must_fit_whole():
+    model = tiny_model()
+    assert not assign_source(
+        model, source_for(model.config), checkpoint_type="full"
+    ).new
+    with pytest.raises(
+        ValueError, match=r"another shape.*class-predict/pointwise_kernel"
+    ):
+        assign_source(model, source_for(five_classes(model)), checkpoint_type="full")
+    with pytest.raises(ValueError, match=r"'classification'.*'fine_tune'"):
+        assign_source(model, source_for(model.config), checkpoint_type="fine_tune")
+
+
+def test_a_missing_array_is_an_error_that_changes_nothing():
+    model = tiny_model()
+    lost = "fpn_cells/cell_0/fnode1/op_after_combine4/bn/gamma"
+    source = source_for(model.config, lambda array: array.name != lost)
+    before = values(model)
+    with pytest.raises(ValueError, match=rf"(?s)some/file.*1 of .*{lost}.*skip_mism"):
+        assign_source(model, source)
+    for name, value in values(model).items():
+        np.testing.assert_array_equal(value, before[name])
+    report = assign_source(model, source, skip_mismatch=True)
+    assert report.new[0].names == (lost,)
+    assert report.num_loaded == len(before) - 1
+    np.testing.assert_array_equal(values(model)[lost], before[lost])
+
+
+def test_another_shape_is_an_error_that_names_both():
+    model = tiny_model()
+    source = source_for(model.config)
+    name = "box_net/box-0/bias"
+    source.arrays[name] = np.zeros(7, "float32")
+    with pytest.raises(ValueError, match=rf"{name}'.*\(7,\).*\(8,\).*skip_mismatch"):
+        assign_source(model, source)
+    report = assign_source(model, source, skip_mismatch=True)
+    assert report.new[0].names == (name,)
+
+
+def test_weights_of_another_model_name_it():
+    config = EfficientDetConfig.from_name("efficientdet-lite1")
+    source = source_for(config)
+    with pytest.raises(ValueError, match=r"efficientdet-lite1, 90 classes.*Make that"):
+        assign_source(tiny_model(), source)
+
+
+def test_arrays_that_have_nothing_to_do_with_it_are_named():
+    source = WeightSource("f", "k", TF1, {"resnet/conv1": np.zeros(3)})
+    with pytest.raises(ValueError, match=r"none of its 1 arrays.*resnet/conv1"):
+        assign_source(tiny_model(), source, skip_mismatch=True)

@@ -1,0 +1,104 @@
+"""Which arrays of a file a network finds, and which network a file is of."""
+
+import numpy as np
+import pytest
+
+from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
+from effdet_keras.weights.identify import (
+    identify,
+    match_arrays,
+    to_layout_of,
+    to_our_layout,
+)
+from effdet_keras.weights.network_arrays import (
+    APPLICATIONS,
+    OBJECT_GRAPH,
+    OWN,
+    TF1,
+    TORCH,
+    network_arrays,
+)
+from effdet_keras.weights.source import WeightSource
+
+SCHEMES = (TF1, OBJECT_GRAPH, TORCH, OWN)
+# Models that no file can tell apart: their networks are the same.
+ALIKE = {"efficientdet-d6": "efficientdet-d7", "efficientdet-d7": "efficientdet-d6"}
+
+
+def stand_in(array, scheme):
+    """An array of the right shape that takes no memory."""
+    shape = array.shape
+    if scheme == TORCH and array.torch_axes:
+        shape = tuple(shape[axis] for axis in array.torch_axes)
+    return np.broadcast_to(np.float32(0), shape)
+
+
+def source_of(name, scheme, keep=lambda array: True, **overrides):
+    config = EfficientDetConfig.from_name(name, **overrides)
+    arrays = {
+        array.names[scheme]: stand_in(array, scheme)
+        for array in network_arrays(config)
+        if scheme in array.names and keep(array)
+    }
+    return WeightSource("file", "kind", scheme, arrays)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("name", MODEL_NAMES)
+def test_every_model_is_whole_and_recognised_in_every_scheme(name, scheme):
+    source = source_of(name, scheme, num_classes=7)
+    config = EfficientDetConfig.from_name(name, num_classes=7)
+    match = match_arrays(source, config)
+    assert len(match.found) == len(network_arrays(config)) == len(source.arrays)
+    assert (match.missing, match.mismatched, match.left_over) == ([], {}, [])
+    identity = identify(source)
+    assert set(identity.names) == {name, ALIKE.get(name, name)}
+    assert (identity.num_classes, identity.is_backbone) == (7, False)
+
+
+@pytest.mark.parametrize("scheme", [TF1, APPLICATIONS])
+@pytest.mark.parametrize("name", MODEL_NAMES)
+def test_a_backbone_alone_is_recognised(name, scheme):
+    identity = identify(source_of(name, scheme, lambda array: array.is_backbone))
+    assert name in identity.names
+    backbones = {EfficientDetConfig.from_name(n).backbone for n in identity.names}
+    assert len(backbones) == 1
+    assert identity.is_backbone and identity.num_classes is None
+
+
+def test_a_layer_too_many_is_another_network():
+    source = source_of("efficientdet-d0", TF1)
+    source.arrays["fpn_cells/cell_3/fnode0/WSM"] = np.float32(0)
+    identity = identify(source)
+    assert (identity.names, identity.nearest) == ((), "efficientdet-d0")
+
+
+def test_what_a_file_has_too_little_or_otherwise_is_listed():
+    source = source_of("efficientdet-d0", TF1)
+    stem = "efficientnet-b0/stem/conv2d/kernel"
+    source.arrays[stem] = np.zeros((3, 3, 3, 16))
+    del source.arrays["fpn_cells/cell_0/fnode0/WSM"]
+    source.arrays["stray"] = np.zeros(2)
+    match = match_arrays(source, EfficientDetConfig())
+    assert list(match.mismatched) == [stem]
+    assert [array.name for array in match.missing] == ["fpn_cells/cell_0/fnode0/WSM"]
+    assert match.left_over == ["stray"]
+
+
+def test_layouts_go_to_torch_and_back_bit_by_bit():
+    for array in network_arrays(EfficientDetConfig(num_classes=2)):
+        value = np.random.default_rng(0).normal(size=array.shape).astype("float32")
+        there = to_layout_of(value, array, TORCH)
+        np.testing.assert_array_equal(to_our_layout(there, array, TORCH), value)
+    # O, I, H, W of a 1x3 kernel of 4 to 5 channels
+    conv = next(a for a in network_arrays(EfficientDetConfig()) if a.torch_axes)
+    kernel = np.zeros((1, 3, 4, 5))
+    kernel[0, 1, 2, 3] = 1
+    assert to_layout_of(kernel, conv, TORCH)[3, 2, 0, 1] == 1
+
+
+def test_names_of_one_scheme_differ_from_each_other():
+    for name in MODEL_NAMES:
+        arrays = network_arrays(EfficientDetConfig.from_name(name))
+        for scheme in SCHEMES:
+            assert len({array.names[scheme] for array in arrays}) == len(arrays)

@@ -1,0 +1,392 @@
+"""A model that starts from weights of any kind, and goes on from them."""
+
+import dataclasses
+import functools
+import hashlib
+import http.server
+import random
+import re
+import tarfile
+import threading
+
+import h5py
+import numpy as np
+import PIL.Image
+import pytest
+from keras import ops
+from support.tiny import tiny_model
+
+from effdet_keras import presets
+from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation
+from effdet_keras.commands.import_weights import import_weights
+from effdet_keras.data import from_arrays, from_coco
+from effdet_keras.models import EfficientDet
+from effdet_keras.presets import COCO_CLASS_NAMES, find_preset
+from effdet_keras.weights.fetch.download import cache_path
+from effdet_keras.weights.kinds import automl
+from effdet_keras.weights.kinds.recognize import open_weights
+from effdet_keras.weights.network_arrays import (
+    APPLICATIONS,
+    network_arrays,
+)
+from effdet_keras.weights.tf1_names import tf1_name
+
+pytestmark = pytest.mark.tensorflow  # checkpoints and data
+
+SMALL = {"image_size": 64, "max_level": 6}
+
+
+def values(model):
+    return {tf1_name(v): np.array(ops.convert_to_numpy(v)) for v in model.weights}
+
+
+def assert_equal(ours, theirs):
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        np.testing.assert_array_equal(value, theirs[name], err_msg=name)
+
+
+def random_arrays(config, seed=0):
+    """Arrays that are no weights of a new model, with variances above zero."""
+    rng = np.random.default_rng(seed)
+    return {
+        array.name: rng.uniform(0.01, 0.1, array.shape).astype("float32")
+        for array in network_arrays(config)
+    }
+
+
+def pack(path, folder):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(folder, folder.name)
+
+
+@pytest.fixture
+def cached(tmp_path, monkeypatch):
+    """Puts stand-ins of published files where they are kept after a download."""
+    monkeypatch.setenv("EFFDET_KERAS_CACHE", str(tmp_path / "cache"))
+
+    def put(name, key):
+        preset = find_preset(name, key)
+        arrays = random_arrays(preset.config())
+        folder = tmp_path / name
+        automl.write_tf1_checkpoint(folder / "model", arrays)
+        pack(cache_path(preset.url), folder)
+        return arrays
+
+    return put
+
+
+def coco_truth(*ids):
+    """A COCO json of one image, with an object of each category."""
+    categories = [
+        {"id": i + 1, "name": name}
+        for i, name in enumerate(COCO_CLASS_NAMES)
+        if not name.startswith("unused")
+    ]
+    annotations = [
+        {
+            "id": number,
+            "image_id": 7,
+            "category_id": category_id,
+            "bbox": [100.0 * number, 50.0, 80.0, 60.0],
+            "area": 4800.0,
+            "iscrowd": 0,
+        }
+        for number, category_id in enumerate(ids)
+    ]
+    images = [{"id": 7, "file_name": "p.png", "height": 512, "width": 512}]
+    return {"images": images, "annotations": annotations, "categories": categories}
+
+
+def test_coco_weights_name_their_outputs_and_evaluate_right(cached, capsys, tmp_path):
+    arrays = cached("efficientdet-d0", "coco")
+    model = EfficientDet.from_preset("efficientdet-d0", weights="coco")
+    assert_equal(values(model), arrays)
+    assert "Loaded 709 of 709 weights" in capsys.readouterr().out
+    assert model.num_classes == 90
+    names = dict(zip(model.category_ids, model.class_names))
+    assert (names[1], names[13], names[90]) == ("person", "stop sign", "toothbrush")
+
+    ids = (1, 13, 90)
+    PIL.Image.new("RGB", (512, 512)).save(tmp_path / "p.png")
+    valid = from_coco(coco_truth(*ids), tmp_path)
+    _, truth = next(iter(model.batches(valid, 1, image_size=512)))
+    labels = sorted(np.asarray(truth["labels"])[0].tolist())
+    assert labels == [i - 1 for i in ids]
+
+    found = {  # what a perfect model says, of 90 outputs
+        "boxes": np.array([[[50, 100 * n, 110, 100 * n + 80] for n in range(3)]]),
+        "scores": np.array([[0.9, 0.8, 0.7]]),
+        "labels": np.array([[i - 1 for i in ids]]),
+        "num_detections": np.array([3]),
+    }
+    model.predict_on_batch = lambda images: found
+    numbers = COCOEvaluation(valid, batch_size=1, verbose=False).evaluate(model)
+    assert numbers["AP"] == pytest.approx(1)
+    assert numbers["AP/stop sign"] == pytest.approx(1)
+    detections = model.detect(np.zeros((512, 512, 3), "uint8"))
+    assert detections.names == ("person", "stop sign", "toothbrush")
+    records = dataclasses.replace(detections, image_id=7).to_coco()
+    assert [record["category_id"] for record in records] == list(ids)
+
+
+def test_published_variants_bring_their_own_settings(cached):
+    cached("efficientdet-d0", "coco-advprop")
+    model = EfficientDet.from_preset(
+        "efficientdet-d0", weights="coco-advprop", verbose=0, image_size=128
+    )
+    assert model.config.mean_rgb == model.config.stddev_rgb == (127.5,) * 3
+    # The reference pads, then scales pixels to -1 ... 1.
+    assert model.config.padding_rgb == (0.0,) * 3
+    other = EfficientDet.from_preset("efficientdet-d0", image_size=128, num_classes=2)
+    with pytest.warns(UserWarning, match=r"mean_rgb=\(127.5.*pad_rgb=\(0.0"):
+        report = other.load_pretrained("coco-advprop", verbose=0)
+    assert "mean_rgb=(127.5" in report.notes[0]
+    assert find_preset("efficientdet-d2", "coco-640").config().image_size == (640, 640)
+
+
+def test_imagenet_weights_fill_the_backbone_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))  # Keras' own place for the file
+    preset = find_preset("efficientdet-d0", "imagenet")
+    path, arrays = cache_path(preset.url), {}
+    path.parent.mkdir()
+    with h5py.File(path, "w") as file:
+        for array in network_arrays(preset.config()):
+            if array.is_backbone:
+                layer, leaf = array.names[APPLICATIONS].split("/")
+                value = np.full(array.shape, 1 + len(arrays), "float32")
+                file[f"{layer}/{layer}/{leaf}:0"] = arrays[array.name] = value
+        file["top_conv/top_conv/kernel:0"] = np.zeros((1, 1, 320, 1280))
+    md5 = hashlib.md5(path.read_bytes()).hexdigest()
+    stand_in = dataclasses.replace(preset, md5=md5)
+    monkeypatch.setitem(presets._PRESETS, ("efficientdet-d0", "imagenet"), stand_in)
+    model = EfficientDet.from_preset("efficientdet-d0", num_classes=2, **SMALL)
+    before = values(model)
+    report = model.load_pretrained("imagenet", verbose=0)
+    assert report.new[0].reason == "the file holds a backbone alone"
+    assert report.left_over == ("top_conv/kernel",)
+    assert_equal(values(model), before | arrays)
+    assert model.class_names is None
+
+
+@pytest.fixture(scope="module")
+def d0():
+    model = EfficientDet.from_preset(
+        "efficientdet-d0", class_names=("cat", "dog"), **SMALL
+    )
+    for variable in model.weights:
+        rng = np.random.default_rng(len(variable.path))
+        variable.assign(rng.uniform(0.01, 0.1, variable.shape))
+    return model
+
+
+@pytest.mark.parametrize("ending", ["model", "d0.safetensors", "d0.pth"])
+def test_round_trips_are_exact(d0, tmp_path, ending):
+    if ending != "model":
+        pytest.importorskip("torch" if ending == "d0.pth" else "safetensors")
+    form = "automl-tf1" if ending == "model" else "torch-effdet"
+    d0.export_checkpoint(tmp_path / "a" / ending, format=form)
+    again = EfficientDet.from_preset(
+        "efficientdet-d0", weights=tmp_path / "a" / ending, verbose=0, **SMALL
+    )
+    assert_equal(values(again), values(d0))
+    again.export_checkpoint(tmp_path / "b" / ending, format=form)
+    first, second = (open_weights(tmp_path / part / ending) for part in "ab")
+    assert_equal(first.arrays, second.arrays)
+    assert first.others == second.others
+
+
+def test_weights_and_averages_are_both_exported(tmp_path):
+    model = tiny_model()
+    model.compile()
+    for variable in model.weights:
+        variable.assign(variable + 1.0)
+    model.export_checkpoint(tmp_path / "model", format="automl-tf1")
+    raw = open_weights(tmp_path / "model", averages=False).arrays
+    assert_equal(raw, values(model))
+    averaged = open_weights(tmp_path / "model").arrays
+    for source, average in zip(model.averages.sources, model.averages.variables):
+        np.testing.assert_array_equal(averaged[tf1_name(source)], average)
+    assert any((averaged[name] != raw[name]).any() for name in raw)
+    with model.averages.swapped(), pytest.raises(RuntimeError, match="restore"):
+        model.export_checkpoint(tmp_path / "other", format="automl-tf1")
+    with pytest.raises(ValueError, match=r"automl-tf1, torch-effdet.*'onnx'"):
+        model.export_checkpoint(tmp_path / "other", format="onnx")
+
+
+def test_a_file_says_its_classes_and_config(d0, tmp_path):
+    d0.save(tmp_path / "pets.keras")
+    again = EfficientDet.from_preset(
+        "efficientdet-d0", weights=tmp_path / "pets.keras", verbose=0
+    )
+    assert again.class_names == ("cat", "dog")
+    assert again.config == d0.config
+    with pytest.raises(ValueError, match=r"are of efficientdet-d0.*'efficientdet-d1'"):
+        EfficientDet.from_preset("efficientdet-d1", weights=tmp_path / "pets.keras")
+
+
+def test_names_given_for_a_file_must_be_as_many_as_its_classes(d0, tmp_path):
+    d0.save_weights(tmp_path / "pets.weights.h5")
+    with pytest.raises(ValueError, match=r"3 names.*pets.*2 classes"):
+        d0.load_pretrained(
+            tmp_path / "pets.weights.h5", class_names=("cat", "dog", "fox")
+        )
+
+
+def test_a_model_without_names_takes_those_of_the_file(d0, tmp_path):
+    d0.save(tmp_path / "pets.keras")
+    model = EfficientDet.from_preset("efficientdet-d0", num_classes=2, **SMALL)
+    model.load_pretrained(tmp_path / "pets.keras", verbose=0)
+    assert model.class_names == ("cat", "dog")
+
+
+def test_ninety_outputs_without_names_are_taken_for_cocos(tmp_path):
+    config = find_preset("efficientdet-d0", "coco").config().replace(**SMALL)
+    arrays = random_arrays(config)
+    automl.write_tf1_checkpoint(tmp_path / "model", arrays)
+    model = EfficientDet.from_preset(
+        "efficientdet-d0", weights=tmp_path, class_names=("fox", "dog"), **SMALL
+    )
+    bias = values(model)["class_net/class-predict/bias"].reshape(9, 2)
+    theirs = arrays["class_net/class-predict/bias"].reshape(9, 90)
+    np.testing.assert_array_equal(bias[:, 1], theirs[:, 18 - 1])  # COCO's dog
+    assert (bias[:, 0] < -4).all()  # the prior of a new class
+
+
+@pytest.fixture
+def server(tmp_path):
+    """Address of a server of `tmp_path`, and the list of what was asked for."""
+    asked = []
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, text, *arguments):
+            asked.append(self.path)
+
+    handler = functools.partial(Handler, directory=tmp_path)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", asked
+        server.shutdown()
+        thread.join()
+
+
+def test_an_archive_behind_an_address_is_fetched_once(
+    d0, server, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("EFFDET_KERAS_CACHE", str(tmp_path / "cache"))
+    d0.export_checkpoint(tmp_path / "d0" / "model", format="automl-tf1")
+    pack(tmp_path / "d0.tar.gz", tmp_path / "d0")
+    address, asked = server
+    model = EfficientDet.from_preset("efficientdet-d0", num_classes=2, **SMALL)
+    for _ in range(2):
+        report = model.load_pretrained(f"{address}/d0.tar.gz?key=secret", verbose=0)
+        assert "secret" not in str(report)
+        assert report.num_averages == len(model.weights)
+    assert_equal(values(model), values(d0))
+    assert len(asked) == 1
+    before = values(model)
+    with pytest.raises(OSError, match=r"none\.pth"):
+        model.load_pretrained(f"{address}/none.pth", verbose=0)
+    with pytest.raises(ValueError, match="sha256"):
+        model.load_pretrained(f"{address}/d0.tar.gz", sha256="0" * 64, verbose=0)
+    assert_equal(values(model), before)
+
+
+def dataset():
+    rng = np.random.default_rng(0)
+    images = [rng.uniform(0, 255, (64, 64, 3)).astype("uint8") for _ in range(4)]
+    boxes = [[[8, 8, 40, 40], [20, 30, 60, 60]]] * 4
+    return from_arrays(images, boxes, [[0, 2]] * 4, ("cat", "dog", "bird"))
+
+
+def fit(model, epochs, archive, initial_epoch=0):
+    data = dataset()
+    batches = model.batches(data, 2, training=True, seed=1, shuffle=False)
+    model.fit(
+        batches,
+        epochs=epochs,
+        initial_epoch=initial_epoch,
+        verbose=0,
+        callbacks=[CheckpointArchive(archive, monitor="loss", mode="min")],
+    )
+
+
+def test_fine_tuning_from_loaded_weights_resumes_exactly(tmp_path):
+    """Two epochs in one go, and with a stop between them, are the same bit by bit."""
+    start = tiny_model()
+    automl.write_tf1_checkpoint(
+        tmp_path / "start" / "model",
+        values(start),
+        averages={n: v + np.float32(0.01) for n, v in values(start).items()},
+    )
+
+    def loaded():
+        random.seed(1)  # the seeds of stochastic depth
+        model = tiny_model()
+        model.compile("sgd", ema_decay=0.9, run_eagerly=True)  # no time for tracing
+        model.load_pretrained(tmp_path / "start", verbose=0)
+        return model
+
+    model = loaded()
+    for source, average in zip(model.averages.sources, model.averages.variables):
+        np.testing.assert_array_equal(source, average)
+    # A run resumes at the end of an epoch: both runs draw their data anew there.
+    fit(model, 1, tmp_path / "whole")
+    fit(model, 2, tmp_path / "whole", initial_epoch=1)
+    fit(loaded(), 1, tmp_path / "stopped")
+    resumed = EfficientDet.from_archive(tmp_path / "stopped", resume=True)
+    fit(resumed, 2, tmp_path / "stopped", initial_epoch=1)
+    assert_equal(values(resumed), values(model))
+    for ours, theirs in zip(resumed.averages.variables, model.averages.variables):
+        np.testing.assert_array_equal(ours, theirs)
+    assert any(
+        (np.asarray(a) != np.asarray(s)).any()
+        for a, s in zip(model.averages.variables, model.averages.sources)
+    )
+
+
+def test_import_writes_what_the_ending_says(d0, tmp_path, capsys):
+    d0.save(tmp_path / "pets.keras")
+    outs = ["model", "again.keras", "again.weights.h5"]
+    for out in outs:
+        import_weights(tmp_path / "pets.keras", tmp_path / "out" / out)
+        source = open_weights(tmp_path / "out" / out)
+        model = EfficientDet.from_preset("efficientdet-d0", num_classes=2, **SMALL)
+        model.load_pretrained(tmp_path / "out" / out, verbose=0)
+        assert_equal(values(model), values(d0))
+        names = ("cat", "dog") if out.endswith(".keras") else None
+        assert source.class_names == names
+    assert capsys.readouterr().out.count("Wrote") == 3
+    for out in outs:
+        with pytest.raises(FileExistsError, match="nothing is overwritten"):
+            import_weights(tmp_path / "pets.keras", tmp_path / "out" / out)
+
+
+def test_import_asks_where_a_file_fits_several_models(tmp_path):
+    config = find_preset("efficientdet-d6", "coco").config().replace(num_classes=2)
+    zeros = {a.name: np.zeros(a.shape, "float32") for a in network_arrays(config)}
+    automl.write_tf1_checkpoint(tmp_path / "d6", zeros)
+    with pytest.raises(ValueError, match=r"efficientdet-d6 or efficientdet-d7.*--mod"):
+        import_weights(tmp_path / "d6", tmp_path / "d6.keras")
+    with pytest.raises(ValueError, match=r"which model.*'coco'|'coco' are.*--model"):
+        import_weights("coco", tmp_path / "d6.keras")
+    assert not (tmp_path / "d6.keras").exists()
+
+
+def test_published_weights_need_a_published_model():
+    with pytest.raises(ValueError, match=r"efficientdet-d2, .*coco-640"):
+        EfficientDet.from_preset("efficientdet-d0", weights="coco-640")
+    with pytest.raises(ValueError, match=r"no model of this name"):
+        EfficientDet.from_preset("efficientdet-d9", weights="coco")
+
+
+def test_a_damaged_file_changes_nothing(d0, tmp_path):
+    d0.export_checkpoint(tmp_path / "model", format="automl-tf1")
+    data = tmp_path / "model.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:1000])
+    before = values(d0)
+    with pytest.raises(ValueError, match=re.escape(str(tmp_path / "model"))):
+        d0.load_pretrained(tmp_path / "model")
+    assert_equal(values(d0), before)
