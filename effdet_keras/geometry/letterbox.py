@@ -96,6 +96,32 @@ def letterbox_array(image, image_size, pad_value):
     return result, float(np.float32(1) / scale)
 
 
+def boxes_in_image(boxes, image_scale, image_size):
+    """Takes boxes of a letterboxed input back to the image, clipped to it.
+
+    The padding is no part of the image, so a box that reaches into it ends at the
+    image's border. A box that lies in the padding alone keeps its place in the
+    array, with an area of zero.
+
+    Args:
+        boxes: array `[..., 4]`, `yxyx` in pixels of the letterboxed input.
+        image_scale: float, pixels of the image per pixel of the input, as
+            `letterbox` returns it.
+        image_size: `(height, width)` of the image, in pixels.
+
+    Returns:
+        float32 array `[..., 4]`, `yxyx` in pixels of the image.
+
+    Example:
+        >>> boxes_in_image([[-1.0, 2.0, 3.0, 9.0]], 2.0, (4, 16)).tolist()
+        [[0.0, 4.0, 4.0, 16.0]]
+    """
+    height, width = image_size
+    limits = np.float32([height, width, height, width])
+    boxes = np.asarray(boxes, "float32") * np.float32(image_scale)
+    return np.clip(boxes, np.float32(0), limits)
+
+
 def _resize_array_axis(image, size, scaled, axis):
     place = np.arange(scaled, dtype="float32") + np.float32(0.5)
     place = place * (size / scaled) - np.float32(0.5)

@@ -5,7 +5,11 @@ import numpy as np
 import pytest
 from keras import ops
 
-from effdet_keras.geometry.letterbox import letterbox, letterbox_array
+from effdet_keras.geometry.letterbox import (
+    boxes_in_image,
+    letterbox,
+    letterbox_array,
+)
 
 MEAN_RGB = np.array([123.675, 116.28, 103.53])
 STDDEV_RGB = np.array([58.395, 57.12, 57.375])
@@ -164,3 +168,15 @@ def test_an_array_is_letterboxed_to_the_same_bits(dtype):
         np.testing.assert_array_equal(result, expected)
         assert result.dtype == np.float32 and scale == expected_scale
         np.testing.assert_array_equal(image, before)
+
+
+def test_boxes_of_the_input_end_at_the_border_of_the_image():
+    boxes = [[-3, 4, 40, 20], [10, 50, 30, 70], [60, 0, 64, 8], [1, 1, 2, 2]]
+    in_image = boxes_in_image(np.float32(boxes), 1.5, (75, 96))
+    expected = [[0, 6, 60, 30], [15, 75, 45, 96], [75, 0, 75, 12], [1.5, 1.5, 3, 3]]
+    np.testing.assert_array_equal(in_image, expected)
+    assert in_image.dtype == np.float32
+
+
+def test_no_boxes_are_no_boxes_of_the_image():
+    assert boxes_in_image(np.zeros((0, 4)), 2.0, (8, 8)).shape == (0, 4)
