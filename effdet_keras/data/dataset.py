@@ -5,7 +5,7 @@ import numbers
 
 import numpy as np
 
-from effdet_keras.data.formats.sidecar import extend_category_ids
+from effdet_keras.category_ids import category_ids_or_default, extend_category_ids
 from effdet_keras.data.pipeline.batches import make_batches
 from effdet_keras.data.pipeline.image_reader import ImageReader
 from effdet_keras.data.record import describe_example, load_example
@@ -65,9 +65,9 @@ class DetectionDataset:
         self._records = tuple(records)
         self._problems = tuple(problems)
         self._class_names = tuple(str(name) for name in class_names)
-        if category_ids is None:
-            category_ids = range(1, len(self._class_names) + 1)
-        self._category_ids = tuple(int(i) for i in category_ids)
+        self._category_ids = category_ids_or_default(
+            category_ids, len(self._class_names)
+        )
         self._check_names()
         uses = collections.Counter(record.image_id for record in self._records)
         twice = [image_id for image_id, count in uses.items() if count > 1]

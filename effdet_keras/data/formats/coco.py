@@ -9,6 +9,7 @@ import reprlib
 
 import numpy as np
 
+from effdet_keras.category_ids import extend_category_ids
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.folder_writing import (
     WholeFolder,
@@ -26,7 +27,6 @@ from effdet_keras.data.formats.record_building import (
 )
 from effdet_keras.data.formats.sidecar import (
     apply_sidecar,
-    extend_category_ids,
     read_sidecar,
     write_sidecar,
 )

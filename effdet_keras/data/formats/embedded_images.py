@@ -8,13 +8,14 @@ import re
 
 import numpy as np
 
+from effdet_keras.category_ids import extend_category_ids
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.record_building import (
     check_boxes,
     check_class_names,
     unknown_class,
 )
-from effdet_keras.data.formats.sidecar import apply_sidecar, extend_category_ids
+from effdet_keras.data.formats.sidecar import apply_sidecar
 from effdet_keras.data.formats.tfrecord_file import ExampleReader, read_records
 from effdet_keras.data.record import Record
 from effdet_keras.errors import InvalidValueError

@@ -1,7 +1,6 @@
 """`effdet_keras.json`: what a format has no place for, kept beside the data."""
 
 import dataclasses
-import itertools
 import json
 import numbers
 import pathlib
@@ -9,6 +8,7 @@ import warnings
 
 import numpy as np
 
+from effdet_keras.category_ids import extend_category_ids
 from effdet_keras.errors import InvalidValueError
 
 SIDECAR_NAME = "effdet_keras.json"
@@ -40,24 +40,6 @@ class Sidecar:
         """Returns the category id of each name, a new one where it has none."""
         known = dict(zip(self.class_names, self.category_ids))
         return extend_category_ids(class_names, known)
-
-
-def extend_category_ids(class_names, known):
-    """Gives each class its known category id, or an unused one.
-
-    Args:
-        class_names: sequence of str.
-        known: dict of name to category id.
-
-    Returns:
-        List of int.
-
-    Example:
-        >>> extend_category_ids(("kite", "dog"), {"dog": 18})
-        [19, 18]
-    """
-    unused = itertools.count(max(known.values(), default=0) + 1)
-    return [known[n] if n in known else next(unused) for n in class_names]
 
 
 def write_sidecar(folder, datasets, names):

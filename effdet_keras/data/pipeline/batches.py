@@ -8,6 +8,7 @@ import numpy as np
 from effdet_keras._internal.labels import BACKGROUND
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.data.pipeline import transforms
+from effdet_keras.data.pipeline.image_reader import register_reader
 from effdet_keras.errors import InvalidValueError
 
 _BATCHES_AHEAD = 2  # one in use, one ready; more only fills memory
@@ -106,7 +107,8 @@ def make_batches(
         tf.data.experimental.AutoShardPolicy.DATA
     )
     dataset = dataset.prefetch(_BATCHES_AHEAD).with_options(options)
-    dataset.reader = reader
+    register_reader(dataset, reader)
+    dataset.reader = reader  # until all callers ask `reader_of`
     return dataset
 
 

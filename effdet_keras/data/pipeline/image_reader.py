@@ -2,6 +2,7 @@
 
 import functools
 import sys
+import weakref
 
 import numpy as np
 
@@ -10,13 +11,57 @@ from effdet_keras.errors import InvalidValueError
 
 _SHOWN = 5  # images named in one report
 _EMPTY = np.full((1, 1, 3), 127, np.uint8)  # in the place of one not read
+_readers = weakref.WeakKeyDictionary()  # `tf.data.Dataset` to the `ImageReader` behind
+
+
+def register_reader(dataset, reader):
+    """Remembers which `ImageReader` is behind a `tf.data.Dataset`: see `reader_of`."""
+    _readers[dataset] = reader
+
+
+def reader_of(dataset):
+    """Finds the `ImageReader` behind a `tf.data.Dataset`.
+
+    Args:
+        dataset: anything. A dataset that `DetectionDataset.batches` made has a reader,
+            and so has what its methods made of it, such as `.take(5)` or `.map(...)`.
+
+    Returns:
+        `ImageReader`. None where there is none, as behind arrays and other datasets,
+        and where there are several, as after `concatenate`: then an image id does
+        not tell which image it is.
+    """
+    readers = readers_of(dataset)
+    return readers[0] if len(readers) == 1 else None
+
+
+def readers_of(dataset):
+    """Finds all `ImageReader`s behind a `tf.data.Dataset`: see `reader_of`.
+
+    Returns:
+        List of `ImageReader`, each once; empty where there is none.
+    """
+    found, to_visit, visited = [], [dataset], set()
+    while to_visit:
+        dataset = to_visit.pop()
+        # Only a `tf.data.Dataset` has `_inputs`: the datasets it was made of.
+        inputs = getattr(dataset, "_inputs", None)
+        if not callable(inputs) or id(dataset) in visited:
+            continue
+        visited.add(id(dataset))
+        reader = _readers.get(dataset)
+        if reader is None:
+            to_visit.extend(reversed(inputs()))
+        elif reader not in found:
+            found.append(reader)
+    return found
 
 
 class ImageReader:
     """Gives the examples of records, and keeps account of those it cannot read.
 
-    `tf.data` calls it from its threads. It travels with the batches, as their
-    attribute `reader`, so that `fit` can name images and classes.
+    `tf.data` calls it from its threads. `reader_of` finds it behind the batches, so
+    that `fit` can name images and classes.
 
     Args:
         records: sequence of `Record`.

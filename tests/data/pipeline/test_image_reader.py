@@ -6,6 +6,11 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from effdet_keras.data import write_shapes  # noqa: E402
+from effdet_keras.data.pipeline.image_reader import (  # noqa: E402
+    ImageReader,
+    reader_of,
+    readers_of,
+)
 
 pytestmark = pytest.mark.tensorflow
 
@@ -76,7 +81,7 @@ def test_strict_makes_it_an_error(damaged):
     with pytest.raises(tf.errors.OpError):
         list(batches)
     # Images are read in parallel: any of the three may be the first to fail.
-    assert any(f"0000{i}.jpg" in str(batches.reader.error) for i in (3, 5, 8))
+    assert any(f"0000{i}.jpg" in str(reader_of(batches).error) for i in (3, 5, 8))
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -110,3 +115,68 @@ def test_a_repaired_image_is_not_told_again(tmp_path, capsys):
     capsys.readouterr()
     list(batches)
     assert capsys.readouterr().err == ""
+
+
+@pytest.fixture(scope="module")
+def batches(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shapes")
+    dataset, _ = write_shapes(folder, num_train=4, num_valid=1, image_size=32)
+    return dataset.batches(2, image_size=32)
+
+
+def test_the_reader_of_batches_knows_their_classes_and_names(batches):
+    reader = reader_of(batches)
+    assert isinstance(reader, ImageReader)
+    assert reader.class_names == ("circle", "square", "triangle")
+    assert reader.name_of(3) == "00003.jpg"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data.take(5),
+        lambda data: data.skip(1),
+        lambda data: data.repeat(),
+        lambda data: data.map(lambda images, truth: (images + 1, truth)),
+        lambda data: data.filter(lambda images, truth: True),
+        lambda data: data.prefetch(1),
+        lambda data: data.shard(2, 0),
+        lambda data: data.shuffle(4),
+        lambda data: data.cache(),
+        lambda data: data.unbatch().batch(3),
+        lambda data: data.with_options(tf.data.Options()),
+        lambda data: data.enumerate().map(lambda number, batch: batch),
+        lambda data: data.apply(lambda inner: inner.take(1)),
+        lambda data: tf.data.Dataset.zip((data, tf.data.Dataset.range(9))),
+        lambda data: data.repeat().take(7).prefetch(2).map(lambda *batch: batch),
+        lambda data: data.concatenate(data.take(1)),
+    ],
+)
+def test_what_is_made_of_batches_keeps_the_reader(batches, change):
+    assert reader_of(change(batches)) is reader_of(batches) is not None
+
+
+def test_nothing_else_has_a_reader(batches):
+    for data in (
+        None,
+        np.zeros((2, 32, 32, 3)),
+        (np.zeros((2, 32, 32, 3)), {}),
+        iter([1, 2]),
+        tf.data.Dataset.range(3),
+        tf.data.Dataset.range(3).map(lambda i: i).batch(2),
+    ):
+        assert reader_of(data) is None
+
+
+def test_of_two_datasets_in_one_there_is_no_single_reader(tmp_path, batches):
+    dataset, _ = write_shapes(tmp_path, num_train=2, num_valid=1, image_size=32)
+    others = dataset.batches(2, image_size=32)
+    both = batches.concatenate(others)
+    assert reader_of(both) is None
+    assert readers_of(both) == [reader_of(batches), reader_of(others)]
+
+
+def test_tensorflow_still_tells_what_a_dataset_was_made_of():
+    # `_inputs` is a private name: `reader_of` finds nothing once it is gone.
+    source = tf.data.Dataset.range(3)
+    assert list(source.take(2)._inputs()) == [source]
