@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image
 
 from effdet_keras import images, visualize
+from effdet_keras.category_ids import category_ids_of_labels
 from effdet_keras.errors import InvalidValueError, MissingPackageError
 from effdet_keras.geometry.box_ops import yxyx_to_xywh, yxyx_to_xyxy
 
@@ -28,7 +29,8 @@ class Detections:
         scores: float array `[n]`, 0 to 1.
         labels: int array `[n]`, `0 .. C-1`.
         class_names: names by label, or `None`.
-        category_ids: ids of a COCO file by label, or `None`.
+        category_ids: ids of the annotation files, one per label, or `None`, and
+            then label `i` has the id `i + 1`.
         image: uint8 array `[H, W, 3]`, or the path of an image that is read
             when it is drawn, or `None`.
         image_id: int, for COCO records, or `None`.
@@ -232,7 +234,8 @@ class Detections:
     def to_coco(self):
         """Gives the objects as records of a COCO results file.
 
-        `category_id` comes from `category_ids`; without them it is the label.
+        `category_id` comes from `category_ids`; without them it is the label plus 1,
+        as in a dataset without ids of its own.
 
         Returns:
             List of dicts `image_id`, `category_id`, `bbox` (`xywh` in pixels)
@@ -246,9 +249,7 @@ class Detections:
                 "COCO records need an image id: "
                 "`dataclasses.replace(detections, image_id=...)`."
             )
-        labels = self.labels.tolist()
-        if self.category_ids is not None:
-            labels = [int(self.category_ids[label]) for label in labels]
+        ids = category_ids_of_labels(self.labels, self.category_ids)
         boxes_xywh = yxyx_to_xywh(self.boxes).tolist()
         return [
             {
@@ -257,7 +258,7 @@ class Detections:
                 "bbox": box,
                 "score": score,
             }
-            for category_id, box, score in zip(labels, boxes_xywh, self.scores.tolist())
+            for category_id, box, score in zip(ids, boxes_xywh, self.scores.tolist())
         ]
 
     def to_supervision(self):

@@ -14,7 +14,7 @@ PACKAGE = pathlib.Path(__file__).parents[1] / "effdet_keras"
 ROWS = [
     ["_version", "errors"],
     ["_internal"],
-    ["config"],
+    ["category_ids", "config"],
     ["presets", "geometry", "images", "evaluation", "visualize"],
     ["detections", "losses", "layers", "data"],
     ["inspection", "backbones", "postprocess"],

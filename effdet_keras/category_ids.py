@@ -1,0 +1,115 @@
+"""The one rule of category ids: which id of the annotation files a label has.
+
+Inside the package classes are labels `0 .. C-1`. Annotation files, COCO results and
+the Object Detection API's outputs have category ids. Label `i` has the id
+`category_ids[i]`, and `i + 1` where no ids are known: COCO counts from 1, and the
+Object Detection API keeps 0 for the background.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+FIRST_CATEGORY_ID = 1
+
+
+def category_ids_or_default(
+    category_ids: Iterable[int] | None, num_classes: int
+) -> tuple[int, ...]:
+    """The category id of each label.
+
+    Args:
+        category_ids: ints, one per label, or None where none are known.
+        num_classes: int, the number of labels.
+
+    Returns:
+        Tuple of ints: `category_ids` as they are, or else `1 .. num_classes`.
+
+    Example:
+        >>> category_ids_or_default(None, 3)
+        (1, 2, 3)
+        >>> category_ids_or_default([17, 18], 2)
+        (17, 18)
+    """
+    if category_ids is None:
+        return tuple(range(FIRST_CATEGORY_ID, FIRST_CATEGORY_ID + num_classes))
+    return tuple(int(category_id) for category_id in category_ids)
+
+
+def category_ids_of_labels(
+    labels: ArrayLike, category_ids: Sequence[int] | None = None
+) -> list[int]:
+    """The category ids of some labels.
+
+    Args:
+        labels: ints `[n]`, each 0 or more.
+        category_ids: ints, one per label, or None where none are known.
+
+    Returns:
+        List of `n` ints.
+
+    Example:
+        >>> category_ids_of_labels([1, 0], (17, 18))
+        [18, 17]
+        >>> category_ids_of_labels([1, 0])
+        [2, 1]
+    """
+    labels = np.asarray(labels, "int64").reshape(-1).tolist()
+    if category_ids is None:
+        return [label + FIRST_CATEGORY_ID for label in labels]
+    return [int(category_ids[label]) for label in labels]
+
+
+def labels_of_category_ids(
+    ids: ArrayLike, category_ids: Sequence[int] | None = None
+) -> list[int]:
+    """The labels of some category ids: the inverse of `category_ids_of_labels`.
+
+    Args:
+        ids: ints `[n]`.
+        category_ids: ints, one per label, or None where none are known.
+
+    Returns:
+        List of `n` ints.
+
+    Raises:
+        KeyError: If an id is not among `category_ids`.
+
+    Example:
+        >>> labels_of_category_ids([18, 17], (17, 18))
+        [1, 0]
+        >>> labels_of_category_ids([2, 1])
+        [1, 0]
+    """
+    ids = np.asarray(ids, "int64").reshape(-1).tolist()
+    if category_ids is None:
+        return [category_id - FIRST_CATEGORY_ID for category_id in ids]
+    label_of = {int(category_id): i for i, category_id in enumerate(category_ids)}
+    return [label_of[category_id] for category_id in ids]
+
+
+def extend_category_ids(
+    class_names: Iterable[str], known: Mapping[str, int]
+) -> list[int]:
+    """Gives each class its known category id, or an unused one.
+
+    Args:
+        class_names: sequence of str.
+        known: dict of name to category id.
+
+    Returns:
+        List of int.
+
+    Example:
+        >>> extend_category_ids(("kite", "dog"), {"dog": 18})
+        [19, 18]
+        >>> extend_category_ids(("kite", "dog"), {})
+        [1, 2]
+    """
+    highest = max(known.values(), default=FIRST_CATEGORY_ID - 1)
+    unused = itertools.count(highest + 1)
+    return [known[name] if name in known else next(unused) for name in class_names]
