@@ -10,7 +10,6 @@ examples/fit_voc.py, docs/fine_tuning.md.
 import argparse
 
 import effdet_keras as ek
-from effdet_keras.weights.archive import read_archive_info
 
 
 def main():
@@ -22,7 +21,7 @@ def main():
     print(train.summary())
     if options.resume:
         model = ek.EfficientDet.from_archive(options.out, resume=True)
-        epochs_done = read_archive_info(f"{options.out}/last.keras")["epoch"]
+        epochs_done = ek.read_archive_info(f"{options.out}/last.keras")["epoch"]
     else:
         model = new_model(train, options)
         epochs_done = 0
