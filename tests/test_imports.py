@@ -53,8 +53,17 @@ def part_of(relative):
 
 
 def imported(relative):
-    """Dotted names that a file imports, at any depth of its code."""
-    for node in ast.walk(ast.parse((PACKAGE / relative).read_text())):
+    """Dotted names that a file imports, at any depth; not those for types alone."""
+    tree = ast.parse((PACKAGE / relative).read_text())
+    for_types = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if node in for_types:
+            continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -1,6 +1,7 @@
 """Annotated images: readers, writers, the dataset, and its batches for `fit`."""
 
 import importlib
+from typing import TYPE_CHECKING, Any
 
 from effdet_keras.data.convert import convert
 from effdet_keras.data.dataset import DetectionDataset
@@ -14,6 +15,9 @@ from effdet_keras.data.formats.yolo import from_yolo, write_yolo
 from effdet_keras.data.load import load, load_splits
 from effdet_keras.data.problems import Problem, Severity
 from effdet_keras.data.shapes import write_shapes
+
+if TYPE_CHECKING:
+    from effdet_keras.inspection import CheckReport, check, check_splits
 
 __all__ = [
     "CheckReport",
@@ -44,7 +48,7 @@ __all__ = [
 _OF_INSPECTION = ("CheckReport", "check", "check_splits")
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     # `inspection` stands above `data` and imports it.
     if name in _OF_INSPECTION:
         return getattr(importlib.import_module("effdet_keras.inspection"), name)
