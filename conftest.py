@@ -1,37 +1,111 @@
-"""What tests and doctests share: random seed, names, and the backend's limits."""
+"""What tests and doctests share: random state, names, and the backend's limits."""
 
+import importlib.util
+import pathlib
 import random
+import re
+import sys
+import zlib
 
 import keras
 import numpy as np
 import pytest
+from keras.src.backend.common import global_state
 
-ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
+PACKAGE = pathlib.Path(__file__).parent / "effdet_keras"
+BACKEND = keras.backend.backend()
+SEED = 7
 
-if not ON_TENSORFLOW:
-    # Doctests are collected by importing, and these import TensorFlow.
-    folders = ("callbacks", "data", "export")
-    collect_ignore_glob = [f"effdet_keras/{folder}/*" for folder in folders]
+
+# What is collected
+
+# Rooms whose doctests run on the TensorFlow backend alone.
+TENSORFLOW_ROOMS = ("callbacks", "commands", "data", "export", "hub", "inspection")
+FRAMEWORK = re.compile(
+    r"^(?:import|from) (?:keras\.src\.backend\.)?(tensorflow|jax|torch)\b", re.MULTILINE
+)
+
+
+def pytest_ignore_collect(collection_path):
+    """Leaves out a file of the package that imports a framework that is not there.
+
+    Doctests are collected by importing a file, and who has TensorFlow need not have
+    JAX and torch.
+    """
+    path = collection_path
+    if path.suffix != ".py" or not path.is_relative_to(PACKAGE):
+        return None
+    room = path.relative_to(PACKAGE).parts[0]
+    if BACKEND != "tensorflow" and room in TENSORFLOW_ROOMS:
+        return True
+    needed = set(FRAMEWORK.findall(path.read_text()))
+    return any(importlib.util.find_spec(name) is None for name in needed) or None
 
 
 def pytest_collection_modifyitems(items):
-    if ON_TENSORFLOW:
+    if BACKEND == "tensorflow":
         return
-    skip = pytest.mark.skip(reason="needs the TensorFlow backend")
     for item in items:
         if item.get_closest_marker("tensorflow"):
-            item.add_marker(skip)
+            reason = "needs the TensorFlow backend"
+        elif item.get_closest_marker("slow_elsewhere"):
+            reason = f"minutes of compiling on {BACKEND}, for the same code"
+        else:
+            continue
+        item.add_marker(pytest.mark.skip(reason=reason))
 
 
-@pytest.fixture(autouse=True)
-def fixed_seed():
-    """Every test starts from the same random state.
+# The same random state for every test, whatever ran before it
 
-    Keras draws the seeds of its initializers from `random`. Its own
+
+def set_random_state(seed):
+    """Seeds `random`, NumPy and Keras, and torch where it is loaded.
+
+    Keras draws the seeds of its initializers from `random`, and makes its global
+    generator anew, from the same source, where there is none. Its own
     `set_random_seed` would have TensorFlow prepare every graph again.
     """
-    random.seed(7)
-    np.random.seed(7)
+    random.seed(seed)
+    np.random.seed(seed)
+    global_state.set_global_attribute("global_seed_generator", None)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(seed)
+
+
+def seed_of(name):
+    return zlib.crc32(name.encode())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    """What a file computes while it is imported depends on its name alone."""
+    set_random_state(seed_of(collector.nodeid))
+    return (yield)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup():
+    set_random_state(SEED)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef, request):
+    """A fixture of several tests depends on its own name alone.
+
+    It is made in whichever test comes first. That test must not notice.
+    """
+    if fixturedef.scope == "function":
+        return (yield)
+    states = random.getstate(), np.random.get_state()
+    generator = global_state.get_global_attribute("global_seed_generator")
+    set_random_state(seed_of(f"{fixturedef.argname}[{request.param_index}]"))
+    try:
+        return (yield)
+    finally:
+        set_random_state(SEED)
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        global_state.set_global_attribute("global_seed_generator", generator)
 
 
 @pytest.fixture(autouse=True)

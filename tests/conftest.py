@@ -1,24 +1,27 @@
 """Fixtures for golden data of the reference system."""
 
+import importlib.util
 import pathlib
-import sys
 
 import numpy as np
 import pytest
 
-TESTS = pathlib.Path(__file__).parent
-SHARED = TESTS.parents[1] / "shared"
+GOLDEN = pathlib.Path(__file__).parent / "golden"
+# Real checkpoint files, of 16 MB each, are too large for the repository.
+CHECKPOINTS = pathlib.Path(__file__).parents[2] / "shared" / "reference" / "golden"
 
 
 @pytest.fixture(scope="session")
 def golden_path():
-    """Finds a golden file: copied into tests/golden, or in ../shared."""
+    """Finds a golden file. They are part of the repository, so none may be missing."""
 
     def find(name):
-        for folder in (TESTS / "golden", SHARED / "reference" / "golden"):
-            if (folder / name).exists():
-                return folder / name
-        pytest.skip(f"golden file {name} is not in tests/golden nor ../shared")
+        path = GOLDEN / name
+        if not path.exists():
+            pytest.fail(
+                f"the golden file tests/golden/{name} is missing", pytrace=False
+            )
+        return path
 
     return find
 
@@ -30,9 +33,26 @@ def golden(golden_path):
 
 
 @pytest.fixture(scope="session")
+def checkpoint_path():
+    """Finds a real checkpoint of the reference, which is not in the repository."""
+
+    def find(name):
+        path = CHECKPOINTS / name
+        if not path.exists():
+            pytest.skip(
+                f"the reference's own {name} (16 MB or more) is not part of the "
+                f"repository; it is looked for in {CHECKPOINTS}"
+            )
+        return path
+
+    return find
+
+
+@pytest.fixture(scope="session")
 def refweights(golden_path):
     """The module of golden weights: `value(tf1_name, shape, model)`, `image`."""
-    sys.path.insert(0, str(golden_path("refweights.py").parent))
-    import refweights
-
-    return refweights
+    path = golden_path("refweights.py")
+    spec = importlib.util.spec_from_file_location("refweights", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

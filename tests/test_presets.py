@@ -113,7 +113,7 @@ def test_the_classes_of_coco():
 
 
 def test_the_classes_of_coco_are_those_of_the_reference(golden_path):
-    maps = json.loads(golden_path("i_misc.json").read_text())["label_maps"]
+    maps = json.loads(golden_path("label_maps.json").read_text())
     expected = {int(number): name for number, name in maps["coco"].items()}
     named = dict(zip(COCO_CATEGORY_IDS, COCO_CLASS_NAMES))
     used = {i: name for i, name in named.items() if name != f"unused-{i}"}

@@ -7,15 +7,13 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from support.network_outputs import assert_outputs_equal
 
 from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.geometry.anchors import level_sizes
 from effdet_keras.models.network import build_network
 from effdet_keras.weights.network_arrays import network_arrays
 from effdet_keras.weights.tf1_names import tf1_name
-
-# The reference's own eager and graph modes differ by 2.5e-5.
-TOLERANCE = {"rtol": 1e-4, "atol": 1e-4}
 
 
 def build(name, **overrides):
@@ -32,20 +30,6 @@ def fill(network, refweights, name):
 def assert_every_array_is_listed(config, network):
     listed = {array.name: array.shape for array in network_arrays(config)}
     assert listed == {tf1_name(v): tuple(v.shape) for v in network.weights}
-
-
-def split_levels(outputs, config):
-    start = 0
-    sizes = level_sizes(config.image_size, config.min_level, config.max_level)
-    for level, (height, width) in enumerate(sizes, start=config.min_level):
-        end = start + height * width * config.num_anchors
-        yield (
-            level,
-            ops.convert_to_numpy(outputs)[:, start:end].reshape(
-                len(outputs), height, width, -1
-            ),
-        )
-        start = end
 
 
 @pytest.fixture(scope="session")
@@ -109,10 +93,7 @@ def test_outputs_equal_the_reference(golden, refweights, name, file):
     fill(network, refweights, name)
     shape = (meta["batch"], *config.image_size, 3)
     outputs = network(refweights.image(meta["input_seed"], shape), training=False)
-    for key, prefix in (("class_logits", "cls"), ("box_deltas", "box")):
-        for level, ours in split_levels(outputs[key], config):
-            expected = arrays[f"{prefix}/p{level}"]
-            np.testing.assert_allclose(ours, expected, **TOLERANCE)
+    assert_outputs_equal(outputs, lambda head, p: arrays[f"{head}/p{p}"], config)
 
 
 def test_weights_carry_the_published_names(golden_path):

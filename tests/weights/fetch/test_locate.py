@@ -243,11 +243,11 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
 
-def test_the_golden_checkpoints_are_found(tmp_path, golden_path):
+def test_the_reference_checkpoints_are_found(tmp_path, checkpoint_path):
     for folder, name in (("ckpt_d0_tf1", "model"), ("ckpt_d0_keras", "plain")):
-        path = golden_path(folder)
+        path = checkpoint_path(folder)
         assert find(path) == path / name
-    copy = shutil.copytree(golden_path("ckpt_d0_tf1"), tmp_path / "efficientdet-d0")
+    copy = shutil.copytree(checkpoint_path("ckpt_d0_tf1"), tmp_path / "efficientdet-d0")
     with located(pack(tmp_path / "d0.tar.gz", copy)) as path:
         for end in (".index", f".{DATA}"):
             written = path.with_name(path.name + end).read_bytes()

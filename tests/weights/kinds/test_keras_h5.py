@@ -41,8 +41,8 @@ def test_every_array_of_the_network_is_read(tmp_path, golden_path, refweights, g
     assert str(identify(source)) == "efficientdet-d0, 90 classes"
 
 
-def test_the_reference_file_is_read(golden_path, refweights):
-    assert_whole(read_keras2_h5(golden_path("ckpt_d0.h5")), refweights)
+def test_the_reference_file_is_read(checkpoint_path, refweights):
+    assert_whole(read_keras2_h5(checkpoint_path("ckpt_d0.h5")), refweights)
 
 
 def test_the_second_model_of_a_process_is_read(tmp_path):

@@ -10,12 +10,12 @@ import pathlib
 import pickle
 import sys
 
-import keras
 import numpy as np
 import pytest
 import safetensors.numpy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.network_outputs import assert_outputs_equal
 
 from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.models import EfficientDet
@@ -124,27 +124,16 @@ def test_names_and_shapes_of_every_model_are_those_of_effdet(name):
 # Reading and writing whole models.
 
 
-def test_outputs_of_d0_are_those_of_effdet(golden_path):
-    source = read_torch_effdet(golden_path("torch_effdet_d0.safetensors"))
-    expected = np.load(golden_path("torch_effdet_d0_256.npz"))
+def test_outputs_of_d0_are_those_of_effdet(checkpoint_path):
+    source = read_torch_effdet(checkpoint_path("torch_effdet_d0.safetensors"))
+    expected = np.load(checkpoint_path("torch_effdet_d0_256.npz"))
     # The image there is normalised already.
     config = D0.replace(image_size=256, mean_rgb=0.0, stddev_rgb=1.0)
     model = EfficientDet(config)
     report = assign_source(model, source)
     assert (report.num_loaded, report.left_over) == (len(model.weights), ())
     outputs = model(expected["x"], training=False)
-    start = 0
-    for level, size in zip(range(3, 8), (32, 16, 8, 4, 2)):
-        rows = slice(start, start := start + size * size * 9)
-        step = 4 if level == 3 else 1  # of the finest level every 4th is stored
-        for key, ours in (("cls", "class_logits"), ("box", "box_deltas")):
-            value = keras.ops.convert_to_numpy(outputs[ours])[:, rows]
-            value = value.reshape(1, size, size, -1)
-            if key == "cls":
-                value = value[:, ::step, ::step]
-            np.testing.assert_allclose(
-                value, expected[f"{key}_p{level}"], atol=1e-4, rtol=1e-4
-            )
+    assert_outputs_equal(outputs, lambda head, p: expected[f"{head}_p{p}"], config)
 
 
 @pytest.mark.parametrize("form", FORMS)
