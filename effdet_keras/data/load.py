@@ -111,6 +111,30 @@ def load_splits(path, *, class_names=None, on_error="raise"):
     )
 
 
+def split_names(path):
+    """The names of the splits of a dataset, without reading its annotations.
+
+    Args:
+        path: str or path of a file or folder.
+
+    Returns:
+        Tuple of str, in the order of `load_splits`; data without splits are "train".
+
+    Raises:
+        FileNotFoundError: As `load` does.
+        ValueError: As `load` does.
+
+    Example:
+        >>> import tempfile
+        >>> from effdet_keras.data import write_shapes
+        >>> folder = tempfile.mkdtemp()
+        >>> _ = write_shapes(folder, num_train=3, num_valid=2)
+        >>> split_names(folder)
+        ('train', 'valid')
+    """
+    return tuple(_find(path).readers)
+
+
 @dataclasses.dataclass(frozen=True)
 class _Found:
     """A form that was found, and a function for each split that reads it."""
