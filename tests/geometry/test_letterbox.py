@@ -155,7 +155,7 @@ def test_other_shapes_are_refused(shape):
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float32", "int64"])
-@pytest.mark.tensorflow  # minutes of compiling elsewhere, for the same code
+@pytest.mark.slow_elsewhere
 def test_an_array_is_letterboxed_to_the_same_bits(dtype):
     rng = np.random.default_rng(3)
     sizes = [(1, 1), (1, 300), (300, 1), (64, 96), (96, 64), (100, 120)]

@@ -48,7 +48,7 @@ def trained():
 # Building
 
 
-@pytest.mark.tensorflow  # minutes of compiling elsewhere, for the same code
+@pytest.mark.slow_elsewhere
 def test_preset_takes_names_counts_and_overrides():
     model = EfficientDet.from_preset(
         "efficientdet-lite0",
@@ -79,7 +79,7 @@ def test_wrong_presets_are_named(arguments, message):
         EfficientDet.from_preset(**{"name": "efficientdet-d0", **arguments})
 
 
-@pytest.mark.tensorflow  # minutes of compiling elsewhere, for the same code
+@pytest.mark.slow_elsewhere
 def test_anchors_belong_to_the_outputs():
     model = tiny_model()
     outputs = model(np.zeros((1, 64, 64, 3), "uint8"))
@@ -161,7 +161,7 @@ def test_training_moves_weights_averages_and_statistics(trained):
     assert np.mean(moved) > 0.9
 
 
-@pytest.mark.tensorflow  # minutes of compiling elsewhere, for the same code
+@pytest.mark.slow_elsewhere
 def test_averages_follow_the_reference_decay():
     model = tiny_model()
     model.compile(learning_rate=0.8)
@@ -181,7 +181,7 @@ def test_a_few_steps_lower_the_loss():
     assert losses[-1] < 0.7 * losses[0]
 
 
-@pytest.mark.tensorflow  # minutes of compiling elsewhere, for the same code
+@pytest.mark.slow_elsewhere
 def test_batch_without_any_box_trains():
     model = tiny_model()
     model.compile()
@@ -192,7 +192,7 @@ def test_batch_without_any_box_trains():
     assert np.isfinite(history["loss"]).all()
 
 
-@pytest.mark.tensorflow  # minutes of compiling elsewhere, for the same code
+@pytest.mark.slow_elsewhere
 def test_the_schedule_knows_the_length_of_the_training():
     model = tiny_model()
     model.compile(learning_rate=0.64)
@@ -402,7 +402,7 @@ def test_keras_file_restores_everything(trained, tmp_path):
     assert_equal(values(again.optimizer.variables), values(model.optimizer.variables))
 
 
-@pytest.mark.tensorflow  # minutes of compiling elsewhere, for the same code
+@pytest.mark.slow_elsewhere
 def test_training_goes_on_from_a_keras_file_as_if_it_had_not_stopped(tmp_path):
     images, truth = batch()
     options = {"batch_size": 2, "shuffle": False, "verbose": 0}
@@ -443,7 +443,7 @@ def test_a_weights_file_without_averages_starts_them_anew(tmp_path):
     assert_equal(values(model.averages.variables), values(model.averages.sources))
 
 
-@pytest.mark.tensorflow  # minutes of compiling elsewhere, for the same code
+@pytest.mark.slow_elsewhere
 def test_preset_starts_from_a_weights_file(tmp_path):
     arguments = {"image_size": 64, "max_level": 6, "num_classes": 2}
     model = EfficientDet.from_preset("efficientdet-d0", **arguments)
@@ -454,7 +454,7 @@ def test_preset_starts_from_a_weights_file(tmp_path):
     assert_equal(values(again.weights), values(model.weights))
 
 
-@pytest.mark.tensorflow  # minutes of compiling elsewhere, for the same code
+@pytest.mark.slow_elsewhere
 def test_weights_of_another_class_count_are_named(tmp_path):
     path = tmp_path / "three.weights.h5"
     tiny_model().save_weights(path)

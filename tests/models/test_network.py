@@ -41,7 +41,7 @@ def published(golden_path):
 LARGE = [f"efficientdet-{name}" for name in ("d4", "d5", "d6", "d7", "d7x")]
 
 
-@pytest.mark.tensorflow  # a count is the same on every backend
+@pytest.mark.slow_elsewhere  # a count is the same on every backend
 @pytest.mark.parametrize(
     "name",
     [
@@ -107,7 +107,7 @@ def test_weights_carry_the_published_names(golden_path):
     assert ours == published
 
 
-@pytest.mark.tensorflow  # options choose layers, which run on every backend
+@pytest.mark.slow_elsewhere  # options choose layers, which run on every backend
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -148,7 +148,7 @@ def test_frozen_batch_norm_neither_trains_nor_moves():
         np.testing.assert_array_equal(ops.convert_to_numpy(variable), value)
 
 
-@pytest.mark.tensorflow
+@pytest.mark.slow_elsewhere
 def test_sync_batch_norm_reaches_every_norm():
     _, network = build(
         "efficientdet-d0", image_size=64, max_level=6, sync_batch_norm=True

@@ -11,7 +11,7 @@ from support.tiny import tiny_model
 from effdet_keras.training.freezing import PARTS, frozen_state
 
 # A matter of Keras' flags, which are the same on every backend.
-pytestmark = pytest.mark.tensorflow
+pytestmark = pytest.mark.slow_elsewhere
 
 STATISTICS = ("moving_mean", "moving_variance")
 

@@ -98,7 +98,7 @@ def test_a_loss_that_is_not_finite_names_step_and_images():
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.tensorflow  # minutes of compiling elsewhere, for the same code
+@pytest.mark.slow_elsewhere
 def test_an_exploding_learning_rate_is_noticed():
     model = tiny_model()
     model.compile(keras.optimizers.SGD(1e30), clip_norm=None)
@@ -106,7 +106,7 @@ def test_an_exploding_learning_rate_is_noticed():
         model.fit(*batch(), batch_size=2, epochs=5, verbose=0)
 
 
-@pytest.mark.tensorflow  # minutes of compiling elsewhere, for the same code
+@pytest.mark.slow_elsewhere
 def test_a_batch_without_any_box_trains(model):
     images, truth = batch()
     truth = {"boxes": truth["boxes"][:, :0], "labels": truth["labels"][:, :0]}
@@ -114,7 +114,7 @@ def test_a_batch_without_any_box_trains(model):
     assert np.isfinite(logs["loss"][0]) and logs["box_loss"][0] == 0
 
 
-@pytest.mark.tensorflow  # minutes of compiling elsewhere, for the same code
+@pytest.mark.slow_elsewhere
 def test_any_image_size_will_do():
     """Sides that strides do not divide: levels are rounded up, as in the reference."""
     from effdet_keras import EfficientDet

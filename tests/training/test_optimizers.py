@@ -238,7 +238,7 @@ def eager_step(**arguments):
     return model, before, logs
 
 
-@pytest.mark.tensorflow  # minutes of compiling elsewhere, for the same code
+@pytest.mark.slow_elsewhere
 def test_adamw_decays_a_models_kernels_and_adds_nothing_to_the_loss():
     rate = {"optimizer": "adamw", "schedule": "constant", "learning_rate": 1e-3}
     model, before, logs = eager_step(**rate, weight_decay=0.5)
@@ -275,7 +275,7 @@ def test_an_optimizer_by_name_is_clipped_like_the_references():
     assert norm == pytest.approx(0.5 * 0.1, rel=1e-3)
 
 
-@pytest.mark.tensorflow  # minutes of compiling elsewhere, for the same code
+@pytest.mark.slow_elsewhere
 def test_fit_gives_a_named_optimizer_its_schedule(model):
     model.compile("adam", learning_rate=0.02, run_eagerly=True)
     model.fit(*batch(), batch_size=1, verbose=0)
@@ -284,7 +284,7 @@ def test_fit_gives_a_named_optimizer_its_schedule(model):
     assert (schedule.total_steps, schedule.warmup_steps) == (2, 2)
 
 
-@pytest.mark.tensorflow  # minutes of compiling elsewhere, for the same code
+@pytest.mark.slow_elsewhere
 def test_a_constant_rate_is_a_variable_that_callbacks_may_set(model):
     model.compile("adam", schedule="constant", learning_rate=0.02, run_eagerly=True)
     halve = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2)
@@ -292,14 +292,14 @@ def test_a_constant_rate_is_a_variable_that_callbacks_may_set(model):
     assert float(model.optimizer.learning_rate) == pytest.approx(0.01)
 
 
-@pytest.mark.tensorflow  # minutes of compiling elsewhere, for the same code
+@pytest.mark.slow_elsewhere
 def test_the_references_constant_rate_is_scaled_to_the_batch(model):
     model.compile(schedule="constant", learning_rate=0.64, run_eagerly=True)
     model.fit(*batch(), batch_size=2, verbose=0)
     assert float(model.optimizer.learning_rate) == pytest.approx(0.64 * 2 / 64)
 
 
-@pytest.mark.tensorflow  # minutes of compiling elsewhere, for the same code
+@pytest.mark.slow_elsewhere
 def test_training_with_a_named_optimizer_goes_on_from_a_file_bit_for_bit(tmp_path):
     recipe = {
         "optimizer": {"name": "adamw", "beta_2": 0.99},

@@ -148,7 +148,7 @@ def test_keras_2_names_of_depthwise_kernels_and_whole_models_are_read(
         np.testing.assert_array_equal(array, second.arrays[name])
 
 
-@pytest.mark.tensorflow  # names are the same on every backend
+@pytest.mark.slow_elsewhere  # names are the same on every backend
 @pytest.mark.parametrize(
     "variant, detector",
     [

@@ -95,7 +95,7 @@ def test_weights_frozen_before_training_have_no_averages(tmp_path):
     assert_holds(read_own_weights(save(model, path)), model, averaged)
 
 
-@pytest.mark.tensorflow  # names are the same on every backend
+@pytest.mark.slow_elsewhere  # names are the same on every backend
 @pytest.mark.parametrize(
     "fields",
     [
