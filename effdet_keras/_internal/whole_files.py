@@ -1,22 +1,49 @@
-"""Files that are written whole or not at all."""
+"""Files and folders that are written whole or not at all.
+
+All three ways write under a hidden name beside the target, and rename when the
+block is done: `replacing` one file, `new_folder` a folder that must not exist yet,
+`replacing_together` several files that belong together. If the block raises, or the
+process is killed in it, what was there stays as it was.
+
+A hidden name has the process and a random number in it, so that two writers never
+share one. What a killed process left is removed by a later write into that folder,
+when it is an hour old and its process no longer runs.
+"""
 
 import contextlib
+import errno
+import math
 import os
+import re
+import secrets
+import shutil
+import time
+
+from effdet_keras._internal.local_paths import local_path
+
+_HIDDEN = re.compile(r"\..+\.(\d+)-[0-9a-f]{8}\.partial(\.\w+)?")
+_LONGEST = 50  # characters of the target's name in the hidden one: at most 200 bytes
+_STALE = 3600.0  # seconds; also between two looks into one folder
+_live = set()  # absolute hidden paths of this process
+_last_look = {}  # when this process last looked for leftovers, by folder
 
 
 @contextlib.contextmanager
 def replacing(path):
-    """Gives a path to write to, and puts that file in the place of `path`.
+    """Gives a path to write a file to, and puts that file in the place of `path`.
 
     It is flushed to the disk and then renamed: at every moment `path` is either
     the whole old file or the whole new one, whatever happens to the process. If
     the block raises, `path` stays as it was.
 
     Args:
-        path: `pathlib.Path`. Its folder is made if need be.
+        path: string or path of this machine. Its folder is made if need be.
 
     Yields:
-        `pathlib.Path` in the same folder, with the same ending.
+        `pathlib.Path` in the same folder, with the same ending. No file is there.
+
+    Raises:
+        OSError: If the folder cannot be written to; names it. If `path` is a folder.
 
     Example:
         >>> import pathlib, tempfile
@@ -26,19 +53,227 @@ def replacing(path):
         >>> path.read_text()
         'all of it'
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Always one name, so that what a kill leaves behind is overwritten.
-    partial = path.with_name(f".{path.stem}.partial{path.suffix}")
-    try:
+    path = local_path(path, "The path of a file")
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "A folder has this name", os.fspath(path))
+    with _hidden_beside(path, path.suffix) as partial:
         yield partial
         _flush(partial, os.O_RDWR)
         os.replace(partial, path)
+    _flush_folder(path.parent)
+
+
+@contextlib.contextmanager
+def new_folder(path):
+    """Gives a folder to write into, which gets the name `path` when it is complete.
+
+    Its files are not flushed to the disk one by one, which would take minutes for a
+    large dataset: the folder is whole after a kill, not after a loss of power.
+
+    Args:
+        path: string or path of this machine. Nothing may be there; the folder
+            that it is in is made if need be.
+
+    Yields:
+        `pathlib.Path` of an empty folder beside it.
+
+    Raises:
+        FileExistsError: If `path` is there, at the start or at the end.
+        OSError: If the folder that it is in cannot be written to; names it.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "cats")
+        >>> with new_folder(path) as folder:
+        ...     _ = (folder / "a.txt").write_text("a")
+        ...     path.exists()
+        False
+        >>> (path / "a.txt").read_text()
+        'a'
+    """
+    path = local_path(path, "The path of a folder")
+    _refuse_existing(path)
+    with _hidden_beside(path) as partial:
+        partial.mkdir()
+        yield partial
+        _refuse_existing(path)
+        partial.rename(path)
+    _flush_folder(path.parent)
+
+
+@contextlib.contextmanager
+def replacing_together(path):
+    """Gives a folder to write several files into, which then take their places.
+
+    When the block is done the files, and folders, are flushed to the disk and
+    renamed into the folder of `path`, `path` itself last. If a rename fails, those
+    before it are undone. Between the renames a kill can leave some files new and
+    some old; the old versions of the new ones are then kept in the hidden folder.
+
+    Args:
+        path: string or path of this machine, of the file or folder by which others
+            find the rest. Its folder is made if need be.
+
+    Yields:
+        `pathlib.Path` of an empty folder.
+
+    Raises:
+        OSError: If the folder cannot be written to; names it.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "model.index")
+        >>> with replacing_together(path) as folder:
+        ...     for name in ("model.data", "model.index"):
+        ...         _ = (folder / name).write_text("new")
+        >>> sorted(path.name for path in path.parent.iterdir())
+        ['model.data', 'model.index']
+    """
+    path = local_path(path, "The path of a file")
+    with _hidden_beside(path) as hidden:
+        new, old = hidden / "new", hidden / "old"
+        new.mkdir(parents=True)
+        old.mkdir()
+        yield new
+        _flush_tree(new)
+        _put_in_place(new, old, path)
+    _flush_folder(path.parent)
+
+
+@contextlib.contextmanager
+def _hidden_beside(path, ending=""):
+    """A name for a file or folder that is gone after the block."""
+    stem = path.name.removesuffix(ending)[:_LONGEST]
+    name = f".{stem}.{os.getpid()}-{secrets.token_hex(4)}.partial{ending}"
+    hidden = path.with_name(name)
+    _require_writable(path.parent, hidden)
+    _remove_leftovers(path.parent)
+    _live.add(hidden.absolute())
+    try:
+        yield hidden
     finally:
-        partial.unlink(missing_ok=True)
-    # The rename itself. Some systems and network drives refuse: it is only
-    # for a loss of power, not for a kill.
+        if not _holds_old_files(hidden):  # it does if undoing the renames failed
+            _remove(hidden)
+        _live.discard(hidden.absolute())
+
+
+def _require_writable(folder, probe):
+    """Raises an OSError that names the folder, not a hidden file in it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        # A class of its own error, such as PermissionError, follows from the number.
+        raise OSError(
+            error.errno, f"The folder cannot be written to: {error.strerror}", folder
+        ) from error
+
+
+def _refuse_existing(path):
+    if os.path.lexists(path):
+        raise FileExistsError(
+            errno.EEXIST,
+            "It exists already, and nothing is written over it. Name another folder, "
+            "or remove it",
+            os.fspath(path),
+        )
+
+
+def _put_in_place(new, old, path):
+    """Renames all that is in `new` into the folder of `path`, or nothing."""
+    begun = []
+    try:
+        names = sorted(item.name for item in new.iterdir())
+        for name in sorted(names, key=lambda name: name == path.name):
+            _keep(path.with_name(name), old / name)
+            begun.append(name)
+            os.replace(new / name, path.with_name(name))
+        old.rename(old.with_name("replaced"))  # to be removed: all is in place
+    except BaseException:
+        for name in begun:
+            if not os.path.lexists(old / name) or (old / name).is_dir():
+                _remove(path.with_name(name))
+        for item in old.iterdir():
+            os.replace(item, path.with_name(item.name))
+            item.unlink(missing_ok=True)  # one file of two names: not renamed
+        raise
+
+
+def _keep(target, aside):
+    """Keeps what is to be replaced; a file stays in its place until then."""
+    if target.is_dir() and not target.is_symlink():
+        os.replace(target, aside)
+    elif os.path.lexists(target):
+        try:
+            os.link(target, aside, follow_symlinks=False)
+        except OSError:  # a file system without links
+            os.replace(target, aside)
+
+
+def _remove_leftovers(folder):
+    """Removes what killed processes left in a folder."""
+    folder, now = folder.absolute(), time.monotonic()
+    if now - _last_look.get(folder, -math.inf) < _STALE:
+        return  # many files into one folder: list it once
+    _last_look[folder] = now
+    for path in folder.iterdir():
+        match = _HIDDEN.fullmatch(path.name)
+        if match and _is_leftover(path, int(match[1])):
+            _remove(path)
+
+
+def _is_leftover(path, process):
+    if path in _live or (process != os.getpid() and _runs(process)):
+        return False
+    try:
+        newest = max(p.lstat().st_mtime for p in (path, *path.rglob("*")))
+    except OSError:  # another process removes it just now
+        return False
+    return time.time() - newest > _STALE and not _holds_old_files(path)
+
+
+def _holds_old_files(hidden):
+    """Whether `replacing_together` was stopped between its renames."""
+    try:
+        return any((hidden / "old").iterdir())
+    except OSError:
+        return False
+
+
+def _runs(process):
+    if os.name == "nt":
+        return True  # there is no asking that does no harm
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        pass
+    return True
+
+
+def _remove(path):
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def _flush_tree(folder):
+    for path in folder.rglob("*"):
+        if path.is_file():
+            _flush(path, os.O_RDWR)
+        else:
+            _flush_folder(path)
+
+
+def _flush_folder(folder):
+    # Some systems and network drives refuse: it is only for a loss of power, not
+    # for a kill.
     with contextlib.suppress(OSError):
-        _flush(path.parent, os.O_RDONLY)
+        _flush(folder, os.O_RDONLY)
 
 
 def _flush(path, flags):
