@@ -3,12 +3,12 @@
 import dataclasses
 import io
 import os
-import tempfile
 
 import numpy as np
 from PIL import Image
 
 from effdet_keras import images, visualize
+from effdet_keras._internal.whole_files import replacing
 from effdet_keras.category_ids import category_ids_of_labels
 from effdet_keras.errors import InvalidValueError, MissingPackageError
 from effdet_keras.geometry.box_ops import yxyx_to_xywh, yxyx_to_xyxy
@@ -218,17 +218,9 @@ class Detections:
                 f"Received: path={path!r}"
             )
         image = Image.fromarray(self.draw())
-        folder = os.path.dirname(path) or "."
-        handle, temporary = tempfile.mkstemp(dir=folder, suffix=ending)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                options = {"quality": 92} if image_format == "JPEG" else {}
-                image.save(file, format=image_format, **options)
-            os.chmod(temporary, 0o666 & ~_umask())
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        options = {"quality": 92} if image_format == "JPEG" else {}
+        with replacing(path) as partial, open(partial, "wb") as file:
+            image.save(file, format=image_format, **options)
         return path
 
     def to_coco(self):
@@ -311,10 +303,3 @@ class Detections:
                 f"Received: {name!r}"
             )
         return self.class_names.index(name)
-
-
-def _umask():
-    """The process's file mask; asking for it means setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -9,10 +9,10 @@ import reprlib
 
 import numpy as np
 
+from effdet_keras._internal.whole_files import new_folder
 from effdet_keras.category_ids import extend_category_ids
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.folder_writing import (
-    WholeFolder,
     named_splits,
     write_images,
 )
@@ -403,7 +403,7 @@ def write_coco(datasets, folder):
     """
     datasets = named_splits(datasets)
     names = {}
-    with WholeFolder(folder) as partial:
+    with new_folder(folder) as partial:
         for split, dataset in datasets.items():
             names[split] = write_images(dataset.records, partial / split)
             content = dataset.to_coco()

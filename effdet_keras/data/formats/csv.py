@@ -7,10 +7,10 @@ import pathlib
 
 import numpy as np
 
+from effdet_keras._internal.whole_files import new_folder
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.csv_rows import AUTOML_SPLITS, read_rows
 from effdet_keras.data.formats.folder_writing import (
-    WholeFolder,
     named_splits,
     write_images,
 )
@@ -213,7 +213,7 @@ def write_csv(datasets, folder, *, form="tfod"):
     datasets = named_splits(datasets, usable=True)
     sets = _automl_sets(datasets) if form == "automl" else {}
     names, rows = {}, []
-    with WholeFolder(folder) as partial:
+    with new_folder(folder) as partial:
         for split, dataset in datasets.items():
             files = write_images(dataset.records, partial / split)
             names[split] = [f"{split}/{file}" for file in files]

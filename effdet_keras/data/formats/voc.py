@@ -6,9 +6,9 @@ import xml.etree.ElementTree
 
 import numpy as np
 
+from effdet_keras._internal.whole_files import new_folder
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.folder_writing import (
-    WholeFolder,
     image_stems,
     named_splits,
     write_images,
@@ -304,7 +304,7 @@ def write_voc(datasets, folder):
     # All images lie in one folder: their names must differ over all splits.
     stems = iter(image_stems([r for d in datasets.values() for r in d.records]))
     names = {split: [next(stems) for _ in d.records] for split, d in datasets.items()}
-    with WholeFolder(folder) as partial:
+    with new_folder(folder) as partial:
         for part in ("Annotations", "ImageSets/Main"):
             (partial / part).mkdir(parents=True)
         for split, dataset in datasets.items():

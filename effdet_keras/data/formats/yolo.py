@@ -6,9 +6,9 @@ import reprlib
 import numpy as np
 import yaml
 
+from effdet_keras._internal.whole_files import new_folder
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.folder_writing import (
-    WholeFolder,
     image_stems,
     named_splits,
     write_images,
@@ -228,7 +228,7 @@ def write_yolo(datasets, folder):
     """
     datasets = named_splits(datasets, usable=True)
     names = {}
-    with WholeFolder(folder) as partial:
+    with new_folder(folder) as partial:
         for split, dataset in datasets.items():
             stems = image_stems(dataset.records)
             names[split] = write_images(
