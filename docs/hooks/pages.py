@@ -1,8 +1,8 @@
-"""A hook of MkDocs: pages and files that stand outside of docs/ become part of the site.
+"""A hook of MkDocs: pages and files from outside of docs/ become part of the site.
 
 README, contributing guide and changelog become pages; the scripts and notebooks that
 pages link to become files beside them. Links are written as a code host needs them,
-relative to the file they stand in, and are changed here to where things are on the site.
+relative to the file they stand in, and are changed here to places on the site.
 """
 
 import pathlib
