@@ -7,12 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-pytest.importorskip("tensorflow")
-
 from effdet_keras import data
 from effdet_keras.data import from_arrays, load, load_splits
-
-pytestmark = pytest.mark.tensorflow
 
 
 def touch(path, content=None):

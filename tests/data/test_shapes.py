@@ -5,11 +5,7 @@ import json
 import numpy as np
 import pytest
 
-pytest.importorskip("tensorflow")
-
 from effdet_keras.data import shapes, write_shapes
-
-pytestmark = pytest.mark.tensorflow
 
 
 @pytest.fixture(scope="module")

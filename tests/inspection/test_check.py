@@ -14,8 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-pytest.importorskip("tensorflow")
-
 from effdet_keras.config import EfficientDetConfig
 from effdet_keras.data import DetectionDataset, check, from_arrays, write_shapes
 from effdet_keras.data.problems import KINDS, Problem, Severity
@@ -29,8 +27,6 @@ from effdet_keras.inspection.coverage import (
     measure_coverage,
 )
 from effdet_keras.inspection.images import find_in_images
-
-pytestmark = pytest.mark.tensorflow
 
 SMALL_MODEL = EfficientDetConfig.from_name("efficientdet-d0", image_size=128)
 
@@ -425,6 +421,7 @@ def test_wrong_arguments_are_told(clean, tmp_path):
 # Coverage
 
 
+@pytest.mark.tensorflow
 def test_input_boxes_are_those_that_validation_trains_on():
     rng = np.random.default_rng(0)
     images = [np.zeros((*size, 3), "uint8") for size in [(37, 90), (64, 64), (90, 41)]]

@@ -12,14 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-pytest.importorskip("tensorflow")
-
 from effdet_keras.data import DetectionDataset, check, write_shapes
 from effdet_keras.data.problems import KINDS
 from effdet_keras.inspection import charts
 from effdet_keras.inspection.html_report import _samples
-
-pytestmark = pytest.mark.tensorflow
 
 EVIL = "<script>alert('x')</script>&\".jpg"
 

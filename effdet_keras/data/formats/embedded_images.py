@@ -16,7 +16,8 @@ from effdet_keras.data.formats.record_building import (
     unknown_class,
 )
 from effdet_keras.data.formats.sidecar import apply_sidecar
-from effdet_keras.data.formats.tfrecord_file import ExampleReader, read_records
+from effdet_keras.data.formats.tf_example import ExampleReader
+from effdet_keras.data.formats.tfrecord_file import read_records
 from effdet_keras.data.record import Record
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import EncodedImage, read_image_size

@@ -8,22 +8,20 @@ import re
 import numpy as np
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras._internal.whole_files import new_folder
 from effdet_keras.data.formats.embedded_images import (
     FractionalImage,
     make_dataset,
     read_images,
 )
 from effdet_keras.data.formats.folder_writing import (
-    WholeFolder,
     encode_image,
     named_splits,
 )
 from effdet_keras.data.formats.sidecar import read_sidecar, write_sidecar
+from effdet_keras.data.formats.tf_example import encode_example
 from effdet_keras.data.formats.tfds_features import describe_features
-from effdet_keras.data.formats.tfrecord_file import (
-    encode_example,
-    write_records,
-)
+from effdet_keras.data.formats.tfrecord_file import write_records
 from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError
 
@@ -230,7 +228,7 @@ def _from_examples(source, split, class_names, on_error):
 
 
 def _iterate(source):
-    if not isinstance(source, tf.data.Dataset):
+    if not hasattr(source, "element_spec"):  # no `tf.data.Dataset`
         yield from source
         return
     if source.cardinality() == tf.data.INFINITE_CARDINALITY:
@@ -310,7 +308,7 @@ def write_tfds(datasets, folder):
     splits = named_splits(datasets, usable=True)
     names = next(iter(splits.values())).class_names
     _check_names(splits, names)
-    with WholeFolder(folder) as partial:
+    with new_folder(folder) as partial:
         ids = {split: list(map(str, d.image_ids)) for split, d in splits.items()}
         write_sidecar(partial, splits, ids)
         (partial / _NAMES).write_text("\n".join(names) + "\n", encoding="utf-8")

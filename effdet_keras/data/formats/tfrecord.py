@@ -12,23 +12,21 @@ import warnings
 
 import numpy as np
 
+from effdet_keras._internal.whole_files import new_folder
 from effdet_keras.data.formats.embedded_images import (
     FractionalImage,
     make_dataset,
     read_images,
 )
 from effdet_keras.data.formats.folder_writing import (
-    WholeFolder,
     encode_image,
     named_splits,
 )
 from effdet_keras.data.formats.label_map import read_label_map, write_label_map
 from effdet_keras.data.formats.record_building import check_size
 from effdet_keras.data.formats.sidecar import read_sidecar, write_sidecar
-from effdet_keras.data.formats.tfrecord_file import (
-    encode_example,
-    write_records,
-)
+from effdet_keras.data.formats.tf_example import encode_example
+from effdet_keras.data.formats.tfrecord_file import write_records
 from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError
 
@@ -312,7 +310,7 @@ def write_tfrecord(datasets, folder, *, num_shards=None):
     first = next(iter(splits.values()))
     ids = first.category_ids
     ids = ids if min(ids) > 0 else range(1, len(ids) + 1)
-    with WholeFolder(folder) as partial:
+    with new_folder(folder) as partial:
         write_label_map(partial / _LABEL_MAP, dict(zip(ids, first.class_names)))
         names = {split: list(map(str, d.image_ids)) for split, d in splits.items()}
         write_sidecar(partial, splits, names)

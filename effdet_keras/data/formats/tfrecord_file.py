@@ -1,34 +1,40 @@
-"""TFRecord files of `tf.train.Example`: reading, finding the images, writing."""
+"""TFRecord files: the records in them, one by one, with their checksums.
+
+A record in the file is the length of its data (8 bytes), the checksum of these
+8 bytes (4), the data, and the checksum of the data (4); all little-endian, as in
+https://www.tensorflow.org/tutorials/load_data/tfrecord. TensorFlow is not needed.
+"""
+
+from __future__ import annotations
 
 import os
+import struct
+from collections.abc import Iterable, Iterator
 
-import google.protobuf.message
-import numpy as np
+import google_crc32c
 
-from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.images import EncodedImage
 
-# A record in the file: length (8 bytes), its checksum (4), the data, its checksum (4).
-_HEAD, _FRAME = 12, 16
+_LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
+_HEAD = _LENGTH.size + _CHECKSUM.size
 _READ_AHEAD = 1 << 20  # bytes
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x78\x01": "zlib", b"\x78\x9c": "zlib"}
 
 
-def read_records(path):
-    """Reads the records of a file one by one, with their checksums checked.
+def read_records(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
+    """Reads the records of a file one by one, and checks their checksums.
 
     Args:
-        path: str or path of the file, not compressed.
+        path: path of the file, which must not be compressed.
 
     Yields:
-        `(offset, data)`: the byte of the file that the record's data begin
-        at, and the data.
+        `(offset, data)`: where in the file the record's data begin, in bytes, and
+        the data.
 
     Raises:
-        OSError: If the file is missing or cannot be opened.
-        ValueError: If the file is cut or damaged: the records before that
-            place have been given, those after it cannot be found.
+        OSError: If the file is missing or cannot be read.
+        ValueError: If the file is cut or damaged. The records before that place
+            have been yielded by then; those after it cannot be found.
 
     Example:
         >>> import pathlib, tempfile
@@ -37,167 +43,71 @@ def read_records(path):
         >>> list(read_records(path))
         [(12, b'first'), (33, b'second')]
     """
-    path = os.fspath(path)
-    with open(path, "rb") as file:  # OSErrors, which TensorFlow's errors are not
-        start = file.read(2)
-    offset, count = _HEAD, 0
-    dataset = tf.data.TFRecordDataset(path, buffer_size=_READ_AHEAD)
-    try:
-        for data in dataset.as_numpy_iterator():
+    with open(path, "rb", buffering=_READ_AHEAD) as file:
+        end = os.fstat(file.fileno()).st_size
+        offset = count = 0
+        while offset < end:
+            head = file.read(_HEAD)
+            if count == 0 and head[:2] in _COMPRESSED and not _is_head(head):
+                raise InvalidValueError(
+                    f"it is compressed ({_COMPRESSED[head[:2]]}): images are read from "
+                    "where they lie in the file, so write it without compression"
+                )
+            offset += _HEAD
+            data, fault = _read_data(file, head, room=end - offset)
+            if fault:
+                raise InvalidValueError(
+                    f"it is cut or damaged after {count} records ({fault})"
+                )
             yield offset, data
-            offset, count = offset + len(data) + _FRAME, count + 1
-    except tf.errors.OpError as error:
-        if count == 0 and start in _COMPRESSED:
-            raise InvalidValueError(
-                f"it is compressed ({_COMPRESSED[start]}): images are read from "
-                "where they lie in the file, so write it without compression"
-            ) from error
-        raise InvalidValueError(
-            f"it is cut or damaged after {count} records ({_first_line(error)})"
-        ) from error
+            offset, count = offset + len(data) + _CHECKSUM.size, count + 1
 
 
-def write_records(path, records):
+def _is_head(head):
+    """Whether these bytes are a length and its checksum."""
+    if len(head) < _HEAD:
+        return False
+    (checksum,) = _CHECKSUM.unpack_from(head, _LENGTH.size)
+    return checksum == _masked_checksum(head[: _LENGTH.size])
+
+
+def _read_data(file, head, room):
+    """`(data, None)` of the record with this head, or `(None, what is wrong)`."""
+    if len(head) < _HEAD:
+        return None, "the file ends inside a record"
+    if not _is_head(head):
+        return None, "the checksum of a record's length is wrong"
+    (length,) = _LENGTH.unpack_from(head)
+    if length + _CHECKSUM.size > room:
+        return None, "the file ends inside a record"
+    data, checksum = file.read(length), file.read(_CHECKSUM.size)
+    if checksum != _CHECKSUM.pack(_masked_checksum(data)):
+        return None, "the checksum of a record's data is wrong"
+    return data, None
+
+
+def write_records(path: str | os.PathLike[str], records: Iterable[bytes]) -> None:
     """Writes a TFRecord file.
 
     Args:
-        path: str or path; a file that is there is overwritten.
-        records: iterable of bytes.
+        path: path of the file; one that is there is overwritten.
+        records: the data of each record.
 
     Raises:
         OSError: If it cannot be written, for instance on a full disk.
 
     Example: see `read_records`.
     """
-    try:
-        with tf.io.TFRecordWriter(os.fspath(path)) as writer:
-            for record in records:
-                writer.write(record)
-    except tf.errors.OpError as error:
-        raise OSError(
-            f"Cannot write {os.fspath(path)!r}: {_first_line(error)}"
-        ) from error
+    with open(path, "wb") as file:
+        for data in records:
+            length = _LENGTH.pack(len(data))
+            file.write(length + _CHECKSUM.pack(_masked_checksum(length)))
+            file.write(data)
+            file.write(_CHECKSUM.pack(_masked_checksum(data)))
 
 
-def _first_line(error):
-    return (str(error.message).splitlines() or ["no reason given"])[0]
-
-
-class ExampleReader:
-    """The features of one `tf.train.Example`, by key; an absent one is empty.
-
-    Args:
-        data: bytes of the record.
-
-    Raises:
-        ValueError: If they are not a `tf.train.Example`.
-
-    Example:
-        >>> example = ExampleReader(encode_example({"sizes": np.array([3, 4])}))
-        >>> example.ints("sizes").tolist(), example.floats("sizes").tolist()
-        ([3, 4], [])
-    """
-
-    def __init__(self, data):
-        self._data = data
-        try:
-            example = tf.train.Example.FromString(data)
-        except google.protobuf.message.DecodeError as error:
-            raise InvalidValueError(
-                f"it is not a tf.train.Example ({error})"
-            ) from error
-        self._features = example.features.feature
-
-    def __contains__(self, key):
-        return key in self._features
-
-    def keys(self):
-        """Returns the sorted keys."""
-        return sorted(self._features)
-
-    def ints(self, key):
-        """Returns a feature as int64 `[n]`."""
-        return np.array(self._features[key].int64_list.value, np.int64)
-
-    def first_int(self, key):
-        """Returns the first int of a feature, or None."""
-        return next(iter(self._features[key].int64_list.value), None)
-
-    def floats(self, key):
-        """Returns a feature as float64 `[n]`, of the file's float32."""
-        return np.array(self._features[key].float_list.value, np.float64)
-
-    def any_flag(self, keys, count):
-        """Returns whether one of the features is not 0, bool `[count]`.
-
-        Args:
-            keys: keys of ints `[count]` each, or absent.
-            count: int.
-
-        Raises:
-            ValueError: If one is there, but of another length.
-        """
-        result = np.zeros(count, bool)
-        for key in keys:
-            flags = self.ints(key)
-            if len(flags) not in (0, count):
-                raise InvalidValueError(f"{len(flags)} `{key}` for {count} boxes")
-            result |= (flags != 0) if len(flags) else False
-        return result
-
-    def texts(self, key):
-        """Returns a feature as list of str."""
-        values = self._features[key].bytes_list.value
-        return [value.decode("utf-8", errors="replace") for value in values]
-
-    def text(self, key):
-        """Returns the first text of a feature, or an empty one."""
-        return next(iter(self.texts(key)), "")
-
-    def image(self, key, path, offset):
-        """Returns where in the file a feature lies, or None where it is empty.
-
-        Args:
-            key: key of the feature, one `bytes`.
-            path, offset: where the record's data lie, as from `read_records`.
-
-        Returns:
-            `EncodedImage` or None.
-        """
-        value = next(iter(self._features[key].bytes_list.value), b"")
-        if not value:
-            return None
-        # By its head, as a rule: looking for the whole takes a hundred times longer.
-        start = self._data.find(value[:64])
-        if not self._data.startswith(value, start):
-            start = self._data.find(value)
-        return EncodedImage(os.fspath(path), offset + start, len(value))
-
-
-def encode_example(features):
-    """Encodes a `tf.train.Example`.
-
-    Args:
-        features: dict of key to `bytes`, `str`, list of str, or NumPy array
-            `[n]` of floats, ints or bools, which also says what an empty
-            list is of.
-
-    Returns:
-        bytes, equal for equal features.
-
-    Example: see `ExampleReader`.
-    """
-    example = tf.train.Example()
-    for key, value in features.items():
-        feature = example.features.feature[key]
-        if isinstance(value, np.ndarray):
-            if value.dtype.kind == "f":
-                feature.float_list.value.extend(value.tolist())
-            else:
-                feature.int64_list.value.extend(value.astype(np.int64).tolist())
-            continue
-        values = [value] if isinstance(value, str | bytes) else value
-        feature.bytes_list.value.extend(
-            v.encode("utf-8") if isinstance(v, str) else v for v in values
-        )
-    return example.SerializeToString(deterministic=True)
+def _masked_checksum(data):
+    """CRC-32C, turned and shifted as the format asks for: int of 32 bits."""
+    checksum = google_crc32c.value(data)
+    turned = (checksum >> 15 | checksum << 17) & 0xFFFFFFFF
+    return (turned + 0xA282EAD8) & 0xFFFFFFFF

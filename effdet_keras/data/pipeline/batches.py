@@ -33,6 +33,7 @@ def make_batches(
 
     `records` are counted here and read by `reader`, a `ImageReader`.
     """
+    tf.require("`DetectionDataset.batches`")
     batch_size = _positive_int("batch_size", batch_size)
     image_size = _height_width(image_size)
     seed = _seed(seed)

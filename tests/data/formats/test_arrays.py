@@ -4,11 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-pytest.importorskip("tensorflow")
-
 from effdet_keras.data import from_arrays
-
-pytestmark = pytest.mark.tensorflow
 
 IMAGE = np.zeros((32, 48, 3), np.uint8)
 

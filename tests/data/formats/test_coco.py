@@ -8,11 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-pytest.importorskip("tensorflow")
-
 from effdet_keras.data import from_coco, write_coco
-
-pytestmark = pytest.mark.tensorflow
 
 
 @pytest.fixture

@@ -4,12 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-pytest.importorskip("tensorflow")
-
 from effdet_keras.data import from_arrays, from_csv, write_csv
 from effdet_keras.data.formats.csv_rows import csv_splits
-
-pytestmark = pytest.mark.tensorflow
 
 HEADER = "filename,width,height,class,xmin,ymin,xmax,ymax\n"
 

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-pytest.importorskip("tensorflow")
-
 from effdet_keras.data import DetectionDataset, from_arrays
 from effdet_keras.data.formats.folder_writing import (
     WholeFolder,
@@ -17,8 +15,6 @@ from effdet_keras.data.formats.folder_writing import (
     named_splits,
     write_images,
 )
-
-pytestmark = pytest.mark.tensorflow
 
 PIXELS = np.random.default_rng(0).integers(0, 255, (6, 9, 3)).astype(np.uint8)
 

@@ -11,13 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-pytest.importorskip("tensorflow")
-
 from effdet_keras import data
 from effdet_keras.data import from_arrays
 from effdet_keras.data.record import describe_example, load_example
-
-pytestmark = pytest.mark.tensorflow
 
 FUZZ = settings(
     max_examples=100,

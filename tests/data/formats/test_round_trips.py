@@ -8,13 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-pytest.importorskip("tensorflow")
-
 from effdet_keras import data
 from effdet_keras.data import DetectionDataset
 from effdet_keras.data.record import Record
-
-pytestmark = pytest.mark.tensorflow
 
 CLASS_NAMES = ("Bär", "no such thing", "naïve, “quoted” <b>&amp;", "dog")
 CATEGORY_IDS = (90, 3, 17, 5)  # neither sorted nor without gaps

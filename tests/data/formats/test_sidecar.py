@@ -6,13 +6,9 @@ import json
 import numpy as np
 import pytest
 
-pytest.importorskip("tensorflow")
-
 from effdet_keras.data import DetectionDataset, from_arrays
 from effdet_keras.data.formats.record_building import plain_record
 from effdet_keras.data.formats.sidecar import apply_sidecar, read_sidecar, write_sidecar
-
-pytestmark = pytest.mark.tensorflow
 
 NAMES = ("cat", "dog")
 

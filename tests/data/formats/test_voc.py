@@ -7,11 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-pytest.importorskip("tensorflow")
-
 from effdet_keras.data import from_voc, write_voc
-
-pytestmark = pytest.mark.tensorflow
 
 BLOOD_CELLS = pathlib.Path(__file__).parents[4] / "shared" / "data" / "bccd"
 
@@ -227,6 +223,7 @@ def test_what_is_written_is_what_others_read(folder, tmp_path):
     assert read == (folder / "JPEGImages" / "c.jpg").read_bytes()
 
 
+@pytest.mark.tensorflow
 @pytest.mark.skipif(not BLOOD_CELLS.is_dir(), reason="no blood cells in ../shared")
 def test_blood_cells_as_they_are():
     with pytest.warns(UserWarning, match="2 empty boxes"):

@@ -5,12 +5,8 @@ import pytest
 import yaml
 from PIL import Image
 
-pytest.importorskip("tensorflow")
-
 from effdet_keras.data import from_arrays, from_yolo, write_yolo
 from effdet_keras.data.formats.yolo_layout import yolo_splits
-
-pytestmark = pytest.mark.tensorflow
 
 
 def add(folder, image, label=None, text=None):

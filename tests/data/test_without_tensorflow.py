@@ -1,0 +1,55 @@
+"""Readers, writers, the dataset and `check` work where TensorFlow is not installed."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+EACH_FORMAT = """
+import sys
+sys.modules["tensorflow"] = None
+import json
+import numpy as np
+import effdet_keras as ek
+
+folder = sys.argv[1]
+train, valid = ek.data.write_shapes(f"{folder}/coco", num_train=4, num_valid=2,
+                                    image_size=32)
+for to in ("voc", "yolo", "csv", "tfrecord", "tfds"):
+    ek.data.convert(f"{folder}/coco", f"{folder}/{to}", to)
+for format in ("coco", "voc", "yolo", "csv", "tfrecord", "tfds"):
+    dataset = ek.data.load(f"{folder}/{format}", "train")
+    assert len(dataset) == 4, dataset
+    assert dataset.class_names == train.class_names
+    assert dataset[1]["image"].shape == (32, 32, 3)
+    assert "4 images of 32x32" in dataset.summary()
+    assert len(json.dumps(dataset.to_coco())) > 100
+    assert [len(part) for part in dataset.split(0.5)] == [2, 2]
+    assert ek.data.check(dataset).ok
+image = np.zeros((32, 48, 3), "uint8")
+examples = [{"image": image, "objects": {"bbox": [[0.2, 0.5, 0.5, 1.0]], "label": [0]}}]
+assert len(ek.data.from_tfds(examples, class_names=["cat"])) == 1
+assert len(ek.data.from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ["cat"])) == 1
+try:
+    train.batches(2, image_size=32)
+except ek.errors.MissingPackageError as error:
+    print("batches:", error)
+assert sys.modules["tensorflow"] is None
+print("done")
+"""
+
+
+@pytest.mark.parametrize("backend", ["jax"])
+def test_every_format_is_read_and_written_without_tensorflow(tmp_path, backend):
+    pytest.importorskip(backend)
+    result = subprocess.run(
+        [sys.executable, "-c", EACH_FORMAT, str(tmp_path)],
+        env={**os.environ, "KERAS_BACKEND": backend},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "done" in result.stdout
+    cure = '`DetectionDataset.batches` needs tensorflow: pip install "tensorflow"'
+    assert cure in result.stdout
