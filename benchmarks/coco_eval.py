@@ -81,10 +81,10 @@ def _offer_faster_coco_eval():
     """Makes it a backend for this process alone; its class has another name."""
     import faster_coco_eval
 
-    from effdet_keras.evaluation import metrics
+    from effdet_keras.evaluation.coco_backends import BACKENDS
 
     faster_coco_eval.COCOeval = faster_coco_eval.COCOeval_faster
-    metrics._BACKENDS["faster-coco-eval"] = ("faster_coco_eval",) * 2
+    BACKENDS["faster-coco-eval"] = (faster_coco_eval,) * 2
 
 
 def _run(backend, num_images):

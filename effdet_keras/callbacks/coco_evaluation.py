@@ -1,39 +1,57 @@
 """COCO's metrics of a dataset after the epochs of `fit`."""
 
+from __future__ import annotations
+
+import os
+from typing import Any
+
 import keras
 
 from effdet_keras.callbacks.swap_ema import evaluated_weights
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
+from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.evaluation.metrics import COCOMetric
-from effdet_keras.inference.evaluate import category_ids_of, evaluate
+from effdet_keras.evaluation.coco_metric import COCOMetric
+from effdet_keras.inference.evaluate import (
+    check_evaluation_data,
+    evaluate,
+)
 
 
 class COCOEvaluation(keras.callbacks.Callback):
     """Evaluates the model's detections as COCO does, and logs the numbers.
 
-    Runs what `predict` runs over every image of the dataset, with the
-    moving averages of the weights if the model has them, and hands the
-    detections to pycocotools. The twelve numbers (`AP`, `AP50`, `AP75`, `APs`,
-    `APm`, `APl`, `ARmax1`, `ARmax10`, `ARmax100`, `ARs`, `ARm`, `ARl`) and the
-    AP of each class (`AP/<name>`) go into the logs, so that callbacks behind
-    this one can use them; Keras wants to be told that more is better:
-    `EarlyStopping(monitor="AP", mode="max", patience=5)`.
+    It detects in every image of the dataset, with the moving averages of the weights
+    if the model has them, and compares what it finds with the annotations. The twelve
+    numbers of COCO (`AP`, `AP50`, `AP75`, `APs`, `APm`, `APl`, `ARmax1`, `ARmax10`,
+    `ARmax100`, `ARs`, `ARm`, `ARl`) and the AP of each class (`AP/<name>`) go into the
+    logs, so that callbacks behind this one can use them. Keras must be told that more
+    is better: `EarlyStopping(monitor="AP", mode="max", patience=5)`.
 
-    A number is -1 where the dataset has no object of that kind.
+    A number is -1 where the dataset has no annotation of that kind.
+
+    It works with each backend of Keras; only `log_dir` needs TensorFlow.
 
     Args:
-        dataset: `effdet_keras.data.DetectionDataset`.
-        every: int, epochs from one evaluation to the next. The last epoch of
-            `fit` is always evaluated.
-        batch_size: int, images at once.
-        log_dir: path of a folder for TensorBoard, or None.
+        dataset: `effdet_keras.data.DetectionDataset`; or your own batches of
+            `(images, {"boxes", "labels"})` in the network's input size, as `fit` takes
+            them: a `tf.data.Dataset`, a `keras.utils.PyDataset`, a list, or one such
+            pair of arrays. The keys `image_id`, `image_scale` and `is_crowd` are used
+            where the batches have them. See `Predictor.evaluate`.
+        every: int, the number of epochs from one evaluation to the next. The last
+            epoch of `fit` is always evaluated.
+        batch_size: int, the number of images per batch, where the dataset has no
+            batches of its own.
+        log_dir: path of a folder for TensorBoard, on this machine or, as in
+            `gs://bucket/logs`, where TensorFlow can write; or None.
         verbose: bool, whether to show progress and the table of numbers.
 
     Raises:
-        ValueError: If the dataset is empty, `every` or `batch_size` is below
-            1, or, when training begins, the classes of model and dataset differ.
-        OSError: If `log_dir` cannot be written to, when training begins.
+        ValueError: If the dataset is empty, or `every` or `batch_size` is below 1.
+            When training begins: if the classes of model and dataset differ, or the
+            first of your own batches cannot be evaluated.
+        TypeError: When training begins, if the dataset is none of these.
+        OSError: When training begins, if `log_dir` cannot be written to.
         ImportError: If `log_dir` is given and TensorBoard is not installed.
 
     Example:
@@ -50,29 +68,38 @@ class COCOEvaluation(keras.callbacks.Callback):
         (13, True, -1.0)
     """
 
-    def __init__(self, dataset, every=1, batch_size=8, log_dir=None, verbose=True):
+    def __init__(
+        self,
+        dataset: Any,
+        every: int = 1,
+        batch_size: int = 8,
+        log_dir: str | os.PathLike[str] | None = None,
+        verbose: bool = True,
+    ) -> None:
         super().__init__()
         for name, value in (("every", every), ("batch_size", batch_size)):
             if value < 1:
                 raise InvalidValueError(
                     f"`{name}` must be at least 1. Received: {name}={value}"
                 )
-        if len(dataset) == 0:
+        is_dataset = isinstance(dataset, DetectionDataset)
+        if is_dataset and len(dataset) == 0:
             raise InvalidValueError("`COCOEvaluation` needs a dataset with images")
         self.dataset = dataset
         self.every = every
         self.batch_size = batch_size
         self.verbose = verbose
         self._writer = None if log_dir is None else TensorBoardWriter(log_dir)
-        self._metric = COCOMetric(dataset.to_coco())
+        # The ground truth of the user's own batches is known when they have passed.
+        self._metric = COCOMetric(dataset.to_coco()) if is_dataset else None
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         # Now, not after an epoch.
         if self._writer is not None:
             self._writer.require_writable()
-        category_ids_of(self.model, self.dataset)
+        check_evaluation_data(self.model, self.dataset, self.batch_size)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         is_last = epoch + 1 == (self.params or {}).get("epochs")
         if (epoch + 1) % self.every and not is_last:
             return
@@ -83,11 +110,11 @@ class COCOEvaluation(keras.callbacks.Callback):
             known = {f"coco/{k}": v for k, v in numbers.items() if v >= 0}
             self._writer.scalars(known, step=epoch)
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         if self._writer is not None:
             self._writer.close()
 
-    def evaluate(self, model):
+    def evaluate(self, model: Any) -> dict[str, float]:
         """Evaluates a model, inside or outside of `fit`.
 
         Args:
@@ -97,15 +124,15 @@ class COCOEvaluation(keras.callbacks.Callback):
             Dict of floats by name.
 
         Raises:
-            ValueError: If the classes of model and dataset differ.
+            ValueError: If the classes of model and dataset differ, or the dataset
+                cannot be evaluated.
         """
         with evaluated_weights(model) as which:
             if self.verbose:
-                print(
-                    f"\nCOCO evaluation of {len(self.dataset)} images with "
-                    f"{_WEIGHTS[which]}",
-                    flush=True,
+                images = (
+                    "" if self._metric is None else f" of {len(self.dataset)} images"
                 )
+                print(f"\nCOCO evaluation{images} with {_WEIGHTS[which]}", flush=True)
             return evaluate(
                 model,
                 self.dataset,

@@ -1,22 +1,50 @@
 """COCO's numbers of a detector on a dataset, the same way for every detector."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import keras
 import numpy as np
 
+from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.evaluation.metrics import COCOMetric
+from effdet_keras.evaluation.coco_metric import COCOMetric
+from effdet_keras.geometry.letterbox import boxes_in_image
+from effdet_keras.inference.batches_to_evaluate import BatchesToEvaluate
+from effdet_keras.inference.dataset_to_evaluate import DatasetToEvaluate
 
 
-def evaluate(detector, dataset, *, metric=None, batch_size=8, verbose=True):
-    """Detects in every image of a dataset, and compares with its boxes.
+def evaluate(
+    detector: Any,
+    data: Any,
+    *,
+    metric: COCOMetric | None = None,
+    batch_size: int = 8,
+    verbose: bool = True,
+) -> dict[str, float]:
+    """Detects in every image of a dataset, and compares with its annotations.
+
+    Boxes are compared in pixels of the images, clipped to them, as `detect` gives
+    them. It needs no TensorFlow.
 
     Args:
         detector: `EfficientDet` or `ExportedDetector`; see `detect`. It is run with
             the weights that it has.
-        dataset: `effdet_keras.data.DetectionDataset`.
-        metric: `COCOMetric` of `dataset.to_coco()`, to make it once for many
-            evaluations; None makes one.
-        batch_size: int, images at once.
+        data: `effdet_keras.data.DetectionDataset`; or your own batches of
+            `(images, ground_truth)` in the network's input size, such as a
+            `tf.data.Dataset`, a `keras.utils.PyDataset` or a list; or one such pair
+            of arrays. `images` is `[B, H, W, 3]`, pixels 0-255. `ground_truth` is a
+            dict of `boxes` `[B, M, 4]`, `yxyx` in pixels of the input, and `labels`
+            `[B, M]`, -1 in padding rows. Three keys more are used where they are
+            there: `image_id`, ints `[B]`, else the images are counted;
+            `image_scale`, floats `[B]`, else boxes are compared in pixels of the
+            input; `is_crowd`, bools `[B, M]`. A `DetectionDataset` knows more: the
+            size of each image, the area of each annotation and its crowd regions.
+        metric: `COCOMetric` to compare with, for instance of `dataset.to_coco()` to
+            make it once for many evaluations, or of a COCO json file whose image ids
+            your own batches carry; None makes one from `data`.
+        batch_size: int, images at once, where `data` has no batches of its own.
         verbose: bool, whether to show progress and the table of numbers.
 
     Returns:
@@ -24,7 +52,9 @@ def evaluate(detector, dataset, *, metric=None, batch_size=8, verbose=True):
             dataset has nothing to measure.
 
     Raises:
-        ValueError: If the classes of detector and dataset differ.
+        ValueError: If the classes of detector and dataset differ, or the data is
+            empty, endless or has ground truth that cannot be right.
+        TypeError: If `data` is something else.
 
     Example:
         >>> from effdet_keras.data import from_arrays
@@ -38,19 +68,38 @@ def evaluate(detector, dataset, *, metric=None, batch_size=8, verbose=True):
         >>> len(numbers), 0 <= numbers["AP"] == numbers["AP/cat"], numbers["APl"]
         (13, True, -1.0)
     """
-    category_ids = category_ids_of(detector, dataset)
-    metric = COCOMetric(dataset.to_coco()) if metric is None else metric
+    if isinstance(data, DetectionDataset):
+        category_ids = category_ids_in_dataset(detector, data)
+        source = DatasetToEvaluate(detector.config, data, batch_size)
+    else:
+        source = BatchesToEvaluate(detector, data, batch_size)
+        category_ids = np.array(source.category_ids)
+    found = list(_detect(detector, source, verbose))
+    metric = COCOMetric(source.ground_truth()) if metric is None else metric
     metric.reset()
-    for image_ids, detections in _detect(detector, dataset, batch_size, verbose):
-        for image_id, (boxes, scores, labels) in zip(image_ids, detections):
-            metric.update(image_id, boxes, scores, category_ids[labels])
+    for image_id, boxes, scores, labels in found:
+        metric.update(image_id, boxes, scores, category_ids[labels])
     numbers = metric.result()
     if verbose:
         print(metric.table(), flush=True)
     return numbers
 
 
-def category_ids_of(detector, dataset):
+def check_evaluation_data(detector, data, batch_size):
+    """Raises the error that `evaluate` would raise, as far as it shows at once.
+
+    Of a user's own batches it draws the first.
+
+    Args:
+        detector, data, batch_size: as of `evaluate`.
+    """
+    if isinstance(data, DetectionDataset):
+        category_ids_in_dataset(detector, data)
+    else:
+        next(iter(BatchesToEvaluate(detector, data, batch_size)), None)
+
+
+def category_ids_in_dataset(detector, dataset):
     """The ids in a dataset's annotations of a detector's labels.
 
     Args:
@@ -84,46 +133,39 @@ def category_ids_of(detector, dataset):
     )
 
 
-def _detect(detector, dataset, batch_size, verbose):
-    """Ids and detections of each batch, boxes in pixels of the images."""
-    batches = dataset.batches(
-        batch_size,
-        training=False,
-        image_size=detector.config.image_size,
-        pad_value=detector.config.padding_rgb,
-    )
+def _detect(detector, source, verbose):
+    """Yields id, boxes in pixels of the image, scores and labels of each image."""
     progress = keras.utils.Progbar(
-        len(dataset), unit_name="image", verbose=int(verbose)
+        source.num_images, unit_name="image", verbose=int(verbose)
     )
-    done = 0
-    for images, truth in batches:
-        images = np.asarray(images)
-        count = len(images)
-        outputs = detector.predict_on_batch(_filled_up(images, batch_size))
-        scales = np.asarray(truth["image_scale"])
-        yield (
-            [int(image_id) for image_id in np.asarray(truth["image_id"])],
-            [_detections(outputs, i, scales[i]) for i in range(count)],
-        )
-        done += count
+    done, rows = 0, 0
+    for batch in source:
+        rows = max(rows, len(batch.images))
+        outputs = detector.predict_on_batch(_filled_up(batch.images, rows))
+        outputs = {name: np.asarray(value) for name, value in outputs.items()}
+        for row in range(len(batch.images)):
+            yield (batch.image_ids[row], *_in_image(outputs, batch, row))
+        done += len(batch.images)
         progress.update(done)
+    if source.num_images is None:
+        progress.update(done, finalize=True)
 
 
-def _filled_up(images, batch_size):
+def _filled_up(images, rows):
     """A last batch in the size of the others: another one is compiled anew."""
-    missing = batch_size - len(images)
-    return np.pad(images, [(0, missing), (0, 0), (0, 0), (0, 0)])
+    missing = rows - len(images)
+    return np.pad(images, [(0, missing), (0, 0), (0, 0), (0, 0)]) if missing else images
 
 
-def _detections(outputs, index, image_scale):
+def _in_image(outputs, batch, row):
     """Boxes in pixels of the image, scores and labels of one row."""
+    scale = batch.image_scales[row]
     # A scale of 0 marks an image that could not be read: nothing is found in it.
-    count = int(outputs["num_detections"][index]) if image_scale > 0 else 0
+    count = int(outputs["num_detections"][row]) if scale > 0 else 0
     boxes, scores, labels = (
-        np.asarray(outputs[name][index])[:count]
-        for name in ("boxes", "scores", "labels")
+        outputs[name][row, :count] for name in ("boxes", "scores", "labels")
     )
-    return boxes * image_scale, scores, labels
+    return boxes_in_image(boxes, scale, batch.image_sizes[row]), scores, labels
 
 
 def _short(values):

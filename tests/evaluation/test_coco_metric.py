@@ -8,7 +8,8 @@ import json
 import numpy as np
 import pytest
 
-from effdet_keras.evaluation import metrics
+from effdet_keras._internal.optional_imports import OptionalModule
+from effdet_keras.evaluation import coco_backends
 from effdet_keras.evaluation.metrics import METRIC_NAMES, COCOMetric
 
 
@@ -294,15 +295,20 @@ def test_hotcoco_gives_the_same_numbers_of_nothing(case):
     assert judge == fast
 
 
+def set_hotcoco(monkeypatch, name):
+    module = OptionalModule(name, install="effdet-keras[fast-eval]")
+    monkeypatch.setattr(coco_backends, "_hotcoco", module)
+
+
 def test_hotcoco_is_used_where_it_is_installed(monkeypatch):
-    monkeypatch.setattr(metrics.importlib.util, "find_spec", lambda name: object())
+    set_hotcoco(monkeypatch, "json")  # a package that is there
     assert COCOMetric(truth()).backend == "hotcoco"
     assert COCOMetric(truth(), backend="pycocotools").backend == "pycocotools"
-    monkeypatch.setattr(metrics.importlib.util, "find_spec", lambda name: None)
+    set_hotcoco(monkeypatch, "no_such_module")
     assert COCOMetric(truth()).backend == "pycocotools"
 
 
-def test_a_category_equals_the_data_set_with_it_alone():
+def test_a_category_equals_the_dataset_with_it_alone():
     data, detections = random_case(seed=4)
     result = fill(COCOMetric(data), detections).result()
     for category in data["categories"][:2]:
@@ -360,7 +366,7 @@ def test_labels_in_place_of_category_ids_give_a_warning():
 
 
 @pytest.mark.parametrize("data", [{"images": [], "categories": []}, []])
-def test_ground_truth_of_another_form_is_refused(data):
+def test_ground_truth_of_another_kind_is_refused(data):
     with pytest.raises(ValueError, match="COCO json file.*'annotations'"):
         COCOMetric(data)
 
@@ -385,6 +391,6 @@ def test_fewer_than_10_detections_are_refused():
 def test_a_backend_that_is_unknown_or_missing_is_told(monkeypatch):
     with pytest.raises(ValueError, match="'auto' or one of.*backend='faster'"):
         COCOMetric(truth(), backend="faster")
-    monkeypatch.setattr(metrics.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"pip install effdet-keras\[fast-eval\]"):
+    set_hotcoco(monkeypatch, "no_such_module")
+    with pytest.raises(ImportError, match=r"pip install .effdet-keras\[fast-eval\]"):
         COCOMetric(truth(), backend="hotcoco")

@@ -1,0 +1,219 @@
+"""A user's own batches of images and ground truth, checked and collected."""
+
+import os
+
+import keras
+import numpy as np
+from keras import ops
+
+from effdet_keras.category_ids import category_ids_or_default
+from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.inference.dataset_to_evaluate import EvaluationBatch
+from effdet_keras.training import truth as truth_rules
+
+_WHAT_IT_TAKES = (
+    "Evaluation takes a `DetectionDataset`; or batches of `(images, ground_truth)` in "
+    "the network's input size that can be gone through again and again, such as a "
+    "`tf.data.Dataset`, a `keras.utils.PyDataset` or a list; or one such pair of "
+    "arrays. `images` is `[B, H, W, 3]`, pixels 0-255; `ground_truth` a dict of "
+    "'boxes' `[B, M, 4]` (yxyx, pixels of the input) and 'labels' `[B, M]` (-1 is "
+    "padding), and if you have them 'image_id' `[B]`, 'image_scale' `[B]` and "
+    "'is_crowd' `[B, M]`."
+)
+
+
+class BatchesToEvaluate:
+    """A user's own batches, whose ground truth is collected as they pass by.
+
+    Args:
+        detector: has `config`, `class_names` and `category_ids`.
+        data: batches of `(images, ground_truth)`, or one such pair of arrays.
+        batch_size: int, images at once of a pair of arrays.
+
+    Attributes:
+        category_ids: tuple of ints, the category id of each label.
+        num_images: int, or None where it is not known beforehand.
+
+    Raises:
+        TypeError: If `data` is of a kind that evaluation does not take, or can be
+            gone through only once.
+        ValueError: If it is endless.
+    """
+
+    def __init__(self, detector, data, batch_size):
+        self._image_size = tuple(detector.config.image_size)
+        self._num_classes = detector.config.num_classes
+        self._class_names = detector.class_names
+        self.category_ids = category_ids_or_default(
+            detector.category_ids, self._num_classes
+        )
+        self._batches, self.num_images = _re_iterable(data, batch_size)
+        self._images, self._annotations = [], []
+
+    def __iter__(self):
+        self._images, self._annotations = [], []
+        seen = set()
+        for batch in self._batches():
+            images, ground_truth = self._checked(batch)
+            ids = self._image_ids(ground_truth, len(images))
+            repeated = [i for n, i in enumerate(ids) if i in seen or i in ids[:n]]
+            if repeated:
+                raise InvalidValueError(
+                    "Every image needs an 'image_id' of its own, but one came twice. "
+                    f"Received: image_id={repeated[0]}. Leave 'image_id' out to have "
+                    "the images counted; or does the data repeat itself?"
+                )
+            seen.update(ids)
+            scales = ground_truth.get("image_scale", np.ones(len(images)))
+            scales = np.asarray(scales, "float32").reshape(-1)
+            self._collect(ids, scales, ground_truth)
+            sizes = [np.float32(self._image_size) * scale for scale in scales]
+            yield EvaluationBatch(images, ids, scales, sizes)
+        if not seen:
+            raise InvalidValueError(
+                "Evaluation needs at least one image. Received none"
+            )
+
+    def ground_truth(self):
+        """Returns the ground truth that has passed by, as a COCO dict."""
+        names = self._class_names or self.category_ids
+        return {
+            "images": self._images,
+            "annotations": self._annotations,
+            "categories": [
+                {"id": category_id, "name": str(name)}
+                for category_id, name in zip(self.category_ids, names)
+            ],
+        }
+
+    def _checked(self, batch):
+        """The images and the ground truth of a batch as arrays."""
+        if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+            raise InvalidTypeError(
+                f"{_WHAT_IT_TAKES} Received: a batch that is {_described(batch)}"
+            )
+        images, ground_truth = batch
+        if not isinstance(ground_truth, dict) or not {"boxes", "labels"} <= set(
+            ground_truth
+        ):
+            raise InvalidValueError(
+                f"{_WHAT_IT_TAKES} Received: ground truth that is "
+                f"{_described(ground_truth)}"
+            )
+        images = np.asarray(_as_array(images), "float32")
+        if images.shape[1:] != (*self._image_size, 3):
+            height, width = self._image_size
+            raise InvalidValueError(
+                f"Batches to evaluate must have images `[B, {height}, {width}, 3]`, "
+                "the network's input size. Received: images of shape "
+                f"{images.shape}. `model.batches(dataset)` makes such batches"
+            )
+        names = ("boxes", "labels", "image_id", "image_scale", "is_crowd")
+        known = {n: _as_array(ground_truth[n]) for n in names if n in ground_truth}
+        self._check_ground_truth(known, len(images))
+        return images, known
+
+    def _check_ground_truth(self, ground_truth, count):
+        boxes, labels = ground_truth["boxes"], ground_truth["labels"]
+        rows = labels.shape[1] if labels.ndim == 2 else "M"
+        expected = {
+            "boxes": (count, rows, 4),
+            "labels": (count, rows),
+            "image_id": (count,),
+            "image_scale": (count,),
+            "is_crowd": (count, rows),
+        }
+        for name, array in ground_truth.items():
+            if array.shape != expected[name]:
+                raise InvalidValueError(
+                    f"The ground truth of a batch of {count} images must have "
+                    f"'{name}' of shape {expected[name]}. Received: {array.shape}"
+                )
+        fault = truth_rules.explain(
+            np.asarray(boxes, "float32"), labels, self._image_size, self._num_classes
+        )
+        if fault is not None:
+            raise InvalidValueError(f"{fault}.")
+
+    def _image_ids(self, ground_truth, count):
+        """The ids of a batch; images without any are counted from 1."""
+        if "image_id" not in ground_truth:
+            first = len(self._images) + 1
+            return list(range(first, first + count))
+        ids = ground_truth["image_id"]
+        if ids.dtype.kind not in "iu":
+            raise InvalidTypeError(
+                "'image_id' must be ints, one per image. Received: dtype "
+                f"{ids.dtype}. Leave it out to have the images counted"
+            )
+        return ids.tolist()
+
+    def _collect(self, image_ids, scales, ground_truth):
+        boxes = np.asarray(ground_truth["boxes"], "float64")
+        labels = ground_truth["labels"]
+        is_crowd = ground_truth.get("is_crowd", np.zeros(labels.shape, bool))
+        used = (labels >= 0) & np.any(boxes != 0, axis=-1)
+        for row, (image_id, scale) in enumerate(zip(image_ids, scales)):
+            height, width = (float(side * scale) for side in self._image_size)
+            self._images.append({"id": image_id, "height": height, "width": width})
+            for index in np.flatnonzero(used[row]):
+                y_min, x_min, y_max, x_max = (boxes[row, index] * scale).tolist()
+                self._annotations.append(
+                    {
+                        "id": len(self._annotations) + 1,
+                        "image_id": image_id,
+                        "category_id": self.category_ids[int(labels[row, index])],
+                        "bbox": [x_min, y_min, x_max - x_min, y_max - y_min],
+                        "iscrowd": int(is_crowd[row, index]),
+                    }
+                )
+
+
+def _re_iterable(data, batch_size):
+    """A function that gives the batches anew, and the number of images or None."""
+    if isinstance(data, tuple) and len(data) == 2 and isinstance(data[1], dict):
+        return _batches_of_arrays(*data, batch_size)
+    if isinstance(data, keras.utils.PyDataset):
+        if data.num_batches is None:
+            raise _endless(data)
+        return (lambda: (data[i] for i in range(data.num_batches))), None
+    if isinstance(data, (str, os.PathLike, dict)) or not hasattr(data, "__iter__"):
+        raise InvalidTypeError(f"{_WHAT_IT_TAKES} Received: {_described(data)}")
+    if iter(data) is data:
+        raise InvalidTypeError(
+            f"{_WHAT_IT_TAKES} Received: {_described(data)}, which can be gone through "
+            "only once. Wrap it: `tf.data.Dataset.from_generator`, or "
+            "`list(generator)` if it fits into memory"
+        )
+    # tf.data: its `__len__` raises where the length is unknown.
+    if hasattr(data, "cardinality") and int(data.cardinality()) == -1:
+        raise _endless(data)
+    return (lambda: iter(data)), None
+
+
+def _batches_of_arrays(images, ground_truth, batch_size):
+    def batches():
+        for start in range(0, len(images), batch_size):
+            part = slice(start, start + batch_size)
+            yield images[part], {name: v[part] for name, v in ground_truth.items()}
+
+    return batches, len(images)
+
+
+def _endless(data):
+    return InvalidValueError(
+        "Evaluation needs data that ends. Received: an endless "
+        f"{type(data).__name__}. Leave out `.repeat()`, or end it: "
+        "`data.take(number_of_batches)`"
+    )
+
+
+def _as_array(values):
+    return ops.convert_to_numpy(values) if ops.is_tensor(values) else np.asarray(values)
+
+
+def _described(value):
+    if isinstance(value, dict):
+        return f"a dict of {sorted(map(str, value))}"
+    size = f" of {len(value)}" if isinstance(value, (tuple, list)) else ""
+    return f"a {type(value).__name__}{size}"

@@ -1,0 +1,105 @@
+"""The letterboxed images of a `DetectionDataset`, batch by batch, in NumPy."""
+
+import collections
+import concurrent.futures
+import dataclasses
+import itertools
+import os
+
+import numpy as np
+
+from effdet_keras.data.pipeline.image_reader import ImageReader
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.geometry.letterbox import letterbox_array
+
+_BATCHES_AHEAD = 2  # one in use, one ready; more only fills memory
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationBatch:
+    """Images to detect in, and how their boxes go back to the images.
+
+    Attributes:
+        images: float32 array `[B, H, W, 3]`, letterboxed pixels 0-255.
+        image_ids: list of `B` ints.
+        image_scales: float32 array `[B]`, pixels of the image per pixel of the
+            input; 0 marks an image that could not be read.
+        image_sizes: list of `B` pairs `(height, width)`, pixels of the image.
+    """
+
+    images: np.ndarray
+    image_ids: list
+    image_scales: np.ndarray
+    image_sizes: list
+
+
+class DatasetToEvaluate:
+    """Letterboxed batches of a `DetectionDataset`, read ahead by threads.
+
+    NumPy alone, so that evaluation needs no TensorFlow; the images are, bit for bit,
+    those of `dataset.batches`. An image that cannot be read counts as empty, and a
+    line on standard error names it.
+
+    Args:
+        config: `EfficientDetConfig`.
+        dataset: `DetectionDataset`.
+        batch_size: int, images at once.
+    """
+
+    def __init__(self, config, dataset, batch_size):
+        if len(dataset) == 0:
+            raise InvalidValueError(
+                "Evaluation needs at least one image. The dataset is empty"
+            )
+        self.num_images = len(dataset)
+        self._config = config
+        self._dataset = dataset
+        self._batch_size = batch_size
+
+    def __iter__(self):
+        records = self._dataset.records
+        reader = ImageReader(
+            records, self._dataset.class_names, replace=False, strict=False
+        )
+
+        def read(index):
+            image, *_, is_there = reader.read(index)
+            image, scale = letterbox_array(
+                image, self._config.image_size, self._config.padding_rgb
+            )
+            return image, scale if is_there else 0.0
+
+        inputs = _read_ahead(read, len(records), _BATCHES_AHEAD * self._batch_size)
+        for start in range(0, len(records), self._batch_size):
+            batch = records[start : start + self._batch_size]
+            images, scales = zip(*itertools.islice(inputs, len(batch)))
+            yield EvaluationBatch(
+                np.stack(images),
+                [record.image_id for record in batch],
+                np.float32(scales),
+                [record.image_size for record in batch],
+            )
+        reader.report()
+
+    def ground_truth(self):
+        """Returns the ground truth as a COCO dict."""
+        return self._dataset.to_coco()
+
+
+def _read_ahead(read, count, ahead):
+    """`read(0)`, `read(1)`, ... in order, `ahead` of them under way in threads."""
+    threads = min(os.cpu_count() or 1, ahead)
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+        indices = iter(range(count))
+        under_way = collections.deque(
+            pool.submit(read, index) for index in itertools.islice(indices, ahead)
+        )
+        try:
+            while under_way:
+                result = under_way.popleft().result()
+                for index in itertools.islice(indices, 1):
+                    under_way.append(pool.submit(read, index))
+                yield result
+        finally:
+            for future in under_way:
+                future.cancel()
