@@ -1,14 +1,17 @@
-"""The direction of imports, and who may import TensorFlow."""
+"""The direction of imports, where they stand, and who may import TensorFlow."""
 
 import ast
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
 import pytest
 
-PACKAGE = pathlib.Path(__file__).parents[1] / "effdet_keras"
+ROOT = pathlib.Path(__file__).parents[1]
+PACKAGE = ROOT / "effdet_keras"
+TYPING = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
 
 # A part may import itself and the rows above its own (docs/architecture.md).
 ROWS = [
@@ -27,14 +30,33 @@ ROWS = [
     ["commands"],
     ["cli"],
 ]
+# At the top of the file. Others that need it name it in `optional_imports`.
 MAY_IMPORT_TENSORFLOW = {
-    "training/tensorflow_trainer.py",
+    "training/steps/tensorflow.py",
     "layers/tensorflow_batch_norm.py",
     "export/network.py",
     "export/saved_model/write.py",
-    "export/saved_model/run.py",
     "export/litert/model_file.py",
 }
+# Imports inside a function, besides those of optional packages and of a command's
+# `run` (which keeps `--help` light), with the reason of each.
+MAY_IMPORT_INSIDE = {
+    # A module becomes a model of this class: `hub` stands below `models`.
+    "models/efficientdet.py:from_hub": ["effdet_keras.hub.from_hub"],
+    # The package needs `pkg_resources`; without it everything but TF-Hub works.
+    "hub/module.py:_cache_folder": ["tensorflow_hub"],
+    "hub/module.py:_import_hub": ["tensorflow_hub"],
+    # Optional packages whose absence has an error of its own there.
+    "weights/kinds/torch_effdet.py:_torch": ["torch"],
+    "weights/kinds/torch_effdet.py:_safetensors": ["safetensors", "ml_dtypes"],
+}
+
+
+def optional_packages():
+    """Packages that not every user has: those of `OptionalModule("name", ...)`."""
+    for node in ast.walk(tree_of("_internal/optional_imports.py")):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "OptionalModule":
+            yield node.args[0].value.partition(".")[0]
 
 
 def row_of(part):
@@ -44,7 +66,7 @@ def row_of(part):
 def modules():
     for path in sorted(PACKAGE.rglob("*.py")):
         relative = path.relative_to(PACKAGE)
-        if relative.as_posix() != "__init__.py":  # the public names of all rows
+        if relative.as_posix() not in ("__init__.py", "__main__.py"):  # of all rows
             yield relative
 
 
@@ -52,30 +74,60 @@ def part_of(relative):
     return relative.parts[0].removesuffix(".py")
 
 
-def imported(relative):
-    """Dotted names that a file imports, at any depth; not those for types alone."""
-    tree = ast.parse((PACKAGE / relative).read_text())
-    for_types = {
-        inner
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-        for inner in ast.walk(node)
-    }
-    for node in ast.walk(tree):
-        if node in for_types:
+def tree_of(relative):
+    return ast.parse((PACKAGE / relative).read_text())
+
+
+def names_in(node):
+    """Dotted names of one import statement, each with what is taken from it."""
+    if isinstance(node, ast.Import):
+        return [(alias.name, None) for alias in node.names]
+    assert node.level == 0, "write imports in full"
+    return [(node.module, alias.name) for alias in node.names]
+
+
+def statements_run(node, functions=True):
+    """Import statements of a file, without those that only type checkers see."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child
             continue
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{relative}: write imports in full"
-            yield node.module
-            if node.module == "effdet_keras":
-                yield from (f"effdet_keras.{alias.name}" for alias in node.names)
+        is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+        is_typing = isinstance(child, ast.If) and ast.unparse(child.test) in TYPING
+        if not is_typing and (functions or not is_function):
+            yield from statements_run(child, functions)
+
+
+def imported(relative):
+    """Dotted names that a file imports, at any depth of its code."""
+    for node in statements_run(tree_of(relative)):
+        for module, name in names_in(node):
+            yield module
+            if module == "effdet_keras":
+                yield f"effdet_keras.{name}"
+
+
+def imports_inside(tree):
+    """Each import inside a function: the function's name and the module."""
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            for node in ast.walk(function):
+                if isinstance(node, ast.Import | ast.ImportFrom):
+                    for module, _ in names_in(node):
+                        yield function.name, module
 
 
 def test_every_part_has_a_row():
     parts = {part_of(path) for path in modules()}
     assert parts == {part for row in ROWS for part in row}
+
+
+def test_the_architecture_page_has_these_rows():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| ([^|]+) \|", text, re.MULTILINE)
+    assert [int(number) for number, _ in rows] == list(range(1, len(ROWS) + 1))
+    for (number, parts), row in zip(rows, ROWS):
+        assert set(re.findall(r"`([\w/]+?)/?`", parts)) == set(row), f"row {number}"
 
 
 @pytest.mark.parametrize("relative", list(modules()), ids=str)
@@ -89,14 +141,86 @@ def test_imports_run_downwards_only(relative):
         assert other == part or row_of(other) < row_of(part), f"imports {name}"
 
 
+def test_imports_run_in_no_circle():
+    graph = {name: set() for name in map(dotted, all_files())}
+    for relative in all_files():
+        graph[dotted(relative)] = set(imported_at_once(relative, graph))
+    assert circle_in(graph) is None
+
+
+def all_files():
+    return [path.relative_to(PACKAGE) for path in sorted(PACKAGE.rglob("*.py"))]
+
+
+def dotted(relative):
+    pieces = ["effdet_keras", *relative.with_suffix("").parts]
+    return ".".join(pieces[:-1] if pieces[-1] == "__init__" else pieces)
+
+
+def imported_at_once(relative, known):
+    """Modules of ours that are imported when this one is, without its packages."""
+    for node in statements_run(tree_of(relative), functions=False):
+        for module, name in names_in(node):
+            if f"{module}.{name}" in known:
+                yield f"{module}.{name}"
+            elif module in known and module != dotted(relative):
+                yield module
+
+
+def circle_in(graph):
+    """A path of modules that ends where it begins, or None."""
+    done, path = set(), []
+
+    def visit(name):
+        if name in path:
+            return [*path[path.index(name) :], name]
+        if name in done:
+            return None
+        path.append(name)
+        found = next(filter(None, map(visit, sorted(graph[name]))), None)
+        path.pop()
+        done.add(name)
+        return found
+
+    return next(filter(None, map(visit, sorted(graph))), None)
+
+
+def test_a_circle_is_found():
+    assert circle_in({"a": {"b"}, "b": {"c"}, "c": set()}) is None
+    assert circle_in({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+
+
+@pytest.mark.parametrize("relative", list(modules()), ids=str)
+def test_imports_stand_at_the_top_of_a_file(relative):
+    for function, module in imports_inside(tree_of(relative)):
+        place = f"{relative.as_posix()}:{function}"
+        of_a_command = part_of(relative) == "commands" and function == "run"
+        optional = module.partition(".")[0] in optional_packages()
+        listed = module in MAY_IMPORT_INSIDE.get(place, {})
+        assert of_a_command or optional or listed, f"{place} imports {module}"
+
+
+def test_every_exception_is_still_there():
+    for place, allowed in MAY_IMPORT_INSIDE.items():
+        relative, _, function = place.partition(":")
+        inside = imports_inside(tree_of(relative))
+        found = {module for name, module in inside if name == function}
+        assert set(allowed) <= found, f"{place} no longer imports {allowed}"
+
+
 @pytest.mark.parametrize("relative", list(modules()), ids=str)
 def test_tensorflow_is_imported_only_where_it_may_be(relative):
     names = {name.split(".")[0] for name in imported(relative)}
     if "tensorflow" in names:
-        allowed = {part_of(relative), relative.as_posix()} & MAY_IMPORT_TENSORFLOW
-        assert allowed, "imports tensorflow"
+        assert relative.as_posix() in MAY_IMPORT_TENSORFLOW, "imports tensorflow"
 
 
+def test_the_files_that_may_import_tensorflow_do():
+    for name in MAY_IMPORT_TENSORFLOW:
+        assert any(n.split(".")[0] == "tensorflow" for n in imported(name)), name
+
+
+@pytest.mark.extra_packages
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_the_package_imports_with_tensorflow_absent(backend):
     pytest.importorskip(backend)
