@@ -12,8 +12,8 @@ import pytest
 TESTS = pathlib.Path(__file__).parent
 # What the model is made of. `KERAS_BACKEND=jax pytest` runs the rest, too.
 CORE = [
-    *("layers", "models", "postprocess", "training", "test_anchors.py"),
-    *("test_box_ops.py", "test_letterbox.py", "test_losses.py", "test_matching.py"),
+    *("geometry", "layers", "models", "postprocess", "training"),
+    *("test_detections.py", "test_losses.py"),
 ]
 # Most of JAX's time is compiling, of tiny networks that are fast anyhow.
 QUICK_COMPILER = (
@@ -21,6 +21,7 @@ QUICK_COMPILER = (
 )
 
 
+@pytest.mark.extra_packages
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_the_core_passes_on(backend):
     if keras.backend.backend() != "tensorflow":

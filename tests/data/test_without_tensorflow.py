@@ -40,6 +40,7 @@ print("done")
 """
 
 
+@pytest.mark.extra_packages
 @pytest.mark.parametrize("backend", ["jax"])
 def test_every_format_is_read_and_written_without_tensorflow(tmp_path, backend):
     pytest.importorskip(backend)

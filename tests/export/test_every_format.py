@@ -183,6 +183,7 @@ def test_a_missing_runtime_is_told(exported, monkeypatch):
         ek.Predictor.load(exported)
 
 
+@pytest.mark.extra_packages
 def test_it_runs_on_torch_without_tensorflow(export, images, live, tmp_path):
     pytest.importorskip("torch")
     paths = [export(name) for name in ("litert-raw-3", "onnx")]

@@ -181,7 +181,14 @@ def d0():
     return model
 
 
-@pytest.mark.parametrize("ending", ["model", "d0.safetensors", "d0.pth"])
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "model",
+        "d0.safetensors",
+        pytest.param("d0.pth", marks=pytest.mark.extra_packages),
+    ],
+)
 def test_round_trips_are_exact(d0, tmp_path, ending):
     if ending != "model":
         pytest.importorskip("torch" if ending == "d0.pth" else "safetensors")

@@ -230,6 +230,7 @@ def test_the_zip_behind_the_network_holds_names_description_and_checksum(written
     )
 
 
+@pytest.mark.extra_packages
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 def test_mediapipe_opens_a_file_and_finds_the_same(images, tmp_path, precision):
     mediapipe = pytest.importorskip("mediapipe")

@@ -28,6 +28,7 @@ from effdet_keras.weights.kinds.torch_effdet import (
 )
 from effdet_keras.weights.network_arrays import TORCH, network_arrays
 
+pytestmark = pytest.mark.extra_packages  # where torch is absent, some tests skip
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
 D0 = EfficientDetConfig.from_name("efficientdet-d0")
 FORMS = ("pth", "safetensors")
