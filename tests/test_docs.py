@@ -17,7 +17,7 @@ import pytest
 from support.tiny import tiny_model
 
 import effdet_keras as ek
-from effdet_keras.export.export_model import WRITERS
+from effdet_keras.export.registry import FORMATS, writer_options
 from effdet_keras.weights.report import LoadReport, NewWeights
 
 pytestmark = pytest.mark.tensorflow  # `ek.data`, `ek.callbacks`
@@ -94,10 +94,8 @@ def keywords_of(function):
     if getattr(function, "__name__", "") in ("from_preset", "from_hub"):
         names |= set(ek.EfficientDetConfig.__dataclass_fields__)
     if getattr(function, "__name__", "") == "export":
-        for path in WRITERS.values():
-            module, _, writer = path.rpartition(".")
-            module = importlib.import_module(module)
-            names |= set(inspect.signature(getattr(module, writer)).parameters)
+        for name in FORMATS:
+            names |= {option.name for option in writer_options(name)}
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         name = getattr(function, "__name__", "")
         passed_on = {"fit": keras.Model.fit, "evaluate": keras.Model.evaluate}

@@ -34,9 +34,6 @@ ROWS = [
 MAY_IMPORT_TENSORFLOW = {
     "training/steps/tensorflow.py",
     "layers/tensorflow_batch_norm.py",
-    "export/network.py",
-    "export/saved_model/write.py",
-    "export/litert/model_file.py",
 }
 # Imports inside a function, besides those of optional packages and of a command's
 # `run` (which keeps `--help` light), with the reason of each.

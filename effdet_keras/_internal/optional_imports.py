@@ -64,3 +64,17 @@ pip install "effdet-keras[video]"
 
 
 tensorflow = OptionalModule("tensorflow", install="tensorflow")
+
+# Exports.
+ai_edge_litert = OptionalModule(
+    "ai_edge_litert.interpreter", install="effdet-keras[litert]"
+)
+flatbuffers = OptionalModule("flatbuffers", install="tensorflow")
+onnx = OptionalModule("onnx", install="effdet-keras[onnx]")
+onnxruntime = OptionalModule("onnxruntime", install="effdet-keras[onnx]")
+openvino = OptionalModule("openvino", install="effdet-keras[openvino]")
+tf2onnx = OptionalModule("tf2onnx", install="effdet-keras[onnx]")
+
+# Videos, cameras and plots.
+cv2 = OptionalModule("cv2", install="effdet-keras[video]")
+pyplot = OptionalModule("matplotlib.pyplot", install="effdet-keras[plot]")

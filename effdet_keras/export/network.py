@@ -3,10 +3,14 @@
 import contextlib
 
 import keras
-from tensorflow.python.framework import convert_to_constants
 
+from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.layers.resample import repeating_with
+
+_convert_to_constants = OptionalModule(
+    "tensorflow.python.framework.convert_to_constants", install="tensorflow"
+)
 
 
 @contextlib.contextmanager
@@ -73,4 +77,4 @@ def frozen(function):
         `ConcreteFunction`; it returns a flat list, in the order of sorted names.
     """
     concrete = function.get_concrete_function()
-    return convert_to_constants.convert_variables_to_constants_v2(concrete)
+    return _convert_to_constants.convert_variables_to_constants_v2(concrete)

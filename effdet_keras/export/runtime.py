@@ -1,39 +1,35 @@
 """Exported files of every format behind one call."""
 
+from __future__ import annotations
+
 import abc
-import importlib
+import os
 import pathlib
+from typing import ClassVar
 
-from effdet_keras.errors import InvalidValueError
+import numpy as np
+
+from effdet_keras._internal.local_paths import local_path
+from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras.export.description import Description
-
-# What a path ends in: where its runtime is. A folder is a SavedModel.
-_RUNTIMES = {
-    "": "effdet_keras.export.saved_model.run.SavedModelRuntime",
-    ".tflite": "effdet_keras.export.litert.run.LiteRTRuntime",
-    ".onnx": "effdet_keras.export.onnx.run.ONNXRuntime",
-    ".xml": "effdet_keras.export.openvino.run.OpenVINORuntime",
-}
+from effdet_keras.export.registry import format_of_file
 
 
 class Runtime(abc.ABC):
     """An exported network in the runtime of its format.
 
     Attributes:
+        package: `OptionalModule`, of the class: what runs the format.
         path: `pathlib.Path` of the file or folder.
         description: `Description`, read from inside the file.
     """
 
+    package: ClassVar[OptionalModule]
     path: pathlib.Path
     description: Description
 
-    @staticmethod
     @abc.abstractmethod
-    def require_installed():
-        """Raises ImportError with the cure where the format's package is missing."""
-
-    @abc.abstractmethod
-    def run(self, images):
+    def run(self, images: np.ndarray) -> dict[str, np.ndarray]:
         """Runs the network.
 
         Args:
@@ -48,7 +44,9 @@ class Runtime(abc.ABC):
         """
 
 
-def open_runtime(path, num_threads=None):
+def open_runtime(
+    path: str | os.PathLike[str], num_threads: int | None = None
+) -> Runtime:
     """Opens an exported file in the runtime of its format.
 
     Args:
@@ -65,19 +63,7 @@ def open_runtime(path, num_threads=None):
             `EfficientDet.export` wrote.
         ImportError: If the runtime is not installed.
     """
-    path = pathlib.Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"There is no exported model '{path}'")
-    ending = "" if path.is_dir() else path.suffix.lower()
-    if ending not in _RUNTIMES or (not ending and path.is_file()):
-        raise InvalidValueError(
-            "An exported model is a folder (SavedModel), or a file that ends in "
-            f"{', '.join(filter(None, _RUNTIMES))}. Received: path='{path}'"
-        )
-    return runtime_class(ending)(path, num_threads=num_threads)
-
-
-def runtime_class(ending):
-    """The `Runtime` of files that end so; "" is for a folder, a SavedModel."""
-    module, _, name = _RUNTIMES[ending].rpartition(".")
-    return getattr(importlib.import_module(module), name)
+    path = local_path(path, "The path of an exported model")
+    runtime = format_of_file(path).load_runtime()
+    runtime.package.require(f"Running '{path}'")
+    return runtime(path, num_threads=num_threads)

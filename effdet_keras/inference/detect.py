@@ -1,16 +1,26 @@
 """Images of any size and kind to `Detections`, the same way for every detector."""
 
+from __future__ import annotations
+
 import os
 import pathlib
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import keras
 import numpy as np
 from keras import ops
+from numpy.typing import ArrayLike
 
 from effdet_keras.detections import Detections
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
-from effdet_keras.geometry.letterbox import letterbox_array
+from effdet_keras.geometry.letterbox import boxes_in_image, letterbox_array
 from effdet_keras.images import list_images, read_image
+
+# What `detect` takes: a path (of an image, or of a folder of images), the array of an
+# image or of a batch, or a list of any of these.
+Image: TypeAlias = str | os.PathLike[str] | ArrayLike
+Images: TypeAlias = Image | Sequence[Image]
 
 
 def detect(detector, images, *, score_threshold=0.3, batch_size=8, verbose="auto"):
@@ -67,14 +77,17 @@ def image_sources(images):
 
 def _detect_batch(detector, batch, rows, score_threshold):
     config = detector.config
-    boxed = [letterboxed(config, source) for source in batch]
     inputs = np.zeros((rows, *config.image_size, 3), "float32")
-    for row, (image, _) in zip(inputs, boxed):
-        row[:] = image
+    origins = []  # of each image: how to get back to it
+    for row, source in zip(inputs, batch):
+        pixels = pixels_of(source)
+        row[:], scale = letterbox_array(pixels, config.image_size, config.padding_rgb)
+        is_path = isinstance(source, (str, os.PathLike))
+        origins.append((source if is_path else pixels, scale, pixels.shape[:2]))
     outputs = detector.predict_on_batch(inputs)
     return [
-        _detections(detector, source, index, outputs, scale, score_threshold)
-        for index, (source, (_, scale)) in enumerate(zip(batch, boxed))
+        _detections(detector, outputs, index, score_threshold, *origin)
+        for index, origin in enumerate(origins)
     ]
 
 
@@ -91,18 +104,20 @@ def letterboxed(config, source):
     return letterbox_array(pixels_of(source), config.image_size, config.padding_rgb)
 
 
-def _detections(detector, source, index, outputs, image_scale, score_threshold):
+def _detections(
+    detector, outputs, index, score_threshold, image, image_scale, image_size
+):
+    """One row of a batch's outputs as `Detections`, in pixels of its image."""
     row = {name: np.asarray(value[index]) for name, value in outputs.items()}
     count = int(row["num_detections"])
     kept = np.flatnonzero(row["scores"][:count] >= score_threshold)
-    is_path = isinstance(source, (str, os.PathLike))
     return Detections(
-        boxes=row["boxes"][kept] * image_scale,
+        boxes=boxes_in_image(row["boxes"][kept], image_scale, image_size),
         scores=row["scores"][kept],
         labels=row["labels"][kept],
         class_names=detector.class_names,
         category_ids=detector.category_ids,
-        image=source if is_path else pixels_of(source),
+        image=image,
     )
 
 

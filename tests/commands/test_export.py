@@ -1,7 +1,6 @@
 """`effdet-keras export` hands its options to `EfficientDet.export`."""
 
 import dataclasses
-import inspect
 import json
 
 import numpy as np
@@ -12,6 +11,7 @@ import effdet_keras as ek
 from effdet_keras import cli
 from effdet_keras.export import check, export_model
 from effdet_keras.export.description import describe
+from effdet_keras.export.registry import FORMATS, ExportFormat, writer_options
 from effdet_keras.weights.archive import write_archive
 
 pytestmark = pytest.mark.tensorflow
@@ -50,7 +50,7 @@ def test_only_given_options_are_handed_on(archive, exported):
 
 def test_every_option_has_a_flag(archive, exported, shapes):
     flags = "--format saved_model --precision int8 --outputs raw --batch-size 2 "
-    flags += "--output-type uint8 --tfod-names --frozen-graph --images checks "
+    flags += "--output-type uint8 --names tfod --frozen-graph --images checks "
     flags += "--calibration-images 7 --opset 18 --max-detections 5 --per-class "
     flags += "--score-threshold 0.2 --iou-threshold 0.4"
     assert cli.main(["export", archive, "pets", *flags.split()]) == 0
@@ -73,22 +73,45 @@ def test_every_option_has_a_flag(archive, exported, shapes):
             "per_class": True,
         }
     ]
-    writers = map(export_model._writer, export_model.WRITERS)
-    options = {
-        name for write in writers for name in inspect.signature(write).parameters
-    }
+    options = {o.name for name in FORMATS for o in writer_options(name)}
     # The second is a flag of the next test, the last an object of Python.
-    assert options - set(exported[0]) == {"model", "calibration", "postprocess"}
+    assert options - set(exported[0]) == {"calibration", "postprocess"}
 
 
 def test_calibration_is_a_folder_of_images_or_a_dataset(archive, exported, shapes):
-    data = ["--calibration", str(shapes), "--evaluate", str(shapes), "--split", "train"]
+    for source in (shapes, shapes / "valid"):
+        arguments = ["export", archive, "pets.tflite", "--calibration", str(source)]
+        assert cli.main(arguments) == 0
+    dataset, images = (call["calibration"] for call in exported)
+    assert len(dataset) == 3 and images == shapes / "valid"
+
+
+def test_it_calibrates_on_the_training_split_and_evaluates_on_another(
+    archive, exported, shapes
+):
+    data = ["--calibration", str(shapes), "--evaluate", str(shapes)]
     assert cli.main(["export", archive, "pets.tflite", *data]) == 0
-    images = ["--calibration", str(shapes / "valid")]
-    assert cli.main(["export", archive, "pets.tflite", *images]) == 0
-    first, second = exported
-    assert len(first["calibration"]) == len(first["evaluate"]) == 3
-    assert second["calibration"] == shapes / "valid"
+    splits = ["--calibration-split", "valid", "--evaluation-split", "train"]
+    assert cli.main(["export", archive, "pets.tflite", *data, *splits]) == 0
+    sizes = [(len(call["calibration"]), len(call["evaluate"])) for call in exported]
+    assert sizes == [(3, 2), (2, 3)]  # 3 images in "train", 2 in "valid"
+
+
+def test_a_split_needs_a_dataset_that_has_it(archive, exported, shapes, capsys):
+    export = ["export", archive, "pets.tflite"]
+    assert cli.main([*export, "--evaluation-split", "test"]) == 1
+    assert "add `--evaluate DATA`" in capsys.readouterr().err
+    data = ["--calibration", str(shapes), "--calibration-split", "test"]
+    assert cli.main([*export, *data]) == 1
+    assert "['train', 'valid']" in capsys.readouterr().err
+    for name in ("train", "valid"):
+        file = shapes / f"{name}.json"
+        other = shapes.parent / "others" / f"{name}-2.json"
+        other.parent.mkdir(exist_ok=True)
+        other.write_text(file.read_text())
+    assert cli.main([*export, "--evaluate", str(other.parent)]) == 1
+    assert "has the splits train-2, valid-2" in capsys.readouterr().err
+    assert not exported
 
 
 def test_errors_of_the_export_are_told_in_one_line(archive, tmp_path, capsys):
@@ -134,7 +157,7 @@ def test_the_ap_of_the_export_is_compared_with_the_models(
 
     limits = check.Limits(outputs=100.0, scores=1.0, matched=0.0)
     monkeypatch.setitem(check.LIMITS, "int8", limits)
-    monkeypatch.setattr(export_model, "_writer", lambda format: write)
+    monkeypatch.setattr(ExportFormat, "load_writer", lambda self: write)
     monkeypatch.setattr(export_model, "open_runtime", lambda path: Forgetful())
     arguments = ["export", str(tmp_path / "pets.keras"), str(tmp_path / "pets.onnx")]
     assert cli.main([*arguments, "--evaluate", str(tmp_path / "data")]) == 0

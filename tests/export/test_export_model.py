@@ -11,6 +11,7 @@ from support.tiny import lively_model
 
 from effdet_keras.export import export_model as module
 from effdet_keras.export.description import describe
+from effdet_keras.export.registry import ExportFormat
 
 pytestmark = pytest.mark.tensorflow
 IMAGES = [np.random.default_rng(0).integers(0, 256, (50, 70, 3), "uint8")]
@@ -43,7 +44,7 @@ def export(model, monkeypatch):
             if fail:
                 raise KeyboardInterrupt
 
-        monkeypatch.setattr(module, "_writer", lambda format: write)
+        monkeypatch.setattr(ExportFormat, "load_writer", lambda self: write)
         monkeypatch.setattr(
             module, "open_runtime", lambda path: LiveRuntime(model, path, error)
         )
@@ -100,14 +101,14 @@ def test_a_folder_of_other_things_is_not_touched(model, tmp_path):
     assert contents(folder) == {"cat.jpg": "meow"}
 
 
-def test_a_folder_is_replaced_whole(tmp_path):
-    old, new = tmp_path / "pets", tmp_path / "new"
-    for folder in (old, new):
-        folder.mkdir()
-        (folder / folder.name).write_text(folder.name)
-    module._put_in_place(new, old, tmp_path / "aside")
-    assert contents(old) == {"new": "new"}
-    assert [path.name for path in tmp_path.iterdir()] == ["pets"]
+def test_an_address_is_refused_and_no_folder_of_its_name_is_made(
+    model, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    for address in ("gs://bucket/pets", "s3://bucket/pets.onnx"):
+        with pytest.raises(ValueError, match=rf"on this machine.*{address}"):
+            model.export(address)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -138,7 +139,7 @@ def test_a_runtime_that_is_not_installed_is_told_before_any_work(
 ):
     for name in (package, f"{package}.interpreter"):
         monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.setattr(module, "_staged", None)  # nothing is begun
+    monkeypatch.setattr(module, "replacing_together", None)  # nothing is begun
     with pytest.raises(ImportError, match="pip install"):
         model.export(tmp_path / f"pets{ending}")
 
@@ -157,7 +158,7 @@ def test_averages_are_what_is_exported(export, tmp_path):
             return super().run(images)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_writer", lambda format: _touch)
+        patch.setattr(ExportFormat, "load_writer", lambda self: _touch)
         patch.setattr(module, "open_runtime", lambda path: Looking(model, path))
         model.export(tmp_path / "pets.onnx", images=IMAGES, verbose=0)
     np.testing.assert_array_equal(seen[0], averaged)

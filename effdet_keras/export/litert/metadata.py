@@ -4,7 +4,7 @@ The tables are those of TFLite's `metadata_schema.fbs`. Numbers of slots and of 
 values are from there.
 """
 
-import flatbuffers
+from effdet_keras._internal.optional_imports import flatbuffers
 
 LABELS_NAME = "labelmap.txt"
 _MIN_PARSER_VERSION = "1.2.0"  # the first that knows groups of tensors

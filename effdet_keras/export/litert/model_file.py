@@ -5,12 +5,18 @@ import io
 import zipfile
 
 import numpy as np
-from tensorflow.lite.python import schema_py_generated as schema
-from tensorflow.lite.tools import flatbuffer_utils
 
+from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras.export.description import DESCRIPTION_NAME
 from effdet_keras.export.litert.metadata import LABELS_NAME, metadata_buffer
 from effdet_keras.export.litert.run import CHECKSUM_NAME
+
+_schema = OptionalModule(
+    "tensorflow.lite.python.schema_py_generated", install="tensorflow"
+)
+_flatbuffer_utils = OptionalModule(
+    "tensorflow.lite.tools.flatbuffer_utils", install="tensorflow"
+)
 
 OUTPUT_NAMES = {
     "detections": ("boxes", "classes", "scores", "count"),
@@ -29,17 +35,17 @@ def finished(content, description):
         Bytes of the whole file: a flatbuffer, and a zip archive behind it, as
         TFLite Metadata has it.
     """
-    model = flatbuffer_utils.convert_bytearray_to_object(content)
+    model = _flatbuffer_utils.convert_bytearray_to_object(content)
     _name_outputs(model, OUTPUT_NAMES[description.outputs])
     if description.precision == "int8":
         _take_pixels_as_they_are(model)
     # TensorFlow 2.20 has no arguments to these.
-    buffer, entry = schema.BufferT(), schema.MetadataT()
+    buffer, entry = _schema.BufferT(), _schema.MetadataT()
     buffer.data = np.frombuffer(metadata_buffer(description), "uint8")
     entry.name, entry.buffer = b"TFLITE_METADATA", len(model.buffers)
     model.buffers.append(buffer)
     model.metadata = [*(model.metadata or []), entry]
-    network = bytes(flatbuffer_utils.convert_object_to_bytearray(model))
+    network = bytes(_flatbuffer_utils.convert_object_to_bytearray(model))
     return _with_archive(network, description)
 
 

@@ -9,7 +9,8 @@ import zipfile
 import numpy as np
 
 from effdet_keras._internal.labels import BACKGROUND
-from effdet_keras.errors import InvalidValueError, MissingPackageError
+from effdet_keras._internal.optional_imports import ai_edge_litert
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.description import DESCRIPTION_NAME, Description
 from effdet_keras.export.runtime import Runtime
 from effdet_keras.geometry.box_ops import clip_boxes
@@ -22,7 +23,7 @@ class LiteRTRuntime(Runtime):
 
     Args:
         path: of the file.
-        num_threads: int, or None for one a CPU. A file whose postprocess is per class
+        num_threads: int, or None for one per CPU. A file whose postprocess is per class
             runs in one: in more, LiteRT loses a class.
 
     Raises:
@@ -30,22 +31,19 @@ class LiteRTRuntime(Runtime):
         ImportError: If ai-edge-litert is not installed.
     """
 
+    package = ai_edge_litert
+
     def __init__(self, path, num_threads=None):
         self.path = pathlib.Path(path)
         network, self.description = _opened(self.path)
         if self._loses_a_class():
             num_threads = 1
-        self._interpreter = _interpreter_class()(
+        self._interpreter = ai_edge_litert.Interpreter(
             model_content=network, num_threads=num_threads or os.cpu_count()
         )
         self._interpreter.allocate_tensors()
         (self._input,) = self._interpreter.get_input_details()
         self._outputs = self._interpreter.get_output_details()
-
-    @staticmethod
-    def require_installed():
-        """See `Runtime.require_installed`."""
-        _interpreter_class()
 
     def run(self, images):
         """See `Runtime.run`."""
@@ -85,17 +83,6 @@ class LiteRTRuntime(Runtime):
             "labels": np.where(used, classes, BACKGROUND).astype("int32"),
             "num_detections": count.astype("int32"),
         }
-
-
-def _interpreter_class():
-    try:
-        from ai_edge_litert.interpreter import Interpreter
-    except ImportError as error:
-        raise MissingPackageError(
-            "A .tflite file runs in ai-edge-litert, which is not installed. Run "
-            '`pip install "effdet-keras[litert]"`.'
-        ) from error
-    return Interpreter
 
 
 def _opened(path):

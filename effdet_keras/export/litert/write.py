@@ -1,38 +1,44 @@
 """A LiteRT (TFLite) file: float or quantised, with or without its postprocess."""
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import tempfile
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.export.description import OUTPUTS, describe
+from effdet_keras.export.description import describe
 from effdet_keras.export.litert.model_file import finished
 from effdet_keras.export.litert.postprocess import hard_postprocess, postprocess_op
 from effdet_keras.export.network import frozen, network_function
-from effdet_keras.inference.detect import image_sources, letterboxed
+from effdet_keras.inference.detect import Images, image_sources, letterboxed
 
-PRECISIONS = ("float32", "float16", "dynamic", "int8")
-_OUTPUT_TYPES = {"float32": tf.float32, "uint8": tf.uint8}
+if TYPE_CHECKING:
+    import pathlib
+
+    from effdet_keras.models import EfficientDet
 
 
 def write_litert(
-    model,
-    path,
+    model: EfficientDet,
+    path: pathlib.Path,
     *,
-    precision="float32",
-    outputs="detections",
-    calibration=None,
-    calibration_images=100,
-    output_type="float32",
-    batch_size=1,
-    max_detections=None,
-    score_threshold=None,
-    iou_threshold=None,
-    per_class=False,
-):
+    precision: Literal["float32", "float16", "dynamic", "int8"] = "float32",
+    outputs: Literal["detections", "raw"] = "detections",
+    calibration: DetectionDataset | Images | None = None,
+    calibration_images: int = 100,
+    output_type: Literal["float32", "uint8"] = "float32",
+    batch_size: int = 1,
+    max_detections: int | None = None,
+    score_threshold: float | None = None,
+    iou_threshold: float | None = None,
+    per_class: bool = False,
+) -> None:
     """Writes a `.tflite` file for LiteRT and MediaPipe Tasks.
 
     The input is `images` `[B, H, W, 3]`, RGB pixels 0-255; uint8 for int8, else
@@ -49,27 +55,31 @@ def write_litert(
     Args:
         model: float32 `EfficientDet`.
         path: `pathlib.Path` of the file to write.
-        precision: "float32"; "float16", weights in half the size, computed in
+        precision: of the weights: "float32"; "float16", half the size, computed in
             float32 on CPUs; "dynamic", weights in 8 bits, activations rounded
             as they come; "int8", weights and activations in 8 bits.
-        outputs: "detections" or "raw".
-        calibration: images that tell int8 the range of every activation:
-            `DetectionDataset`, or what `detect` takes. Of the kind the model will see.
-        calibration_images: int, how many of them are used at most, evenly spread.
-        output_type: "float32", or "uint8" for int8 with "raw" outputs; the scale is
-            in the file.
-        batch_size: int, `B`; above 1 for "raw" outputs.
-        max_detections, score_threshold, iou_threshold: of the postprocess, see
-            `Postprocess`; None for the model's. A score threshold of None there is
-            0.01; the operation takes longer the more anchors are above it.
-        per_class: bool. False, a box suppresses boxes of all classes: the "fast" way
-            of the operation. True, of its own class: the "regular" way, which is
-            slower, and in an interpreter of `n` threads, `n > 1`, loses class `n`
+        outputs: what the file returns: "detections"; or "raw", class logits and box
+            deltas of all anchors.
+        calibration: images that tell int8 the range of every activation, of the kind
+            that the model will see: a `DetectionDataset`, or what `detect` takes.
+        calibration_images: how many of them are used at most, evenly spread.
+        output_type: of the numbers that int8 with "raw" outputs returns: "float32",
+            or "uint8", with the scale in the file.
+        batch_size: images at once; above 1 for "raw" outputs only.
+        max_detections: boxes per image at most; None for the model's own number.
+        score_threshold: lowest score to keep; None for the model's own, or 0.01 where
+            it has none. The operation takes longer the more anchors are above it.
+        iou_threshold: overlap above which a box suppresses another; None for the
+            model's own.
+        per_class: whether a box suppresses boxes of its own class only, the "regular"
+            way of the operation. The default is the "fast" way: a box suppresses
+            boxes of all classes. The regular way is slower, and in an interpreter
+            of `n` threads, `n > 1`, it loses class `n`
             (https://github.com/tensorflow/tensorflow/issues/56058; it still did in
             ai-edge-litert 2.3.0). Our runtime then takes one thread.
 
     Raises:
-        ValueError: If an option is wrong, or options do not go together.
+        ValueError: If a number is out of its range, or options contradict each other.
     """
     nms = {
         "max_detections": max_detections,
@@ -78,7 +88,7 @@ def write_litert(
         "per_class": per_class or None,
     }
     nms = {name: value for name, value in nms.items() if value is not None}
-    _check_options(precision, outputs, calibration, output_type, batch_size, nms)
+    _check_together(precision, outputs, calibration, output_type, batch_size, nms)
     description = describe(
         model, outputs=outputs, precision=precision, batch_size=batch_size
     )
@@ -97,7 +107,7 @@ def write_litert(
         if precision == "int8":
             converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
             converter.inference_input_type = tf.uint8
-            converter.inference_output_type = _OUTPUT_TYPES[output_type]
+            converter.inference_output_type = tf.as_dtype(output_type)
             converter.representative_dataset = lambda: (
                 [np.repeat(letterboxed(model.config, read())[0][None], batch_size, 0)]
                 for read in images
@@ -106,17 +116,7 @@ def write_litert(
     path.write_bytes(finished(content, description))
 
 
-def _check_options(precision, outputs, calibration, output_type, batch_size, nms):
-    for name, value, known in (
-        ("precision", precision, PRECISIONS),
-        ("outputs", outputs, OUTPUTS),
-        ("output_type", output_type, _OUTPUT_TYPES),
-    ):
-        if value not in known:
-            raise InvalidValueError(
-                f"`{name}` must be one of {', '.join(known)}. "
-                f"Received: {name}={value!r}"
-            )
+def _check_together(precision, outputs, calibration, output_type, batch_size, nms):
     if precision == "int8" and calibration is None:
         raise InvalidValueError(
             "int8 needs images of the kind the model will see, to find the range of "
@@ -153,7 +153,7 @@ def _calibration_images(calibration, limit):
     """Functions that read one image each, at most `limit`, evenly spread."""
     if calibration is None:
         return []
-    if hasattr(calibration, "records"):  # DetectionDataset
+    if isinstance(calibration, DetectionDataset):
         sources = [lambda i=i: calibration[i]["image"] for i in range(len(calibration))]
     else:
         found, _ = image_sources(calibration)

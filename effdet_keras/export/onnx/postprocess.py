@@ -9,8 +9,8 @@ name that no line makes is a constant of `_constants`.
 """
 
 import numpy as np
-import onnx
 
+from effdet_keras._internal.optional_imports import onnx
 from effdet_keras.geometry import box_ops
 from effdet_keras.postprocess import nms
 

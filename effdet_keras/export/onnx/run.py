@@ -3,10 +3,14 @@
 import os
 import pathlib
 
-from effdet_keras.errors import InvalidValueError, MissingPackageError
+from effdet_keras._internal.optional_imports import OptionalModule, onnxruntime
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.description import DESCRIPTION_NAME, Description
 from effdet_keras.export.runtime import Runtime
 
+_errors = OptionalModule(
+    "onnxruntime.capi.onnxruntime_pybind11_state", install="effdet-keras[onnx]"
+)
 _PROVIDERS = ("CUDAExecutionProvider", "CPUExecutionProvider")  # best first
 
 
@@ -15,12 +19,14 @@ class ONNXRuntime(Runtime):
 
     Args:
         path: path of the `.onnx` file.
-        num_threads: int, or None for one a core.
+        num_threads: int, or None for one per core.
 
     Raises:
         ValueError: If the file is damaged, or was written by something else.
         ImportError: If onnxruntime is not installed.
     """
+
+    package = onnxruntime
 
     def __init__(self, path, num_threads=None):
         self.path = pathlib.Path(path)
@@ -37,30 +43,12 @@ class ONNXRuntime(Runtime):
         )
         self._names = [output.name for output in self._session.get_outputs()]
 
-    @staticmethod
-    def require_installed():
-        """See `Runtime.require_installed`."""
-        _package()
-
     def run(self, images):
         """See `Runtime.run`."""
         return dict(zip(self._names, self._session.run(None, {"images": images})))
 
 
-def _package():
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise MissingPackageError(
-            'ONNX files need onnxruntime: pip install "effdet-keras[onnx]"'
-        ) from error
-    return onnxruntime
-
-
 def _session(path, num_threads):
-    onnxruntime = _package()
-    from onnxruntime.capi import onnxruntime_pybind11_state as errors
-
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = num_threads or 0
     options.log_severity_level = 3  # errors
@@ -71,12 +59,12 @@ def _session(path, num_threads):
             os.fspath(path), options, providers=providers
         )
     except (
-        errors.Fail,
-        errors.InvalidArgument,
-        errors.InvalidGraph,
-        errors.InvalidProtobuf,
-        errors.NotImplemented,
-        errors.RuntimeException,
+        _errors.Fail,
+        _errors.InvalidArgument,
+        _errors.InvalidGraph,
+        _errors.InvalidProtobuf,
+        _errors.NotImplemented,
+        _errors.RuntimeException,
     ) as error:
         raise InvalidValueError(
             f"'{path}' cannot be read as an ONNX file ({error}). It is damaged, or "

@@ -1,26 +1,37 @@
 """An ONNX file: letterboxed images in, detections or raw outputs out."""
 
+from __future__ import annotations
+
 import contextlib
 import logging
+from typing import TYPE_CHECKING, Literal
 
+from effdet_keras._internal.optional_imports import onnx, tf2onnx
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._version import __version__
-from effdet_keras.errors import InvalidValueError, MissingPackageError
-from effdet_keras.export.description import DESCRIPTION_NAME, OUTPUTS, describe
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.export.description import DESCRIPTION_NAME, describe
 from effdet_keras.export.network import network_function
+from effdet_keras.export.onnx.postprocess import onnx_postprocess
+
+if TYPE_CHECKING:
+    import pathlib
+
+    from effdet_keras.models import EfficientDet
+    from effdet_keras.postprocess import Postprocess
 
 _OPSETS = range(13, 19)  # those that tf2onnx and `onnx_postprocess` both write
 
 
 def write_onnx(
-    model,
-    path,
+    model: EfficientDet,
+    path: pathlib.Path,
     *,
-    outputs="detections",
-    batch_size=None,
-    opset=17,
-    postprocess=None,
-):
+    outputs: Literal["detections", "raw"] = "detections",
+    batch_size: int | None = None,
+    opset: int = 17,
+    postprocess: Postprocess | None = None,
+) -> None:
     """Writes an ONNX file.
 
     Its input is `images`, float32 `[B, H, W, 3]`, letterboxed pixels 0-255, RGB. Its
@@ -29,19 +40,20 @@ def write_onnx(
     Args:
         model: float32 `EfficientDet`.
         path: `pathlib.Path` of the file to write.
-        outputs: "detections", with NMS inside: a `Loop` for the Gaussian one, a
-            `NonMaxSuppression` node for `method="hard"`, which more runtimes have and
-            run faster. "raw": class logits and box deltas of all anchors.
-        batch_size: int, or None for a file that takes any.
-        opset: int, 13 to 18, of the ONNX standard. Raise it, or lower it, where a
+        outputs: what the file returns: "detections", with NMS inside: a `Loop` for the
+            Gaussian one, a `NonMaxSuppression` node for `method="hard"`, which more
+            runtimes have and run faster; "raw", class logits and box deltas of all
+            anchors.
+        batch_size: images at once, or None for a file that takes any number.
+        opset: version of the ONNX standard, 13 to 18. Raise it, or lower it, where a
             runtime asks for it.
         postprocess: `Postprocess` of the file, or None for the model's own.
 
     Raises:
-        ValueError: If an option is none of these.
+        ValueError: If `batch_size` or `opset` is out of its range.
         ImportError: If onnx or tf2onnx is not installed.
     """
-    _check_options(outputs, batch_size, opset)
+    _check_options(batch_size, opset)
     file = onnx_model(
         model,
         outputs=outputs,
@@ -55,7 +67,8 @@ def write_onnx(
 
 def onnx_model(model, *, outputs, batch_size, opset, postprocess):
     """What `write_onnx` writes, as `onnx.ModelProto`. Arguments are as there."""
-    onnx, tf2onnx = _packages()
+    for package in (onnx, tf2onnx):
+        package.require("ONNX export")
     description = describe(
         model,
         outputs=outputs,
@@ -70,10 +83,10 @@ def onnx_model(model, *, outputs, batch_size, opset, postprocess):
             opset=opset,
             inputs_as_nchw=["images"],
         )
-    _prepend_transpose(onnx, file.graph)
+    _prepend_transpose(file.graph)
     if outputs == "detections":
         _append_postprocess(file.graph, description.postprocess, model, opset)
-    _set_shapes(onnx, file.graph, description)
+    _set_shapes(file.graph, description)
     file.producer_name, file.producer_version = "effdet_keras", __version__
     file.graph.name = model.config.name
     properties = {DESCRIPTION_NAME: description.to_json()}
@@ -84,11 +97,7 @@ def onnx_model(model, *, outputs, batch_size, opset, postprocess):
     return file
 
 
-def _check_options(outputs, batch_size, opset):
-    if outputs not in OUTPUTS:
-        raise InvalidValueError(
-            f"`outputs` must be one of {OUTPUTS}. Received: {outputs!r}"
-        )
+def _check_options(batch_size, opset):
     if batch_size is not None and batch_size < 1:
         raise InvalidValueError(
             "`batch_size` must be 1 or more, or None for any. "
@@ -98,17 +107,6 @@ def _check_options(outputs, batch_size, opset):
         raise InvalidValueError(
             f"`opset` must be {_OPSETS[0]} to {_OPSETS[-1]}. Received: opset={opset}"
         )
-
-
-def _packages():
-    try:
-        import onnx
-        import tf2onnx
-    except ImportError as error:
-        raise MissingPackageError(
-            'ONNX export needs onnx and tf2onnx: pip install "effdet-keras[onnx]"'
-        ) from error
-    return onnx, tf2onnx
 
 
 @contextlib.contextmanager
@@ -133,7 +131,7 @@ def _resize(x, times):
     return tf.raw_ops.ResizeNearestNeighbor(images=x, size=size)
 
 
-def _prepend_transpose(onnx, graph):
+def _prepend_transpose(graph):
     """Lets a graph of images `[B, 3, H, W]` take them as `[B, H, W, 3]`.
 
     With the transpose first, mean and deviation are a number for a whole plane, not one
@@ -150,8 +148,6 @@ def _prepend_transpose(onnx, graph):
 
 def _append_postprocess(graph, postprocess, model, opset):
     """Puts the nodes of a `Postprocess` behind those of the network."""
-    from effdet_keras.export.onnx.postprocess import onnx_postprocess
-
     tail = onnx_postprocess(postprocess, model.anchors, model.config, opset)
     graph.node.extend(tail.node)
     graph.initializer.extend(tail.initializer)
@@ -159,7 +155,7 @@ def _append_postprocess(graph, postprocess, model, opset):
     graph.output.extend(tail.output)
 
 
-def _set_shapes(onnx, graph, description):
+def _set_shapes(graph, description):
     """Says of input and outputs what is known, and gives their first axis its name."""
     config, post = description.config, description.postprocess
     batch = description.batch_size or "batch"

@@ -3,7 +3,8 @@
 import os
 import pathlib
 
-from effdet_keras.errors import InvalidValueError, MissingPackageError
+from effdet_keras._internal.optional_imports import openvino
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.description import DESCRIPTION_NAME, Description
 from effdet_keras.export.runtime import Runtime
 
@@ -23,9 +24,10 @@ class OpenVINORuntime(Runtime):
         ImportError: If openvino is not installed.
     """
 
+    package = openvino
+
     def __init__(self, path, num_threads=None):
         self.path = pathlib.Path(path)
-        openvino = _package()
         core = openvino.Core()
         options = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
         if num_threads is not None:
@@ -48,27 +50,12 @@ class OpenVINORuntime(Runtime):
         text = network.get_rt_info([DESCRIPTION_NAME]).astype(str)
         self.description = Description.from_json(text, self.path)
 
-    @staticmethod
-    def require_installed():
-        """See `Runtime.require_installed`."""
-        _package()
-
     def run(self, images):
         """See `Runtime.run`."""
         results = self._model(images)
         return {
             output.get_any_name(): results[output] for output in self._model.outputs
         }
-
-
-def _package():
-    try:
-        import openvino
-    except ImportError as error:
-        raise MissingPackageError(
-            'OpenVINO files need openvino: pip install "effdet-keras[openvino]"'
-        ) from error
-    return openvino
 
 
 def _first_line(error):

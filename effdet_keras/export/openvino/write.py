@@ -1,24 +1,29 @@
 """OpenVINO files, made of the ONNX model."""
 
+from __future__ import annotations
+
 import pathlib
 import tempfile
+from typing import TYPE_CHECKING, Literal
 
-from effdet_keras.errors import InvalidValueError, MissingPackageError
+from effdet_keras._internal.optional_imports import openvino
 from effdet_keras.export.description import DESCRIPTION_NAME, describe
 from effdet_keras.export.onnx.write import write_onnx
 
-_PRECISIONS = ("float32", "float16")
+if TYPE_CHECKING:
+    from effdet_keras.models import EfficientDet
+    from effdet_keras.postprocess import Postprocess
 
 
 def write_openvino(
-    model,
-    path,
+    model: EfficientDet,
+    path: pathlib.Path,
     *,
-    outputs="detections",
-    batch_size=None,
-    precision="float32",
-    postprocess=None,
-):
+    outputs: Literal["detections", "raw"] = "detections",
+    batch_size: int | None = None,
+    precision: Literal["float32", "float16"] = "float32",
+    postprocess: Postprocess | None = None,
+) -> None:
     """Writes an OpenVINO model: the `.xml` at `path`, weights in a `.bin` beside it.
 
     Input and outputs are as in `write_onnx`.
@@ -26,19 +31,18 @@ def write_openvino(
     Args:
         model: float32 `EfficientDet`.
         path: `pathlib.Path` of the `.xml` file to write.
-        outputs, batch_size, postprocess: see `write_onnx`.
-        precision: "float32" or "float16", of the weights in the file, which is half
-            as large then. In what precision a device computes is its own affair.
+        outputs: what the file returns: "detections", with NMS inside; "raw", class
+            logits and box deltas of all anchors.
+        batch_size: images at once, or None for a file that takes any number.
+        precision: of the weights: "float32", or "float16" for a file of half the
+            size. In what precision a device computes is its own affair.
+        postprocess: `Postprocess` of the file, or None for the model's own.
 
     Raises:
-        ValueError: If an option is none of these.
+        ValueError: If `batch_size` is below 1.
         ImportError: If openvino, onnx or tf2onnx is not installed.
     """
-    if precision not in _PRECISIONS:
-        raise InvalidValueError(
-            f"`precision` must be one of {_PRECISIONS}. Received: {precision!r}"
-        )
-    openvino = _package()
+    openvino.require("OpenVINO export")
     description = describe(
         model,
         outputs=outputs,
@@ -59,13 +63,3 @@ def write_openvino(
         network = openvino.Core().read_model(onnx_path)
         network.set_rt_info(description.to_json(), [DESCRIPTION_NAME])
         openvino.save_model(network, path, compress_to_fp16=precision == "float16")
-
-
-def _package():
-    try:
-        import openvino
-    except ImportError as error:
-        raise MissingPackageError(
-            'OpenVINO export needs openvino: pip install "effdet-keras[openvino]"'
-        ) from error
-    return openvino

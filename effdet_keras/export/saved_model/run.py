@@ -4,11 +4,8 @@ import os
 
 import numpy as np
 
-from effdet_keras.errors import (
-    InvalidStateError,
-    InvalidValueError,
-    MissingPackageError,
-)
+from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras.errors import InvalidStateError, InvalidValueError
 from effdet_keras.export.description import DESCRIPTION_NAME, Description
 from effdet_keras.export.runtime import Runtime
 
@@ -24,8 +21,9 @@ class SavedModelRuntime(Runtime):
             a number has an effect only before anything else has run.
     """
 
+    package = tf
+
     def __init__(self, path, num_threads=None):
-        tf = _package()
         self.path = path
         notes = path / "assets" / DESCRIPTION_NAME
         if not notes.is_file():
@@ -35,7 +33,7 @@ class SavedModelRuntime(Runtime):
             )
         self.description = Description.from_json(notes.read_bytes(), notes)
         if num_threads is not None:
-            _set_threads(tf, num_threads)
+            _set_threads(num_threads)
         try:
             self._module = tf.saved_model.load(os.fspath(path))
             self._function = self._module.signatures[_SIGNATURE]
@@ -45,29 +43,13 @@ class SavedModelRuntime(Runtime):
                 f"incomplete ({_first_line(error)}). Export the model again."
             ) from error
 
-    @staticmethod
-    def require_installed():
-        """See `Runtime.require_installed`."""
-        _package()
-
     def run(self, images):
         """See `Runtime.run`."""
         outputs = self._function(images=np.asarray(images, "float32"))
         return {name: value.numpy() for name, value in outputs.items()}
 
 
-def _package():
-    try:
-        import tensorflow
-    except ImportError as error:
-        raise MissingPackageError(
-            "A SavedModel runs in TensorFlow, which is not installed. Run `pip install "
-            "tensorflow`, or export the model as .onnx or .tflite."
-        ) from error
-    return tensorflow
-
-
-def _set_threads(tf, num_threads):
+def _set_threads(num_threads):
     try:
         tf.config.threading.set_intra_op_parallelism_threads(num_threads)
     except RuntimeError as error:

@@ -3,13 +3,12 @@
 import numpy as np
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras.category_ids import category_ids_or_default
 from effdet_keras.export.network import frozen, network_function
 from effdet_keras.export.saved_model.folding import folded
 from effdet_keras.export.saved_model.image_decoding import decode_image
 from effdet_keras.geometry.anchors import level_sizes
 from effdet_keras.geometry.letterbox import letterbox
-
-NAMES = ("effdet", "tfod")
 
 
 def serving_signatures(model, names="effdet"):
@@ -59,7 +58,7 @@ class _Serving:
         self._config = model.config
         self._postprocess = model.postprocess
         self._anchors = model.anchors
-        self._ids = model.category_ids or range(1, model.num_classes + 1)
+        self._ids = category_ids_or_default(model.category_ids, model.num_classes)
         self._network = folded(frozen(network_function(model)))
 
     # Forms of input: each to letterboxed images, their scales and their sizes.
@@ -114,7 +113,11 @@ class _Serving:
 
     def in_pixels(self, images, scales, sizes):
         found = self.letterboxed(images)
-        return {**found, "boxes": found["boxes"] * scales[:, None, None]}
+        boxes = found["boxes"] * scales[:, None, None]
+        limits = tf.cast(tf.tile(sizes, (1, 2)), tf.float32)[:, None]
+        # The padding of the input is no part of the image.
+        boxes = tf.minimum(tf.maximum(boxes, 0.0), limits)
+        return {**found, "boxes": boxes}
 
     def as_tfod(self, images, scales, sizes):
         """Fractions of the image, ids of the label map, all in float32."""

@@ -1,21 +1,31 @@
 """A SavedModel: images in, in any form; detections out; no package of ours needed."""
 
+from __future__ import annotations
+
 import os
 import pathlib
 import tempfile
-
-from tensorflow.python.framework import convert_to_constants
+from typing import TYPE_CHECKING, Literal
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.description import DESCRIPTION_NAME, describe
-from effdet_keras.export.saved_model.serving import NAMES, serving_signatures
+from effdet_keras.export.network import frozen
+from effdet_keras.export.saved_model.serving import serving_signatures
+
+if TYPE_CHECKING:
+    from effdet_keras.models import EfficientDet
 
 FROZEN_GRAPH_NAME = "frozen_graph.pb"
 LABELS_NAME = "labels.txt"
 
 
-def write_saved_model(model, path, *, names="effdet", frozen_graph=False):
+def write_saved_model(
+    model: EfficientDet,
+    path: pathlib.Path,
+    *,
+    names: Literal["effdet", "tfod"] = "effdet",
+    frozen_graph: bool = False,
+) -> None:
     """Writes a SavedModel that `tf.saved_model.load` and TF Serving run.
 
     Signatures, each for any number of images:
@@ -35,20 +45,14 @@ def write_saved_model(model, path, *, names="effdet", frozen_graph=False):
     Args:
         model: float32 `EfficientDet`.
         path: `pathlib.Path` of the folder to write.
-        names: "effdet", as above; or "tfod", as the Object Detection API's exporter:
-            input `input_tensor`; `detection_boxes` in fractions of the image,
-            `detection_scores`, `detection_classes` (ids of the label map, from 1),
-            `num_detections`, all float32.
-        frozen_graph: bool, whether to write `frozen_graph.pb` too, the graph of
+        names: names of inputs and outputs: "effdet", as above; or "tfod", as the
+            Object Detection API's exporter: input `input_tensor`; `detection_boxes`
+            in fractions of the image, `detection_scores`, `detection_classes`
+            (category ids of the label map), `num_detections`, all float32.
+        frozen_graph: whether to write `frozen_graph.pb` too, the graph of
             `serving_default` for TensorFlow 1's sessions and tools.
 
-    Raises:
-        ValueError: If `names` is unknown.
     """
-    if names not in NAMES:
-        raise InvalidValueError(
-            f"`names` must be one of {NAMES}. Received: names={names!r}"
-        )
     signatures = serving_signatures(model, names)
     module = tf.Module()
     module.__call__ = signatures["serving_default"]
@@ -74,9 +78,8 @@ def _asset(folder, name, text):
 
 def _frozen_graph(function):
     """A graph whose outputs have the names of the signature's."""
-    concrete = function.get_concrete_function()
-    constant = convert_to_constants.convert_variables_to_constants_v2(concrete)
-    names = sorted(concrete.structured_outputs)
+    names = sorted(function.get_concrete_function().structured_outputs)
+    constant = frozen(function)
     with tf.Graph().as_default() as graph:
         tensors = tf.import_graph_def(
             constant.graph.as_graph_def(),
