@@ -17,7 +17,7 @@ from effdet_keras.data.problems import Problem, Severity
 from effdet_keras.data.shapes import write_shapes
 
 if TYPE_CHECKING:
-    from effdet_keras.inspection import CheckReport, check, check_splits
+    from effdet_keras.inspection.check import CheckReport, check, check_splits
 
 __all__ = [
     "CheckReport",

@@ -1,41 +1,40 @@
-"""From one form of a dataset to another, with all its splits."""
+"""From one format of a dataset to another, with all its splits."""
 
-from effdet_keras.data.formats.coco import write_coco
-from effdet_keras.data.formats.csv import write_csv
+from __future__ import annotations
+
+import os
+
 from effdet_keras.data.formats.folder_writing import refuse_existing
-from effdet_keras.data.formats.tfds import write_tfds
-from effdet_keras.data.formats.tfrecord import write_tfrecord
-from effdet_keras.data.formats.voc import write_voc
-from effdet_keras.data.formats.yolo import write_yolo
+from effdet_keras.data.formats.registry import FORMATS
 from effdet_keras.data.load import load, load_splits
 from effdet_keras.errors import InvalidValueError
 
-_WRITERS = {
-    "coco": write_coco,
-    "voc": write_voc,
-    "yolo": write_yolo,
-    "csv": write_csv,
-    "tfrecord": write_tfrecord,
-    "tfds": write_tfds,
-}
-
 
 def convert(
-    data, out, to, *, split=None, num_shards=None, csv_form=None, on_error="raise"
-):
-    """Writes a dataset that is on disk in another form, images included.
+    data: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    to: str,
+    *,
+    split: str | None = None,
+    format: str | None = None,
+    num_shards: int | None = None,
+    csv_format: str | None = None,
+    on_error: str = "raise",
+) -> None:
+    """Writes a dataset that is on disk in another format, images included.
 
     Prints what was found and what was written.
 
     Args:
         data: path of a file or folder, as `load` takes it.
-        out: folder to make; it appears once it is complete.
+        out: folder to make. It appears once it is complete.
         to: "coco", "voc", "yolo", "csv", "tfrecord" or "tfds".
-        split: the part to convert, such as "train"; None converts all.
-        num_shards: files a split, of "tfrecord"; None chooses.
-        csv_form: "tfod" or "automl", of "csv"; None is "tfod".
-        on_error: "raise" tells of everything that is wrong in the data; "skip"
-            leaves it out with a warning.
+        split: the split to convert, such as "train". None converts all.
+        format: the format to read, where `data` holds several. None finds it out.
+        num_shards: files per split, for "tfrecord" only. None chooses.
+        csv_format: "tfod" or "automl", for "csv" only. None is "tfod".
+        on_error: "raise" raises one error that names everything that is wrong in the
+            data; "skip" leaves it out with a warning.
 
     Returns:
         `None`.
@@ -43,7 +42,7 @@ def convert(
     Raises:
         FileExistsError: If `out` is there.
         FileNotFoundError: If `data` is not there.
-        ValueError: If `to` is unknown, an option is not of this form, or as
+        ValueError: If `to` is unknown, an option does not belong to it, or as
             `load` and the writer do.
 
     Example:
@@ -57,23 +56,23 @@ def convert(
           train: DetectionDataset(3 images, ... circle, square, triangle)
           valid: DetectionDataset(2 images, ... circle, square, triangle)
     """
-    if to not in _WRITERS:
+    if to not in FORMATS:
         raise InvalidValueError(
-            f"`to` must be one of {list(_WRITERS)}. Received: to={to!r}"
+            f"`to` must be one of {list(FORMATS)}. Received: to={to!r}"
         )
-    if (num_shards is not None and to != "tfrecord") or (csv_form and to != "csv"):
+    if (num_shards is not None and to != "tfrecord") or (csv_format and to != "csv"):
         raise InvalidValueError(
-            "`num_shards` is an option of 'tfrecord', `csv_form` one of 'csv'. "
-            f"Received: to={to!r}, num_shards={num_shards!r}, csv_form={csv_form!r}"
+            "`num_shards` is an option of 'tfrecord', `csv_format` one of 'csv'. "
+            f"Received: to={to!r}, num_shards={num_shards!r}, csv_format={csv_format!r}"
         )
     options = {"num_shards": num_shards} if to == "tfrecord" else {}
-    options = {"form": csv_form} if csv_form else options
+    options = {"format": csv_format} if csv_format else options
     refuse_existing(out)  # before the reading, which may take long
     if split is None:
-        datasets = load_splits(data, on_error=on_error)
+        datasets = load_splits(data, format=format, on_error=on_error)
     else:
-        datasets = {split: load(data, split, on_error=on_error)}
-    _WRITERS[to](datasets, out, **options)
+        datasets = {split: load(data, split, format=format, on_error=on_error)}
+    FORMATS[to].write(datasets, out, **options)
     print(f"{str(out)!r} is written")
     for name, dataset in datasets.items():
         print(f"  {name}: {dataset}")

@@ -430,6 +430,7 @@ class DetectionDataset:
             self._class_names,
             replace=training,
             strict=strict,
+            category_ids=self._category_ids,
         )
         return make_batches(
             self._records,

@@ -1,15 +1,23 @@
 """What can be wrong with a dataset, and what reading and training do about it."""
 
+from __future__ import annotations
+
 import collections
 import dataclasses
 import enum
 import warnings
+from collections.abc import Sequence
 
 from effdet_keras.errors import InvalidValueError
 
 
 class Severity(enum.Enum):
-    """How bad a problem is: readers refuse errors and warn of warnings."""
+    """How bad a problem is: readers refuse errors and warn of warnings.
+
+    Example:
+        >>> Problem("bad box", "a.xml").severity
+        <Severity.ERROR: 'error'>
+    """
 
     ERROR = "error"
     WARNING = "warning"
@@ -18,7 +26,7 @@ class Severity(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A kind of problem: how bad, and what is done where it is not refused."""
+    """A kind of problem: how bad it is, and what is done about it if not refused."""
 
     severity: Severity
     consequence: str
@@ -33,38 +41,42 @@ KINDS = {
     "unknown class": Kind(Severity.ERROR, "box left out"),
     "duplicate id": Kind(Severity.ERROR, "second image left out"),
     "stray annotation": Kind(Severity.WARNING, "left out"),
-    "no annotation": Kind(Severity.WARNING, "taken as without objects"),
+    "no annotation": Kind(Severity.WARNING, "treated as an image without objects"),
     "empty box": Kind(Severity.WARNING, "box not trained on"),
     "box outside": Kind(Severity.WARNING, "box not trained on"),
     # found by `check`
     "corrupt image": Kind(Severity.ERROR, "image skipped in training"),
     "wrong size": Kind(Severity.ERROR, "image skipped in training"),
-    "suspected box form": Kind(Severity.WARNING, "trained on as it is"),
+    "suspected box format": Kind(Severity.WARNING, "trained on as read"),
     "duplicate box": Kind(Severity.WARNING, "both trained on"),
     "duplicate image": Kind(Severity.WARNING, "both trained on"),
     "shared image": Kind(
-        Severity.WARNING, "trained on and evaluated on, so evaluation flatters"
+        Severity.WARNING, "trained on and evaluated on, so the evaluation is too good"
     ),
     "clipped box": Kind(Severity.NOTE, "clipped to the image"),
     "turned image": Kind(Severity.NOTE, "turned upright, as viewers show it"),
     "sideways image": Kind(Severity.NOTE, "used as stored, as it was annotated"),
     "empty dataset": Kind(Severity.ERROR, "training refuses it"),
     "bad label": Kind(Severity.ERROR, "training stops with an error"),
-    "duplicate annotation id": Kind(Severity.WARNING, "evaluation mixes them up"),
-    "unused class": Kind(Severity.WARNING, "never learned"),
+    "duplicate annotation id": Kind(Severity.WARNING, "evaluation confuses them"),
+    "unused class": Kind(Severity.WARNING, "the model cannot learn it"),
     "class imbalance": Kind(Severity.NOTE, "trained on as it is"),
-    "tiny box": Kind(Severity.NOTE, "trained on, though the network hardly sees it"),
+    "tiny box": Kind(Severity.NOTE, "trained on, although the network hardly sees it"),
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong.
+    """One thing that is wrong with a dataset.
 
     Attributes:
-        kind: key of `KINDS`.
-        file: name of the file it is in, as a user would look for it.
-        detail: what was found there.
+        kind: str, what it is, such as "empty box"; the guide to `check` lists all.
+        file: str, the name of the file that it is in.
+        detail: str, what was found there; may be empty.
+
+    Example:
+        >>> print(Problem("empty box", "a.xml", "width 0"))
+        a.xml: width 0
     """
 
     kind: str
@@ -72,8 +84,8 @@ class Problem:
     detail: str = ""
 
     @property
-    def severity(self):
-        """`Severity` of the kind."""
+    def severity(self) -> Severity:
+        """The `Severity` of this kind of problem."""
         return KINDS[self.kind].severity
 
     def __str__(self):
@@ -81,12 +93,12 @@ class Problem:
 
 
 class Problems:
-    """Collects what a reader finds wrong, to report it all at once.
+    """Collects what a reader finds wrong, to report all of it at once.
 
     Args:
         reader: str, who reads what, for messages: "`from_coco` of 'a.json'".
-        on_error: "raise": `finish` raises where there are errors; "skip": what
-            has an error is left out, and counted in the warning.
+        on_error: "raise": `finish` raises if there are errors; "skip": `finish`
+            only warns, because the reader leaves out what has an error.
 
     Raises:
         ValueError: If `on_error` is neither.
@@ -100,7 +112,7 @@ class Problems:
         effdet_keras.errors.InvalidValueError: `from_coco` of 'a.json' found ...
     """
 
-    def __init__(self, reader, on_error="raise"):
+    def __init__(self, reader: str, on_error: str = "raise"):
         if on_error not in ("raise", "skip"):
             raise InvalidValueError(
                 f'`on_error` must be "raise" or "skip". Received: on_error={on_error!r}'
@@ -109,19 +121,19 @@ class Problems:
         self._on_error = on_error
         self._found = []
 
-    def add(self, kind, file, detail=""):
-        """Notes one `Problem`. Returns `None`."""
-        KINDS[kind]  # a kind that does not exist is a fault of the caller
+    def add(self, kind: str, file: object, detail: str = "") -> None:
+        """Adds one `Problem`."""
+        KINDS[kind]  # KeyError: the caller made up a kind
         self._found.append(Problem(kind, str(file), detail))
 
-    def finish(self):
+    def finish(self) -> tuple[Problem, ...]:
         """Raises or warns of what was found.
 
         Returns:
             Tuple of `Problem`, in the order found.
 
         Raises:
-            FileNotFoundError: If images are missing, and nothing else is wrong.
+            FileNotFoundError: If all errors are missing images.
             ValueError: If there are other errors.
         """
         errors = [p for p in self._found if p.severity is Severity.ERROR]
@@ -143,8 +155,8 @@ class Problems:
         return tuple(self._found)
 
 
-def describe_problems(problems, shown=3):
-    """Writes problems as one line: each kind counted, its first ones named.
+def describe_problems(problems: Sequence[Problem], shown: int = 3) -> str:
+    """Writes problems as one line that counts each kind and names its first ones.
 
     Args:
         problems: sequence of `Problem`.
@@ -169,7 +181,7 @@ def describe_problems(problems, shown=3):
     return ". ".join(parts)
 
 
-def count_kind(kind, count):
+def count_kind(kind: str, count: int) -> str:
     """Writes a kind of problem with its number.
 
     Args:

@@ -7,7 +7,7 @@ import numpy as np
 from effdet_keras.data.problems import Problem
 from effdet_keras.data.record import clip_boxes_xywh
 from effdet_keras.geometry import box_ops
-from effdet_keras.inspection.box_forms import reach_out, suspect_form
+from effdet_keras.inspection.box_formats import reach_out, suspect_box_format
 from effdet_keras.inspection.coverage import input_boxes
 
 _NORMALIZED = 1.01  # ends of boxes: some tools round beyond 1
@@ -60,7 +60,7 @@ def find_in_boxes(records, class_names, *, num_left_out=0, image_size=None):
     problems = [
         *_find_shapes(table),
         *_find_normalized(table),
-        *_find_form(table, num_left_out),
+        *_find_box_format(table, num_left_out),
         *_find_labels(table, class_names),
         *_find_ids(table),
         *_find_twins(table),
@@ -116,17 +116,17 @@ def _find_normalized(table):
         record = table.records[i]
         if num_small[i] == len(record.labels):
             yield Problem(
-                "suspected box form",
+                "suspected box format",
                 record.name,
                 f"all its boxes lie between 0 and 1, where pixels are expected; first: "
                 f"{_describe(record.boxes_xywh[0])}",
             )
 
 
-def _find_form(table, num_left_out):
-    text = suspect_form(table.boxes_xywh, table.sizes, num_left_out)
+def _find_box_format(table, num_left_out):
+    text = suspect_box_format(table.boxes_xywh, table.sizes, num_left_out)
     if text:
-        yield Problem("suspected box form", "(all images)", text)
+        yield Problem("suspected box format", "(all images)", text)
 
 
 def _find_labels(table, class_names):

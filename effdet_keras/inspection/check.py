@@ -1,11 +1,14 @@
 """`check`: finds what is wrong with a dataset before training does."""
 
+from __future__ import annotations
+
 import dataclasses
 import os
 import warnings
 
 from effdet_keras.config import EfficientDetConfig
 from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.load import load, load_splits
 from effdet_keras.data.problems import KINDS, Problem, Severity
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.inspection.boxes import find_in_boxes
@@ -15,11 +18,12 @@ from effdet_keras.inspection.coverage import (
     input_boxes,
     measure_coverage,
 )
+from effdet_keras.inspection.html_report import write_html
 from effdet_keras.inspection.images import find_in_images, find_shared_images
 from effdet_keras.inspection.text_report import write_text
 
 _ORDER = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
-# What readers say of boxes that they keep, so that evaluation sees them.
+# Problems with boxes that readers report but keep, so that evaluation sees them.
 _KEPT_BY_READERS = ("empty box", "box outside")
 
 
@@ -28,13 +32,14 @@ class CheckReport:
     """What `check` found. `print(report)` shows it, `save` writes it with images.
 
     Attributes:
-        dataset: the `DetectionDataset`.
-        problems: tuple of `Problem`, errors first; each has `kind`, `file`,
+        dataset: the `DetectionDataset` that was checked.
+        problems: tuple of `Problem`, errors first. Each has `kind`, `file`,
             `detail` and `severity`.
-        config: `EfficientDetConfig` that sizes and anchors are for, or None.
+        config: the `EfficientDetConfig` whose input and anchors boxes were measured
+            on, or None.
         coverage: tuple of four `Coverage`: how well its anchors cover all,
             small, medium and large boxes. Empty without a config.
-        hints: tuple of str, other anchors that would cover more.
+        hints: tuple of str: changes of the anchors that would cover more boxes.
         decoded: bool, whether the images were read to their end.
     """
 
@@ -46,18 +51,18 @@ class CheckReport:
     decoded: bool
 
     @property
-    def ok(self):
+    def ok(self) -> bool:
         """Whether no problem is an error."""
         return all(problem.severity is not Severity.ERROR for problem in self.problems)
 
-    def by_kind(self):
-        """Returns a dict of kind to its problems, errors first."""
+    def by_kind(self) -> dict[str, list[Problem]]:
+        """Returns a dict from each kind to its problems, errors first."""
         groups = {}
         for problem in self.problems:
             groups.setdefault(problem.kind, []).append(problem)
         return groups
 
-    def save(self, path):
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Writes one HTML file that holds everything, with sample images.
 
         Args:
@@ -69,8 +74,6 @@ class CheckReport:
         Raises:
             OSError: If it cannot be written.
         """
-        from effdet_keras.inspection.html_report import write_html
-
         with open(path, "w", encoding="utf-8") as file:
             file.write(write_html(self))
 
@@ -79,29 +82,39 @@ class CheckReport:
 
 
 def check(
-    dataset, *, split=None, model="efficientdet-d0", image_size=None, decode=True
-):
+    dataset: DetectionDataset | str | os.PathLike[str],
+    *,
+    split: str | None = None,
+    format: str | None = None,
+    model: str | EfficientDetConfig | None = "efficientdet-d0",
+    image_size: int | tuple[int, int] | None = None,
+    decode: bool = True,
+) -> CheckReport:
     """Looks for everything in a dataset that could stop or spoil a training.
 
-    Reads every image as training does, in several threads, and says of each
-    fault in which file it is and what training does about it: `problems.KINDS`
-    is the list. Images that are missing, broken, turned, twice there, or not of
-    the annotated size; boxes that are empty, outside, twice there, tiny, or in
-    another form than they were read; labels without a class and classes without a
-    box. It also measures how many boxes have an anchor with an IoU of 0.5 or
-    more, and looks for anchors that would do better.
+    Reads every image as training does, in several threads. Each problem names the
+    file that it is in, and the report says what training does about it. Found are:
 
-    A JPEG whose pixels were damaged but that decodes to its end passes.
+    - images that are missing, broken, turned, duplicated, or of another size than
+      annotated;
+    - boxes that are empty, outside of their image, duplicated, tiny, or written in
+      another box format than the one they were read in;
+    - labels without a class, and classes without a box.
+
+    It also measures how many boxes have an anchor with an IoU of 0.5 or more, and
+    looks for anchors that would do better. It does not notice a JPEG file with
+    damaged pixels that can still be decoded to its end.
 
     Args:
         dataset: `DetectionDataset`, or the path of a dataset, as for `load`.
-        split: which split of the path to check, where there are several.
-        model: name of a model, or `EfficientDetConfig`: its input and anchors are
-            those that boxes are measured on. None leaves that out.
-        image_size: int or `(height, width)` of the network's input in pixels;
+        split: the split of the path to check, where there are several.
+        format: the format of the path, as for `load`, where there are several.
+        model: name of a model, or `EfficientDetConfig`. Boxes are measured on its
+            input and its anchors. None leaves that out.
+        image_size: int or `(height, width)` of the network's input in pixels.
             None takes the model's.
-        decode: whether to read images to their end. False looks at their
-            heads, which is faster and does not find those that break off.
+        decode: whether to read images to their end. False reads only their
+            headers, which is faster and does not find files that are cut off.
 
     Returns:
         `CheckReport`.
@@ -125,7 +138,9 @@ def check(
     """
     config = _config(model, image_size)
     if isinstance(dataset, str | os.PathLike):
-        dataset = _load(dataset, split)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the report says the same, and more
+            dataset = load(dataset, split, format=format, on_error="skip")
     elif not isinstance(dataset, DetectionDataset):
         raise InvalidTypeError(
             "`check` expects a `DetectionDataset` or a path. "
@@ -147,16 +162,23 @@ def check(
     )
 
 
-def check_splits(path, *, model="efficientdet-d0", image_size=None, decode=True):
+def check_splits(
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    model: str | EfficientDetConfig | None = "efficientdet-d0",
+    image_size: int | tuple[int, int] | None = None,
+    decode: bool = True,
+) -> dict[str, CheckReport]:
     """Checks every split of a dataset, and whether they share images.
 
     Args:
         path: file or folder, as for `load`.
-        model, image_size, decode: as for `check`.
+        format, model, image_size, decode: as for `check`.
 
     Returns:
-        Dict of split name to `CheckReport`. An image of one split that is in a
-        split before it as well is a "shared image" of the later one.
+        Dict from split name to `CheckReport`. An image that is in two splits is
+        reported as a "shared image" of the later one.
 
     Raises:
         As `check`.
@@ -171,11 +193,9 @@ def check_splits(path, *, model="efficientdet-d0", image_size=None, decode=True)
         >>> [(split, len(report.dataset)) for split, report in reports.items()]
         [('train', 3), ('valid', 2)]
     """
-    from effdet_keras.data.load import load_splits
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the reports say the same, and more
-        datasets = load_splits(path, on_error="skip")
+        datasets = load_splits(path, format=format, on_error="skip")
     shared = find_shared_images({name: d.records for name, d in datasets.items()})
     options = {"model": model, "image_size": image_size, "decode": decode}
     reports = {name: check(dataset, **options) for name, dataset in datasets.items()}
@@ -206,14 +226,6 @@ def _config(model, image_size):
     return model.replace(image_size=image_size)
 
 
-def _load(path, split):
-    from effdet_keras.data.load import load
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the report says the same, and more
-        return load(path, split, on_error="skip")
-
-
 def _find_in_boxes(dataset, config):
     found = find_in_boxes(
         dataset.records,
@@ -226,7 +238,7 @@ def _find_in_boxes(dataset, config):
 
 
 def _num_left_out(dataset):
-    """Boxes without area that the reader told of and did not keep."""
+    """How many boxes without area the reader reported and left out."""
     told = sum(problem.kind == "empty box" for problem in dataset.problems)
     kept = sum(
         int((record.boxes_xywh[:, 2:] <= 0).any(axis=1).sum())

@@ -223,13 +223,69 @@ def test_why_a_form_was_not_readable_is_said(tmp_path):
         load(tmp_path)
 
 
-def test_more_than_one_form_is_not_guessed_at(tmp_path):
+def test_a_folder_of_several_formats_lists_the_calls_that_pick_each(tmp_path):
     touch(tmp_path / "train.json", coco())
     touch(tmp_path / "a.xml", XML.format("cat"))
     touch(tmp_path / "a.png")
-    with pytest.raises(ValueError, match="COCO json, Pascal VOC.*from_coco"):
+    name = repr(str(tmp_path))
+    with pytest.raises(ValueError) as caught:
         load(tmp_path)
+    message = str(caught.value)
+    assert "holds annotations in 2 formats" in message
+    assert f'COCO json (splits train): load({name}, format="coco")' in message
+    assert f'Pascal VOC (splits train): load({name}, format="voc")' in message
+    assert "--format voc" in message
+    assert load(tmp_path, format="coco")[0]["source_id"] == 1
+    assert load(tmp_path, format="voc")[0]["source_id"] == "a"
+    assert list(data.load_splits(tmp_path, format="voc")) == ["train"]
+    assert data.check(tmp_path, format="voc", model=None).ok
+    assert list(data.check_splits(tmp_path, format="coco", model=None)) == ["train"]
+    data.convert(tmp_path, tmp_path.parent / "out", "yolo", format="voc")
+    assert len(load(tmp_path.parent / "out")) == 1
     assert len(load(tmp_path / "train.json")) == 1
+
+
+def test_a_format_that_is_unknown_or_not_there_is_named(tmp_path):
+    touch(tmp_path / "train.json", coco())
+    touch(tmp_path / "train/a.png")
+    with pytest.raises(ValueError, match="'coco', 'voc'.*Received: format='xml'"):
+        load(tmp_path, format="xml")
+    with pytest.raises(ValueError, match="of the format 'yolo' were found"):
+        load(tmp_path, format="yolo")
+
+
+@pytest.mark.parametrize("names", ["annotations", "annotations/xmls", "xmls", "."])
+@pytest.mark.parametrize("images", ["images", "JPEGImages"])
+def test_xml_files_and_images_in_folders_of_other_names(tmp_path, names, images):
+    touch(tmp_path / names / "a.xml", XML.format("cat"))
+    touch(tmp_path / images / "a.png")
+    for dataset in (load(tmp_path), data.from_voc(tmp_path)):
+        assert dataset[0]["path"] == str(tmp_path / images / "a.png")
+        assert dataset[0]["image"].shape == (20, 40, 3)
+
+
+def test_splits_with_annotations_and_images_of_their_own(tmp_path):
+    for split in ("test", "train"):
+        touch(tmp_path / split / "annotations/a.xml", XML.format("cat"))
+        touch(tmp_path / split / "images/a.png")
+    assert list(data.load_splits(tmp_path)) == ["test", "train"]
+
+
+@pytest.mark.parametrize("images", ["images", "images/train", "train", "."])
+def test_a_csv_in_a_folder_beside_the_images(tmp_path, images):
+    rows = "filename,class,xmin,ymin,xmax,ymax\na.png,cat,1,2,5,6\n"
+    touch(tmp_path / "tables/train_labels.csv", rows)
+    touch(tmp_path / images / "a.png")
+    assert load(tmp_path, "train")[0]["path"] == str(tmp_path / images / "a.png")
+
+
+def test_a_csv_in_a_folder_does_not_compete_with_another_format(tmp_path):
+    touch(tmp_path / "annotations/a.xml", XML.format("cat"))
+    touch(tmp_path / "images/a.png")
+    rows = "filename,class,xmin,ymin,xmax,ymax\na.png,cat,1,2,5,6\n"
+    touch(tmp_path / "data/all_labels.csv", rows)
+    assert load(tmp_path)[0]["source_id"] == "a"
+    assert load(tmp_path, format="csv")[0]["source_id"] == "a.png"
 
 
 def test_errors_are_raised_or_skipped(tmp_path):
@@ -249,8 +305,8 @@ def test_convert_refuses_what_it_cannot_do(tmp_path):
         data.convert(tmp_path, tmp_path / "out", "xml")
     with pytest.raises(ValueError, match="num_shards=3"):
         data.convert(tmp_path, tmp_path / "out", "yolo", num_shards=3)
-    with pytest.raises(ValueError, match="csv_form='automl'"):
-        data.convert(tmp_path, tmp_path / "out", "yolo", csv_form="automl")
+    with pytest.raises(ValueError, match="csv_format='automl'"):
+        data.convert(tmp_path, tmp_path / "out", "yolo", csv_format="automl")
     with pytest.raises(FileExistsError, match="train"):  # before anything is read
         data.convert(tmp_path / "nowhere", tmp_path / "train", "yolo")
     assert not (tmp_path / "out").exists()

@@ -20,7 +20,7 @@ from effdet_keras.data.problems import KINDS, Problem, Severity
 from effdet_keras.geometry import box_ops
 from effdet_keras.geometry.anchors import generate_anchors
 from effdet_keras.images import EncodedImage
-from effdet_keras.inspection.box_forms import suspect_form
+from effdet_keras.inspection.box_formats import suspect_box_format
 from effdet_keras.inspection.coverage import (
     find_hints,
     input_boxes,
@@ -234,7 +234,7 @@ def test_equal_arrays_are_the_same_image():
         ("clipped box", [-1, 5, 9, 9], "1 pixels out"),
         ("bad box", [np.nan, 5, 9, 9], "left nan"),
         ("bad box", [5, 5, np.inf, 9], "width inf"),
-        ("suspected box form", [0.25, 0.5, 0.5, 0.5], "between 0 and 1"),
+        ("suspected box format", [0.25, 0.5, 0.5, 0.5], "between 0 and 1"),
     ],
 )
 def test_a_wrong_box_is_named_once(clean, kind, box, detail):
@@ -353,7 +353,7 @@ def test_each_wrong_box_form_is_recognized():
         ),
     }
     for name, numbers in read_as.items():
-        text = suspect_form(np.stack(numbers, axis=1), sizes)
+        text = suspect_box_format(np.stack(numbers, axis=1), sizes)
         if name is None:
             assert text is None
         else:
@@ -363,8 +363,10 @@ def test_each_wrong_box_form_is_recognized():
 def test_boxes_that_a_reader_left_out_raise_a_suspicion():
     corners, sizes = rectangles()
     boxes = np.concatenate([corners[:, :2], corners[:, 2:] - corners[:, :2]], axis=1)
-    assert suspect_form(boxes, sizes, num_left_out=14) is None
-    assert "15 of 75 boxes end before" in suspect_form(boxes, sizes, num_left_out=15)
+    assert suspect_box_format(boxes, sizes, num_left_out=14) is None
+    assert "15 of 75 boxes end before" in suspect_box_format(
+        boxes, sizes, num_left_out=15
+    )
 
 
 def test_only_boxes_that_are_gone_count_as_left_out(clean):
@@ -377,14 +379,14 @@ def test_only_boxes_that_are_gone_count_as_left_out(clean):
     assert [kind for kind, _ in found(kept)] == ["empty box"] * len(told)
     told *= 2
     gone = DetectionDataset(clean.records, clean.class_names, problems=told)
-    assert found(gone)[-1] == ("suspected box form", "(all images)")
+    assert found(gone)[-1] == ("suspected box format", "(all images)")
 
 
 def test_few_boxes_and_cut_objects_are_no_suspicion():
     corners, sizes = rectangles(9)
-    assert suspect_form(corners, sizes) is None
+    assert suspect_box_format(corners, sizes) is None
     boxes = np.array([[-3.0, 5, 10, 10], [195, 5, 10, 10], [90, 115, 10, 10]] * 10)
-    assert suspect_form(boxes, np.array([[120, 200]] * 30)) is None
+    assert suspect_box_format(boxes, np.array([[120, 200]] * 30)) is None
 
 
 def test_a_wrong_form_is_one_problem_of_the_dataset():
@@ -392,7 +394,7 @@ def test_a_wrong_form_is_one_problem_of_the_dataset():
     image = np.zeros((120, 200, 3), "uint8")
     boxes = np.maximum(corners, 1)
     dataset = from_arrays([image], [boxes], [[0] * 60], ["cat"], box_format="xywh")
-    assert found(dataset).count(("suspected box form", "(all images)")) == 1
+    assert found(dataset).count(("suspected box format", "(all images)")) == 1
 
 
 def test_errors_come_first_whoever_finds_them(files):

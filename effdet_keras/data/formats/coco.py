@@ -1,8 +1,10 @@
 """COCO json files: to a dataset, and from one."""
 
 import collections
+import functools
 import itertools
 import json
+import mmap
 import os
 import pathlib
 import reprlib
@@ -30,6 +32,7 @@ from effdet_keras.data.formats.sidecar import (
     read_sidecar,
     write_sidecar,
 )
+from effdet_keras.data.formats.split_names import split_of_name
 from effdet_keras.data.problems import Problems
 from effdet_keras.data.record import Record
 from effdet_keras.errors import InvalidValueError
@@ -412,3 +415,39 @@ def write_coco(datasets, folder):
             text = json.dumps(content)
             (partial / f"{split}.json").write_text(text, encoding="utf-8")
         write_sidecar(partial, datasets, names)
+
+
+def coco_readers(path):
+    """Finds COCO json files: dict from split to the function that reads it."""
+    if path.is_file():
+        files = {split_of_json(path): path} if _is_coco(path) else {}
+    else:
+        files = _coco_files(path) or _coco_files(path / "annotations")
+        folders = [] if files else sorted(p for p in path.iterdir() if p.is_dir())
+        for folder in folders:
+            for file in _coco_files(folder).values():
+                files.setdefault(folder.name, file)
+    return {
+        split_of_name(split): functools.partial(from_coco, file)
+        for split, file in files.items()
+    }
+
+
+def _coco_files(folder):
+    """The COCO json files of a folder by their split."""
+    files = [file for file in sorted(folder.glob("*.json")) if _is_coco(file)]
+    # COCO's own folder has files of keypoints beside those of boxes.
+    instances = [file for file in files if file.name.startswith("instances_")]
+    return {split_of_json(file): file for file in instances or files}
+
+
+def _is_coco(path):
+    """Whether a file has the three keys; without reading the gigabyte it may be."""
+    if path.suffix.lower() != ".json" or not path.stat().st_size:
+        return False
+    keys = (b'"images"', b'"annotations"', b'"categories"')
+    with (
+        open(path, "rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
+        return all(content.find(key) >= 0 for key in keys)

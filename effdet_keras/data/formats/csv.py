@@ -2,6 +2,7 @@
 
 import collections
 import csv
+import functools
 import os
 import pathlib
 
@@ -9,7 +10,12 @@ import numpy as np
 
 from effdet_keras._internal.whole_files import new_folder
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.data.formats.csv_rows import AUTOML_SPLITS, read_rows
+from effdet_keras.data.formats.csv_rows import (
+    AUTOML_SPLITS,
+    csv_splits,
+    is_csv,
+    read_rows,
+)
 from effdet_keras.data.formats.folder_writing import (
     named_splits,
     write_images,
@@ -22,12 +28,13 @@ from effdet_keras.data.formats.record_building import (
     plain_record,
 )
 from effdet_keras.data.formats.sidecar import read_sidecar, write_sidecar
+from effdet_keras.data.formats.split_names import split_of_name
 from effdet_keras.data.problems import Problems
 from effdet_keras.data.record import clip_boxes_xywh
 from effdet_keras.errors import InvalidValueError
 
 _HEADER = ("filename", "width", "height", "class", "xmin", "ymin", "xmax", "ymax")
-_FORMS = ("tfod", "automl")
+_FORMATS = ("tfod", "automl")
 
 
 def from_csv(path, image_dir=None, split=None, *, class_names=None, on_error="raise"):
@@ -134,7 +141,8 @@ class _Finder:
         stem = path.stem.removesuffix("_labels")
         places = (stem, "", "images", f"images/{stem}", "JPEGImages")
         folders = [path.parent / place for place in places]
-        folders += [path.parent.parent / place for place in (stem, "images")]
+        places = (stem, "", "images", f"images/{stem}", "JPEGImages")
+        folders += [path.parent.parent / place for place in places]
         self._folder = path.parent
         for folder in folders:
             self._folder = folder
@@ -171,7 +179,7 @@ def _make_record(name, rows, labels, finder, problems):
     )
 
 
-def write_csv(datasets, folder, *, form="tfod"):
+def write_csv(datasets, folder, *, format="tfod"):
     """Writes a new folder with csv files, and with the images in `SPLIT/`.
 
     Boxes without an area in their image are left out. Crowds have no mark in
@@ -181,7 +189,7 @@ def write_csv(datasets, folder, *, form="tfod"):
     Args:
         datasets: `DetectionDataset`, or dict of split name to one.
         folder: folder to make; it appears once it is complete.
-        form: "tfod", the TF Object Detection API's, a file `SPLIT.csv` for
+        format: "tfod", the TF Object Detection API's, a file `SPLIT.csv` for
             each split, boxes in pixels; or "automl", one file `data.csv`, in
             fractions, boxes clipped to their image.
 
@@ -190,7 +198,7 @@ def write_csv(datasets, folder, *, form="tfod"):
 
     Raises:
         FileExistsError: If the folder is there.
-        ValueError: If `form` is unknown, splits differ in their classes or
+        ValueError: If `format` is unknown, splits differ in their classes or
             are none of AutoML's, or an image cannot be decoded.
 
     Example:
@@ -206,24 +214,24 @@ def write_csv(datasets, folder, *, form="tfod"):
         >>> from_csv(folder / "train.csv")[0]["boxes"].tolist()
         [[4.0, 8.0, 20.0, 40.0]]
     """
-    if form not in _FORMS:
+    if format not in _FORMATS:
         raise InvalidValueError(
-            f"`form` must be one of {_FORMS}. Received: form={form!r}"
+            f"`format` must be one of {_FORMATS}. Received: format={format!r}"
         )
     datasets = named_splits(datasets, usable=True)
-    sets = _automl_sets(datasets) if form == "automl" else {}
+    sets = _automl_sets(datasets) if format == "automl" else {}
     names, rows = {}, []
     with new_folder(folder) as partial:
         for split, dataset in datasets.items():
             files = write_images(dataset.records, partial / split)
             names[split] = [f"{split}/{file}" for file in files]
             pairs = list(zip(names[split], dataset.records))
-            if form == "automl":
+            if format == "automl":
                 rows += _automl_rows(pairs, sets[split], dataset.class_names)
             else:
                 body = _tfod_rows(pairs, dataset.class_names)
                 _write_rows(partial / f"{split}.csv", [_HEADER, *body])
-        if form == "automl":
+        if format == "automl":
             _write_rows(partial / "data.csv", rows)
         write_sidecar(partial, datasets, names)
 
@@ -268,3 +276,23 @@ def _automl_rows(pairs, set_name, class_names):
 def _write_rows(path, rows):
     with open(path, "w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(rows)
+
+
+def csv_readers(path):
+    """Finds csv files of annotations: dict from split to the function that reads it.
+
+    In a folder without such files its folders are looked into.
+    """
+    if path.is_file():
+        files = [path]
+    else:
+        files = sorted(path.glob("*.csv"))
+        if not any(is_csv(file) for file in files):
+            files = sorted(path.glob("*/*.csv"))
+    files = [file for file in files if file.suffix.lower() == ".csv" and is_csv(file)]
+    readers = {}
+    for file in files:
+        for split in csv_splits(file) or [None]:
+            name = split or split_of_name(file.stem.removesuffix("_labels"))
+            readers[name] = functools.partial(from_csv, file, split=split)
+    return readers

@@ -7,8 +7,8 @@ import reprlib
 
 import numpy as np
 
-from effdet_keras.data.formats.folder_writing import ONE_SPLIT
 from effdet_keras.data.formats.record_building import are_coordinates, check_size
+from effdet_keras.data.formats.split_names import ONE_SPLIT
 from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError
 

@@ -9,11 +9,10 @@ import numpy as np
 from PIL import Image
 
 from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.formats.split_names import ONE_SPLIT
 from effdet_keras.data.record import count_unusable, load_example
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.images import EXIF_ORIENTATION, EncodedImage
-
-ONE_SPLIT = "train"  # the name of a dataset that is not divided
 
 
 def named_splits(datasets, *, usable=False):

@@ -4,8 +4,12 @@ import json
 import os
 import pathlib
 import re
+from collections.abc import Mapping, Sequence
 
 from effdet_keras.errors import InvalidValueError
+
+# What readers take as `class_names`: names, or a label map.
+ClassNames = Sequence[str] | Mapping[int, str] | str | os.PathLike
 
 # Text protos: a string, a brace, or anything else without blanks and separators.
 _TOKEN = re.compile(

@@ -1,5 +1,6 @@
 """TFDS datasets: from TensorFlow Datasets' folders and examples, and to a folder."""
 
+import functools
 import json
 import os
 import pathlib
@@ -376,3 +377,10 @@ def _encode_record(record):
 
 def _write_json(path, content):
     path.write_text(json.dumps(content, indent=2), encoding="utf-8")
+
+
+def tfds_readers(path):
+    """Finds the splits of a TFDS folder: dict to the functions that read them."""
+    if not path.is_dir():
+        return {}
+    return {s: functools.partial(from_tfds, path, s) for s in tfds_splits(path)}

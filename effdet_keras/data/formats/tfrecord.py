@@ -350,3 +350,13 @@ def _encode_record(record, category_ids, class_names):
             "image/object/difficult": np.zeros(len(record.labels), np.int64),
         }
     )
+
+
+def tfrecord_readers(path):
+    """Finds TFRecord files: dict from split to the function that reads it."""
+    if path.is_file():
+        splits = tfrecord_splits(path.parent)
+        splits = {k: [str(path)] for k, files in splits.items() if str(path) in files}
+    else:
+        splits = tfrecord_splits(path)
+    return {s: functools.partial(from_tfrecord, files) for s, files in splits.items()}

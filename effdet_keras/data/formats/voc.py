@@ -1,8 +1,8 @@
 """Pascal VOC folders: to a dataset, and from one."""
 
 import dataclasses
+import functools
 import pathlib
-import xml.etree.ElementTree
 
 import numpy as np
 
@@ -14,8 +14,6 @@ from effdet_keras.data.formats.folder_writing import (
     write_images,
 )
 from effdet_keras.data.formats.record_building import (
-    are_coordinates,
-    check_size,
     choose_classes,
     find_image_size,
     finish_records,
@@ -24,22 +22,27 @@ from effdet_keras.data.formats.record_building import (
     read_text,
 )
 from effdet_keras.data.formats.sidecar import FIELDS, read_sidecar, write_sidecar
+from effdet_keras.data.formats.split_names import ONE_SPLIT
+from effdet_keras.data.formats.voc_xml import read_xml, to_xml
 from effdet_keras.data.problems import Problems
 from effdet_keras.images import IMAGE_SUFFIXES
 
-_CORNERS = ("xmin", "ymin", "xmax", "ymax")
+# Folders of xml files and of images, in the order in which they are looked for. The
+# first of each is VOC's own; many small datasets have `annotations/` and `images/`.
+_XML_FOLDERS = ("Annotations", "annotations", "annotations/xmls", "xmls", "labels")
+_IMAGE_FOLDERS = ("JPEGImages", "images", "Images", "imgs")
 _KEPT = tuple(field for field in FIELDS if field != "is_crowd")  # VOC has difficult
-_DECIMALS = 4  # of a pixel
 
 
 def from_voc(folder, split=None, *, class_names=None, one_based=True, on_error="raise"):
     """Reads a dataset in Pascal VOC's form: one xml file an image.
 
-    Expects `Annotations/NAME.xml` beside `JPEGImages/NAME.jpg` (or any other
-    format), and for `split` the list `ImageSets/Main/SPLIT.txt`. A folder in
-    which xml files and images lie side by side is read as well. The image
-    is found by the name of its xml file, and only if there is none by the
-    `filename` inside, which is often out of date.
+    Reads `Annotations/NAME.xml` and `JPEGImages/NAME.jpg` (or another format of
+    images), and for `split` the list `ImageSets/Main/SPLIT.txt`. Also read are
+    `annotations/` (or `annotations/xmls/`) with `images/`, and a folder in which xml
+    files and images lie side by side. An image is found by the name of its xml file.
+    Only if there is none, the `filename` in the xml file is used, which is often out
+    of date.
 
     VOC counts pixels from 1 and includes the last: a box from `xmin` to
     `xmax` covers `xmin - 1` to `xmax` here. A box that ends where it begins,
@@ -87,11 +90,10 @@ def from_voc(folder, split=None, *, class_names=None, one_based=True, on_error="
         )
     reader = f"`from_voc` of {str(folder)!r}"
     problems = Problems(reader, on_error)
-    xml_dir, image_dir = folder / "Annotations", folder / "JPEGImages"
-    xml_dir = xml_dir if xml_dir.is_dir() else folder
-    image_dir = image_dir if image_dir.is_dir() else xml_dir
+    xml_dir = _find_xml_dir(folder) or folder
+    image_dir = _find_image_dir(folder, xml_dir)
     names = _names(folder, xml_dir, split, problems)
-    files = [_read_xml(xml_dir / f"{name}.xml", problems) for name in names]
+    files = [read_xml(xml_dir / f"{name}.xml", problems) for name in names]
     files = [file for file in files if file is not None]
     sidecar = read_sidecar(folder)
     found = sorted({name for file in files for name in file["names"]})
@@ -143,6 +145,34 @@ def voc_splits(folder):
     return sorted(n for n in names if n.rpartition("_")[2] not in names - {n})
 
 
+def voc_readers(path):
+    """Finds VOC folders: dict from split to the function that reads it."""
+    if not path.is_dir():
+        return {}
+    if _find_xml_dir(path) is None:
+        folders = sorted(p for p in path.iterdir() if p.is_dir() and _find_xml_dir(p))
+        return {p.name: functools.partial(from_voc, p) for p in folders}
+    splits = voc_splits(path) or [None]
+    return {
+        split or ONE_SPLIT: functools.partial(from_voc, path, split) for split in splits
+    }
+
+
+def _find_xml_dir(folder):
+    """The folder of the xml files, or None."""
+    places = [*(folder / name for name in _XML_FOLDERS), folder]
+    return next((place for place in places if any(place.glob("*.xml"))), None)
+
+
+def _find_image_dir(folder, xml_dir):
+    """The folder of the images: the first with one that an xml file is named after."""
+    stems = {path.stem for path in xml_dir.glob("*.xml")}
+    places = [*(folder / name for name in _IMAGE_FOLDERS), xml_dir, folder]
+    places = [place for place in places if place.is_dir()]
+    with_images = (p for p in places if not stems.isdisjoint(_images(p)))
+    return next(with_images, places[0])
+
+
 def _sets(folder):
     return folder / "ImageSets" / "Main"
 
@@ -182,57 +212,6 @@ def _images(image_dir):
         for path in sorted(image_dir.iterdir())
         if path.suffix.lower() in IMAGE_SUFFIXES
     }
-
-
-def _read_xml(path, problems):
-    """One file as a dict: filename, size, and its objects by column."""
-    try:
-        root = xml.etree.ElementTree.parse(path).getroot()
-    except _UNREADABLE as error:
-        problems.add("unreadable annotation", path.name, f"no well-formed xml: {error}")
-        return None
-    for element in root.iter():  # some tools write a namespace
-        element.tag = element.tag.rpartition("}")[2]
-    if root.tag != "annotation":
-        detail = f"its first element is <{root.tag[:40]}>, not <annotation>"
-        problems.add("unreadable annotation", path.name, detail)
-        return None
-    objects = [(item, _corners(item)) for item in root.findall("object")]
-    for item, corners in objects:
-        if corners is None:
-            texts = [(item.findtext(f"bndbox/{key}") or "")[:20] for key in _CORNERS]
-            detail = f"`bndbox` is not four finite numbers {_CORNERS}: {texts}"
-            problems.add("bad box", path.name, detail)
-    objects = [(item, corners) for item, corners in objects if corners is not None]
-    return {
-        "path": path,
-        "filename": root.findtext("filename", "").strip(),
-        "size": check_size(_int(root, "size/height"), _int(root, "size/width")),
-        "corners": np.array([corners for _, corners in objects]).reshape(-1, 4),
-        "names": [item.findtext("name", "").strip() for item, _ in objects],
-        "difficult": [
-            item.findtext("difficult", "0").strip() == "1" for item, _ in objects
-        ],
-    }
-
-
-# ElementTree of a file of any content at all.
-_UNREADABLE = (xml.etree.ElementTree.ParseError, ValueError, LookupError)
-
-
-def _corners(item):
-    try:
-        corners = [float(item.findtext(f"bndbox/{key}", "")) for key in _CORNERS]
-    except ValueError:
-        return None
-    return corners if are_coordinates(np.array(corners)) else None
-
-
-def _int(root, key):
-    try:
-        return int(float(root.findtext(key, "0")))
-    except (ValueError, OverflowError):
-        return 0  # as a missing one: the image has its own
 
 
 def _make_record(file, labels, image_dir, paths, shift, gap, problems):
@@ -310,43 +289,9 @@ def write_voc(datasets, folder):
         for split, dataset in datasets.items():
             files = write_images(dataset.records, partial / "JPEGImages", names[split])
             for name, file, record in zip(names[split], files, dataset.records):
-                text = _to_xml(record, file, dataset.class_names)
+                text = to_xml(record, file, dataset.class_names)
                 path = partial / "Annotations" / f"{name}.xml"
                 path.write_text(text, encoding="utf-8")
             text = "".join(f"{name}\n" for name in names[split])
             (_sets(partial) / f"{split}.txt").write_text(text, encoding="utf-8")
         write_sidecar(partial, datasets, names)
-
-
-def _to_xml(record, file_name, class_names):
-    root = xml.etree.ElementTree.Element("annotation")
-    _add(root, "folder", "JPEGImages")
-    _add(root, "filename", file_name)
-    height, width = record.image_size
-    size = _add(root, "size")
-    for key, value in (("width", width), ("height", height), ("depth", 3)):
-        _add(size, key, str(value))
-    _add(root, "segmented", "0")
-    rows = zip(record.boxes_xywh.tolist(), record.labels, record.is_crowd)
-    for (left, top, box_width, box_height), label, crowd in rows:
-        item = _add(root, "object")
-        _add(item, "name", class_names[label])
-        _add(item, "pose", "Unspecified")
-        _add(item, "truncated", "0")
-        _add(item, "difficult", str(int(crowd)))
-        box = _add(item, "bndbox")
-        corners = (left + 1, top + 1, left + box_width, top + box_height)
-        for key, value in zip(_CORNERS, corners):
-            _add(box, key, _decimal(value))
-    xml.etree.ElementTree.indent(root)
-    return xml.etree.ElementTree.tostring(root, encoding="unicode")
-
-
-def _add(parent, tag, text=None):
-    element = xml.etree.ElementTree.SubElement(parent, tag)
-    element.text = text
-    return element
-
-
-def _decimal(value):
-    return f"{value:.{_DECIMALS}f}".rstrip("0").rstrip(".")

@@ -1,5 +1,6 @@
 """YOLO folders, one txt file an image: to a dataset, and from one."""
 
+import functools
 import os
 import reprlib
 
@@ -254,3 +255,11 @@ def _rows(record):
     for label, (y, x), (height, width) in zip(record.labels, centers, sides):
         # Nine digits: a thousandth of a pixel in an image of a million.
         yield f"{label} {x:.9g} {y:.9g} {width:.9g} {height:.9g}"
+
+
+def yolo_readers(path):
+    """Finds the splits of a YOLO dataset: dict to the functions that read them."""
+    if path.is_file() and path.suffix.lower() not in (".yaml", ".yml", ".data"):
+        return {}
+    splits = find_layout(path).splits
+    return {split: functools.partial(from_yolo, path, split) for split in splits}

@@ -7,8 +7,8 @@ import reprlib
 
 import yaml
 
-from effdet_keras.data.formats.folder_writing import ONE_SPLIT
 from effdet_keras.data.formats.record_building import read_text
+from effdet_keras.data.formats.split_names import ONE_SPLIT
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import IMAGE_SUFFIXES
 
@@ -73,22 +73,6 @@ class Layout:
                 if not there:
                     problems.add("missing image", line.strip(), f"of {path.name}")
         return paths
-
-
-def yolo_splits(path):
-    """Lists the splits that a YOLO folder, `data.yaml` or `.data` file has.
-
-    Args:
-        path: a `data.yaml`, a `.data` file, or a folder.
-
-    Returns:
-        List of str.
-
-    Raises:
-        FileNotFoundError: If nothing there is in YOLO's form.
-        ValueError: If the file cannot be read.
-    """
-    return list(find_layout(path).splits)
 
 
 def find_layout(path):

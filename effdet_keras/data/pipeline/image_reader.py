@@ -69,10 +69,12 @@ class ImageReader:
         replace: whether another image takes the place of one that cannot be
             read, as in training; otherwise it is an empty one.
         strict: whether an image that cannot be read is an error.
+        category_ids: the annotation file's id of each class, or None.
     """
 
-    def __init__(self, records, class_names, *, replace, strict):
+    def __init__(self, records, class_names, *, replace, strict, category_ids=None):
         self.class_names = class_names
+        self.category_ids = category_ids
         self.error = None  # what stopped the pipeline: TensorFlow only tells of it
         self._records = records
         self._replace = replace

@@ -166,7 +166,7 @@ def test_what_is_written_is_what_others_read(tmp_path):
         "train/000000000002.png,40,20,,,,,\n"
     )
     splits = {"train": dataset, "val": dataset}
-    write_csv(splits, tmp_path / "automl", form="automl")
+    write_csv(splits, tmp_path / "automl", format="automl")
     assert (tmp_path / "automl/data.csv").read_text(encoding="utf-8").splitlines() == [
         'TRAIN,train/000000000001.png,"a ""b"", c",0.375,0.25,,,0.6375,0.75,,',
         "TRAIN,train/000000000001.png,Bär,0.75,0,,,1,1,,",
@@ -179,10 +179,10 @@ def test_what_is_written_is_what_others_read(tmp_path):
 
 def test_wrong_forms_and_splits_are_refused(tmp_path):
     dataset = from_arrays([], [], [], ["cat"])
-    with pytest.raises(ValueError, match="form='xml'"):
-        write_csv(dataset, tmp_path / "new", form="xml")
+    with pytest.raises(ValueError, match="format='xml'"):
+        write_csv(dataset, tmp_path / "new", format="xml")
     with pytest.raises(ValueError, match=r"train, validation.*\['fold1'\]"):
-        write_csv({"fold1": dataset}, tmp_path / "new", form="automl")
+        write_csv({"fold1": dataset}, tmp_path / "new", format="automl")
     with pytest.raises(ValueError, match=r"\['val', 'valid'\]"):
-        write_csv({"val": dataset, "valid": dataset}, tmp_path / "new", form="automl")
+        write_csv({"val": dataset, "valid": dataset}, tmp_path / "new", format="automl")
     assert not list(tmp_path.iterdir())

@@ -111,7 +111,7 @@ def folder(dataset, tmp_path_factory):
     for form in ("coco", "voc", "yolo", "csv"):
         getattr(data, f"write_{form}")(dataset, folder / form)
         (folder / form / "effdet_keras.json").unlink()
-    data.write_csv(dataset, folder / "automl", form="automl")
+    data.write_csv(dataset, folder / "automl", format="automl")
     (folder / "automl" / "effdet_keras.json").unlink()
     data.write_yolo(dataset, folder / "kept")
     return folder

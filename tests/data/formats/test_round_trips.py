@@ -20,7 +20,7 @@ WRITERS = {
     "voc": data.write_voc,
     "yolo": data.write_yolo,
     "csv": data.write_csv,
-    "automl": functools.partial(data.write_csv, form="automl"),
+    "automl": functools.partial(data.write_csv, format="automl"),
     "tfrecord": functools.partial(data.write_tfrecord, num_shards=2),
     "tfds": data.write_tfds,
 }

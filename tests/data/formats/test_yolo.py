@@ -6,7 +6,7 @@ import yaml
 from PIL import Image
 
 from effdet_keras.data import from_arrays, from_yolo, write_yolo
-from effdet_keras.data.formats.yolo_layout import yolo_splits
+from effdet_keras.data.formats.yolo_layout import find_layout
 
 
 def add(folder, image, label=None, text=None):
@@ -58,7 +58,7 @@ def test_a_image_is_turned_as_its_exif_says(folder):
 
 
 def test_the_split_must_be_named_where_there_are_several(folder):
-    assert yolo_splits(folder) == ["train", "val"]
+    assert list(find_layout(folder).splits) == ["train", "val"]
     with pytest.raises(ValueError, match=r"\['train', 'val'\].*split=None"):
         from_yolo(folder)
     assert len(from_yolo(folder / "data.yaml", "val")) == 1

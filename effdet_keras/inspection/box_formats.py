@@ -1,15 +1,16 @@
-"""Whether the numbers of boxes look like another form than they were read as."""
+"""Whether the numbers of boxes look like another format than they were read in."""
 
 import numpy as np
 
 _MIN_BOXES = 10  # fewer tell nothing
 _MANY_BAD = 0.15  # share of boxes that do not fit their image, as they were read
-_FEW_BAD = 0.02  # share that may not fit in the form that they really have
+_FEW_BAD = 0.02  # share that may not fit in the format that they really have
 _SLACK = 1.5  # pixels: counting from 1, and rounding
 _MANY_LEFT_OUT = 0.2  # share of boxes without area
 
-# From left, top, width, height as they were read to those that they would be.
-_FORMS = {
+# Each converts left, top, width, height as they were read to what they would be if the
+# file had the format of this name.
+_FORMATS = {
     "left, top, right, bottom": lambda x, y, w, h: (x, y, w - x, h - y),
     "top, left, height, width": lambda x, y, w, h: (y, x, h, w),
     "top, left, bottom, right": lambda x, y, w, h: (y, x, h - y, w - x),
@@ -36,7 +37,7 @@ def reach_out(boxes_xywh, sizes):
         sizes: array `[n, 2]`, `(height, width)` of each box's image.
 
     Returns:
-        Float array `[n]`; negative for a box that keeps away from the border.
+        Float array `[n]`, negative for a box that does not reach the border.
 
     Example:
         >>> reach_out(np.array([[-2.0, 1, 5, 4], [3, 3, 2, 9]]), np.array([[8, 8]] * 2))
@@ -46,12 +47,12 @@ def reach_out(boxes_xywh, sizes):
     return np.maximum(beyond, -boxes_xywh[:, :2]).max(axis=1)
 
 
-def suspect_form(boxes_xywh, sizes, num_left_out=0):
-    """Says in which form boxes fit their images, where as read they do not.
+def suspect_box_format(boxes_xywh, sizes, num_left_out=0):
+    """Says in which box format boxes would fit their images, if as read they do not.
 
-    Only where much of all boxes is empty or reaches out of the image as it was
-    read, and next to none in one other form. Images with one box in the middle,
-    or square ones with the axes swapped, give nothing away.
+    It says so only if many boxes as read are empty or reach out of their image, and
+    almost none would in another format. Nothing is found where both formats fit, as
+    for one box in the middle of each image, or swapped axes in square images.
 
     Args:
         boxes_xywh: float array `[n, 4]`, left, top, width, height as read.
@@ -59,11 +60,11 @@ def suspect_form(boxes_xywh, sizes, num_left_out=0):
         num_left_out: int, boxes without area that the reader left out.
 
     Returns:
-        str, or None where nothing is suspect.
+        str, or None if nothing is suspect.
 
     Example:
         >>> corners = np.array([[20.0 + i, 10.0, 50.0 + i, 40.0] for i in range(20)])
-        >>> suspect_form(corners, np.array([[48, 80]] * 20))
+        >>> suspect_box_format(corners, np.array([[48, 80]] * 20))
         '100 % of the boxes are empty or reach out of their image as they were \
 read, 0 % if their numbers are left, top, right, bottom'
     """
@@ -74,8 +75,8 @@ read, 0 % if their numbers are left, top, right, bottom'
     as_read = _share_bad(boxes_xywh, sizes)
     if as_read >= _MANY_BAD:
         shares = {
-            name: _share_bad(np.stack(form(*boxes_xywh.T), axis=1), sizes)
-            for name, form in _FORMS.items()
+            name: _share_bad(np.stack(convert(*boxes_xywh.T), axis=1), sizes)
+            for name, convert in _FORMATS.items()
         }
         name = min(shares, key=shares.get)
         if shares[name] <= _FEW_BAD:
