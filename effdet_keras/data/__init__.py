@@ -1,7 +1,7 @@
 """Annotated images: readers, writers, the dataset, and its batches for `fit`."""
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from effdet_keras.data.convert import convert
 from effdet_keras.data.dataset import DetectionDataset
@@ -48,8 +48,10 @@ __all__ = [
 _OF_INSPECTION = ("CheckReport", "check", "check_splits")
 
 
-def __getattr__(name: str) -> Any:
-    # `inspection` stands above `data` and imports it.
-    if name in _OF_INSPECTION:
-        return getattr(importlib.import_module("effdet_keras.inspection"), name)
-    raise AttributeError(f"module 'effdet_keras.data' has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker has the names from above, and no others
+
+    def __getattr__(name):
+        # `inspection` stands above `data` and imports it.
+        if name in _OF_INSPECTION:
+            return getattr(importlib.import_module("effdet_keras.inspection"), name)
+        raise AttributeError(f"module 'effdet_keras.data' has no attribute {name!r}")
