@@ -12,10 +12,11 @@ import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
-import uuid
 
 import keras
 
+from effdet_keras._internal.local_paths import local_path
+from effdet_keras._internal.whole_files import replacing
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.presets import KERAS_APPLICATIONS
 
@@ -71,7 +72,7 @@ def download(url, *, sha256=None, md5=None, verbose=1):
     _check_form("md5", md5, 32)
     scheme = urllib.parse.urlsplit(url).scheme.lower()
     if scheme == "file":
-        path = _local_path(url)
+        path = _file_of_url(url)
         check_digest(path, sha256=sha256, md5=md5)
         return path
     if scheme not in ("http", "https"):
@@ -82,7 +83,15 @@ def download(url, *, sha256=None, md5=None, verbose=1):
     path = cache_path(url)
     if _is_cached(path, sha256, md5):
         return path
-    with _replacing(path) as partial:
+    with contextlib.ExitStack() as stack:
+        try:
+            partial = stack.enter_context(replacing(path))
+        except OSError as error:
+            raise OSError(
+                f"The cache folder '{path.parent}' cannot be written to "
+                f"({error.strerror}). Set `EFFDET_KERAS_CACHE`, or `KERAS_HOME`, to a "
+                "folder that can be."
+            ) from error
         _fetch(url, partial, verbose)
         try:
             check_digest(partial, sha256=sha256, md5=md5)
@@ -163,25 +172,6 @@ def _is_cached(path, sha256, md5):
     return path.is_file()
 
 
-@contextlib.contextmanager
-def _replacing(path):
-    """Gives a name to write to that no one else has, then renames that file."""
-    partial = path.with_name(f".{uuid.uuid4().hex}.partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.touch()
-    except OSError as error:
-        raise OSError(
-            f"The cache folder '{path.parent}' cannot be written to ({error.strerror})."
-            " Set `EFFDET_KERAS_CACHE`, or `KERAS_HOME`, to a folder that can be."
-        ) from error
-    try:
-        yield partial
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
 def _fetch(url, path, verbose):
     if verbose:
         print(f"Downloading {shown_url(url)}", flush=True)
@@ -212,7 +202,7 @@ def _fetch(url, path, verbose):
 
 
 def _copy(response, file, length, verbose):
-    """Copies the body to a file that is then safe on the disk; returns its bytes."""
+    """Copies the body of a response to a file; returns the number of its bytes."""
     target = None if length is None else math.ceil(length / _MB)
     progress = keras.utils.Progbar(
         target, verbose=int(bool(verbose)), interval=0.2, unit_name="MB"
@@ -224,8 +214,6 @@ def _copy(response, file, length, verbose):
         if received != length:
             progress.update(int(received / _MB), finalize=False)
     progress.update(math.ceil(received / _MB), finalize=True)
-    file.flush()
-    os.fsync(file.fileno())
     return received
 
 
@@ -266,14 +254,8 @@ def _cure_of_bucket(url):
     return f" It is https://storage.googleapis.com/{url.removeprefix('gs://')}."
 
 
-def _local_path(url):
-    parts = urllib.parse.urlsplit(url)
-    if parts.netloc not in ("", "localhost"):
-        raise InvalidValueError(
-            "A file:// URL names a file of this machine: file:///folder/name. "
-            f"Received: url='{shown_url(url)}'"
-        )
-    path = pathlib.Path(urllib.request.url2pathname(parts.path))
+def _file_of_url(url):
+    path = local_path(url, "The file behind a URL")
     if not path.exists():
         raise FileNotFoundError(f"There is no '{path}'. Received: url='{url}'")
     return path

@@ -3,13 +3,13 @@
 import contextlib
 import json
 import os
-import pathlib
 import re
-import tempfile
 
 import numpy as np
 
+from effdet_keras._internal.local_paths import local_path
 from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras._internal.whole_files import replacing_together
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.weights.kinds.automl_names import published_names
 from effdet_keras.weights.network_arrays import OBJECT_GRAPH, TF1
@@ -107,8 +107,7 @@ def write_tf1_checkpoint(prefix, arrays, averages=None, global_step=0):
     the folder, by which they find a checkpoint, then names this one.
 
     All files are written in a hidden folder beside it and renamed when they are
-    complete. An error leaves what was there as it was; after a kill between the
-    renames the files of before are in that hidden folder.
+    complete (`replacing_together`). An error leaves what was there as it was.
 
     Args:
         prefix: path of the checkpoint, without `.index`. Its folder is made if
@@ -119,8 +118,8 @@ def write_tf1_checkpoint(prefix, arrays, averages=None, global_step=0):
         global_step: int, the number of training steps to note.
 
     Raises:
-        ValueError: If `prefix` ends in no name, or there is an average of
-            another name or shape than all arrays.
+        ValueError: If `prefix` ends in no name or is not a path of this machine, or
+            an average has a name or shape that no array has.
         OSError: If the files cannot be written.
         ImportError: If TensorFlow is not installed.
 
@@ -132,8 +131,7 @@ def write_tf1_checkpoint(prefix, arrays, averages=None, global_step=0):
         ['checkpoint', 'model.data-00000-of-00001', 'model.index']
     """
     tf.require("Writing TensorFlow checkpoints")
-    folder, name = os.path.split(os.fspath(prefix))
-    if not name:
+    if not os.path.basename(prefix):
         raise InvalidValueError(
             "The prefix of a checkpoint must end in a name, such as 'd0/model'. "
             f"Received: prefix='{prefix}'"
@@ -141,14 +139,10 @@ def write_tf1_checkpoint(prefix, arrays, averages=None, global_step=0):
     arrays = {key: np.asarray(value, "float32") for key, value in arrays.items()}
     entries = {**arrays, **_averages_of(arrays, averages or {})}
     entries["global_step"] = np.asarray(global_step, "int64")
-    folder = pathlib.Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder) as hidden:
-        new, old = pathlib.Path(hidden, "new"), pathlib.Path(hidden, "old")
-        new.mkdir()
-        old.mkdir()
-        _save(new / name, entries)
-        _put_in_place(new, folder, old)
+    prefix = local_path(prefix, "The prefix of a checkpoint")
+    # Other programs find the checkpoint by the state file: it comes last.
+    with replacing_together(prefix.with_name(STATE_FILE)) as folder:
+        _save(folder / prefix.name, entries)
 
 
 @contextlib.contextmanager
@@ -246,21 +240,3 @@ def _save(prefix, entries):
         f"model_checkpoint_path: {name}\nall_model_checkpoint_paths: {name}\n",
         encoding="utf-8",
     )
-
-
-def _put_in_place(new, folder, old):
-    """Renames all files from `new` into `folder`, or none of them."""
-    begun = []
-    try:
-        names = (path.name for path in new.iterdir())
-        for name in sorted(names, key=lambda name: (name == STATE_FILE, name)):
-            if (folder / name).exists():
-                os.replace(folder / name, old / name)
-            begun.append(name)
-            os.replace(new / name, folder / name)
-    except BaseException:
-        for name in begun:
-            (folder / name).unlink(missing_ok=True)
-        for path in old.iterdir():
-            os.replace(path, folder / path.name)
-        raise

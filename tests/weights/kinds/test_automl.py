@@ -14,7 +14,6 @@ from support.network_outputs import assert_outputs_equal
 from effdet_keras.config import EfficientDetConfig
 from effdet_keras.models.network import build_network
 from effdet_keras.weights.identify import identify, match_arrays
-from effdet_keras.weights.kinds import automl
 from effdet_keras.weights.kinds.automl import (
     read_tensorflow_checkpoint,
     write_tf1_checkpoint,
@@ -323,7 +322,7 @@ def test_a_second_checkpoint_replaces_the_first(tmp_path):
     assert len(os.listdir(tmp_path)) == 3
 
 
-@pytest.mark.parametrize("succeeding", range(7))
+@pytest.mark.parametrize("succeeding", range(4))
 def test_a_failed_rename_leaves_the_first_checkpoint(tmp_path, monkeypatch, succeeding):
     write_tf1_checkpoint(tmp_path / "model", {"fpn_cells/a": 1.0})
     write_tf1_checkpoint(tmp_path / "other", {"fpn_cells/a": 3.0})  # the latest
@@ -336,8 +335,8 @@ def test_a_failed_rename_leaves_the_first_checkpoint(tmp_path, monkeypatch, succ
             raise OSError("no space left")
         replace(source, target)
 
-    monkeypatch.setattr(automl.os, "replace", replace_until)
-    if succeeding == 6:  # three files moved away, three moved in
+    monkeypatch.setattr(os, "replace", replace_until)
+    if succeeding == 3:  # all of its files
         write_tf1_checkpoint(tmp_path / "model", {"fpn_cells/a": 2.0})
         return
     with pytest.raises(OSError, match="no space"):
@@ -355,7 +354,7 @@ def test_a_failed_first_write_leaves_nothing(tmp_path, monkeypatch, succeeding):
             raise OSError("no space left")
         replace(source, target)
 
-    monkeypatch.setattr(automl.os, "replace", replace_until)
+    monkeypatch.setattr(os, "replace", replace_until)
     with pytest.raises(OSError, match="no space"):
         write_tf1_checkpoint(tmp_path / "model", {"fpn_cells/a": 1.0})
     assert os.listdir(tmp_path) == []
