@@ -1,19 +1,30 @@
 """What was found in one image, in its own pixels."""
 
+from __future__ import annotations
+
 import dataclasses
 import io
 import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from PIL import Image
 
 from effdet_keras import images, visualize
+from effdet_keras._internal.local_paths import local_path
+from effdet_keras._internal.optional_imports import pyplot
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.category_ids import category_ids_of_labels
-from effdet_keras.errors import InvalidValueError, MissingPackageError
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.geometry.box_ops import yxyx_to_xywh, yxyx_to_xyxy
 
-_MIN_IMAGE_SIDE = 400  # pixels: names of classes have room in smaller images
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_NOTEBOOK_SIDE = 400  # pixels: in a notebook smaller images are shown enlarged
+_SHOWN = 20  # objects that the text lists
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -33,7 +44,7 @@ class Detections:
             then label `i` has the id `i + 1`.
         image: uint8 array `[H, W, 3]`, or the path of an image that is read
             when it is drawn, or `None`.
-        image_id: int, for COCO records, or `None`.
+        image_id: int, for COCO records, or `None`; of the frame of a video its number.
 
     Raises:
         ValueError: If the shapes do not fit together, or a label has no name.
@@ -54,12 +65,12 @@ class Detections:
     boxes: np.ndarray
     scores: np.ndarray
     labels: np.ndarray
-    class_names: tuple | None = None
-    category_ids: tuple | None = None
-    image: object = None
+    class_names: tuple[str, ...] | None = None
+    category_ids: tuple[int, ...] | None = None
+    image: ArrayLike | str | os.PathLike[str] | None = None
     image_id: int | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         boxes = np.asarray(self.boxes, "float32").reshape(-1, 4)
         scores = np.asarray(self.scores, "float32").reshape(-1)
         labels = np.asarray(self.labels).astype("int32").reshape(-1)
@@ -83,10 +94,10 @@ class Detections:
         for name, value in changed.items():
             object.__setattr__(self, name, value)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.boxes)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> Detections:
         if isinstance(index, (int, np.integer)):
             if not -len(self) <= index < len(self):
                 raise IndexError(
@@ -100,17 +111,19 @@ class Detections:
             labels=self.labels[index],
         )
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Detections]:
         return (self[i] for i in range(len(self)))
 
     @property
-    def names(self):
-        """Tuple of the class names of the objects, or of their labels as text."""
+    def names(self) -> tuple[str, ...]:
+        """The class name of each object, or its label as text where there are none."""
         if self.class_names is None:
             return tuple(str(label) for label in self.labels.tolist())
         return tuple(self.class_names[label] for label in self.labels.tolist())
 
-    def filter(self, score=0.0, classes=None):
+    def filter(
+        self, score: float = 0.0, classes: Sequence[str | int] | None = None
+    ) -> Detections:
         """Keeps the objects with a score of at least `score`.
 
         Args:
@@ -129,11 +142,16 @@ class Detections:
             keep &= np.isin(self.labels, wanted)
         return self[keep]
 
-    def draw(self):
-        """Draws the objects on the image.
+    def draw(self, *, min_side: int | None = None) -> np.ndarray:
+        """Draws the objects on a copy of the image.
+
+        Args:
+            min_side: int or `None`. An image whose longer side is below it is
+                enlarged first, 2, 3, ... times, so that class names have room. With
+                `None` the result has the size of the image.
 
         Returns:
-            uint8 array `[H, W, 3]`; a tiny image is enlarged by a whole factor.
+            uint8 array `[H, W, 3]`.
 
         Raises:
             ValueError: If there is no image.
@@ -144,11 +162,11 @@ class Detections:
             self.labels,
             self.scores,
             self.class_names,
-            min_side=_MIN_IMAGE_SIDE,
+            min_side=min_side,
         )
 
-    def load_image(self):
-        """Gives the image, read from its file if it was given as a path.
+    def load_image(self) -> np.ndarray:
+        """Returns the image, read from its file if it was given as a path.
 
         Returns:
             uint8 array `[H, W, 3]`.
@@ -165,11 +183,13 @@ class Detections:
             return images.read_image(self.image)
         return np.asarray(self.image)
 
-    def plot(self, axes=None):
+    def plot(self, axes: Axes | None = None, *, min_side: int | None = None) -> Axes:
         """Shows the image with matplotlib, in a notebook or a window.
 
         Args:
-            axes: matplotlib axes to draw into; `None` makes a new figure.
+            axes: matplotlib axes to draw into; `None` makes a new figure. Their
+                coordinates are pixels of the image, unless `min_side` enlarges it.
+            min_side: see `draw`.
 
         Returns:
             The axes.
@@ -178,53 +198,48 @@ class Detections:
             ImportError: If matplotlib is not installed.
             ValueError: If there is no image.
         """
-        try:
-            import matplotlib.pyplot as plt
-        except ImportError as error:
-            raise MissingPackageError(
-                "`plot` needs matplotlib: `pip install 'effdet-keras[plot]'`. Without "
-                "it, `save(path)` writes the image to a file."
-            ) from error
-        image = self.draw()
+        pyplot.require("`plot` (but not `save(path)`, which writes a file)")
+        image = self.draw(min_side=min_side)
         if axes is None:
             height, width = image.shape[:2]
             scale = 10 / max(height, width)
             size = (width * scale, height * scale)
-            axes = plt.figure(figsize=size, layout="constrained").add_subplot()
+            axes = pyplot.figure(figsize=size, layout="constrained").add_subplot()
         axes.imshow(image)
         axes.set_axis_off()
         return axes
 
-    def save(self, path):
-        """Writes the image with its boxes to a file.
+    def save(self, path: str | os.PathLike[str], *, min_side: int | None = None) -> str:
+        """Writes the image with its boxes to a file, in the image's own size.
 
         The file appears whole or not at all.
 
         Args:
             path: str or path; its ending chooses the format, such as `.jpg`.
+            min_side: to enlarge a tiny image; see `draw`.
 
         Returns:
             The path.
 
         Raises:
-            ValueError: If there is no image, or Pillow does not know the ending.
+            ValueError: If there is no image, Pillow does not know the ending, or
+                `path` is not on this machine.
         """
-        path = os.fspath(path)
-        ending = os.path.splitext(path)[1].lower()
-        image_format = Image.registered_extensions().get(ending)
+        path = local_path(path, "`path`")
+        image_format = Image.registered_extensions().get(path.suffix.lower())
         if image_format not in Image.SAVE:
             raise InvalidValueError(
                 "`path` must end in an image format, such as '.jpg' or '.png'. "
-                f"Received: path={path!r}"
+                f"Received: path={os.fspath(path)!r}"
             )
-        image = Image.fromarray(self.draw())
+        image = Image.fromarray(self.draw(min_side=min_side))
         options = {"quality": 92} if image_format == "JPEG" else {}
         with replacing(path) as partial, open(partial, "wb") as file:
             image.save(file, format=image_format, **options)
-        return path
+        return os.fspath(path)
 
-    def to_coco(self):
-        """Gives the objects as records of a COCO results file.
+    def to_coco(self) -> list[dict[str, Any]]:
+        """Returns the objects as records of a COCO results file.
 
         `category_id` comes from `category_ids`; without them it is the label plus 1,
         as in a dataset without ids of its own.
@@ -253,8 +268,8 @@ class Detections:
             for category_id, box, score in zip(ids, boxes_xywh, self.scores.tolist())
         ]
 
-    def to_supervision(self):
-        """Gives the arguments of `supervision.Detections`, as in
+    def to_supervision(self) -> dict[str, Any]:
+        """Returns the arguments of `supervision.Detections`, as in
 
             supervision.Detections(**detections.to_supervision())
 
@@ -269,32 +284,32 @@ class Detections:
             "data": {"class_name": np.array(self.names, dtype=str)},
         }
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         names = self.names
         counts = {name: names.count(name) for name in dict.fromkeys(names)}
         total = ", ".join(f"{count} {name}" for name, count in counts.items())
         lines = [f"{len(self)} detection{'' if len(self) == 1 else 's'}"]
         lines[0] += f": {total}" if total else ""
         width = max((len(name) for name in names), default=0)
-        for name, score, box in list(zip(names, self.scores, self.boxes.tolist()))[:20]:
-            y_min, x_min, y_max, x_max = box
+        rows = list(zip(names, self.scores, self.boxes.tolist()))
+        for name, score, (y_min, x_min, y_max, x_max) in rows[:_SHOWN]:
             lines.append(
                 f"  {name:<{width}}  {score:.2f}  y {y_min:.1f} to {y_max:.1f}, "
                 f"x {x_min:.1f} to {x_max:.1f}"
             )
-        if len(self) > 20:
-            lines.append(f"  ... and {len(self) - 20} more")
+        if len(self) > _SHOWN:
+            lines.append(f"  ... and {len(self) - _SHOWN} more")
         return "\n".join(lines)
 
-    def _repr_png_(self):
-        """The image, for notebooks; they fall back to the text without one."""
+    def _repr_png_(self) -> bytes | None:
+        """The image for a notebook, which shows the text where there is none."""
         if self.image is None:
             return None
         buffer = io.BytesIO()
-        Image.fromarray(self.draw()).save(buffer, format="PNG")
+        Image.fromarray(self.draw(min_side=_NOTEBOOK_SIDE)).save(buffer, format="PNG")
         return buffer.getvalue()
 
-    def _label(self, name):
+    def _label(self, name: str | int) -> int:
         if isinstance(name, (int, np.integer)):
             return int(name)
         if self.class_names is None or name not in self.class_names:

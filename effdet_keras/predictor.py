@@ -1,19 +1,35 @@
 """`Predictor`: one way to detect, whatever the model is kept in."""
 
+from __future__ import annotations
+
 import functools
-import pathlib
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import keras
 
+from effdet_keras._internal.local_paths import local_path
+from effdet_keras.config import EfficientDetConfig
+from effdet_keras.detections import Detections
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.exported_detector import ExportedDetector
 from effdet_keras.export.runtime import open_runtime
 from effdet_keras.inference.augmented import detect_augmented
-from effdet_keras.inference.detect import check_score_threshold, detect, image_sources
+from effdet_keras.inference.detect import (
+    DetectFunction,
+    Images,
+    check_score_threshold,
+    detect,
+    image_sources,
+)
 from effdet_keras.inference.evaluate import evaluate
 from effdet_keras.inference.tiles import detect_tiled
 from effdet_keras.inference.video import detect_frames
 from effdet_keras.weights.archive import BEST_FILE, LAST_FILE, load_archive
+
+if TYPE_CHECKING:
+    from effdet_keras.models import EfficientDet
 
 _AUGMENTED_MIN_SCORE = 0.05  # what one view is unsure of, several may agree on
 
@@ -21,18 +37,19 @@ _AUGMENTED_MIN_SCORE = 0.05  # what one view is unsure of, several may agree on
 class Predictor:
     """Detects with a live model, an archive or an exported file, all alike.
 
-    `Predictor.load` opens a file; `Predictor(model)` takes a model that is there.
-    Images are letterboxed as in training, and boxes come back in pixels of the
-    image.
+    `Predictor.load` opens a file; `Predictor(model)` takes a model in memory.
+    Images are letterboxed as in training. Boxes come back in pixels of the image,
+    clipped to it.
 
     Args:
         detector: `EfficientDet` or `ExportedDetector`.
 
     Attributes:
-        detector: the same.
+        detector: the model or the exported file.
         config: `EfficientDetConfig`.
-        class_names: tuple of strings, one a label, or None.
-        category_ids: tuple of ints, one a label, or None.
+        class_names: tuple of strings, one per label, or None.
+        category_ids: tuple of ints, one per label, or None; then label `i` has the
+            id `i + 1`.
 
     Example:
         >>> from effdet_keras.models import EfficientDet
@@ -45,11 +62,13 @@ class Predictor:
         0
     """
 
-    def __init__(self, detector):
+    def __init__(self, detector: EfficientDet | ExportedDetector) -> None:
         self.detector = detector
 
     @classmethod
-    def load(cls, path, num_threads=None):
+    def load(
+        cls, path: str | os.PathLike[str], num_threads: int | None = None
+    ) -> Predictor:
         """Opens a file or folder that holds a model.
 
         Args:
@@ -68,8 +87,8 @@ class Predictor:
                 `num_threads` is given for a `.keras`, which runs in Keras.
             ImportError: If the runtime of the file is not installed.
         """
-        path = pathlib.Path(path)
-        if not _is_archive(path):
+        path = local_path(path, "The path of a model")
+        if not _is_keras_archive(path):
             return cls(ExportedDetector(open_runtime(path, num_threads)))
         if num_threads is not None:
             raise InvalidValueError(
@@ -80,28 +99,31 @@ class Predictor:
         return cls(load_archive(path))
 
     @property
-    def config(self):
+    def config(self) -> EfficientDetConfig:
+        """The configuration of the model."""
         return self.detector.config
 
     @property
-    def class_names(self):
+    def class_names(self) -> tuple[str, ...] | None:
+        """The name of each label, or None where the model has no names."""
         return self.detector.class_names
 
     @property
-    def category_ids(self):
+    def category_ids(self) -> tuple[int, ...] | None:
+        """The category id of each label, or None where the model has no ids."""
         return self.detector.category_ids
 
     def detect(
         self,
-        images,
-        score_threshold=0.3,
+        images: Images,
+        score_threshold: float = 0.3,
         *,
-        batch_size=8,
-        verbose="auto",
-        tiles=None,
-        tile_overlap=0.2,
-        augment=None,
-    ):
+        batch_size: int = 8,
+        verbose: int | str = "auto",
+        tiles: int | Sequence[int] | bool | None = None,
+        tile_overlap: float = 0.2,
+        augment: Sequence[float] | bool | None = None,
+    ) -> Detections | list[Detections]:
         """Finds objects in images of any size.
 
         Args:
@@ -125,29 +147,30 @@ class Predictor:
             FileNotFoundError, ValueError, TypeError: If an image is not there or
                 not an image, or an argument is out of its range.
         """
-        look = self._look(score_threshold, batch_size, tiles, tile_overlap, augment)
+        options = (score_threshold, batch_size, tiles, tile_overlap, augment)
+        detect_images = self._detect_function(*options)
         if tiles is None and augment is None:
-            return look(images, verbose=verbose)
+            return detect_images(images, verbose=verbose)
         sources, is_single = image_sources(images)
         shows_progress = not is_single if verbose == "auto" else bool(verbose)
         progress = keras.utils.Progbar(len(sources), unit_name="image")
         found = []
         for source in sources:
-            found += look([source])
+            found += detect_images([source])
             if shows_progress:
                 progress.update(len(found))
         return found[0] if is_single else found
 
     def detect_video(
         self,
-        source,
-        out=None,
-        score_threshold=0.3,
+        source: int | str | os.PathLike[str],
+        out: str | os.PathLike[str] | None = None,
+        score_threshold: float = 0.3,
         *,
-        tiles=None,
-        tile_overlap=0.2,
-        augment=None,
-    ):
+        tiles: int | Sequence[int] | bool | None = None,
+        tile_overlap: float = 0.2,
+        augment: Sequence[float] | bool | None = None,
+    ) -> Iterator[Detections]:
         """Finds objects in a video or before a camera, frame by frame.
 
         Needs OpenCV: `pip install "effdet-keras[video]"`.
@@ -161,7 +184,7 @@ class Predictor:
             score_threshold, tiles, tile_overlap, augment: see `detect`.
 
         Returns:
-            Iterator of `Detections`, one a frame, as the frames come: `image` is the
+            Iterator of `Detections`, one per frame, as the frames come: `image` is the
             frame, uint8 `[H, W, 3]`, RGB; `image_id` its number, from 0.
 
         Raises:
@@ -170,14 +193,17 @@ class Predictor:
             OSError: If there is no such camera, or no encoder for `out`.
             ImportError: If OpenCV is not installed.
         """
-        look = self._look(score_threshold, 1, tiles, tile_overlap, augment)
-        return detect_frames(look, source, out)
+        options = (score_threshold, 1, tiles, tile_overlap, augment)
+        return detect_frames(self._detect_function(*options), source, out)
 
-    def evaluate(self, dataset, *, batch_size=8, verbose=True):
+    def evaluate(
+        self, dataset: Any, *, batch_size: int = 8, verbose: bool = True
+    ) -> dict[str, float]:
         """COCO's numbers on a dataset, as `COCOEvaluation` computes them.
 
         Args:
-            dataset: `effdet_keras.data.DetectionDataset`.
+            dataset: `effdet_keras.data.DetectionDataset`, or your own batches, as
+                `COCOEvaluation` takes them.
             batch_size: int, images at once; see `detect`.
             verbose: bool, whether to show progress and the table of numbers.
 
@@ -191,10 +217,12 @@ class Predictor:
         batch_size = self._batch_size(batch_size)
         return evaluate(self.detector, dataset, batch_size=batch_size, verbose=verbose)
 
-    def _look(self, score_threshold, batch_size, tiles, tile_overlap, augment):
-        """A function of a list of images that returns a list of `Detections`."""
+    def _detect_function(
+        self, score_threshold, batch_size, tiles, tile_overlap, augment
+    ):
+        """A function of a list of images, with all these options bound to it."""
         check_score_threshold(score_threshold)
-        look = functools.partial(
+        detect_images = functools.partial(
             detect,
             self.detector,
             score_threshold=score_threshold,
@@ -203,14 +231,15 @@ class Predictor:
         )
         if augment is not None:
             lowest = min(score_threshold, _AUGMENTED_MIN_SCORE)
-            look = functools.partial(look, score_threshold=lowest)
+            detect_images = functools.partial(detect_images, score_threshold=lowest)
         if tiles is not None:
             tile_size = self.config.image_size if tiles is True else tiles
-            look = _tiled(look, tile_size, tile_overlap)
+            detect_images = _tiled(detect_images, tile_size, tile_overlap)
         if augment is not None:
             scales = (1.0,) if augment is True else augment
-            look = _augmented(look, scales, self.config.padding_rgb, score_threshold)
-        return look
+            pad_rgb = self.config.padding_rgb
+            detect_images = _augmented(detect_images, scales, pad_rgb, score_threshold)
+        return detect_images
 
     def _batch_size(self, batch_size):
         """Where the file has a size of its own, filling up a batch only costs time."""
@@ -219,24 +248,27 @@ class Predictor:
         return self.detector.runtime.description.batch_size or batch_size
 
 
-def _is_archive(path):
+def _is_keras_archive(path):
+    """Whether Keras opens it: a `.keras` file, or a folder of `CheckpointArchive`."""
     files = (path / BEST_FILE, path / LAST_FILE)
     return path.suffix == ".keras" or any(file.exists() for file in files)
 
 
-def _tiled(look, tile_size, overlap):
+def _tiled(detect: DetectFunction, tile_size, overlap) -> DetectFunction:
     def tiled(images):
         return [
-            detect_tiled(look, image, tile_size=tile_size, overlap=overlap)
+            detect_tiled(detect, image, tile_size=tile_size, overlap=overlap)
             for image in images
         ]
 
     return tiled
 
 
-def _augmented(look, scales, pad_rgb, score_threshold):
+def _augmented(
+    detect: DetectFunction, scales, pad_rgb, score_threshold
+) -> DetectFunction:
     def augmented(images):
-        found = detect_augmented(look, images, scales=scales, pad_rgb=pad_rgb)
+        found = detect_augmented(detect, images, scales=scales, pad_rgb=pad_rgb)
         return [detections.filter(score_threshold) for detections in found]
 
     return augmented

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import sys
 
 import numpy as np
 import pytest
@@ -121,10 +122,18 @@ def test_supervision_gets_its_arguments():
     assert three().filter(score=1.0).to_supervision()["xyxy"].shape == (0, 4)
 
 
-def test_the_image_shows_the_boxes_enlarged_if_tiny():
+def test_the_image_keeps_its_size_when_boxes_are_drawn():
     image = three().draw()
+    assert image.shape == (100, 120, 3)
+    assert (image[10:60, 20:50] != 120).any()
+
+
+def test_a_tiny_image_is_enlarged_on_request(tmp_path):
+    image = three().draw(min_side=400)
     assert image.shape == (400, 480, 3)  # 4 times 100 x 120
     assert (image[40:240, 80:200] != 120).any()
+    three().save(tmp_path / "found.png", min_side=400)
+    np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / "found.png")), image)
 
 
 def test_an_image_given_by_path_is_read_when_it_is_drawn(tmp_path):
@@ -137,6 +146,7 @@ def test_an_image_given_by_path_is_read_when_it_is_drawn(tmp_path):
 def test_save_writes_the_image(tmp_path):
     path = tmp_path / "found.png"
     assert three().save(path) == str(path)
+    assert Image.open(path).size == (120, 100)
     np.testing.assert_array_equal(np.asarray(Image.open(path)), three().draw())
     three().save(tmp_path / "found.JPG")
     assert Image.open(tmp_path / "found.JPG").format == "JPEG"
@@ -164,6 +174,13 @@ def test_an_unknown_ending_is_refused(tmp_path):
         three().save(tmp_path / "found")
 
 
+def test_an_address_is_refused_and_no_folder_of_its_name_is_made(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"`path`.*on this machine.*gs://bucket"):
+        three().save("gs://bucket/found.png")
+    assert os.listdir(tmp_path) == []
+
+
 def test_without_an_image_drawing_says_how_to_give_one():
     with pytest.raises(ValueError, match="replace.*image="):
         three(image=None).draw()
@@ -187,8 +204,8 @@ def test_plot_draws_with_matplotlib():
 
 
 def test_plot_without_matplotlib_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib.pyplot", None)
-    with pytest.raises(ImportError, match=r"effdet-keras\[plot\].*save"):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(ImportError, match=r"save\(path\).*effdet-keras\[plot\]"):
         three().plot()
 
 

@@ -144,5 +144,5 @@ def _draw_detections(model, folder, seed):
     images.mkdir(exist_ok=True)
     found = model.detect(folder / "unseen" / "valid", score_threshold=0.5)
     for number, detections in enumerate(found, start=1):
-        detections.save(images / f"{number:02d}.png")
+        detections.save(images / f"{number:02d}.png", min_side=400)
     return images

@@ -1,14 +1,24 @@
 """Test-time augmentation: an image flipped and scaled, and all answers fused."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 import os
+from collections.abc import Sequence
 
 import numpy as np
 
+from effdet_keras.detections import Detections
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.geometry.box_ops import clip_boxes, pairwise_iou
-from effdet_keras.inference.detect import image_sources, pixels_of
+from effdet_keras.geometry.box_ops import pairwise_iou
+from effdet_keras.geometry.letterbox import boxes_in_image
+from effdet_keras.inference.detect import (
+    DetectFunction,
+    Images,
+    image_sources,
+    pixels_of,
+)
 from effdet_keras.inference.tiles import detect_tiled
 from effdet_keras.inference.weighted_box_fusion import weighted_box_fusion
 
@@ -16,15 +26,15 @@ _PAD_RGB = (124, 116, 104)  # ImageNet's mean, beside an image that is made smal
 
 
 def detect_augmented(
-    detect,
-    images,
+    detect: DetectFunction,
+    images: Images,
     *,
-    flips=True,
-    scales=(1.0,),
-    iou_threshold=0.55,
-    weights=None,
-    pad_rgb=_PAD_RGB,
-):
+    flips: bool = True,
+    scales: Sequence[float] = (1.0,),
+    iou_threshold: float = 0.55,
+    weights: Sequence[float] | None = None,
+    pad_rgb: Sequence[float] = _PAD_RGB,
+) -> Detections | list[Detections]:
     """Finds objects in several views of each image, and fuses the answers.
 
     The views of a scale are the image and, with `flips`, its mirror image. As a
@@ -46,12 +56,13 @@ def detect_augmented(
         flips: bool, whether each scale is looked at in a mirror too.
         scales: floats above 0, at least one.
         iou_threshold: float in `[0, 1]`, see `weighted_box_fusion`.
-        weights: one float above 0 a scale, how far it is trusted, or None.
+        weights: one float above 0 per scale, how far it is trusted, or None to trust
+            all alike.
         pad_rgb: three numbers 0 to 255, `config.padding_rgb` of the model.
 
     Returns:
-        `Detections` for one image, else a list of them; scores from 0 up, best
-        first.
+        `Detections` for one image, else a list of them; best first, with all scores
+        from 0 up, and boxes clipped to the image.
 
     Raises:
         ValueError: If an argument is not one of those above.
@@ -99,7 +110,7 @@ def _views(detect, pixels, flips, scales, pad_rgb):
     for scale in scales:
         for image in images:
             view = next(found) if scale <= 1 else _zoomed(detect, image, scale)
-            boxes = clip_boxes(view.boxes, pixels.shape[:2])
+            boxes = boxes_in_image(view.boxes, 1.0, pixels.shape[:2])
             if image is mirrored:
                 boxes = _mirrored(boxes, pixels.shape[1])
             views.append(dataclasses.replace(view, boxes=boxes))

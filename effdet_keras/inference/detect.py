@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import keras
@@ -21,10 +21,15 @@ from effdet_keras.images import list_images, read_image
 # image or of a batch, or a list of any of these.
 Image: TypeAlias = str | os.PathLike[str] | ArrayLike
 Images: TypeAlias = Image | Sequence[Image]
+# What tiles, views and frames are given to, such as a model's `detect`.
+DetectFunction: TypeAlias = Callable[[list[np.ndarray]], list[Detections]]
 
 
 def detect(detector, images, *, score_threshold=0.3, batch_size=8, verbose="auto"):
     """Finds objects in images: letterbox, network, boxes back to the image.
+
+    Boxes end at the image's border, whatever the postprocess leaves: the padding of
+    the network's input is no part of the image.
 
     Args:
         detector: `EfficientDet`, or `ExportedDetector`: anything with `config`
@@ -57,6 +62,7 @@ def detect(detector, images, *, score_threshold=0.3, batch_size=8, verbose="auto
 
 
 def check_score_threshold(score_threshold):
+    """Raises ValueError where a score threshold is not between 0 and 1."""
     if not 0 <= score_threshold <= 1:
         raise InvalidValueError(
             "`score_threshold` must be between 0 and 1. "

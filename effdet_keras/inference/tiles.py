@@ -1,24 +1,31 @@
 """Detection in images far larger than the network's input, tile by tile."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 import os
+from collections.abc import Sequence
 
 import numpy as np
 
+from effdet_keras.detections import Detections
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.geometry.box_ops import pairwise_iou
-from effdet_keras.inference.detect import pixels_of
+from effdet_keras.geometry.letterbox import boxes_in_image
+from effdet_keras.inference.detect import DetectFunction, Image, pixels_of
 from effdet_keras.inference.weighted_box_fusion import joined
 
 _SEAM = 0.02  # of a tile's side: a box that ends so near a seam may be cut by it
 
 
-def tile_grid(size, tile_size, overlap=0.2):
+def tile_grid(
+    size: Sequence[int], tile_size: int | Sequence[int], overlap: float = 0.2
+) -> np.ndarray:
     """Places tiles of one size so that they cover an image.
 
-    As few as the overlap allows, spread evenly: none is smaller, none reaches out of
-    the image.
+    There are as few tiles as the overlap allows, spread evenly. No tile is smaller
+    than the others, and none reaches out of the image.
 
     Args:
         size: `(height, width)` of the image, ints, in pixels.
@@ -48,12 +55,18 @@ def tile_grid(size, tile_size, overlap=0.2):
 
 
 def detect_tiled(
-    detect, image, *, tile_size, overlap=0.2, include_whole=True, iou_threshold=0.6
-):
-    """Finds objects in a large image, most of which are too small for one look.
+    detect: DetectFunction,
+    image: Image,
+    *,
+    tile_size: int | Sequence[int],
+    overlap: float = 0.2,
+    include_whole: bool = True,
+    iou_threshold: float = 0.6,
+) -> Detections:
+    """Finds objects in an image that is much larger than the network's input.
 
-    The image is cut into overlapping tiles, and each is given to `detect` as a
-    image of its own. What several tiles show is then counted once.
+    The image is cut into overlapping tiles, and each is given to `detect` as an
+    image of its own. An object that several tiles show is then counted once.
 
     Two views found one object if their boxes agree (an IoU of `iou_threshold`) in the
     region that both views show. So the part of an object on one side of a seam is known
@@ -76,8 +89,8 @@ def detect_tiled(
         iou_threshold: float in `(0, 1]`.
 
     Returns:
-        `Detections` of the whole image, best first: as many as all tiles have, not
-        `max_detections` of one.
+        `Detections` of the whole image, best first, with boxes clipped to it. There
+        may be more of them than `max_detections`, which limits each tile.
 
     Raises:
         ValueError: If an argument is not one of those above.
@@ -108,11 +121,16 @@ def detect_tiled(
     return dataclasses.replace(merged, image=image if is_path else pixels)
 
 
-def merge_views(detections, views, size, iou_threshold=0.6):
+def merge_views(
+    detections: Sequence[Detections],
+    views: np.ndarray,
+    size: Sequence[int],
+    iou_threshold: float = 0.6,
+) -> Detections:
     """Makes one list of what was found in parts of an image; see `detect_tiled`.
 
     Args:
-        detections: list of `Detections`, one a view, in pixels of the view.
+        detections: list of `Detections`, one per view, in pixels of the view.
         views: int array `[n, 4]`, `yxyx` in pixels of the image.
         size: `(height, width)` of the image.
         iou_threshold: float in `(0, 1]`.
@@ -147,7 +165,10 @@ def merge_views(detections, views, size, iou_threshold=0.6):
     merged = np.array(merged, "float64").reshape(-1, 6)
     merged = merged[np.argsort(-merged[:, 4], kind="stable")]
     return dataclasses.replace(
-        detections[0], boxes=merged[:, :4], scores=merged[:, 4], labels=merged[:, 5]
+        detections[0],
+        boxes=boxes_in_image(merged[:, :4], 1.0, size),
+        scores=merged[:, 4],
+        labels=merged[:, 5],
     )
 
 

@@ -1,47 +1,58 @@
 """Videos and cameras, through OpenCV: frames to `Detections`, and drawn frames back."""
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import os
 import pathlib
 import warnings
+from collections.abc import Iterator
 
+from effdet_keras._internal.local_paths import local_path
+from effdet_keras._internal.optional_imports import cv2
 from effdet_keras._internal.whole_files import replacing
-from effdet_keras.errors import InvalidValueError, MissingPackageError
+from effdet_keras.detections import Detections
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.inference.detect import DetectFunction
 
 _CODECS = {".mp4": "mp4v", ".mov": "mp4v", ".mkv": "mp4v", ".avi": "MJPG"}
-_FRAME_RATE = 25.0  # frames a second, where the source does not say
+_FRAME_RATE = 25.0  # frames per second, where the source does not say
 
 
-def detect_frames(look, source, out=None):
+def detect_frames(
+    detect: DetectFunction,
+    source: int | str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+) -> Iterator[Detections]:
     """Runs a detector on each frame; see `Predictor.detect_video`.
 
     Args:
-        look: function of a list of RGB frames that returns a list of `Detections`.
+        detect: function of a list of RGB frames that returns a list of `Detections`.
         source, out: see `Predictor.detect_video`.
 
     Returns:
         Iterator of `Detections`.
     """
-    cv2 = _require_opencv()
-    out = None if out is None else pathlib.Path(out)
+    cv2.require("A video or a camera")
+    out = None if out is None else local_path(out, "`out`")
     if out is not None:
         _check_out(out, source)
-    return _detections(cv2, look, source, _opened(cv2, source), out)
+    return _detections(detect, source, _opened(source), out)
 
 
-def _detections(cv2, look, source, capture, out):
+def _detections(detect, source, capture, out):
     with contextlib.ExitStack() as stack:
         stack.callback(capture.release)
         write = None
         if out is not None:
             rate = capture.get(cv2.CAP_PROP_FPS)
             rate = rate if 0 < rate < 1000 else _FRAME_RATE
-            write = stack.enter_context(_writing(cv2, out, rate))
+            write = stack.enter_context(_writing(out, rate))
         found = None
         try:
-            for number, frame in enumerate(_frames(cv2, capture, source)):
-                (found,) = look([frame])
+            for number, frame in enumerate(_frames(capture, source)):
+                (found,) = detect([frame])
                 found = dataclasses.replace(found, image_id=number)
                 if write is not None:
                     write(found.draw())
@@ -52,7 +63,7 @@ def _detections(cv2, look, source, capture, out):
                 raise
 
 
-def _frames(cv2, capture, source):
+def _frames(capture, source):
     """The frames as RGB, upright as players show them."""
     count = 0
     while True:
@@ -75,7 +86,7 @@ def _frames(cv2, capture, source):
         )
 
 
-def _opened(cv2, source):
+def _opened(source):
     is_camera = isinstance(source, int)
     name = source if is_camera else os.fspath(source)
     if not _is_live(source) and not os.path.isfile(name):
@@ -112,7 +123,7 @@ def _check_out(out, source):
 
 
 @contextlib.contextmanager
-def _writing(cv2, path, frame_rate):
+def _writing(path, frame_rate):
     """A function that appends an RGB frame; the file appears when all is written."""
     codec = _CODECS[path.suffix.lower()]
     writer = cv2.VideoWriter()
@@ -134,13 +145,3 @@ def _writing(cv2, path, frame_rate):
             yield write
         finally:
             writer.release()
-
-
-def _require_opencv():
-    try:
-        import cv2
-    except ImportError as error:
-        raise MissingPackageError(
-            'Videos and cameras need OpenCV: `pip install "effdet-keras[video]"`.'
-        ) from error
-    return cv2

@@ -1,14 +1,22 @@
 """Several answers about one image made into one: weighted box fusion."""
 
+from __future__ import annotations
+
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
+from effdet_keras.detections import Detections
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.geometry.box_ops import pairwise_iou
 
 
-def weighted_box_fusion(detections, iou_threshold=0.55, weights=None):
+def weighted_box_fusion(
+    detections: Sequence[Detections],
+    iou_threshold: float = 0.55,
+    weights: Sequence[float] | None = None,
+) -> Detections:
     """Fuses what several models, or several views, found in one image.
 
     Weighted box fusion (https://arxiv.org/abs/1910.13302, section 3): boxes of one

@@ -191,10 +191,8 @@ def test_the_plain_code_of_the_guide_finds_what_detect_does(
     ],
 )
 def test_options_that_cannot_be(model, tmp_path, options, message):
-    from effdet_keras.export.onnx.write import write_onnx
-
     with pytest.raises(ValueError, match=message):
-        write_onnx(model, tmp_path / "pets.onnx", **options)
+        model.export(tmp_path / "pets.onnx", **options)
     assert not list(tmp_path.iterdir())
 
 

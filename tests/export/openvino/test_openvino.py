@@ -114,12 +114,10 @@ def test_a_model_of_another_program(tmp_path):
 
 
 def test_options_that_cannot_be(model, tmp_path):
-    from effdet_keras.export.openvino.write import write_openvino
-
     with pytest.raises(ValueError, match="`precision` must be one of"):
-        write_openvino(model, tmp_path / "pets.xml", precision="int8")
+        model.export(tmp_path / "pets.xml", precision="int8")
     with pytest.raises(ValueError, match="`outputs` must be one of"):
-        write_openvino(model, tmp_path / "pets.xml", outputs="boxes")
+        model.export(tmp_path / "pets.xml", outputs="boxes")
     assert not list(tmp_path.iterdir())
 
 
