@@ -3,11 +3,12 @@
 import contextlib
 import json
 import os
-import pathlib
 
 import keras
 
+from effdet_keras._internal.local_paths import local_path
 from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras._internal.whole_files import new_folder
 from effdet_keras.errors import InvalidStateError
 from effdet_keras.hub.module import NOTES_FILE, NOTES_FOLDER
 from effdet_keras.training.freezing import frozen_state, restore_frozen, unfreeze
@@ -59,19 +60,9 @@ def export_hub_module(model, path):
             f"{keras.backend.backend()}. Save the weights, and export them in a "
             "process with KERAS_BACKEND=tensorflow."
         )
-    if model.averages is not None:
-        model.averages.require_restored("export_hub_module")
-    path = pathlib.Path(path)
-    if os.path.lexists(path):
-        raise FileExistsError(
-            f"'{path}' exists, and nothing is overwritten. Give another path."
-        )
-    from effdet_keras.data.formats.folder_writing import (
-        WholeFolder,  # it imports TensorFlow
-    )
-
+    path = local_path(path, "The folder of a TF-Hub module")
     notes = {"config": model.config.to_dict(), "class_names": model.class_names}
-    with WholeFolder(path) as folder, _as_published(model):
+    with new_folder(path) as folder, _as_published(model):
         tf.saved_model.save(_callable(model), os.fspath(folder))
         (folder / NOTES_FOLDER).mkdir()
         (folder / NOTES_FOLDER / NOTES_FILE).write_text(json.dumps(notes), "utf-8")
