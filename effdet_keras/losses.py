@@ -6,7 +6,7 @@ import math
 import keras
 from keras import ops
 
-from effdet_keras._internal.labels import IGNORE
+from effdet_keras._internal.label_constants import IGNORE
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.geometry import box_ops
 

@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from effdet_keras._internal.labels import BACKGROUND
+from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.geometry import box_ops
 

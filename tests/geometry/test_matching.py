@@ -4,7 +4,7 @@ import pytest
 from keras import ops
 from support.gradients import compiled
 
-from effdet_keras._internal.labels import BACKGROUND, IGNORE
+from effdet_keras._internal.label_constants import BACKGROUND, IGNORE
 from effdet_keras.geometry import box_ops
 from effdet_keras.geometry.anchors import generate_anchors
 from effdet_keras.geometry.matching import match_anchors

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 
-from effdet_keras._internal.labels import BACKGROUND
+from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras.config import EfficientDetConfig
 from effdet_keras.data import from_arrays, from_coco
 from effdet_keras.evaluation.metrics import METRIC_NAMES, COCOMetric

@@ -1,9 +1,8 @@
-"""What the writers share: splits, images out of records, whole folders."""
+"""What the writers share: splits, images out of records."""
 
 import io
 import os
 import pathlib
-import shutil
 
 import numpy as np
 from PIL import Image
@@ -204,44 +203,3 @@ def refuse_existing(*paths):
             "A dataset is never written over what is there. "
             f"Received: {there[:3]}. Name another folder or remove it"
         )
-
-
-class WholeFolder:
-    """A folder that appears under its name only once it is complete.
-
-    As a context manager it gives the path of a folder beside the target, to
-    write into; leaving it without an error gives that folder the target's
-    name, leaving it with one removes it.
-
-    Args:
-        target: path of the folder; must not be there.
-
-    Raises:
-        FileExistsError: If `target` is there.
-
-    Example:
-        >>> import tempfile
-        >>> target = pathlib.Path(tempfile.mkdtemp()) / "set"
-        >>> with WholeFolder(target) as folder:
-        ...     _ = (folder / "a.txt").write_text("a")
-        ...     target.exists()
-        False
-        >>> (target / "a.txt").read_text()
-        'a'
-    """
-
-    def __init__(self, target):
-        self._target = pathlib.Path(target)
-        self._partial = self._target.with_name(self._target.name + ".partial")
-
-    def __enter__(self):
-        refuse_existing(self._target)
-        shutil.rmtree(self._partial, ignore_errors=True)  # of a run that was killed
-        self._partial.mkdir(parents=True)
-        return self._partial
-
-    def __exit__(self, error_type, error, traceback):
-        if error_type is None:
-            self._partial.rename(self._target)
-        else:
-            shutil.rmtree(self._partial, ignore_errors=True)

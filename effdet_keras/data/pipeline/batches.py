@@ -5,7 +5,7 @@ import numbers
 
 import numpy as np
 
-from effdet_keras._internal.labels import BACKGROUND
+from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.data.pipeline import transforms
 from effdet_keras.data.pipeline.image_reader import register_reader

@@ -8,7 +8,7 @@ import zipfile
 
 import numpy as np
 
-from effdet_keras._internal.labels import BACKGROUND
+from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras._internal.optional_imports import ai_edge_litert
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.description import DESCRIPTION_NAME, Description

@@ -9,7 +9,6 @@ from PIL import Image
 
 from effdet_keras.data import DetectionDataset, from_arrays
 from effdet_keras.data.formats.folder_writing import (
-    WholeFolder,
     encode_image,
     image_stems,
     named_splits,
@@ -95,17 +94,3 @@ def test_boxes_without_area_are_left_out_where_asked():
     dataset = DetectionDataset([record], ["cat"])
     assert len(named_splits(dataset)["train"].records[0].labels) == 1
     assert len(named_splits(dataset, usable=True)["train"].records[0].labels) == 0
-
-
-def test_a_folder_is_whole_or_absent(tmp_path):
-    with pytest.raises(RuntimeError), WholeFolder(tmp_path / "set") as folder:
-        (folder / "half.txt").write_text("half")
-        raise RuntimeError
-    assert not list(tmp_path.iterdir())
-    (tmp_path / "set.partial").mkdir()  # of a run that was killed
-    (tmp_path / "set.partial" / "old.txt").write_text("old")
-    with WholeFolder(tmp_path / "set") as folder:
-        (folder / "new.txt").write_text("new")
-    assert [path.name for path in (tmp_path / "set").iterdir()] == ["new.txt"]
-    with pytest.raises(FileExistsError, match="set"), WholeFolder(tmp_path / "set"):
-        raise AssertionError("not reached")
