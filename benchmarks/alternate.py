@@ -35,7 +35,7 @@ ENVIRONMENT = {
 
 
 def main(description, sides, *, allocators=("default", "tuned"), rounds=3):
-    """Measures the sides and prints one JSON line a case and allocator.
+    """Measures the sides and prints one JSON line per case and allocator.
 
     Args:
         description: string, the help of the command.

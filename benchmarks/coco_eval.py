@@ -1,7 +1,7 @@
 """How long does COCO's evaluation of 5,000 images with 100 detections each take?
 
-By `COCOMetric` with each of its backends, and by faster-coco-eval where it is
-installed; with the peak of memory, and whether all numbers equal pycocotools'.
+With `COCOMetric` and each of its backends, and with faster-coco-eval where it is
+installed. Also the peak of memory, and whether all numbers equal pycocotools'.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import numpy as np
 from alternate import ENVIRONMENT
 
 NUM_CLASSES = 80
-NUM_BOXES = 7  # an image of COCO has 7 objects
+NUM_BOXES = 7  # objects per image, as in COCO
 BACKENDS = {
     "pycocotools": "pycocotools",
     "hotcoco": "hotcoco",

@@ -1,6 +1,6 @@
-"""Where does the time of `detect` go, D0, one JPEG file of 640 x 480?
+"""Where does the time of `detect` go, for D0 and one JPEG file of 640 x 480?
 
-All of it, and its parts alone: decode, letterbox, network, postprocess.
+The whole, and its parts by themselves: decode, letterbox, network, postprocess.
 """
 
 import json

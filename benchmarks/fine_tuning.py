@@ -2,10 +2,11 @@
 
     python benchmarks/fine_tuning.py BCCD_Dataset/BCCD --out runs/fine_tuning
 
-A model is trained on one half of the images. Its weights, without the class layer,
-are then what the trainings on the other half start from, or do not. That is a stand-in
-for published weights: a kind one, because both halves show the same kind of image,
-and a poor one, because it has seen 102 images. docs/fine_tuning.md has what came out.
+A model is trained on one half of the images. Trainings on the other half then start
+from its weights without the class layer, or from random ones. As a stand-in for
+published weights this is generous, because both halves show the same kind of image, and
+also poor, because the model has seen only 103 images. docs/fine_tuning.md has the
+results.
 """
 
 import argparse

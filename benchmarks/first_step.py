@@ -1,7 +1,7 @@
-"""How long from Python's start to the first training step of D0 and of D4?
+"""How long is it from Python's start to the first training step of D0 and of D4?
 
-One image a batch, in the preset's size (512 and 1024). The first step traces the
-graph; what it takes longer than a later one is called `trace`.
+Batches of one image, in the model's size (512 and 1024). The first step traces the
+graph; the time by which it exceeds a later step is called `trace`.
 """
 
 import json

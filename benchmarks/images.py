@@ -1,4 +1,4 @@
-"""Generated JPEG files with boxes, of the size of COCO's images."""
+"""Generated JPEG files with boxes, as large as COCO's images."""
 
 import json
 import pathlib
@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image
 
 WIDTH, HEIGHT = 640, 480
-_BOXES = 7  # objects in an image of COCO
+_BOXES = 7  # objects per image, as in COCO
 _QUALITY = 90
 
 

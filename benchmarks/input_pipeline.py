@@ -1,7 +1,7 @@
-"""How many images a second does the training input make, and does training wait?
+"""How many images per second does the training input make, and does training wait?
 
-JPEG 640 x 480 to batches of 8, with scale jitter and flip: images a second with
-nobody else at work, then the share of a training loop of D0 spent waiting for them.
+JPEG 640 x 480 to batches of 8, with scale jitter and flip: images per second while
+nothing else runs, then the share of D0's training loop that is spent waiting for them.
 """
 
 import json
@@ -36,7 +36,7 @@ def _throughput(batches, size, passes):
     times = alternate.repeat(lambda: next(iterator), count, warm_up=1)
     images = count * BATCH_SIZE
     return {
-        "case": f"images a second, {size} x {size}",
+        "case": f"images per second, {size} x {size}",
         "images_per_second": round(images / sum(times["seconds"]), 1),
         "images_per_cpu_second": round(images / sum(times["cpu_seconds"]), 1),
         "repeats": count,

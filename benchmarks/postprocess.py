@@ -1,12 +1,12 @@
 """How long does the postprocess of D0 take: 49,104 anchors of 90 classes to 100 boxes?
 
 Ours, Gaussian (the default) and hard; `tf.image.combined_non_max_suppression` with the
-decoding that it needs; and PyTorch effdet's. What differs is what each does:
+decoding that it needs; and PyTorch effdet's. They do different work:
 
 - "ours", "ours_hard": the 5,000 best (anchor, class) pairs, decode, NMS, clip
-- "tensorflow": all anchors decoded, all scores above 0.05, hard NMS inside of classes
-- "tensorflow_top_k": the same of the 5,000 anchors with the best scores
-- "peer": the 5,000 best pairs, decode, hard NMS: of torchvision, or of the stand-in
+- "tensorflow": all anchors decoded, all scores above 0.05, hard NMS within classes
+- "tensorflow_top_k": the same on the 5,000 anchors with the best scores
+- "peer": the 5,000 best pairs, decode, hard NMS of torchvision, or of the stand-in
   here, which is slower
 - "peer_gaussian": the same with effdet's own Gaussian NMS, which needs no torchvision
 """

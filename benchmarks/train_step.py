@@ -1,7 +1,7 @@
 """How long does a training step of D0 take, 512 x 512, 8 images of 8 objects?
 
-Forward, matching, losses, backward, gradient clipping, SGD with momentum, moving
-averages of the weights, on both sides.
+Both sides do the same: forward, matching, losses, backward, gradient clipping, SGD
+with momentum, moving averages of the weights.
 """
 
 import functools

@@ -1,10 +1,10 @@
-"""Fine-tunes published weights on COCO json, and goes on where it was stopped.
+"""Fine-tunes published weights on COCO json, and resumes a training that was stopped.
 
     python examples/fit_coco_json.py train.json train/ valid.json valid/ --out runs/coco
 
-The same with `--resume` goes on from the last whole epoch. Backbone and heads train
-together, with the reference's optimizer. On few images freeze the backbone first:
-examples/fit_voc.py, docs/fine_tuning.md.
+With `--resume` it goes on after the last complete epoch. Backbone and heads train
+together, with the reference's optimizer. With few images freeze the backbone first: see
+examples/fit_voc.py and docs/fine_tuning.md.
 """
 
 import argparse
@@ -65,7 +65,7 @@ def read_options():
     add("--weights", default="coco", help="a published key, a path or an address")
     add("--image-size", type=int, nargs=2, metavar=("H", "W"), help="model's own")
     add("--epochs", type=int, default=30)
-    add("--images", type=int, help="train on so many alone, to try it out")
+    add("--images", type=int, help="train on this many images only, to try it out")
     add("--batch-size", type=int, default=8)
     add("--learning-rate", type=float, default=0.08, help="for a batch of 64")
     return parser.parse_args()

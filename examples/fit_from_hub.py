@@ -3,7 +3,8 @@
     python examples/fit_from_hub.py DATA --out runs/from_hub
     python examples/fit_from_hub.py DATA --module my_module/ --freeze "backbone+fpn"
 
-DATA is a folder with the splits train and valid (or val), in any form of docs/data.md.
+DATA is a folder with the splits train and valid (or val), in any format that
+docs/data.md lists.
 """
 
 import argparse
@@ -45,7 +46,7 @@ def read_options():
     add("folder", help="of the dataset")
     add("--module", default=LITE0, help="address or folder")
     add("--out", default="runs/from_hub", help="new folder for all that is written")
-    add("--freeze", help='"backbone", "backbone+fpn", or an expression')
+    add("--freeze", help='"backbone", "backbone+fpn", or a regular expression')
     add("--epochs", type=int, default=20)
     add("--batch-size", type=int, default=16)
     add("--learning-rate", type=float, default=5e-4)

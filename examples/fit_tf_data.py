@@ -2,12 +2,12 @@
 
     python examples/fit_tf_data.py train.jsonl valid.jsonl cat dog --out cats.keras
 
-Each line of a file describes an image, in a form that no reader of this package knows:
+Each line of a file describes one image. No reader of this package knows this format:
 
     {"file": "0001.jpg", "objects": [["cat", left, top, right, bottom], ...]}
 
-What `fit` needs of a pipeline are batches `(images, {"boxes", "labels"})`: images of
-the model's size, 0 to 255; boxes `yxyx` in their pixels; labels from 0, -1 as padding.
+`fit` needs a pipeline of batches `(images, {"boxes", "labels"})`: images in the model's
+size, pixels 0 to 255; boxes `yxyx` in their pixels; labels from 0, and -1 for padding.
 """
 
 import argparse
@@ -40,13 +40,13 @@ def main():
         epochs=options.epochs,
         steps_per_epoch=options.steps,  # a repeated pipeline has no end
         validation_data=batches(valid, options.batch_size),
-        callbacks=[ek.callbacks.SwapEMA()],  # `val_loss` of the averages
+        callbacks=[ek.callbacks.COCOEvaluation(batches(valid, options.batch_size))],
     )
     model.save(options.out)
 
 
 def examples_of(path, classes, size):
-    """A `tf.data.Dataset` of `(image, boxes, labels)`, one a line of the file."""
+    """A `tf.data.Dataset` of `(image, boxes, labels)`, one per line of the file."""
     path = pathlib.Path(path)
     entries = [json.loads(line) for line in path.read_text().splitlines()]
 
@@ -76,7 +76,7 @@ def load(path, boxes, labels, size):
 
 
 def flip(image, boxes, labels):
-    """Half of all images mirrored. Your own augmentation has its place here."""
+    """Mirrors half of all images. This is the place for augmentation of your own."""
     if tf.random.uniform(()) < 0.5:
         top, left, bottom, right = tf.unstack(boxes, axis=1)
         width = tf.cast(tf.shape(image)[1], tf.float32)
@@ -86,16 +86,17 @@ def flip(image, boxes, labels):
 
 
 def batches(examples, batch_size):
+    """Batches as `fit` takes them."""
     padding = (0.0, 0.0, -1)  # a label of -1 is no object
     padded = examples.padded_batch(batch_size, padding_values=padding)
-    truth = padded.map(lambda i, boxes, labels: (i, {"boxes": boxes, "labels": labels}))
-    return truth.prefetch(tf.data.AUTOTUNE)
+    named = padded.map(lambda i, boxes, labels: (i, {"boxes": boxes, "labels": labels}))
+    return named.prefetch(tf.data.AUTOTUNE)
 
 
 def read_options():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     add = parser.add_argument
-    add("train", help="file with a line an image, beside the images")
+    add("train", help="file with one line per image, beside the images")
     add("valid")
     add("classes", nargs="+", help="names, in the order of the labels")
     add("--out", default="detector.keras")
@@ -103,7 +104,7 @@ def read_options():
     add("--weights", default="coco", help="a published key, a path or an address")
     add("--image-size", type=int, nargs=2, metavar=("H", "W"), help="model's own")
     add("--epochs", type=int, default=30)
-    add("--steps", type=int, default=100, help="steps an epoch")
+    add("--steps", type=int, default=100, help="steps per epoch")
     add("--batch-size", type=int, default=8)
     add("--learning-rate", type=float, default=3e-4)
     return parser.parse_args()

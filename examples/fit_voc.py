@@ -2,7 +2,7 @@
 
     python examples/fit_voc.py VOCdevkit/VOC2012 --out runs/voc
 
-From random weights instead: examples/train_blood_cells.py.
+To train from random weights, see examples/train_blood_cells.py.
 """
 
 import argparse
@@ -42,17 +42,17 @@ def read_options():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     add = parser.add_argument
     add("folder", help="with Annotations, JPEGImages and ImageSets/Main")
-    add("--splits", nargs=2, default=("train", "val"), help="image sets")
+    add("--splits", nargs=2, default=("train", "val"), help="lists in ImageSets/Main")
     add("--out", default="runs/voc", help="folder for checkpoints")
     add("--model", default="efficientdet-d0")
     add("--weights", default="coco", help="a published key, a path or an address")
-    add("--freeze", default="backbone", help='"backbone+fpn", or an expression')
+    add("--freeze", default="backbone", help='"backbone+fpn", or a regular expression')
     add("--image-size", type=int, nargs=2, metavar=("H", "W"), help="model's own")
     add("--head-epochs", type=int, default=5)
     add("--epochs", type=int, default=20)
-    add("--images", type=int, help="train on so many alone, to try it out")
+    add("--images", type=int, help="train on this many images only, to try it out")
     add("--batch-size", type=int, default=8)
-    add("--learning-rate", type=float, default=3e-4, help="of the second part")
+    add("--learning-rate", type=float, default=3e-4, help="of the second phase")
     return parser.parse_args()
 
 

@@ -2,9 +2,9 @@
 
     python examples/train_blood_cells.py BCCD_Dataset/BCCD --out runs/blood_cells
 
-The settings are for https://github.com/Shenggan/BCCD_Dataset: 205 images to
-train on, 87 to choose the checkpoint, 72 to judge it. docs/blood_cells.md has what
-came out, and what to change for other images.
+The settings are for https://github.com/Shenggan/BCCD_Dataset: 205 images for training,
+87 to choose the checkpoint, and 72 to judge it. docs/blood_cells.md has the results,
+and says what to change for other images.
 """
 
 import argparse
@@ -14,7 +14,6 @@ import keras
 from PIL import Image
 
 import effdet_keras as ek
-from effdet_keras.training.schedules import WarmupCosine
 from effdet_keras.visualize import draw_boxes, plot_history, side_by_side
 
 
@@ -33,14 +32,14 @@ def main():
         image_size=options.image_size,
         max_level=5,  # no cell is larger than the anchors of stride 32
         anchor_scale=2.5,  # the smallest anchor is 20 pixels, and so are platelets
-        batch_norm_momentum=0.95,  # 0.99 lags behind in a training of few steps
+        batch_norm_momentum=0.95,  # 0.99 adapts too slowly in a short training
         backbone_survival_prob=None,
     )
     batches = model.batches(
         train, options.batch_size, training=True, scale_jitter=(0.8, 1.25)
     )
     steps = options.epochs * len(batches)
-    rate = WarmupCosine(
+    rate = ek.schedules.WarmupCosine(
         options.learning_rate, total_steps=steps, warmup_steps=steps // 20
     )
     model.compile(keras.optimizers.AdamW(rate, weight_decay=0.05), weight_decay=0.0)
@@ -62,7 +61,7 @@ def main():
 
 
 def truth_beside_prediction(model, example):
-    """An image `[H, W, 3]`: the boxes of the annotation, and those detected."""
+    """An image `[H, W, 3]`: ground truth on the left, detections on the right."""
     image, names = example["image"], model.class_names
     found = model.detect(image, score_threshold=0.4)
     truth = draw_boxes(image, example["boxes"], example["labels"], class_names=names)
@@ -74,12 +73,17 @@ def read_options():
     add = parser.add_argument
     add("folder", help="with Annotations, JPEGImages and ImageSets/Main")
     add("--out", default="runs/blood_cells", help="folder for all that is written")
-    add("--splits", nargs=3, default=("train", "val", "test"), help="image sets")
+    add(
+        "--splits",
+        nargs=3,
+        default=("train", "val", "test"),
+        help="lists in ImageSets/Main",
+    )
     add("--image-size", type=int, nargs=2, default=(240, 320), metavar=("H", "W"))
     add("--epochs", type=int, default=40)
     add("--batch-size", type=int, default=4)
     add("--learning-rate", type=float, default=8e-3)
-    add("--images", type=int, default=8, help="images of the test set to draw")
+    add("--images", type=int, default=8, help="images of the last split to draw")
     add("--seed", type=int, default=0)
     return parser.parse_args()
 
