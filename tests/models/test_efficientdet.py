@@ -1,5 +1,6 @@
 """`EfficientDet` as its users meet it: build, train, predict, detect, save."""
 
+import functools
 import json
 
 import keras
@@ -7,22 +8,16 @@ import numpy as np
 import pytest
 from keras import ops
 from PIL import Image
+from support.tiny import batch as tiny_batch
 from support.tiny import tiny_model
 
 from effdet_keras.losses import DetectionLoss
 from effdet_keras.models import EfficientDet
 from effdet_keras.postprocess import Postprocess
 
+# A row of padding beside each box, and pixels as files have them.
+batch = functools.partial(tiny_batch, padding=1, dtype="uint8")
 ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
-
-
-def batch(count=4, seed=0):
-    """Random images, each with one box of class 1 and a row of padding."""
-    rng = np.random.default_rng(seed)
-    images = rng.integers(0, 255, (count, 64, 64, 3)).astype("uint8")
-    boxes = np.tile(np.array([[8, 8, 40, 40], [0, 0, 0, 0]], "float32"), (count, 1, 1))
-    labels = np.tile(np.array([1, -1], "int32"), (count, 1))
-    return images, {"boxes": boxes, "labels": labels}
 
 
 def values(variables):
@@ -40,7 +35,7 @@ def trained():
     keras.utils.set_random_seed(1)
     model = tiny_model()
     model.compile()
-    images, truth = batch()
+    images, truth = batch(4)
     history = model.fit(images, truth, batch_size=2, epochs=2, verbose=0)
     return model, history.history
 
@@ -133,7 +128,7 @@ def test_logs_have_every_term(trained):
 def test_evaluate_reports_losses_and_changes_nothing(trained):
     model, _ = trained
     before = values(model.weights)
-    logs = model.evaluate(*batch(), batch_size=2, verbose=0, return_dict=True)
+    logs = model.evaluate(*batch(4), batch_size=2, verbose=0, return_dict=True)
     assert {"loss", "class_loss", "box_loss", "reg_l2_loss"} <= set(logs)
     assert np.isfinite(list(logs.values())).all()
     assert_equal(values(model.weights), before)
@@ -167,6 +162,7 @@ def test_averages_follow_the_reference_decay():
     model.compile(learning_rate=0.8)
     start = values(model.averages.sources)
     model.fit(*batch(2), batch_size=2, verbose=0)
+    model.averages.restore()
     # After step 0, d = 1 / 10: average = start / 10 + 9 / 10 * now.
     now = values(model.averages.sources)
     for a, old, new in zip(values(model.averages.variables), start, now, strict=True):
@@ -238,6 +234,9 @@ SGD = keras.optimizers.SGD(0.1)
         ({"ema_decay": 1.0}, ValueError, "below 1"),
         ({"loss": "mse"}, TypeError, "DetectionLoss"),
         ({"optimizer": "none"}, ValueError, "none"),
+        ({"metrics": ["accuracy"]}, ValueError, r"`metrics`.*COCOEvaluation\(dataset"),
+        ({"weighted_metrics": []}, ValueError, "`weighted_metrics`.*COCOEvaluation"),
+        ({"loss_weights": [1, 2]}, ValueError, r"`loss_weights`.*DetectionLoss\("),
     ],
 )
 def test_wrong_recipes_are_named(arguments, error, message):
@@ -404,7 +403,7 @@ def test_keras_file_restores_everything(trained, tmp_path):
 
 @pytest.mark.slow_elsewhere
 def test_training_goes_on_from_a_keras_file_as_if_it_had_not_stopped(tmp_path):
-    images, truth = batch()
+    images, truth = batch(4)
     options = {"batch_size": 2, "shuffle": False, "verbose": 0}
     model = tiny_model()
     model.compile(keras.optimizers.SGD(0.01, momentum=0.9))

@@ -1,8 +1,9 @@
-"""The smallest `EfficientDet` that still has every part, and a stand-in for one."""
+"""The smallest `EfficientDet` that still has every part, its data, and a stand-in."""
 
 import types
 
 import keras
+import numpy as np
 
 from effdet_keras.config import EfficientDetConfig
 from effdet_keras.training.ema import WeightAverages
@@ -24,6 +25,20 @@ def tiny_model(**arguments):
     return EfficientDet(config, **{"class_names": ("cat", "dog", "bird"), **arguments})
 
 
+def batch(count=2, *, label=1, box=(8, 8, 40, 40), padding=0, dtype="float32"):
+    """Images for `tiny_model` and their ground truth, as `fit` takes arrays.
+
+    Each image has random pixels, one box, and `padding` rows that are no box.
+    """
+    images = np.random.default_rng(0).integers(0, 255, (count, 64, 64, 3))
+    boxes = np.zeros((count, 1 + padding, 4), "float32")
+    labels = np.full(
+        (count, 1 + padding), -1, "int32" if isinstance(label, int) else "float32"
+    )
+    boxes[:, 0], labels[:, 0] = box, label
+    return images.astype(dtype), {"boxes": boxes, "labels": labels}
+
+
 class StandIn(keras.Sequential):
     """One weight, 1.0, and its average, 2.0: written and read in no time."""
 
@@ -43,8 +58,6 @@ class StandIn(keras.Sequential):
 
 def lively_model(image_size=64, **arguments):
     """A `tiny_model` that finds things: its last layers have large random weights."""
-    import numpy as np
-
     from effdet_keras.models import EfficientDet
 
     small = tiny_model()

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from support.tiny import tiny_model
+from support.tiny import batch, tiny_model
 
 from effdet_keras.training.freezing import PARTS, frozen_state
 
@@ -24,13 +24,6 @@ def changed(model, before):
     """Paths of the weights that are not what they were."""
     after = values(model.weights)
     return {path for path in before if (after[path] != before[path]).any()}
-
-
-def batch():
-    rng = np.random.default_rng(0)
-    images = rng.uniform(0, 255, (2, 64, 64, 3)).astype("float32")
-    boxes = np.array([[[8, 8, 40, 40]], [[20, 4, 60, 50]]], "float32")
-    return images, {"boxes": boxes, "labels": np.array([[0], [2]])}
 
 
 def train(model, steps=2):

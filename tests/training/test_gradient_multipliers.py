@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from support.tiny import tiny_model
+from support.tiny import batch, tiny_model
 
 from effdet_keras.training.gradient_multipliers import gradient_factors
 from effdet_keras.training.recipe import Recipe
@@ -69,10 +69,8 @@ def moved(**arguments):
         **arguments,
     )
     before = [ops.convert_to_numpy(v).copy() for v in model.trainable_variables]
-    images = np.random.default_rng(0).integers(0, 255, (2, 64, 64, 3))
-    boxes = np.tile(np.array([[8, 8, 40, 40]], "float32"), (2, 1, 1))
-    truth = {"boxes": boxes, "labels": np.ones((2, 1), "int32")}
-    logs = model.fit(images.astype("float32"), truth, batch_size=2, verbose=0).history
+    logs = model.fit(*batch(), batch_size=2, verbose=0).history
+    model.averages.restore()
     after = map(ops.convert_to_numpy, model.trainable_variables)
     steps = [a - b for a, b in zip(after, before, strict=True)]
     return {v.path: s for v, s in zip(model.trainable_variables, steps)}, logs

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from support.tiny import tiny_model
+from support.tiny import batch, tiny_model
 
 
 @pytest.fixture(scope="module")
@@ -14,12 +14,6 @@ def model():
     model = tiny_model()
     model.compile(ema_decay=None)
     return model
-
-
-def batch(count=2, label=1, box=(8, 8, 40, 40)):
-    images = np.full((count, 64, 64, 3), 90, "float32")
-    boxes = np.tile(np.array([[box]], "float32"), (count, 1, 1))
-    return images, {"boxes": boxes, "labels": np.full((count, 1), label)}
 
 
 def weights_of(model):

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from support.tiny import tiny_model
+from support.tiny import batch, tiny_model
 
 from effdet_keras.training.optimizers import (
     default_learning_rate,
@@ -14,13 +14,6 @@ from effdet_keras.training.optimizers import (
 from effdet_keras.training.recipe import Recipe
 
 GRADIENT, RATE = np.array([0.5, -2.0]), 0.1
-
-
-def batch(count=2):
-    images = np.random.default_rng(0).integers(0, 255, (count, 64, 64, 3))
-    boxes = np.tile(np.array([[8, 8, 40, 40]], "float32"), (count, 1, 1))
-    labels = np.ones((count, 1), "int32")
-    return images.astype("float32"), {"boxes": boxes, "labels": labels}
 
 
 def values(variables):
@@ -235,6 +228,7 @@ def eager_step(**arguments):
     model.compile(run_eagerly=True, **arguments)
     before = values(model.trainable_variables)
     logs = model.fit(*batch(), batch_size=2, verbose=0, shuffle=False).history
+    model.averages.restore()
     return model, before, logs
 
 
@@ -322,8 +316,9 @@ def test_training_with_a_named_optimizer_goes_on_from_a_file_bit_for_bit(tmp_pat
     for layer in again._flatten_layers():
         if hasattr(layer, "survival_prob"):
             layer.survival_prob = 1.0
-    assert again._gradient_factors == model._gradient_factors
-    assert {1.0, 2.0, 3.0} == set(again._gradient_factors)
+    factors = again.settings.gradient_factors
+    assert factors == model.settings.gradient_factors
+    assert {1.0, 2.0, 3.0} == set(factors)
     for m in (model, again):
         m.fit(*batch(), epochs=4, initial_epoch=2, **options)
         assert m.optimizer._learning_rate.total_steps == 4

@@ -7,17 +7,10 @@ import sys
 import keras
 import numpy as np
 import pytest
-from support.tiny import tiny_model
+from support.tiny import batch, tiny_model
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
-
-
-def batch(count=2):
-    images = np.random.default_rng(0).integers(0, 255, (count, 64, 64, 3))
-    boxes = np.tile(np.array([[8, 8, 40, 40]], "float32"), (count, 1, 1))
-    labels = np.ones((count, 1), "int32")
-    return images.astype("float32"), {"boxes": boxes, "labels": labels}
 
 
 def without_stochastic_depth(model):
@@ -42,7 +35,7 @@ def test_gradients_are_clipped_one_by_one_and_then_together(limit):
     gradients = [tf.constant(g, tf.float32) for g in gradients]
     model = tiny_model()
     model.compile(clip_norm=limit)
-    ours, norm = model._clipped(gradients)
+    ours, norm = model._step.clipped(gradients)
     expected = clipped_by_definition(gradients, limit)
     for a, b in zip(ours, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5)
@@ -55,11 +48,11 @@ def test_zero_gradients_and_no_limit_pass_through():
     model = tiny_model()
     model.compile(clip_norm=None)
     gradients = [tf.zeros((2,)), tf.constant([300.0, 400.0])]
-    ours, norm = model._clipped(gradients)
+    ours, norm = model._step.clipped(gradients)
     assert [g.numpy().tolist() for g in ours] == [[0.0, 0.0], [300.0, 400.0]]
     assert float(norm) == 500.0
     model.compile(clip_norm=1.0)
-    ours, _ = model._clipped(gradients)
+    ours, _ = model._step.clipped(gradients)
     np.testing.assert_allclose(ours[1], [0.6, 0.8], rtol=1e-6)
     assert ours[0].numpy().tolist() == [0.0, 0.0]
 
@@ -79,9 +72,11 @@ def test_overflow_in_float16_is_skipped_and_leaves_no_trace():
     assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
     images, truth = batch()
     model.fit(images, truth, batch_size=2, verbose=0)
+    model.averages.restore()
     before = [np.array(v) for v in model.weights]
     scale = float(model.optimizer.dynamic_scale)
     model.train_on_batch(images * 1e8, truth)
+    model.averages.restore()
     for old, variable in zip(before, model.weights):
         np.testing.assert_array_equal(old, np.array(variable), err_msg=variable.path)
     assert float(model.optimizer.dynamic_scale) == scale / 2
@@ -138,7 +133,7 @@ _TWO_REPLICAS = """
 import sys
 sys.path.insert(0, {tests!r})
 import keras, numpy as np, tensorflow as tf
-from test_tensorflow_trainer import batch, without_stochastic_depth
+from test_tensorflow_step import batch, without_stochastic_depth
 from support.tiny import tiny_model
 from effdet_keras.models import EfficientDet
 
