@@ -139,6 +139,16 @@ def test_it_finds_what_the_model_finds(exported, images, live):
         assert_same(found, expected[name])
 
 
+def test_its_boxes_end_at_the_border_of_the_image(exported):
+    wide = np.random.default_rng(6).integers(0, 256, (30, 90, 3), "uint8")
+    for image in (wide, wide.transpose(1, 0, 2)):
+        height, width = image.shape[:2]
+        found = ek.Predictor.load(exported).detect(image, 0.05)
+        assert len(found) > 5 and found.boxes.min() >= 0
+        assert (found.boxes <= [height, width, height, width]).all()
+        assert np.isclose(found.boxes[:, 2:], [height, width]).any()
+
+
 def test_it_knows_its_classes_and_finds_nothing_above_one(exported, model, images):
     predictor = ek.Predictor.load(exported, num_threads=None)
     assert predictor.class_names == model.class_names

@@ -295,8 +295,8 @@ assert not set(sys.modules) & {{"tensorflow", "keras", "effdet_keras"}}
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"precision": "int4"}, "`precision` must be one of float32, float16"),
-        ({"outputs": "boxes"}, "`outputs` must be one of detections, raw"),
+        ({"precision": "int4"}, "`precision` must be one of 'float32', 'float16'"),
+        ({"outputs": "boxes"}, "`outputs` must be one of 'detections', 'raw'"),
         ({"output_type": "int8"}, "`output_type` must be one of"),
         ({"precision": "int8"}, "int8 needs images of the kind"),
         ({"calibration": ["x.jpg"]}, "`calibration` is for int8 alone"),
@@ -316,14 +316,12 @@ assert not set(sys.modules) & {{"tensorflow", "keras", "effdet_keras"}}
     ],
 )
 def test_wrong_options_are_told_before_any_work(tmp_path, model, options, message):
-    from effdet_keras.export.litert.write import write_litert
-
     with pytest.raises(ValueError, match=message):
-        write_litert(model, tmp_path / "x.tflite", **options)
+        model.export(tmp_path / "x.tflite", **options)
     assert not list(tmp_path.iterdir())
 
 
-def test_calibration_takes_images_evenly_from_data_sets_and_lists(images):
+def test_calibration_takes_images_evenly_from_datasets_and_lists(images):
     from effdet_keras.data import from_arrays
     from effdet_keras.export.litert.write import _calibration_images
 
