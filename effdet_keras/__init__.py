@@ -7,26 +7,39 @@ Example:
     'efficientdet-d0'
 """
 
-import importlib
+from typing import TYPE_CHECKING
 
-from effdet_keras import errors, layers, losses, visualize
+from effdet_keras._internal.started_as_command import started_as_command
 from effdet_keras._version import __version__
-from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
-from effdet_keras.detections import Detections
-from effdet_keras.evaluation import metrics
-from effdet_keras.export.check import ExportReport
-from effdet_keras.geometry import anchors, box_ops
-from effdet_keras.losses import DetectionLoss
-from effdet_keras.models import EfficientDet
-from effdet_keras.postprocess import Postprocess
-from effdet_keras.predictor import Predictor
-from effdet_keras.presets import COCO_CLASS_NAMES, list_presets
-from effdet_keras.training import schedules
-from effdet_keras.weights.archive import read_archive_info
-from effdet_keras.weights.report import LoadReport
 
-# These import TensorFlow, which the network does without.
-_ON_TENSORFLOW = ("callbacks", "data")
+# Importing this package imports Keras and registers every class with it, because
+# `keras.saving.load_model` knows only classes that have been registered. The command
+# `effdet-keras` is the one exception: its `--help` must not wait for Keras and
+# TensorFlow, so there each command imports the modules that it uses.
+if TYPE_CHECKING or not started_as_command():
+    from effdet_keras import (
+        callbacks,
+        data,
+        errors,
+        inference,
+        inspection,
+        layers,
+        losses,
+        visualize,
+    )
+    from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
+    from effdet_keras.detections import Detections
+    from effdet_keras.evaluation import metrics
+    from effdet_keras.export.check import ExportReport
+    from effdet_keras.geometry import anchors, box_ops
+    from effdet_keras.losses import DetectionLoss
+    from effdet_keras.models import EfficientDet
+    from effdet_keras.postprocess import Postprocess
+    from effdet_keras.predictor import Predictor
+    from effdet_keras.presets import COCO_CLASS_NAMES, list_presets
+    from effdet_keras.training import schedules
+    from effdet_keras.weights.archive import read_archive_info
+    from effdet_keras.weights.report import LoadReport
 
 __all__ = [
     "COCO_CLASS_NAMES",
@@ -45,6 +58,8 @@ __all__ = [
     "callbacks",
     "data",
     "errors",
+    "inference",
+    "inspection",
     "layers",
     "list_presets",
     "losses",
@@ -53,9 +68,3 @@ __all__ = [
     "schedules",
     "visualize",
 ]
-
-
-def __getattr__(name):
-    if name in _ON_TENSORFLOW:
-        return importlib.import_module(f"effdet_keras.{name}")
-    raise AttributeError(f"module 'effdet_keras' has no attribute {name!r}")

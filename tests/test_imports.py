@@ -29,6 +29,7 @@ ROWS = [
     ["callbacks"],
     ["commands"],
     ["cli"],
+    ["__main__"],
 ]
 # At the top of the file. Others that need it name it in `optional_imports`.
 MAY_IMPORT_TENSORFLOW = {

@@ -9,7 +9,9 @@ from support.tiny import lively_model
 
 import effdet_keras as ek
 from effdet_keras import cli
+from effdet_keras.commands import open_model
 from effdet_keras.commands import predict_files as module
+from effdet_keras.commands.prediction_sources import names_in_json
 from effdet_keras.weights.archive import write_archive
 
 pytestmark = pytest.mark.tensorflow
@@ -124,32 +126,86 @@ def test_tiles_and_augmentation_have_defaults(monkeypatch, archive, options, exp
     monkeypatch.setattr(
         module, "predict_files", lambda *_, **keywords: given.update(keywords)
     )
-    monkeypatch.setattr(cli, "_predictor", lambda arguments: None)
+    monkeypatch.setattr(open_model, "open_predictor", lambda arguments: None)
     assert cli.main(["predict", archive, "a.png", *options]) == 0
     assert {name: given[name] for name in expected} == expected
 
 
-def test_a_video_is_drawn_frame_by_frame(archive, tmp_path, capsys):
+@pytest.fixture
+def clip(tmp_path):
+    """A video of two frames of 96 x 32 pixels."""
     cv2 = pytest.importorskip("cv2")
-    clip = tmp_path / "clip.avi"
+    path = tmp_path / "clip.avi"
     codec = cv2.VideoWriter_fourcc(*"MJPG")
-    writer = cv2.VideoWriter(str(clip), codec, 5.0, (96, 64))
+    writer = cv2.VideoWriter(str(path), codec, 5.0, (96, 32))
     for shade in (40, 200):
-        writer.write(np.full((64, 96, 3), shade, "uint8"))
+        writer.write(np.full((32, 96, 3), shade, "uint8"))
     writer.release()
+    return path
+
+
+def test_a_video_is_drawn_frame_by_frame(archive, clip, tmp_path, capsys):
+    cv2 = pytest.importorskip("cv2")
     out, file = tmp_path / "out", tmp_path / "found.json"
     arguments = ["predict", archive, str(clip), "--out", str(out)]
     assert cli.main([*arguments, "--json", str(file)]) == 0
-    assert f"{clip} frame 1: " in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"{clip} frame 1: " in said and "--frames FOLDER" in said
     assert cv2.VideoCapture(str(out / "clip.avi")).get(cv2.CAP_PROP_FRAME_COUNT) == 2
     images = json.loads(file.read_text())["images"]
-    assert [(image["file_name"], image["frame"]) for image in images] == [
+    assert [(image["video"], image["frame"]) for image in images] == [
         ("clip.avi", 0),
         ("clip.avi", 1),
     ]
     # Images and videos may be mixed; a camera that is not there is told.
     assert cli.main(["predict", archive, "77"]) == 1
     assert "camera 77" in capsys.readouterr().err
+
+
+def test_frames_and_their_boxes_are_a_dataset(archive, clip, tmp_path, capsys):
+    file, frames = tmp_path / "found.json", tmp_path / "found"
+    arguments = ["predict", archive, str(clip), "--score", "0.1"]
+    arguments += ["--json", str(file), "--frames", str(frames)]
+    assert cli.main(arguments) == 0
+    assert "--frames FOLDER" not in capsys.readouterr().out
+    dataset = ek.data.load(file)
+    assert [(r.image_id, r.file_name) for r in dataset.records] == [
+        (1, "clip-frame-000000.jpg"),
+        (2, "clip-frame-000001.jpg"),
+    ]
+    assert not dataset.problems  # none reaches out of its image
+    shades = [np.asarray(Image.open(frames / r.file_name)) for r in dataset.records]
+    assert [shade.shape for shade in shades] == [(32, 96, 3)] * 2
+    assert abs(shades[0].mean() - 40) < 3 and abs(shades[1].mean() - 200) < 3
+    annotations = json.loads(file.read_text())["annotations"]
+    assert len(annotations) == sum(len(r.labels) for r in dataset.records) > 0
+    assert cli.main(["predict", archive, str(frames), "--frames", str(frames)]) == 1
+    assert "no input is a video" in capsys.readouterr().err
+
+
+def test_boxes_of_a_wide_image_are_inside_it(archive, tmp_path):
+    rng = np.random.default_rng(3)
+    pixels = rng.integers(0, 256, (40, 120, 3), "uint8")
+    Image.fromarray(pixels).save(tmp_path / "wide.png")
+    file = tmp_path / "found.json"
+    arguments = ["predict", archive, str(tmp_path / "wide.png"), "--json", str(file)]
+    assert cli.main([*arguments, "--score", "0.05"]) == 0
+    boxes = np.array([a["bbox"] for a in json.loads(file.read_text())["annotations"]])
+    assert len(boxes) > 0 and boxes[:, :2].min() >= 0
+    assert ((boxes[:, :2] + boxes[:, 2:]).max(axis=0) <= [120.001, 40.001]).all()
+
+
+def test_no_two_sources_have_one_name_in_the_file(tmp_path):
+    for name in ("a/cat.png", "b/cat.png", "b/dog.png", "a/clip.mp4", "b/clip.avi"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    images = [tmp_path / name for name in ("a/cat.png", "b/dog.png")]
+    assert list(names_in_json(images).values()) == ["cat.png", "dog.png"]
+    images.append(tmp_path / "b/cat.png")
+    names = names_in_json(images)
+    assert list(names.values()) == ["a/cat.png", "b/dog.png", "b/cat.png"]
+    videos = [tmp_path / "a/clip.mp4", tmp_path / "b/clip.avi", 0]
+    assert list(names_in_json(videos).values()) == ["clip", "clip-2", "camera-0"]
 
 
 def test_a_published_model_is_used_by_its_name(model, monkeypatch, images, capsys):
@@ -173,7 +229,7 @@ def test_benchmark_prints_a_table_and_writes_it(archive, images, tmp_path, capsy
     assert cli.main(arguments) == 0
     text = capsys.readouterr().out
     assert "input 64 x 64, batches of 2, 2 runs" in text
-    for name in ("decode", "letterbox", "network", "postprocess", "images a second"):
+    for name in ("decode", "letterbox", "network", "postprocess", "images per second"):
         assert name in text
     assert set(json.loads(file.read_text())["stages"]["all"]) == {"median_ms", "p90_ms"}
     assert list(trace.rglob("*.xplane.pb"))

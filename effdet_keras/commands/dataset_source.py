@@ -1,0 +1,54 @@
+"""A dataset as flags of a command name it: path, split and format."""
+
+import dataclasses
+import pathlib
+
+from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.load import load, split_names
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.images import IMAGE_SUFFIXES
+
+
+@dataclasses.dataclass(frozen=True)
+class DatasetSource:
+    """Where a dataset is, and which part of it is meant.
+
+    Args:
+        flag: string, the flag that gives the path, such as "--evaluate".
+        path: string, file or folder; None if the flag was not given.
+        split: string, or None to choose one.
+        format: string, or None to find it out.
+    """
+
+    flag: str
+    path: str | None
+    split: str | None = None
+    format: str | None = None
+
+    def __post_init__(self):
+        if self.path is None and (self.split or self.format):
+            what = "split" if self.split else "format"
+            raise InvalidValueError(
+                f"The {what} {self.split or self.format!r} is given without a dataset: "
+                f"add `{self.flag} DATA`."
+            )
+
+    def load(self, preferred: tuple[str, ...]) -> DetectionDataset:
+        """Reads the split that was asked for, or else the first preferred one."""
+        split = self.split
+        if split is None:
+            names = split_names(self.path, format=self.format)
+            found = [name for name in preferred if name in names]
+            if not found and len(names) > 1:
+                raise InvalidValueError(
+                    f"`{self.flag} {self.path}` has the splits {', '.join(names)}, and "
+                    f"none of {', '.join(preferred)}: say which one is meant."
+                )
+            split = (found or names)[0]
+        return load(self.path, split, format=self.format)
+
+    def is_folder_of_images(self) -> bool:
+        """Whether the path is a folder with images directly in it."""
+        folder = pathlib.Path(self.path)
+        files = folder.iterdir() if folder.is_dir() else ()
+        return any(file.suffix.lower() in IMAGE_SUFFIXES for file in files)

@@ -1,0 +1,148 @@
+"""`effdet-keras export`: its flags are the options of the formats' writers."""
+
+import argparse
+
+from effdet_keras.commands.shared_arguments import add_dataset_format, add_model
+from effdet_keras.export.registry import FORMATS, WriterOption, writer_options
+
+# An option that is a dataset, which a path stands for; see `add_parser`.
+_CALIBRATION = "calibration"
+
+
+def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
+    """Adds the command and its flags."""
+    endings = ", ".join(
+        f"{item.ending or 'a folder'} ({item.title})" for item in FORMATS.values()
+    )
+    parser = commands.add_parser(
+        "export",
+        help="write a model for another runtime, and check it there",
+        description=f"Writes a model as {endings}, runs the export and the model on "
+        "the same images, and says how far they are apart.",
+    )
+    add_model(parser, may_be_exported=False)
+    parser.add_argument(
+        "out", metavar="OUT", help="file or folder to write; its ending says the format"
+    )
+    parser.add_argument(
+        "--format", default=None, choices=tuple(FORMATS), help="the format of OUT"
+    )
+    parser.add_argument(
+        "--images",
+        metavar="FOLDER",
+        default=None,
+        help="images to check the export with (by default, generated ones)",
+    )
+    evaluation = parser.add_argument_group("comparing the AP of model and export")
+    evaluation.add_argument(
+        "--evaluate", metavar="DATA", default=None, help="dataset to evaluate both on"
+    )
+    evaluation.add_argument(
+        "--evaluation-split",
+        metavar="NAME",
+        default=None,
+        help="split of that dataset (by default, the test or validation split)",
+    )
+    add_dataset_format(evaluation, "--evaluation-format", "that dataset")
+    options = parser.add_argument_group(
+        "options of some formats",
+        "An option that the format does not have is an error.",
+    )
+    for name, of_formats in _options().items():
+        if name == _CALIBRATION:
+            _add_calibration(options, of_formats)
+        else:
+            _add_option(options, name, of_formats)
+    return parser
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs the command; returns its exit status."""
+    from effdet_keras.commands.dataset_source import DatasetSource
+    from effdet_keras.commands.export_file import export_file
+
+    given = {name: getattr(arguments, name) for name in _options()}
+    given.pop(_CALIBRATION)
+    export_file(
+        arguments.model,
+        arguments.out,
+        arguments.format,
+        images=arguments.images,
+        evaluate=DatasetSource(
+            "--evaluate",
+            arguments.evaluate,
+            arguments.evaluation_split,
+            arguments.evaluation_format,
+        ),
+        calibration=DatasetSource(
+            "--calibration",
+            arguments.calibration,
+            arguments.calibration_split,
+            arguments.calibration_format,
+        ),
+        options={name: value for name, value in given.items() if value is not None},
+    )
+    return 0
+
+
+def _options() -> dict[str, dict[str, WriterOption]]:
+    """The options that have flags, by name, then by format."""
+    options: dict[str, dict[str, WriterOption]] = {}
+    for format in FORMATS:
+        for option in writer_options(format):
+            if option.type is not None or option.name == _CALIBRATION:
+                options.setdefault(option.name, {})[format] = option
+    return options
+
+
+def _add_calibration(group, of_formats):
+    formats = ", ".join(of_formats)
+    group.add_argument(
+        "--calibration",
+        metavar="DATA",
+        default=None,
+        help=f"{formats}: images like yours, for int8: a folder of images, or a "
+        "dataset",
+    )
+    group.add_argument(
+        "--calibration-split",
+        metavar="NAME",
+        default=None,
+        help="split of that dataset (by default, train)",
+    )
+    add_dataset_format(group, "--calibration-format", "that dataset")
+
+
+def _add_option(group, name, of_formats):
+    first = next(iter(of_formats.values()))
+    flag = name.replace("_", "-")
+    choices = [choice for option in of_formats.values() for choice in option.choices]
+    help = f"{', '.join(of_formats)}: {_summary(of_formats)}"
+    if first.type is bool:
+        # None, unless the flag is there: formats without the option take no value.
+        prefix = "no-" if first.default else ""
+        value = not first.default
+        group.add_argument(
+            f"--{prefix}{flag}",
+            dest=name,
+            action="store_const",
+            const=value,
+            default=None,
+            help=help,
+        )
+        return
+    group.add_argument(
+        f"--{flag}",
+        metavar=None if choices else first.type.__name__.upper(),
+        type=first.type,
+        choices=tuple(dict.fromkeys(choices)) or None,
+        default=None,
+        help=help,
+    )
+
+
+def _summary(of_formats):
+    """The first help text that does not only send the reader to another one."""
+    texts = [option.summary.replace("`", "") for option in of_formats.values()]
+    told = [text for text in texts if not text.startswith("see ")]
+    return (told or texts)[0].replace("%", "%%")

@@ -1,0 +1,70 @@
+"""`effdet-keras inspect`: what is wrong with a dataset."""
+
+import argparse
+
+from effdet_keras.commands.shared_arguments import add_dataset_format
+
+
+def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
+    """Adds the command and its flags."""
+    parser = commands.add_parser(
+        "inspect",
+        help="say what is wrong with a dataset",
+        description="Reads a dataset as training does, names what is wrong with it, "
+        "and says how well the anchors of a model cover its boxes. The exit status is "
+        "1 if there are errors, and 0 if there are none. For a file of weights, see "
+        "`effdet-keras inspect-weights`.",
+    )
+    parser.add_argument("data", metavar="DATA", help="file or folder of the dataset")
+    parser.add_argument(
+        "--split",
+        metavar="NAME",
+        default=None,
+        help="inspect only this split, such as train",
+    )
+    add_dataset_format(parser)
+    parser.add_argument(
+        "--model",
+        metavar="NAME",
+        default="efficientdet-d0",
+        help="the model whose anchors are meant (efficientdet-d0)",
+    )
+    parser.add_argument(
+        "--image-size",
+        metavar="PIXELS",
+        type=int,
+        nargs="+",
+        default=None,
+        help="the network's input size: one number, or height and width (the "
+        "model's own)",
+    )
+    parser.add_argument(
+        "--html",
+        metavar="FILE",
+        default=None,
+        help="write a report with sample images; one file per split",
+    )
+    parser.add_argument(
+        "--no-decode",
+        dest="decode",
+        action="store_false",
+        help="read only the headers of the images, which is faster",
+    )
+    return parser
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs the command; returns its exit status."""
+    from effdet_keras.commands.inspect_data import inspect_data
+
+    size = arguments.image_size
+    is_fit = inspect_data(
+        arguments.data,
+        split=arguments.split,
+        format=arguments.format,
+        model=arguments.model,
+        image_size=size[0] if size and len(size) == 1 else size,
+        html=arguments.html,
+        decode=arguments.decode,
+    )
+    return 0 if is_fit else 1

@@ -1,0 +1,94 @@
+"""`effdet-keras predict`."""
+
+import argparse
+
+from effdet_keras.commands.shared_arguments import add_model, add_threads
+
+
+def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
+    """Adds the command and its flags."""
+    parser = commands.add_parser(
+        "predict",
+        help="detect in images, folders, videos, cameras",
+        description="Prints one line per image or frame. --out draws the boxes, and "
+        "--json writes them to a COCO file with scores. The exit status is 1 if an "
+        "image could not be read.",
+    )
+    add_model(parser, may_be_exported=True)
+    parser.add_argument(
+        "inputs",
+        metavar="INPUT",
+        nargs="+",
+        help="an image, a folder of images, a video, the number of a camera, or the "
+        "address of a stream; press Ctrl-C to end a camera or stream",
+    )
+    parser.add_argument(
+        "--out",
+        metavar="FOLDER",
+        default=None,
+        help="folder for images and videos with the boxes drawn",
+    )
+    parser.add_argument(
+        "--json", metavar="FILE", default=None, help="COCO file for the boxes"
+    )
+    parser.add_argument(
+        "--frames",
+        metavar="FOLDER",
+        default=None,
+        help="folder for the frames of videos as images: together with the file of "
+        "--json they are a dataset",
+    )
+    parser.add_argument(
+        "--score",
+        metavar="S",
+        type=float,
+        default=0.3,
+        help="lowest score to keep (0.3)",
+    )
+    parser.add_argument(
+        "--batch-size",
+        metavar="N",
+        type=int,
+        default=1,
+        help="images to process at once (1)",
+    )
+    parser.add_argument(
+        "--tiles",
+        metavar="PIXELS",
+        type=int,
+        nargs="?",
+        const=True,
+        default=None,
+        help="cut large images into square tiles of this side (by default the "
+        "network's input size)",
+    )
+    parser.add_argument(
+        "--tta",
+        metavar="SCALE",
+        type=float,
+        nargs="*",
+        default=None,
+        help="test-time augmentation: detect in each image and its mirror image, at "
+        "these scales (1.0), and fuse the boxes",
+    )
+    add_threads(parser)
+    return parser
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs the command; returns its exit status."""
+    from effdet_keras.commands.open_model import open_predictor
+    from effdet_keras.commands.predict_files import predict_files
+
+    failed = predict_files(
+        open_predictor(arguments),
+        arguments.inputs,
+        arguments.out,
+        score_threshold=arguments.score,
+        json_path=arguments.json,
+        frames=arguments.frames,
+        batch_size=arguments.batch_size,
+        tiles=arguments.tiles,
+        augment=True if arguments.tta == [] else arguments.tta,
+    )
+    return 1 if failed else 0

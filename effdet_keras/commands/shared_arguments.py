@@ -1,0 +1,50 @@
+"""Arguments that several commands have."""
+
+import argparse
+
+# The names that `effdet_keras.data.load` and `convert` take, which import too much.
+DATASET_FORMATS = ("coco", "voc", "yolo", "csv", "tfrecord", "tfds")
+
+
+def add_model(parser: argparse.ArgumentParser, *, may_be_exported: bool) -> None:
+    """Adds the argument MODEL."""
+    exported = ", or an exported file or folder" if may_be_exported else ""
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help="a .keras file, a folder of CheckpointArchive, the name of a published "
+        f"model such as efficientdet-d0{exported}",
+    )
+
+
+def add_threads(parser: argparse.ArgumentParser) -> None:
+    """Adds `--threads`, for models that may be exported."""
+    parser.add_argument(
+        "--threads",
+        metavar="N",
+        type=int,
+        default=None,
+        help="threads that an exported model may use",
+    )
+
+
+def add_raw(parser: argparse.ArgumentParser) -> None:
+    """Adds `--raw`, for commands that read weights."""
+    parser.add_argument(
+        "--raw",
+        dest="averages",
+        action="store_false",
+        help="read the raw weights even if the file has moving averages of them",
+    )
+
+
+def add_dataset_format(
+    parser: argparse.ArgumentParser, flag: str = "--format", of: str = "DATA"
+) -> None:
+    """Adds a flag for the format of a dataset, to be given if it is not clear."""
+    parser.add_argument(
+        flag,
+        choices=DATASET_FORMATS,
+        default=None,
+        help=f"the format of {of}, if it holds several; found out by default",
+    )
