@@ -117,17 +117,18 @@ class BatchesToEvaluate:
         boxes, labels = ground_truth["boxes"], ground_truth["labels"]
         rows = labels.shape[1] if labels.ndim == 2 else "M"
         expected = {
-            "boxes": (count, rows, 4),
             "labels": (count, rows),
+            "boxes": (count, rows, 4),
             "image_id": (count,),
             "image_scale": (count,),
             "is_crowd": (count, rows),
         }
-        for name, array in ground_truth.items():
-            if array.shape != expected[name]:
+        for name in (name for name in expected if name in ground_truth):
+            shape = ground_truth[name].shape
+            if shape != expected[name]:
                 raise InvalidValueError(
                     f"The ground truth of a batch of {count} images must have "
-                    f"'{name}' of shape {expected[name]}. Received: {array.shape}"
+                    f"'{name}' of shape {expected[name]}. Received: {shape}"
                 )
         fault = truth_rules.explain(
             np.asarray(boxes, "float32"), labels, self._image_size, self._num_classes

@@ -36,8 +36,8 @@ class EvaluationBatch:
 class DatasetToEvaluate:
     """Letterboxed batches of a `DetectionDataset`, read ahead by threads.
 
-    NumPy alone, so that evaluation needs no TensorFlow; the images are, bit for bit,
-    those of `dataset.batches`. An image that cannot be read counts as empty, and a
+    NumPy alone, so that evaluation needs no TensorFlow; the inputs are, bit for bit,
+    those of `detect`. An image that cannot be read counts as empty, and a
     line on standard error names it.
 
     Args:

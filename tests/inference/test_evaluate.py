@@ -14,6 +14,7 @@ from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras.config import EfficientDetConfig
 from effdet_keras.data import from_arrays, from_coco
 from effdet_keras.evaluation.metrics import METRIC_NAMES, COCOMetric
+from effdet_keras.geometry.letterbox import letterbox_array
 from effdet_keras.inference.evaluate import check_evaluation_data, evaluate
 
 CLASS_NAMES = ("cat", "dog", "bird")
@@ -215,8 +216,7 @@ def test_boxes_end_at_the_border_of_the_image():
     assert numbers["AP"] == pytest.approx(1.0)
 
 
-def test_inputs_are_bit_for_bit_those_of_the_pipeline(tmp_path):
-    pytest.importorskip("tensorflow")
+def test_inputs_are_bit_for_bit_those_of_detect():
     rng = np.random.default_rng(5)
     sizes = [(64, 64), (48, 80), (100, 60), (30, 30), (33, 200)]
     images = [rng.integers(0, 255, (*size, 3), "uint8") for size in sizes]
@@ -239,9 +239,15 @@ def test_inputs_are_bit_for_bit_those_of_the_pipeline(tmp_path):
         predict_on_batch=predict_on_batch,
     )
     evaluate(detector, dataset, batch_size=2, verbose=False)
-    expected = dataset.batches(2, image_size=64, pad_value=CONFIG.padding_rgb)
-    expected = np.concatenate([images for images, _ in expected])
+    expected = [
+        letterbox_array(image, CONFIG.image_size, CONFIG.padding_rgb)[0]
+        for image in images
+    ]
     np.testing.assert_array_equal(np.concatenate(seen)[:5], expected)
+    pipeline = dataset.batches(2, image_size=64, pad_value=CONFIG.padding_rgb)
+    pipeline = np.concatenate([images for images, _ in pipeline])
+    # TensorFlow rounds the interpolation otherwise, in the last bit of 255.
+    np.testing.assert_allclose(pipeline, expected, atol=1e-4)
 
 
 def test_an_image_that_cannot_be_read_is_named_and_counts_as_empty(
@@ -256,10 +262,12 @@ def test_an_image_that_cannot_be_read_is_named_and_counts_as_empty(
         entry["file_name"] = f"{number}.png"
         Image.fromarray(image).save(tmp_path / f"{number}.png")
     on_disk = from_coco(coco, tmp_path)
-    whole = evaluate(NearMisses(*case), on_disk, verbose=False)
     (tmp_path / "7.png").write_bytes(b"")
     damaged = evaluate(NearMisses(*case), on_disk, verbose=False)
-    assert damaged["AP"] < whole["AP"]
+    misses_one = NearMisses(*case)
+    del misses_one.known[float(np.sum(images[7], dtype="float64"))]
+    assert damaged == evaluate(misses_one, dataset, verbose=False)
+    assert damaged != evaluate(NearMisses(*case), dataset, verbose=False)
     assert "1 of 11 images could not be read" in (error := capsys.readouterr().err)
     assert "7.png" in error and "count as empty" in error
 
@@ -333,6 +341,11 @@ def test_data_without_end_or_without_images_is_refused(arrays):
 
 # --- without TensorFlow
 
+# Most of JAX's time is compiling, of a tiny network that is fast anyhow.
+_QUICK_COMPILER = (
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+)
+
 _WITHOUT_TENSORFLOW = """
 import sys; sys.modules["tensorflow"] = None
 import numpy as np
@@ -340,26 +353,23 @@ import effdet_keras as ek
 from support.tiny import tiny_model
 
 model = tiny_model()
-model.compile(jit_compile=False)
+model.compile(optimizer="sgd", loss=ek.DetectionLoss())
 images = np.random.default_rng(0).integers(0, 255, (4, 64, 64, 3)).astype("float32")
 boxes = [[[4, 4, 40, 36]]] * 4
 truth = {"boxes": np.float32(boxes), "labels": np.zeros((4, 1), "int32")}
 valid = ek.data.from_arrays(
     images.astype("uint8"), boxes, [[0]] * 4, class_names=("cat", "dog", "bird")
 )
-of_dataset, of_arrays = (
-    model.fit(
-        images, truth, batch_size=2, verbose=0,
-        callbacks=[ek.callbacks.COCOEvaluation(data, batch_size=2)],
-    ).history
-    for data in (valid, (images, truth))
-)
-again = ek.Predictor(model).evaluate(valid, batch_size=2, verbose=False)
-print(sorted(set(again) - set(of_dataset)), sorted(set(again) - set(of_arrays)))
-print(0 <= again["AP"] <= 1, "tensorflow" in str(sys.modules["keras"].config.backend()))
+numbers = model.fit(
+    images, truth, batch_size=2, verbose=0,
+    callbacks=[ek.callbacks.COCOEvaluation(valid, batch_size=2)],
+).history
+of_arrays = ek.callbacks.COCOEvaluation((images, truth), batch_size=2).evaluate(model)
+print(of_arrays == {name: numbers[name][-1] for name in of_arrays})
 """
 
 
+@pytest.mark.extra_packages
 @pytest.mark.extra_packages
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_evaluation_in_fit_needs_no_tensorflow(backend):
@@ -368,12 +378,17 @@ def test_evaluation_in_fit_needs_no_tensorflow(backend):
     path = os.pathsep.join([str(tests), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-c", _WITHOUT_TENSORFLOW],
-        env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": path},
+        env={
+            **os.environ,
+            "KERAS_BACKEND": backend,
+            "PYTHONPATH": path,
+            "XLA_FLAGS": _QUICK_COMPILER,
+        },
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-2:] == ["[] []", "True False"]
+    assert done.stdout.splitlines()[-1] == "True"
     assert "4 of 4 images evaluated" in done.stdout
 
 
