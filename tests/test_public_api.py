@@ -44,6 +44,8 @@ OF_KERAS = {
     *("on_train_batch_begin", "on_train_batch_end", "on_test_begin", "on_test_end"),
     *("train_step", "test_step", "predict_step", "make_train_function"),
     *("make_test_function", "make_predict_function", "set_model", "set_params"),
+    *("get_compile_config", "compile_from_config", "metrics", "set_weights"),
+    *("get_weights", "get_state_tree", "set_state_tree", "stateless_compute_loss"),
 }
 
 # Why each needs no example of its own.
@@ -169,13 +171,14 @@ def referenced():
 
 
 def looked_up(path):
-    value = ek
-    for part in path.split("."):
-        if inspect.ismodule(value) and not hasattr(value, part):
-            value = importlib.import_module(f"{value.__name__}.{part}")
-        else:
-            value = getattr(value, part)
-    return value
+    """The object of a path: of a function `load` in a module `load`, the function."""
+    owner, _, name = path.rpartition(".")
+    try:
+        return getattr(
+            importlib.import_module(f"effdet_keras.{owner}".rstrip(".")), name
+        )
+    except ModuleNotFoundError:
+        return getattr(looked_up(owner), name)
 
 
 def identity(name, value):
@@ -250,7 +253,7 @@ def is_public(use):
     if not second:
         return True
     if first in MODULES:
-        return second in getattr(ek, first).__all__
+        return second in getattr(getattr(ek, first), "__all__", ())
     return not second.startswith("_") and hasattr(getattr(ek, first), second)
 
 

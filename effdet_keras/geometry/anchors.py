@@ -140,8 +140,9 @@ def best_anchor_iou(
 
     Args:
         boxes: array `[n, 4]`, `yxyx` in pixels of the network's input.
-        image_size, min_level, max_level, num_scales, aspect_ratios,
-            anchor_scale: as in `generate_anchors`.
+        image_size: int, or `(height, width)`, of the network's input.
+        min_level, max_level, num_scales: see `generate_anchors`.
+        aspect_ratios, anchor_scale: see `generate_anchors`.
 
     Returns:
         NumPy float64 array `[n]`: the IoU of each box with its best anchor; 0

@@ -181,7 +181,7 @@ def check_splits(
         reported as a "shared image" of the later one.
 
     Raises:
-        As `check`.
+        ValueError, OSError: As `check` does.
 
     Example:
         >>> import tempfile
