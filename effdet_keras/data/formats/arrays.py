@@ -6,6 +6,7 @@ import os
 import numpy as np
 
 from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.formats.label_map import requested_classes
 from effdet_keras.data.record import Record, warn_of_unusable
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import read_image_size
@@ -65,12 +66,7 @@ def from_arrays(
             f"`box_format` must be one of {_BOX_FORMATS}. "
             f"Received: box_format={box_format!r}"
         )
-    if isinstance(class_names, str):
-        raise InvalidValueError(
-            "`class_names` must be a list of names. "
-            f"Received: class_names={class_names!r}"
-        )
-    class_names = tuple(class_names)
+    class_names, category_ids = requested_classes(class_names)
     if image_ids is None:
         image_ids = range(1, len(images) + 1)
     records, first_annotation_id = [], 1
@@ -88,7 +84,8 @@ def from_arrays(
         records.append(record)
     _check_not_normalized(records)
     warn_of_unusable(records, "`from_arrays`")
-    return DetectionDataset([record.usable() for record in records], class_names)
+    records = [record.usable() for record in records]
+    return DetectionDataset(records, class_names, category_ids)
 
 
 def _check_lengths(images, boxes, labels, image_ids, is_crowd):

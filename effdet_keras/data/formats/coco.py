@@ -12,16 +12,15 @@ import reprlib
 import numpy as np
 
 from effdet_keras._internal.whole_files import new_folder
-from effdet_keras.category_ids import extend_category_ids
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.folder_writing import (
     named_splits,
     write_images,
 )
+from effdet_keras.data.formats.label_map import ids_of_classes, requested_classes
 from effdet_keras.data.formats.record_building import (
     are_coordinates,
     check_boxes,
-    check_class_names,
     check_size,
     find_image_size,
     unknown_class,
@@ -86,7 +85,7 @@ def from_coco(annotations, image_dir=None, *, class_names=None, on_error="raise"
     content, source = _read_json(annotations)
     problems = Problems(f"`from_coco` of {source!r}", on_error)
     sidecar, split = _sidecar_of(annotations)
-    names, category_ids = _read_classes(content, class_names, sidecar, source)
+    names, category_ids, sidecar = _read_classes(content, class_names, sidecar, source)
     images = _read_images(content["images"], source, problems)
     annotations_of = _group_annotations(
         content["annotations"], images, category_ids, source, problems
@@ -147,7 +146,7 @@ def _sidecar_of(annotations):
 
 
 def _read_classes(content, class_names, sidecar, source):
-    """The name and the category id of each label."""
+    """The name and the category id of each label; the sidecar with today's names."""
     categories = content["categories"]
     ids = [_get(category, "id") for category in categories]
     if not all(map(_is_id, ids)) or len(set(ids)) != len(ids):
@@ -164,14 +163,16 @@ def _read_classes(content, class_names, sidecar, source):
     name_of = {i: str(name) for i, name in sorted(zip(ids, names))}
     if len(set(name_of.values())) != len(name_of):
         name_of = _without_unused_twins(name_of, content["annotations"])
+    if sidecar is not None:
+        written = enumerate(sidecar.category_ids)
+        sidecar = sidecar.renamed({i: name_of[k] for i, k in written if k in name_of})
     if class_names is None and sidecar is not None:
         same = sorted(sidecar.class_names) == sorted(name_of.values())
         class_names = sidecar.class_names if same else None  # its order
     if class_names is None:
-        return tuple(name_of.values()), list(name_of)
-    class_names = check_class_names(class_names)
-    known = {name: category_id for category_id, name in name_of.items()}
-    return class_names, extend_category_ids(class_names, known)
+        return tuple(name_of.values()), list(name_of), sidecar
+    class_names, ids = requested_classes(class_names)
+    return class_names, ids_of_classes(class_names, name_of, ids), sidecar
 
 
 def _without_unused_twins(name_of, annotations):

@@ -8,11 +8,10 @@ import re
 
 import numpy as np
 
-from effdet_keras.category_ids import extend_category_ids
 from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.formats.label_map import ids_of_classes, requested_classes
 from effdet_keras.data.formats.record_building import (
     check_boxes,
-    check_class_names,
     unknown_class,
 )
 from effdet_keras.data.formats.sidecar import apply_sidecar
@@ -69,7 +68,16 @@ class FractionalImage:
 
 
 def make_dataset(
-    images, known, class_names, problems, *, source, sidecar, split, fields
+    images,
+    known,
+    class_names,
+    problems,
+    *,
+    source,
+    sidecar,
+    split,
+    fields,
+    has_category_ids=True,
 ):
     """Makes a dataset of what was read, and tells what was wrong with it.
 
@@ -83,6 +91,8 @@ def make_dataset(
         sidecar: `Sidecar` or None.
         split: name of the split in the sidecar, or None for all.
         fields: what to take from the sidecar, as in `apply_sidecar`.
+        has_category_ids: whether the ids in the file are category ids, not merely
+            labels.
 
     Returns:
         `DetectionDataset`.
@@ -92,7 +102,7 @@ def make_dataset(
     """
     try:
         class_names, file_ids, category_ids = choose_classes(
-            known, class_names, sidecar, images
+            known, class_names, sidecar, images, has_category_ids=has_category_ids
         )
     except ValueError:
         problems.finish()  # says more, if there are any
@@ -105,20 +115,21 @@ def make_dataset(
     return DetectionDataset(records, class_names, category_ids, problems=found)
 
 
-def choose_classes(known, class_names, sidecar, images):
-    """Decides which classes there are, and by which ids the file means them.
+def choose_classes(known, class_names, sidecar, images, *, has_category_ids=True):
+    """Chooses which classes there are, and by which ids the file means them.
 
     Args:
         known: dict of id in the file, from 1, to name; empty where the file
             names none.
-        class_names: names in the order of the labels, or None for the file's.
-        sidecar: `Sidecar` or None: its order is taken where it has all names.
-        images: list of `FractionalImage`: without any names they say how
+        class_names: names or a label map that the caller asks for, or None.
+        sidecar: `Sidecar` or None. Its order is used if it has all names.
+        images: list of `FractionalImage`. Without any names they tell how
             many classes there are.
+        has_category_ids: whether the ids in the file are category ids.
 
     Returns:
         `(class_names, file_ids, category_ids)`: tuple of str and two lists of
-        int, one for each class: the id in the file, and that of the dataset.
+        int, one per class: the id in the file, and that of the dataset.
 
     Raises:
         ValueError: If nothing says what classes there are.
@@ -128,19 +139,24 @@ def choose_classes(known, class_names, sidecar, images):
         (('cat', 'dog'), [1, 7], [1, 7])
         >>> choose_classes({1: "cat", 7: "dog"}, ["dog", "cow"], None, [])
         (('dog', 'cow'), [7, 8], [7, 8])
+        >>> choose_classes({}, {3: "cow", 7: "dog"}, None, [])
+        (('cow', 'dog'), [3, 7], [3, 7])
     """
+    ids = None
     if class_names is not None:
-        class_names = check_class_names(class_names)
+        class_names, ids = requested_classes(class_names)
     elif not known:
         class_names = _numbers_as_names(images)
     elif sidecar is not None and set(known.values()) <= set(sidecar.class_names):
         class_names = sidecar.class_names
     else:
         class_names = tuple(known[i] for i in sorted(known))
-    file_ids = extend_category_ids(class_names, {n: i for i, n in known.items()})
-    if sidecar is None:
-        return class_names, file_ids, file_ids
-    return class_names, file_ids, sidecar.category_ids_of(class_names)
+    file_ids = ids_of_classes(class_names, known, ids if has_category_ids else None)
+    if sidecar is not None:
+        return class_names, file_ids, sidecar.category_ids_of(class_names)
+    if ids is not None and not has_category_ids:
+        return class_names, file_ids, ids
+    return class_names, file_ids, file_ids
 
 
 def _numbers_as_names(images):

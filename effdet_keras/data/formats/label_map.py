@@ -1,12 +1,19 @@
-"""Label maps, which give the classes of TFRecord files their names."""
+"""Label maps: which name the class of each category id has."""
+
+from __future__ import annotations
 
 import json
+import numbers
 import os
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
 
-from effdet_keras.errors import InvalidValueError
+import yaml
+
+from effdet_keras.category_ids import extend_category_ids
+from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.presets import COCO_CATEGORY_IDS, COCO_CLASS_NAMES
 
 # What readers take as `class_names`: names, or a label map.
 ClassNames = Sequence[str] | Mapping[int, str] | str | os.PathLike
@@ -23,22 +30,149 @@ _ESCAPE = re.compile(rb"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
 _LETTERS = {b"n": b"\n", b"t": b"\t", b"r": b"\r"}
 
 
-def read_label_map(path):
-    """Reads the names of classes.
+_VOC_NAMES = (
+    *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair"),
+    *("cow", "diningtable", "dog", "horse", "motorbike", "person", "pottedplant"),
+    *("sheep", "sofa", "train", "tvmonitor"),
+)
 
-    Two forms: the TF Object Detection API's text, `item { id: 1 name: 'cat' }`,
-    in which `display_name` is taken where there is one; and google/automl's
-    json, `{"cat": 1}`. Ids count from 1; 0, the background, is left out.
+# The label maps that google/automl knows by name.
+NAMED_LABEL_MAPS = {
+    "coco": {
+        category_id: name
+        for category_id, name in zip(COCO_CATEGORY_IDS, COCO_CLASS_NAMES)
+        if not name.startswith("unused-")
+    },
+    "voc": dict(enumerate(_VOC_NAMES, 1)),
+    "waymo": {1: "vehicle", 2: "pedestrian", 3: "cyclist"},
+}
+
+
+def label_map_of(label_map: Mapping[int, str] | str | os.PathLike) -> dict[int, str]:
+    """Returns a label map, however it is given.
 
     Args:
-        path: str or path of the file; `.json`, or else the text form.
+        label_map: dict from category id to name; "coco", "voc" or "waymo"; or the path
+            of a file, as for `read_label_map`.
 
     Returns:
-        Dict of category id to name, by ascending id.
+        Dict from category id to name, by ascending id.
+
+    Raises:
+        FileNotFoundError: If it is a path where there is no file.
+        TypeError: If it is something else.
+        ValueError: If an id is not an int from 1, an id or a name repeats, or it is
+            another str.
+
+    Example:
+        >>> label_map_of({2: "dog", 1: "cat"})
+        {1: 'cat', 2: 'dog'}
+        >>> label_map_of("coco")[17], len(label_map_of("coco"))
+        ('cat', 80)
+    """
+    if isinstance(label_map, Mapping):
+        try:
+            return _checked(_mapping_pairs(label_map), "a dict")
+        except ValueError as error:
+            raise InvalidValueError(
+                f"A label map must be a dict such as {{1: 'cat'}}. {error}"
+            ) from error
+    if isinstance(label_map, str) and label_map in NAMED_LABEL_MAPS:
+        return dict(NAMED_LABEL_MAPS[label_map])
+    expected = (
+        f"A label map must be a dict from category id to name, one of "
+        f"{list(NAMED_LABEL_MAPS)}, or the path of a .pbtxt, .json or .yaml file. "
+        f"Received: {label_map!r}"
+    )
+    if not isinstance(label_map, str | os.PathLike):
+        raise InvalidTypeError(expected)
+    if not os.path.isfile(label_map):
+        if pathlib.Path(label_map).suffix:
+            raise FileNotFoundError(f"{expected}, which is not there")
+        raise InvalidValueError(f"{expected}. Names alone must be a list of names")
+    return read_label_map(label_map)
+
+
+def requested_classes(
+    class_names: ClassNames,
+) -> tuple[tuple[str, ...], list[int] | None]:
+    """Returns what a reader was given as `class_names`: names, and ids if it has any.
+
+    Args:
+        class_names: names in the order of the labels, or a label map, as for
+            `label_map_of`: then labels are in the order of its ids.
+
+    Returns:
+        `(names, ids)`: tuple of str, and a list of as many category ids; None for
+        names alone.
+
+    Raises:
+        FileNotFoundError: As `label_map_of`.
+        ValueError: As `label_map_of`, or if there is no name or one is not a str.
+
+    Example:
+        >>> requested_classes(["cat", "dog"])
+        (('cat', 'dog'), None)
+        >>> requested_classes({18: "dog", 17: "cat"})
+        (('cat', 'dog'), [17, 18])
+    """
+    if isinstance(class_names, str | os.PathLike | Mapping):
+        label_map = label_map_of(class_names)
+        names, ids = tuple(label_map.values()), list(label_map)
+    else:
+        names, ids = tuple(class_names), None
+    if not names or not all(isinstance(name, str) for name in names):
+        raise InvalidValueError(
+            "`class_names` must be a list of names, or a label map. "
+            f"Received: class_names={class_names!r}"
+        )
+    return names, ids
+
+
+def ids_of_classes(
+    class_names: Sequence[str],
+    known: Mapping[int, str],
+    ids: Sequence[int] | None = None,
+) -> list[int]:
+    """Gives each class its id in a file, else the one asked for, else an unused one.
+
+    Args:
+        class_names: names in the order of the labels.
+        known: dict from id to name, as the file has them.
+        ids: the ids that are asked for, one per class, or None.
+
+    Returns:
+        List of int, one per class, all different.
+
+    Example:
+        >>> ids_of_classes(["cat", "dog", "cow"], {3: "cat"}, [7, 8, 3])
+        [3, 8, 9]
+    """
+    id_of = {name: category_id for category_id, name in known.items()}
+    for name, category_id in zip(class_names, ids or ()):
+        if name not in id_of and category_id not in known:
+            id_of[name] = category_id
+    return extend_category_ids(class_names, id_of)
+
+
+def read_label_map(path: str | os.PathLike) -> dict[int, str]:
+    """Reads a file with the names of classes.
+
+    Three formats are known: the text of the TF Object Detection API, `item { id: 1
+    name: 'cat' }`, in which `display_name` is taken where there is one; and two of
+    google/automl: json, `{"cat": 1}`, and yaml, `1: cat`. Ids count from 1. 0, the
+    background, is left out.
+
+    Args:
+        path: path of the file. Its ending tells the format: `.json`, `.yaml` or
+            `.yml`; any other is the text.
+
+    Returns:
+        Dict from category id to name, by ascending id.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If it is of neither form, or an id or name repeats.
+        ValueError: If it has none of these formats, or an id or name repeats.
 
     Example:
         >>> import tempfile
@@ -48,32 +182,37 @@ def read_label_map(path):
         {1: 'dog', 3: 'cat'}
     """
     path = pathlib.Path(path)
+    read = {".json": _json_pairs, ".yaml": _yaml_pairs, ".yml": _yaml_pairs}
     try:
-        text = path.read_text(encoding="utf-8")
-        pairs = (
-            _json_pairs(text) if path.suffix.lower() == ".json" else _pbtxt_pairs(text)
+        pairs = read.get(path.suffix.lower(), _pbtxt_pairs)(
+            path.read_text(encoding="utf-8")
         )
     except (ValueError, RecursionError) as error:  # json of a thousand brackets
         raise InvalidValueError(
-            "A label map must be items { id: 1 name: 'cat' } in a .pbtxt, or "
-            f'{{"cat": 1}} in a .json. Received: {os.fspath(path)!r} ({error})'
+            "A label map must be items { id: 1 name: 'cat' } in a .pbtxt, "
+            '{"cat": 1} in a .json, or lines `1: cat` in a .yaml. '
+            f"Received: {os.fspath(path)!r} ({error})"
         ) from error
+    return _checked(pairs, repr(os.fspath(path)))
+
+
+def _checked(pairs, source):
     pairs = sorted((number, name) for number, name in pairs if number != 0)
     names = dict(pairs)
     if len(names) != len(pairs) or len(set(names.values())) != len(pairs):
         raise InvalidValueError(
             "A label map must give each class an id and a name of its own. "
-            f"Received: {os.fspath(path)!r} with {pairs[:10]}"
+            f"Received: {source} with {pairs[:10]}"
         )
     return names
 
 
-def write_label_map(path, names):
-    """Writes names of classes in the TF Object Detection API's form.
+def write_label_map(path: str | os.PathLike, names: Mapping[int, str]) -> None:
+    """Writes names of classes in the TF Object Detection API's format.
 
     Args:
         path: str or path.
-        names: dict of category id to name.
+        names: dict from category id to name.
 
     Example: see `read_label_map`.
     """
@@ -91,6 +230,34 @@ def _json_pairs(text):
     ):
         raise InvalidValueError("not an object of names and ids from 0")
     return [(number, name) for name, number in content.items()]
+
+
+def _yaml_pairs(text):
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InvalidValueError(f"no yaml: {error}") from error
+    if isinstance(content, dict) and isinstance(content.get("label_map"), dict):
+        content = content["label_map"]  # a file of google/automl's `--hparams`
+    if not isinstance(content, dict):
+        raise InvalidValueError("not a mapping of ids to names")
+    return _mapping_pairs(content)
+
+
+def _mapping_pairs(label_map):
+    pairs = []
+    for number, name in label_map.items():
+        if isinstance(number, str) and re.fullmatch(r"[0-9]{1,18}", number):
+            number = int(number)
+        is_id = isinstance(number, numbers.Integral) and not isinstance(number, bool)
+        if not is_id or number < (0 if name == "background" else 1):
+            raise InvalidValueError(f"Ids must be ints from 1. Received: {number!r}")
+        if not isinstance(name, str) or not name:
+            raise InvalidValueError(
+                f"Names must be text (in yaml: in quotes). Received: {number}: {name!r}"
+            )
+        pairs.append((int(number), name))
+    return pairs
 
 
 def _pbtxt_pairs(text):

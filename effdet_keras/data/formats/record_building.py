@@ -6,6 +6,7 @@ import os
 
 import numpy as np
 
+from effdet_keras.data.formats.label_map import requested_classes
 from effdet_keras.data.formats.sidecar import FIELDS, apply_sidecar
 from effdet_keras.data.record import Record, clip_boxes_xywh, count_unusable
 from effdet_keras.errors import InvalidValueError
@@ -17,21 +18,21 @@ _NORMALIZED = 1.01  # ends of boxes: some tools round beyond 1
 
 
 def choose_classes(found, class_names, sidecar, reader, problems):
-    """Chooses the classes of a dataset, in the order of the labels.
+    """Chooses the classes of a dataset whose files have names, but no ids.
 
     Args:
         found: names in the files, in the order to use if nothing else says one.
-        class_names: names that the caller asks for, or None.
-        sidecar: `Sidecar` or None: its order is taken where it has all names.
+        class_names: names or a label map that the caller asks for, or None.
+        sidecar: `Sidecar` or None. Its order is used if it has all names.
         reader: str, who reads what, for messages.
-        problems: `Problems`: what is wrong may be why there is no class.
+        problems: `Problems`. What is wrong may be why there is no class.
 
     Returns:
         `(class_names, category_ids)`: tuple of str; list of int, or None for
         1, 2, ...
 
     Raises:
-        ValueError: If there is no class, or `class_names` is not a list of str.
+        ValueError: If there is no class, or `class_names` is not names of classes.
 
     Example:
         >>> from effdet_keras.data.problems import Problems
@@ -39,8 +40,9 @@ def choose_classes(found, class_names, sidecar, reader, problems):
         >>> choose_classes(["cat", "dog"], None, None, reader, Problems(reader))
         (('cat', 'dog'), None)
     """
+    ids = None
     if class_names is not None:
-        class_names = check_class_names(class_names)
+        class_names, ids = requested_classes(class_names)
     elif sidecar is not None and set(found) <= set(sidecar.class_names):
         class_names = sidecar.class_names
     else:
@@ -48,19 +50,9 @@ def choose_classes(found, class_names, sidecar, reader, problems):
     if not class_names:
         problems.finish()
         raise InvalidValueError(f"{reader} found no object: pass `class_names`")
-    ids = None if sidecar is None else sidecar.category_ids_of(class_names)
+    if ids is None and sidecar is not None:
+        ids = sidecar.category_ids_of(class_names)
     return class_names, ids
-
-
-def check_class_names(class_names):
-    """Returns the names as a tuple, or raises ValueError if they are no list of str."""
-    names = () if isinstance(class_names, str) else tuple(class_names)
-    if not names or not all(isinstance(name, str) for name in names):
-        raise InvalidValueError(
-            "`class_names` must be a list of names. "
-            f"Received: class_names={class_names!r}"
-        )
-    return names
 
 
 def label_boxes(names_of_files, class_names, problems):

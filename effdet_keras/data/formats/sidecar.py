@@ -41,6 +41,25 @@ class Sidecar:
         known = dict(zip(self.class_names, self.category_ids))
         return extend_category_ids(class_names, known)
 
+    def renamed(self, name_of):
+        """Returns the sidecar with the names that its classes have now.
+
+        Formats in which boxes have the number of a class keep their boxes when the
+        class gets another name.
+
+        Args:
+            name_of: dict from the place of a class in `class_names` to its name now.
+                A class that is not in it keeps its name.
+
+        Returns:
+            `Sidecar`; this one if two classes would have the same name.
+        """
+        old = enumerate(self.class_names)
+        class_names = tuple(name_of.get(label, name) for label, name in old)
+        if len(set(class_names)) != len(class_names):
+            return self
+        return dataclasses.replace(self, class_names=class_names)
+
 
 def write_sidecar(folder, datasets, names):
     """Writes ids, file names, crowd flags, areas and classes beside the data.
@@ -223,8 +242,15 @@ def _read_kept(record, name, entry):
 
 def _check_labels(record, name, kept, kept_names, class_names):
     written = [kept_names[label] for label in kept["labels"]]
-    if written != [class_names[i] if i >= 0 else None for i in record.labels]:
-        raise InvalidValueError(f"{name!r} has other boxes than it was written with")
+    found = [class_names[i] if i >= 0 else None for i in record.labels]
+    if len(written) != len(found):
+        raise InvalidValueError(
+            f"{name!r} has {len(found)} boxes, and was written with {len(written)}"
+        )
+    if written != found:
+        raise InvalidValueError(
+            f"{name!r} has boxes of other classes than it was written with"
+        )
 
 
 def _box_area(record):

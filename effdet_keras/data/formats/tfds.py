@@ -155,15 +155,19 @@ def _from_folder(folder, split, class_names, on_error):
     names = folder / _NAMES
     text = names.read_text(encoding="utf-8") if names.is_file() else ""
     known = [line.strip() for line in text.split("\n") if line.strip()]
+    sidecar = read_sidecar(folder)
+    if sidecar is not None:
+        sidecar = sidecar.renamed(dict(enumerate(known)))
     return make_dataset(
         read_images(splits[split], _read_image, problems),
         dict(enumerate(known, 1)),
         class_names,
         problems,
         source=str(folder),
-        sidecar=read_sidecar(folder),
+        sidecar=sidecar,
         split=split,
         fields=("source_id",),
+        has_category_ids=False,
     )
 
 
@@ -225,6 +229,7 @@ def _from_examples(source, split, class_names, on_error):
         sidecar=None,
         split=None,
         fields=(),
+        has_category_ids=False,
     )
 
 

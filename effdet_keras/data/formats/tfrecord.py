@@ -13,6 +13,7 @@ import warnings
 import numpy as np
 
 from effdet_keras._internal.whole_files import new_folder
+from effdet_keras.category_ids import category_ids_or_default
 from effdet_keras.data.formats.embedded_images import (
     FractionalImage,
     make_dataset,
@@ -22,7 +23,11 @@ from effdet_keras.data.formats.folder_writing import (
     encode_image,
     named_splits,
 )
-from effdet_keras.data.formats.label_map import read_label_map, write_label_map
+from effdet_keras.data.formats.label_map import (
+    label_map_of,
+    read_label_map,
+    write_label_map,
+)
 from effdet_keras.data.formats.record_building import check_size
 from effdet_keras.data.formats.sidecar import read_sidecar, write_sidecar
 from effdet_keras.data.formats.tf_example import encode_example
@@ -62,8 +67,9 @@ def from_tfrecord(files, *, class_names=None, label_map=None, on_error="raise"):
         class_names: names in the order of the dataset's labels, to bring a
             second set in line with a first: pass the first dataset's
             `class_names`. They may name classes that these files have not.
-        label_map: path of an `item { id: 1 name: 'cat' }` file or of a json
-            `{"cat": 1}`.
+        label_map: dict from label to name; "coco", "voc" or "waymo"; or the path of
+            a file: `item { id: 1 name: 'cat' }` in a .pbtxt, `{"cat": 1}` in a
+            .json, or `1: cat` in a .yaml.
         on_error: "raise" reports all errors found in one message; "skip"
             leaves out what is wrong, warns, and keeps it in `problems`.
 
@@ -93,15 +99,17 @@ def from_tfrecord(files, *, class_names=None, label_map=None, on_error="raise"):
     problems = Problems(reader, on_error)
     folders = {pathlib.Path(path).parent for path in paths}
     sidecar = read_sidecar(*folders) if len(folders) == 1 else None
-    names = (
-        _read_label_maps(folders) if label_map is None else read_label_map(label_map)
-    )
+    names = _read_label_maps(folders) if label_map is None else label_map_of(label_map)
     texts = {}
     read_image = functools.partial(_read_image, names=texts)
     images = read_images(paths, read_image, problems)
+    known = names or texts
+    if sidecar is not None:
+        written = enumerate(_file_ids(sidecar.category_ids))
+        sidecar = sidecar.renamed({i: known[k] for i, k in written if k in known})
     return make_dataset(
         images,
-        names or texts,
+        known,
         class_names,
         problems,
         source=source,
@@ -308,8 +316,7 @@ def write_tfrecord(datasets, folder, *, num_shards=None):
             f"`num_shards` must be 1 or more. Received: num_shards={num_shards}"
         )
     first = next(iter(splits.values()))
-    ids = first.category_ids
-    ids = ids if min(ids) > 0 else range(1, len(ids) + 1)
+    ids = _file_ids(first.category_ids)
     with new_folder(folder) as partial:
         write_label_map(partial / _LABEL_MAP, dict(zip(ids, first.class_names)))
         names = {split: list(map(str, d.image_ids)) for split, d in splits.items()}
@@ -322,6 +329,13 @@ def write_tfrecord(datasets, folder, *, num_shards=None):
                 write_records(
                     path, (_encode_record(r, ids, first.class_names) for r in records)
                 )
+
+
+def _file_ids(category_ids):
+    """The ids that files have for classes: 0 means the background there."""
+    if min(category_ids) > 0:
+        return category_ids
+    return category_ids_or_default(None, len(category_ids))
 
 
 def _encode_record(record, category_ids, class_names):

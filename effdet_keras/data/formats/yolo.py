@@ -91,6 +91,8 @@ def from_yolo(path, split=None, *, class_names=None, on_error="raise"):
     boxes = _read_all_labels(images, problems)
     sidecar = read_sidecar(layout.folder)
     names = layout.class_names or _numbered_names(boxes)
+    if sidecar is not None:
+        sidecar = sidecar.renamed(dict(enumerate(layout.class_names or ())))
     class_names, category_ids = choose_classes(
         names, class_names, sidecar, reader, problems
     )

@@ -65,9 +65,9 @@ def test_only_the_fields_asked_for_are_taken(folder):
 @pytest.mark.parametrize(
     "changed, name, message",
     [
-        (record(((1, 2, 3, 4),), (1,)), "b", "'b' has other boxes"),
-        (record(labels=(0, 0)), "b", "'b' has other boxes"),
-        (record(labels=(-1, 0)), "b", "'b' has other boxes"),
+        (record(((1, 2, 3, 4),), (1,)), "b", "'b' has 1 boxes, and was written with 2"),
+        (record(labels=(0, 0)), "b", "'b' has boxes of other classes"),
+        (record(labels=(-1, 0)), "b", "'b' has boxes of other classes"),
         (record(), "c", "does not know 'c'"),
     ],
 )

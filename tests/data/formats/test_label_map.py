@@ -1,0 +1,143 @@
+"""Label maps as dicts, names and files, wherever readers take `class_names`."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from effdet_keras import data
+from effdet_keras.data.formats.label_map import label_map_of, requested_classes
+from effdet_keras.data.formats.tf_example import encode_example
+from effdet_keras.data.formats.tfrecord_file import write_records
+
+BOX = [[4, 8, 20, 40]]
+
+
+@pytest.fixture
+def dataset():
+    image = np.zeros((32, 48, 3), "uint8")
+    boxes = [[*BOX, [0, 0, 9, 9]], BOX]
+    return data.from_arrays([image] * 2, boxes, [[0, 1], [1]], {3: "cat", 7: "dog"})
+
+
+def file_of(folder, name, text):
+    (folder / name).write_text(text)
+    return folder / name
+
+
+@pytest.mark.parametrize("name", ["coco", "voc", "waymo"])
+def test_the_named_ones_are_the_references(name, golden_path):
+    maps = json.loads(golden_path("label_maps.json").read_text())
+    assert label_map_of(name) == {int(i): n for i, n in maps[name].items()}
+
+
+def test_every_way_to_give_one(tmp_path):
+    expected = {1: "cat", 18: "hot dog"}
+    for label_map in (
+        {18: "hot dog", 1: "cat"},
+        {"18": "hot dog", "1": "cat", 0: "background"},
+        {np.int64(18): "hot dog", 1: "cat"},
+        file_of(tmp_path, "a.yaml", "18: hot dog\n1: cat\n"),
+        str(file_of(tmp_path, "a.yml", "label_map: {18: hot dog, 1: cat}")),
+        file_of(tmp_path, "a.json", '{"cat": 1, "hot dog": 18, "background": 0}'),
+        file_of(
+            tmp_path, "a.pbtxt", "item {id: 1 name: 'cat'} item {id:18 name:'hot dog'}"
+        ),
+    ):
+        assert label_map_of(label_map) == expected
+        assert requested_classes(label_map) == (("cat", "hot dog"), [1, 18])
+
+
+@pytest.mark.parametrize(
+    "label_map, error, message",
+    [
+        ({0: "cat", 1: "dog"}, ValueError, "Ids must be ints from 1. Received: 0"),
+        ({1: "cat", 2: "cat"}, ValueError, "an id and a name of its own"),
+        ({1: 5}, ValueError, r"in quotes\). Received: 1: 5"),
+        ({True: "cat"}, ValueError, "Received: True"),
+        ("cococo", ValueError, r"\['coco', 'voc', 'waymo'\].*'cococo'"),
+        ("gone.pbtxt", FileNotFoundError, "'gone.pbtxt', which is not there"),
+        (7, TypeError, "Received: 7"),
+    ],
+)
+def test_what_is_no_label_map_is_explained(label_map, error, message):
+    with pytest.raises(error, match=message):
+        label_map_of(label_map)
+
+
+@pytest.mark.parametrize("text", ["[1, 2]", "1: [", "1: yes", "cat: 1", "0: cat"])
+def test_a_wrong_yaml_is_named(tmp_path, text):
+    with pytest.raises(ValueError, match=r"a\.yaml"):
+        label_map_of(file_of(tmp_path, "a.yaml", text))
+
+
+@pytest.mark.parametrize("to", ["voc", "yolo", "csv", "tfrecord", "tfds"])
+def test_class_names_with_ids_give_the_dataset_these_ids(tmp_path, dataset, to):
+    data.load(_written(dataset, tmp_path, to))
+    for name in ("effdet_keras.json", "label_map.pbtxt"):
+        (tmp_path / "out" / name).unlink(missing_ok=True)
+    asked = {3: "cat", 5: "cow", 7: "dog"}
+    read = data.load(tmp_path / "out", class_names=asked)
+    assert read.class_names == ("cat", "cow", "dog")
+    assert read.category_ids == (3, 5, 7)
+    assert sorted(read.records[0].labels.tolist()) == [0, 2]
+
+
+def test_ids_of_a_coco_file_stay_its_own(tmp_path, dataset):
+    folder = _written(dataset, tmp_path, "coco")
+    read = data.load(folder, class_names={1: "dog", 2: "cat", 5: "cow", 7: "kite"})
+    assert read.class_names == ("dog", "cat", "cow", "kite")
+    assert read.category_ids[:3] == (7, 3, 5)
+    assert read.category_ids[3] not in (7, 3, 5)
+
+
+def test_records_without_names_get_those_of_a_label_map(tmp_path):
+    Image.new("RGB", (40, 30)).save(tmp_path / "a.png")
+    sides = {f"image/object/bbox/{side}min": np.array([0.1, 0.2]) for side in "xy"}
+    sides |= {f"image/object/bbox/{side}max": np.array([0.5, 0.6]) for side in "xy"}
+    labels = {"image/object/class/label": np.array([3, 90])}
+    encoded = {"image/encoded": (tmp_path / "a.png").read_bytes()}
+    path = tmp_path / "train.tfrecord"
+    write_records(path, [encode_example(sides | labels | encoded)])
+    for given in ({"label_map": "coco"}, {"class_names": "coco"}):
+        read = data.from_tfrecord(path, **given)
+        assert len(read.class_names) == 80
+        assert [read.category_ids[i] for i in read.records[0].labels] == [3, 90]
+        names = [read.class_names[i] for i in read.records[0].labels]
+        assert names == ["car", "toothbrush"]
+
+
+def test_classes_that_got_another_name_keep_what_the_sidecar_knows(tmp_path, dataset):
+    dataset = dataset.subset([1, 0])  # an order that only the sidecar keeps
+    edits = {
+        "tfrecord": ("label_map.pbtxt", '"cat"', '"cat" display_name: "Katze"'),
+        "yolo": ("data.yaml", "cat", "Katze"),
+        "tfds": ("objects-label.labels.txt", "cat", "Katze"),
+        "coco": ("train.json", '"cat"', '"Katze"'),
+    }
+    for to, (name, old, new) in edits.items():
+        folder = _written(dataset, tmp_path / to, to)
+        text = (folder / name).read_text()
+        assert old in text
+        (folder / name).write_text(text.replace(old, new))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # "does not fit the data beside it"
+            read = data.load(folder)
+        assert read.class_names == ("Katze", "dog")
+        assert read.category_ids == (3, 7)
+        assert read.image_ids == (2, 1), to
+        assert [r.labels.tolist() for r in read.records] == [[1], [0, 1]]
+
+
+def _written(dataset, folder, to):
+    getattr(data, f"write_{to}")(dataset, folder / "out")
+    return folder / "out"
+
+
+def test_a_name_that_is_not_a_label_map_is_refused_by_readers(tmp_path):
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    (tmp_path / "a.txt").write_text("0 0.5 0.5 0.5 0.5")
+    with pytest.raises(ValueError, match=r"Received: 'cat'.*list of names"):
+        data.from_yolo(tmp_path, class_names="cat")
