@@ -57,16 +57,9 @@ def train():
     return images, {"boxes": boxes, "labels": np.zeros((4, 1), "int32")}
 
 
-@pytest.fixture(autouse=True)
-def fixed_seed():
-    """Seeds NumPy alone: a seed of TensorFlow makes it prepare each graph anew."""
-    np.random.seed(7)
-
-
 @pytest.fixture(scope="session")
 def shared_model():
     """Compiled once; tests get it by `model`, with its first weights."""
-    keras.utils.set_random_seed(7)
     model = tiny_model()
     # An optimizer of our own: the recipe's schedule is traced anew at each fit.
     model.compile(optimizer=keras.optimizers.SGD(0.01))

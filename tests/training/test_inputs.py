@@ -16,6 +16,20 @@ def model():
     return model
 
 
+@pytest.fixture(scope="module")
+def compiled():
+    """Traced once for all batches that `fit` gets one by one."""
+    model = tiny_model()
+    model.compile(keras.optimizers.SGD(1e-3))
+    return model
+
+
+@pytest.fixture
+def at_first_step(compiled):
+    compiled.optimizer.iterations.assign(0)
+    return compiled
+
+
 def weights_of(model):
     return [ops.convert_to_numpy(v) for v in model.trainable_variables]
 
@@ -68,23 +82,23 @@ def test_wrong_arrays_are_refused_before_training(model, data, message):
         (batch(box=(40, 40, 8, 8)), "(?s)ends before it begins.*training step 2"),
     ],
 )
-def test_wrong_truth_in_a_stream_stops_its_step_and_moves_nothing(wrong, message):
-    model = tiny_model()
-    model.compile(keras.optimizers.SGD(1e-3))
+def test_wrong_truth_in_a_stream_stops_its_step_and_moves_nothing(
+    at_first_step, wrong, message
+):
+    model = at_first_step
     with pytest.raises(ValueError, match=message):
         model.fit(Stream([batch(), wrong]), shuffle=False, verbose=0)
     assert int(model.optimizer.iterations) == 1
     assert all(np.isfinite(w).all() for w in weights_of(model))
 
 
-def test_a_loss_that_is_not_finite_names_step_and_images():
+def test_a_loss_that_is_not_finite_names_step_and_images(at_first_step):
+    model = at_first_step
     images, truth = batch()
     truth["image_id"] = np.array([17, 4])
     infinite = images.copy()
     infinite[1, 0, 0] = np.inf
-    model = tiny_model()
-    model.compile(keras.optimizers.SGD(1e-3))
-    model.fit(images, truth, batch_size=2, verbose=0)
+    model.fit(Stream([(images, truth)]), verbose=0)
     before = weights_of(model)
     with pytest.raises(FloatingPointError, match="(?s)step 2 .*`image_id` 17, 4"):
         model.fit(Stream([(infinite, truth)]), verbose=0)
