@@ -1,4 +1,4 @@
-"""Detections: indexing, names, images, and the forms others read."""
+"""Detections: indexing, names, images, and the formats others read."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""`load`, `load_splits`, `convert`: forms found by their files, or explained."""
+"""`load`, `load_splits`, `convert`: formats found by their files, or explained."""
 
 import json
 import shutil
@@ -169,8 +169,8 @@ def test_a_folder_around_it_is_looked_into(layout, tmp_path):
 def test_files_are_read_by_themselves(tmp_path, capsys):
     image = np.zeros((20, 40, 3), np.uint8)
     dataset = from_arrays([image], [[[1, 2, 3, 4]]], [[0]], ["cat"])
-    for form in ("coco", "yolo", "csv", "tfrecord"):
-        getattr(data, f"write_{form}")(dataset, tmp_path / form)
+    for format in ("coco", "yolo", "csv", "tfrecord"):
+        getattr(data, f"write_{format}")(dataset, tmp_path / format)
     for file in (
         *("coco/train.json", "yolo/data.yaml", "csv/train.csv"),
         *("tfrecord/train-00000-of-00001.tfrecord", "tfrecord/train-*"),
@@ -206,8 +206,8 @@ def test_an_unknown_folder_is_explained(tmp_path):
     text = str(caught.value)
     for part in ("00.txt, 01.txt", "and 5 more", "Looked for COCO json: *.json"):
         assert part in text
-    for form in ("Pascal VOC:", "YOLO:", "CSV:", "TFRecord:", "TensorFlow Datasets:"):
-        assert form in text
+    for format in ("Pascal VOC:", "YOLO:", "CSV:", "TFRecord:", "TensorFlow Datasets:"):
+        assert format in text
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="holds nothing"):
         load(tmp_path / "empty")

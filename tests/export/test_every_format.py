@@ -157,7 +157,7 @@ def test_it_knows_its_classes_and_finds_nothing_above_one(exported, model, image
     assert len(nothing) == 0 and nothing.boxes.shape == (0, 4)
 
 
-def damaged_forms(path):
+def damaged_formats(path):
     """Name and content of a damaged file, one after the other."""
     content = path.read_bytes()
     middle = len(content) // 2
@@ -175,11 +175,11 @@ def test_a_damaged_file_is_told(exported, tmp_path):
         for file in exported.parent.glob(f"{exported.stem}.*"):
             shutil.copy(file, tmp_path)
     damaged = path / "saved_model.pb" if path.is_dir() else path
-    for form, content in damaged_forms(damaged):
+    for format, content in damaged_formats(damaged):
         damaged.write_bytes(content)
         with pytest.raises(ValueError, match=path.name) as error:
             ek.Predictor.load(path)
-        assert "export" in str(error.value).lower(), form
+        assert "export" in str(error.value).lower(), format
 
 
 def test_a_missing_runtime_is_told(exported, monkeypatch):

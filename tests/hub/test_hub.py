@@ -488,7 +488,7 @@ def test_a_changed_module_is_refused(small_module, tmp_path):
         keras.saving.load_model(tmp_path / "model.keras")
 
 
-# Modules of another form
+# Modules of another format
 
 
 def test_what_is_no_module_is_named(tmp_path):
@@ -586,18 +586,21 @@ def inspected(images):
 
 @pytest.mark.parametrize("outputs", [published, inspected])
 @pytest.mark.parametrize(
-    "form", [{}, {"shape": (1, 80, 80, 3), "dtype": tf.float32}], ids=["any", "fixed"]
+    "input_spec",
+    [{}, {"shape": (1, 80, 80, 3), "dtype": tf.float32}],
+    ids=["any", "fixed"],
 )
-def test_a_detector_detects(outputs, form, tmp_path):
-    path = save_detector(tmp_path / "detector", outputs, **form)
+def test_a_detector_detects(outputs, input_spec, tmp_path):
+    path = save_detector(tmp_path / "detector", outputs, **input_spec)
     model = EfficientDet.from_hub(path, class_names=NAMES, verbose=0)
     assert isinstance(model, HubDetector)
     image = np.zeros((40, 20, 3), "uint8")
     found = model.detect(image)
     assert found.names == ("dog",) and len(found) == 1
     # At 80 x 80 the image is letterboxed: 40 pixels are a fraction of 0.5 of it.
-    width = 20 if not form else 40
-    np.testing.assert_allclose(found.boxes, [[4, 0.2 * width, 20, width]], rtol=1e-5)
+    width = 20 if not input_spec else 40
+    # The image is 20 wide: there the box ends.
+    np.testing.assert_allclose(found.boxes, [[4, 0.2 * width, 20, 20]], rtol=1e-5)
     assert [len(each) for each in model.detect([image] * 2, 0.1)] == [2, 2]
     with pytest.raises(NotImplementedError, match="finished detections.*Fine-tune"):
         model.fit(batches())

@@ -13,7 +13,7 @@ IMAGES = tf.TensorSpec((None, None, None, 3), tf.float32, name="images")
 
 
 class SmallModule(tf.Module):
-    """A module in google/automl's form: one convolution, one batch norm, pools."""
+    """A module in google/automl's format: one convolution, one batch norm, pools."""
 
     def __init__(self, num_levels=3):
         super().__init__()

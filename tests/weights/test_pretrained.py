@@ -24,7 +24,7 @@ from effdet_keras.models import EfficientDet
 from effdet_keras.presets import COCO_CLASS_NAMES, find_preset
 from effdet_keras.weights.fetch.download import cache_path
 from effdet_keras.weights.kinds import automl
-from effdet_keras.weights.kinds.recognize import open_weights
+from effdet_keras.weights.kinds.registry import open_weights
 from effdet_keras.weights.network_arrays import (
     APPLICATIONS,
     network_arrays,
@@ -192,13 +192,13 @@ def d0():
 def test_round_trips_are_exact(d0, tmp_path, ending):
     if ending != "model":
         pytest.importorskip("torch" if ending == "d0.pth" else "safetensors")
-    form = "automl-tf1" if ending == "model" else "torch-effdet"
-    d0.export_checkpoint(tmp_path / "a" / ending, format=form)
+    format = "automl-tf1" if ending == "model" else "torch-effdet"
+    d0.export_checkpoint(tmp_path / "a" / ending, format=format)
     again = EfficientDet.from_preset(
         "efficientdet-d0", weights=tmp_path / "a" / ending, verbose=0, **SMALL
     )
     assert_equal(values(again), values(d0))
-    again.export_checkpoint(tmp_path / "b" / ending, format=form)
+    again.export_checkpoint(tmp_path / "b" / ending, format=format)
     first, second = (open_weights(tmp_path / part / ending) for part in "ab")
     assert_equal(first.arrays, second.arrays)
     assert first.others == second.others
@@ -216,8 +216,11 @@ def test_weights_and_averages_are_both_exported(tmp_path):
     for source, average in zip(model.averages.sources, model.averages.variables):
         np.testing.assert_array_equal(averaged[tf1_name(source)], average)
     assert any((averaged[name] != raw[name]).any() for name in raw)
-    with model.averages.swapped(), pytest.raises(RuntimeError, match="restore"):
-        model.export_checkpoint(tmp_path / "other", format="automl-tf1")
+    with model.averages.swapped():
+        model.export_checkpoint(tmp_path / "swapped" / "model", format="automl-tf1")
+    for averages, expected in ((False, raw), (True, averaged)):
+        swapped = open_weights(tmp_path / "swapped" / "model", averages=averages)
+        assert_equal(swapped.arrays, expected)
     with pytest.raises(ValueError, match=r"automl-tf1, torch-effdet.*'onnx'"):
         model.export_checkpoint(tmp_path / "other", format="onnx")
 

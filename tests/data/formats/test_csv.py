@@ -1,4 +1,4 @@
-"""`from_csv`, `write_csv`: the three forms by hand, rows right and wrong."""
+"""`from_csv`, `write_csv`: the three formats by hand, rows right and wrong."""
 
 import numpy as np
 import pytest

@@ -106,11 +106,11 @@ def dataset():
 
 @pytest.fixture(scope="module")
 def folder(dataset, tmp_path_factory):
-    """A folder of one set in each form, without sidecars but `kept`."""
+    """A folder of one set in each format, without sidecars but `kept`."""
     folder = tmp_path_factory.mktemp("sets")
-    for form in ("coco", "voc", "yolo", "csv"):
-        getattr(data, f"write_{form}")(dataset, folder / form)
-        (folder / form / "effdet_keras.json").unlink()
+    for format in ("coco", "voc", "yolo", "csv"):
+        getattr(data, f"write_{format}")(dataset, folder / format)
+        (folder / format / "effdet_keras.json").unlink()
     data.write_csv(dataset, folder / "automl", format="automl")
     (folder / "automl" / "effdet_keras.json").unlink()
     data.write_yolo(dataset, folder / "kept")

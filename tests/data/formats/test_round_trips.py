@@ -1,4 +1,4 @@
-"""From any form to any other: boxes, labels, classes, ids and crowd flags stay."""
+"""From any format to any other: boxes, labels, classes, ids and crowd flags stay."""
 
 import functools
 import itertools
@@ -118,9 +118,9 @@ def test_a_round_trip_keeps_everything(splits, tmp_path, recwarn, first, second)
     assert not [str(w.message) for w in recwarn if w.category is UserWarning]
 
 
-@pytest.mark.parametrize("form", WRITERS)
-def test_without_the_sidecar_boxes_and_class_names_stay(splits, tmp_path, form):
-    WRITERS[form](splits, tmp_path / "set")
+@pytest.mark.parametrize("format", WRITERS)
+def test_without_the_sidecar_boxes_and_class_names_stay(splits, tmp_path, format):
+    WRITERS[format](splits, tmp_path / "set")
     (tmp_path / "set" / "effdet_keras.json").unlink()
     found = data.load(tmp_path / "set", "train", class_names=CLASS_NAMES)
     by_size = {r.image_size: r for r in found.records if r.image_size != (48, 32)}
@@ -128,17 +128,17 @@ def test_without_the_sidecar_boxes_and_class_names_stay(splits, tmp_path, form):
     for wanted in splits["train"].records[:2]:
         record = by_size[wanted.image_size]
         # VOC's boxes of one pixel and less are taken as slips of the mouse.
-        thick = (wanted.boxes_xywh[:, 2:] > 1).all(axis=1) | (form != "voc")
+        thick = (wanted.boxes_xywh[:, 2:] > 1).all(axis=1) | (format != "voc")
         np.testing.assert_allclose(
             record.boxes_xywh, wanted.boxes_xywh[thick], atol=1e-3
         )
         np.testing.assert_array_equal(record.labels, wanted.labels[thick])
 
 
-@pytest.mark.parametrize("form", WRITERS)
-def test_a_set_that_was_changed_is_read_as_it_is(splits, tmp_path, form):
+@pytest.mark.parametrize("format", WRITERS)
+def test_a_dataset_that_was_changed_is_read_as_it_is(splits, tmp_path, format):
     folder = tmp_path / "set"
-    WRITERS[form](splits, folder)
+    WRITERS[format](splits, folder)
     sidecar = folder / "effdet_keras.json"
     text = sidecar.read_text()
     assert text.count('"labels": [3]') == 1
@@ -151,16 +151,16 @@ def test_a_set_that_was_changed_is_read_as_it_is(splits, tmp_path, form):
         data.load(folder, "train")
 
 
-@pytest.mark.parametrize("form", WRITERS)
-def test_nothing_is_written_over_and_nothing_half(splits, tmp_path, form):
+@pytest.mark.parametrize("format", WRITERS)
+def test_nothing_is_written_over_and_nothing_half(splits, tmp_path, format):
     (tmp_path / "there").mkdir()
     with pytest.raises(FileExistsError, match="there"):
-        WRITERS[form](splits, tmp_path / "there")
+        WRITERS[format](splits, tmp_path / "there")
     lost = make_record(
         pathlib.Path(splits["train"].records[0].image), 1, 1, [[1, 1, 3, 3]], [0]
     )
     object.__setattr__(lost, "image", str(tmp_path / "lost.jpg"))
     dataset = DetectionDataset([lost], CLASS_NAMES, CATEGORY_IDS)
     with pytest.raises(FileNotFoundError, match=r"lost\.jpg"):
-        WRITERS[form](dataset, tmp_path / "new")
+        WRITERS[format](dataset, tmp_path / "new")
     assert [path.name for path in tmp_path.iterdir()] == ["there"]

@@ -121,11 +121,11 @@ def test_object_graphs_give_averages_or_raw_values(
     assert set(source.others) <= set(graph_tensors)
 
 
-@pytest.mark.parametrize("form", ["tf1", "graph"])
+@pytest.mark.parametrize("format", ["tf1", "graph"])
 def test_a_prefix_of_all_names_is_taken_off(
-    tmp_path, tf1_tensors, graph_tensors, refweights, form
+    tmp_path, tf1_tensors, graph_tensors, refweights, format
 ):
-    tensors = tf1_tensors if form == "tf1" else graph_tensors
+    tensors = tf1_tensors if format == "tf1" else graph_tensors
     prefixed = {
         f"model/{name}": value for name, value in tensors.items() if "/" in name
     }
@@ -259,11 +259,11 @@ def names_in(prefix):
     return {name for name, _ in tf.train.list_variables(prefix)}
 
 
-@pytest.mark.parametrize("form", ["tf1", "graph"])
+@pytest.mark.parametrize("format", ["tf1", "graph"])
 def test_what_was_read_is_written_and_read_back_bit_equal(
-    tmp_path, tf1_tensors, graph_tensors, refweights, form
+    tmp_path, tf1_tensors, graph_tensors, refweights, format
 ):
-    tensors = tf1_tensors if form == "tf1" else graph_tensors
+    tensors = tf1_tensors if format == "tf1" else graph_tensors
     averaged = match_arrays(read(tmp_path, tensors), D0).found
     raw = match_arrays(read(tmp_path, tensors, averages=False), D0).found
     prefix = str(tmp_path / "out" / "model")

@@ -5,7 +5,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from keras.src.legacy.saving import legacy_h5_format  # true files of Keras 2's form
+from keras.src.legacy.saving import legacy_h5_format  # true files of Keras 2's format
 from support import automl_files
 
 from effdet_keras.backbones.efficientnet import EfficientNet
@@ -190,7 +190,7 @@ def write(path, **datasets):
     [
         {},
         {"dense__dense__kernel:0": np.ones((2, 2))},
-        # EfficientNetV2 and Keras 3's own form.
+        # EfficientNetV2 and Keras 3's own format.
         {"stem_conv__stem_conv__kernel:0": np.ones(2)},
         {"layers__conv2d__vars__0": np.ones(2)},
     ],

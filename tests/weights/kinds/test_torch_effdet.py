@@ -21,7 +21,6 @@ from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.models import EfficientDet
 from effdet_keras.weights.assign import assign_source
 from effdet_keras.weights.identify import identify, match_arrays
-from effdet_keras.weights.kinds import torch_effdet
 from effdet_keras.weights.kinds.torch_effdet import (
     read_torch_effdet,
     write_torch_effdet,
@@ -31,7 +30,7 @@ from effdet_keras.weights.network_arrays import TORCH, network_arrays
 pytestmark = pytest.mark.extra_packages  # where torch is absent, some tests skip
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
 D0 = EfficientDetConfig.from_name("efficientdet-d0")
-FORMS = ("pth", "safetensors")
+FORMATS = ("pth", "safetensors")
 EMA, LIVE = 3.0, 1.0
 
 
@@ -137,16 +136,16 @@ def test_outputs_of_d0_are_those_of_effdet(checkpoint_path):
     assert_outputs_equal(outputs, lambda head, p: expected[f"{head}_p{p}"], config)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_torch_to_ours_to_torch_is_bit_equal(tmp_path, form):
+@pytest.mark.parametrize("format", FORMATS)
+def test_torch_to_ours_to_torch_is_bit_equal(tmp_path, format):
     state = full_state()
-    source = read_torch_effdet(save(state, tmp_path / f"effdet.{form}"))
+    source = read_torch_effdet(save(state, tmp_path / f"effdet.{format}"))
     assert str(identify(source)) == "efficientdet-d0, 90 classes"
     match = match_arrays(source, D0)
     assert (match.missing, match.mismatched, match.left_over) == ([], {}, [])
-    path = tmp_path / "new" / f"ours.{form}"
+    path = tmp_path / "new" / f"ours.{format}"
     write_torch_effdet(path, match.found, D0)
-    if form == "pth":
+    if format == "pth":
         loaded = pytest.importorskip("torch").load(path, weights_only=True)
         loaded = {name: value.numpy() for name, value in loaded.items()}
     else:
@@ -178,15 +177,15 @@ def test_a_model_of_other_levels_and_fusion_round_trips(tmp_path, name):
 # What stands around the arrays.
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize(
     "prefix", ["", "module.", "model.", "model.model.", "module.model."]
 )
-def test_prefixes_of_wrappers_are_taken_off(tmp_path, form, prefix):
+def test_prefixes_of_wrappers_are_taken_off(tmp_path, format, prefix):
     content = prefixed(prefix, small_state())
     if prefix:
         content["anchors.boxes"] = np.zeros((9, 4), "float32")
-    source = read_torch_effdet(save(content, tmp_path / f"x.{form}"))
+    source = read_torch_effdet(save(content, tmp_path / f"x.{format}"))
     assert sorted(source.arrays) == [
         "backbone.blocks.0.0.se.conv_reduce.bias",
         "backbone.conv_stem.weight",
@@ -250,16 +249,16 @@ def test_a_training_checkpoint_of_timm_is_read(tmp_path):
     assert {"args", "metric"} <= set(source.others)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
-def test_other_floats_become_float32(tmp_path, form, dtype):
+def test_other_floats_become_float32(tmp_path, format, dtype):
     torch = pytest.importorskip("torch")
     save_file = pytest.importorskip("safetensors.torch").save_file
     content = {
         n: t.to(getattr(torch, dtype)) for n, t in tensors(small_state()).items()
     }
-    path = tmp_path / f"x.{form}"
-    save_file(content, path) if form == "safetensors" else torch.save(content, path)
+    path = tmp_path / f"x.{format}"
+    save_file(content, path) if format == "safetensors" else torch.save(content, path)
     source = read_torch_effdet(path)
     assert {str(array.dtype) for array in source.arrays.values()} == {"float32"}
     assert stem(source) == LIVE
@@ -336,11 +335,11 @@ def test_a_file_without_a_dict_is_refused(tmp_path):
         read_torch_effdet(save(np.zeros(3, "float32"), tmp_path / "x.pth"))
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_file_that_is_not_there_is_an_os_error(tmp_path, form):
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_file_that_is_not_there_is_an_os_error(tmp_path, format):
     pytest.importorskip("torch")
     with pytest.raises(FileNotFoundError):
-        read_torch_effdet(tmp_path / f"x.{form}")
+        read_torch_effdet(tmp_path / f"x.{format}")
 
 
 class Malicious:
@@ -386,7 +385,9 @@ def test_code_in_a_file_never_runs(tmp_path, writer, function):
 def small_files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("small")
     state = {**small_state(), "backbone.conv_stem.weight": np.ones((2, 1), "float32")}
-    return {form: save(state, folder / f"x.{form}").read_bytes() for form in FORMS}
+    return {
+        format: save(state, folder / f"x.{format}").read_bytes() for format in FORMATS
+    }
 
 
 def assert_read_or_refused(path, content):
@@ -395,29 +396,29 @@ def assert_read_or_refused(path, content):
         read_torch_effdet(path)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_truncated_files_are_refused(tmp_path, small_files, form):
-    content = small_files[form]
+@pytest.mark.parametrize("format", FORMATS)
+def test_truncated_files_are_refused(tmp_path, small_files, format):
+    content = small_files[format]
     for end in range(0, len(content) - 1, max(1, len(content) // 150)):
-        path = tmp_path / f"x.{form}"
+        path = tmp_path / f"x.{format}"
         path.write_bytes(content[:end])
         with pytest.raises(ValueError, match="is damaged"):
             read_torch_effdet(path)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("format", FORMATS)
 @settings(
     max_examples=200,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())
-def test_flipped_bytes_end_in_no_other_error(tmp_path, small_files, form, data):
-    content = bytearray(small_files[form])
+def test_flipped_bytes_end_in_no_other_error(tmp_path, small_files, format, data):
+    content = bytearray(small_files[format])
     place = st.integers(0, len(content) - 1)
     for index in data.draw(st.lists(place, min_size=1, max_size=4)):
         content[index] = data.draw(st.integers(0, 255))
-    assert_read_or_refused(tmp_path / f"x.{form}", bytes(content))
+    assert_read_or_refused(tmp_path / f"x.{format}", bytes(content))
 
 
 def test_flipped_weights_are_noticed(tmp_path, small_files):
@@ -434,18 +435,18 @@ def test_flipped_weights_are_noticed(tmp_path, small_files):
 
 
 @pytest.mark.parametrize(
-    "form, package, cure",
+    "format, package, cure",
     [
-        ("pth", "torch", r"pip install 'effdet-keras\[torch\]'"),
-        ("safetensors", "safetensors", r"pip install 'effdet-keras\[safetensors\]'"),
+        ("pth", "torch", r'pip install "effdet-keras\[torch\]"'),
+        ("safetensors", "safetensors", r'pip install "effdet-keras\[safetensors\]"'),
     ],
 )
-def test_a_missing_package_is_named(tmp_path, monkeypatch, form, package, cure):
+def test_a_missing_package_is_named(tmp_path, monkeypatch, format, package, cure):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ImportError, match=cure):
-        read_torch_effdet(tmp_path / f"x.{form}")
+        read_torch_effdet(tmp_path / f"x.{format}")
     with pytest.raises(ImportError, match=cure):
-        write_torch_effdet(tmp_path / f"x.{form}", {}, D0)
+        write_torch_effdet(tmp_path / f"x.{format}", {}, D0)
 
 
 def test_a_torch_that_can_be_made_to_run_code_is_not_used(tmp_path, monkeypatch):
@@ -505,7 +506,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
         pathlib.Path(to).write_text("half")
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(torch_effdet._safetensors().numpy, "save_file", full_disk)
+    monkeypatch.setattr(safetensors.numpy, "save_file", full_disk)
     with pytest.raises(OSError, match="No space"):
         write_torch_effdet(path, zeros(D0), D0)
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
