@@ -1,37 +1,24 @@
 """The formats of exports: one table that `export`, the command and `Predictor` read.
 
 A new format is one folder, `export/<format>/` with `write.py` and `run.py`, and one
-entry in `FORMATS`.
-
-This file imports neither Keras nor TensorFlow, nor a writer: `effdet-keras export
---help` makes its flags of `writer_options`, which reads a writer's options from the
-text of its signature and its docstring. So an option of a format is its writer's
-keyword argument, and nothing else names it:
-
-- the annotation is the type: `int`, `float`, `bool`, `str`, or `Literal["a", "b"]` for
-  choices, each also with `| None`;
-- any other annotation, such as that of a dataset, is an option that a command line
-  cannot give as it is: its `type` is None;
-- the entry in the docstring's `Args` is the help.
+entry in `FORMATS`. Its options are the keyword arguments of its writer, and nothing
+else names them: `writer_options` reads them from the writer's text (`options.py` says
+how), so that `effdet-keras export --help` can make its flags of them without importing
+Keras, TensorFlow or a writer. Neither does this file.
 """
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import functools
 import importlib
-import importlib.util
-import inspect
 import os
 import pathlib
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
-
-_PLAIN_TYPES: dict[str, type] = {t.__name__: t for t in (int, float, bool, str)}
+from effdet_keras.export.options import WriterOption, read_options
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,31 +90,6 @@ FORMATS: dict[str, ExportFormat] = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class WriterOption:
-    """One option of a format, as its writer's signature has it.
-
-    Attributes:
-        name: string, of the keyword argument.
-        type: `int`, `float`, `bool` or `str`; None for an object that a command line
-            cannot give as it is, such as a dataset.
-        choices: tuple of the values allowed; empty for any.
-        default: the default value.
-        help: string, the text of the docstring, in one line.
-    """
-
-    name: str
-    type: type | None
-    choices: tuple[Any, ...]
-    default: Any
-    help: str
-
-    @property
-    def summary(self) -> str:
-        """The first sentence of `help`, without its full stop."""
-        return re.split(r"\.(?:\s|$)|;\s", self.help, maxsplit=1)[0]
-
-
 @functools.cache
 def writer_options(format: str) -> tuple[WriterOption, ...]:
     """The options of a format, without importing what writes it.
@@ -145,18 +107,7 @@ def writer_options(format: str) -> tuple[WriterOption, ...]:
         >>> names.choices, names.default, frozen_graph.type
         (('effdet', 'tfod'), 'effdet', <class 'bool'>)
     """
-    module, _, name = FORMATS[format].writer.partition(":")
-    function = next(
-        node
-        for node in ast.parse(_source_of(module)).body
-        if isinstance(node, ast.FunctionDef) and node.name == name
-    )
-    texts = _argument_texts(ast.get_docstring(function) or "")
-    arguments = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
-    return tuple(
-        _option(argument, default, texts.get(argument.arg, ""))
-        for argument, default in arguments
-    )
+    return read_options(FORMATS[format].writer)
 
 
 def check_options(format: str, options: Mapping[str, Any]) -> None:
@@ -268,49 +219,3 @@ def _endings() -> str:
 def _load(address: str) -> Any:
     module, _, name = address.partition(":")
     return getattr(importlib.import_module(module), name)
-
-
-def _source_of(module: str) -> str:
-    """The text of a module, found but not imported; its packages are empty."""
-    loader: Any = importlib.util.find_spec(module).loader  # type: ignore[union-attr]
-    return loader.get_source(module)
-
-
-def _option(argument: ast.arg, default: ast.expr | None, text: str) -> WriterOption:
-    kind, choices = _type_of(argument.annotation)
-    return WriterOption(
-        name=argument.arg,
-        type=kind,
-        choices=choices,
-        default=None if default is None else ast.literal_eval(default),
-        help=text,
-    )
-
-
-def _type_of(annotation: ast.expr | None) -> tuple[type | None, tuple[Any, ...]]:
-    """The plain type and the choices that an annotation names."""
-    if isinstance(annotation, ast.BinOp):  # `X | None`
-        return _type_of(annotation.left)
-    if isinstance(annotation, ast.Name):
-        return _PLAIN_TYPES.get(annotation.id), ()
-    if (
-        isinstance(annotation, ast.Subscript)
-        and isinstance(annotation.value, ast.Name)
-        and annotation.value.id == "Literal"
-    ):
-        value = ast.literal_eval(annotation.slice)
-        choices = value if isinstance(value, tuple) else (value,)
-        return type(choices[0]), choices
-    return None, ()
-
-
-def _argument_texts(docstring: str) -> dict[str, str]:
-    """What the section `Args` of a docstring says of each name, in one line each."""
-    section = re.search(r"^Args:\n((?:[ ]+.*\n|\n)+)", docstring + "\n", re.MULTILINE)
-    body = inspect.cleandoc(section[1]) if section else ""
-    texts = {}
-    for entry in re.split(r"\n(?=\S)", body):
-        names, _, text = entry.partition(": ")
-        for name in names.split(", "):
-            texts[name] = " ".join(text.split())
-    return texts

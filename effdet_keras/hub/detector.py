@@ -7,7 +7,7 @@ from keras import ops
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.detections import Detections
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.geometry.letterbox import letterbox
+from effdet_keras.geometry.letterbox import boxes_in_image, letterbox
 from effdet_keras.hub.module import detector_form
 from effdet_keras.inference.detect import (
     check_score_threshold,
@@ -89,7 +89,7 @@ class HubDetector:
             boxes = boxes * np.tile(inputs.shape[1:3], 2)
         kept = np.flatnonzero((scores >= score_threshold) & (scores > 0))
         return Detections(
-            boxes=boxes[kept] * scale,
+            boxes=boxes_in_image(boxes[kept], scale, image.shape[:2]),
             scores=scores[kept],
             labels=classes[kept].round().astype("int32") - 1,
             class_names=self.class_names,
