@@ -1,21 +1,24 @@
 """Validation on the moving averages of the weights."""
 
-import contextlib
+from __future__ import annotations
 
-import keras
+import contextlib
+from collections.abc import Iterator
+from typing import Any
 
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.training.averages_in_place import AveragesInPlace
 
 
-class SwapEMA(keras.callbacks.Callback):
-    """Makes the validation of `fit` use the moving averages of the weights.
+class SwapEMA(AveragesInPlace):
+    """Makes validation use the moving averages of the weights.
 
-    Without it `val_loss` and the like are those of the weights in training.
-    `COCOEvaluation` and `ImageSummary` use the averages by themselves and do
-    not need it. The averages are updated by the model's train step.
+    `fit` does this by itself: there the callback changes nothing. It is for
+    `evaluate(..., callbacks=[SwapEMA()])` while the weights of training are in place,
+    and for loops of your own that call callbacks.
 
-    The weights of training come back, bit by bit, when validation ends, also
-    where it ends in an exception or is interrupted.
+    The weights of training come back, bit by bit, when a validation ends that found
+    them in place, and at the beginning of an epoch.
 
     Raises:
         ValueError: At the start of training or evaluation, if the model has no
@@ -27,8 +30,8 @@ class SwapEMA(keras.callbacks.Callback):
         ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2
         ... )
         >>> model.compile()
-        >>> callback = SwapEMA()  # model.fit(..., callbacks=[SwapEMA()]) does this:
-        >>> callback.set_model(model)
+        >>> callback = SwapEMA()
+        >>> callback.set_model(model)  # `evaluate(..., callbacks=[callback])` calls:
         >>> callback.on_test_begin()
         >>> model.averages.is_swapped
         True
@@ -37,24 +40,23 @@ class SwapEMA(keras.callbacks.Callback):
         False
     """
 
-    def on_train_begin(self, logs=None):
-        self._averages().restore()
+    _has_swapped = False  # whether the validation under way found weights of training
 
-    def on_epoch_begin(self, epoch, logs=None):
-        self._averages().restore()
+    def on_train_begin(self, logs: dict | None = None) -> None:
+        self._averages()
 
-    def on_test_begin(self, logs=None):
-        if not self._averages().is_swapped:
-            self._averages().swap()
+    def on_test_begin(self, logs: dict | None = None) -> None:
+        # After an interrupted validation they are in place still.
+        self._has_swapped |= not self._averages().is_swapped
+        super().on_test_begin(logs)
 
-    def on_test_end(self, logs=None):
-        self._averages().restore()
-
-    def on_train_end(self, logs=None):
-        self._averages().restore()
+    def on_test_end(self, logs: dict | None = None) -> None:
+        if self._has_swapped:
+            self._averages().restore()
+        self._has_swapped = False
 
     def _averages(self):
-        averages = getattr(self.model, "averages", None)
+        averages = super()._averages()
         if averages is None:
             raise InvalidValueError(
                 "`SwapEMA` needs a model with moving averages. Compile it with "
@@ -65,11 +67,10 @@ class SwapEMA(keras.callbacks.Callback):
 
 
 @contextlib.contextmanager
-def evaluated_weights(model):
+def evaluated_weights(model: Any) -> Iterator[str]:
     """Context in which `model` has the weights to evaluate: averages, if any.
 
-    Gives `"averages"` or `"live"`, and always brings the weights of training
-    back.
+    Gives `"averages"` or `"live"`, and always leaves the weights as they were.
 
     Args:
         model: `EfficientDet`.

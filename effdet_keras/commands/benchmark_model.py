@@ -13,13 +13,13 @@ import numpy as np
 from keras import ops
 from PIL import Image
 
+from effdet_keras._internal.jit import default_jit_compile
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.commands.profile_network import check_traceable, write_trace
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.exported_detector import ExportedDetector
 from effdet_keras.images import list_images, read_image
 from effdet_keras.inference.detect import letterboxed
-from effdet_keras.training.trainer import Trainer
 
 STAGES = ("decode", "letterbox", "network", "postprocess")
 _WARM_UP = 3  # batches: the first compiles, the next find their memory
@@ -71,7 +71,7 @@ class BenchmarkReport:
                 lines.append(f"{name:<12}{numbers}")
             else:
                 lines.append(f"{name:<12}{'inside of the network':>22}")
-        lines.append(f"{self.images_per_second:.1f} images a second")
+        lines.append(f"{self.images_per_second:.1f} images per second")
         if self.trace is not None:
             lines.append(f"Profile: {self.trace}")
         return "\n".join(lines)
@@ -197,7 +197,7 @@ class _Network(keras.Model):
     def __init__(self, model):
         super().__init__(name="network")
         self.model = model
-        self.jit_compile = Trainer.default_jit_compile()
+        self.jit_compile = default_jit_compile()
 
     def call(self, images):
         outputs = self.model(images, training=False)

@@ -3,8 +3,8 @@
 import keras
 import numpy as np
 
+from effdet_keras._internal.jit import default_jit_compile
 from effdet_keras.geometry.anchors import anchors_of
-from effdet_keras.training.trainer import Trainer
 
 
 class ExportedDetector:
@@ -78,7 +78,7 @@ class _CompiledPostprocess(keras.Model):
         self.image_size = config.image_size
         self.anchors = anchors_of(config)
         # Keras' own "auto" is XLA, also on CPUs, where it is slower.
-        self.jit_compile = Trainer.default_jit_compile()
+        self.jit_compile = default_jit_compile()
 
     def call(self, outputs):
         return self.postprocess(outputs, self.anchors, self.image_size)

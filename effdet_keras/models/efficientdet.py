@@ -1,10 +1,20 @@
 """`EfficientDet`, the `keras.Model`: assemble, train, detect, save."""
 
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import keras
 
 from effdet_keras._internal.allocator import tune_allocator
+from effdet_keras._internal.jit import default_jit_compile
 from effdet_keras.config import EfficientDetConfig
+from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.detections import Detections
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.export.check import ExportReport
 from effdet_keras.export.export_model import export_model
 from effdet_keras.geometry.anchors import anchors_of
 from effdet_keras.hub.export import export_hub_module
@@ -22,6 +32,7 @@ from effdet_keras.weights.pretrained import (
     read_weights,
     with_class_names,
 )
+from effdet_keras.weights.report import LoadReport
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
@@ -32,14 +43,15 @@ class EfficientDet(Trainer, keras.Model):
     model's own.
 
     Making a model tells glibc, where there is one, to keep memory for its large
-    tensors (`effdet_keras/allocator.py`); a `MALLOC_` variable in the environment
-    leaves that to the user.
+    tensors (`effdet_keras/_internal/allocator.py`), unless a `MALLOC_` variable in
+    the environment says how to.
 
     Args:
         config: `EfficientDetConfig` (or its `to_dict()`); None for D0.
-        class_names: sequence of strings, one a label, or None.
+        class_names: sequence of strings, one per label, or None.
         category_ids: sequence of ints, the id of each label in the annotation
-            files, or None; then label `i` has id `i + 1`.
+            files, or None; then label `i` has id `i + 1`. `fit` takes names and ids
+            from the dataset where they are None.
         postprocess: `Postprocess`, how `predict` and `detect` choose boxes.
         dtype: dtype policy, such as "mixed_bfloat16"; None for Keras' own.
         features: Keras layer in the place of all but the last layer of each head,
@@ -58,7 +70,7 @@ class EfficientDet(Trainer, keras.Model):
         `scores` `[B, D]`, `labels` `[B, D]` and `num_detections` `[B]`.
 
     Raises:
-        ValueError: If names or ids do not fit `config.num_classes`, or a
+        ValueError: If names or ids do not fit `config.num_classes`, or an
             image is not of the size of the input.
 
     Example:
@@ -72,18 +84,18 @@ class EfficientDet(Trainer, keras.Model):
 
     def __init__(
         self,
-        config=None,
-        class_names=None,
-        category_ids=None,
-        postprocess=None,
-        dtype=None,
-        features=None,
-        **kwargs,
-    ):
+        config: EfficientDetConfig | Mapping[str, Any] | None = None,
+        class_names: Sequence[str] | None = None,
+        category_ids: Sequence[int] | None = None,
+        postprocess: Postprocess | None = None,
+        dtype: str | keras.DTypePolicy | None = None,
+        features: keras.layers.Layer | None = None,
+        **kwargs: Any,
+    ) -> None:
         if not isinstance(config, EfficientDetConfig):
             config = EfficientDetConfig(**(config or {}))
-        class_names = _one_a_class("class_names", class_names, config.num_classes)
-        category_ids = _one_a_class("category_ids", category_ids, config.num_classes)
+        class_names = _one_per_class("class_names", class_names, config.num_classes)
+        category_ids = _one_per_class("category_ids", category_ids, config.num_classes)
         kwargs.setdefault("name", config.name)
         tune_allocator()
         images, outputs = build_network(config, dtype, features)
@@ -98,22 +110,22 @@ class EfficientDet(Trainer, keras.Model):
         self._network_dtype = dtype
         self.anchors = anchors_of(config)
         # Keras' own "auto" is XLA, also on CPUs, where it is many times slower.
-        self.jit_compile = self.default_jit_compile()
+        self.jit_compile = default_jit_compile()
 
     @classmethod
     def from_preset(
         cls,
-        name,
-        weights=None,
-        num_classes=None,
-        class_names=None,
-        category_ids=None,
+        name: str,
+        weights: str | os.PathLike | None = None,
+        num_classes: int | None = None,
+        class_names: Sequence[str] | None = None,
+        category_ids: Sequence[int] | None = None,
         *,
-        averages=True,
-        skip_mismatch=False,
-        verbose=1,
-        **config_overrides,
-    ):
+        averages: bool = True,
+        skip_mismatch: bool = False,
+        verbose: int = 1,
+        **config_overrides: Any,
+    ) -> EfficientDet:
         """A published model by name, with random weights or weights of a file.
 
         Args:
@@ -125,11 +137,11 @@ class EfficientDet(Trainer, keras.Model):
                 `load_pretrained`.
             num_classes: int; by default the number of `class_names`, or that of
                 the weights, or 90.
-            class_names: sequence of strings, one a label. By default those of
+            class_names: sequence of strings, one per label. By default those of
                 the weights, where the number is the same. Where the weights
                 have other classes, the last layer of the class head starts new
                 but for the classes that both name.
-            category_ids: sequence of ints, one a label; see `EfficientDet`.
+            category_ids: sequence of ints, one per label; see `EfficientDet`.
             averages, skip_mismatch, verbose: see `load_pretrained`.
             **config_overrides: fields of `EfficientDetConfig`. What the weights
                 were trained with, such as the normalisation of AdvProp's, is
@@ -169,16 +181,16 @@ class EfficientDet(Trainer, keras.Model):
     @classmethod
     def from_hub(
         cls,
-        handle,
-        num_classes=None,
-        class_names=None,
-        category_ids=None,
+        handle: str | os.PathLike,
+        num_classes: int | None = None,
+        class_names: Sequence[str] | None = None,
+        category_ids: Sequence[int] | None = None,
         *,
-        trainable=True,
-        model_name=None,
-        verbose=1,
-        **config_overrides,
-    ):
+        trainable: bool = True,
+        model_name: str | None = None,
+        verbose: int = 1,
+        **config_overrides: Any,
+    ) -> Any:
         """A model from a TF-Hub module: with new last layers, to fine-tune.
 
         A module that is an EfficientDet (by the names of its variables, and by
@@ -192,10 +204,10 @@ class EfficientDet(Trainer, keras.Model):
 
         Args:
             handle: http(s) address or folder of a feature module in google/automl's
-                form, as `export_hub_module` writes; or of a detector.
+                format, as `export_hub_module` writes it; or of a detector.
             num_classes: int; by default the number of `class_names`.
-            class_names: sequence of strings, one a label.
-            category_ids: sequence of ints, one a label; see `EfficientDet`.
+            class_names: sequence of strings, one per label.
+            category_ids: sequence of ints, one per label; see `EfficientDet`.
             trainable: bool. False freezes all but the new layers, see `freeze`;
                 `unfreeze()` undoes it.
             model_name: string, the published model whose image size, anchors and
@@ -210,7 +222,7 @@ class EfficientDet(Trainer, keras.Model):
 
         Raises:
             OSError: If there is nothing at the address or path.
-            ValueError: If the module is of another form, or its levels do not fit
+            ValueError: If the module has another format, or its levels do not fit
                 the config; the message tells what was found.
             ImportError: If tensorflow_hub cannot be imported.
 
@@ -238,15 +250,15 @@ class EfficientDet(Trainer, keras.Model):
 
     def load_pretrained(
         self,
-        source,
+        source: str | os.PathLike,
         *,
-        averages=True,
-        skip_mismatch=False,
-        checkpoint_type=None,
-        class_names=None,
-        sha256=None,
-        verbose=1,
-    ):
+        averages: bool = True,
+        skip_mismatch: bool = False,
+        checkpoint_type: str | None = None,
+        class_names: Sequence[str] | None = None,
+        sha256: str | None = None,
+        verbose: int = 1,
+    ) -> LoadReport:
         """Loads weights of any known kind, and prints what was loaded.
 
         Known are google/automl's checkpoints (TF1 names, tf2 object graph, `.h5`),
@@ -270,8 +282,8 @@ class EfficientDet(Trainer, keras.Model):
                 has in another shape, as they are, instead of raising.
             checkpoint_type: what to take of the file, as `fine_tune_checkpoint_type`
                 of the Object Detection API: "classification", the backbone;
-                "detection", all but the last layer of the class head; "full",
-                all, which then must fit. None is as described above.
+                "detection", the backbone and the BiFPN; "full", all, which then
+                must fit. None is as described above.
             class_names: sequence of strings, the names of the file's classes
                 where it does not tell them.
             sha256: string, digest that a downloaded file must have.
@@ -314,8 +326,8 @@ class EfficientDet(Trainer, keras.Model):
             verbose=verbose,
         )
 
-    def export_checkpoint(self, path, format):
-        """Writes the weights in the form of an older tool.
+    def export_checkpoint(self, path: str | os.PathLike, format: str) -> None:
+        """Writes the weights in the format of an older tool.
 
         Args:
             path: for "automl-tf1" the prefix of the checkpoint, such as
@@ -329,7 +341,6 @@ class EfficientDet(Trainer, keras.Model):
         Raises:
             ValueError: If the format is unknown, the path does not fit it, or
                 the older tool has no such network.
-            RuntimeError: If the model's weights are swapped for their averages.
 
         Example:
             >>> import tempfile
@@ -343,15 +354,18 @@ class EfficientDet(Trainer, keras.Model):
         export_checkpoint(self, path, format)
 
     @classmethod
-    def from_archive(cls, path, resume=False):
+    def from_archive(
+        cls, path: str | os.PathLike, resume: bool = False
+    ) -> EfficientDet:
         """The model that `CheckpointArchive` or `model.save` wrote.
 
         Args:
             path: path of the `.keras` file, or of the archive's folder (its
                 best checkpoint, or with `resume` its last).
-            resume: bool. False gives the weights that were evaluated (the
-                averages, where there were any). True gives the weights of
-                training, with averages and optimizer, to go on from.
+            resume: bool. Either way the model has the moving averages in the place of
+                its weights, where there were any. True keeps the weights of training
+                beside them: the next `fit` goes on from these, bit by bit. False
+                makes the averages its only weights, for a new training.
 
         Returns:
             `EfficientDet`.
@@ -363,23 +377,30 @@ class EfficientDet(Trainer, keras.Model):
         return load_archive(path, resume=resume)
 
     def export(
-        self, path, format=None, *, images=None, evaluate=None, verbose=1, **options
-    ):
+        self,
+        path: str | os.PathLike,
+        format: str | None = None,
+        *,
+        images: Any = None,
+        evaluate: DetectionDataset | None = None,
+        verbose: int = 1,
+        **options: Any,
+    ) -> ExportReport:
         """Writes the model as a file of another runtime, checked in that runtime.
 
-        Moving averages are in the place of the weights, where there are any. The
+        The export has the moving averages as its weights, where there are any. The
         written file and this model then run on the same images; the result is
         printed, and stored as `export_report.json` in the folder, or beside a file
         (`pets.tflite.export_report.json`). If they disagree, nothing is written. An
-        export that was there stays whole until the new one is.
+        earlier export at `path` stays whole until the new one is complete.
 
         Args:
             path: what to write: a folder for "saved_model", else a file that ends
                 in `.tflite`, `.onnx` or `.xml` (OpenVINO).
             format: "saved_model", "litert", "onnx" or "openvino"; None goes by the
                 end of `path`.
-            images: images to check with, in any form that `detect` takes; None
-                for drawn ones.
+            images: images to check with, whatever `detect` takes; None for drawn
+                ones.
             evaluate: `effdet_keras.data.DetectionDataset`, on which to compare the
                 AP of this model with that of its export; None for no dataset.
             verbose: 0 or 1, whether to print the report.
@@ -394,8 +415,7 @@ class EfficientDet(Trainer, keras.Model):
         Raises:
             ValueError: If the export does not compute what the model does.
             FileExistsError: If `path` is a folder that is not an export.
-            RuntimeError: If Keras runs on another backend than TensorFlow, or the
-                weights are swapped for their averages.
+            RuntimeError: If Keras runs on another backend than TensorFlow.
             ImportError: If a package is missing that writes or runs the format.
 
         Example:
@@ -418,7 +438,7 @@ class EfficientDet(Trainer, keras.Model):
             **options,
         )
 
-    def export_hub_module(self, path):
+    def export_hub_module(self, path: str | os.PathLike) -> None:
         """Writes the network without the last layers as a TF-Hub feature module.
 
         That is a folder that `from_hub`, `tensorflow_hub.load`, `hub.KerasLayer`
@@ -433,8 +453,7 @@ class EfficientDet(Trainer, keras.Model):
 
         Raises:
             FileExistsError: If `path` exists.
-            RuntimeError: If Keras runs on another backend than TensorFlow, or the
-                weights are swapped for their averages.
+            RuntimeError: If Keras runs on another backend than TensorFlow.
 
         Example:
             >>> import tempfile
@@ -448,7 +467,7 @@ class EfficientDet(Trainer, keras.Model):
         """
         export_hub_module(self, path)
 
-    def __call__(self, images, *args, **kwargs):
+    def __call__(self, images: Any, *args: Any, **kwargs: Any) -> Any:
         size = tuple(getattr(images, "shape", ()))[1:]
         if size and size != (*self.config.image_size, 3) and None not in size:
             raise InvalidValueError(
@@ -461,19 +480,26 @@ class EfficientDet(Trainer, keras.Model):
         return super().__call__(images, *args, **kwargs)
 
     @property
-    def num_classes(self):
+    def num_classes(self) -> int:
         """Number of labels."""
         return self.config.num_classes
 
-    def detect_outputs(self, outputs):
-        """Network outputs to detections, in pixels of the input; see `predict`."""
+    def detect_outputs(self, outputs: dict[str, Any]) -> dict[str, Any]:
+        """Network outputs as detections, in pixels of the input; see `predict`."""
         return self.postprocess(outputs, self.anchors, self.config.image_size)
 
-    def detect_step(self, images):
+    def detect_step(self, images: Any) -> dict[str, Any]:
         """What `predict` compiles: the network, then the postprocess."""
         return self.detect_outputs(self(images, training=False))
 
-    def detect(self, images, score_threshold=0.3, *, batch_size=8, verbose="auto"):
+    def detect(
+        self,
+        images: Any,
+        score_threshold: float = 0.3,
+        *,
+        batch_size: int = 8,
+        verbose: int | str = "auto",
+    ) -> Detections | list[Detections]:
         """Finds objects in images of any size.
 
         Images are letterboxed into the network's input as in evaluation, and
@@ -492,8 +518,8 @@ class EfficientDet(Trainer, keras.Model):
             `Detections` for one image, else a list of them.
 
         Raises:
-            FileNotFoundError, ValueError, TypeError: If an image is not there
-                or not an image.
+            FileNotFoundError: If an image or folder does not exist.
+            ValueError, TypeError: If something is not an image.
 
         Example:
             >>> model = EfficientDet.from_preset(
@@ -511,7 +537,7 @@ class EfficientDet(Trainer, keras.Model):
             verbose=verbose,
         )
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         policy = self._network_dtype
         return {
             "name": self.name,
@@ -525,11 +551,13 @@ class EfficientDet(Trainer, keras.Model):
         }
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(
+        cls, config: dict, custom_objects: dict | None = None
+    ) -> EfficientDet:
         return cls(**keras.saving.deserialize_keras_object(config, custom_objects))
 
 
-def _one_a_class(field, values, num_classes):
+def _one_per_class(field, values, num_classes):
     if values is None:
         return None
     values = tuple(values)

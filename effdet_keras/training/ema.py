@@ -1,6 +1,11 @@
 """Exponential moving averages of weights, and their exact exchange."""
 
+from __future__ import annotations
+
 import contextlib
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -24,11 +29,14 @@ class WeightAverages:
     An average starts as a copy of its variable. When weights are loaded into
     the variables afterwards, call `reset`.
 
+    A swap exchanges the values of variables and averages. It can last: `fit` leaves
+    the averages in the variables when it ends, and begins with `restore`, which puts
+    every value back, bit by bit, also after an interruption in the middle of a swap.
+    A variable that was given another value meanwhile keeps it, and so does its
+    average: it starts anew.
+
     `update` runs inside a compiled train step on every backend, the other
-    methods outside of one. A swap keeps both sets of values
-    in host memory until it is undone: an interruption in the middle of it
-    loses nothing, `restore` puts every value back, bit by bit. What is
-    written to the variables meanwhile is lost.
+    methods outside of one.
 
     Args:
         variables: list of `keras.Variable`, floating point.
@@ -51,7 +59,12 @@ class WeightAverages:
         [10.  4.]
     """
 
-    def __init__(self, variables, decay=0.9998, dynamic=True):
+    def __init__(
+        self,
+        variables: Iterable[keras.Variable],
+        decay: float = 0.9998,
+        dynamic: bool = True,
+    ) -> None:
         if not 0.0 <= decay < 1.0:
             raise InvalidValueError(
                 "`decay` of `WeightAverages` must be at least 0 and below 1. "
@@ -61,24 +74,41 @@ class WeightAverages:
         self.dynamic = dynamic
         self._sources = list(variables)
         self._averages = [_average_of(variable) for variable in self._sources]
-        self._held = None  # while swapped: the values of before, as arrays
+        self._is_swapped = False
+        # While swapped: a checksum of what each variable was given, or None where
+        # that is not known; and the averages that a variable is too coarse to hold.
+        self._given = None
+        self._exact = {}
+        # During an exchange: the values before the swap, to go back to.
+        self._before = None
 
     @property
-    def sources(self):
+    def sources(self) -> list[keras.Variable]:
         """The variables that are averaged, in the order of `variables`."""
         return list(self._sources)
 
     @property
-    def variables(self):
-        """The averages: non-trainable variables, to be saved with a model."""
+    def variables(self) -> list[keras.Variable]:
+        """The averages, or while swapped the variables' own values.
+
+        Non-trainable variables, to be saved with a model.
+        """
         return list(self._averages)
 
     @property
-    def is_swapped(self):
+    def is_swapped(self) -> bool:
         """Whether the variables hold the averages at this moment."""
-        return self._held is not None
+        return self._is_swapped or self._before is not None
 
-    def update(self, step):
+    @property
+    def exact(self) -> dict[int, np.ndarray]:
+        """While swapped: averages by index that their variables only hold rounded.
+
+        Those of variables in 16 bits; empty otherwise.
+        """
+        return dict(self._exact)
+
+    def update(self, step: Any) -> None:
         """Moves every average towards its variable.
 
         Args:
@@ -98,7 +128,13 @@ class WeightAverages:
             >>> float(averages.variables[0])
             6.0
         """
-        self._check_not_swapped("update")
+        if self.is_swapped:
+            raise InvalidStateError(
+                "A training step ran while the model's weights were their moving "
+                "averages. `fit` and `train_on_batch` put the weights of training "
+                "back; in a loop of your own call `model.averages.restore()` before "
+                "the first step and `model.averages.swap_in()` after the last."
+            )
         rate = 1.0 - self.decay
         if self.dynamic:
             # 1 - (1 + k) / (10 + k) without the loss of digits.
@@ -109,11 +145,10 @@ class WeightAverages:
             change = (old - ops.cast(source.value, dtype)) * ops.cast(rate, dtype)
             average.assign(old - change)
 
-    def reset(self):
-        """Makes every average a copy of its variable again.
+    def reset(self) -> None:
+        """Starts anew from what the variables hold: each average becomes a copy.
 
-        Raises:
-            RuntimeError: If the averages are swapped in.
+        While the averages are swapped in, the weights of training are given up.
 
         Example:
             >>> weight = keras.Variable(0.0)
@@ -123,15 +158,12 @@ class WeightAverages:
             >>> float(averages.variables[0])
             3.0
         """
-        self._check_not_swapped("reset")
         for source, average in zip(self._sources, self._averages):
             average.assign(_value(source, average.dtype))
+        self._end_swap()
 
-    def adopt(self):
+    def adopt(self) -> None:
         """Gives every variable the value of its average, for good.
-
-        Raises:
-            RuntimeError: If the averages are swapped in.
 
         Example:
             >>> weight = keras.Variable(0.0)
@@ -141,11 +173,10 @@ class WeightAverages:
             >>> float(weight), float(averages.variables[0])
             (0.0, 0.0)
         """
-        self._check_not_swapped("adopt")
-        for source, average in zip(self._sources, self._averages):
-            source.assign(_value(average, source.dtype))
+        self.swap_in()
+        self.reset()
 
-    def swap(self):
+    def swap(self) -> None:
         """Exchanges the values of variables and averages, exactly.
 
         The second call undoes the first. `swapped` is the safer form.
@@ -166,15 +197,39 @@ class WeightAverages:
             return
         sources, averages = _values(self._sources), _values(self._averages)
         # From here on `restore` can undo the exchange, however far it comes.
-        self._held = (sources, averages)
+        self._before = (sources, averages)
         _assign(self._sources, averages)
         _assign(self._averages, sources)
+        pairs = zip(self._sources, self._averages)
+        coarse = [i for i, (v, average) in enumerate(pairs) if v.dtype != average.dtype]
+        self._exact = {i: averages[i] for i in coarse}
+        held = list(averages)
+        for i in coarse:
+            (held[i],) = _values([self._sources[i]])
+        self._given = [_checksum(value) for value in held]
+        self._is_swapped, self._before = True, None
 
-    def restore(self):
+    def swap_in(self) -> None:
+        """Puts the averages into the variables, if they are not there already.
+
+        Example:
+            >>> averages = WeightAverages([keras.Variable(0.0)])
+            >>> averages.swap_in()
+            >>> averages.swap_in()
+            >>> averages.is_swapped
+            True
+        """
+        if self._before is not None:  # an interrupted exchange
+            self.restore()
+        if not self._is_swapped:
+            self.swap()
+
+    def restore(self) -> None:
         """Puts the variables' own values back if the averages are swapped in.
 
-        It does nothing otherwise, so it may be called at any time; if it is
-        interrupted, call it again.
+        A variable that was given another value since the swap keeps that value, and
+        its average becomes a copy of it. Does nothing if nothing is swapped, so it
+        may be called at any time; if it is interrupted, call it again.
 
         Example:
             >>> weight = keras.Variable(0.0)
@@ -187,17 +242,41 @@ class WeightAverages:
         """
         if not self.is_swapped:
             return
-        sources, averages = self._held
+        if self._before is None:
+            self._before = self._values_before()
+        sources, averages = self._before
         _assign(self._sources, sources)
         _assign(self._averages, averages)
-        self._held = None
+        self._end_swap()
+
+    def take_swapped(
+        self, training: Sequence[Any], exact: dict[int, Any] | None = None
+    ) -> None:
+        """Declares that the variables hold averages: those of a file, for instance.
+
+        Args:
+            training: list of arrays, the weights of training, one per variable.
+            exact: see the property of this name.
+        """
+        _assign(self._averages, training)
+        self._end_swap()
+        self._exact = {i: np.asarray(value) for i, value in (exact or {}).items()}
+        self._is_swapped = True
+
+    def settle(self) -> None:
+        """Puts the averages in place after variables and averages were loaded.
+
+        From then on it is noticed if a variable is given another value.
+        """
+        self.restore()
+        self.swap_in()
 
     @contextlib.contextmanager
-    def swapped(self):
+    def swapped(self) -> Iterator[None]:
         """Context in which the variables hold the averages.
 
-        The variables' own values come back at the end of the block, also when
-        it raises. Inside of another such block it changes nothing.
+        What was in place before comes back at the end of the block, also when
+        it raises. Where the averages are in place already, it changes nothing.
 
         Example:
             >>> averages = WeightAverages([keras.Variable(0.0)])
@@ -207,38 +286,31 @@ class WeightAverages:
             >>> averages.is_swapped
             False
         """
-        if self.is_swapped:
+        if self._is_swapped and self._before is None:
             yield
             return
         try:
-            self.swap()
+            self.swap_in()
             yield
         finally:
             self.restore()
 
-    def require_restored(self, caller):
-        """Raises RuntimeError while the weights are swapped for their averages.
+    def _values_before(self):
+        """The weights of training and the averages, as they were before the swap."""
+        training, averages = _values(self._averages), _values(self._sources)
+        written = []
+        if self._given is not None:
+            pairs = zip(averages, self._given)
+            written = [i for i, (a, given) in enumerate(pairs) if _checksum(a) != given]
+        for i, value in self._exact.items():
+            averages[i] = value if i not in written else averages[i]
+        for i in written:
+            training[i] = averages[i]
+        return training, averages
 
-        Args:
-            caller: string, what needs the weights themselves, for the message.
-
-        Example:
-            >>> averages = WeightAverages([keras.Variable(0.0)])
-            >>> averages.require_restored("write_archive")
-        """
-        if self.is_swapped:
-            raise InvalidStateError(
-                f"`{caller}` was called while the weights of the model are swapped "
-                "for their averages: call `model.averages.restore()` before it."
-            )
-
-    def _check_not_swapped(self, method):
-        if self.is_swapped:
-            raise InvalidStateError(
-                f"`WeightAverages.{method}` was called while the variables hold "
-                "the averages, where it would mistake them for the weights in "
-                "training: call `restore()` before it."
-            )
+    def _end_swap(self):
+        self._is_swapped, self._before = False, None
+        self._given, self._exact = None, {}
 
 
 def _average_of(variable):
@@ -275,4 +347,9 @@ def _values(variables):
 
 def _assign(variables, values):
     for variable, value in zip(variables, values):
-        variable.assign(ops.cast(value, variable.dtype))
+        is_exact = str(getattr(value, "dtype", None)) == variable.dtype
+        variable.assign(value if is_exact else ops.cast(value, variable.dtype))
+
+
+def _checksum(array):
+    return zlib.crc32(np.ascontiguousarray(array).view(np.uint8).reshape(-1))

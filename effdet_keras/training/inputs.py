@@ -3,27 +3,29 @@
 import keras
 import numpy as np
 
+from effdet_keras.data.pipeline.image_reader import readers_of
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.training import truth as truth_rules
 
 
 def check_data(model, x, y=None):
-    """Raises ValueError where it can be known that `model` cannot train on `x`.
+    """Raises ValueError if `model` cannot train on `x`, as far as that shows at once.
 
-    Looks at what costs nothing: shapes, names, arrays; draws no batch of a stream.
+    Checks what costs nothing: shapes, class names, arrays. It draws no batch of a
+    stream.
 
     Args:
         model: `EfficientDet`.
         x: what `fit` takes; not a `DetectionDataset`, but its batches.
-        y: truth, where `x` is an array of images.
+        y: dict of ground truth, where `x` is an array of images.
     """
-    if hasattr(x, "reader"):
-        _check_classes(model, x.reader)
+    for reader in readers_of(x):
+        _check_classes(model, reader)
     if x is None or isinstance(x, (str, list, tuple, dict)):
         raise InvalidValueError(
             "`fit` and `evaluate` take a `DetectionDataset`, batches of `(images, "
-            "truth)` (`tf.data.Dataset`, `keras.utils.PyDataset`), or arrays: images "
-            "`[B, H, W, 3]` and a dict of truth. Received: x of type "
+            "ground truth)` (`tf.data.Dataset`, `keras.utils.PyDataset`), or arrays: "
+            "images `[B, H, W, 3]` and a dict of ground truth. Received: x of type "
             f"{type(x).__name__}. `effdet_keras.data.load(path)` reads files."
         )
     if hasattr(x, "element_spec"):  # tf.data
@@ -45,7 +47,7 @@ def check_validation_data(model, data):
 
 
 def check_truth(truth, sample_weight):
-    """Raises ValueError if the truth of a batch is not of the form of ours."""
+    """Raises ValueError unless the ground truth of a batch is a dict of our keys."""
     if sample_weight is not None:
         raise InvalidValueError(
             "`EfficientDet` does not take `sample_weight` or `class_weight`. Set "
@@ -54,14 +56,14 @@ def check_truth(truth, sample_weight):
     missing = {"boxes", "labels"} - set(truth if isinstance(truth, dict) else ())
     if missing:
         raise InvalidValueError(
-            "The truth of a batch must be a dict with 'boxes' `[B, M, 4]` (yxyx, "
-            "pixels) and 'labels' `[B, M]` (-1 is padding). "
+            "The ground truth of a batch must be a dict with 'boxes' `[B, M, 4]` "
+            "(yxyx, pixels) and 'labels' `[B, M]` (-1 is padding). "
             f"Received: {sorted(truth) if isinstance(truth, dict) else type(truth)}"
         )
 
 
 def batch_size_and_steps(x, batch_size, steps_per_epoch):
-    """Images a step, and steps an epoch, of anything that `fit` takes."""
+    """Images per step, and steps per epoch, of anything that `fit` takes."""
     if hasattr(x, "element_spec"):  # tf.data
         batch = keras.tree.flatten(x.element_spec)[0].shape[0]
         if batch is None:
@@ -78,7 +80,7 @@ def batch_size_and_steps(x, batch_size, steps_per_epoch):
     steps = steps_per_epoch or steps
     if batch is None or steps < 1:
         raise InvalidValueError(
-            "The learning-rate schedule needs the batch size and the steps an epoch, "
+            "The learning-rate schedule needs the batch size and the steps per epoch, "
             f"and this data does not tell them. Received: x={x!r}, "
             f"batch_size={batch_size}, steps_per_epoch={steps_per_epoch}. Give "
             "`steps_per_epoch` (and `batch_size`) to `fit`; or `compile` with a "
@@ -88,7 +90,7 @@ def batch_size_and_steps(x, batch_size, steps_per_epoch):
 
 
 def _check_classes(model, reader):
-    """Labels of the dataset must mean to the model what they mean there."""
+    """Raises ValueError unless a label names the same class in dataset and model."""
     names, known = tuple(reader.class_names), model.class_names
     count = model.num_classes
     if len(names) > count:

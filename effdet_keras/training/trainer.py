@@ -1,9 +1,306 @@
-"""The trainer of the backend that runs: the one place that asks which it is."""
+"""`Trainer`: what `EfficientDet` adds to `keras.Model` to train. Start at `fit`."""
 
-import importlib
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import keras
+from keras import ops
 
-Trainer = importlib.import_module(
-    f"effdet_keras.training.{keras.backend.backend()}_trainer"
-).Trainer
+from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.geometry.matching import match_anchors
+from effdet_keras.training import inputs
+from effdet_keras.training import truth as truth_rules
+from effdet_keras.training.averages_in_place import with_averages_in_place
+from effdet_keras.training.classes import adopt_classes
+from effdet_keras.training.compiling import Compiling
+from effdet_keras.training.run import Run
+
+
+class Trainer(Compiling):
+    """Mix-in of `keras.Model`: `fit`, `evaluate` and `predict`, on every backend.
+
+    What `compile` set (`training/compiling.py`) is in `settings`. What differs from
+    backend to backend is behind `_step`, a `BackendStep`. The class that mixes it in
+    offers `anchors`, `config`, `class_names`, `category_ids`, `detect_step` and
+    `detect_outputs`.
+    """
+
+    _run = Run()  # of the call under way
+
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        verbose: int | str = "auto",
+        callbacks: Any = None,
+        *,
+        validation_data: Any = None,
+        **kwargs: Any,
+    ) -> keras.callbacks.History:
+        """Trains. All arguments of `keras.Model.fit`, and datasets of our own.
+
+        Outside the training step the model has one set of weights: the moving
+        averages, where there are any. So validation, the `on_epoch_end` of
+        callbacks, `detect`, `evaluate`, `get_weights`, saved files and exports all
+        have the same weights. The weights of training are kept beside them, in
+        files as well, and the next `fit` goes on from them, bit by bit. Only
+        callbacks between the steps of an epoch (`on_epoch_begin`,
+        `on_train_batch_...`) see the weights of training. A `fit` that is stopped by
+        an error or by Ctrl-C leaves the model as one that ends.
+
+        A model without `category_ids` takes those of the dataset, and a model
+        without `class_names` takes its names.
+
+        Args:
+            x: batches of `(images, {"boxes", "labels"})` in any form that Keras
+                takes; or a `DetectionDataset`, which is then batched in this
+                model's `image_size`, with augmentation.
+            y: dict of ground truth, where `x` is an array of images.
+            batch_size: int, for arrays (default 32) and datasets (default 8).
+            epochs: int.
+            verbose: "auto", 0, 1 or 2.
+            callbacks: list of `keras.callbacks.Callback`.
+            validation_data: what `x` may be, or `(images, ground truth)`.
+            **kwargs: more of `keras.Model.fit`, such as `initial_epoch`.
+
+        Returns:
+            `keras.callbacks.History`.
+
+        Raises:
+            ValueError: If the data is empty, not in batches, of another image size
+                or of other classes than the model, or the ground truth of a batch is
+                wrong.
+            FloatingPointError: If a loss is NaN or infinite; the message names
+                the step and the images. That batch did not change the weights.
+        """
+        dataset = x
+        x, batch_size = self._batched(x, batch_size, training=True)
+        inputs.check_data(self, x, y)
+        if validation_data is not None:
+            validation_data, _ = self._batched(
+                validation_data, batch_size, training=False
+            )
+            inputs.check_validation_data(self, validation_data)
+        adopt_classes(self, dataset)
+        if hasattr(x, "element_spec"):
+            kwargs.setdefault("shuffle", False)  # Keras warns that it cannot
+        if self.settings is not None and self.settings.recipe.needs_length:
+            self.optimizer.learning_rate = self.settings.schedule_for(
+                x,
+                batch_size=batch_size,
+                steps_per_epoch=kwargs.get("steps_per_epoch"),
+                epochs=epochs - kwargs.get("initial_epoch", 0),
+                steps_done=int(ops.convert_to_numpy(self.optimizer.iterations)),
+            )
+            self.train_function = None  # its trace holds the schedule of before
+        with self._running_on(x), self._averages_afterwards():
+            return super().fit(
+                x,
+                y,
+                batch_size=batch_size,
+                epochs=epochs,
+                verbose=verbose,
+                callbacks=with_averages_in_place(callbacks, self),
+                validation_data=validation_data,
+                **kwargs,
+            )
+
+    def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """One training step; see `keras.Model.train_on_batch`, and `fit` for weights.
+
+        Weights and averages change places twice in each call, which `fit` does once
+        per epoch: many steps are faster with `fit`.
+        """
+        with self._running_on(None), self._averages_afterwards():
+            if self.averages is not None:
+                self.averages.restore()
+            return super().train_on_batch(*args, **kwargs)
+
+    def evaluate(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Losses on labelled data. `x` may be a `DetectionDataset`; see `fit`.
+
+        For COCO's numbers see `effdet_keras.callbacks.COCOEvaluation`.
+        """
+        x, batch_size = self._batched(x, batch_size, training=False)
+        inputs.check_data(self, x, y)
+        with self._running_on(x):
+            return super().evaluate(x, y, batch_size=batch_size, **kwargs)
+
+    def predict(
+        self, x: Any, batch_size: int | None = None, **kwargs: Any
+    ) -> dict[str, Any]:
+        """Detections in letterboxed images, as padded arrays in pixels of the input.
+
+        `detect` takes images of any size, and gives boxes in their pixels.
+
+        Args:
+            x: `DetectionDataset`, which is batched in this model's `image_size`,
+                in its order; or whatever `keras.Model.predict` takes.
+            batch_size: int, for arrays (default 32) and datasets (default 8).
+            **kwargs: more of `keras.Model.predict`, such as `verbose`.
+
+        Returns:
+            Dict of arrays: `boxes` `[B, D, 4]` (`yxyx`), `scores` `[B, D]`, `labels`
+            `[B, D]`, -1 in unused rows, and `num_detections` `[B]`.
+        """
+        x, batch_size = self._batched(x, batch_size, training=False)
+        with self._running_on(x):
+            return super().predict(x, batch_size=batch_size, **kwargs)
+
+    def batches(
+        self,
+        dataset: DetectionDataset,
+        batch_size: int = 8,
+        *,
+        training: bool = False,
+        **options: Any,
+    ) -> Any:
+        """Batches of a dataset in this model's image size, padding and labels.
+
+        Labels follow the model's `class_names`, where it has them and they hold
+        all of the dataset's: COCO's 80 classes train a model of 90 outputs.
+
+        What `fit` makes of a `DetectionDataset`; call it to set more:
+        `model.fit(model.batches(train, 16, training=True, scale_jitter=(0.8, 1.2)))`.
+
+        Args:
+            dataset: `effdet_keras.data.DetectionDataset`.
+            batch_size: int.
+            training: bool, whether to shuffle and augment.
+            **options: of `DetectionDataset.batches`.
+
+        Returns:
+            `tf.data.Dataset`; see `DetectionDataset.batches`.
+        """
+        sizes = {
+            "image_size": self.config.image_size,
+            "pad_value": self.config.padding_rgb,
+        }
+        names = self.class_names
+        # Where they do not, `inputs.check_data` says what is wrong.
+        if names is not None and set(dataset.class_names) <= set(names):
+            dataset = dataset.with_classes(names, self.category_ids)
+        return dataset.batches(batch_size, training=training, **{**sizes, **options})
+
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Any:
+        """The detection losses and weight decay, from ground truth and outputs.
+
+        NaN where the ground truth is wrong (`training/truth.py`): the step then
+        refuses the batch, as it does every loss that is not finite.
+
+        Args:
+            x: unused.
+            y: dict with `boxes` `[B, M, 4]` (`yxyx`, pixels of the input) and
+                `labels` `[B, M]` (-1 is padding). More keys are ignored.
+            y_pred: outputs of the network, see `EfficientDet`.
+            sample_weight: must be None.
+            training: bool, whether it is a training step that asks.
+
+        Returns:
+            Float32 scalar.
+        """
+        inputs.check_truth(y, sample_weight)
+        boxes, labels = y["boxes"], y["labels"]
+        is_valid = truth_rules.is_valid(
+            boxes, labels, self.config.image_size, self.config.num_classes
+        )
+        class_targets, box_targets = match_anchors(boxes, labels, self.anchors)
+        terms = self.settings.recipe.loss(
+            class_targets,
+            box_targets,
+            y_pred["class_logits"],
+            y_pred["box_deltas"],
+            self.anchors,
+        )
+        terms["reg_l2_loss"] = self.settings.weight_decay_loss(self.trainable_variables)
+        self.settings.trackers.update_losses(terms)
+        loss = terms["loss"] + terms["reg_l2_loss"]
+        loss = ops.where(is_valid, loss, float("nan"))
+        return self._step.checked_loss(loss, y, training)
+
+    def refusal(self, truth: dict, *, step: int | None = None) -> Exception:
+        """The error for a batch whose loss is not finite; see `Run.refusal`."""
+        return self._run.refusal(truth, self.config, step)
+
+    def set_weights(self, weights: Sequence[Any]) -> None:
+        """Sets all weights; training and its averages both start from them.
+
+        Args:
+            weights: list of arrays, as `get_weights` gives them.
+        """
+        super().set_weights(weights)
+        if self.averages is not None:
+            self.averages.reset()
+
+    def _batched(self, data, batch_size, training):
+        """A `DetectionDataset` in batches for this model, else what was given."""
+        if not isinstance(data, DetectionDataset):
+            return data, batch_size
+        return self.batches(data, batch_size or 8, training=training), None
+
+    @contextlib.contextmanager
+    def _running_on(self, data) -> Iterator[None]:
+        """What surrounds a call: errors are raised in plain words."""
+        outer, self._run = self._run, Run(data)
+        try:
+            with self._run.plain_errors():
+                yield
+        finally:
+            self._run = outer
+
+    @contextlib.contextmanager
+    def _averages_afterwards(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            if self.averages is not None:
+                self.averages.swap_in()
+
+    # Keras calls these; what differs from backend to backend is in `steps`.
+
+    def train_step(self, *args: Any) -> Any:
+        return self._step.train(super().train_step, *args)
+
+    def test_step(self, *args: Any) -> Any:
+        return self._step.test(super().test_step, *args)
+
+    def predict_step(self, *args: Any) -> Any:
+        return self._step.predict(super().predict_step, *args)
+
+    def make_train_function(self, force: bool = False) -> None:
+        is_new = force or self.train_function is None
+        super().make_train_function(force)
+        if is_new:
+            self.train_function = self._step.watched(self.train_function)
+
+    def compute_loss_and_updates(self, trainable_variables: list, *args, **kwargs):
+        # Keras has it on JAX alone, where it differentiates it.
+        values = self._step.scaling_gradients(trainable_variables)
+        return super().compute_loss_and_updates(values, *args, **kwargs)
+
+    @property
+    def metrics(self):
+        trackers = [] if self.settings is None else self.settings.trackers.metrics
+        return [*super().metrics, *trackers]
+
+    @property
+    def metrics_variables(self):
+        return [*super().metrics_variables, *self._step.carried_variables()]

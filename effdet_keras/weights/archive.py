@@ -54,7 +54,6 @@ def write_archive(model, path, info=None):
     Raises:
         ValueError: If `path` does not end in `.keras`, or `info` has a key that
             is written anyway.
-        RuntimeError: If the model's weights are swapped for their averages.
 
     Example:
         >>> import tempfile
@@ -73,9 +72,6 @@ def write_archive(model, path, info=None):
         raise InvalidValueError(
             f"The path of an archive must end in '.keras'. Received: path='{path}'"
         )
-    averages = getattr(model, "averages", None)
-    if averages is not None:
-        averages.require_restored("write_archive")
     text = json.dumps(_described(model, info or {}), indent=1)
     with replacing(path) as partial:
         model.save(partial)
@@ -144,10 +140,10 @@ def load_archive(path, *, resume=False):
         path: path of a file of `write_archive` or of `model.save`, or of a
             folder of `CheckpointArchive`: of that its `best.keras`, or with
             `resume` its `last.keras`.
-        resume: bool. False gives the weights that were evaluated: where they
-            were averages, they become the model's weights. True gives the
-            weights of training beside their averages, and the random state,
-            to go on from.
+        resume: bool. Either way the model has the moving averages in the place of
+            its weights, where there were any. False makes them its only weights, from
+            which a new training starts. True keeps the weights of training beside
+            them, and the random state: the next `fit` goes on from these.
 
     Returns:
         `EfficientDet`.
@@ -172,11 +168,10 @@ def load_archive(path, *, resume=False):
     info = _read_entry(path, check_all=True) or {}
     model = keras.saving.load_model(path)
     averages = getattr(model, "averages", None)
-    was_live = info.get("evaluated_weights", "averages") == "live"
     if resume:
         _restore_random_state(model, info.get("random_state", []))
-    elif averages is not None and not was_live:
-        averages.adopt()
+    if averages is not None:
+        averages.settle() if resume else averages.adopt()
     return model
 
 

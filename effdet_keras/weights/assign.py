@@ -9,11 +9,12 @@ from effdet_keras.weights.network_arrays import is_backbone_name, network_arrays
 from effdet_keras.weights.report import LoadReport, NewWeights
 from effdet_keras.weights.tf1_names import tf1_name
 
-# What the Object Detection API calls `fine_tune_checkpoint_type`, and what each
-# leaves as it is in the model.
+# The values of `fine_tune_checkpoint_type` of the Object Detection API, and what each
+# leaves as it is in the model. There "detection" restores the feature extractor, which
+# is the backbone with the BiFPN.
 CHECKPOINT_TYPES = {
     "full": lambda array: False,
-    "detection": lambda array: array.is_class_layer,
+    "detection": lambda array: array.is_head,
     "classification": lambda array: not array.is_backbone,
 }
 
@@ -31,8 +32,9 @@ def assign_source(model, source, *, skip_mismatch=False, checkpoint_type=None):
         source: `WeightSource`.
         skip_mismatch: bool, whether to leave weights that the file lacks, or has
             in another shape, as they are.
-        checkpoint_type: None; "full": the class layer must fit as well;
-            "detection": all but the class layer; "classification": the backbone.
+        checkpoint_type: what to take of the file: "full", all, the class layer
+            included; "detection", the backbone and the BiFPN; "classification", the
+            backbone. None takes what fits, as described above.
 
     Returns:
         `LoadReport`.
@@ -104,8 +106,6 @@ class _Plan:
 
 def _assign(model, values):
     by_name = {tf1_name(variable): variable for variable in model.weights}
-    if model.averages is not None:
-        model.averages.restore()
     for name, value in values.items():
         by_name[name].assign(np.asarray(value, "float32"))
     if model.averages is not None:

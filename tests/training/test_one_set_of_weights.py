@@ -8,7 +8,7 @@ from support.tiny import batch, lively_model, tiny_model
 
 from effdet_keras.models import EfficientDet
 from effdet_keras.weights.archive import write_archive
-from effdet_keras.weights.kinds.recognize import open_weights
+from effdet_keras.weights.kinds.registry import open_weights
 
 ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 

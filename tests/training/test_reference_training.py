@@ -78,6 +78,7 @@ def trained(golden, refweights):
         history = model.fit(
             images, truth, batch_size=2, shuffle=False, verbose=0
         ).history
+        model.averages.restore()  # the weights of training, beside their averages
         averages = zip(model.averages.sources, model.averages.variables)
         momentum = zip(model.trainable_variables, model.optimizer.momentums)
         steps.append(

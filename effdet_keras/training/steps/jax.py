@@ -5,8 +5,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from effdet_keras.training.base_trainer import BaseTrainer
-
 # What Keras calls the parts of the state that it hands through a step.
 _STATE = (
     *("trainable_variables", "non_trainable_variables"),
@@ -14,53 +12,21 @@ _STATE = (
 )
 
 
-class Trainer(BaseTrainer):
-    """`train_step` and `predict_step` for JAX.
+class Step:
+    """`BackendStep` of JAX.
 
     The averages travel with the variables of the metrics, which Keras hands
     through its compiled steps.
     """
 
-    @staticmethod
-    def default_jit_compile():
-        return True  # without it JAX runs one operation at a time
+    is_reference_step = False
 
-    @property
-    def metrics_variables(self):
-        averages = [] if self.averages is None else self.averages.variables
-        return [*super().metrics_variables, *averages]
+    def __init__(self, model):
+        self._model = model
 
-    def make_train_function(self, force=False):
-        """Keras' own, except that an error in a step leaves the model whole.
-
-        For a step Keras takes the values out of the variables; where the first
-        one fails, on wrong truth for example, it does not put them back. A loss
-        that is not finite is such an error.
-        """
-        is_new = force or self.train_function is None
-        super().make_train_function(force)
-        if not is_new:
-            return
-        train_function = self.train_function
-
-        def watched(state, iterator):
-            batches = _Remembering(iterator)
-            try:
-                logs, new_state = train_function(state, batches)
-            except BaseException:
-                self._jax_state = dict(zip(_STATE, state))  # `fit` puts it back
-                raise
-            if not np.isfinite(logs["loss"]) and not self._is_left_to_scale(new_state):
-                self._jax_state = dict(zip(_STATE, new_state))
-                step = int(self._of_optimizer(new_state, "iterations")) + 1
-                raise self.non_finite_loss(batches.last[1], step=step)
-            return logs, new_state
-
-        self.train_function = watched
-
-    def train_step(self, state, data):
+    def train(self, keras_step, state, data):
         step = self._of_optimizer(state, "iterations")
-        logs, new_state = super().train_step(state, data)
+        logs, new_state = keras_step(state, data)
         new_state = self._with_averages(new_state, step)
         # A loss that is not finite moves nothing; `watched` then raises.
         finite = ops.isfinite(logs["loss"])
@@ -68,42 +34,84 @@ class Trainer(BaseTrainer):
             lambda a, b: ops.where(finite, a, b), new_state, state
         )
 
-    def compute_loss_and_updates(self, trainable_variables, *args, **kwargs):
-        """Keras' own, of variables whose gradients are multiplied."""
-        if self._gradient_factors is not None:
-            pairs = zip(trainable_variables, self._gradient_factors, strict=True)
-            trainable_variables = [_with_gradient_times(f, v) for v, f in pairs]
-        return super().compute_loss_and_updates(trainable_variables, *args, **kwargs)
+    def test(self, keras_step, state, data):
+        return keras_step(state, data)
 
-    def predict_step(self, state, data):
-        outputs, state = super().predict_step(state, data)
-        return self.detect_outputs(outputs), state
+    def predict(self, keras_step, state, data):
+        outputs, state = keras_step(state, data)
+        return self._model.detect_outputs(outputs), state
+
+    def checked_loss(self, loss, truth, training):
+        return loss  # see `watched`
+
+    def watched(self, train_function):
+        """The function, except that an error in a step leaves the model whole.
+
+        For a step Keras takes the values out of the variables; where the first
+        one fails, on wrong ground truth for example, it does not put them back. A
+        loss that is not finite is such an error.
+        """
+        model = self._model
+
+        def watched(state, iterator):
+            batches = _Remembering(iterator)
+            try:
+                logs, new_state = train_function(state, batches)
+            except BaseException:
+                self._put_back(state)
+                raise
+            if not np.isfinite(logs["loss"]) and not self._is_left_to_scale(new_state):
+                self._put_back(new_state)
+                step = int(self._of_optimizer(new_state, "iterations")) + 1
+                raise model.refusal(batches.last[1], step=step)
+            return logs, new_state
+
+        return watched
+
+    def carried_variables(self):
+        averages = self._model.averages
+        return [] if averages is None else averages.variables
+
+    def scaling_gradients(self, values):
+        factors = self._model.settings.gradient_factors
+        if factors is None:
+            return values
+        pairs = zip(values, factors, strict=True)
+        return [_with_gradient_times(f, v) for v, f in pairs]
+
+    def _put_back(self, state):
+        """Gives Keras the state that it puts into the variables at the end."""
+        self._model._jax_state = dict(zip(_STATE, state))
+        self._model._jax_state_synced = False
+        self._model.jax_state_sync()
 
     def _is_left_to_scale(self, state):
-        if self._loss_scale is None:
+        if self._model.settings.loss_scale(self._model.optimizer) is None:
             return False
         return float(self._of_optimizer(state, "dynamic_scale")) > 1.0
 
     def _of_optimizer(self, state, name):
         """The value in `state` of a variable that is an attribute of the optimizer."""
-        variable = getattr(self.optimizer, name)
+        optimizer = self._model.optimizer
+        variable = getattr(optimizer, name)
         _, _, optimizer_values, _ = state
         return optimizer_values[
-            [v is variable for v in self.optimizer.variables].index(True)
+            [v is variable for v in optimizer.variables].index(True)
         ]
 
     def _with_averages(self, state, step):
-        if self.averages is None:
+        model = self._model
+        if model.averages is None:
             return state
         trainable, non_trainable, optimizer, metrics = state
         mapping = [
-            *zip(self.trainable_variables, trainable),
-            *zip(self.non_trainable_variables, non_trainable),
-            *zip(self.metrics_variables, metrics),
+            *zip(model.trainable_variables, trainable),
+            *zip(model.non_trainable_variables, non_trainable),
+            *zip(model.metrics_variables, metrics),
         ]
         with keras.StatelessScope(state_mapping=mapping) as scope:
-            self.averages.update(step)
-        metrics = [scope.get_current_value(v) for v in self.metrics_variables]
+            model.averages.update(step)
+        metrics = [scope.get_current_value(v) for v in model.metrics_variables]
         return trainable, non_trainable, optimizer, metrics
 
 

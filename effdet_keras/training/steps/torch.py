@@ -5,31 +5,58 @@ import contextlib
 import keras
 from keras import ops
 
-from effdet_keras.training.base_trainer import BaseTrainer
 
+class Step:
+    """`BackendStep` of torch."""
 
-class Trainer(BaseTrainer):
-    """`train_step` and `predict_step` for torch."""
+    is_reference_step = False
 
-    @staticmethod
-    def default_jit_compile():
-        return False  # compiling takes minutes before the first step
+    def __init__(self, model):
+        self._model = model
 
-    def train_step(self, data):
-        step = int(ops.convert_to_numpy(self.optimizer.iterations))
+    def train(self, keras_step, data):
+        model = self._model
+        step = int(ops.convert_to_numpy(model.optimizer.iterations))
         with self._multiplying_gradients():
-            logs = super().train_step(data)
-        if self.averages is not None:
-            self.averages.update(step)
+            logs = keras_step(data)
+        if model.averages is not None:
+            model.averages.update(step)
         return logs
+
+    def test(self, keras_step, data):
+        return keras_step(data)
+
+    def predict(self, keras_step, data):
+        images, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+        return self._model.detect_step(images)
+
+    def checked_loss(self, loss, truth, training):
+        model = self._model
+        scale = model.settings.loss_scale(model.optimizer) if training else None
+        is_left_to_scale = scale is not None and float(scale) > 1.0
+        if loss.is_meta or is_left_to_scale:
+            return loss
+        if not bool(ops.isfinite(loss)):
+            step = int(ops.convert_to_numpy(model.optimizer.iterations)) + 1
+            raise model.refusal(truth, step=step if training else None)
+        return loss
+
+    def watched(self, train_function):
+        return train_function
+
+    def carried_variables(self):
+        return []
+
+    def scaling_gradients(self, values):
+        return values  # see `_multiplying_gradients`
 
     @contextlib.contextmanager
     def _multiplying_gradients(self):
-        factors = self._gradient_factors
-        pairs = zip(self.trainable_variables, factors, strict=True) if factors else ()
+        variables = self._model.trainable_variables
+        factors = self._model.settings.gradient_factors or [1.0] * len(variables)
         hooks = [
             v.value.register_hook(lambda gradient, factor=f: gradient * factor)
-            for v, f in pairs
+            for v, f in zip(variables, factors, strict=True)
             if f != 1.0
         ]
         try:
@@ -37,20 +64,3 @@ class Trainer(BaseTrainer):
         finally:
             for hook in hooks:
                 hook.remove()
-
-    def compute_loss(
-        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
-    ):
-        loss = super().compute_loss(x, y, y_pred, sample_weight, training)
-        scale = self._loss_scale if training else None
-        is_left_to_scale = scale is not None and float(scale) > 1.0
-        if loss.is_meta or is_left_to_scale:
-            return loss
-        if not bool(ops.isfinite(loss)):
-            step = int(ops.convert_to_numpy(self.optimizer.iterations)) + 1
-            raise self.non_finite_loss(y, step=step if training else None)
-        return loss
-
-    def predict_step(self, data):
-        images, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        return self.detect_step(images)

@@ -1,0 +1,55 @@
+"""The callback of `fit` that keeps the averages in place outside of its steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+
+class AveragesInPlace(keras.callbacks.Callback):
+    """Puts the weights of training in place for an epoch's steps, else the averages.
+
+    It stands in front of all other callbacks of `fit`, so that their `on_epoch_end`,
+    `on_test_...` and `on_train_end` find the averages in the model.
+    """
+
+    def on_epoch_begin(self, epoch, logs=None):
+        averages = self._averages()
+        if averages is not None:
+            averages.restore()
+
+    def on_test_begin(self, logs=None):
+        self._swap_in()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._swap_in()
+
+    def on_train_end(self, logs=None):
+        self._swap_in()
+
+    def _swap_in(self):
+        averages = self._averages()
+        if averages is not None:
+            averages.swap_in()
+
+    def _averages(self):
+        return getattr(self.model, "averages", None)
+
+
+def with_averages_in_place(callbacks: Any, model: keras.Model) -> Any:
+    """The callbacks of `fit`, with an `AveragesInPlace` in front of them.
+
+    Args:
+        callbacks: what `fit` takes: None, a callback, a list, or a `CallbackList`,
+            which is changed.
+        model: the model that `fit` is called on.
+    """
+    own = AveragesInPlace()
+    if not isinstance(callbacks, keras.callbacks.CallbackList):
+        return [own, *keras.tree.flatten([] if callbacks is None else callbacks)]
+    others = [c for c in callbacks.callbacks if not isinstance(c, AveragesInPlace)]
+    callbacks.callbacks = [own, *others]
+    own.set_model(model)
+    own.set_params(callbacks.params)
+    return callbacks

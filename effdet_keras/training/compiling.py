@@ -1,0 +1,337 @@
+"""How to train, as `compile` sets it and files keep it: recipe, frozen, averages.
+
+A file holds as its weights what the model's variables hold. Where these are the
+moving averages, as everywhere outside of a training step, the weights of training are
+beside them under `training:<path>`, with "/" as ":". A file that was written while
+the weights of training were in place has the averages under `average:<path>` instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from typing import Any
+
+import keras
+from keras import ops
+
+from effdet_keras._internal.jit import default_jit_compile
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.training import freezing
+from effdet_keras.training.ema import WeightAverages
+from effdet_keras.training.gradient_multipliers import gradient_factors
+from effdet_keras.training.recipe import Recipe
+from effdet_keras.training.settings import Settings, Trackers, refuse_keras_metrics
+from effdet_keras.training.steps import step_of_backend
+from effdet_keras.training.steps.contract import BackendStep
+
+AVERAGE = "average:"
+TRAINING = "training:"
+
+
+class Compiling:
+    """Mix-in of `keras.Model`: `compile`, what is frozen, and both in files.
+
+    `Trainer` adds what uses them. The class that mixes them in offers `config`.
+    """
+
+    averages: WeightAverages | None = None
+    settings: Settings | None = None
+
+    def compile(
+        self,
+        optimizer: str | dict | keras.optimizers.Optimizer | None = None,
+        loss: Any = None,
+        *,
+        schedule: Any = None,
+        learning_rate: float | None = None,
+        weight_decay: float | str | None = "auto",
+        clip_norm: float | None = 10.0,
+        ema_decay: float | None = 0.9998,
+        gradient_multipliers: dict[str, float] | None = None,
+        freeze: str | None = None,
+        freeze_batch_norm: bool = True,
+        jit_compile: bool | str = "auto",
+        run_eagerly: bool = False,
+        steps_per_execution: int = 1,
+        auto_scale_loss: bool = True,
+        metrics: Any = None,
+        weighted_metrics: Any = None,
+        loss_weights: Any = None,
+    ) -> None:
+        """Sets how to train. Without arguments: the reference's recipe.
+
+        That is SGD with momentum 0.9, a learning rate of 0.08 for a batch of
+        64 (scaled to yours), one epoch of warm-up, then a cosine to zero over
+        the epochs of `fit`; L2 decay of kernels, two-stage gradient clipping,
+        and moving averages of all weights.
+
+        Training, optimizer and averages start anew from the weights that the model
+        has: after `fit` these are the averages.
+
+        Args:
+            optimizer: None for the reference's; "sgd", "momentum" (SGD with 0.9),
+                "adam", "adamw" or "rmsprop"; a dict of such a name and Keras' own
+                arguments, such as `{"name": "rmsprop", "momentum": 0.9}`; or a
+                Keras optimizer, which brings its own learning rate.
+            loss: `effdet_keras.losses.DetectionLoss`, or None for its defaults.
+            schedule: "cosine" (the default), "stepwise" or "polynomial", which are
+                as long as the training; "constant"; a dict of a name and settings,
+                such as `{"name": "cosine", "warmup_steps": 500}`, `{"name":
+                "exponential", "decay_steps": 1000, "decay_rate": 0.9}` or `{"name":
+                "manual_step", "boundaries": [...], "rates": [...]}` (all settings:
+                `training/named_schedules.py`); or a Keras `LearningRateSchedule`.
+            learning_rate: float, the highest rate of a named schedule. For the
+                reference's optimizer it is that of a batch of 64, scaled to yours,
+                0.08 by default. For one by name it is not scaled, and Keras' own
+                default is: 0.001, and 0.01 for SGD. Its warm-up begins at a tenth.
+            weight_decay: float or None; `weight_decay / 2 * sum(w**2)` over the
+                kernels (no biases, no batch norm) is added to the loss. For
+                "adamw" it is AdamW's own decay, of kernels as well, and nothing is
+                added. "auto" is 4e-5; for "adamw" 0.004; for a Keras optimizer
+                with a `weight_decay` of its own, nothing more.
+            clip_norm: float or None. Each gradient is clipped to this norm,
+                then all together. On JAX and torch only the second, and not for a
+                Keras optimizer, which brings its own.
+            ema_decay: float below 1, or None for no averages. The averages are
+                what the trained model detects with, see `fit`.
+            gradient_multipliers: dict of regular expressions to factors above 0,
+                such as `{"bias$": 2.0}`. The gradient of a variable in whose `path`
+                an expression is found, the first that is, is multiplied by its
+                factor, before clipping.
+            freeze: what must not train; see `freeze`. None leaves it as it is.
+            freeze_batch_norm: bool, `batch_norm` of `freeze`.
+            jit_compile: bool or "auto": XLA only where it pays. On a CPU it
+                makes depthwise convolutions many times slower. On TensorFlow an
+                XLA step cannot refuse a batch whose loss is not finite: add
+                `keras.callbacks.TerminateOnNaN()`.
+            run_eagerly, steps_per_execution, auto_scale_loss: see
+                `keras.Model.compile`.
+            metrics, weighted_metrics, loss_weights: must be None. Keras' metrics
+                cannot compare detections with ground truth: `fit` logs average
+                precision with `effdet_keras.callbacks.COCOEvaluation`. The parts
+                of the loss are weighed in `DetectionLoss`.
+
+        Raises:
+            ValueError, TypeError: If arguments are wrong or contradict.
+        """
+        refuse_keras_metrics(
+            metrics=metrics,
+            weighted_metrics=weighted_metrics,
+            loss_weights=loss_weights,
+        )
+        recipe = Recipe(
+            optimizer=optimizer,
+            loss=loss,
+            schedule=schedule,
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            clip_norm=clip_norm,
+            ema_decay=ema_decay,
+            gradient_multipliers=gradient_multipliers,
+        )
+        if freeze is not None:
+            freezing.freeze(self, freeze, freeze_batch_norm)
+        keras_options = {
+            "jit_compile": jit_compile,
+            "run_eagerly": run_eagerly,
+            "steps_per_execution": steps_per_execution,
+            "auto_scale_loss": auto_scale_loss,
+        }
+        self._set_up(recipe, keras_options)
+
+    def _set_up(self, recipe, keras_options):
+        """What `compile` does once its arguments are known to be right."""
+        factors = gradient_factors(
+            recipe.gradient_multipliers, self.trainable_variables
+        )
+        optimizer = recipe.new_optimizer()
+        if not self._step.is_reference_step and recipe.clips_in_optimizer:
+            optimizer.global_clipnorm = recipe.clip_norm or None
+        options = dict(keras_options)
+        if options["jit_compile"] == "auto":
+            options["jit_compile"] = default_jit_compile()
+        # No loss of Keras' kind: `compute_loss` below is ours.
+        super().compile(optimizer=optimizer, loss=None, **options)
+        # Built here, so that loading weights finds the optimizer's variables, and
+        # the first step, which would make them, is not traced a second time.
+        self.optimizer.build(self.trainable_variables)
+        trackers = Trackers(
+            with_iou_loss=recipe.loss.iou_loss_type is not None,
+            of_steps=self._step.is_reference_step,
+        )
+        self.settings = Settings(
+            recipe=recipe,
+            trackers=trackers,
+            gradient_factors=factors if recipe.gradient_multipliers else None,
+            keras_options=keras_options,
+        )
+        if self.averages is not None and self.averages.is_swapped:
+            self.averages.adopt()  # and it holds no weights of training any more
+        self.averages = None
+        if recipe.ema_decay:
+            sources = self.trainable_variables + self.batch_norm_statistics()
+            self.averages = WeightAverages(sources, decay=recipe.ema_decay)
+
+    def freeze(self, what: str, batch_norm: bool = True) -> None:
+        """Stops some weights from training, and lets all others train.
+
+        A compiled model is compiled again as it was, so that the optimizer holds
+        what trains and no more: its state and the averages start anew.
+
+        Args:
+            what: "backbone", "backbone+fpn", or a regular expression that the path
+                of a weight must match from its start, as the reference's
+                `var_freeze_expr` does: "(efficientnet|fpn_cells|resample_p6)".
+            batch_norm: bool, whether batch norms whose scale and offset are frozen
+                keep their statistics and normalise with them, in training as well.
+
+        Raises:
+            ValueError: If nothing matches, or nothing is left to train.
+
+        Example:
+            >>> from effdet_keras.models import EfficientDet
+            >>> model = EfficientDet.from_preset(
+            ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2
+            ... )
+            >>> model.freeze("backbone+fpn")
+            >>> len(model.trainable_variables) < len(model.weights) / 3
+            True
+        """
+        before = freezing.frozen_state(self)
+        freezing.freeze(self, what, batch_norm)
+        try:
+            self._compile_again()
+        except ValueError:  # such as a gradient multiplier that is for nothing now
+            freezing.restore_frozen(self, before)
+            raise
+
+    def unfreeze(self) -> None:
+        """Lets all weights train again; see `freeze`."""
+        freezing.unfreeze(self)
+        self._compile_again()
+
+    def _compile_again(self):
+        if self.settings is not None:
+            self._set_up(self.settings.recipe, self.settings.keras_options)
+
+    def batch_norm_statistics(self) -> list[keras.Variable]:
+        """The moving means and variances of all batch norms."""
+        return [
+            v for v in self.non_trainable_variables if v.name in freezing.STATISTICS
+        ]
+
+    def get_compile_config(self) -> dict:
+        if self.settings is None:
+            return {}
+        return {
+            "recipe": self.settings.recipe.get_config(),
+            "frozen": freezing.frozen_state(self),
+            **self.settings.keras_options,
+        }
+
+    def compile_from_config(self, config: dict) -> None:
+        options = dict(config)
+        if "frozen" in options:  # not in files of before there was freezing
+            freezing.restore_frozen(self, options.pop("frozen"))
+        recipe = Recipe.from_config(options.pop("recipe"))
+        fields = {name: getattr(recipe, name) for name in recipe.__dataclass_fields__}
+        self.compile(**fields, **options)
+
+    def save(self, filepath: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
+        """Saves the model as Keras does, with averages and weights of training."""
+        with self._averages_in_place():
+            super().save(filepath, *args, **kwargs)
+
+    def save_weights(
+        self, filepath: str | os.PathLike, *args: Any, **kwargs: Any
+    ) -> None:
+        """Saves the weights as Keras does, with averages and weights of training."""
+        with self._averages_in_place():
+            super().save_weights(filepath, *args, **kwargs)
+
+    def load_weights(
+        self, filepath: str | os.PathLike, skip_mismatch: bool = False, **kwargs: Any
+    ) -> None:
+        """Loads weights as Keras does; averages that the file lacks start anew.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            ValueError: If its weights are of other shapes than the model's, for
+                instance of another `num_classes`, and `skip_mismatch` is False.
+        """
+        self._has_loaded_averages = False
+        try:
+            super().load_weights(filepath, skip_mismatch=skip_mismatch, **kwargs)
+        except ValueError as error:
+            if "could not be loaded" not in str(error):
+                raise
+            raise InvalidValueError(
+                f"The weights in {str(filepath)!r} do not fit the model, which has "
+                f"`num_classes` {self.config.num_classes}. Make it with the class "
+                "count and config of the file, or pass `skip_mismatch=True` to leave "
+                f"what does not fit as it is. Keras says: {error}"
+            ) from error
+        if self.averages is None:
+            return
+        if self._has_loaded_averages:
+            self.averages.settle()
+        else:
+            self.averages.reset()
+
+    def save_own_variables(self, store: Any) -> None:
+        """Writes what the variables do not hold: averages, or weights of training."""
+        averages = self.averages
+        if averages is None:
+            return
+        prefix = TRAINING if averages.is_swapped else AVERAGE
+        for source, value in zip(averages.sources, averages.variables):
+            store[_key(prefix, source)] = ops.convert_to_numpy(value)
+        for index, value in averages.exact.items():
+            store[_key(AVERAGE, averages.sources[index])] = value
+
+    def load_own_variables(self, store: Any) -> None:
+        """Reads what `save_own_variables` wrote, where file and model have it."""
+        self._has_loaded_averages = _load_averages(self.averages, store)
+
+    def _averages_in_place(self):
+        if self.averages is None:
+            return contextlib.nullcontext()
+        return self.averages.swapped()
+
+    @functools.cached_property
+    def _step(self) -> BackendStep:
+        """What a training step does on the backend that runs."""
+        return step_of_backend(self)
+
+
+def _load_averages(averages: WeightAverages | None, store: Any) -> bool:
+    """Returns whether there was something to read."""
+    names = set(store.keys())  # the store of a `.weights.h5` is no dict
+    is_swapped = any(name.startswith(TRAINING) for name in names)
+    prefix = TRAINING if is_swapped else AVERAGE
+    found = {name for name in names if name.startswith(prefix)}
+    if averages is None or not found:
+        return False
+    keys = [_key(prefix, source) for source in averages.sources]
+    if set(keys) != found:
+        raise InvalidValueError(
+            f"The file holds {len(found)} moving averages, this model {len(keys)}: "
+            "it was compiled with other trainable weights. Compile it as it was when "
+            "the file was written."
+        )
+    values = [store[key] for key in keys]
+    if is_swapped:
+        coarse = [_key(AVERAGE, source) for source in averages.sources]
+        exact = {i: store[key] for i, key in enumerate(coarse) if key in names}
+        averages.take_swapped(values, exact)
+    else:
+        averages.restore()
+        for average, value in zip(averages.variables, values):
+            average.assign(value)
+    return True
+
+
+def _key(prefix, variable):
+    return prefix + variable.path.replace("/", ":")

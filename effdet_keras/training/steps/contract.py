@@ -1,0 +1,63 @@
+"""What the trainer needs of a backend, beyond what Keras does there by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+
+class BackendStep(Protocol):
+    """The training step of one model on one backend.
+
+    `Trainer` hands Keras' hooks on to it: the three steps, and what Keras does with
+    them. A step may call the model's `compute_loss`, `metrics` and `averages`, and
+    reads how to train in `model.settings`. It is also the step's duty that a batch
+    whose loss is not finite moves no weight and raises `model.refusal(...)`, where
+    the backend can raise inside of a compiled step or behind it.
+
+    Args:
+        model: `EfficientDet`.
+    """
+
+    # Whether gradients are clipped one by one, and their norm and the learning rate
+    # logged. Where not, Keras' optimizer clips them together, and neither is logged.
+    is_reference_step: bool
+
+    def __init__(self, model: Any) -> None: ...
+
+    def train(self, keras_step: Callable, *arguments: Any) -> Any:
+        """One update of the weights, then of their moving averages.
+
+        Args:
+            keras_step: Keras' own `train_step` of this backend.
+            *arguments: what Keras gives it: `(data,)`, or `(state, data)` on JAX.
+
+        Returns:
+            What `keras_step` returns: logs, on JAX with the new state.
+        """
+
+    def test(self, keras_step: Callable, *arguments: Any) -> Any:
+        """The losses of one batch; arguments and result as in `train`."""
+
+    def predict(self, keras_step: Callable, *arguments: Any) -> Any:
+        """The detections of one batch; arguments as in `train`."""
+
+    def checked_loss(self, loss: Any, truth: dict, training: bool) -> Any:
+        """Returns the loss of a batch, or raises where it is not finite."""
+
+    def watched(self, train_function: Callable) -> Callable:
+        """Returns the function that `fit` calls for each step, with what surrounds it.
+
+        Args:
+            train_function: what Keras made of `train`, compiled.
+        """
+
+    def carried_variables(self) -> list:
+        """Returns variables that a step changes and Keras does not know of."""
+
+    def scaling_gradients(self, values: list) -> list:
+        """Returns values of variables through which gradients pass multiplied.
+
+        Args:
+            values: those that Keras is about to differentiate by, on JAX.
+        """
