@@ -28,7 +28,7 @@ SMALL = ("--epochs", "1", "--batch-size", "2", "--model", "efficientdet-lite0")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Data in the formats that the scripts read, and a file of weights to start from."""
+    """Data in the formats that the scripts read, and weights to start from."""
     folder = tmp_path_factory.mktemp("examples")
     train, valid = ek.data.write_shapes(
         folder / "shapes", num_train=4, num_valid=2, image_size=64

@@ -385,9 +385,8 @@ def test_code_in_a_file_never_runs(tmp_path, writer, function):
 def small_files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("small")
     state = {**small_state(), "backbone.conv_stem.weight": np.ones((2, 1), "float32")}
-    return {
-        format: save(state, folder / f"x.{format}").read_bytes() for format in FORMATS
-    }
+    paths = {format: save(state, folder / f"x.{format}") for format in FORMATS}
+    return {format: path.read_bytes() for format, path in paths.items()}
 
 
 def assert_read_or_refused(path, content):

@@ -1,0 +1,96 @@
+"""The tests themselves: where they lie, what they are called, what they come with."""
+
+import ast
+import pathlib
+import re
+
+import keras
+import numpy as np
+import pytest
+
+TESTS = pathlib.Path(__file__).parent
+GOLDEN = TESTS / "golden"
+PACKAGE = TESTS.parent / "effdet_keras"
+FILES = sorted(TESTS.rglob("*.py"))
+# Packages that the extra `test` does not bring.
+EXTRA_PACKAGES = {'"jax"', '"torch"', '"mediapipe"', "backend"}
+
+
+def test_folders_are_those_of_the_package():
+    for folder in {path.parent for path in TESTS.rglob("test_*.py")}:
+        assert (PACKAGE / folder.relative_to(TESTS)).is_dir(), folder
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_what_needs_an_extra_package_is_marked_for_ci(path):
+    """`.ci/run` runs what is marked in an environment that has the packages."""
+    tree = ast.parse(path.read_text())
+    needed = {
+        ast.unparse(call.args[0]).replace("'", '"')
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call)
+        and ast.unparse(call.func) == "pytest.importorskip"
+    }
+    if needed & EXTRA_PACKAGES:
+        assert "mark.extra_packages" in path.read_text(), needed
+
+
+def test_there_is_one_batch():
+    defined = [
+        path.name
+        for path in FILES
+        if re.search(r"^def batch\(", path.read_text(), re.MULTILINE)
+    ]
+    assert defined == ["tiny.py"]
+
+
+def test_golden_files_are_few_and_say_where_they_come_from():
+    files = [path for path in GOLDEN.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 15e6
+    notes = "\n".join(path.read_text() for path in GOLDEN.glob("PROVENANCE-*.md"))
+    for path in files:
+        names = {path.name, *(f"{p.name}/" for p in path.relative_to(GOLDEN).parents)}
+        if path.suffix in (".md", ".pyc") or path.name.startswith("extract_"):
+            continue
+        assert any(f"`{name}`" in notes for name in names), f"{path.name}: from where?"
+
+
+# Every test, and every fixture of several tests, has a random state of its own.
+
+SEEN = []
+
+
+def draw():
+    seed = keras.random.SeedGenerator().get_config()["seed"]
+    return seed, float(keras.random.uniform(())), np.random.rand()
+
+
+@pytest.fixture(scope="class")
+def numbers():
+    return draw()
+
+
+class RandomStates:
+    @pytest.mark.parametrize("before", [0, 2])
+    def test_random_numbers_do_not_depend_on_what_ran_before(self, before, request):
+        own = [draw()]
+        for _ in range(before):
+            draw()
+        fixture = request.getfixturevalue("numbers")  # made in one of the tests
+        SEEN.append((own, fixture))
+        assert SEEN[-1] == SEEN[0]
+
+    def test_making_a_fixture_moves_no_random_state(self, request):
+        np.random.seed(1)
+        request.getfixturevalue("numbers")
+        found = np.random.rand()
+        np.random.seed(1)
+        assert found == np.random.rand()
+
+
+class TestFirst(RandomStates):
+    pass
+
+
+class TestAgain(RandomStates):
+    pass
