@@ -41,12 +41,6 @@ MAY_IMPORT_TENSORFLOW = {
 MAY_IMPORT_INSIDE = {
     # A module becomes a model of this class: `hub` stands below `models`.
     "models/efficientdet.py:from_hub": ["effdet_keras.hub.from_hub"],
-    # The package needs `pkg_resources`; without it everything but TF-Hub works.
-    "hub/module.py:_cache_folder": ["tensorflow_hub"],
-    "hub/module.py:_import_hub": ["tensorflow_hub"],
-    # Optional packages whose absence has an error of its own there.
-    "weights/kinds/torch_effdet.py:_torch": ["torch"],
-    "weights/kinds/torch_effdet.py:_safetensors": ["safetensors", "ml_dtypes"],
 }
 
 

@@ -19,7 +19,7 @@ class OptionalModule:
 
     Args:
         name: string, the module's full name, such as "tensorflow".
-        install: string, what `pip install` takes to bring it.
+        install: string, or tuple of strings, what `pip install` takes to bring it.
 
     Example:
         >>> json = OptionalModule("json", install="json")
@@ -35,7 +35,7 @@ pip install "effdet-keras[video]"
 
     def __init__(self, name, install):
         self._name = name
-        self._install = install
+        self._install = (install,) if isinstance(install, str) else install
 
     def is_installed(self):
         """Whether the package is there, without importing it."""
@@ -53,8 +53,11 @@ pip install "effdet-keras[video]"
         try:
             return importlib.import_module(self._name)
         except ImportError as error:
+            packages = " ".join(f'"{package}"' for package in self._install)
+            is_absent = f"{self._name}.".startswith(f"{error.name}.")
+            reason = "" if is_absent else f" ({error})"
             raise MissingPackageError(
-                f'{purpose} needs {self._name}: pip install "{self._install}"'
+                f"{purpose} needs {self._name}{reason}: pip install {packages}"
             ) from error
 
     def __getattr__(self, attribute):
@@ -78,3 +81,18 @@ tf2onnx = OptionalModule("tf2onnx", install="effdet-keras[onnx]")
 # Videos, cameras and plots.
 cv2 = OptionalModule("cv2", install="effdet-keras[video]")
 pyplot = OptionalModule("matplotlib.pyplot", install="effdet-keras[plot]")
+
+# Weights of PyTorch effdet.
+safetensors = OptionalModule("safetensors", install="effdet-keras[safetensors]")
+safetensors_numpy = OptionalModule(
+    "safetensors.numpy", install="effdet-keras[safetensors]"
+)
+torch = OptionalModule("torch", install="effdet-keras[torch]")
+
+# TF-Hub. Its version 0.16.1 needs `pkg_resources`, which setuptools 82 dropped.
+tensorflow_hub = OptionalModule(
+    "tensorflow_hub", install=("tensorflow-hub", "tf-keras", "setuptools<82")
+)
+tensorflow_hub_resolver = OptionalModule(
+    "tensorflow_hub.resolver", install=("tensorflow-hub", "tf-keras", "setuptools<82")
+)

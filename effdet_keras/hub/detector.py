@@ -26,14 +26,15 @@ _OUTPUTS = {
 class HubDetector:
     """A detector module, such as `https://tfhub.dev/tensorflow/efficientdet/d0/1`.
 
-    `EfficientDet.from_hub` makes it of a module that returns detections. Scaling
-    of images, score threshold and suppression are inside the module.
+    `EfficientDet.from_hub` makes it of a module that returns detections. The module
+    itself scales the images, applies its score threshold and suppresses overlapping
+    boxes.
 
     Args:
         module: `HubModule` that `is_detector`.
-        class_names: sequence of strings, one a label, or None. The module's class 1
+        class_names: sequence of strings, one per label, or None. The module's class 1
             is label 0. For the published ones: `effdet_keras.presets.COCO_CLASS_NAMES`.
-        category_ids: sequence of ints, one a label, or None for label + 1.
+        category_ids: sequence of ints, one per label, or None for label + 1.
     """
 
     def __init__(self, module, class_names=None, category_ids=None):
@@ -53,8 +54,8 @@ class HubDetector:
     def detect(self, images, score_threshold=0.3, *, batch_size=1, verbose="auto"):
         """Finds objects in images of any size; see `EfficientDet.detect`.
 
-        Images are given to the module one by one, so that `batch_size`, which is
-        there for the sake of that method, changes nothing.
+        The module takes one image at a time: `batch_size` is accepted because that
+        method has it, and changes nothing.
         """
         check_score_threshold(score_threshold)
         sources, is_single = image_sources(images)

@@ -45,7 +45,7 @@ class HubFeatures(keras.layers.Layer):
 
     Returns:
         List of class features and list of box features, float32
-        `[B, H_l, W_l, C]`, one a level.
+        `[B, H_l, W_l, C]`, one per level.
 
     Raises:
         RuntimeError: If Keras runs on another backend than TensorFlow.

@@ -1,8 +1,8 @@
-"""TF-Hub modules: found, loaded, told apart; what is none gets a plain error.
+"""TF-Hub modules: found, loaded and told apart; anything else gets a plain error.
 
 The two forms are those of google/automl. A feature module is called with
 `(images, training=...)`, images float32 `[B, H, W, 3]` and normalised, and gives a
-list of class features and a list of box features, one a level, low to high. A
+list of class features and a list of box features, one per level, low to high. A
 detector takes images and gives boxes, scores and classes.
 """
 
@@ -13,8 +13,13 @@ import os
 import pathlib
 import tarfile
 
+from effdet_keras._internal.local_paths import local_path
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.errors import InvalidValueError, MissingPackageError
+from effdet_keras._internal.optional_imports import (
+    tensorflow_hub,
+    tensorflow_hub_resolver,
+)
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.weights.fetch.download import shown_url
 
 NOTES_FILE = "effdet_keras.json"  # what `export_hub_module` tells of a module
@@ -23,7 +28,7 @@ _GRAPH_FILES = ("saved_model.pb", "saved_model.pbtxt")
 _FORM = (
     "A feature module is called with `(images, training=True or False)`, images "
     "float32 [batch, height, width, 3], and returns two lists, class features and box "
-    "features, of one tensor [batch, height, width, channels] a level"
+    "features, of one tensor [batch, height, width, channels] per level"
 )
 _DETECTOR_FORM = (
     "A detector has a signature 'serving_default' that returns 'detection_boxes', "
@@ -33,7 +38,7 @@ _DETECTOR_FORM = (
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class HubModule:
-    """A module that was loaded.
+    """A TF-Hub module that was loaded.
 
     Attributes:
         handle: string, the address or folder that it was asked for by.
@@ -136,7 +141,7 @@ def open_hub_module(handle):
 
     Args:
         handle: string or path. An http(s) address is fetched once, compressed, into
-            the folder that `TFHUB_CACHE_DIR` names.
+            the folder that `TFHUB_CACHE_DIR` names. Of `gs://` copy it first.
 
     Returns:
         `HubModule`, a feature module or a detector.
@@ -210,8 +215,9 @@ def detector_form(module):
 
 
 def _resolve(handle):
-    hub = _import_hub()
-    if not _is_url(handle) and "://" not in handle:
+    tensorflow_hub.require("Loading a TF-Hub module")
+    if not _is_url(handle):
+        handle = os.fspath(local_path(handle, "A TF-Hub module without http(s)://"))
         if not os.path.exists(handle):
             raise FileNotFoundError(
                 f"There is no TF-Hub module {handle!r}: expected the address or the "
@@ -224,7 +230,7 @@ def _resolve(handle):
             )
         return os.path.abspath(handle)
     try:
-        return hub.resolve(handle)
+        return tensorflow_hub.resolve(handle)
     except (OSError, EOFError, tarfile.TarError) as error:
         raise OSError(
             f"There is no TF-Hub module at {shown_url(handle)!r}: {error}. Expected a "
@@ -237,11 +243,9 @@ def _cache_folder(handle):
     """Where the module of a handle lies once it has been fetched."""
     if not _is_url(handle):
         return handle
-    from tensorflow_hub import resolver
-
-    _import_hub()
+    cache = tensorflow_hub_resolver.require("Loading a TF-Hub module").tfhub_cache_dir
     digest = hashlib.sha1(handle.encode()).hexdigest()
-    return os.path.join(resolver.tfhub_cache_dir(use_temp=True), digest)
+    return os.path.join(cache(use_temp=True), digest)
 
 
 def _is_url(handle):
@@ -249,9 +253,9 @@ def _is_url(handle):
 
 
 def _load(handle, folder):
-    hub = _import_hub()
+    load = tensorflow_hub.require("Loading a TF-Hub module").load
     try:
-        loaded = hub.load(folder)
+        loaded = load(folder)
     except Exception as error:  # TensorFlow's errors have no class in common
         some = ", ".join(sorted(os.listdir(folder))[:5]) or "nothing"
         raise InvalidValueError(
@@ -259,7 +263,7 @@ def _load(handle, folder):
             f"load: {_first_line(error)}. Expected a folder with '{_GRAPH_FILES[0]}' "
             f"and 'variables'; '{folder}' holds {some}."
         ) from error
-    handle = handle if "://" in handle else folder
+    handle = handle if _is_url(handle) else folder
     module = HubModule(handle, folder, loaded, _notes(folder))
     if not module.is_detector and not callable(loaded):
         signatures = getattr(loaded, "signatures", {})
@@ -270,18 +274,6 @@ def _load(handle, folder):
             f"{_DETECTOR_FORM}."
         )
     return module
-
-
-def _import_hub():
-    try:
-        import tensorflow_hub
-    except ImportError as error:
-        raise MissingPackageError(
-            f"tensorflow_hub cannot be imported ({error}). It needs TensorFlow, "
-            "tf_keras and pkg_resources: "
-            '`pip install tensorflow-hub tf-keras "setuptools<82"`.'
-        ) from error
-    return tensorflow_hub
 
 
 def _notes(folder):

@@ -72,6 +72,11 @@ class NetworkArray:
         return is_backbone_name(self.name)
 
     @property
+    def is_head(self):
+        """Whether it belongs to the class head or to the box head."""
+        return self.name.startswith(("class_net/", "box_net/"))
+
+    @property
     def is_class_layer(self):
         """Whether it belongs to the last layer of the class head."""
         return self.name.startswith("class_net/class-predict/")

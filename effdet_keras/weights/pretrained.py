@@ -4,6 +4,7 @@ import dataclasses
 import os
 import warnings
 
+import numpy as np
 from keras import ops
 
 from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
@@ -19,7 +20,7 @@ from effdet_keras.weights.fetch.download import shown_url
 from effdet_keras.weights.fetch.locate import located, looks_like_weights
 from effdet_keras.weights.identify import identify, num_classes_of
 from effdet_keras.weights.kinds.automl import write_tf1_checkpoint
-from effdet_keras.weights.kinds.recognize import open_weights
+from effdet_keras.weights.kinds.registry import open_weights
 from effdet_keras.weights.kinds.torch_effdet import write_torch_effdet
 from effdet_keras.weights.tf1_names import tf1_name
 
@@ -198,13 +199,7 @@ def export_checkpoint(model, path, format):
             f"Received: format={format!r}"
         )
     check_own_network(model, "write an older tool's checkpoint", "export_hub_module")
-    averages = model.averages
-    if averages is not None:
-        averages.require_restored("export_checkpoint")
-    raw = _named(model.weights, model.weights)
-    averaged = dict(raw)
-    if averages is not None:
-        averaged.update(_named(averages.sources, averages.variables))
+    raw, averaged = _raw_and_averaged(model)
     if format == "torch-effdet":
         write_torch_effdet(path, averaged, model.config)
         return
@@ -214,8 +209,24 @@ def export_checkpoint(model, path, format):
     )
 
 
+def _raw_and_averaged(model):
+    """The weights of training, and those with averages where there are any."""
+    averages = model.averages
+    if averages is None:
+        raw = _named(model.weights, model.weights)
+        return raw, dict(raw)
+    with averages.swapped():
+        averaged = _named(model.weights, model.weights)
+        raw = {**averaged, **_named(averages.sources, averages.variables)}
+        exact = averages.exact  # of weights that hold their average only rounded
+        coarse = [averages.sources[i] for i in exact]
+        return raw, {**averaged, **_named(coarse, exact.values())}
+
+
 def _named(variables, values):
-    return {tf1_name(v): ops.convert_to_numpy(a) for v, a in zip(variables, values)}
+    # Copies: arrays may share their memory with variables that are about to change.
+    pairs = zip(variables, values)
+    return {tf1_name(v): np.array(ops.convert_to_numpy(a)) for v, a in pairs}
 
 
 def check_own_network(model, what, instead):

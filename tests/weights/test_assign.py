@@ -145,14 +145,16 @@ def test_a_classification_checkpoint_gives_the_backbone_alone():
     assert assign_source(model, bare, checkpoint_type="classification").num_loaded
 
 
-def test_a_detection_checkpoint_gives_all_but_the_class_layer():
+def test_a_detection_checkpoint_gives_backbone_and_bifpn():
+    # As in the Object Detection API, whose heads start new.
     model = tiny_model()
     source, before = source_for(model.config), values(model)
     report = assign_source(model, source, checkpoint_type="detection")
     for name, value in values(model).items():
-        expected = before if name.startswith(CLASS_LAYER) else source.arrays
+        is_head = name.startswith(("class_net/", "box_net/"))
+        expected = before if is_head else source.arrays
         np.testing.assert_array_equal(value, expected[name])
-    assert left_by(report) == {"class_net"}
+    assert left_by(report) == {"class_net", "box_net"}
     bare = source_for(model.config, lambda array: array.is_backbone)
     with pytest.raises(ValueError, match="are not in it"):
         assign_source(model, bare, checkpoint_type="detection")

@@ -10,7 +10,7 @@ import tempfile
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.weights.archive import BEST_FILE
 from effdet_keras.weights.fetch.download import check_digest, download
-from effdet_keras.weights.fetch.unpack import is_archive, unpack
+from effdet_keras.weights.fetch.unpack import is_tar_archive, unpack
 from effdet_keras.weights.kinds.automl import STATE_FILE
 
 _SUFFIXES = (".h5", ".hdf5", ".keras", ".pth", ".pt", ".pth.tar", ".safetensors")
@@ -100,7 +100,7 @@ def looks_like_weights(source):
     name = path.name.lower()
     if name.endswith(_SUFFIXES) or _PIECE.search(name) or _index_of(path).is_file():
         return True
-    return path.is_file() and is_archive(path)
+    return path.is_file() and is_tar_archive(path)
 
 
 def _check_digest_of_file(path, **digests):
@@ -128,7 +128,7 @@ def _weights_at(path, stack):
             f"'{path}' is a piece of a TensorFlow checkpoint whose "
             f"'{_index_of(prefix).name}' is not beside it. Copy all of its files."
         )
-    if is_archive(path):
+    if is_tar_archive(path):
         return _weights_in_archive(path, stack)
     return path
 

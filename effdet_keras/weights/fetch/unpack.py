@@ -22,7 +22,7 @@ _DAMAGES = (
 )
 
 
-def is_archive(path):
+def is_tar_archive(path):
     """Whether a file is a tar or gzip file, by its first bytes.
 
     Args:
@@ -35,7 +35,7 @@ def is_archive(path):
         >>> import tempfile
         >>> with tempfile.NamedTemporaryFile(suffix=".tar.gz") as file:
         ...     _ = file.write(b"an error page of a server"), file.flush()
-        ...     is_archive(file.name)
+        ...     is_tar_archive(file.name)
         False
     """
     with open(path, "rb") as file:
@@ -76,7 +76,7 @@ def unpack(path, folder):
         ...     (out / "d0" / "model.index").read_text()
         'names'
     """
-    if not is_archive(path):
+    if not is_tar_archive(path):
         raise InvalidValueError(
             f"'{path}' is no tar or tar.gz file: its first bytes are of another kind. "
             "It may be an error page of a server: look into it, and fetch it again."

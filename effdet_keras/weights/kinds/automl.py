@@ -12,6 +12,7 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.whole_files import replacing_together
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.weights.kinds.automl_names import published_names
+from effdet_keras.weights.kinds.kind import Kind
 from effdet_keras.weights.network_arrays import OBJECT_GRAPH, TF1
 from effdet_keras.weights.source import WeightSource
 
@@ -240,3 +241,15 @@ def _save(prefix, entries):
         f"model_checkpoint_path: {name}\nall_model_checkpoint_paths: {name}\n",
         encoding="utf-8",
     )
+
+
+def _is_of(path, head):
+    return path.with_name(f"{path.name}.index").exists()
+
+
+KIND = Kind(
+    title="google/automl's TF1 or tf2 (object graph) checkpoint, `name.index` and "
+    "`name.data-...`, in a folder or named without the ending",
+    is_of=_is_of,
+    read=read_tensorflow_checkpoint,
+)

@@ -6,6 +6,8 @@ import numpy as np
 
 from effdet_keras.errors import InvalidValueError
 
+HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"  # an HDF5 file begins with it
+
 # What h5py raises on bytes that make no sense, depending on which they are.
 _DAMAGES = (
     *(OSError, ValueError, KeyError, TypeError, RuntimeError, AttributeError),

@@ -5,7 +5,8 @@ import os
 import re
 
 from effdet_keras.weights.kinds.automl_names import published_names
-from effdet_keras.weights.kinds.hdf5 import read_h5_arrays
+from effdet_keras.weights.kinds.hdf5 import HDF5_MAGIC, read_h5_arrays
+from effdet_keras.weights.kinds.kind import Kind
 from effdet_keras.weights.network_arrays import APPLICATIONS, TF1
 from effdet_keras.weights.source import WeightSource
 
@@ -80,3 +81,14 @@ def _split(arrays):
     ignored = [name for name in arrays if _INPUT_LAYER.match(name)]
     kept = {name: array for name, array in arrays.items() if name not in ignored}
     return kept, ignored
+
+
+def _is_of(path, head):
+    return head.startswith(HDF5_MAGIC)
+
+
+KIND = Kind(
+    title="google/automl's `.h5` file; Keras Applications' EfficientNet `_notop.h5`",
+    is_of=_is_of,
+    read=read_keras2_h5,
+)

@@ -7,6 +7,7 @@ import re
 import types
 import zipfile
 
+import h5py
 import numpy as np
 
 from effdet_keras.config import EfficientDetConfig
@@ -16,7 +17,8 @@ from effdet_keras.weights.archive import (
     ZIP_DAMAGES,
     read_archive_info,
 )
-from effdet_keras.weights.kinds.hdf5 import read_h5_arrays
+from effdet_keras.weights.kinds.hdf5 import HDF5_MAGIC, read_h5_arrays
+from effdet_keras.weights.kinds.kind import Kind
 from effdet_keras.weights.network_arrays import OWN, network_arrays
 from effdet_keras.weights.source import WeightSource
 from effdet_keras.weights.tf1_names import tf1_name
@@ -24,7 +26,8 @@ from effdet_keras.weights.tf1_names import tf1_name
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"  # Keras' entries
 _CLASS = "effdet_keras>EfficientDet"
 _LAYERS = "layers/"
-_AVERAGE = "vars/average:"  # see training/compiling.py
+# What a weight's entry does not hold, by the weight's path; see training/compiling.py.
+_AVERAGE, _TRAINING = "vars/average:", "vars/training:"
 _MARK = "layers/efficient_net/stem/conv/vars/0"
 
 
@@ -37,8 +40,7 @@ def read_own_weights(path, averages=True):
     Args:
         path: path of the `.weights.h5` or `.keras` file.
         averages: bool, whether to take a weight's moving average where the file
-            has it. An archive that was evaluated on its live weights gives
-            these all the same, as `load_archive` does.
+            has it, or the weights of training.
 
     Returns:
         `WeightSource`; of a `.keras` file with `config`, `class_names` and
@@ -67,8 +69,8 @@ def read_own_weights(path, averages=True):
     entries = _read_entries(path)
     model = _model_config(path, entries[_CONFIG])
     is_archive = ARCHIVE_ENTRY in entries
-    info = read_archive_info(path) if is_archive else {}
-    averages = averages and info.get("evaluated_weights") != "live"
+    if is_archive:
+        read_archive_info(path)  # raises for an archive of a newer version
     return WeightSource(
         path,
         "effdet_keras archive" if is_archive else "effdet_keras `.keras`",
@@ -124,8 +126,10 @@ def _model_config(path, text):
 def _read_weights(file, path, averages):
     """Arrays, the number of averages among them, and the names of all else."""
 
+    beside = _AVERAGE if averages else _TRAINING
+
     def is_wanted(name):
-        return name.startswith((_LAYERS, _AVERAGE) if averages else _LAYERS)
+        return name.startswith((_LAYERS, beside))
 
     arrays, others = read_h5_arrays(file, path, is_wanted)
     weights = {n: array for n, array in arrays.items() if n.startswith(_LAYERS)}
@@ -135,23 +139,29 @@ def _read_weights(file, path, averages):
             f"'{path}' holds no weights of this package's `EfficientDet`: it has no "
             f"'{_MARK}'. It has {len(names)} arrays, such as {names[:3]}"
         )
-    averaged = {n: array for n, array in arrays.items() if n.startswith(_AVERAGE)}
-    averaged = _by_weight(averaged, weights, path)
-    return {**weights, **averaged}, len(averaged), tuple(others)
+    found = {n: array for n, array in arrays.items() if n.startswith(beside)}
+    found = _by_weight(found, weights, path)
+    # Where the weights of training are beside them, the weights are the averages.
+    are_averages = [name for name in others if name.startswith(_TRAINING)]
+    num_averages = max(len(found), len(are_averages)) if averages else 0
+    return {**weights, **found}, num_averages, tuple(others)
 
 
 def _by_weight(averaged, weights, path):
-    """The averages by the name of their weight in the file."""
+    """What is beside the weights, by the name of its weight in the file."""
     if not averaged:
         return {}
-    paths = [name.removeprefix(_AVERAGE).replace(":", "/") for name in averaged]
+    paths = [
+        name.removeprefix(_AVERAGE).removeprefix(_TRAINING).replace(":", "/")
+        for name in averaged
+    ]
     names = _names_by_path(paths, weights)
     by_weight = {}
     for variable, array in zip(paths, averaged.values()):
         name = names.get(tf1_name(types.SimpleNamespace(path=variable)))
         if name not in weights or np.shape(weights[name]) != np.shape(array):
             raise InvalidValueError(
-                f"'{path}' is damaged: it holds an average of '{variable}' of shape "
+                f"'{path}' is damaged: it holds more of '{variable}' of shape "
                 f"{np.shape(array)}, and no such weight."
             )
         by_weight[name] = array
@@ -189,3 +199,20 @@ def _damaged(path, reason):
         f"'{path}' is damaged, or not a `.keras` file ({reason}). Copy or fetch it "
         "again; a folder of `CheckpointArchive` holds a second one."
     )
+
+
+def _is_of(path, head):
+    if not head.startswith(HDF5_MAGIC):
+        return path.suffix == ".keras"
+    try:
+        with h5py.File(path, "r") as root:
+            return "layers" in root  # as Keras 3 arranges a model's weights
+    except (OSError, RuntimeError, KeyError):  # damaged: the reader says how
+        return path.name.endswith(".weights.h5")
+
+
+KIND = Kind(
+    title="our own `.weights.h5`, `.keras` and archive folders",
+    is_of=_is_of,
+    read=read_own_weights,
+)

@@ -1,4 +1,4 @@
-"""Reads and writes the weights of PyTorch effdet, `.pth` and `.safetensors`.
+"""PyTorch effdet's weights, read and written: its names, and which models are ours.
 
 Only effdet's `tf_` models are our network. Its own family (`efficientdet_d0`, ...)
 and its experiments pad symmetrically and have another epsilon in the backbone's
@@ -7,18 +7,26 @@ effdet publishes weights of, are refused.
 """
 
 import pathlib
-import pickle
 import re
-import struct
-import zipfile
-import zlib
 
 import numpy as np
 
+from effdet_keras._internal.local_paths import local_path
+from effdet_keras._internal.optional_imports import safetensors_numpy
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
-from effdet_keras.errors import InvalidValueError, MissingPackageError
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.weights.identify import identify, to_layout_of
+from effdet_keras.weights.kinds.kind import Kind
+from effdet_keras.weights.kinds.torch_files import (
+    PICKLE_ENDINGS,
+    PICKLE_MAGIC,
+    ZIP_MAGIC,
+    damaged,
+    read_safetensors,
+    read_torch_pickle,
+    require_safe_torch,
+)
 from effdet_keras.weights.network_arrays import TORCH, network_arrays
 from effdet_keras.weights.source import WeightSource
 
@@ -30,7 +38,6 @@ EFFDET_HALF_CONFIG = {  # the AdvProp and the Lite models: mean and deviation 0.
     "stddev_rgb": (127.5, 127.5, 127.5),
 }
 
-PICKLE_ENDINGS = (".pth", ".pt")
 ENDINGS = (*PICKLE_ENDINGS, ".safetensors")
 
 _EDGE_WEIGHTS = re.compile(r"(.+\.edge_weights)\.\d+")
@@ -40,19 +47,6 @@ _BN_COUNTER = "num_batches_tracked"
 # effdet's `toggle_head_bn_level_first`, for TorchScript: level before repeat.
 _LEVEL_FIRST = re.compile(r"^((?:class|box)_net\.bn_rep)\.(\d+)\.(\d+)\.(\w+)$")
 _BIAS_BEFORE_BN = re.compile(r"fpn\..+\.conv(_pw)?\.bias")
-
-# What torch's restricted unpickler raises on damaged bytes.
-_DAMAGES = (
-    *(zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError),
-    *(LookupError, TypeError, AttributeError, OverflowError, MemoryError),
-    *(AssertionError, NotImplementedError, struct.error, pickle.UnpicklingError),
-)
-
-# What timm writes into training checkpoints beside the weights.
-_UNREAD = (
-    *("argparse.Namespace", "numpy.dtype", "numpy.dtypes.Float64DType"),
-    *("numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar"),
-)
 
 
 def read_torch_effdet(path, averages=True):
@@ -106,7 +100,7 @@ def read_torch_effdet(path, averages=True):
     """
     path = pathlib.Path(path)
     is_safetensors = path.suffix == ".safetensors"
-    content = _load_safetensors(path) if is_safetensors else _load_torch(path)
+    content = read_safetensors(path) if is_safetensors else read_torch_pickle(path)
     prefixes = _network_prefixes(path, content)
     prefix = _choose(path, prefixes, averages)
     arrays, others, dtypes = _split(path, content, prefix, prefixes)
@@ -154,85 +148,11 @@ def write_torch_effdet(path, arrays, config):
         >>> len(source.arrays)
         588
     """
-    path = pathlib.Path(path)
+    path = local_path(path, "The path of a state dict")
     save = _saver(path)
     state = _state_dict(arrays, config)
     with replacing(path) as partial:
         save(state, partial)
-
-
-# Loading: a flat dict of "entry.name" to tensor, or to whatever else there is.
-
-
-def _load_safetensors(path):
-    safetensors = _safetensors()
-    with open(path, "rb"):  # what cannot be opened is not damaged
-        pass
-    content = {}
-    try:
-        with safetensors.safe_open(path, framework="np") as file:
-            for name in file.keys():  # noqa: SIM118, it is not a dict
-                content[name] = _safetensor(file, name)
-    except (safetensors.SafetensorError, ValueError, OverflowError) as error:
-        raise InvalidValueError(_damaged(path, error)) from error
-    return content
-
-
-def _safetensor(file, name):
-    """A tensor as NumPy array, or None if NumPy has no such type of numbers."""
-    try:
-        return file.get_tensor(name)
-    except (TypeError, AttributeError, KeyError):
-        return None
-
-
-def _load_torch(path):
-    torch = _torch()
-    with open(path, "rb") as file:
-        is_zip = file.read(2) == b"PK"
-    unread = [(_Unread, name) for name in _UNREAD]
-    try:
-        if is_zip:
-            _check_sums(path)  # torch itself skips them
-        with torch.serialization.safe_globals(unread):
-            content = torch.load(path, map_location="cpu", weights_only=True)
-        return _flat(content)
-    except _DAMAGES as error:
-        code = re.search(r"GLOBAL ([\w.]+)", str(error))
-        text = _needs_code(path, code[1]) if code else _damaged(path, error)
-        raise InvalidValueError(text) from error
-
-
-def _check_sums(path):
-    with zipfile.ZipFile(path) as archive:
-        broken = archive.testzip()
-    if broken is not None:
-        raise InvalidValueError(f"bad checksum of '{broken}'")
-
-
-class _Unread:
-    """Stands where a checkpoint has an object that is of no use here."""
-
-    def __new__(cls, *args):
-        return super().__new__(cls)
-
-    def __setstate__(self, state):
-        pass
-
-
-def _flat(content):
-    """The entries of a checkpoint and of the dicts in it, as "entry.name"."""
-    if not hasattr(content, "items"):
-        raise InvalidValueError(
-            f"it holds a {type(content).__name__}, not a state dict"
-        )
-    flat = {}
-    for name, value in content.items():
-        if hasattr(value, "items"):
-            flat.update({f"{name}.{inner}": v for inner, v in value.items()})
-        else:
-            flat[str(name)] = value
-    return flat
 
 
 # Finding the network.
@@ -297,7 +217,7 @@ def _as_float32(path, value):
             value = value.detach().float().numpy()
         return np.asarray(value, "float32")
     except (RuntimeError, TypeError, ValueError) as error:  # such as sparse
-        raise InvalidValueError(_damaged(path, error)) from error
+        raise InvalidValueError(damaged(path, error)) from error
 
 
 def _named(name, value):
@@ -407,10 +327,10 @@ def _check_complete(arrays, network):
 
 def _saver(path):
     if path.suffix == ".safetensors":
-        save_file = _safetensors().numpy.save_file
+        save_file = safetensors_numpy.require("Writing `.safetensors` files").save_file
         return lambda state, to: save_file(state, to, metadata={"format": "pt"})
     if path.suffix in PICKLE_ENDINGS:
-        torch = _torch()
+        torch = require_safe_torch()
         return lambda state, to: torch.save(
             {name: torch.from_numpy(value) for name, value in state.items()}, to
         )
@@ -420,53 +340,12 @@ def _saver(path):
     )
 
 
-# Packages that not everybody has.
+def _is_of(path, head):
+    return path.suffix in ENDINGS or head.startswith((ZIP_MAGIC, PICKLE_MAGIC))
 
 
-def _torch():
-    try:
-        import torch
-    except ImportError as error:
-        raise MissingPackageError(
-            "Files of `torch.save` need torch: `pip install 'effdet-keras[torch]'`. A "
-            "`.safetensors` file of the same weights does not."
-        ) from error
-    if not hasattr(torch.serialization, "safe_globals"):
-        # Before 2.6 `weights_only` could be made to run code (CVE-2025-32434).
-        raise MissingPackageError(
-            f"torch {torch.__version__} does not read files safely: "
-            "`pip install 'torch>=2.6'`."
-        )
-    return torch
-
-
-def _safetensors():
-    try:
-        import safetensors
-        import safetensors.numpy
-    except ImportError as error:
-        raise MissingPackageError(
-            "`.safetensors` files need safetensors: "
-            "`pip install 'effdet-keras[safetensors]'`."
-        ) from error
-    import ml_dtypes  # noqa: F401, comes with Keras; gives NumPy bfloat16
-
-    return safetensors
-
-
-def _needs_code(path, name):
-    return (
-        f"'{path}' is a pickle that needs Python code to be read ('{name}'), which can "
-        "do anything: it is not loaded. If you trust its author, make a plain state "
-        "dict of it where it was written: "
-        "`torch.save(model.state_dict(), 'plain.pth')`."
-    )
-
-
-def _damaged(path, reason):
-    reason = str(reason).strip().split("\n")[0][:200]
-    return (
-        f"'{path}' is damaged, or not a state dict of PyTorch effdet ({reason}). "
-        "Fetch it again, or save it again with "
-        "`torch.save(model.state_dict(), 'plain.pth')`."
-    )
+KIND = Kind(
+    title="PyTorch effdet's `.pth` or `.safetensors`",
+    is_of=_is_of,
+    read=read_torch_effdet,
+)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from effdet_keras.weights.fetch import unpack as module
-from effdet_keras.weights.fetch.unpack import is_archive, unpack
+from effdet_keras.weights.fetch.unpack import is_tar_archive, unpack
 
 FILES = {
     "efficientdet-d0/checkpoint": b'model_checkpoint_path: "model"\n',
@@ -178,7 +178,7 @@ def test_a_wrong_header_in_the_middle_is_an_error(tmp_path):
 def test_what_is_no_archive(tmp_path, data):
     with pytest.raises(ValueError, match="weights.tar.gz' is no tar or tar.gz"):
         unpacked(data, tmp_path)
-    assert not is_archive(tmp_path / "weights.tar.gz")
+    assert not is_tar_archive(tmp_path / "weights.tar.gz")
 
 
 def test_gzip_of_something_else(tmp_path):

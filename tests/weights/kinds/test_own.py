@@ -77,9 +77,7 @@ def test_a_compiled_model_gives_averages_or_weights(tmp_path, compiled, name, av
     source = read_own_weights(save(compiled, tmp_path / name), averages=averages)
     averaged = compiled.averages.sources if averages else []
     assert_holds(source, compiled, averaged)
-    kinds = {other.split("/vars/")[0] for other in source.others}
-    assert kinds == {"optimizer"} if averages else {"optimizer", "vars/average:"}
-    assert any(name.startswith("vars/average:") for name in source.others) != averages
+    assert any(name.startswith("vars/training:") for name in source.others) == averages
 
 
 def test_weights_frozen_before_training_have_no_averages(tmp_path):
@@ -138,16 +136,11 @@ def test_a_keras_file_tells_names_ids_and_config(tmp_path, plain):
     assert (source.class_names, source.category_ids, source.config) == (None,) * 3
 
 
-@pytest.mark.parametrize("evaluated", ["live", None])
-def test_an_archive_gives_the_weights_that_were_evaluated(
-    tmp_path, compiled, evaluated
-):
+def test_an_archive_gives_the_weights_that_were_evaluated(tmp_path, compiled):
     path = tmp_path / "x.keras"
-    info = {"evaluated_weights": evaluated} if evaluated else {}
-    write_archive(compiled, path, info)
+    write_archive(compiled, path)
     source = read_own_weights(path)
-    is_live = evaluated == "live"
-    assert_holds(source, compiled, [] if is_live else compiled.averages.sources)
+    assert_holds(source, compiled, compiled.averages.sources)
     assert_holds(read_own_weights(path, averages=False), compiled)
     match = match_arrays(source, compiled.config)
     for variable in load_archive(path).weights:

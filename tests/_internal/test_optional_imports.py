@@ -1,0 +1,44 @@
+import sys
+
+import pytest
+
+from effdet_keras._internal.optional_imports import OptionalModule
+
+
+def test_a_module_is_imported_when_it_is_first_used(tmp_path, monkeypatch):
+    (tmp_path / "some_lazy_module.py").write_text("VALUE = 3")
+    monkeypatch.syspath_prepend(tmp_path)
+    module = OptionalModule("some_lazy_module", install="lazy")
+    assert module.is_installed()
+    assert "some_lazy_module" not in sys.modules
+    assert module.VALUE == 3
+    monkeypatch.delitem(sys.modules, "some_lazy_module")
+
+
+def test_a_missing_package_is_named_with_the_cure():
+    module = OptionalModule("no_such_module", install="effdet-keras[video]")
+    assert not module.is_installed()
+    with pytest.raises(ImportError) as caught:
+        module.require("Reading videos")
+    assert str(caught.value) == (
+        'Reading videos needs no_such_module: pip install "effdet-keras[video]"'
+    )
+
+
+def test_several_packages_to_install_are_all_named():
+    module = OptionalModule("no_such_module", install=("one", "two<3"))
+    with pytest.raises(ImportError, match='pip install "one" "two<3"'):
+        module.require()
+
+
+def test_what_an_installed_package_lacks_itself_is_told(tmp_path, monkeypatch):
+    (tmp_path / "some_broken_module.py").write_text("import no_such_module")
+    monkeypatch.syspath_prepend(tmp_path)
+    module = OptionalModule("some_broken_module", install="broken")
+    with pytest.raises(ImportError, match=r"\(No module named 'no_such_module'\)"):
+        module.require()
+
+
+def test_tools_that_look_at_every_object_import_nothing():
+    module = OptionalModule("no_such_module", install="some")
+    assert not hasattr(module, "__wrapped__")
