@@ -1,12 +1,16 @@
-"""The best and the last checkpoint of a training, each whole at every moment."""
+"""The best and the last checkpoint of a training, whole files at every moment."""
+
+from __future__ import annotations
 
 import math
-import pathlib
+import os
 import warnings
+from typing import Any
 
 import keras
 from keras import ops
 
+from effdet_keras._internal.local_paths import local_path
 from effdet_keras.callbacks.writable import require_writable
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.weights.archive import (
@@ -21,33 +25,35 @@ PREVIOUS_FILE = "best.previous.keras"
 
 
 class CheckpointArchive(keras.callbacks.Callback):
-    """Keeps the best and the last checkpoint, which describe themselves.
+    """Keeps the best and the last checkpoint as archives that describe themselves.
 
-    After each epoch `last.keras` is written to the folder, and `best.keras` if
-    `monitor` is better than ever before: files for
-    `EfficientDet.from_archive` and `keras.saving.load_model`, with the
-    optimizer and the moving averages. Each holds an entry `archive.json`, which
+    After each epoch it writes `last.keras` to the folder, and `best.keras` if
+    `monitor` is better than ever before. `EfficientDet.from_archive` and
+    `keras.saving.load_model` read these files; they hold the optimizer and the moving
+    averages as well. Each holds an entry `archive.json`, which
     `effdet_keras.weights.archive.read_archive_info` reads: config, class
     names, category ids, package versions; `epoch` (the number of epochs done),
-    all `metrics` of that epoch, and `evaluated_weights`: whether `monitor` is
-    that of the `"averages"` or of the `"live"` weights.
+    all `metrics` of that epoch, and `evaluated_weights`: `"averages"`, or `"live"`
+    where the model has none.
 
-    A kill at any moment leaves the files of before whole. A training that is
-    resumed goes on from the best value in the folder. One that starts anew
-    keeps the best of the training before it as `best.previous.keras`.
+    If the process is killed at any moment, the files written before stay whole. A
+    training that is resumed goes on from the best value in the folder. A training
+    that starts anew keeps the best checkpoint of the one before it as
+    `best.previous.keras`.
 
     Put it behind the callback that computes `monitor`:
-    `callbacks=[COCOEvaluation(valid), CheckpointArchive("runs/cats")]`. In
-    epochs without `monitor` only `last.keras` is written.
+    `callbacks=[COCOEvaluation(valid), CheckpointArchive("runs/cats")]`. In an epoch
+    without `monitor` it writes `last.keras` alone.
 
     Args:
-        folder: path of the folder, made if need be.
+        folder: path of a folder on this machine; it is made if need be.
         monitor: string, a name in the logs of `fit`.
-        mode: `"max"` or `"min"`, whether more or less is better.
-        verbose: bool, whether to print each new best.
+        mode: `"max"` if more is better, `"min"` if less is better.
+        verbose: bool, whether to print each new best value.
 
     Raises:
-        ValueError: If `mode` is neither of the two.
+        ValueError: If `mode` is neither of the two, or `folder` is an address such as
+            `gs://bucket/folder`.
         OSError: If the folder cannot be written to, when training begins.
 
     Example:
@@ -67,22 +73,27 @@ class CheckpointArchive(keras.callbacks.Callback):
         (1, {'AP': 0.5})
     """
 
-    def __init__(self, folder, monitor="AP", mode="max", verbose=True):
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        monitor: str = "AP",
+        mode: str = "max",
+        verbose: bool = True,
+    ) -> None:
         super().__init__()
         if mode not in ("max", "min"):
             raise InvalidValueError(
                 f"`mode` must be 'max' or 'min'. Received: mode={mode!r}"
             )
-        self.folder = pathlib.Path(folder)
+        self.folder = local_path(folder, "The folder of `CheckpointArchive`")
         self.monitor = monitor
         self.mode = mode
         self.verbose = verbose
         self.best = None  # the best value of `monitor`, or None before the first
         self._names_seen = set()
         self._starts_anew = False
-        self._validated_weights = "live"
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         require_writable(self.folder, "`CheckpointArchive`")
         self._names_seen = set()
         optimizer = getattr(self.model, "optimizer", None)
@@ -93,12 +104,7 @@ class CheckpointArchive(keras.callbacks.Callback):
         if best.exists() and not self._starts_anew:
             self.best = read_archive_info(best).get("metrics", {}).get(self.monitor)
 
-    def on_test_batch_begin(self, batch, logs=None):
-        averages = getattr(self.model, "averages", None)
-        is_swapped = averages is not None and averages.is_swapped
-        self._validated_weights = "averages" if is_swapped else "live"
-
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         logs = logs or {}
         self._names_seen |= set(logs)
         info = {
@@ -122,13 +128,13 @@ class CheckpointArchive(keras.callbacks.Callback):
         if self.verbose:
             print(f"Best {self.monitor}: {self.best:.4f}{before}. Written to {best}")
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         if self._names_seen and self.monitor not in self._names_seen:
             warnings.warn(
                 f"`CheckpointArchive` wrote '{LAST_FILE}' but no '{BEST_FILE}': "
                 f"{self.monitor!r} was not in the logs of any epoch, which had "
                 f"{sorted(self._names_seen)}. Put the callback that computes it, "
-                "such as `COCOEvaluation`, in front of `CheckpointArchive`.",
+                "such as `COCOEvaluation`, before `CheckpointArchive`.",
                 stacklevel=2,
             )
 
@@ -140,9 +146,5 @@ class CheckpointArchive(keras.callbacks.Callback):
         return value > self.best if self.mode == "max" else value < self.best
 
     def _evaluated_weights(self):
-        """Which weights `monitor` is measured with."""
-        if self.monitor.startswith("val_"):
-            return self._validated_weights
-        of_coco = self.monitor.startswith(("AP", "AR"))
         has_averages = getattr(self.model, "averages", None) is not None
-        return "averages" if of_coco and has_averages else "live"
+        return "averages" if has_averages else "live"

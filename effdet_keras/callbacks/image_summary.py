@@ -1,4 +1,9 @@
-"""Truth and prediction, side by side, in TensorBoard."""
+"""Ground truth and detections, side by side, in TensorBoard."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
 
 import keras
 import numpy as np
@@ -6,6 +11,7 @@ from PIL import Image
 
 from effdet_keras.callbacks.swap_ema import evaluated_weights
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
+from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.visualize import draw_boxes, side_by_side
 
@@ -13,19 +19,20 @@ _MIN_SIDE = 320  # pixels: names have room on tiny images
 
 
 class ImageSummary(keras.callbacks.Callback):
-    """Shows what the model finds in some images, beside the truth.
+    """Shows what the model finds in some images, beside the ground truth.
 
-    After an epoch it runs `detect` on images spread evenly over the dataset
-    , with the moving averages of the weights if the model has them, and
-    writes pairs of images to TensorBoard: on the left the truth, on the
-    right the detections.
+    After an epoch it runs `detect` on images spread evenly over the dataset, with the
+    moving averages of the weights if the model has them, and writes pairs of images
+    to TensorBoard: the ground truth on the left, the detections on the right. It
+    needs TensorFlow.
 
     Args:
         dataset: `effdet_keras.data.DetectionDataset`.
-        log_dir: path of a folder for TensorBoard.
-        num_images: int, how many images; fewer if the dataset is smaller.
-        every: int, epochs from one summary to the next. The last epoch of
-            `fit` always gives one.
+        log_dir: path of a folder for TensorBoard, on this machine or, as in
+            `gs://bucket/logs`, where TensorFlow can write.
+        num_images: int, the number of images; fewer if the dataset is smaller.
+        every: int, the number of epochs from one summary to the next. The last epoch
+            of `fit` always gives one.
         score_threshold: float, the lowest score to draw.
         max_side: int, pixels; larger images are scaled down to it.
 
@@ -52,13 +59,13 @@ class ImageSummary(keras.callbacks.Callback):
 
     def __init__(
         self,
-        dataset,
-        log_dir,
-        num_images=4,
-        every=1,
-        score_threshold=0.3,
-        max_side=640,
-    ):
+        dataset: DetectionDataset,
+        log_dir: str | os.PathLike[str],
+        num_images: int = 4,
+        every: int = 1,
+        score_threshold: float = 0.3,
+        max_side: int = 640,
+    ) -> None:
         super().__init__()
         counts = {"num_images": num_images, "every": every, "max_side": max_side}
         for name, value in counts.items():
@@ -75,19 +82,19 @@ class ImageSummary(keras.callbacks.Callback):
         self.max_side = max_side
         self._writer = TensorBoardWriter(log_dir)
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self._writer.require_writable()
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         is_last = epoch + 1 == (self.params or {}).get("epochs")
         if (epoch + 1) % self.every == 0 or is_last:
             self._writer.images("detections", self.pairs(self.model), step=epoch)
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         self._writer.close()
 
-    def pairs(self, model):
-        """Draws truth and detections of a model, inside or outside of `fit`.
+    def pairs(self, model: Any) -> list[np.ndarray]:
+        """Draws ground truth and detections of a model, inside or outside of `fit`.
 
         Args:
             model: `EfficientDet`.
@@ -123,7 +130,7 @@ class ImageSummary(keras.callbacks.Callback):
             class_names=found.class_names or names,
             min_side=_MIN_SIDE,
         )
-        titles = (f"truth: {len(example['boxes'])}", f"detected: {len(found)}")
+        titles = (f"ground truth: {len(example['boxes'])}", f"detected: {len(found)}")
         return side_by_side(truth, detected, titles)
 
     def _fitted(self, image):

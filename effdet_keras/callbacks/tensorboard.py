@@ -1,20 +1,24 @@
-"""Numbers and images to TensorBoard."""
+"""Numbers and images for TensorBoard."""
 
-import importlib.util
+import os
 
+from effdet_keras._internal.local_paths import is_remote, local_path
+from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.callbacks.writable import require_writable
-from effdet_keras.errors import MissingPackageError
+
+_tensorboard = OptionalModule("tensorboard", install="effdet-keras[tensorboard]")
 
 
 class TensorBoardWriter:
-    """Writes event files, in the form of `tf.summary`; opened at the first use.
+    """Writes event files with `tf.summary`, opened at the first use.
 
     Args:
-        log_dir: path of the folder.
+        log_dir: path of the folder: on this machine, or an address where TensorFlow
+            can write, such as `gs://bucket/logs`.
 
     Raises:
-        ImportError: If tensorboard is not installed.
+        ImportError: If TensorBoard or TensorFlow is not installed.
 
     Example:
         >>> import os, tempfile
@@ -27,33 +31,49 @@ class TensorBoardWriter:
     """
 
     def __init__(self, log_dir):
-        if importlib.util.find_spec("tensorboard") is None:
-            raise MissingPackageError(
-                "`log_dir` needs TensorBoard: pip install 'effdet-keras[tensorboard]'"
-            )
-        self.log_dir = str(log_dir)
+        for module in (_tensorboard, tf):
+            if not module.is_installed():
+                module.require("`log_dir`")
+        self._is_remote = is_remote(log_dir)
+        if self._is_remote:
+            # `pathlib` makes one slash of the two.
+            address = os.fspath(log_dir)
+            is_whole = "://" in address
+            self.log_dir = address if is_whole else address.replace(":/", "://", 1)
+        else:
+            self.log_dir = str(local_path(log_dir, "`log_dir`"))
         self._writer = None
 
     def require_writable(self):
         """Raises OSError if the folder cannot be written to."""
-        require_writable(self.log_dir, "`log_dir` of TensorBoard")
+        if not self._is_remote:
+            require_writable(self.log_dir, "`log_dir` of TensorBoard")
+            return
+        try:
+            tf.io.gfile.makedirs(self.log_dir)
+        except tf.errors.OpError as error:
+            raise OSError(
+                "`log_dir` of TensorBoard must be a folder on this machine, or an "
+                f"address where TensorFlow can write ({error.message}). Received: "
+                f"'{self.log_dir}'"
+            ) from error
 
     def scalars(self, values, step):
-        """Writes numbers, a dict by name, of one step."""
+        """Writes the numbers of one step, a dict by name."""
         with self._open().as_default(step=step):
             for name, value in values.items():
                 tf.summary.scalar(name, value)
         self._writer.flush()
 
     def images(self, name, images, step):
-        """Writes images, uint8 `[H, W, 3]` of any sizes, of one step."""
+        """Writes the images of one step: uint8 `[H, W, 3]`, of any sizes."""
         with self._open().as_default(step=step):
             for index, image in enumerate(images):
                 tf.summary.image(f"{name}/{index}", image[None])
         self._writer.flush()
 
     def close(self):
-        """Closes the file; a later write opens another one."""
+        """Closes the file; a later write opens a new one."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None

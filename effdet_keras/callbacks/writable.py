@@ -1,4 +1,4 @@
-"""Whether a folder can be written to, asked before training and not after."""
+"""Whether a folder can be written to: found out before training, not after it."""
 
 import os
 import pathlib
@@ -9,12 +9,12 @@ def require_writable(folder, caller):
     """Makes a folder and writes a file in it, which is removed again.
 
     Args:
-        folder: path; one with a scheme, such as `gs://`, is not asked.
+        folder: path of a folder on this machine.
         caller: str, who wants to write, for the message.
 
     Raises:
-        OSError: If it cannot be made or written to; of the kind that the
-            system raised.
+        OSError: If it cannot be made or written to; of the kind that the system
+            raised, such as `PermissionError`.
 
     Example:
         >>> folder = tempfile.mkdtemp()
@@ -22,8 +22,6 @@ def require_writable(folder, caller):
         >>> os.listdir(f"{folder}/runs/cats")
         []
     """
-    if "://" in os.fspath(folder):
-        return
     try:
         pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

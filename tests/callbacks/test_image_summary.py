@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras.callbacks import ImageSummary, tensorboard
 from effdet_keras.data import from_arrays
 
@@ -41,7 +42,7 @@ def test_images_are_spread_over_the_dataset(valid, monkeypatch):
     assert shapes == [(64, 64), (100, 60), (30, 30)]
 
 
-def test_a_small_data_set_gives_fewer_pairs(valid, model):
+def test_a_small_dataset_gives_fewer_pairs(valid, model):
     assert len(ImageSummary(valid[:2], "unused", num_images=9).pairs(model)) == 2
 
 
@@ -98,13 +99,14 @@ def test_a_number_below_one_is_named(valid, name):
         ImageSummary(valid, "unused", **{name: 0})
 
 
-def test_an_empty_data_set_is_refused():
+def test_an_empty_dataset_is_refused():
     empty = from_arrays([], [], [], class_names=("cat",))
     with pytest.raises(ValueError, match="with images"):
         ImageSummary(empty, "unused")
 
 
 def test_a_missing_tensorboard_is_told_with_its_cure(valid, monkeypatch):
-    monkeypatch.setattr(tensorboard.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"pip install 'effdet-keras\[tensorboard\]'"):
+    missing = OptionalModule("no_such_module", install="effdet-keras[tensorboard]")
+    monkeypatch.setattr(tensorboard, "_tensorboard", missing)
+    with pytest.raises(ImportError, match=r'`log_dir`.*"effdet-keras\[tensorboard\]"'):
         ImageSummary(valid, "unused")

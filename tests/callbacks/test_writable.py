@@ -1,6 +1,7 @@
 """A folder that cannot be written to is found before the first step."""
 
 import os
+import pathlib
 import tempfile
 
 import pytest
@@ -32,9 +33,44 @@ def test_no_permission_is_named(tmp_path, monkeypatch):
         require_writable(tmp_path, "`X`")
 
 
-def test_addresses_are_left_to_tensorflow():
-    require_writable("gs://bucket/logs", "`X`")
-    assert not os.path.exists("gs:")
+@pytest.mark.parametrize("as_path", [str, pathlib.PurePosixPath])
+def test_tensorboard_writes_where_tensorflow_can(valid, tmp_path, monkeypatch, as_path):
+    import tensorflow as tf
+
+    monkeypatch.chdir(tmp_path)
+    callback = COCOEvaluation(valid, log_dir=as_path("ram://logs/run"), verbose=False)
+    callback._writer.require_writable()
+    callback._writer.scalars({"coco/AP": 0.5}, step=1)
+    callback.on_train_end()
+    (name,) = tf.io.gfile.listdir("ram://logs/run")
+    assert name.startswith("events.out.tfevents")
+    tf.io.gfile.rmtree("ram://logs")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("kind", [ImageSummary, COCOEvaluation])
+def test_an_address_where_tensorflow_cannot_write_is_named(
+    kind, valid, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    callback = kind(valid, log_dir="nowhere://logs")
+    with pytest.raises(OSError, match="TensorFlow can write.*'nowhere://logs'"):
+        callback.on_train_begin()
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("folder", ["gs://b/run", pathlib.Path("s3://b/run")])
+def test_an_archive_is_written_on_this_machine(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="`CheckpointArchive`.*this machine.*b/run"):
+        CheckpointArchive(folder)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_url_is_a_folder_on_this_machine(valid, tmp_path):
+    url = tmp_path.as_uri()
+    assert CheckpointArchive(url).folder == tmp_path
+    assert ImageSummary(valid, url)._writer.log_dir == str(tmp_path)
 
 
 @pytest.mark.parametrize("kind", [CheckpointArchive, ImageSummary, COCOEvaluation])
