@@ -1,4 +1,4 @@
-"""Which weights of a model train: chosen by part or by name, noted, put back."""
+"""Which weights of a model train: chosen by part or by name, kept in files."""
 
 import re
 
@@ -25,8 +25,8 @@ def freeze(model, what, batch_norm=True):
             stop moving their statistics as well, and normalise with them.
 
     Raises:
-        ValueError: If nothing matches, nothing is left to train, or the
-            expression is none.
+        ValueError: If nothing matches, nothing is left to train, or `what` is no
+            regular expression.
 
     Example:
         >>> from effdet_keras.models import EfficientDet

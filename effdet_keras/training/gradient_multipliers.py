@@ -37,7 +37,7 @@ def gradient_factors(multipliers, variables):
         variables: list of Keras variables.
 
     Returns:
-        List of floats, one a variable, 1.0 where no expression is found.
+        List of floats, one per variable, 1.0 where no expression is found.
 
     Raises:
         ValueError: If an expression is found in no path.

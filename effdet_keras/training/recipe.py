@@ -1,4 +1,4 @@
-"""How a detector is trained: what `compile` was told, and the reference's answers."""
+"""How a detector is trained: the arguments of `compile`, and their defaults."""
 
 import dataclasses
 import numbers
@@ -28,7 +28,7 @@ _ADAMW_DECAY = 0.004  # Keras' own default
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """The arguments of `EfficientDet.compile`, checked. See there.
+    """The checked arguments of `EfficientDet.compile`; that describes them.
 
     Example:
         >>> recipe = Recipe(learning_rate=0.08)

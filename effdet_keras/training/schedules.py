@@ -1,19 +1,38 @@
 """Learning-rate schedules: a linear warm-up, then a decay."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
 
 from effdet_keras.errors import InvalidValueError
 
+__all__ = [
+    "Warmup",
+    "WarmupCosine",
+    "WarmupPolynomial",
+    "WarmupStepwise",
+    "reference_schedule",
+]
+
 REFERENCE_BATCH_SIZE = 64  # the reference's learning rates are for this one
 
 
 class _Warmup(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up; a subclass says what follows in `_decayed`."""
+    """Linear warm-up; a subclass computes what follows in `_decayed`."""
 
-    def __init__(self, learning_rate, *, total_steps, warmup_steps=0, warmup_init=0.0):
+    def __init__(
+        self,
+        learning_rate: float,
+        *,
+        total_steps: int,
+        warmup_steps: int = 0,
+        warmup_init: float = 0.0,
+    ) -> None:
         for name, value in (
             ("learning_rate", learning_rate),
             ("warmup_init", warmup_init),
@@ -36,13 +55,13 @@ class _Warmup(keras.optimizers.schedules.LearningRateSchedule):
         self.warmup_steps = warmup_steps
         self.warmup_init = warmup_init
 
-    def __call__(self, step):
+    def __call__(self, step: Any) -> Any:
         step = ops.cast(step, "float32")
         progress = step / max(self.warmup_steps, 1)
         warmup = self.warmup_init + progress * (self.learning_rate - self.warmup_init)
         return ops.where(step < self.warmup_steps, warmup, self._decayed(step))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             "learning_rate": self.learning_rate,
             "total_steps": self.total_steps,
@@ -115,13 +134,13 @@ class WarmupStepwise(_Warmup):
 
     def __init__(
         self,
-        learning_rate,
+        learning_rate: float,
         *,
-        total_steps,
-        drop_steps,
-        warmup_steps=0,
-        warmup_init=0.0,
-    ):
+        total_steps: int,
+        drop_steps: Sequence[int],
+        warmup_steps: int = 0,
+        warmup_init: float = 0.0,
+    ) -> None:
         super().__init__(
             learning_rate,
             total_steps=total_steps,
@@ -140,7 +159,7 @@ class WarmupStepwise(_Warmup):
             rate = ops.where(step < first, rate, self.learning_rate * 0.1**drops)
         return rate
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "drop_steps": self.drop_steps}
 
 
@@ -178,13 +197,13 @@ class WarmupPolynomial(_Warmup):
 
     def __init__(
         self,
-        learning_rate,
+        learning_rate: float,
         *,
-        total_steps,
-        warmup_steps=0,
-        warmup_init=0.0,
-        power=0.9,
-    ):
+        total_steps: int,
+        warmup_steps: int = 0,
+        warmup_init: float = 0.0,
+        power: float = 0.9,
+    ) -> None:
         super().__init__(
             learning_rate,
             total_steps=total_steps,
@@ -199,7 +218,7 @@ class WarmupPolynomial(_Warmup):
         left = ops.maximum(self.total_steps - step, 0.0) / self.total_steps
         return self.learning_rate * left**self.power
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "power": self.power}
 
 
@@ -207,15 +226,15 @@ class WarmupPolynomial(_Warmup):
 class Warmup(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up to any other schedule.
 
-    With `W = warmup_steps`, at the 0-based step `t`, where `r` is the other
-    schedule, which counts from step 0 as well:
+    With `W = warmup_steps` and `r` the other schedule, which counts from step 0 as
+    well, at the 0-based step `t`:
 
         t < W:   warmup_init + t / W * (r(W) - warmup_init)
         t >= W:  r(t)
 
     Args:
         schedule: Keras `LearningRateSchedule`, or a float for a constant rate.
-        warmup_steps: int of at least 0.
+        warmup_steps: int, 0 or more.
         warmup_init: float, the rate at step 0 if there is a warm-up.
 
     Raises:
@@ -227,7 +246,9 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):
         [0.0, 0.04, 0.08, 0.08]
     """
 
-    def __init__(self, schedule, *, warmup_steps=0, warmup_init=0.0):
+    def __init__(
+        self, schedule: Any, *, warmup_steps: int = 0, warmup_init: float = 0.0
+    ) -> None:
         for name, value in (
             ("warmup_steps", warmup_steps),
             ("warmup_init", warmup_init),
@@ -240,7 +261,7 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):
         self.warmup_steps = warmup_steps
         self.warmup_init = warmup_init
 
-    def __call__(self, step):
+    def __call__(self, step: Any) -> Any:
         progress = ops.cast(step, "float32") / max(self.warmup_steps, 1)
         rise = self._after(self.warmup_steps) - self.warmup_init
         is_warmup = ops.cast(step, "float32") < self.warmup_steps
@@ -251,7 +272,7 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):
         rate = self.schedule(step) if callable(self.schedule) else self.schedule
         return ops.cast(rate, "float32")
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             "schedule": keras.saving.serialize_keras_object(self.schedule),
             "warmup_steps": self.warmup_steps,
@@ -259,23 +280,23 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Warmup:
         return cls(**keras.saving.deserialize_keras_object(config))
 
 
 def reference_schedule(
-    kind,
+    kind: str,
     *,
-    batch_size,
-    steps_per_epoch,
-    epochs,
-    learning_rate=0.08,
-    warmup_init=0.008,
-    warmup_epochs=1.0,
-    warmup_steps=None,
-    drop_epochs=(200.0, 250.0),
-    power=0.9,
-):
+    batch_size: int | None,
+    steps_per_epoch: int,
+    epochs: float,
+    learning_rate: float = 0.08,
+    warmup_init: float = 0.008,
+    warmup_epochs: float = 1.0,
+    warmup_steps: int | None = None,
+    drop_epochs: Sequence[float] = (200.0, 250.0),
+    power: float = 0.9,
+) -> keras.optimizers.schedules.LearningRateSchedule:
     """The schedule of the reference recipe, in epochs and for a batch size.
 
     The rate at the end of the warm-up is `learning_rate * batch_size / 64`;
@@ -284,9 +305,9 @@ def reference_schedule(
 
     Args:
         kind: `"cosine"`, `"stepwise"` or `"polynomial"`.
-        batch_size: int, images a step, over all devices; None leaves
+        batch_size: int, images per step, over all devices; None leaves
             `learning_rate` as it is.
-        steps_per_epoch: int, steps an epoch.
+        steps_per_epoch: int.
         epochs: int, epochs of the whole training.
         learning_rate: float, for a batch of 64 images.
         warmup_init: float, the rate at step 0 if there is a warm-up.

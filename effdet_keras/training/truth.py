@@ -1,16 +1,16 @@
-"""What the truth of a batch must be, and words for what it is instead."""
+"""What the ground truth of a batch must be, and an explanation where it is not."""
 
 import numpy as np
 from keras import ops
 
 
 def is_valid(boxes, labels, image_size, num_classes):
-    """Whether a model can learn from the truth of a batch.
+    """Whether a model can learn from the ground truth of a batch.
 
     Labels are below `num_classes`; boxes are finite, begin before they end, have
     their center in the image, and are in pixels: two boxes or more that all lie
     between 0 and 1 are taken for normalized ones. Rows with a negative label or
-    four zeros are padding and not asked.
+    four zeros are padding and not checked.
 
     Args:
         boxes: float tensor `[B, M, 4]`, `yxyx` in pixels of the input.
@@ -32,10 +32,10 @@ def is_valid(boxes, labels, image_size, num_classes):
 
 
 def explain(boxes, labels, image_size, num_classes):
-    """Says what is wrong with the truth of a batch; see `is_valid`.
+    """Explains what is wrong with the ground truth of a batch; see `is_valid`.
 
     Returns:
-        str that ends in the first wrong row, or None if nothing is wrong.
+        String that names the first wrong row, or None if nothing is wrong.
 
     Example:
         >>> print(explain([[[0.0, 0.0, 8.0, 8.0]]], [[3]], (64, 64), num_classes=3))
@@ -56,7 +56,7 @@ Received: label 3 with box [0.0, 0.0, 8.0, 8.0] in row 0 of image 0
 
 
 def _faults(boxes, labels, image_size, num_classes):
-    """Each rule: where it is broken, bool `[B, M]`, and what it says."""
+    """Each rule: bool `[B, M]`, where it is broken; and its text."""
     boxes = ops.cast(ops.convert_to_tensor(boxes), "float32")
     labels = ops.cast(ops.convert_to_tensor(labels), "int32")
     low, high = boxes[..., :2], boxes[..., 2:]

@@ -208,3 +208,50 @@ class TestDataSets:
         model.fit(dataset, batch_size=2, epochs=2, verbose=0)
         assert int(model.optimizer.iterations) == 4
         assert capsys.readouterr().err.count("00003.jpg") >= 2
+
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            lambda batches: batches.take(5),
+            lambda batches: batches.repeat().prefetch(1),
+            lambda batches: batches.map(lambda images, truth: (images * 1.0, truth)),
+        ],
+        ids=["take", "repeat", "map"],
+    )
+    def test_classes_are_checked_whatever_was_made_of_the_batches(
+        self, model, dataset, changed
+    ):
+        batches = changed(model.batches(dataset, 2))
+        with pytest.raises(ValueError, match=r"(?s)same order.*circle.*cat, dog"):
+            model.fit(batches, steps_per_epoch=1, verbose=0)
+
+    def test_file_names_are_told_whatever_was_made_of_the_batches(self, dataset):
+        model = tiny_model(class_names=dataset.class_names)
+        model.compile(keras.optimizers.SGD(1e-3), run_eagerly=True)
+        batches = model.batches(dataset, 2).map(
+            lambda images, truth: (images * float("inf"), truth)
+        )
+        with pytest.raises(FloatingPointError, match=r"images 0000\d\.jpg, 0000\d"):
+            model.fit(batches.take(1), verbose=0)
+
+    def test_predict_takes_a_dataset_as_fit_and_evaluate_do(self, dataset):
+        model = tiny_model(class_names=dataset.class_names)
+        found = model.predict(dataset, batch_size=3, verbose=0)
+        assert {k: v.shape for k, v in found.items()} == {
+            "boxes": (len(dataset), 100, 4),
+            "scores": (len(dataset), 100),
+            "labels": (len(dataset), 100),
+            "num_detections": (len(dataset),),
+        }
+        images = np.concatenate([x for x, _ in model.batches(dataset, 3)])
+        again = model.predict(images, batch_size=3, verbose=0)
+        for name, value in found.items():
+            np.testing.assert_array_equal(value, again[name])
+
+    def test_the_model_keeps_the_ids_of_what_it_is_trained_on(self, dataset):
+        names, ids = dataset.class_names, (17, 4, 9)
+        model = tiny_model(class_names=None)
+        model.compile(keras.optimizers.SGD(1e-3))
+        model.fit(dataset.with_classes(names, ids), batch_size=2, epochs=0, verbose=0)
+        assert (model.class_names, model.category_ids) == (names, ids)
+        assert model.get_config()["category_ids"] == ids

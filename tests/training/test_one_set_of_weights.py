@@ -10,27 +10,51 @@ from effdet_keras.models import EfficientDet
 from effdet_keras.weights.archive import write_archive
 from effdet_keras.weights.kinds.registry import open_weights
 
-ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
-
-
-def new_model(**arguments):
-    """A model without random draws, so that two runs of it are equal."""
-    keras.utils.set_random_seed(1)
-    model = lively_model(**arguments)
-    without_stochastic_depth(model)
-    # Operations one by one where compiling them would take longer.
-    model.compile(
-        keras.optimizers.SGD(0.01, momentum=0.9),
-        ema_decay=0.5,
-        run_eagerly=ON_TENSORFLOW,
-    )
-    return model
-
 
 def without_stochastic_depth(model):
+    """Two runs of one model are equal only without random draws."""
     for layer in model._flatten_layers():
         if hasattr(layer, "survival_prob"):
             layer.survival_prob = 1.0
+
+
+def compiled_model():
+    keras.utils.set_random_seed(1)
+    model = lively_model()
+    without_stochastic_depth(model)
+    model.compile(keras.optimizers.SGD(0.01, momentum=0.9), ema_decay=0.5)
+    return model
+
+
+@pytest.fixture(scope="module")
+def shared():
+    """Two models, compiled once, and the weights that they start from."""
+    models = compiled_model(), compiled_model()
+    return models, models[0].get_weights()
+
+
+@pytest.fixture
+def both(shared):
+    """Two equal models that were never trained."""
+    models, start = shared
+    for model in models:
+        model.set_weights(start)
+        for variable in model.optimizer.variables:
+            if "learning_rate" not in variable.path:
+                variable.assign(ops.zeros(variable.shape, variable.dtype))
+        model.stop_training = False
+    return models
+
+
+@pytest.fixture
+def model(both):
+    return both[0]
+
+
+@pytest.fixture
+def trained(model):
+    fit(model)
+    return model
 
 
 def fit(model, **arguments):
@@ -67,17 +91,18 @@ def assert_same_sets(model, expected):
 
 
 def predicted(model):
-    return list(model.predict(batch(4)[0], batch_size=2, verbose=0).values())
+    return list(model.predict(batch()[0], batch_size=2, verbose=0).values())
 
 
-def trained_model():
-    model = new_model()
-    fit(model)
-    return model
+def outputs(model):
+    """What the network gives, without the time to compile `predict`."""
+    return values(model(batch()[0][:1]).values())
 
 
-def test_after_fit_the_weights_are_the_averages_and_training_goes_on_from_its_own():
-    model, other = new_model(), new_model()
+def test_after_fit_the_weights_are_the_averages_and_training_goes_on_from_its_own(
+    both,
+):
+    model, other = both
     fit(model, epochs=2)
     training, averages = both_sets(model)
     assert_differ(values(model.averages.sources), values(model.averages.variables))
@@ -120,8 +145,8 @@ class Recorder(keras.callbacks.Callback):
         self._note("on_train_end")
 
 
-def test_callbacks_see_the_averages_but_between_the_steps():
-    recorder, model = Recorder(), new_model()
+def test_callbacks_see_the_averages_but_between_the_steps(model):
+    recorder = Recorder()
     history = fit(
         model,
         epochs=2,
@@ -152,7 +177,7 @@ class Scripted(keras.callbacks.Callback):
 
 
 @pytest.mark.tensorflow  # the callback asks the data pipeline for images
-def test_early_stopping_leaves_the_model_whose_ap_was_best():
+def test_early_stopping_leaves_the_model_whose_ap_was_best(model):
     from effdet_keras.callbacks import COCOEvaluation
     from effdet_keras.data import from_arrays
 
@@ -168,7 +193,6 @@ def test_early_stopping_leaves_the_model_whose_ap_was_best():
     stop = keras.callbacks.EarlyStopping(
         monitor="AP", mode="max", patience=2, restore_best_weights=True
     )
-    model = new_model()
     fit(model, epochs=9, callbacks=[evaluation, stop, scripted])
     assert len(scripted.losses) == 4
     assert_differ(scripted.detections[1], scripted.detections[3])
@@ -181,8 +205,8 @@ def test_early_stopping_leaves_the_model_whose_ap_was_best():
     assert_equal(values(model.averages.sources), averages)
 
 
-def test_weights_that_are_set_are_those_of_training_and_of_the_averages():
-    model = trained_model()
+def test_weights_that_are_set_are_those_of_training_and_of_the_averages(trained):
+    model = trained
     first = [w + 0.5 for w in model.get_weights()]
     model.set_weights(first)
     assert_equal(model.get_weights(), first)
@@ -191,8 +215,8 @@ def test_weights_that_are_set_are_those_of_training_and_of_the_averages():
     assert_equal(values(model.averages.sources), averages)
 
 
-def test_a_weight_that_is_assigned_after_fit_trains_on_from_its_new_value():
-    model = trained_model()
+def test_a_weight_that_is_assigned_after_fit_trains_on_from_its_new_value(trained):
+    model = trained
     training, _ = both_sets(model)
     bias = next(v for v in model.weights if v.path.endswith("predict/bias"))
     bias.assign(ops.ones(bias.shape) * -3.0)
@@ -203,12 +227,12 @@ def test_a_weight_that_is_assigned_after_fit_trains_on_from_its_new_value():
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-def test_an_interrupted_fit_leaves_the_model_as_one_that_ends(error):
+def test_an_interrupted_fit_leaves_the_model_as_one_that_ends(both, error):
     def interrupt(batch, logs=None):
         if batch == 1:
             raise error
 
-    model, other = new_model(), new_model()
+    model, other = both
     callback = keras.callbacks.LambdaCallback(on_train_batch_begin=interrupt)
     with pytest.raises(error):
         fit(model, callbacks=[callback])
@@ -221,26 +245,32 @@ def test_an_interrupted_fit_leaves_the_model_as_one_that_ends(error):
 
 
 @pytest.mark.parametrize("name", ["model.keras", "model.weights.h5"])
-def test_what_is_saved_after_fit_detects_alike_and_trains_on(tmp_path, name):
-    model = trained_model()
+def test_what_is_saved_after_fit_detects_alike_and_trains_on(tmp_path, both, name):
+    model, other = both
+    fit(model)
     path = tmp_path / name
     if name.endswith(".keras"):
         model.save(path)
-        again = keras.saving.load_model(path)
-        without_stochastic_depth(again)
+        other = keras.saving.load_model(path)
     else:
         model.save_weights(path)
-        again = new_model()
-        again.load_weights(path)
+        fit(other, steps_per_epoch=1)
+        other.load_weights(path)
         plain = tiny_model()
         plain.load_weights(path)
-        assert_equal(predicted(plain), predicted(model))
-    assert_equal(predicted(again), predicted(model))
-    assert_same_sets(again, both_sets(model))
-    again.averages.swap_in()
-    for one in (model, again):
-        fit(one, epochs=2, initial_epoch=1)
-    assert_same_sets(again, both_sets(model))
+        assert_equal(outputs(plain), outputs(model))
+    assert_equal(outputs(other), outputs(model))
+    assert_same_sets(other, both_sets(model))
+
+
+def test_a_model_checkpoint_detects_as_the_model_did(tmp_path, both):
+    model, other = both
+    path = str(tmp_path / "{epoch}.weights.h5")
+    save = keras.callbacks.ModelCheckpoint(path, save_weights_only=True)
+    fit(model, epochs=2, callbacks=[save])
+    other.load_weights(path.format(epoch=2))
+    assert_equal(outputs(other), outputs(model))
+    assert_same_sets(other, both_sets(model))
 
 
 class Saver(keras.callbacks.Callback):
@@ -258,27 +288,27 @@ class Saver(keras.callbacks.Callback):
             self.sets = both_sets(self.model)
 
 
-def test_a_file_saved_between_steps_has_the_averages_in_place(tmp_path):
-    saver, model = Saver(tmp_path / "model.keras"), new_model()
+def test_a_file_saved_between_steps_has_the_averages_in_place(tmp_path, model):
+    saver = Saver(tmp_path / "model.keras")
     fit(model, callbacks=[saver])
     again = keras.saving.load_model(saver.path)
     assert again.averages.is_swapped
     assert_same_sets(again, saver.sets)
 
 
-def test_an_archive_is_resumed_from_the_weights_of_training(tmp_path):
-    model = trained_model()
+def test_an_archive_is_resumed_from_the_weights_of_training(tmp_path, trained):
+    model = trained
     write_archive(model, tmp_path / "a.keras")
     resumed = EfficientDet.from_archive(tmp_path / "a.keras", resume=True)
-    assert_equal(predicted(resumed), predicted(model))
+    assert_equal(outputs(resumed), outputs(model))
     assert_same_sets(resumed, both_sets(model))
     evaluated = EfficientDet.from_archive(tmp_path / "a.keras")
-    assert_equal(predicted(evaluated), predicted(model))
+    assert_equal(outputs(evaluated), outputs(model))
     assert_equal(values(evaluated.weights), both_sets(evaluated)[0])
 
 
-def test_an_older_tools_checkpoint_has_both_sets_right_after_fit(tmp_path):
-    model = trained_model()
+def test_an_older_tools_checkpoint_has_both_sets_right_after_fit(tmp_path, trained):
+    model = trained
     training, averages = both_sets(model)
     model.export_checkpoint(tmp_path / "model.safetensors", format="torch-effdet")
     other = tiny_model()
@@ -293,8 +323,8 @@ def test_an_older_tools_checkpoint_has_both_sets_right_after_fit(tmp_path):
     assert open_weights(path, averages=True).num_averages == len(averages)
 
 
-def test_single_steps_leave_the_averages_in_place_and_train_as_fit_does():
-    model, other = new_model(), new_model()
+def test_single_steps_leave_the_averages_in_place_and_train_as_fit_does(both):
+    model, other = both
     images, truth = batch(2)
     for _ in range(2):
         model.train_on_batch(images, truth)
@@ -303,19 +333,12 @@ def test_single_steps_leave_the_averages_in_place_and_train_as_fit_does():
     assert_same_sets(model, both_sets(other))
 
 
-def test_compiling_again_starts_from_the_weights_in_place():
-    model = trained_model()
-    before, detected = model.get_weights(), predicted(model)
-    model.compile(keras.optimizers.SGD(0.01), run_eagerly=ON_TENSORFLOW)
+def test_compiling_again_starts_from_the_weights_in_place(tmp_path, trained):
+    trained.save(tmp_path / "model.keras")
+    model = keras.saving.load_model(tmp_path / "model.keras")
+    before = model.get_weights()
+    model.compile(keras.optimizers.SGD(0.01))
     assert_equal(model.get_weights(), before)
-    assert_equal(predicted(model), detected)
     training, averages = both_sets(model)
     assert_equal(training, before)
     assert_equal(values(model.averages.sources), averages)
-
-
-def test_without_averages_there_is_one_set_anyway():
-    model = new_model()
-    model.compile(keras.optimizers.SGD(0.01), ema_decay=None, run_eagerly=ON_TENSORFLOW)
-    fit(model, validation_data=batch(4), validation_batch_size=2)
-    assert model.averages is None
