@@ -65,7 +65,7 @@ def test_evaluate_uses_the_averages(model, train):
     assert_equal(model.get_weights(), before)
     with model.averages.swapped():
         expected = loss(model, train)
-    assert swapped == pytest.approx(expected, rel=1e-6)
+    assert swapped == pytest.approx(expected, rel=1e-5)  # of the order of a sum
 
 
 def test_weights_in_place_stay_there(model, train):

@@ -83,9 +83,11 @@ def test_a_step_is_multiplied_where_the_expression_is_found_and_only_there():
     factors |= {path: 2.0 for path in plain if path.endswith("bias")}
     assert set(factors.values()) == {0.5, 1.0, 2.0}
     for path, step in plain.items():
-        # A step is the difference of weights up to 5, in float32.
+        # A step is the difference of weights up to 5, in float32; and two runs add a
+        # gradient's terms in another order, at the scale of its largest.
+        atol = 1e-6 + 1e-4 * np.abs(step).max()
         np.testing.assert_allclose(
-            twice[path], factors[path] * step, rtol=1e-3, atol=1e-6, err_msg=path
+            twice[path], factors[path] * step, rtol=1e-3, atol=atol, err_msg=path
         )
 
 
