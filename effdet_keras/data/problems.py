@@ -73,6 +73,8 @@ class Problem:
         kind: str, what it is, such as "empty box"; the guide to `check` lists all.
         file: str, the name of the file that it is in.
         detail: str, what was found there; may be empty.
+        image_ids: tuple of int, the images that it is about. Empty where `file` says
+            which one it is.
 
     Example:
         >>> print(Problem("empty box", "a.xml", "width 0"))
@@ -82,6 +84,7 @@ class Problem:
     kind: str
     file: str
     detail: str = ""
+    image_ids: tuple[int, ...] = ()
 
     @property
     def severity(self) -> Severity:

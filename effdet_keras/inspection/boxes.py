@@ -19,7 +19,7 @@ _TINY = 4.0  # pixels of the shorter side on the network's input; stride 8 is th
 
 @dataclasses.dataclass(frozen=True)
 class _Table:
-    """All boxes of a dataset, one a row."""
+    """All boxes of a dataset, one per row."""
 
     records: tuple
     owner: np.ndarray  # [n], the record of each
@@ -38,10 +38,10 @@ def find_in_boxes(records, class_names, *, num_left_out=0, image_size=None):
     Args:
         records: sequence of `Record`.
         class_names: names in the order of the labels.
-        num_left_out: boxes without area that the reader left out: many of them
-            mean that it read another form than was written.
+        num_left_out: int, boxes without area that the reader left out. If there are
+            many, the boxes may have another format than they were read in.
         image_size: `(height, width)` of the network's input, to look for boxes
-            that are tiny there; None does not.
+            that are tiny there. None does not look for them.
 
     Returns:
         List of `Problem`.
@@ -86,7 +86,7 @@ def _table(records):
 
 
 def _find_shapes(table):
-    """Numbers that are no box, boxes without area, outside, partly outside."""
+    """Boxes that are not numbers, or that are empty, outside, or partly outside."""
     finite = np.isfinite(table.boxes_xywh).all(axis=1)
     has_area = (table.boxes_xywh[:, 2:] > 0).all(axis=1)
     out = reach_out(table.boxes_xywh, table.sizes)
@@ -145,7 +145,7 @@ def _find_ids(table):
 
 
 def _find_twins(table):
-    """Pairs of boxes of one class in one image that nearly coincide."""
+    """Pairs of boxes of the same class that nearly coincide in an image."""
     for record in table.records:
         if len(set(record.labels.tolist())) == len(record.labels):
             continue

@@ -11,7 +11,7 @@ COVERED = 0.5  # IoU from which an anchor is trained on a box: matching's thresh
 SMALL, LARGE = 32**2, 96**2  # square pixels: COCO's borders
 SIZE_NAMES = ("small", "medium", "large")
 
-_WORTH_A_HINT = 0.95  # share of covered boxes below which hints are looked for
+_WORTH_A_HINT = 0.95  # hints are given if a smaller share of the boxes is covered
 _GAIN = 0.02  # a hint must raise the share by this much
 _MAX_BOXES_FOR_HINTS = 5_000  # drawn at random from more
 _ANCHOR_SCALES = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
@@ -38,7 +38,7 @@ class Coverage:
 
 
 def input_boxes(records, image_size):
-    """Places the boxes that are trained on where the network sees them.
+    """Computes where the network sees the boxes that training uses.
 
     The images are letterboxed, as in validation; training scales them by a
     random factor around that.
@@ -83,8 +83,8 @@ def _factor(sizes, image_size):
 def measure_coverage(boxes, config):
     """Measures how many boxes have an anchor that is trained on them.
 
-    A box without such an anchor is still trained on, on its best anchor alone,
-    and is learned late and found badly.
+    A box without such an anchor is still assigned to its best anchor, but to no other.
+    Such boxes are learned late and detected badly.
 
     Args:
         boxes: float array `[n, 4]`, `yxyx` in pixels of the network's input.
@@ -130,8 +130,8 @@ def find_hints(boxes, config):
 
     Returns:
         Tuple of str such as "anchor_scale=2.0 would cover 97.1 %", each
-        measured on these boxes: simple changes first, and others only where
-        they are better. Empty where 95 % are covered or nothing helps.
+        measured on these boxes: simple changes first, and others only if
+        they are better. Empty if 95 % are covered or nothing helps.
 
     Example:
         >>> from effdet_keras.config import EfficientDetConfig

@@ -20,7 +20,9 @@ from effdet_keras.inspection.text_report import (
 
 _SAMPLES = 12  # images shown of the dataset
 _PROBLEM_SAMPLES = 4  # images shown of each kind of problem
-_SIDE = 480  # pixels of a shown image's longer side
+# Pixels of a shown image's longer side. The page shows it at this size, not smaller:
+# the names of classes are drawn in it.
+_SIDE = 320
 
 
 def write_html(report):
@@ -52,9 +54,9 @@ def write_html(report):
 def _problems(report):
     if not report.problems:
         return "<p>None found.</p>"
-    by_name = _by_name(report.dataset.records)
+    finder = _Finder(report.dataset.records)
     return "".join(
-        _kind(kind, problems, _shown(problems, by_name, report.dataset.class_names))
+        _kind(kind, problems, _shown(problems, finder, report.dataset.class_names))
         for kind, problems in report.by_kind().items()
     )
 
@@ -73,23 +75,40 @@ def _kind(kind, problems, images):
     )
 
 
-def _by_name(records):
-    """Records by name, and by stem: some problems name the annotation file."""
-    stems = {pathlib.PurePath(r.name).stem: r for r in reversed(records)}
-    return stems | {r.name: r for r in reversed(records)}
+class _Finder:
+    """Finds the records that a problem is about."""
+
+    def __init__(self, records):
+        self._by_id = {record.image_id: record for record in records}
+        # Some problems name the annotation file, which has the stem of the image.
+        stems = {pathlib.PurePath(r.name).stem: r for r in reversed(records)}
+        self._by_name = stems | {r.name: r for r in reversed(records)}
+
+    def find(self, problem):
+        if problem.image_ids:
+            return [self._by_id[i] for i in problem.image_ids if i in self._by_id]
+        stem = pathlib.PurePath(problem.file).stem
+        record = self._by_name.get(problem.file, self._by_name.get(stem))
+        return [] if record is None else [record]
 
 
-def _shown(problems, by_name, class_names):
-    """Images of the first problems that can be shown, each image once."""
+def _shown(problems, finder, class_names):
+    """Images of the first problems that can be shown, each image once.
+
+    Of a duplicate both images are shown, each with its own boxes.
+    """
     figures = {}
     for problem in problems[: 3 * _PROBLEM_SAMPLES]:  # more cannot be shown either
-        stem = pathlib.PurePath(problem.file).stem
-        record = by_name.get(problem.file, by_name.get(stem))
-        if record is not None and record.image_id not in figures:
-            figure = _figure(record, class_names, problem.detail)
-            if figure:
-                figures[record.image_id] = figure
-    return _gallery(list(figures.values())[:_PROBLEM_SAMPLES])
+        if len(figures) >= _PROBLEM_SAMPLES:
+            break
+        for record in finder.find(problem):
+            if record.image_id not in figures:
+                is_first_of_two = problem.image_ids[:1] == (record.image_id,)
+                detail = "" if is_first_of_two else problem.detail
+                figure = _figure(record, class_names, detail)
+                if figure:
+                    figures[record.image_id] = figure
+    return _gallery(figures.values())
 
 
 def _charts_and_images(report):
@@ -128,7 +147,7 @@ def _samples(dataset):
 
 
 def _figure(record, class_names, detail=""):
-    """One image with its boxes and name; empty where it cannot be decoded."""
+    """One image with its boxes and name; an empty text if it cannot be decoded."""
     try:
         image = _decode(record)
     except (ValueError, OSError):
@@ -138,15 +157,23 @@ def _figure(record, class_names, detail=""):
     image = np.asarray(Image.fromarray(image).resize(size[::-1]))
     left, top, width, height = record.boxes_xywh.T * scale
     boxes = np.stack([top, left, top + height, left + width], axis=1)
+    # A small image is enlarged as often as fits: names need room.
+    longer = max(size)
     drawn = visualize.draw_boxes(
-        image, boxes, record.labels, class_names=class_names, min_side=_SIDE // 2
+        image,
+        boxes,
+        record.labels,
+        class_names=class_names,
+        min_side=_SIDE // longer * longer,
     )
     file = io.BytesIO()
     Image.fromarray(drawn).save(file, "JPEG", quality=85)
     data = base64.b64encode(file.getvalue()).decode()
     name = html.escape(record.name)
+    height, width = drawn.shape[:2]
     return (
-        f'<figure><img alt="{name}" src="data:image/jpeg;base64,{data}">'
+        f'<figure><img alt="{name}" width="{width}" height="{height}" '
+        f'src="data:image/jpeg;base64,{data}">'
         f"<figcaption><code>{name}</code> {html.escape(detail)}</figcaption></figure>\n"
     )
 
@@ -185,8 +212,9 @@ figcaption { color: var(--soft); font-size: .85rem; overflow-wrap: anywhere; }
 .charts { display: grid; gap: .9rem;
   grid-template-columns: repeat(auto-fill, minmax(min(420px, 100%), 1fr)); }
 .images { display: grid; gap: .7rem; margin: .5rem 0;
-  grid-template-columns: repeat(auto-fill, minmax(min(240px, 100%), 1fr)); }
-.images figure { padding: .4rem; } img { width: 100%; border-radius: 3px; }
+  grid-template-columns: repeat(auto-fill, minmax(min(336px, 100%), 1fr)); }
+.images figure { padding: .4rem; }
+img { display: block; max-width: 100%; height: auto; border-radius: 3px; }
 svg { width: 100%; height: auto; display: block; font-size: 11px; }
 svg text { fill: var(--soft); } svg .grid { stroke: var(--line); fill: none; }
 svg .first { fill: var(--first); } svg .second { fill: var(--second); }

@@ -14,15 +14,15 @@ from effdet_keras.images import EXIF_ORIENTATION, EncodedImage, read_image
 
 
 def find_in_images(records, *, decode=True):
-    """Finds images that are missing, broken, turned, of another size, or twice there.
+    """Finds images that are missing, broken, turned, of another size, or duplicates.
 
-    Files are read by several threads, each as training reads it.
+    Several threads read the files, as training does.
 
     Args:
         records: sequence of `Record`.
-        decode: whether to read every file to its end. False looks at its head
-            alone: that finds no image that breaks off, and an image twice
-            only if its path is.
+        decode: whether to read every file to its end. False reads only its
+            header. Files that are cut off are then not found, and duplicates only
+            if they have the same path.
 
     Returns:
         List of `Problem`.
@@ -45,15 +45,15 @@ def find_in_images(records, *, decode=True):
 
 
 def find_shared_images(splits):
-    """Finds images of one split that are in a split before it as well.
+    """Finds images of a split that an earlier split has as well.
 
-    Compares the bytes of the files, not what is to be seen in them.
+    It compares the bytes of the files, not what can be seen in them.
 
     Args:
-        splits: dict of split name to sequence of `Record`.
+        splits: dict from split name to sequence of `Record`.
 
     Returns:
-        Dict of split name to list of `Problem`.
+        Dict from split name to list of `Problem`.
 
     Example:
         >>> from effdet_keras.data import from_arrays
@@ -74,7 +74,7 @@ def find_shared_images(splits):
                     detail = f"same image as {name} of split {other!r}"
                     problem = Problem("shared image", record.name, detail)
                     found[split].append(problem)
-            # Twins inside of one split are told by `find_in_images`.
+            # Duplicates inside one split are found by `find_in_images`.
             for record, digest in zip(records, hashes):
                 if digest is not None:
                     first.setdefault(digest, (split, record.name))
@@ -82,7 +82,7 @@ def find_shared_images(splits):
 
 
 def _hash_of_image(record):
-    """What two equal images have in common; None of one that cannot be read."""
+    """A value that equal images share; None for an image that cannot be read."""
     if isinstance(record.image, np.ndarray):
         return record.image.shape, _hash(np.ascontiguousarray(record.image))
     try:
@@ -131,14 +131,14 @@ def _place(image):
 
 
 def _reason(error, image):
-    """What Pillow said, without our own words around it."""
+    """What Pillow says, without our own words around it."""
     error = error.__cause__ or error
     if isinstance(error, UnidentifiedImageError):
         path = image.path if isinstance(image, EncodedImage) else image
         size = (
             image.length if isinstance(image, EncodedImage) else os.path.getsize(path)
         )
-        return "no image that Pillow knows" if size else "the file is empty"
+        return "not an image format that Pillow knows" if size else "the file is empty"
     return str(error) or type(error).__name__
 
 
@@ -160,7 +160,7 @@ def _compare_sizes(record, stored, orientation):
         if swaps and upright != stored:
             detail += ", annotated upright"
         else:
-            detail += "; the size does not tell which way it was annotated"
+            detail += "; its size does not tell which way up it was annotated"
     return kind and Problem(kind, record.name, detail)
 
 
@@ -184,8 +184,15 @@ def _find_twins(records, fingerprints):
             continue
         other = first.setdefault(fingerprint, record)
         if other is not record:
-            same = np.array_equal(record.boxes_xywh, other.boxes_xywh)
-            boxes = "the same" if same else "other"
-            detail = f"same image as {other.name}, with {boxes} boxes"
-            problems.append(Problem("duplicate image", record.name, detail))
+            detail = f"same image as {other.name}, with {_compare_boxes(record, other)}"
+            ids = (other.image_id, record.image_id)
+            problems.append(Problem("duplicate image", record.name, detail, ids))
     return problems
+
+
+def _compare_boxes(record, other):
+    if not np.array_equal(record.boxes_xywh, other.boxes_xywh):
+        return "other boxes"
+    if not np.array_equal(record.labels, other.labels):
+        return "the same boxes and other labels"
+    return "the same boxes"

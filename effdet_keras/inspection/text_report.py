@@ -3,13 +3,14 @@
 import numpy as np
 
 from effdet_keras.data.problems import KINDS, Severity, count_kind
+from effdet_keras.data.summary import count_of
 
-_SHOWN = 3  # problems named of each kind
-_CLASSES = 10  # named of the dataset
+_SHOWN = 3  # problems named per kind
+_CLASSES = 10  # classes named
 
 
 def write_text(report):
-    """Writes a report as a text of a few lines for each kind of problem.
+    """Writes a report as a text with a few lines per kind of problem.
 
     Args:
         report: `CheckReport`.
@@ -24,24 +25,24 @@ def write_text(report):
 
 
 def verdict(report):
-    """Returns the last line: whether it is fit for training, and the counts."""
+    """Returns the last line: whether the dataset is fit for training, and counts."""
     counts = count_severities(report.problems)
     words = ", ".join(
         f"{count:,} {severity.value}{'' if count == 1 else 's'}"
         for severity, count in counts.items()
     )
     if not report.decoded:
-        words += "; the images were not read to their end"
+        words += "; images were not read to their end"
     return f"{'Fit to train on' if report.ok else 'Not fit to train on'}: {words}"
 
 
 def count_severities(problems):
-    """Counts problems: dict of `Severity` to int, errors first."""
+    """Counts problems: dict from `Severity` to int, errors first."""
     return {s: sum(p.severity is s for p in problems) for s in Severity}
 
 
 def describe_boxes(dataset):
-    """Lines on objects and classes: how many, and how they are spread."""
+    """Lines on objects and classes: how many there are, and how they are spread."""
     counts = [len(record.labels) for record in dataset.records]
     if not counts:
         return []
@@ -50,14 +51,14 @@ def describe_boxes(dataset):
     names = [f"{dataset.class_names[i]} {of_class[i]:,}" for i in order[:_CLASSES]]
     names += ["..."] if len(order) > _CLASSES else []
     return [
-        f"objects an image: {min(counts)} to {max(counts)}, median "
-        f"{np.median(counts):g}; {counts.count(0):,} images without",
-        f"boxes of each class: {', '.join(names)}",
+        f"objects per image: {min(counts)} to {max(counts)}, median "
+        f"{np.median(counts):g}; {count_of(counts.count(0), 'image')} without objects",
+        f"boxes per class: {', '.join(names)}",
     ]
 
 
 def count_labels(dataset):
-    """Number of boxes of each class, int `[C]`; labels without a class left out."""
+    """Number of boxes per class, int `[C]`. Labels without a class do not count."""
     labels = [record.labels for record in dataset.records]
     labels = np.concatenate([np.zeros(0, np.int32), *labels])
     known = labels[(labels >= 0) & (labels < dataset.num_classes)]

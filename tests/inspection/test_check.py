@@ -107,7 +107,7 @@ def test_a_image_that_breaks_off_is_found_by_decoding_it(files):
 @pytest.mark.parametrize("decode", [True, False])
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [(b"", "the file is empty"), (b"<html>", "no image that Pillow knows")],
+    [(b"", "the file is empty"), (b"<html>", "not an image format that Pillow knows")],
 )
 def test_a_file_that_is_no_image_is_named(files, decode, content, reason):
     pathlib.Path(files.records[3].image).write_bytes(content)

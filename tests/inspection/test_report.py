@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from effdet_keras.data import DetectionDataset, check, write_shapes
+from effdet_keras.data import DetectionDataset, check, from_arrays, write_shapes
 from effdet_keras.data.problems import KINDS
 from effdet_keras.inspection import charts
 from effdet_keras.inspection.html_report import _samples
@@ -142,15 +142,80 @@ def test_the_page_names_every_problem(report, page):
 
 
 def test_images_are_shown_with_boxes_and_missing_ones_are_not(page, clean):
-    data = re.findall(r'alt="([^"]*)" src="data:image/jpeg;base64,([^"]*)"', page)
-    names = [name for name, _ in data]
+    shown = images_of(page)
+    names = [name for name, _ in shown]
     # The cut boxes are all in the fifth; below, each sample is there once.
     assert names[0] == clean.records[4].file_name
     assert len(set(names[1:])) == len(names[1:]) >= 10
     assert not any("script" in name for name in names)
-    for _, code in data:
-        with Image.open(io.BytesIO(base64.b64decode(code))) as image:
-            assert min(image.size) >= 240  # enlarged, or the names have no room
+    for _, image in shown:
+        assert 160 < max(image.size) <= 320  # enlarged, or the names have no room
+
+
+def images_of(page):
+    """`(name, image)` of each image, once the page shows it in its own size."""
+    found = re.findall(
+        r'alt="([^"]*)" width="(\d+)" height="(\d+)" '
+        r'src="data:image/jpeg;base64,([^"]*)"',
+        page,
+    )
+    assert len(found) == page.count("<img")
+    images = []
+    for name, width, height, code in found:
+        image = Image.open(io.BytesIO(base64.b64decode(code)))
+        assert image.size == (int(width), int(height))
+        images.append((name, image))
+    # No rule scales them up or fills a column with them: text stays as drawn.
+    assert re.search(r"^img {(.*)}$", page, re.M)[1].count("width") == 1
+    assert "img { display: block; max-width: 100%;" in page
+    columns = re.search(r"\.images {[^}]*min\((\d+)px, 100%\)", page)[1]
+    assert int(columns) >= 320 + 15  # with padding and border of a figure
+    return images
+
+
+def test_class_names_are_as_high_on_large_images_as_on_small_ones(tmp_path):
+    # Drawn at full size and then scaled down they were 3 pixels high here.
+    pixels = np.full((1500, 2000, 3), 128, np.uint8)
+    box = [[300, 300, 1200, 1700]]
+    dataset = from_arrays([pixels], [box], [[0]], ["cat"])
+    check(dataset, model=None).save(tmp_path / "a.html")
+    ((_, image),) = images_of((tmp_path / "a.html").read_text())
+    assert image.size == (320, 240)
+    pixels = np.asarray(image).astype(int)
+    is_red = (pixels[..., 0] - pixels[..., 1] > 90) & (pixels[..., 0] > 150)
+    rows = is_red[:, 50:60].all(axis=1)  # the tag above the left end of the box
+    assert rows.sum() >= 11
+
+
+def test_a_duplicate_is_shown_with_the_boxes_of_both(tmp_path):
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 40, (64, 64, 3)).astype(np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    paths = [tmp_path / "a.png"] * 2  # one name, two versions of its boxes
+    boxes = [[[4, 4, 20, 20]], [[30, 30, 60, 60]]]
+    dataset = from_arrays(paths, boxes, [[0], [1]], ["cat", "dog"])
+    report = check(dataset, model=None)
+    (problem,) = report.by_kind()["duplicate image"]
+    assert problem.image_ids == (1, 2)
+    assert problem.detail == "same image as a.png, with other boxes"
+    report.save(tmp_path / "a.html")
+    problems, _, samples = (tmp_path / "a.html").read_text().partition("<h2>Boxes</h2>")
+    assert samples
+    first, second = (np.asarray(image) for _, image in images_of(problems))
+    corner, center = (
+        (slice(20, 100), slice(20, 100)),
+        (slice(150, 300), slice(150, 300)),
+    )
+    assert first[corner].max() > 150 > first[center].max()
+    assert second[center].max() > 150 > second[corner].max()
+
+
+def test_the_same_boxes_of_other_classes_are_told():
+    image = np.zeros((8, 8, 3), np.uint8)
+    boxes = [[[0, 0, 4, 4]]] * 2
+    dataset = from_arrays([image] * 2, boxes, [[0], [1]], ["cat", "dog"])
+    (problem,) = check(dataset, model=None).by_kind()["duplicate image"]
+    assert problem.detail.endswith("with the same boxes and other labels")
 
 
 def test_the_rarest_class_comes_first_among_the_samples(clean):
