@@ -1,4 +1,6 @@
-"""Does an exported file compute what the live model computes? On images, and told."""
+"""Whether an exported file computes what the live model computes, and what differs."""
+
+from __future__ import annotations
 
 import dataclasses
 import json
@@ -8,6 +10,7 @@ import pathlib
 import numpy as np
 from keras import ops
 
+from effdet_keras._internal.whole_files import replacing
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.exported_detector import ExportedDetector
 from effdet_keras.geometry.box_ops import pairwise_iou
@@ -22,10 +25,11 @@ class Limits:
     """How far an export may be from the live model.
 
     Args:
-        outputs: float, of raw outputs, as a share of their largest value (at
-            least 1).
-        scores: float, of the sorted scores of the detections.
-        matched: float, the least share of the live detections to be found again.
+        outputs: float, the largest difference of raw outputs, as a share of their
+            largest value (at least 1).
+        scores: float, the largest difference of the detections' sorted scores.
+        matched: float, the smallest share of the live model's detections that the
+            export must find too.
     """
 
     outputs: float
@@ -33,8 +37,8 @@ class Limits:
     matched: float
 
 
-# Weights in 8 bits change what a network finds: there the share tells a broken file
-# from a rounded one, and `evaluate` what the rounding costs.
+# Weights in 8 bits change what a network finds: there the limits only tell a broken
+# file from a rounded one; `evaluate` says what the rounding costs.
 LIMITS = {
     "float32": Limits(outputs=1e-3, scores=1e-3, matched=0.98),
     "float16": Limits(outputs=0.05, scores=0.05, matched=0.9),
@@ -48,20 +52,33 @@ class ExportReport:
     """What was exported, and how it compares with the live model.
 
     Attributes:
-        path: string, the file or folder.
-        format: string.
-        outputs, precision: see `Description`.
-        size_bytes: int, of the file or of all files of the folder.
-        images: int, that both ran on.
-        live_detections: int, with a score of 0.05 or more, by the live model.
-        matched: int, of these, found by the export too: same label, IoU 0.5.
-        max_score_difference: float, of the sorted scores.
-        max_box_difference: float, pixels of the input, of matched boxes.
-        max_output_difference: dict of output name to float where the outputs are
-            raw, else None.
-        metrics: dict of `model` and `export` to COCO's numbers where there was a
-            dataset to evaluate, else None.
+        path: string, the exported file or folder.
+        format: string, such as "onnx".
+        outputs: "detections" or "raw": what the file returns.
+        precision: string, of the weights, such as "float32" or "int8".
+        size_bytes: int, the size of the file, or of all files of the folder.
+        images: int, the number of images on which both ran.
+        live_detections: int, how many objects the live model found with a score of
+            0.05 or more.
+        matched: int, how many of these the export found too, with the same label and
+            an IoU of at least 0.5.
+        max_score_difference: float, the largest difference of the sorted scores.
+        max_box_difference: float, the largest difference of matched boxes, in pixels
+            of the network's input.
+        max_output_difference: dict of output name to the largest difference, a float,
+            where the outputs are raw; else None.
+        metrics: dict with COCO's numbers of the `model` and of the `export`, where
+            there was a dataset to evaluate; else None.
         warnings: tuple of strings.
+
+    Example:
+        >>> report = ExportReport(
+        ...     path="pets.onnx", format="onnx", outputs="detections",
+        ...     precision="float32", size_bytes=16_000_000, images=4,
+        ...     live_detections=79, matched=79,
+        ...     max_score_difference=4e-7, max_box_difference=2e-5)
+        >>> print(str(report).splitlines()[0])
+        pets.onnx: onnx, float32, detections, 16.0 MB
     """
 
     path: str
@@ -74,16 +91,17 @@ class ExportReport:
     matched: int
     max_score_difference: float
     max_box_difference: float
-    max_output_difference: dict | None = None
-    metrics: dict | None = None
-    warnings: tuple = ()
+    max_output_difference: dict[str, float] | None = None
+    metrics: dict[str, dict[str, float]] | None = None
+    warnings: tuple[str, ...] = ()
 
-    def save(self, path):
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the report as JSON."""
         text = json.dumps(dataclasses.asdict(self), indent=1)
-        pathlib.Path(path).write_text(text + "\n", encoding="utf-8")
+        with replacing(path) as partial:
+            partial.write_text(text + "\n", encoding="utf-8")
 
-    def __str__(self):
+    def __str__(self) -> str:
         lines = [
             f"{self.path}: {self.format}, {self.precision}, {self.outputs}, "
             f"{self.size_bytes / 1e6:.1f} MB",
@@ -106,7 +124,7 @@ def check_export(model, runtime, images, *, format):
     Args:
         model: `EfficientDet` with the weights that were exported.
         runtime: `Runtime` of the exported file.
-        images: images, in any form that `detect` takes.
+        images: images, as `detect` takes them.
         format: string, for the report.
 
     Returns:

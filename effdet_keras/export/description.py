@@ -10,7 +10,6 @@ from effdet_keras.postprocess import Postprocess
 
 DESCRIPTION_NAME = "effdet_keras.json"  # of the asset, the entry, the property
 _FORMAT = 1
-OUTPUTS = ("detections", "raw")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,11 +18,11 @@ class Description:
 
     Args:
         config: `EfficientDetConfig`.
-        class_names: tuple of strings, one a label, or None.
-        category_ids: tuple of ints, one a label, or None for label + 1.
+        class_names: tuple of strings, one per label, or None.
+        category_ids: tuple of ints, one per label, or None; see `category_ids.py`.
         postprocess: `Postprocess` of the file, or for "raw" outputs the one that
             the model had.
-        outputs: "detections" or "raw", what the file's network returns.
+        outputs: "detections" or "raw": what the file returns.
         precision: string, of the weights: "float32", "float16", "dynamic", "int8".
         batch_size: int, or None where the file takes any.
 

@@ -1,5 +1,9 @@
 """Non-maximum suppression, hard and soft, as one greedy loop in `keras.ops`."""
 
+from __future__ import annotations
+
+from typing import Any, Literal
+
 from keras import ops
 
 from effdet_keras.errors import InvalidValueError
@@ -14,21 +18,21 @@ MIN_AREA = 1e-8  # square pixels: the IoU of two empty boxes is 0, not NaN
 
 
 def non_max_suppression(
-    boxes,
-    scores,
-    labels=None,
+    boxes: Any,
+    scores: Any,
+    labels: Any = None,
     *,
-    max_detections=100,
-    score_threshold=None,
-    iou_threshold=0.5,
-    method="gaussian",
-    sigma=0.5,
-):
+    max_detections: int = 100,
+    score_threshold: float | None = None,
+    iou_threshold: float = 0.5,
+    method: Literal["gaussian", "hard"] = "gaussian",
+    sigma: float = 0.5,
+) -> tuple[Any, Any, Any]:
     """Picks the best boxes of each image, one after the other.
 
-    Greedy: takes the candidate with the highest score, then suppresses those
-    that overlap it, until `max_detections` are taken or no score is above
-    `score_threshold`. With `v` the IoU of a candidate with the box just taken,
+    The search is greedy: it takes the candidate with the highest score, then
+    suppresses those that overlap it, until `max_detections` are taken or no score is
+    above `score_threshold`. With `v` the IoU of a candidate with the box just taken,
 
         method="hard":      score = 0 (out)                    if v > iou_threshold
         method="gaussian":  score = score * exp(-v^2 / sigma)
@@ -78,11 +82,7 @@ def non_max_suppression(
         score_threshold = DEFAULT_SCORE_THRESHOLD[method]
     boxes = ops.cast(boxes, "float32")
     scores = ops.cast(scores, "float32")
-    y_min, x_min, y_max, x_max = (boxes[..., i] for i in range(4))  # [B, K]
-    areas = ops.maximum(y_max - y_min, 0.0) * ops.maximum(x_max - x_min, 0.0)
-    if labels is not None:
-        labels = ops.cast(labels, "int32")
-
+    overlap = _overlap_with(boxes, labels)
     candidate = ops.arange(ops.shape(boxes)[1], dtype="int32")[None]  # [1, K]
     place = ops.arange(max_detections, dtype="int32")[None]  # [1, D]
     nothing = ops.zeros_like(scores[:, :1]) + ops.zeros((1, max_detections))  # [B, D]
@@ -90,18 +90,6 @@ def non_max_suppression(
     def alive(scores):
         """Scores that may be taken; all others become -inf."""
         return ops.where(scores > score_threshold, scores, float("-inf"))
-
-    def overlap(taken):
-        """IoU of each candidate with the taken one `[B, 1]`: `[B, K]`."""
-        box = take_rows(boxes, taken)  # [B, 1, 4]
-        height = ops.minimum(y_max, box[..., 2]) - ops.maximum(y_min, box[..., 0])
-        width = ops.minimum(x_max, box[..., 3]) - ops.maximum(x_min, box[..., 1])
-        shared = ops.maximum(height, 0.0) * ops.maximum(width, 0.0)
-        union = areas + take_rows(areas, taken) - shared
-        iou = shared / ops.maximum(union, MIN_AREA)
-        if labels is None:
-            return iou
-        return ops.where(labels == take_rows(labels, taken), iou, 0.0)
 
     def unfinished(step, scores, *_):
         return ops.logical_and(step < max_detections, ops.any(scores > score_threshold))
@@ -132,6 +120,30 @@ def non_max_suppression(
     used = ops.logical_not(ops.isnan(kept_scores))
     kept_scores = ops.where(used, kept_scores, 0.0)
     return indices, kept_scores, ops.sum(ops.cast(used, "int32"), axis=1)
+
+
+def _overlap_with(boxes, labels):
+    """A function of taken candidates `[B, 1]`: the IoU of all with them, `[B, K]`.
+
+    With labels, boxes of two classes do not overlap.
+    """
+    y_min, x_min, y_max, x_max = (boxes[..., i] for i in range(4))  # [B, K]
+    areas = ops.maximum(y_max - y_min, 0.0) * ops.maximum(x_max - x_min, 0.0)
+    if labels is not None:
+        labels = ops.cast(labels, "int32")
+
+    def overlap(taken):
+        box = take_rows(boxes, taken)  # [B, 1, 4]
+        height = ops.minimum(y_max, box[..., 2]) - ops.maximum(y_min, box[..., 0])
+        width = ops.minimum(x_max, box[..., 3]) - ops.maximum(x_min, box[..., 1])
+        shared = ops.maximum(height, 0.0) * ops.maximum(width, 0.0)
+        union = areas + take_rows(areas, taken) - shared
+        iou = shared / ops.maximum(union, MIN_AREA)
+        if labels is None:
+            return iou
+        return ops.where(labels == take_rows(labels, taken), iou, 0.0)
+
+    return overlap
 
 
 def take_rows(values, indices):

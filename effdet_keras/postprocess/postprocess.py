@@ -1,6 +1,10 @@
 """From raw network outputs to detections: top-k, decode, NMS, clip."""
 
+from __future__ import annotations
+
 import dataclasses
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import keras
 from keras import ops
@@ -17,7 +21,7 @@ from effdet_keras.postprocess.nms import (
 @keras.saving.register_keras_serializable(package="effdet_keras")
 @dataclasses.dataclass(frozen=True)
 class Postprocess:
-    """Turns the network's outputs into at most `max_detections` boxes an image.
+    """Turns the network's outputs into at most `max_detections` boxes per image.
 
     The candidates are the `pre_nms_top_k` best (anchor, class) pairs of an
     image; with `pre_nms_top_k=0`, every anchor with its best class. Their
@@ -26,8 +30,9 @@ class Postprocess:
     across all. It works in any batch form: eager, `tf.function` with a batch
     of unknown size, `jax.jit`, an exported model.
 
-    The defaults are the ones the reference evaluates COCO with, except that
-    boxes are clipped to the image.
+    The defaults are those with which the reference evaluates COCO, except that
+    boxes are clipped to the network's input. `detect` and evaluation then clip them
+    to the image, which ends where its padding begins.
 
     Args:
         max_detections: int, `D` below.
@@ -38,7 +43,7 @@ class Postprocess:
         pre_nms_top_k: int. 0 takes one class for each anchor and all anchors,
             which is slower, and cannot find two classes in one place.
         per_class: bool. `False` lets a box suppress boxes of other classes.
-        clip: bool. `True` clips the picked boxes to the image, after NMS.
+        clip: bool. `True` clips the picked boxes to the network's input, after NMS.
 
     Call arguments:
         outputs: dict of `class_logits` `[B, N, C]` and `box_deltas`
@@ -74,13 +79,13 @@ class Postprocess:
     max_detections: int = 100
     score_threshold: float | None = None
     iou_threshold: float = 0.5
-    method: str = "gaussian"
+    method: Literal["gaussian", "hard"] = "gaussian"
     sigma: float = 0.5
     pre_nms_top_k: int = 5000
     per_class: bool = True
     clip: bool = True
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_nms_options(
             self.max_detections, self.iou_threshold, self.method, self.sigma
         )
@@ -90,7 +95,9 @@ class Postprocess:
                 f"Received: {self.pre_nms_top_k}"
             )
 
-    def __call__(self, outputs, anchors, image_size):
+    def __call__(
+        self, outputs: dict[str, Any], anchors: Any, image_size: Sequence[int]
+    ) -> dict[str, Any]:
         class_logits = ops.cast(outputs["class_logits"], "float32")
         box_deltas = ops.cast(outputs["box_deltas"], "float32")
         anchors = ops.cast(anchors, "float32")
@@ -147,11 +154,13 @@ class Postprocess:
         anchor_indices = take_rows(anchor_indices, pair_indices // num_classes)
         return logits, anchor_indices, pair_indices % num_classes
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
+        """Returns the options as a dict, for Keras."""
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Postprocess:
+        """Makes it from what `get_config` returned."""
         return cls(**config)
 
 

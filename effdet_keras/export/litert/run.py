@@ -71,7 +71,7 @@ class LiteRTRuntime(Runtime):
         return (value.astype("float32") - zero_point) * np.float32(scale)
 
     def _detections(self, boxes, classes, scores, count):
-        """The operation's outputs in the form of `Postprocess`."""
+        """The operation's outputs as `Postprocess` returns them."""
         image_size = self.description.config.image_size
         used = np.arange(scores.shape[1]) < count[:, None]  # [1, D]
         boxes = boxes * np.tile(image_size, 2).astype("float32")

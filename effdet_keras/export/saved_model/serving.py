@@ -1,4 +1,4 @@
-"""The functions of a SavedModel: one detect path behind every form of input."""
+"""The functions of a SavedModel: one way of detecting behind every kind of input."""
 
 import numpy as np
 
@@ -61,7 +61,7 @@ class _Serving:
         self._ids = category_ids_or_default(model.category_ids, model.num_classes)
         self._network = folded(frozen(network_function(model)))
 
-    # Forms of input: each to letterboxed images, their scales and their sizes.
+    # Kinds of input: each to letterboxed images, their scales and their sizes.
 
     def boxed_pixels(self, images):
         return self._boxed(lambda image: image, images)
@@ -85,7 +85,7 @@ class _Serving:
         dtypes = (tf.float32, tf.float32, tf.int32)
         return tf.map_fn(one, inputs, fn_output_signature=dtypes)
 
-    # Forms of output.
+    # Kinds of output.
 
     def raw(self, images):
         box_deltas, class_logits = self._network(images)  # in the order of the names
