@@ -1,8 +1,11 @@
 """What shapes the network: `EfficientDetConfig`, and the table of published models."""
 
+from __future__ import annotations
+
 import dataclasses
 import difflib
 import numbers
+from typing import Any
 
 from effdet_keras.errors import InvalidValueError
 
@@ -32,25 +35,25 @@ class EfficientDetConfig:
         name: string, the model's name.
         backbone: one of `BACKBONES`.
         image_size: int, or `(height, width)` in pixels, of the network's input.
-        num_classes: int, logits an anchor. No background class.
+        num_classes: int, logits per anchor; there is no background class.
         min_level, max_level: int, pyramid levels; level `l` has stride `2**l`.
-        num_scales: int, anchor scales an octave.
+        num_scales: int, anchor scales per octave.
         aspect_ratios: tuple of width / height, or of `(x factor, y factor)`.
-        anchor_scale: float, anchor side / stride; or a tuple, one a level.
+        anchor_scale: float, anchor side / stride; or a tuple, one per level.
         fpn_num_filters: int, channels of the BiFPN and of the heads.
         fpn_cell_repeats: int, BiFPN cells.
         fpn_weight_method: one of `FUSION_METHODS` (section 3.3 of the paper).
         head_repeats: int, convolutions in each head before the last.
         activation: one of `ACTIVATIONS`.
         separable_conv: bool, separable or plain convolutions in BiFPN and heads.
-        conv_bn_act_pattern: bool, BiFPN nodes do convolution, batch norm,
-            activation instead of activation, convolution, batch norm.
+        conv_bn_act_pattern: bool, the order in BiFPN nodes: convolution, batch norm,
+            activation, instead of activation, convolution, batch norm.
         conv_after_downsample: bool, BiFPN edges pool first, then convolve.
         apply_bn_for_resampling: bool, batch norm after an edge's convolution.
         survival_prob: float in (0, 1] or None. Stochastic depth in the heads.
         backbone_survival_prob: the same for the backbone's last block.
-        mean_rgb, stddev_rgb: three floats, the normalisation of pixels 0-255.
-        pad_rgb: three floats, pixels beside an image that does not fill the input;
+        mean_rgb, stddev_rgb: three floats, the normalization of pixels 0-255.
+        pad_rgb: three floats, the color around an image that does not fill the input;
             None for `mean_rgb`, which is zero to the network.
         batch_norm_momentum, batch_norm_epsilon: floats.
         sync_batch_norm: bool, batch statistics over all replicas.
@@ -113,12 +116,29 @@ class EfficientDetConfig:
         self._check_numbers()
 
     @classmethod
-    def from_name(cls, name, **overrides):
-        """The config of a published model, with `overrides` of its fields."""
+    def from_name(cls, name: str, **overrides: Any) -> EfficientDetConfig:
+        """Returns the config of a published model.
+
+        Args:
+            name: one of `MODEL_NAMES`.
+            **overrides: other values for some of its fields.
+
+        Raises:
+            ValueError: If there is no such model or field, or a value cannot be right.
+
+        Example:
+            >>> EfficientDetConfig.from_name("efficientdet-d1").image_size
+            (640, 640)
+        """
         return cls(**(_published(name) | {"name": name})).replace(**overrides)
 
-    def replace(self, **overrides):
-        """A copy with other values of some fields, checked like any config."""
+    def replace(self, **overrides: Any) -> EfficientDetConfig:
+        """Returns a copy with other values for some fields, checked like any config.
+
+        Example:
+            >>> EfficientDetConfig().replace(num_classes=3).num_classes
+            3
+        """
         fields = [field.name for field in dataclasses.fields(self)]
         for field in overrides:
             if field not in fields:
@@ -130,22 +150,28 @@ class EfficientDetConfig:
                 )
         return dataclasses.replace(self, **overrides)
 
-    def to_dict(self):
-        """All fields as a dict that JSON can hold; `EfficientDetConfig(**it)`."""
+    def to_dict(self) -> dict[str, Any]:
+        """Returns all fields as a dict for JSON; `EfficientDetConfig(**it)` undoes it.
+
+        Example:
+            >>> EfficientDetConfig().to_dict()["num_classes"]
+            90
+        """
         return dataclasses.asdict(self)
 
     @property
-    def padding_rgb(self):
-        """Three floats: the pixels beside an image that does not fill the input."""
+    def padding_rgb(self) -> tuple[float, float, float]:
+        """Three floats: the color around an image that does not fill the input."""
         return self.mean_rgb if self.pad_rgb is None else self.pad_rgb
 
     @property
-    def num_levels(self):
+    def num_levels(self) -> int:
+        """How many pyramid levels there are."""
         return self.max_level - self.min_level + 1
 
     @property
-    def num_anchors(self):
-        """Anchors at each location."""
+    def num_anchors(self) -> int:
+        """The number of anchors at each location."""
         return self.num_scales * len(self.aspect_ratios)
 
     def _check_counts(self):
@@ -214,7 +240,7 @@ class EfficientDetConfig:
                 and len(scale) == self.num_levels
                 and all(map(_is_positive, scale))
             ),
-            f"a number above zero, or {self.num_levels} of them, one a level",
+            f"a number above zero, or {self.num_levels} of them, one per level",
         )
 
     def _check_numbers(self):

@@ -5,6 +5,15 @@ The command shows one of these as a single line; any other exception is a fault 
 the program and keeps its traceback. Errors about files are Python's own `OSError`s.
 """
 
+__all__ = [
+    "EffDetError",
+    "InvalidStateError",
+    "InvalidTypeError",
+    "InvalidValueError",
+    "MissingPackageError",
+    "NonFiniteLossError",
+]
+
 
 class EffDetError(Exception):
     """What every error of this package is; its message names the value and the cure.

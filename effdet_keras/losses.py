@@ -1,7 +1,10 @@
 """The losses: focal for classes, Huber and IoU for boxes, and their sum."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
+from typing import Any
 
 import keras
 from keras import ops
@@ -9,6 +12,13 @@ from keras import ops
 from effdet_keras._internal.label_constants import IGNORE
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.geometry import box_ops
+
+__all__ = [
+    "DetectionLoss",
+    "focal_loss",
+    "huber_loss",
+    "iou_loss",
+]
 
 _IOU_METRICS = {
     "iou": box_ops.iou,
@@ -19,8 +29,13 @@ _IOU_METRICS = {
 
 
 def focal_loss(
-    class_targets, class_logits, *, alpha=0.25, gamma=1.5, label_smoothing=0.0
-):
+    class_targets: Any,
+    class_logits: Any,
+    *,
+    alpha: float = 0.25,
+    gamma: float = 1.5,
+    label_smoothing: float = 0.0,
+) -> Any:
     """Computes the focal loss of each anchor, summed over its classes.
 
     https://arxiv.org/abs/1708.02002, section 3. Each class is a yes-or-no
@@ -37,7 +52,7 @@ def focal_loss(
         class_targets: int tensor `[..., N]`: `0 .. C-1`, -1 background, -2 ignore.
         class_logits: float tensor `[..., N, C]`.
         alpha: float in `[0, 1]`, weight of `y = 1`.
-        gamma: float, 0 or above; how much sure and right answers are discounted.
+        gamma: float, 0 or above; how much confident right answers are discounted.
         label_smoothing: float in `[0, 1]`.
 
     Returns:
@@ -89,7 +104,7 @@ def focal_loss(
     return ops.where(class_targets == IGNORE, 0.0, loss_of(class_logits))
 
 
-def huber_loss(box_targets, box_deltas, *, delta=0.1):
+def huber_loss(box_targets: Any, box_deltas: Any, *, delta: float = 0.1) -> Any:
     """Computes the Huber loss of each number.
 
     With the error `e`: `e**2 / 2` up to `delta`, and from there on the straight
@@ -120,7 +135,7 @@ def huber_loss(box_targets, box_deltas, *, delta=0.1):
     return inner * (error - 0.5 * inner)
 
 
-def iou_loss(target_boxes, boxes, *, iou_loss_type):
+def iou_loss(target_boxes: Any, boxes: Any, *, iou_loss_type: str) -> Any:
     """Computes `1 - metric` of boxes and their targets, row by row.
 
     Args:
@@ -154,7 +169,7 @@ def iou_loss(target_boxes, boxes, *, iou_loss_type):
 @keras.saving.register_keras_serializable(package="effdet_keras")
 @dataclasses.dataclass(frozen=True)
 class DetectionLoss:
-    """The loss of EfficientDet: classes, boxes, and if wanted an IoU.
+    """The loss of EfficientDet: classes, boxes and, on request, an IoU term.
 
     https://arxiv.org/abs/1911.09070, section 5.1. With `P` the number of positive
     anchors in the batch (those with a class or a box to predict) and `n = P + 1`:
@@ -165,7 +180,7 @@ class DetectionLoss:
         loss = class_loss + box_loss_weight * box_loss
                           + iou_loss_weight * box_iou_loss
 
-    All is computed in float32. The reference leaves a coordinate of a positive
+    Everything is computed in float32. The reference leaves a coordinate of a positive
     anchor out of the box loss where its target is exactly 0; here it counts.
 
     Args:
@@ -209,7 +224,7 @@ class DetectionLoss:
     iou_loss_type: str | None = None
     iou_loss_weight: float = 1.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_range("alpha", self.alpha, 0.0, 1.0)
         _check_range("gamma", self.gamma, 0.0, math.inf)
         _check_range("label_smoothing", self.label_smoothing, 0.0, 1.0)
@@ -222,7 +237,14 @@ class DetectionLoss:
         if self.iou_loss_type is not None:
             _check_iou_loss_type(self.iou_loss_type)
 
-    def __call__(self, class_targets, box_targets, class_logits, box_deltas, anchors):
+    def __call__(
+        self,
+        class_targets: Any,
+        box_targets: Any,
+        class_logits: Any,
+        box_deltas: Any,
+        anchors: Any,
+    ) -> dict[str, Any]:
         class_targets = ops.cast(ops.convert_to_tensor(class_targets), "int32")
         box_targets = ops.cast(ops.convert_to_tensor(box_targets), "float32")
         box_deltas = ops.cast(ops.convert_to_tensor(box_deltas), "float32")
@@ -241,7 +263,7 @@ class DetectionLoss:
         loss = terms["class_loss"] + self.box_loss_weight * terms["box_loss"]
         if self.iou_loss_type is not None:
             total = self._box_iou_loss(box_targets, box_deltas, anchors)
-            # By 4 as in the reference, although there is one value a box.
+            # By 4 as in the reference, although there is one value per box.
             terms["box_iou_loss"] = total / (4.0 * normalizer)
             loss = loss + self.iou_loss_weight * terms["box_iou_loss"]
         return {"loss": loss, **terms}
@@ -267,8 +289,8 @@ class DetectionLoss:
         boxes = box_ops.decode_boxes(box_deltas, anchors)
         return ops.sum(iou_loss(target_boxes, boxes, iou_loss_type=self.iou_loss_type))
 
-    def get_config(self):
-        """Gives the constructor's arguments.
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments.
 
         Example:
             >>> DetectionLoss(gamma=2.0).get_config()["gamma"]
@@ -277,7 +299,7 @@ class DetectionLoss:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> DetectionLoss:
         """Builds the loss from `get_config()`.
 
         Example:

@@ -1,13 +1,25 @@
 """Images for people: boxes on images, images side by side, training curves."""
 
+from __future__ import annotations
+
 import colorsys
 import math
 import os
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from PIL import Image, ImageDraw, ImageFont
 
 from effdet_keras.errors import InvalidValueError, MissingPackageError
+
+__all__ = [
+    "class_color",
+    "draw_boxes",
+    "plot_history",
+    "side_by_side",
+]
 
 # The first classes get colors that are easy to tell apart on photographs.
 _COLORS = (
@@ -27,8 +39,8 @@ _MIN_TEXT = 11  # pixels: smaller text cannot be read
 _TEXT_SHARE = 1 / 40  # of the short side
 
 
-def class_color(label):
-    """Gives the color of a class, the same in every image.
+def class_color(label: int) -> tuple[int, int, int]:
+    """Returns the color of a class, the same in every image.
 
     Args:
         label: int, 0 or more.
@@ -51,8 +63,14 @@ def class_color(label):
 
 
 def draw_boxes(
-    image, boxes, labels=None, scores=None, class_names=None, *, min_side=None
-):
+    image: ArrayLike,
+    boxes: Any,
+    labels: ArrayLike | None = None,
+    scores: ArrayLike | None = None,
+    class_names: Sequence[str] | None = None,
+    *,
+    min_side: int | None = None,
+) -> np.ndarray:
     """Draws boxes with class names and scores on a copy of an image.
 
     Each class has its own color. Lines and text grow with the image; text is
@@ -65,10 +83,10 @@ def draw_boxes(
         boxes: `[n, 4]`, `yxyx` in pixels of the image. Parts outside of the
             image are not drawn.
         labels: `[n]` ints, or `None` for one color and no names.
-        scores: `[n]`, or `None` to draw none, for truth.
+        scores: `[n]`, or `None` to draw none, as for ground truth.
         class_names: names by label, or `None` for the numbers.
         min_side: int or `None`. An image whose longer side is below it is
-            enlarged first, 2, 3, ... times: names have room on tiny images.
+            enlarged first, 2, 3, ... times, so that names have room on tiny images.
 
     Returns:
         uint8 array `[H, W, 3]`, or larger by a whole factor with `min_side`.
@@ -110,7 +128,11 @@ def draw_boxes(
     return painter.finish()
 
 
-def side_by_side(left, right, titles=("truth", "prediction")):
+def side_by_side(
+    left: ArrayLike,
+    right: ArrayLike,
+    titles: Sequence[str] | None = ("ground truth", "detected"),
+) -> np.ndarray:
     """Joins two images, with a title above each.
 
     Args:
@@ -154,18 +176,18 @@ def side_by_side(left, right, titles=("truth", "prediction")):
     return np.asarray(canvas)
 
 
-def plot_history(history, path=None):
+def plot_history(history: Any, path: str | os.PathLike[str] | None = None) -> Any:
     """Draws the curves of a training: losses, precision, learning rate.
 
     Shows what is there: the loss and its terms for training and validation,
-    `AP`, `AP50`, `AP75`, and the learning rate. A curve measured in every
-    second or third epoch only (with NaN or nothing between) is drawn with
-    its points in the right places.
+    `AP`, `AP50`, `AP75`, and the learning rate. A curve that was measured
+    only in every second or third epoch (with NaN or nothing between) is drawn
+    with its points in the right places.
 
     Args:
         history: what `model.fit` returns, or its `history` dict: lists of
-            one number an epoch.
-        path: file to write, such as `curves.png`, or `None`.
+            one number per epoch.
+        path: path of the file to write, such as `curves.png`, or `None`.
 
     Returns:
         The matplotlib figure.

@@ -1,14 +1,31 @@
 """The anchor grid: which box each output of the network starts from."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 from numbers import Integral, Real
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from effdet_keras.errors import InvalidValueError
 
+if TYPE_CHECKING:
+    from effdet_keras.config import EfficientDetConfig
 
-def level_sizes(image_size, min_level, max_level):
+__all__ = [
+    "anchors_of",
+    "best_anchor_iou",
+    "generate_anchors",
+    "level_sizes",
+]
+
+
+def level_sizes(
+    image_size: Sequence[int], min_level: int, max_level: int
+) -> list[tuple[int, int]]:
     """Computes the sizes of the feature maps of an image.
 
     A level halves the one below and rounds up, as a stride-2 convolution with
@@ -20,10 +37,10 @@ def level_sizes(image_size, min_level, max_level):
         max_level: int, the coarsest level, included.
 
     Returns:
-        List of `(height, width)`, one a level.
+        List of `(height, width)`, one per level.
 
     Raises:
-        ValueError: If a size or a level makes no sense.
+        ValueError: If a size is not positive, or the levels are out of order.
 
     Example:
         >>> level_sizes((200, 136), 3, 7)
@@ -44,14 +61,14 @@ def level_sizes(image_size, min_level, max_level):
 
 
 def generate_anchors(
-    image_size,
+    image_size: Sequence[int],
     *,
-    min_level=3,
-    max_level=7,
-    num_scales=3,
-    aspect_ratios=(1.0, 2.0, 0.5),
-    anchor_scale=4.0,
-):
+    min_level: int = 3,
+    max_level: int = 7,
+    num_scales: int = 3,
+    aspect_ratios: Sequence[float] | Sequence[Sequence[float]] = (1.0, 2.0, 0.5),
+    anchor_scale: float | Sequence[float] = 4.0,
+) -> np.ndarray:
     """Generates the anchors of all levels in the order of the network's outputs.
 
     Each place of a feature map of stride `s` has `num_scales` times
@@ -62,7 +79,7 @@ def generate_anchors(
         width = base * sqrt(ratio)        height = base / sqrt(ratio)
 
     The stride is image size over map size, on each axis: 112 and not 128 for
-    level 7 of a 448 pixel image. The order is level, y, x, octave, ratio. Anchors
+    level 7 of an image of 448 pixels. The order is level, y, x, octave, ratio. Anchors
     reach over the border and are not clipped. 512 x 512 pixels give 49,104.
 
     Args:
@@ -72,13 +89,13 @@ def generate_anchors(
         num_scales: int, octave steps between the sizes of two levels.
         aspect_ratios: numbers, width over height; or pairs `(x, y)` of factors
             on the sides, such as `(1.4, 0.7)`.
-        anchor_scale: float, side over stride; or a sequence, one a level.
+        anchor_scale: float, side over stride; or a sequence, one per level.
 
     Returns:
         NumPy float32 array `[N, 4]`, `yxyx` in pixels.
 
     Raises:
-        ValueError: If an argument makes no sense; it is named.
+        ValueError: If an argument is out of its range; the error names it.
 
     Example:
         >>> anchors = generate_anchors((512, 512))
@@ -96,7 +113,7 @@ def generate_anchors(
     return np.concatenate(levels).astype("float32")
 
 
-def anchors_of(config):
+def anchors_of(config: EfficientDetConfig) -> np.ndarray:
     """The anchors of a model.
 
     Args:
@@ -121,26 +138,26 @@ def anchors_of(config):
 
 
 def best_anchor_iou(
-    boxes,
-    image_size,
+    boxes: ArrayLike,
+    image_size: Sequence[int],
     *,
-    min_level=3,
-    max_level=7,
-    num_scales=3,
-    aspect_ratios=(1.0, 2.0, 0.5),
-    anchor_scale=4.0,
-):
+    min_level: int = 3,
+    max_level: int = 7,
+    num_scales: int = 3,
+    aspect_ratios: Sequence[float] | Sequence[Sequence[float]] = (1.0, 2.0, 0.5),
+    anchor_scale: float | Sequence[float] = 4.0,
+) -> np.ndarray:
     """Finds how well the best of all anchors fits each box.
 
-    Exact, and without the grid: the anchors of one shape differ by their
+    The result is exact, without the grid: the anchors of one shape differ by their
     center alone, and the overlap with a box, height times width, falls with
     the distance of the centers on each axis. So the best anchor of a shape is
-    the one nearest to the box's center, and one per shape and level is
-    looked at: 45 instead of 49,104 for 512 x 512 pixels.
+    the one nearest to the box's center, and it is enough to look at one anchor per
+    shape and level: 45 instead of 49,104 for 512 x 512 pixels.
 
     Args:
         boxes: array `[n, 4]`, `yxyx` in pixels of the network's input.
-        image_size: int, or `(height, width)`, of the network's input.
+        image_size: `(height, width)` of the network's input, in pixels.
         min_level, max_level, num_scales: see `generate_anchors`.
         aspect_ratios, anchor_scale: see `generate_anchors`.
 
@@ -149,8 +166,8 @@ def best_anchor_iou(
         for a box without area.
 
     Raises:
-        ValueError: If `boxes` has another shape, or an argument makes no
-            sense.
+        ValueError: If `boxes` has another shape, or an argument is out of its
+            range.
 
     Example:
         >>> best_anchor_iou([[4, 4, 36, 36], [0, 0, 8, 64]], (512, 512)).round(2)

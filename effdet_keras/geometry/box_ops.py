@@ -1,4 +1,4 @@
-"""Box arithmetic: forms, area, clipping, the IoU family, encoding on anchors.
+"""Box arithmetic: conversions, area, clipping, the IoU family, encoding on anchors.
 
 Boxes are `yxyx` in pixels: `(y_min, x_min, y_max, x_max)`. Every function takes
 NumPy arrays and returns NumPy arrays, or takes tensors of the Keras backend (and
@@ -7,20 +7,39 @@ because a bfloat16 pixel coordinate is off by up to two pixels at 512; NumPy
 float64 stays float64.
 """
 
+from __future__ import annotations
+
 import math
+from typing import Any
 
 import numpy as np
 from keras import ops
 
 from effdet_keras.errors import InvalidValueError
 
+__all__ = [
+    "area",
+    "ciou",
+    "clip_boxes",
+    "decode_boxes",
+    "diou",
+    "encode_boxes",
+    "giou",
+    "iou",
+    "pairwise_iou",
+    "xywh_to_yxyx",
+    "xyxy_to_yxyx",
+    "yxyx_to_xywh",
+    "yxyx_to_xyxy",
+]
+
 MIN_SIDE = 1e-8  # pixels: keeps the logarithm of a padded, empty box finite
 _TINY = 1e-37  # square pixels: two empty boxes have an IoU of 0, not 0 / 0
 MAX_LOG_SIDE = 20.0  # e**20 anchors long: keeps a wild prediction's box finite
 
 
-def yxyx_to_xywh(boxes):
-    """Converts corners to COCO's form, `(x_min, y_min, width, height)`.
+def yxyx_to_xywh(boxes: Any) -> Any:
+    """Converts corners to COCO's `(x_min, y_min, width, height)`.
 
     Args:
         boxes: tensor or array `[..., 4]`, `yxyx`.
@@ -40,8 +59,8 @@ def yxyx_to_xywh(boxes):
     return xp.stack([x_min, y_min, x_max - x_min, y_max - y_min], axis=-1)
 
 
-def xywh_to_yxyx(boxes_xywh):
-    """Converts COCO's form, `(x_min, y_min, width, height)`, to corners.
+def xywh_to_yxyx(boxes_xywh: Any) -> Any:
+    """Converts COCO's `(x_min, y_min, width, height)`, to corners.
 
     Args:
         boxes_xywh: tensor or array `[..., 4]`, `xywh`.
@@ -61,7 +80,7 @@ def xywh_to_yxyx(boxes_xywh):
     return xp.stack([y_min, x_min, y_min + height, x_min + width], axis=-1)
 
 
-def yxyx_to_xyxy(boxes):
+def yxyx_to_xyxy(boxes: Any) -> Any:
     """Swaps the axes of corners: `(x_min, y_min, x_max, y_max)`.
 
     Args:
@@ -82,7 +101,7 @@ def yxyx_to_xyxy(boxes):
     return xp.stack([x_min, y_min, x_max, y_max], axis=-1)
 
 
-def xyxy_to_yxyx(boxes_xyxy):
+def xyxy_to_yxyx(boxes_xyxy: Any) -> Any:
     """Swaps the axes of corners: `(y_min, x_min, y_max, x_max)`.
 
     Args:
@@ -101,7 +120,7 @@ def xyxy_to_yxyx(boxes_xyxy):
     return yxyx_to_xyxy(_arrays(boxes_xyxy=boxes_xyxy)[1])
 
 
-def area(boxes):
+def area(boxes: Any) -> Any:
     """Computes the area of boxes; 0 for an inverted one.
 
     Args:
@@ -121,7 +140,7 @@ def area(boxes):
     return _area(xp, boxes)
 
 
-def clip_boxes(boxes, image_size):
+def clip_boxes(boxes: Any, image_size: Any) -> Any:
     """Moves the corners that lie outside of an image onto its border.
 
     A box that lies outside altogether becomes an empty one on the border.
@@ -151,7 +170,7 @@ def clip_boxes(boxes, image_size):
     return xp.minimum(xp.maximum(boxes, 0.0), limits)
 
 
-def pairwise_iou(boxes1, boxes2):
+def pairwise_iou(boxes1: Any, boxes2: Any) -> Any:
     """Computes the IoU of every box of one set with every box of another.
 
     The IoU of two boxes that do not overlap is 0, of two empty ones too.
@@ -180,7 +199,7 @@ def pairwise_iou(boxes1, boxes2):
     return overlap / xp.maximum(union, _TINY)
 
 
-def iou(boxes1, boxes2):
+def iou(boxes1: Any, boxes2: Any) -> Any:
     """Computes the IoU of boxes with their counterparts, row by row.
 
     Args:
@@ -201,7 +220,7 @@ def iou(boxes1, boxes2):
     return _iou_and_union(xp, boxes1, boxes2)[0]
 
 
-def giou(boxes1, boxes2):
+def giou(boxes1: Any, boxes2: Any) -> Any:
     """Computes the generalized IoU, row by row.
 
     https://arxiv.org/abs/1902.09630, with `E` the smallest box around both:
@@ -228,7 +247,7 @@ def giou(boxes1, boxes2):
     return value - _divide_no_nan(xp, enclosing - union, enclosing)
 
 
-def diou(boxes1, boxes2):
+def diou(boxes1: Any, boxes2: Any) -> Any:
     """Computes the distance IoU, row by row.
 
     https://arxiv.org/abs/1911.08287, section 3.2: with `d` the distance of the
@@ -254,7 +273,7 @@ def diou(boxes1, boxes2):
     return _diou(xp, boxes1, boxes2)[0]
 
 
-def ciou(boxes1, boxes2):
+def ciou(boxes1: Any, boxes2: Any) -> Any:
     """Computes the complete IoU, row by row.
 
     https://arxiv.org/abs/1911.08287, section 3.3: DIoU, and a term `v` for the
@@ -289,7 +308,7 @@ def ciou(boxes1, boxes2):
     return distance_iou - alpha * v
 
 
-def encode_boxes(boxes, anchors):
+def encode_boxes(boxes: Any, anchors: Any) -> Any:
     """Encodes boxes as offsets from their anchors.
 
     With center `(y, x)` and sides `(h, w)`, and `a` for the anchor:
@@ -322,7 +341,7 @@ def encode_boxes(boxes, anchors):
     return xp.concatenate([offset, xp.log(sides / anchor_sides)], axis=-1)
 
 
-def decode_boxes(box_deltas, anchors):
+def decode_boxes(box_deltas: Any, anchors: Any) -> Any:
     """Decodes offsets from anchors into boxes, the inverse of `encode_boxes`.
 
     `th` and `tw` above 20 (a box 5e8 anchors long) count as 20, so that no

@@ -1,4 +1,4 @@
-"""Matching: which anchor answers for which box of the truth."""
+"""Matching: which anchor has to predict which box of the ground truth."""
 
 from keras import ops
 
@@ -20,7 +20,7 @@ def match_anchors(boxes, labels, anchors, *, iou_threshold=0.5):
     There may be no boxes at all (`M` of 0).
 
     Memory: a few arrays `[B, N]`, because boxes are matched one after the other;
-    a matrix `[M, N]` would be 177 MB an image at 1536 pixels and 100 boxes.
+    a matrix `[M, N]` would be 177 MB per image at 1536 pixels and 100 boxes.
 
     Args:
         boxes: float tensor `[B, M, 4]`, `yxyx` in pixels.
@@ -34,7 +34,7 @@ def match_anchors(boxes, labels, anchors, *, iou_threshold=0.5):
         `encode_boxes` code, 0 for background.
 
     Raises:
-        ValueError: If a shape or the threshold makes no sense.
+        ValueError: If the shapes do not fit, or the threshold is out of its range.
 
     Example:
         >>> anchors = [[0, 0, 8, 8], [0, 8, 8, 16], [8, 8, 16, 16]]
@@ -97,7 +97,7 @@ def _match(boxes, is_object, anchors, iou_threshold):
 
 
 def _iou(columns, anchor_columns, anchor_area):
-    """IoU `[B, N]` of one box an image, columns `[4, B, 1]`, with all anchors."""
+    """IoU `[B, N]` of one box per image, columns `[4, B, 1]`, with all anchors."""
     y_min, x_min, y_max, x_max = (columns[i] for i in range(4))
     anchor_y_min, anchor_x_min, anchor_y_max, anchor_x_max = anchor_columns
     height = ops.minimum(y_max, anchor_y_max) - ops.maximum(y_min, anchor_y_min)

@@ -1,5 +1,10 @@
 """The activations that a config can name."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -30,7 +35,7 @@ _BY_NAME = {
 }
 
 
-def get_activation(name):
+def get_activation(name: str) -> Callable[[Any], Any]:
     """The function of an activation's name in `EfficientDetConfig`.
 
     Raises:

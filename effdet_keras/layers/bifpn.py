@@ -1,6 +1,10 @@
 """BiFPN: the repeated, weighted, two-way feature pyramid of the paper's figure 3."""
 
+from __future__ import annotations
+
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 
@@ -22,7 +26,7 @@ class Node:
     inputs: tuple
 
 
-def bifpn_nodes(min_level, max_level):
+def bifpn_nodes(min_level: int, max_level: int) -> list[Node]:
     """The nodes of one BiFPN cell, top-down then bottom-up.
 
     A node takes its own level's features, oldest first, then the latest of the
@@ -68,10 +72,10 @@ class BiFPN(keras.layers.Layer):
         **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
-        inputs: list of tensors `[B, H_l, W_l, C_l]`, one a level, finest first.
+        inputs: list of tensors `[B, H_l, W_l, C_l]`, one per level, finest first.
 
     Returns:
-        List of tensors `[B, H_l, W_l, filters]`, one a level.
+        List of tensors `[B, H_l, W_l, filters]`, one per level.
 
     Raises:
         ValueError: If the number of inputs is not the number of levels.
@@ -84,8 +88,14 @@ class BiFPN(keras.layers.Layer):
     """
 
     def __init__(
-        self, filters, repeats=3, min_level=3, max_level=7, options=None, **kwargs
-    ):
+        self,
+        filters: int,
+        repeats: int = 3,
+        min_level: int = 3,
+        max_level: int = 7,
+        options: PyramidOptions | dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.filters = filters
         self.repeats = repeats
@@ -138,7 +148,14 @@ class BiFPNCell(keras.layers.Layer):
         [(1, 4, 4, 8), (1, 2, 2, 8)]
     """
 
-    def __init__(self, filters, min_level=3, max_level=7, options=None, **kwargs):
+    def __init__(
+        self,
+        filters: int,
+        min_level: int = 3,
+        max_level: int = 7,
+        options: PyramidOptions | dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.filters = filters
         self.min_level = min_level
@@ -216,8 +233,14 @@ class BiFPNNode(keras.layers.Layer):
     """
 
     def __init__(
-        self, filters, target_size, edge_names, conv_name, options=None, **kwargs
-    ):
+        self,
+        filters: int,
+        target_size: tuple[int, int],
+        edge_names: Sequence[str],
+        conv_name: str,
+        options: PyramidOptions | dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.filters = filters
         self.target_size = tuple(target_size)
@@ -300,8 +323,13 @@ class ConvBN(keras.layers.Layer):
     """
 
     def __init__(
-        self, filters, separable_conv=True, use_bias=True, batch_norm=None, **kwargs
-    ):
+        self,
+        filters: int,
+        separable_conv: bool = True,
+        use_bias: bool = True,
+        batch_norm: BatchNormOptions | dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.filters = filters
         self.separable_conv = separable_conv

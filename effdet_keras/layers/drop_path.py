@@ -1,5 +1,9 @@
 """Stochastic depth: a residual branch that is left out of some samples."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -35,7 +39,9 @@ class DropPath(keras.layers.Layer):
         [0.0, 2.0]
     """
 
-    def __init__(self, survival_prob=0.8, seed=None, **kwargs):
+    def __init__(
+        self, survival_prob: float = 0.8, seed: int | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         if not 0 < survival_prob <= 1:
             raise InvalidValueError(

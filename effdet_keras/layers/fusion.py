@@ -1,5 +1,9 @@
 """Weighted fusion of feature maps: the paper's section 3.3."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -42,7 +46,9 @@ class WeightedFusion(keras.layers.Layer):
         ((1, 2, 2, 8), 0.5)
     """
 
-    def __init__(self, method="fastattn", epsilon=1e-4, **kwargs):
+    def __init__(
+        self, method: str = "fastattn", epsilon: float = 1e-4, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         if method not in FUSION_METHODS:
             raise InvalidValueError(

@@ -1,5 +1,9 @@
 """The class and box heads: convolutions shared by all levels, a norm a level."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -36,7 +40,7 @@ class PredictionHead(keras.layers.Layer):
         **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
-        inputs: list of tensors `[B, H_l, W_l, C]`, one a level.
+        inputs: list of tensors `[B, H_l, W_l, C]`, one per level.
 
     Returns:
         Tensor `[B, N, values]`, float32, `N` counting level, row, column, anchor.
@@ -49,19 +53,19 @@ class PredictionHead(keras.layers.Layer):
 
     def __init__(
         self,
-        values,
-        num_anchors=9,
-        filters=64,
-        repeats=3,
-        min_level=3,
-        prefix="class",
-        separable_conv=True,
-        activation="swish",
-        survival_prob=None,
-        prior_bias=0.0,
-        batch_norm=None,
-        **kwargs,
-    ):
+        values: int,
+        num_anchors: int = 9,
+        filters: int = 64,
+        repeats: int = 3,
+        min_level: int = 3,
+        prefix: str = "class",
+        separable_conv: bool = True,
+        activation: str = "swish",
+        survival_prob: float | None = None,
+        prior_bias: float = 0.0,
+        batch_norm: BatchNormOptions | dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.values = values
         self.num_anchors = num_anchors
@@ -125,7 +129,7 @@ class PredictionHead(keras.layers.Layer):
         levels = [self._predict(x) for x in self.features(inputs, training=training)]
         return ops.cast(ops.concatenate(levels, axis=1), "float32")
 
-    def features(self, inputs, training=False):
+    def features(self, inputs: Any, training: bool = False) -> Any:
         """What the last convolution sees: list of `[B, H_l, W_l, filters]`."""
         return [
             self._level(x, index, training=training) for index, x in enumerate(inputs)

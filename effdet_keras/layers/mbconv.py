@@ -1,5 +1,9 @@
 """The mobile inverted bottleneck block of EfficientNet, with squeeze-excite."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -26,7 +30,7 @@ class DepthwiseInitializer(keras.initializers.Initializer):
         0.47
     """
 
-    def __init__(self, seed=None):
+    def __init__(self, seed: int | None = None) -> None:
         self.seed = seed
 
     def __call__(self, shape, dtype=None):
@@ -60,7 +64,9 @@ class SqueezeExcite(keras.layers.Layer):
         (1, 4, 4, 8)
     """
 
-    def __init__(self, reduced_filters, activation="swish", **kwargs):
+    def __init__(
+        self, reduced_filters: int, activation: str = "swish", **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.reduced_filters = reduced_filters
         self.activation = activation
@@ -133,16 +139,16 @@ class MBConv(keras.layers.Layer):
 
     def __init__(
         self,
-        filters,
-        kernel_size=3,
-        stride=1,
-        expand_ratio=6,
-        se_ratio=0.25,
-        activation="swish",
-        survival_prob=None,
-        batch_norm=None,
-        **kwargs,
-    ):
+        filters: int,
+        kernel_size: int = 3,
+        stride: int = 1,
+        expand_ratio: int = 6,
+        se_ratio: float | None = 0.25,
+        activation: str = "swish",
+        survival_prob: float | None = None,
+        batch_norm: BatchNormOptions | dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.filters = filters
         self.kernel_size = kernel_size

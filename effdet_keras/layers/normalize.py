@@ -1,5 +1,9 @@
 """Pixels 0-255 to the numbers a network was trained on."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -27,7 +31,7 @@ class Normalize(keras.layers.Layer):
         2.0
     """
 
-    def __init__(self, mean, stddev, **kwargs):
+    def __init__(self, mean: Any, stddev: Any, **kwargs: Any) -> None:
         super().__init__(autocast=False, **kwargs)
         self.mean = tuple(mean)
         self.stddev = tuple(stddev)

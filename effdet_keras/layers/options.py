@@ -1,6 +1,9 @@
 """Options that several layers share, as values that travel in their configs."""
 
+from __future__ import annotations
+
 import dataclasses
+from typing import Any, Self
 
 import keras
 
@@ -12,7 +15,7 @@ class _Options:
     """Makes a frozen dataclass part of a layer's `get_config`."""
 
     @classmethod
-    def from_value(cls, value):
+    def from_value(cls, value: Any) -> Self:
         """Options as they are, from `None`, or from what `serialize` wrote."""
         if value is None:
             return cls()
@@ -24,7 +27,7 @@ class _Options:
             )
         return value
 
-    def serialize(self):
+    def serialize(self) -> dict[str, Any]:
         """What a layer's `get_config` holds; `from_value` reads it."""
         return keras.saving.serialize_keras_object(self)
 
@@ -63,7 +66,7 @@ class BatchNormOptions(_Options):
     synchronized: bool = False
     frozen: bool = False
 
-    def layer(self, name, dtype=None):
+    def layer(self, name: str, dtype: Any = None) -> BatchNormalization:
         """A new `BatchNormalization` of that name."""
         return BatchNormalization(
             momentum=self.momentum,

@@ -1,7 +1,10 @@
 """Brings a feature map to another level's size and number of channels."""
 
+from __future__ import annotations
+
 import contextlib
 import contextvars
+from typing import Any
 
 import keras
 import numpy as np
@@ -77,13 +80,13 @@ class Resample(keras.layers.Layer):
 
     def __init__(
         self,
-        filters,
-        target_size,
-        apply_bn=True,
-        conv_after_downsample=False,
-        batch_norm=None,
-        **kwargs,
-    ):
+        filters: int,
+        target_size: tuple[int, int],
+        apply_bn: bool = True,
+        conv_after_downsample: bool = False,
+        batch_norm: BatchNormOptions | dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.filters = filters
         self.target_size = tuple(target_size)
