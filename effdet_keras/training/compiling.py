@@ -214,7 +214,8 @@ class Compiling:
 
     def _compile_again(self):
         if self.settings is not None:
-            self._set_up(self.settings.recipe, self.settings.keras_options)
+            # By its config, because an optimizer has been built for what trained.
+            self.compile_from_config(self.get_compile_config())
 
     def batch_norm_statistics(self) -> list[keras.Variable]:
         """The moving means and variances of all batch norms."""

@@ -78,14 +78,14 @@ class Trainer(Compiling):
             FloatingPointError: If a loss is NaN or infinite; the message names
                 the step and the images. That batch did not change the weights.
         """
-        dataset = x
-        x, batch_size = self._batched(x, batch_size, training=True)
-        inputs.check_data(self, x, y)
         if validation_data is not None:
             validation_data, _ = self._batched(
                 validation_data, batch_size, training=False
             )
-            inputs.check_validation_data(self, validation_data)
+        dataset = x
+        x, batch_size = self._batched(x, batch_size, training=True)
+        inputs.check_data(self, x, y)
+        inputs.check_validation_data(self, validation_data)
         adopt_classes(self, dataset)
         if hasattr(x, "element_spec"):
             kwargs.setdefault("shuffle", False)  # Keras warns that it cannot
