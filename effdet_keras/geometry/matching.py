@@ -1,5 +1,9 @@
 """Matching: which anchor has to predict which box of the ground truth."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from keras import ops
 
 from effdet_keras._internal.label_constants import BACKGROUND
@@ -7,7 +11,9 @@ from effdet_keras.errors import InvalidValueError
 from effdet_keras.geometry import box_ops
 
 
-def match_anchors(boxes, labels, anchors, *, iou_threshold=0.5):
+def match_anchors(
+    boxes: Any, labels: Any, anchors: Any, *, iou_threshold: float = 0.5
+) -> tuple[Any, Any]:
     """Gives each anchor the class and the box it has to predict.
 
     An anchor takes the box it overlaps most if their IoU reaches the threshold,
