@@ -234,7 +234,9 @@ def eager_step(**arguments):
 
 @pytest.mark.slow_elsewhere
 def test_adamw_decays_a_models_kernels_and_adds_nothing_to_the_loss():
-    rate = {"optimizer": "adamw", "schedule": "constant", "learning_rate": 1e-3}
+    # Without `epsilon` a step is the gradient's sign: noise, where the gradient is 0.
+    adamw = {"name": "adamw", "epsilon": 1.0}
+    rate = {"optimizer": adamw, "schedule": "constant", "learning_rate": 1e-3}
     model, before, logs = eager_step(**rate, weight_decay=0.5)
     plain, _, _ = eager_step(**rate, weight_decay=0.0)
     assert logs["reg_l2_loss"] == [0.0]
