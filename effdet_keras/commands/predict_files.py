@@ -8,6 +8,7 @@ from typing import Any
 
 from PIL import Image
 
+from effdet_keras._internal.local_paths import local_path
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.commands.coco_file import COCOFile
 from effdet_keras.commands.prediction_sources import (
@@ -64,6 +65,10 @@ def predict_files(
             one name; or if `frames` is given, and no input is a video.
         OSError, ImportError: As of `Predictor.detect_video`.
     """
+    out, frames, json_path = (
+        None if path is None else local_path(path, f"`{name}`")
+        for name, path in (("out", out), ("frames", frames), ("json_path", json_path))
+    )
     sources = find_sources(inputs)
     has_videos = any(map(is_video, sources))
     if frames is not None and not has_videos:

@@ -87,6 +87,14 @@ def test_what_cannot_be_read_is_left_out_and_told(archive, images, tmp_path, cap
     assert "There is no image, folder or video 'nowhere.jpg'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["out", "json_path", "frames"])
+def test_an_address_is_refused_before_any_work(tmp_path, monkeypatch, option):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=f"`{option}` must be on this machine"):
+        module.predict_files(None, ["cat.png"], **{option: "gs://bucket/found"})
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_no_input_is_written_over(archive, images, tmp_path, capsys):
     before = (images / "a.png").read_bytes()
     for inputs in ([images], [images / "a.png"]):
