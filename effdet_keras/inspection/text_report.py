@@ -32,7 +32,7 @@ def verdict(report):
         for severity, count in counts.items()
     )
     if not report.decoded:
-        words += "; images were not read to their end"
+        words += "; the images were not read to their end"
     return f"{'Fit to train on' if report.ok else 'Not fit to train on'}: {words}"
 
 

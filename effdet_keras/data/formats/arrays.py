@@ -1,12 +1,16 @@
 """Python lists of images and boxes to a dataset."""
 
+from __future__ import annotations
+
 import numbers
 import os
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.data.formats.label_map import requested_classes
+from effdet_keras.data.formats.label_map import ClassNames, requested_classes
 from effdet_keras.data.record import Record, warn_of_unusable
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import read_image_size
@@ -15,31 +19,32 @@ _BOX_FORMATS = ("yxyx", "xyxy", "xywh")
 
 
 def from_arrays(
-    images,
-    boxes,
-    labels,
-    class_names,
+    images: Sequence[np.ndarray | str | os.PathLike[str]],
+    boxes: Sequence[ArrayLike],
+    labels: Sequence[ArrayLike],
+    class_names: ClassNames,
     *,
-    image_ids=None,
-    is_crowd=None,
-    box_format="yxyx",
-):
+    image_ids: Sequence[int] | None = None,
+    is_crowd: Sequence[ArrayLike] | None = None,
+    box_format: str = "yxyx",
+) -> DetectionDataset:
     """Makes a dataset of images and boxes that are in Python already.
 
-    Boxes that reach out of their image are clipped; those without area in
-    it are left out, with a warning that counts them. A box whose ends are the
-    wrong way round is an error: it comes of a wrong `box_format`.
+    Boxes that reach out of their image are clipped. Boxes without area inside it
+    are left out, and a warning counts them. A box that ends before it begins is an
+    error: its `box_format` is wrong.
 
     Args:
         images: list of uint8 arrays `[H, W, 3]`, of any sizes, or of paths.
-        boxes: list with the boxes `[n, 4]` of each image, in pixels; an
+        boxes: list with the boxes `[n, 4]` of each image, in pixels, or an
             empty list for an image without objects.
         labels: list with the labels `[n]` of each image, from 0.
-        class_names: names of the classes, in the order of the labels.
-        image_ids: ints, one an image; by default 1, 2, ...
-        is_crowd: list with the flags `[n]` of each image: True where a box is
-            around a crowd, which is not trained on, and ignored in evaluation.
-            None means no crowds.
+        class_names: names of the classes, in the order of the labels, or a label map,
+            as for `load`.
+        image_ids: ints, one per image. None means 1, 2, ...
+        is_crowd: list with the flags `[n]` of each image: True for a box around a
+            crowd, which is not trained on, and which evaluation ignores. None means
+            that there are no crowds.
         box_format: `"yxyx"` or `"xyxy"`: two corners; `"xywh"`: left, top,
             width, height.
 
@@ -95,7 +100,7 @@ def _check_lengths(images, boxes, labels, image_ids, is_crowd):
             lengths[name] = len(values)
     if len(set(lengths.values())) > 1:
         raise InvalidValueError(
-            "`from_arrays` expects one entry an image in each list. "
+            "`from_arrays` expects one entry per image in each list. "
             f"Received lengths: {lengths}"
         )
 
@@ -158,7 +163,7 @@ def _boxes_xywh(boxes, box_format, position):
         boxes = np.concatenate([boxes[:, :2], boxes[:, 2:] - boxes[:, :2]], axis=1)
     if (boxes[:, 2:] < 0).any():
         raise InvalidValueError(
-            f"A box of the form {box_format!r} must not end before it begins. "
+            f"A box of the format {box_format!r} must not end before it begins. "
             f"Received: boxes[{position}]. Which of {_BOX_FORMATS} are they? Say "
             "it with `box_format`"
         )
@@ -171,7 +176,7 @@ def _labels(labels, num_boxes, num_classes, position):
         array = np.zeros(0, np.int32)
     if array.shape != (num_boxes,) or not np.issubdtype(array.dtype, np.integer):
         raise InvalidValueError(
-            f"`labels` of an image must be one int a box, here {num_boxes}. "
+            f"`labels` of an image must be one int per box, here {num_boxes}. "
             f"Received: labels[{position}]={labels!r}"
         )
     if array.size and not 0 <= array.min() <= array.max() < num_classes:
@@ -188,7 +193,7 @@ def _flags(is_crowd, num_boxes, position):
         return np.zeros(num_boxes, bool)
     if array.shape != (num_boxes,) or not (array == array.astype(bool)).all():
         raise InvalidValueError(
-            f"`is_crowd` of an image must be one flag a box, here {num_boxes}. "
+            f"`is_crowd` of an image must be one flag per box, here {num_boxes}. "
             f"Received: is_crowd[{position}]={is_crowd!r}"
         )
     return array.astype(bool)

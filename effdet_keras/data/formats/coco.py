@@ -1,5 +1,7 @@
 """COCO json files: to a dataset, and from one."""
 
+from __future__ import annotations
+
 import collections
 import functools
 import itertools
@@ -8,6 +10,7 @@ import mmap
 import os
 import pathlib
 import reprlib
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -17,7 +20,11 @@ from effdet_keras.data.formats.folder_writing import (
     named_splits,
     write_images,
 )
-from effdet_keras.data.formats.label_map import ids_of_classes, requested_classes
+from effdet_keras.data.formats.label_map import (
+    ClassNames,
+    ids_of_classes,
+    requested_classes,
+)
 from effdet_keras.data.formats.record_building import (
     are_coordinates,
     check_boxes,
@@ -39,29 +46,35 @@ from effdet_keras.errors import InvalidValueError
 _MAX_ID = 2**63 - 1  # ids travel as int64
 
 
-def from_coco(annotations, image_dir=None, *, class_names=None, on_error="raise"):
-    """Reads a dataset in COCO's form: one json file and a folder of images.
+def from_coco(
+    annotations: str | os.PathLike[str] | dict,
+    image_dir: str | os.PathLike[str] | None = None,
+    *,
+    class_names: ClassNames | None = None,
+    on_error: str = "raise",
+) -> DetectionDataset:
+    """Reads a dataset in COCO's format: one json file and a folder of images.
 
-    Labels count from 0 in ascending order of the file's category ids, which
-    need not be without gaps: COCO's 80 classes have ids up to 90, and they
-    come back out in `category_ids`, `to_coco` and evaluation.
+    Labels count from 0 in ascending order of the file's category ids, which may
+    have gaps: COCO's 80 classes have ids up to 90. The dataset keeps the ids as
+    `category_ids`, and `to_coco` and evaluation use them.
 
     The annotations are checked here, before any training. A box that reaches
-    out of its image is clipped; one with no area in it is not trained on,
-    with a warning, while evaluation sees the boxes as the file has them. Where
-    `area` is no number, that of the box is taken.
+    out of its image is clipped. A box with no area inside its image is not trained
+    on, and a warning says so. Evaluation sees the boxes as the file has them. If
+    `area` is not a number, that of the box is used.
 
     Args:
         annotations: path of the json file, or its content as a dict.
         image_dir: folder that the `file_name`s start from. None looks for it
             beside the json: for `train.json` in `train`, for
             `annotations/instances_val2017.json` in `val2017`, and in `images`.
-        class_names: names in the order of the labels, to bring a second file
-            in line with a first: pass the first dataset's `class_names`.
-            They may name classes that this file has not. None takes the
-            file's own.
-        on_error: "raise" tells of everything that is wrong, at once; "skip"
-            leaves it out, warns, and keeps it in `dataset.problems`.
+        class_names: names in the order of the labels, to bring a second dataset in
+            line with a first one: pass the first dataset's `class_names`, which may
+            have classes that are not in this one. Or a label map, as for `load`. None
+            takes the file's own.
+        on_error: "raise" raises one error that names everything that is wrong;
+            "skip" leaves it out, warns, and lists it in `dataset.problems`.
 
     Returns:
         `DetectionDataset`. An image whose id is not an int gets 1, 2, ... as
@@ -69,7 +82,7 @@ def from_coco(annotations, image_dir=None, *, class_names=None, on_error="raise"
 
     Raises:
         FileNotFoundError: If the json or images are missing.
-        ValueError: If the json is not of COCO's form, or with "raise" if a
+        ValueError: If the json has not COCO's format, or, with "raise", if a
             category id is unknown, an id repeats, or a box is not four finite
             numbers in pixels.
 
@@ -374,23 +387,26 @@ def _number(count):
     return "1 annotation" if count == 1 else f"{count:,} annotations"
 
 
-def write_coco(datasets, folder):
-    """Writes a new folder in COCO's form: `SPLIT.json` and `SPLIT/` with images.
+def write_coco(
+    datasets: DetectionDataset | Mapping[str, DetectionDataset],
+    folder: str | os.PathLike[str],
+) -> None:
+    """Writes a new folder in COCO's format: `SPLIT.json` and `SPLIT/` with images.
 
     Boxes, areas, crowd flags, image and category ids are exactly those of the
-    dataset. The images are the files themselves where these are JPEG or PNG;
-    others become PNG. `effdet_keras.json` keeps source ids and file names.
+    dataset. JPEG and PNG files are copied; other images become PNG files.
+    `effdet_keras.json` keeps source ids and file names.
 
     Args:
-        datasets: `DetectionDataset`, or dict of split name to one.
-        folder: folder to make; it appears once it is complete.
+        datasets: `DetectionDataset`, or dict from split name to one.
+        folder: folder to make. It appears once it is complete.
 
     Returns:
         `None`.
 
     Raises:
         FileExistsError: If the folder is there.
-        ValueError: If splits differ in their classes, or an image cannot be
+        ValueError: If the splits differ in their classes, or an image cannot be
             decoded.
 
     Example:

@@ -1,10 +1,13 @@
-"""CSV files, one box a row: to a dataset, and from one."""
+"""CSV files, one box per row: to a dataset, and from one."""
+
+from __future__ import annotations
 
 import collections
 import csv
 import functools
 import os
 import pathlib
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -20,6 +23,7 @@ from effdet_keras.data.formats.folder_writing import (
     named_splits,
     write_images,
 )
+from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.formats.record_building import (
     choose_classes,
     find_image_size,
@@ -37,10 +41,17 @@ _HEADER = ("filename", "width", "height", "class", "xmin", "ymin", "xmax", "ymax
 _FORMATS = ("tfod", "automl")
 
 
-def from_csv(path, image_dir=None, split=None, *, class_names=None, on_error="raise"):
-    """Reads a dataset in a form of CSV: one box a row.
+def from_csv(
+    path: str | os.PathLike[str],
+    image_dir: str | os.PathLike[str] | None = None,
+    split: str | None = None,
+    *,
+    class_names: ClassNames | None = None,
+    on_error: str = "raise",
+) -> DetectionDataset:
+    """Reads a dataset from a csv file: one box per row.
 
-    Three forms are known, by the first row:
+    Three formats are known. The first row tells which one it is:
 
     - the TF Object Detection API's: a header with `filename`, `class`, `xmin`,
       `ymin`, `xmax`, `ymax` in pixels, in any order, and `width` and `height`
@@ -49,7 +60,7 @@ def from_csv(path, image_dir=None, split=None, *, class_names=None, on_error="ra
       in fractions of the image; `set` is TRAIN, VALIDATION, TEST, UNASSIGNED;
     - RetinaNet's: no header, `path,xmin,ymin,xmax,ymax,class` in pixels.
 
-    A row without class and box is an image without objects.
+    A row without a class and a box stands for an image without objects.
 
     Args:
         path: path of the csv file.
@@ -57,13 +68,15 @@ def from_csv(path, image_dir=None, split=None, *, class_names=None, on_error="ra
             with folders, or one such as `gs://...`, is looked up by its last
             part where it is not there. None looks for the images beside the
             file and in `images`, and for `train.csv` in `train`.
-        split: of AutoML's sets: "train", "validation" or "test"; None takes
+        split: for AutoML's format "train", "validation" or "test". None takes
             all rows.
-        class_names: names in the order of the labels, to bring a second file
-            in line with a first. None takes the names found in the file, of all
-            splits, sorted.
-        on_error: "raise" tells of everything that is wrong, at once; "skip"
-            leaves it out, warns, and keeps it in `dataset.problems`.
+        class_names: names in the order of the labels, to bring a second dataset in
+            line with a first one: pass the first dataset's `class_names`, which may
+            have classes that are not in this one. Or a label map, as for `load`. None
+            takes the names in the file,
+            of all splits, sorted.
+        on_error: "raise" raises one error that names everything that is wrong;
+            "skip" leaves it out, warns, and lists it in `dataset.problems`.
 
     Returns:
         `DetectionDataset`. `image_id` counts from 1 in the order of the
@@ -71,8 +84,8 @@ def from_csv(path, image_dir=None, split=None, *, class_names=None, on_error="ra
 
     Raises:
         FileNotFoundError: If the file or images are missing.
-        ValueError: If the file has none of these forms, or with "raise" if a
-            row has no four finite numbers or an unknown class.
+        ValueError: If the file has none of these formats, or, with "raise", if a
+            row lacks four finite numbers or has an unknown class.
 
     Example:
         >>> import tempfile
@@ -125,7 +138,7 @@ def _rows_of_split(rows, split, path):
     splits = list(dict.fromkeys(row.split for row in rows if row.split is not None))
     if split not in splits:
         raise InvalidValueError(
-            f"`split` must be one of the sets of {str(path)!r}: {splits}. "
+            f"`split` must be one of the splits of {str(path)!r}: {splits}. "
             f"Received: split={split!r}"
         )
     return [row for row in rows if row.split == split]
@@ -179,27 +192,32 @@ def _make_record(name, rows, labels, finder, problems):
     )
 
 
-def write_csv(datasets, folder, *, format="tfod"):
+def write_csv(
+    datasets: DetectionDataset | Mapping[str, DetectionDataset],
+    folder: str | os.PathLike[str],
+    *,
+    format: str = "tfod",
+) -> None:
     """Writes a new folder with csv files, and with the images in `SPLIT/`.
 
-    Boxes without an area in their image are left out. Crowds have no mark in
-    these forms: other programs see ordinary boxes. `effdet_keras.json` keeps
-    which they are, ids, file names, areas and classes.
+    Boxes without an area in their image are left out. These formats cannot mark
+    crowds: other programs see ordinary boxes. `effdet_keras.json` keeps which boxes
+    are crowds, and ids, file names, areas and classes.
 
     Args:
-        datasets: `DetectionDataset`, or dict of split name to one.
-        folder: folder to make; it appears once it is complete.
-        format: "tfod", the TF Object Detection API's, a file `SPLIT.csv` for
-            each split, boxes in pixels; or "automl", one file `data.csv`, in
-            fractions, boxes clipped to their image.
+        datasets: `DetectionDataset`, or dict from split name to one.
+        folder: folder to make. It appears once it is complete.
+        format: "tfod", of the TF Object Detection API: one file `SPLIT.csv` per
+            split, boxes in pixels; or "automl": one file `data.csv`, boxes in
+            fractions and clipped to their image.
 
     Returns:
         `None`.
 
     Raises:
         FileExistsError: If the folder is there.
-        ValueError: If `format` is unknown, splits differ in their classes or
-            are none of AutoML's, or an image cannot be decoded.
+        ValueError: If `format` is unknown, the splits differ in their classes or
+            AutoML has no such split, or an image cannot be decoded.
 
     Example:
         >>> import tempfile

@@ -1,4 +1,4 @@
-"""The rows of a csv file: the forms that people write boxes in."""
+"""The rows of a csv file, in each of the formats that people write boxes in."""
 
 import csv
 import dataclasses
@@ -28,7 +28,7 @@ AUTOML_SPLITS = {
     "TEST": "test",
     "UNASSIGNED": ONE_SPLIT,
 }
-_LIMIT = 2.0  # images: numbers further out are no fractions of one
+_LIMIT = 2.0  # images: numbers further out are not fractions of one
 
 
 def csv_splits(path):
@@ -38,23 +38,23 @@ def csv_splits(path):
         path: path of the file.
 
     Returns:
-        List of str: the sets of AutoML's form in lower case, else an empty list.
+        List of str: the splits of AutoML's format in lower case, else an empty list.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If it is no text in UTF-8.
+        ValueError: If it is not text in UTF-8.
     """
     path = pathlib.Path(path)
-    if not isinstance(_form_of(_read_lines(path, limit=1)), _AutoML):
+    if not isinstance(_format_of(_read_lines(path, limit=1)), _AutoML):
         return []
     rows = read_rows(path, Problems("`csv_splits`", "skip"))
     return list(dict.fromkeys(row.split for row in rows))
 
 
 def is_csv(path):
-    """Says whether a file has one of the forms that `from_csv` reads."""
+    """Says whether a file has one of the formats that `from_csv` reads."""
     try:
-        return _form_of(_read_lines(pathlib.Path(path), limit=1)) is not None
+        return _format_of(_read_lines(pathlib.Path(path), limit=1)) is not None
     except (ValueError, OSError):
         return False
 
@@ -69,7 +69,7 @@ class Row:
         box: left, top, right, bottom, or None.
         is_normalized: whether the box is in fractions of the image.
         size: `(height, width)` of the image, or None.
-        split: str, or None where the form has no splits.
+        split: str, or None where the format has no splits.
         has_box: whether this is a box; else an image without objects.
     """
 
@@ -83,7 +83,7 @@ class Row:
 
 
 def read_rows(path, problems):
-    """Reads a csv file of any of the known forms.
+    """Reads a csv file in any of the known formats.
 
     Args:
         path: `pathlib.Path` of the file.
@@ -93,11 +93,11 @@ def read_rows(path, problems):
         List of `Row`.
 
     Raises:
-        ValueError: If the file has none of these forms.
+        ValueError: If the file has none of these formats.
     """
     lines = _read_lines(path)
-    form = _form_of(lines)
-    if form is None:
+    format = _format_of(lines)
+    if format is None:
         first = lines[0][1] if lines else []
         raise InvalidValueError(
             "`from_csv` expects a header with filename, class, xmin, ymin, xmax, ymax, "
@@ -106,8 +106,8 @@ def read_rows(path, problems):
             f"{reprlib.repr(first)}"
         )
     rows = []
-    for number, cells in form.body(lines):
-        row = form.read(cells)
+    for number, cells in format.body(lines):
+        row = format.read(cells)
         if isinstance(row, str):
             detail = f"row {number}: {row}. Received: {reprlib.repr(cells)}"
             problems.add("bad box", path.name, detail)
@@ -136,18 +136,18 @@ def _read_lines(path, limit=None):
     return lines
 
 
-def _form_of(lines):
+def _format_of(lines):
     if not lines:
         return None
     first = lines[0][1]
-    for form in (_Header(first), _AutoML(), _RetinaNet()):
-        if form.fits(first):
-            return form
+    for format in (_Header(first), _AutoML(), _RetinaNet()):
+        if format.fits(first):
+            return format
     return None
 
 
 class _Header:
-    """The Object Detection API's form: columns by the names of the header."""
+    """The Object Detection API's format: columns by the names of the header."""
 
     def __init__(self, header):
         names = [cell.lower() for cell in header]
@@ -175,7 +175,7 @@ class _Header:
 
 
 class _AutoML:
-    """AutoML's form: `set,path,label` and up to four corners in fractions."""
+    """AutoML's format: `set,path,label` and up to four corners in fractions."""
 
     def fits(self, first):
         return first[0].upper() in AUTOML_SPLITS and len(first) in (2, 3, 7, 9, 10, 11)
@@ -196,7 +196,7 @@ class _AutoML:
 
 
 class _RetinaNet:
-    """RetinaNet's form: `path,xmin,ymin,xmax,ymax,class` in pixels."""
+    """RetinaNet's format: `path,xmin,ymin,xmax,ymax,class` in pixels."""
 
     def fits(self, first):
         if len(first) != 6 or not first[0]:

@@ -23,7 +23,7 @@ def named_splits(datasets, *, usable=False):
         usable: whether to leave out boxes that have no area in their image.
 
     Returns:
-        Dict of split name to `DetectionDataset`.
+        Dict from split name to `DetectionDataset`.
 
     Raises:
         TypeError: If it is neither.
@@ -40,7 +40,7 @@ def named_splits(datasets, *, usable=False):
     is_dict = isinstance(datasets, dict)
     if not is_dict or not all(_is_split(*item) for item in datasets.items()):
         raise InvalidTypeError(
-            "`datasets` must be a `DetectionDataset`, or a dict of split name to "
+            "`datasets` must be a `DetectionDataset`, or a dict from split name to "
             f"`DetectionDataset`. Received: datasets={datasets!r}"
         )
     bad = [name for name in datasets if not _is_folder_name(name)]

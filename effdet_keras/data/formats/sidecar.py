@@ -26,8 +26,8 @@ class Sidecar:
     Attributes:
         path: path of the file.
         class_names: tuple of str, in the order of the labels.
-        category_ids: tuple of int, one for each class.
-        images: dict of split name to a dict of image name to what is kept
+        category_ids: tuple of int, one per class.
+        images: dict from split name to a dict of image name to what is kept
             of that image.
     """
 
@@ -66,9 +66,9 @@ def write_sidecar(folder, datasets, names):
 
     Args:
         folder: folder to write `effdet_keras.json` into.
-        datasets: dict of split name to `DetectionDataset`, with the boxes that
+        datasets: dict from split name to `DetectionDataset`, with the boxes that
             are written and in their order.
-        names: dict of split name to the name of each image, unique in its
+        names: dict from split name to the name of each image, unique in its
             split, by which the reader of this format will ask for it.
 
     Returns:

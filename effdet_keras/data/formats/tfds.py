@@ -1,15 +1,20 @@
 """TFDS datasets: from TensorFlow Datasets' folders and examples, and to a folder."""
 
+from __future__ import annotations
+
 import functools
 import json
 import os
 import pathlib
 import re
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.whole_files import new_folder
+from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.embedded_images import (
     FractionalImage,
     make_dataset,
@@ -19,6 +24,7 @@ from effdet_keras.data.formats.folder_writing import (
     encode_image,
     named_splits,
 )
+from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.formats.sidecar import read_sidecar, write_sidecar
 from effdet_keras.data.formats.tf_example import encode_example
 from effdet_keras.data.formats.tfds_features import describe_features
@@ -32,10 +38,16 @@ _SHARD = re.compile(r".+-(?P<split>[^-]+)\.tfrecord-\d{5,}-of-\d{5,}")
 _FLAGS = ("is_crowd", "is_difficult", "is_group_of")
 _FLAG_KEYS = tuple(f"objects/{flag}" for flag in _FLAGS)
 _NAME = "detection"  # of the dataset; in TFDS each has one
-_IMAGES_A_SHARD = 5000  # somewhat below 1 GB of photographs, as TFDS has them
+_IMAGES_PER_SHARD = 5000  # somewhat below 1 GB of photographs, as TFDS has them
 
 
-def from_tfds(source, split=None, *, class_names=None, on_error="raise"):
+def from_tfds(
+    source: Any,
+    split: str | None = None,
+    *,
+    class_names: ClassNames | None = None,
+    on_error: str = "raise",
+) -> DetectionDataset:
     """Reads a dataset of TensorFlow Datasets; that package need not be installed.
 
     An example has `image` and `objects` with `bbox` (`yxyx`, as fractions) and
@@ -56,11 +68,11 @@ def from_tfds(source, split=None, *, class_names=None, on_error="raise"):
               tensors or arrays: dicts, not batched.
         split: "train", "validation", ...; None takes the only one. Examples
             have none.
-        class_names: names in the order of the labels, to bring a second set in
-            line with a first. Of examples, which have no names of classes:
-            `info.features["objects"]["label"].names`.
-        on_error: "raise" reports all errors found in one message; "skip"
-            leaves out what is wrong, warns, and keeps it in `problems`.
+        class_names: names in the order of the labels, to bring a second dataset in
+            line with a first one, or a label map, as for `load`. Examples have no
+            names: pass `info.features["objects"]["label"].names`.
+        on_error: "raise" raises one error that names everything that is wrong;
+            "skip" leaves it out, warns, and lists it in `dataset.problems`.
 
     Returns:
         `DetectionDataset`. `image_id` is the `image/id` if these are different
@@ -69,7 +81,7 @@ def from_tfds(source, split=None, *, class_names=None, on_error="raise"):
     Raises:
         FileNotFoundError: If the folder holds no such dataset.
         ValueError: If there are several splits and none is named, files are
-            damaged, or examples are not of this form.
+            damaged, or examples have another format.
 
     Example:
         >>> examples = [{
@@ -85,14 +97,14 @@ def from_tfds(source, split=None, *, class_names=None, on_error="raise"):
     return _from_examples(source, split, class_names, on_error)
 
 
-def tfds_splits(folder):
+def tfds_splits(folder: str | os.PathLike[str]) -> dict[str, list[str]]:
     """Finds the files of a TFDS folder, by split.
 
     Args:
         folder: as `source` of `from_tfds`.
 
     Returns:
-        Dict of split name to sorted list of paths as str.
+        Dict from split name to sorted list of paths as str.
 
     Raises:
         FileNotFoundError: If the folder holds no TFDS dataset.
@@ -177,7 +189,9 @@ def _read_image(place, example, locate):
         raise InvalidValueError(f"no `image`, but {example.keys()[:5]}")
     sides = example.floats("objects/bbox")
     if len(sides) % 4:
-        raise InvalidValueError(f"`objects/bbox` has {len(sides)} numbers, not 4 a box")
+        raise InvalidValueError(
+            f"`objects/bbox` has {len(sides)} numbers, not 4 per box"
+        )
     number = example.first_int("image/id")
     return FractionalImage(
         place=place,
@@ -239,7 +253,7 @@ def _iterate(source):
         return
     if source.cardinality() == tf.data.INFINITE_CARDINALITY:
         raise InvalidValueError(
-            "`source` must end. Received: a `tf.data.Dataset` that repeats for ever"
+            "`source` must end. Received: a `tf.data.Dataset` that repeats forever"
         )
     try:
         yield from source.as_numpy_iterator()
@@ -277,7 +291,7 @@ def _read_example(place, example):
 
 
 def _column(objects, key, dtype):
-    """One number an object; empty where there is none."""
+    """One number per object; empty if there is none."""
     values = np.asarray(objects.get(key, []))
     if values.ndim != 1 or values.dtype.kind not in "biuf":
         raise InvalidValueError(f"`{key}` must be numbers of shape [n]")
@@ -289,7 +303,10 @@ def _text(value):
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
-def write_tfds(datasets, folder):
+def write_tfds(
+    datasets: DetectionDataset | Mapping[str, DetectionDataset],
+    folder: str | os.PathLike[str],
+) -> None:
     """Writes datasets as a folder of TensorFlow Datasets.
 
     `tfds.builder_from_directory(folder).as_dataset(split="train")` reads it, and
@@ -298,7 +315,7 @@ def write_tfds(datasets, folder):
     which are kept in `effdet_keras.json` beside it.
 
     Args:
-        datasets: `DetectionDataset`, or dict of split name to
+        datasets: `DetectionDataset`, or dict from split name to
             `DetectionDataset`, all of the same classes.
         folder: path of the new folder.
 
@@ -333,7 +350,7 @@ def write_tfds(datasets, folder):
 
 def _check_names(splits, class_names):
     bad = [name for name in splits if not re.fullmatch(r"\w+", name)]
-    # TFDS keeps one name a line, without blanks around it.
+    # TFDS keeps one name per line, without blanks around it.
     bad += [name for name in class_names if [name.strip()] != name.splitlines()]
     if bad:
         raise InvalidValueError(
@@ -344,11 +361,11 @@ def _check_names(splits, class_names):
 
 def _write_split(folder, split, records):
     """Writes the files of a split, and returns what TFDS wants to know of them."""
-    count = max(1, -(-len(records) // _IMAGES_A_SHARD))
+    count = max(1, -(-len(records) // _IMAGES_PER_SHARD))
     lengths, size = [], 0
     for i in range(count):
         path = folder / f"{_NAME}-{split}.tfrecord-{i:05d}-of-{count:05d}"
-        members = records[i * _IMAGES_A_SHARD : (i + 1) * _IMAGES_A_SHARD]
+        members = records[i * _IMAGES_PER_SHARD : (i + 1) * _IMAGES_PER_SHARD]
         write_records(path, (_encode_record(record) for record in members))
         lengths.append(str(len(members)))
         size += path.stat().st_size

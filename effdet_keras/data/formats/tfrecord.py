@@ -1,5 +1,7 @@
 """TFRecord files, as google/automl and the TF Object Detection API have them."""
 
+from __future__ import annotations
+
 import collections
 import functools
 import glob
@@ -9,11 +11,13 @@ import os
 import pathlib
 import re
 import warnings
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from effdet_keras._internal.whole_files import new_folder
 from effdet_keras.category_ids import category_ids_or_default
+from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.embedded_images import (
     FractionalImage,
     make_dataset,
@@ -24,6 +28,7 @@ from effdet_keras.data.formats.folder_writing import (
     named_splits,
 )
 from effdet_keras.data.formats.label_map import (
+    ClassNames,
     label_map_of,
     read_label_map,
     write_label_map,
@@ -36,7 +41,7 @@ from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError
 
 _LABEL_MAP = "label_map.pbtxt"
-_IMAGES_A_SHARD = 1000  # about 150 MB of photographs
+_IMAGES_PER_SHARD = 1000  # about 150 MB of photographs
 
 _SUFFIX, _NUMBER = r"\.(?:tfrecords?|tfrec|record)", r"-\d{1,9}-of-\d{1,9}"
 _SHARD = re.compile(
@@ -45,7 +50,13 @@ _SHARD = re.compile(
 )
 
 
-def from_tfrecord(files, *, class_names=None, label_map=None, on_error="raise"):
+def from_tfrecord(
+    files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    class_names: ClassNames | None = None,
+    label_map: Mapping[int, str] | str | os.PathLike[str] | None = None,
+    on_error: str = "raise",
+) -> DetectionDataset:
     """Reads TFRecord files of `tf.train.Example`.
 
     The keys are those of google/automl's EfficientDet and of the TF Object
@@ -56,22 +67,23 @@ def from_tfrecord(files, *, class_names=None, label_map=None, on_error="raise"):
     difficult objects are crowds. Images stay in the files, and are read from
     there when asked for; so the files must not be compressed.
 
-    Labels of the file are the `category_ids`. Their names come from
+    The labels in the files are the `category_ids`. Their names come from
     `label_map`, or else from the one `.pbtxt` beside the files, or else from
-    the `class/text` of the objects. Where there are none of these either, they
-    are `class_names` in order, or else "1", "2", ...
+    the `class/text` of the objects. Without any of these they are `class_names` in
+    order, or else "1", "2", ... TensorFlow is not needed.
 
     Args:
         files: path, glob pattern such as `"data/train-?????-of-00032.tfrecord"`,
             list of these, or a folder with the files of one split.
-        class_names: names in the order of the dataset's labels, to bring a
-            second set in line with a first: pass the first dataset's
-            `class_names`. They may name classes that these files have not.
+        class_names: names in the order of the labels, to bring a second dataset in
+            line with a first one: pass the first dataset's `class_names`, which may
+            have classes that are not in this one. Or a label map, as for `load`. None
+            takes the names in the files.
         label_map: dict from label to name; "coco", "voc" or "waymo"; or the path of
             a file: `item { id: 1 name: 'cat' }` in a .pbtxt, `{"cat": 1}` in a
             .json, or `1: cat` in a .yaml.
-        on_error: "raise" reports all errors found in one message; "skip"
-            leaves out what is wrong, warns, and keeps it in `problems`.
+        on_error: "raise" raises one error that names everything that is wrong;
+            "skip" leaves it out, warns, and lists it in `dataset.problems`.
 
     Returns:
         `DetectionDataset`. `image_id` is the `image/source_id` if these are
@@ -79,8 +91,8 @@ def from_tfrecord(files, *, class_names=None, label_map=None, on_error="raise"):
 
     Raises:
         FileNotFoundError: If no file matches.
-        ValueError: If files are damaged or not of this form, or boxes, labels
-            or numbers of them are wrong.
+        ValueError: If files are damaged or have another format, or their boxes or
+            labels are wrong.
 
     Example:
         >>> import tempfile
@@ -119,7 +131,7 @@ def from_tfrecord(files, *, class_names=None, label_map=None, on_error="raise"):
     )
 
 
-def tfrecord_splits(folder):
+def tfrecord_splits(folder: str | os.PathLike[str]) -> dict[str, list[str]]:
     """Finds the TFRecord files of a folder, by split.
 
     The split of `train-00000-of-00002.tfrecord` and of `train.record` is
@@ -250,7 +262,7 @@ def _read_image(place, example, locate, names):
     corners = [example.floats(f"image/object/bbox/{key}") for key in _CORNERS]
     if len({len(side) for side in corners}) > 1:
         numbers = dict(zip(_CORNERS, map(len, corners)))
-        raise InvalidValueError(f"boxes with sides of different number: {numbers}")
+        raise InvalidValueError(f"boxes whose sides differ in number: {numbers}")
     boxes = np.stack(corners, axis=1)
     file_ids = example.ints("image/object/class/label")
     _learn_names(names, file_ids, example.texts("image/object/class/text"))
@@ -285,7 +297,12 @@ _CORNERS = ("ymin", "xmin", "ymax", "xmax")
 _FLAGS = tuple(f"image/object/{key}" for key in ("is_crowd", "group_of", "difficult"))
 
 
-def write_tfrecord(datasets, folder, *, num_shards=None):
+def write_tfrecord(
+    datasets: DetectionDataset | Mapping[str, DetectionDataset],
+    folder: str | os.PathLike[str],
+    *,
+    num_shards: int | None = None,
+) -> None:
     """Writes datasets as TFRecord files, for this and for other programs.
 
     Makes a new folder with `SPLIT-00000-of-00004.tfrecord` and so on, images
@@ -296,16 +313,16 @@ def write_tfrecord(datasets, folder, *, num_shards=None):
     programs do; boxes that reach out of it stay as they are.
 
     Args:
-        datasets: `DetectionDataset`, or dict of split name to
+        datasets: `DetectionDataset`, or dict from split name to
             `DetectionDataset`, all of the same classes.
         folder: path of the new folder.
-        num_shards: files of each split; None makes one for every 1,000 images.
+        num_shards: files per split. None makes one per 1,000 images.
 
     Raises:
         FileExistsError: If `folder` is there.
         FileNotFoundError: If an image is gone.
         OSError: If the folder cannot be written.
-        ValueError: If the classes differ, a name cannot be one of a file, or a
+        ValueError: If the classes differ, a name cannot be that of a file, or an
             image cannot be read.
 
     Example: see `from_tfrecord`.
@@ -322,7 +339,7 @@ def write_tfrecord(datasets, folder, *, num_shards=None):
         names = {split: list(map(str, d.image_ids)) for split, d in splits.items()}
         write_sidecar(partial, splits, names)
         for split, dataset in splits.items():
-            count = num_shards or max(1, -(-len(dataset) // _IMAGES_A_SHARD))
+            count = num_shards or max(1, -(-len(dataset) // _IMAGES_PER_SHARD))
             for i in range(count):
                 path = partial / f"{split}-{i:05d}-of-{count:05d}.tfrecord"
                 records = dataset.records[i::count]

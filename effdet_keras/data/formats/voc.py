@@ -1,8 +1,12 @@
 """Pascal VOC folders: to a dataset, and from one."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
+import os
 import pathlib
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -13,6 +17,7 @@ from effdet_keras.data.formats.folder_writing import (
     named_splits,
     write_images,
 )
+from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.formats.record_building import (
     choose_classes,
     find_image_size,
@@ -34,8 +39,15 @@ _IMAGE_FOLDERS = ("JPEGImages", "images", "Images", "imgs")
 _KEPT = tuple(field for field in FIELDS if field != "is_crowd")  # VOC has difficult
 
 
-def from_voc(folder, split=None, *, class_names=None, one_based=True, on_error="raise"):
-    """Reads a dataset in Pascal VOC's form: one xml file an image.
+def from_voc(
+    folder: str | os.PathLike[str],
+    split: str | None = None,
+    *,
+    class_names: ClassNames | None = None,
+    one_based: bool = True,
+    on_error: str = "raise",
+) -> DetectionDataset:
+    """Reads a dataset in Pascal VOC's format: one xml file per image.
 
     Reads `Annotations/NAME.xml` and `JPEGImages/NAME.jpg` (or another format of
     images), and for `split` the list `ImageSets/Main/SPLIT.txt`. Also read are
@@ -46,28 +58,30 @@ def from_voc(folder, split=None, *, class_names=None, one_based=True, on_error="
 
     VOC counts pixels from 1 and includes the last: a box from `xmin` to
     `xmax` covers `xmin - 1` to `xmax` here. A box that ends where it begins,
-    or before, is an error of annotation: it is left out, with a warning that
-    counts them. Difficult objects become crowds: not trained on, and ignored
-    in evaluation, as VOC ignores them.
+    or before, is a mistake of the annotation: it is left out, and a warning counts
+    such boxes. Difficult objects become crowds: they are not trained on, and
+    evaluation ignores them, as VOC's does.
 
     Args:
         folder: folder of the dataset, such as `VOCdevkit/VOC2012`.
         split: name of an image set, such as `"train"`; None takes every xml.
-        class_names: names in the order of the labels: for validation pass
-            those of training. None takes the names found, sorted.
-        one_based: whether coordinates count from 1. Pass False for tools
-            that write the corners of the box, from 0.
-        on_error: "raise" tells of everything that is wrong, at once; "skip"
-            leaves it out, warns, and keeps it in `dataset.problems`.
+        class_names: names in the order of the labels, to bring a second dataset in
+            line with a first one: pass the first dataset's `class_names`, which may
+            have classes that are not in this one. Or a label map, as for `load`. None
+            takes the names found, sorted.
+        one_based: whether coordinates count from 1. Pass False for data of tools
+            that write the corners of the box and count from 0.
+        on_error: "raise" raises one error that names everything that is wrong;
+            "skip" leaves it out, warns, and lists it in `dataset.problems`.
 
     Returns:
         `DetectionDataset`. `image_id` counts from 1 in the order of the
         names; `source_id` is the name.
 
     Raises:
-        FileNotFoundError: If the folder, the split, an xml or an image is
+        FileNotFoundError: If the folder, the split, an xml file or an image is
             missing.
-        ValueError: If there is no object at all, or with "raise" if an xml
+        ValueError: If there is no object at all, or, with "raise", if an xml file
             cannot be read, a box is not four numbers in pixels, or a name is
             not in `class_names`.
 
@@ -103,7 +117,7 @@ def from_voc(folder, split=None, *, class_names=None, one_based=True, on_error="
     labels = label_boxes(
         [(file["path"].name, file["names"]) for file in files], class_names, problems
     )
-    # In the files of today's tools a box of one pixel is a slip of the mouse;
+    # In the files of annotation tools a box of one pixel is a slip of the mouse;
     # in those that `write_voc` wrote it is a thin box.
     shift = 1.0 if one_based else 0.0
     gap = 0.0 if sidecar is None else -shift
@@ -238,8 +252,11 @@ def _make_record(file, labels, image_dir, paths, shift, gap, problems):
     return record if real.all() else record.select(real)
 
 
-def write_voc(datasets, folder):
-    """Writes a new folder in Pascal VOC's form.
+def write_voc(
+    datasets: DetectionDataset | Mapping[str, DetectionDataset],
+    folder: str | os.PathLike[str],
+) -> None:
+    """Writes a new folder in Pascal VOC's format.
 
     `Annotations/NAME.xml`, `JPEGImages/NAME.jpg` or `.png`, and
     `ImageSets/Main/SPLIT.txt`. Coordinates count from 1, as `from_voc` takes
@@ -248,15 +265,15 @@ def write_voc(datasets, folder):
     `effdet_keras.json` keeps ids, file names, areas and classes.
 
     Args:
-        datasets: `DetectionDataset`, or dict of split name to one.
-        folder: folder to make; it appears once it is complete.
+        datasets: `DetectionDataset`, or dict from split name to one.
+        folder: folder to make. It appears once it is complete.
 
     Returns:
         `None`.
 
     Raises:
         FileExistsError: If the folder is there.
-        ValueError: If splits differ in their classes, or an image cannot be
+        ValueError: If the splits differ in their classes, or an image cannot be
             decoded.
 
     Example:

@@ -1,8 +1,11 @@
-"""YOLO folders, one txt file an image: to a dataset, and from one."""
+"""YOLO folders, one txt file per image: to a dataset, and from one."""
+
+from __future__ import annotations
 
 import functools
 import os
 import reprlib
+from collections.abc import Mapping
 
 import numpy as np
 import yaml
@@ -14,6 +17,7 @@ from effdet_keras.data.formats.folder_writing import (
     named_splits,
     write_images,
 )
+from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.formats.record_building import (
     choose_classes,
     find_image_size,
@@ -31,14 +35,20 @@ from effdet_keras.errors import InvalidValueError
 _LIMIT = 2.0  # images: numbers further out are no fractions of one
 
 
-def from_yolo(path, split=None, *, class_names=None, on_error="raise"):
-    """Reads a dataset in YOLO's form: one txt file an image.
+def from_yolo(
+    path: str | os.PathLike[str],
+    split: str | None = None,
+    *,
+    class_names: ClassNames | None = None,
+    on_error: str = "raise",
+) -> DetectionDataset:
+    """Reads a dataset in YOLO's format: one txt file per image.
 
     A line is `class x y width height`, the center and the sides of a box as
     fractions of the image, or `class x1 y1 x2 y2 x3 y3 ...`, an outline,
     which becomes its bounding box. The txt file of `images/train/a.jpg` is
-    `labels/train/a.txt`, or else `a.txt` beside it. An image without one is
-    an image without objects.
+    `labels/train/a.txt`, or else `a.txt` beside it. An image without a txt file has
+    no objects.
 
     Args:
         path: one of
@@ -51,10 +61,12 @@ def from_yolo(path, split=None, *, class_names=None, on_error="raise"):
               with images and txt files side by side. Its class names are in
               `classes.txt` or `obj.names`, or else are "0", "1", ...
         split: "train", "val", ...; None takes the only one.
-        class_names: names in the order of the labels, to bring a second set in
-            line with a first. None takes the names of the set.
-        on_error: "raise" tells of everything that is wrong, at once; "skip"
-            leaves it out, warns, and keeps it in `dataset.problems`.
+        class_names: names in the order of the labels, to bring a second dataset in
+            line with a first one: pass the first dataset's `class_names`, which may
+            have classes that are not in this one. Or a label map, as for `load`. None
+            takes the dataset's own.
+        on_error: "raise" raises one error that names everything that is wrong;
+            "skip" leaves it out, warns, and lists it in `dataset.problems`.
 
     Returns:
         `DetectionDataset`. `image_id` counts from 1 in the order of the paths;
@@ -64,7 +76,7 @@ def from_yolo(path, split=None, *, class_names=None, on_error="raise"):
         FileNotFoundError: If the file, the folder of a split, or images of
             a list are missing.
         ValueError: If there are several splits and none is named, or with
-            "raise" if a line is not of this form or of an unknown class.
+            "raise" if a line has another format or an unknown class.
 
     Example:
         >>> import pathlib, tempfile
@@ -196,25 +208,28 @@ def _name_of(number, names):
     return f"number {number} (the names end at {len(names) - 1})"
 
 
-def write_yolo(datasets, folder):
-    """Writes a new folder in YOLO's form: `images/SPLIT`, `labels/SPLIT`, `data.yaml`.
+def write_yolo(
+    datasets: DetectionDataset | Mapping[str, DetectionDataset],
+    folder: str | os.PathLike[str],
+) -> None:
+    """Writes a YOLO folder: `images/SPLIT`, `labels/SPLIT` and `data.yaml`.
 
-    Boxes are clipped to their image, as readers of this form ask for
-    fractions from 0 to 1; those without area are left out. Crowds have no
-    mark in this form: other programs see ordinary boxes. `effdet_keras.json`
-    keeps which they are, ids, file names and areas.
+    Boxes are clipped to their image, because readers of this format expect
+    fractions from 0 to 1. Boxes without area are left out. The format cannot mark
+    crowds: other programs see ordinary boxes. `effdet_keras.json` keeps which boxes
+    are crowds, and ids, file names and areas.
 
     Args:
-        datasets: `DetectionDataset`, or dict of split name to one. Other
+        datasets: `DetectionDataset`, or dict from split name to one. Other
             programs ask for the splits "train" and "val".
-        folder: folder to make; it appears once it is complete.
+        folder: folder to make. It appears once it is complete.
 
     Returns:
         `None`.
 
     Raises:
         FileExistsError: If the folder is there.
-        ValueError: If splits differ in their classes, or an image cannot be
+        ValueError: If the splits differ in their classes, or an image cannot be
             decoded.
 
     Example:

@@ -19,11 +19,11 @@ MAX_CLASSES = 10_000
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Where a set has its images.
+    """Where a YOLO dataset has its images.
 
     Attributes:
         folder: path that its entries start from.
-        splits: dict of split name to a list of str: folders, or txt files that
+        splits: dict from split name to a list of str: folders, or txt files that
             list images.
         class_names: tuple of str, or None where nothing names the classes.
     """
@@ -85,7 +85,7 @@ def find_layout(path):
         `Layout`.
 
     Raises:
-        FileNotFoundError: If nothing there is in YOLO's form.
+        FileNotFoundError: If nothing there has YOLO's format.
         ValueError: If the file cannot be read.
     """
     path = pathlib.Path(path)
@@ -116,8 +116,8 @@ def label_file(path):
         `pathlib.Path`; it need not be there.
 
     Example:
-        >>> label_file(pathlib.Path("set/images/a.jpg")).as_posix()
-        'set/images/a.txt'
+        >>> label_file(pathlib.Path("cats/images/a.jpg")).as_posix()
+        'cats/images/a.txt'
     """
     parts = list(path.parts)
     if "images" in parts[:-1]:

@@ -147,7 +147,7 @@ def test_without_the_sidecar_only_category_ids_are_lost(tmp_path):
 
 
 def test_many_images_go_into_files_in_order(tmp_path, monkeypatch):
-    monkeypatch.setattr("effdet_keras.data.formats.tfds._IMAGES_A_SHARD", 2)
+    monkeypatch.setattr("effdet_keras.data.formats.tfds._IMAGES_PER_SHARD", 2)
     images = [np.full((8, 8, 3), i, np.uint8) for i in range(5)]
     dataset = from_arrays(images, [[[1, 1, 4, 4]]] * 5, [[0]] * 5, ["a"])
     write_tfds(dataset, tmp_path / "out")
@@ -232,7 +232,7 @@ def test_examples_of_a_tf_dataset():
     assert [e["file_name"] for e in dataset] == ["é.jpg", "b"]
     assert len(dataset[1]["labels"]) == 0
     np.testing.assert_array_equal(dataset[1]["image"], images[1])
-    with pytest.raises(ValueError, match="repeats for ever"):
+    with pytest.raises(ValueError, match="repeats forever"):
         from_tfds(source.repeat(), class_names=("cat", "dog"))
 
 

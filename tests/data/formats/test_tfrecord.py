@@ -468,7 +468,7 @@ def test_a_size_that_is_none_is_read_from_the_image(tmp_path):
         ({"encoded": None}, "no `image/encoded`"),
         ({"encoded": b""}, "no `image/encoded`"),
         ({"object__class__label": np.array([1, 2])}, "2 labels for 1 boxes"),
-        ({"object__bbox__xmax": None}, "different number: .*'xmax': 0"),
+        ({"object__bbox__xmax": None}, "differ in number: .*'xmax': 0"),
         ({"object__area": np.array([1.0, 2.0])}, "2 areas for 1 boxes"),
         ({"object__is_crowd": np.array([1, 1])}, "2 `image/object/is_crowd`"),
         ({"object__bbox__xmin": np.array([np.nan])}, "1 bad box: .*xmin=nan"),
