@@ -96,8 +96,8 @@ def draw_boxes(
 
     Example:
         >>> image = np.zeros((40, 60, 3), "uint8")
-        >>> image = draw_boxes(image, [[5, 5, 35, 50]], [0], [0.9], ["cat"])
-        >>> image.shape, image.any(), image.any()
+        >>> drawn = draw_boxes(image, [[5, 5, 35, 50]], [0], [0.9], ["cat"])
+        >>> drawn.shape, drawn.any(), image.any()
         ((40, 60, 3), np.True_, np.False_)
     """
     image = _as_image(image)

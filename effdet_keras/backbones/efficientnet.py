@@ -147,7 +147,7 @@ class EfficientNet(keras.layers.Layer):
         inputs: normalised images, tensor `[B, H, W, 3]`.
 
     Returns:
-        List of tensors, one a level from `min_level` to 5: the last block's
+        List of tensors, one per level from `min_level` to 5: the last block's
         output before each halving of the size.
 
     Raises:
