@@ -44,25 +44,25 @@ COCO_CLASS_NAMES = _coco_class_names()
 
 
 @dataclasses.dataclass(frozen=True)
-class Preset:
+class PublishedWeights:
     """One file of published weights.
 
     Attributes:
-        model: string, one of `MODEL_NAMES`.
-        weights: string, one of `WEIGHTS_KEYS`. "imagenet" is of the backbone alone.
+        model: string, the preset: one of `MODEL_NAMES`.
+        weights: string, one of `WEIGHTS_KEYS`. "imagenet" is the backbone alone.
         url: string, the address of the file.
         source: string, who published address and AP, and where.
         ap: float or None, COCO AP in percent. On test-dev for "coco" of D0-D7x and
-            for "coco-advprop"; for the others the source names no set.
+            for "coco-advprop"; for the others the source does not name the images.
         ap_val: float or None, the same on val2017.
         ap_int8: float or None, the same of the quantized model.
-        sha256, md5: digests of the file that its publisher tells, or None.
+        sha256, md5: strings, the digests that its publisher gives for it, or None.
         config_overrides: dict, fields of `EfficientDetConfig` in which the weights
             differ from the model of that name.
 
     Example:
-        >>> preset = find_preset("efficientdet-d2", "coco-640")
-        >>> preset.ap, preset.config().image_size
+        >>> published = find_published_weights("efficientdet-d2", "coco-640")
+        >>> published.ap, published.config().image_size
         (41.7, (640, 640))
     """
 
@@ -77,27 +77,27 @@ class Preset:
     md5: str | None = None
     config_overrides: dict = dataclasses.field(default_factory=dict)
 
-    def config(self):
+    def config(self) -> EfficientDetConfig:
         """The `EfficientDetConfig` that the weights were trained with."""
         return EfficientDetConfig.from_name(self.model, **self.config_overrides)
 
     @property
-    def class_names(self):
-        """Tuple of the 90 names of COCO; None of a backbone."""
+    def class_names(self) -> tuple[str, ...] | None:
+        """The 90 names of COCO, or None for a backbone."""
         return None if self.weights == "imagenet" else COCO_CLASS_NAMES
 
     @property
-    def category_ids(self):
-        """Tuple of the 90 ids of COCO; None of a backbone."""
+    def category_ids(self) -> tuple[int, ...] | None:
+        """The 90 category ids of COCO, or None for a backbone."""
         return None if self.weights == "imagenet" else COCO_CATEGORY_IDS
 
 
-class _Presets(tuple):
-    """A tuple of `Preset` that prints as a table."""
+class _Table(tuple):
+    """A tuple of `PublishedWeights` that prints as a table."""
 
     def __repr__(self):
         rows = [("model", "weights", "AP", "AP val", "AP int8", "file")]
-        rows += [_cells(preset, preset.url) for preset in self]
+        rows += [_cells(published, published.url) for published in self]
         widths = [max(map(len, column)) for column in zip(*rows)]
         lines = (
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths))
@@ -106,46 +106,47 @@ class _Presets(tuple):
         return "\n".join(line.rstrip() for line in lines)
 
 
-def list_presets():
-    """All published weights.
+def list_presets() -> tuple[PublishedWeights, ...]:
+    """Lists the presets of `from_preset`, each with the weights published for it.
 
     Returns:
-        Tuple of `Preset`, which prints as a table.
+        Tuple of `PublishedWeights`, one for each file: `model` is the preset, and
+        `weights` the key. It prints as a table.
 
     Example:
-        >>> presets = list_presets()
-        >>> [preset.ap for preset in presets if preset.weights == "coco-advprop"]
+        >>> table = list_presets()
+        >>> [row.ap for row in table if row.weights == "coco-advprop"]
         [35.3, 40.9, 44.3, 48.0, 50.4, 52.5]
-        >>> print(presets)
+        >>> print(table)
         model                weights       AP     AP val  AP int8  file
         efficientdet-d0      coco          34.6   34.3             https://...
     """
-    return _Presets(_PRESETS.values())
+    return _Table(_PUBLISHED.values())
 
 
-def find_preset(model_name, weights_key):
-    """The published weights of a model.
+def find_published_weights(model_name: str, weights_key: str) -> PublishedWeights:
+    """Finds the published weights of a model.
 
     Args:
         model_name: string, one of `MODEL_NAMES`.
         weights_key: string, one of `WEIGHTS_KEYS`.
 
     Returns:
-        `Preset`.
+        `PublishedWeights`.
 
     Raises:
         ValueError: If there is no such model, or there are no such weights of it;
             says which there are.
 
     Example:
-        >>> find_preset("efficientdet-d0", "coco").url.rpartition("/")[2]
+        >>> find_published_weights("efficientdet-d0", "coco").url.rpartition("/")[2]
         'efficientdet-d0.tar.gz'
     """
     EfficientDetConfig.from_name(model_name)  # tells of an unknown model
-    if (model_name, weights_key) in _PRESETS:
-        return _PRESETS[model_name, weights_key]
-    known = [weights for model, weights in _PRESETS if model == model_name]
-    models = [model for model, weights in _PRESETS if weights == weights_key]
+    if (model_name, weights_key) in _PUBLISHED:
+        return _PUBLISHED[model_name, weights_key]
+    known = [weights for model, weights in _PUBLISHED if model == model_name]
+    models = [model for model, weights in _PUBLISHED if weights == weights_key]
     close = difflib.get_close_matches(str(weights_key).lower(), known, n=1)
     if models:
         hint = f" These are published for: {', '.join(models)}."
@@ -157,7 +158,7 @@ def find_preset(model_name, weights_key):
     )
 
 
-def weights_table():
+def weights_table() -> str:
     """All published weights as a Markdown table: the one in `docs/weights.md`.
 
     Returns:
@@ -170,18 +171,19 @@ def weights_table():
         | efficientdet-d0 | `coco` | 34.6 | 34.3 | | [efficientdet-d0.tar.gz](https://...
     """
     rows = ["| model | `weights=` | AP | AP val | AP int8 | file |", "|---" * 6 + "|"]
-    for preset in list_presets():
-        name = preset.url.rpartition("/")[2]
-        model, key, *numbers, file = _cells(preset, f"[{name}]({preset.url})")
+    for published in list_presets():
+        name = published.url.rpartition("/")[2]
+        link = f"[{name}]({published.url})"
+        model, key, *numbers, file = _cells(published, link)
         cells = "".join(f" {cell} |" if cell else " |" for cell in (*numbers, file))
         rows.append(f"| {model} | `{key}` |{cells}")
     return "\n".join(rows)
 
 
-def _cells(preset, file):
-    numbers = (preset.ap, preset.ap_val, preset.ap_int8)
+def _cells(published, file):
+    numbers = (published.ap, published.ap_val, published.ap_int8)
     texts = ("" if number is None else str(number) for number in numbers)
-    return (preset.model, preset.weights, *texts, file)
+    return (published.model, published.weights, *texts, file)
 
 
 def _coco():
@@ -199,7 +201,7 @@ def _coco():
     ):
         model = f"efficientdet-{name}"
         url = f"{_BUCKET}/efficientdet/coco2/{model}.tar.gz"
-        yield Preset(model, "coco", url, _AUTOML, ap, ap_val)
+        yield PublishedWeights(model, "coco", url, _AUTOML, ap, ap_val)
 
 
 def _coco_lite():
@@ -214,7 +216,7 @@ def _coco_lite():
     ):
         model = f"efficientdet-{name}"
         url = f"{_BUCKET}/efficientdet/coco/{model}.tgz"
-        yield Preset(model, "coco", url, _AUTOML, ap, ap_int8=ap_int8)
+        yield PublishedWeights(model, "coco", url, _AUTOML, ap, ap_int8=ap_int8)
 
 
 def _coco_advprop():
@@ -226,7 +228,7 @@ def _coco_advprop():
         )
     ):
         model = f"efficientdet-d{index}"
-        yield Preset(
+        yield PublishedWeights(
             model,
             "coco-advprop",
             f"{_BUCKET}/efficientdet/advprop/{model}.tar.gz",
@@ -245,7 +247,9 @@ def _coco_640():
         model = f"efficientdet-d{index}"
         url = f"{_BUCKET}/efficientdet/coco640/{model}-640.tar.gz"
         overrides = {"image_size": 640}
-        yield Preset(model, "coco-640", url, _AUTOML, ap, config_overrides=overrides)
+        yield PublishedWeights(
+            model, "coco-640", url, _AUTOML, ap, config_overrides=overrides
+        )
 
 
 # The md5 digests that Keras Applications checks, of the files without the top.
@@ -268,14 +272,16 @@ def _imagenet():
         if backbone in _NOTOP_MD5:
             url = f"{KERAS_APPLICATIONS}{backbone.replace('-', '')}_notop.h5"
             md5 = _NOTOP_MD5[backbone]
-            yield Preset(model, "imagenet", url, "Keras Applications", md5=md5)
+            yield PublishedWeights(
+                model, "imagenet", url, "Keras Applications", md5=md5
+            )
         else:
             url = f"{_BUCKET}/efficientnet/lite/{backbone}.tar.gz"
-            yield Preset(model, "imagenet", url, _LITE_BACKBONES)
+            yield PublishedWeights(model, "imagenet", url, _LITE_BACKBONES)
 
 
-_PRESETS = {
-    (preset.model, preset.weights): preset
+_PUBLISHED = {
+    (published.model, published.weights): published
     for table in (_coco, _coco_lite, _coco_advprop, _coco_640, _imagenet)
-    for preset in table()
+    for published in table()
 }

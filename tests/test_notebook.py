@@ -23,7 +23,7 @@ import pytest
 from support.tiny import tiny_model
 
 import effdet_keras as ek
-from effdet_keras.presets import find_preset
+from effdet_keras.presets import find_published_weights
 from effdet_keras.weights.archive import read_archive_info
 from effdet_keras.weights.fetch.download import cache_path
 
@@ -104,7 +104,7 @@ def write_stand_in(path):
 @pytest.mark.tensorflow
 def test_predict_pretrained_runs(tmp_path, monkeypatch):
     monkeypatch.setenv("EFFDET_KERAS_CACHE", str(tmp_path / "cache"))
-    kept = cache_path(find_preset("efficientdet-d0", "coco").url)
+    kept = cache_path(find_published_weights("efficientdet-d0", "coco").url)
     kept.parent.mkdir()
     write_stand_in(kept)
     printed = run(as_script(PREDICT), tmp_path)

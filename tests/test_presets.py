@@ -13,7 +13,7 @@ from effdet_keras.presets import (
     COCO_CLASS_NAMES,
     KERAS_APPLICATIONS,
     WEIGHTS_KEYS,
-    find_preset,
+    find_published_weights,
     weights_table,
 )
 
@@ -34,7 +34,7 @@ def test_every_key_has_the_models_it_was_published_for():
 
 
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda p: f"{p.model}-{p.weights}")
-def test_a_preset_has_a_config_and_fits_its_classes(preset):
+def test_published_weights_have_a_config_and_fit_its_classes(preset):
     config = preset.config()
     assert config.name == preset.model
     names = preset.class_names or COCO_CLASS_NAMES
@@ -43,7 +43,7 @@ def test_a_preset_has_a_config_and_fits_its_classes(preset):
     assert (preset.class_names is None) == (preset.weights == "imagenet")
     assert (preset.category_ids is None) == (preset.weights == "imagenet")
     assert (preset.ap is None) == (preset.weights == "imagenet")
-    assert find_preset(preset.model, preset.weights) is preset
+    assert find_published_weights(preset.model, preset.weights) is preset
 
 
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda p: f"{p.model}-{p.weights}")
@@ -71,7 +71,7 @@ def test_the_published_figures():
         ("efficientdet-d2", "coco-640", (41.7, None, None)),
         ("efficientdet-d6", "coco-640", (47.9, None, None)),
     ):
-        preset = find_preset(model, weights)
+        preset = find_published_weights(model, weights)
         assert (preset.ap, preset.ap_val, preset.ap_int8) == figures
 
 
@@ -83,11 +83,13 @@ def test_larger_models_are_better():
 
 
 def test_what_the_weights_were_trained_with():
-    assert find_preset("efficientdet-d4", "coco-640").config().image_size == (640, 640)
-    advprop = find_preset("efficientdet-d4", "coco-advprop").config()
+    assert find_published_weights(
+        "efficientdet-d4", "coco-640"
+    ).config().image_size == (640, 640)
+    advprop = find_published_weights("efficientdet-d4", "coco-advprop").config()
     # 0 and 255 become -1 and 1.
     assert advprop.mean_rgb == advprop.stddev_rgb == (127.5, 127.5, 127.5)
-    plain = find_preset("efficientdet-d4", "coco").config()
+    plain = find_published_weights("efficientdet-d4", "coco").config()
     assert plain == EfficientDetConfig.from_name("efficientdet-d4")
 
 
@@ -98,8 +100,12 @@ def test_backbones_are_those_of_keras_applications():
             name = preset.config().backbone.removeprefix("efficientnet-")
             assert preset.url == f"{KERAS_APPLICATIONS}efficientnet{name}_notop.h5"
             assert preset.md5 == keras_applications.WEIGHTS_HASHES[name][1]
-    assert find_preset("efficientdet-d7", "imagenet").url.endswith("b6_notop.h5")
-    assert find_preset("efficientdet-d7x", "imagenet").url.endswith("b7_notop.h5")
+    assert find_published_weights("efficientdet-d7", "imagenet").url.endswith(
+        "b6_notop.h5"
+    )
+    assert find_published_weights("efficientdet-d7x", "imagenet").url.endswith(
+        "b7_notop.h5"
+    )
 
 
 def test_the_classes_of_coco():
@@ -122,13 +128,13 @@ def test_the_classes_of_coco_are_those_of_the_reference(golden_path):
 
 def test_weights_that_do_not_exist():
     with pytest.raises(ValueError, match="Did you mean 'efficientdet-d0'"):
-        find_preset("effdet-d0", "coco")
+        find_published_weights("effdet-d0", "coco")
     with pytest.raises(ValueError, match="Did you mean 'coco'.*weights='Coco'"):
-        find_preset("efficientdet-d0", "Coco")
+        find_published_weights("efficientdet-d0", "Coco")
     with pytest.raises(ValueError, match="published for: efficientdet-d2.*has: coco,"):
-        find_preset("efficientdet-d7", "coco-640")
+        find_published_weights("efficientdet-d7", "coco-640")
     with pytest.raises(ValueError, match="weights=None"):
-        find_preset("efficientdet-d0", None)
+        find_published_weights("efficientdet-d0", None)
 
 
 def test_the_list_prints_as_a_table():

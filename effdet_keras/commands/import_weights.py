@@ -1,6 +1,10 @@
 """From one file of weights to another, of this package or of an older tool."""
 
+from __future__ import annotations
+
+import os
 import pathlib
+from collections.abc import Sequence
 
 from effdet_keras.config import MODEL_NAMES
 from effdet_keras.errors import InvalidValueError
@@ -8,36 +12,33 @@ from effdet_keras.models.efficientdet import EfficientDet
 from effdet_keras.weights.archive import write_archive
 from effdet_keras.weights.identify import identify
 from effdet_keras.weights.kinds.torch_effdet import ENDINGS
-from effdet_keras.weights.pretrained import (
-    load_source,
-    preset_config,
-    read_weights,
-    with_class_names,
-)
+from effdet_keras.weights.pretrained import config_for_weights, load_source
+from effdet_keras.weights.read_weights import read_weights, with_class_names
+from effdet_keras.weights.report import LoadReport
 
 
 def import_weights(
-    source,
-    out,
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str],
     *,
-    model_name=None,
-    class_names=None,
-    averages=True,
-    skip_mismatch=False,
-    verbose=1,
-):
-    """Reads weights of any known kind, and writes them as `out` says.
+    model_name: str | None = None,
+    class_names: Sequence[str] | None = None,
+    averages: bool = True,
+    skip_mismatch: bool = False,
+    verbose: int = 1,
+) -> LoadReport:
+    """Reads weights of any known kind, and writes them as the ending of `out` says.
 
     Args:
         source: path or URL, or a key such as "coco" with `model_name`; see
             `EfficientDet.load_pretrained`.
-        out: path: `.keras` (an archive with names and config), `.weights.h5`,
-            `.pth` or `.safetensors` (PyTorch effdet), or else the prefix of a
-            TF1 checkpoint of google/automl. It must not exist.
-        model_name: string, the published model; None finds it out.
-        class_names: sequence of strings, the names of the file's classes where it
-            does not tell them; they are written into a `.keras`.
-        averages: bool, whether to take moving averages where there are any.
+        out: path that ends in `.keras` (an archive with names and config),
+            `.weights.h5`, `.pth` or `.safetensors` (PyTorch effdet); anything else
+            is the prefix of a TF1 checkpoint of google/automl. It must not exist.
+        model_name: string, the model that the weights belong to; None finds it out.
+        class_names: sequence of strings, the names of the classes if the file does
+            not have them; they are written into a `.keras`.
+        averages: bool, whether to read moving averages if there are any.
         skip_mismatch: bool, see `EfficientDet.load_pretrained`.
         verbose: 0 or 1, whether to print what was loaded and written.
 
@@ -45,8 +46,8 @@ def import_weights(
         `LoadReport`.
 
     Raises:
-        FileExistsError: If `out` is there already.
-        ValueError: If the weights do not fit a model, or it is not clear which.
+        FileExistsError: If `out` exists.
+        ValueError: If the weights do not fit a model, or fit several.
 
     Example:
         >>> import tempfile
@@ -63,7 +64,7 @@ def import_weights(
     weights = read_weights(source, model_name, averages=averages, verbose=verbose)
     if class_names is not None:
         weights = with_class_names(weights, class_names)
-    config, class_names, category_ids = preset_config(
+    config, class_names, category_ids = config_for_weights(
         model_name or _model_of(weights),
         weights,
         class_names=None,
@@ -83,7 +84,7 @@ def _check_free(out):
     for path in taken:
         if path.exists():
             raise FileExistsError(
-                f"'{path}' exists, and nothing is overwritten. Give another path."
+                f"'{path}' exists, and nothing is overwritten: give another path."
             )
 
 
@@ -94,10 +95,10 @@ def _model_of(weights):
     identity = identify(weights)
     if len(identity.names) == 1:
         return identity.names[0]
-    # D6 and D7 have one network: they differ in the size of their input alone.
+    # D6 and D7 have the same network and differ only in the size of their input.
     raise InvalidValueError(
-        f"'{weights.path}' ({weights.kind}) is of {identity}: say which with "
-        "`model_name` (`--model`)."
+        f"The weights in '{weights.path}' ({weights.kind}) fit {identity}: say which "
+        "model is meant with `model_name` (`--model`)."
     )
 
 

@@ -24,14 +24,9 @@ from effdet_keras.models.network import build_network
 from effdet_keras.postprocess import Postprocess
 from effdet_keras.training.trainer import Trainer
 from effdet_keras.weights.archive import load_archive
-from effdet_keras.weights.pretrained import (
-    check_own_network,
-    export_checkpoint,
-    load_source,
-    preset_config,
-    read_weights,
-    with_class_names,
-)
+from effdet_keras.weights.export_checkpoint import check_own_network, export_checkpoint
+from effdet_keras.weights.pretrained import config_for_weights, load_source
+from effdet_keras.weights.read_weights import read_weights, with_class_names
 from effdet_keras.weights.report import LoadReport
 
 
@@ -166,7 +161,7 @@ class EfficientDet(Trainer, keras.Model):
         source = None
         if weights is not None:
             source = read_weights(weights, name, averages=averages, verbose=verbose)
-        config, class_names, category_ids = preset_config(
+        config, class_names, category_ids = config_for_weights(
             name,
             source,
             class_names=class_names,

@@ -1,19 +1,21 @@
-"""Checkpoints that describe themselves, written so that a kill cannot spoil one."""
+"""Archives: model files that describe themselves, always whole even after a kill."""
 
 import datetime
 import importlib.metadata
 import json
 import math
-import pathlib
+import os
 import platform
 import shutil
 import zipfile
 import zlib
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
+from effdet_keras._internal.local_paths import local_path
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras._version import __version__
 from effdet_keras.errors import InvalidValueError
@@ -67,7 +69,7 @@ def write_archive(model, path, info=None):
         >>> info["epoch"], info["class_names"], info["config"]["image_size"]
         (3, ['cat'], [64, 64])
     """
-    path = pathlib.Path(path)
+    path = local_path(path, "The path of an archive")
     if path.suffix != ".keras":
         raise InvalidValueError(
             f"The path of an archive must end in '.keras'. Received: path='{path}'"
@@ -95,12 +97,12 @@ def copy_archive(source, path):
         ...     print(source.with_name("last.keras").read_text())
         weights
     """
-    with replacing(pathlib.Path(path)) as partial:
+    with replacing(path) as partial:
         shutil.copyfile(source, partial)
 
 
-def read_archive_info(path):
-    """Reads what an archive says of itself, without loading the model.
+def read_archive_info(path: str | os.PathLike) -> dict[str, Any]:
+    """Reads what an archive tells about itself, without loading the model.
 
     Args:
         path: path of a file of `write_archive`, or of a folder of
@@ -231,7 +233,7 @@ def _plain(value):
 
 
 def _checkpoint_file(path, name_in_folder):
-    path = pathlib.Path(path)
+    path = local_path(path, "The path of a checkpoint")
     if path.is_dir():
         path = path / name_in_folder
     if not path.exists():

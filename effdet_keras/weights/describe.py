@@ -57,7 +57,7 @@ def describe_weights(source, model_name=None):
 
 
 def list_arrays(source):
-    """Every array of a file, a line each: its name and shape.
+    """Lists every array of a file, one per line, with its name and shape.
 
     Example:
         >>> from effdet_keras.weights.source import WeightSource

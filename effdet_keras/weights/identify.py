@@ -145,10 +145,10 @@ def identify(source):
 
 
 def num_classes_of(source):
-    """The classes of a file's class head, or None if it has none.
+    """The number of classes of a file's class head, or None if it has no such head.
 
     Args:
-        source: `WeightSource`, with nine anchors at a location.
+        source: `WeightSource` of a network with nine anchors per location.
 
     Returns:
         Int or None.

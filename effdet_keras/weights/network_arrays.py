@@ -1,8 +1,9 @@
 """The arrays of a network, and what each kind of checkpoint calls them.
 
 One walk over the network's parts lists every array once, with its shape and its
-name in each scheme. Reading, writing, telling models apart and counting what is
-missing all look up this list; nothing else knows a name.
+name in each scheme. Readers, writers, the recognition of models and the report of what
+is missing all use this list; nothing else knows a name. A test holds it and the layers
+together.
 """
 
 import dataclasses

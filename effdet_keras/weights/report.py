@@ -8,36 +8,40 @@ _SHOWN = 4  # names in a list before "..."
 
 @dataclasses.dataclass(frozen=True)
 class NewWeights:
-    """Weights that did not take an array of the file, and why.
+    """Weights of the model that were not loaded as a whole, and why.
 
     Attributes:
         reason: string.
-        names: tuple of strings, the names of the weights (`NetworkArray`).
-        carried: tuple of strings, names of the classes whose outputs were loaded.
+        names: tuple of strings, the names of the weights.
+        carried: tuple of strings, the classes whose outputs were loaded all the same,
+            because file and model both have a class of that name.
     """
 
     reason: str
-    names: tuple
-    carried: tuple = ()
+    names: tuple[str, ...]
+    carried: tuple[str, ...] = ()
 
     @property
-    def num_partly_loaded(self):
+    def num_partly_loaded(self) -> int:
+        """Number of these weights of which some outputs were loaded."""
         return len(self.names) if self.carried else 0
 
 
 @dataclasses.dataclass(frozen=True)
 class LoadReport:
-    """What `load_pretrained` did. Prints as a few lines.
+    """What `load_pretrained` loaded and what it did not. Prints as a few lines.
 
     Attributes:
         path: string, the file.
-        kind: string, what it is.
-        model_name: string.
-        num_loaded, num_weights: ints, weights loaded whole, and of the model.
-        num_averages: int, how many arrays were moving averages.
-        new: tuple of `NewWeights`.
-        left_over: tuple of strings, arrays of the file that no weight asked for.
+        kind: string, what kind of file it is.
+        model_name: string, the name of the model's config.
+        num_loaded: int, number of weights that were loaded as a whole.
+        num_weights: int, number of weights that the model has.
+        num_averages: int, number of arrays in the file that were moving averages.
+        new: tuple of `NewWeights`, the weights that were not loaded, by reason.
+        left_over: tuple of strings, arrays of the file that fit no weight.
         others: tuple of strings, what else is in the file: optimizer, counters.
+        notes: tuple of strings, what else the user should know.
 
     Example:
         >>> head = NewWeights("the file has 90 classes, the model 3", ("a/b/c",))
@@ -53,12 +57,12 @@ class LoadReport:
     num_loaded: int
     num_weights: int
     num_averages: int
-    new: tuple
-    left_over: tuple
-    others: tuple
-    notes: tuple = ()
+    new: tuple[NewWeights, ...]
+    left_over: tuple[str, ...]
+    others: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
-    def __str__(self):
+    def __str__(self) -> str:
         averages = f", {self.num_averages} moving averages" if self.num_averages else ""
         lines = [
             f"Loaded {self.num_loaded} of {self.num_weights} weights of "

@@ -19,9 +19,9 @@ class WeightSource:
         num_averages: int, how many of `arrays` are moving averages.
         others: tuple of strings, names of what is in the file but no weight of a
             network: optimizer slots, step counters, random state.
-        class_names, category_ids: tuples, one entry a label, where the file
-            tells; else None.
-        config: dict of fields of `EfficientDetConfig` that the file tells; else None.
+        class_names, category_ids: tuples with one entry per label, or None where the
+            file does not tell.
+        config: dict of the fields of `EfficientDetConfig` that the file tells, or None.
 
     Example:
         >>> arrays = {"backbone.bn1.bias": np.ones(32)}

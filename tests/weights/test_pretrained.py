@@ -21,7 +21,7 @@ from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation
 from effdet_keras.commands.import_weights import import_weights
 from effdet_keras.data import from_arrays, from_coco
 from effdet_keras.models import EfficientDet
-from effdet_keras.presets import COCO_CLASS_NAMES, find_preset
+from effdet_keras.presets import COCO_CLASS_NAMES, find_published_weights
 from effdet_keras.weights.fetch.download import cache_path
 from effdet_keras.weights.kinds import automl
 from effdet_keras.weights.kinds.registry import open_weights
@@ -29,6 +29,7 @@ from effdet_keras.weights.network_arrays import (
     APPLICATIONS,
     network_arrays,
 )
+from effdet_keras.weights.read_weights import read_weights
 from effdet_keras.weights.tf1_names import tf1_name
 
 pytestmark = pytest.mark.tensorflow  # checkpoints and data
@@ -67,7 +68,7 @@ def cached(tmp_path, monkeypatch):
     monkeypatch.setenv("EFFDET_KERAS_CACHE", str(tmp_path / "cache"))
 
     def put(name, key):
-        preset = find_preset(name, key)
+        preset = find_published_weights(name, key)
         arrays = random_arrays(preset.config())
         folder = tmp_path / name
         automl.write_tf1_checkpoint(folder / "model", arrays)
@@ -143,12 +144,14 @@ def test_published_variants_bring_their_own_settings(cached):
     with pytest.warns(UserWarning, match=r"mean_rgb=\(127.5.*pad_rgb=\(0.0"):
         report = other.load_pretrained("coco-advprop", verbose=0)
     assert "mean_rgb=(127.5" in report.notes[0]
-    assert find_preset("efficientdet-d2", "coco-640").config().image_size == (640, 640)
+    assert find_published_weights(
+        "efficientdet-d2", "coco-640"
+    ).config().image_size == (640, 640)
 
 
 def test_imagenet_weights_fill_the_backbone_alone(tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))  # Keras' own place for the file
-    preset = find_preset("efficientdet-d0", "imagenet")
+    preset = find_published_weights("efficientdet-d0", "imagenet")
     path, arrays = cache_path(preset.url), {}
     path.parent.mkdir()
     with h5py.File(path, "w") as file:
@@ -160,7 +163,7 @@ def test_imagenet_weights_fill_the_backbone_alone(tmp_path, monkeypatch):
         file["top_conv/top_conv/kernel:0"] = np.zeros((1, 1, 320, 1280))
     md5 = hashlib.md5(path.read_bytes()).hexdigest()
     stand_in = dataclasses.replace(preset, md5=md5)
-    monkeypatch.setitem(presets._PRESETS, ("efficientdet-d0", "imagenet"), stand_in)
+    monkeypatch.setitem(presets._PUBLISHED, ("efficientdet-d0", "imagenet"), stand_in)
     model = EfficientDet.from_preset("efficientdet-d0", num_classes=2, **SMALL)
     before = values(model)
     report = model.load_pretrained("imagenet", verbose=0)
@@ -252,7 +255,7 @@ def test_a_model_without_names_takes_those_of_the_file(d0, tmp_path):
 
 
 def test_ninety_outputs_without_names_are_taken_for_cocos(tmp_path):
-    config = find_preset("efficientdet-d0", "coco").config().replace(**SMALL)
+    config = find_published_weights("efficientdet-d0", "coco").config().replace(**SMALL)
     arrays = random_arrays(config)
     automl.write_tf1_checkpoint(tmp_path / "model", arrays)
     model = EfficientDet.from_preset(
@@ -375,7 +378,11 @@ def test_import_writes_what_the_ending_says(d0, tmp_path, capsys):
 
 
 def test_import_asks_where_a_file_fits_several_models(tmp_path):
-    config = find_preset("efficientdet-d6", "coco").config().replace(num_classes=2)
+    config = (
+        find_published_weights("efficientdet-d6", "coco")
+        .config()
+        .replace(num_classes=2)
+    )
     zeros = {a.name: np.zeros(a.shape, "float32") for a in network_arrays(config)}
     automl.write_tf1_checkpoint(tmp_path / "d6", zeros)
     with pytest.raises(ValueError, match=r"efficientdet-d6 or efficientdet-d7.*--mod"):
@@ -400,3 +407,44 @@ def test_a_damaged_file_changes_nothing(d0, tmp_path):
     with pytest.raises(ValueError, match=re.escape(str(tmp_path / "model"))):
         d0.load_pretrained(tmp_path / "model")
     assert_equal(values(d0), before)
+
+
+@pytest.mark.parametrize("typo, meant", [("imagnet", "imagenet"), ("Coco", "coco")])
+def test_a_typo_in_a_key_lists_the_keys_and_the_nearest(
+    tmp_path, monkeypatch, typo, meant
+):
+    monkeypatch.chdir(tmp_path)
+    match = rf"Did you mean '{meant}'\?.*{typo}.*'coco', 'coco-advprop', .*'imagenet'"
+    with pytest.raises(ValueError, match=match):
+        EfficientDet.from_preset("efficientdet-d0", weights=typo)
+    with pytest.raises(ValueError, match=match):
+        read_weights(typo, None)
+
+
+def test_a_file_or_folder_of_a_plain_name_is_no_typo(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "imagnet").mkdir()
+    with pytest.raises(ValueError, match="The folder 'imagnet' holds no weights"):
+        read_weights("imagnet", None)
+    (tmp_path / "model.index").write_text("")
+    with pytest.raises(FileNotFoundError, match="0 of 1 data files"):
+        read_weights("model", None)
+
+
+def test_a_missing_path_is_no_key():
+    for path in ("runs/cats", "cats.h5", "./cats"):
+        with pytest.raises(FileNotFoundError, match="There is no"):
+            read_weights(path, None)
+
+
+def test_an_unknown_preset_lists_the_presets_and_the_nearest():
+    match = "Did you mean 'efficientdet-d0'.*efficientdet-lite3x"
+    with pytest.raises(ValueError, match=match):
+        EfficientDet.from_preset("efficientnet-d0", weights="coco")
+
+
+def test_a_bucket_is_not_read_as_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"gsutil.*gs://bucket/runs/model"):
+        read_weights("gs://bucket/runs/model", None)
+    assert list(tmp_path.iterdir()) == []

@@ -40,8 +40,8 @@ def download(url, *, sha256=None, md5=None, verbose=1):
 
     The file is written under another name, checked, and then renamed: whatever
     happens on the way, a file in the cache is whole, and two processes may fetch
-    the same one. A file without a known digest is not checked again: its length
-    was when it came. One with a digest is, which takes a second for 500 MB.
+    the same one. A cached file is checked again if its digest is known, which takes a
+    second for 500 MB; of any other file only the length is checked, when it arrives.
 
     Args:
         url: string, `http://`, `https://` or `file://`. A user name and password
@@ -55,8 +55,8 @@ def download(url, *, sha256=None, md5=None, verbose=1):
         `pathlib.Path` of the file; of a `file://` URL the file itself.
 
     Raises:
-        ValueError: If the URL is of another kind, a digest is no digest, or the
-            file has another one. Such a file is not kept.
+        ValueError: If the URL has another scheme, a digest is malformed, or the file
+            has another digest. Such a file is not kept.
         OSError: If the server cannot be reached, does not have the file or breaks
             off, or the cache folder cannot be written to.
 
@@ -248,10 +248,13 @@ def shown_url(url):
 
 
 def _cure_of_bucket(url):
-    """The address of a Google Storage object that needs no tool to fetch."""
+    """How to get at an object of Google Storage, which is not read from here."""
     if not url.startswith("gs://"):
         return ""
-    return f" It is https://storage.googleapis.com/{url.removeprefix('gs://')}."
+    return (
+        " Copy what is in the bucket to this machine (`gsutil cp -r`); a public file "
+        f"is also at https://storage.googleapis.com/{url.removeprefix('gs://')}."
+    )
 
 
 def _file_of_url(url):

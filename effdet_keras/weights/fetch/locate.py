@@ -103,12 +103,18 @@ def looks_like_weights(source):
     return path.is_file() and is_tar_archive(path)
 
 
+def is_there(path):
+    """Whether a path is a file, a folder or the prefix of a TensorFlow checkpoint."""
+    return path.exists() or _index_of(path).is_file()
+
+
 def _check_digest_of_file(path, **digests):
     if path.is_file():
         check_digest(path, **digests)
     elif path.exists() or _index_of(path).is_file():
         raise InvalidValueError(
-            f"A digest is of one file, and '{path}' is none: leave `sha256` away."
+            f"A digest belongs to one file, and '{path}' is not a file: leave out "
+            "`sha256`."
         )
 
 

@@ -1,4 +1,4 @@
-"""Archives (`.tar`, `.tar.gz`) unpacked without trust in what they hold."""
+"""Tar archives (`.tar`, `.tar.gz`), unpacked without trusting what they hold."""
 
 import contextlib
 import gzip

@@ -125,7 +125,6 @@ def _model_config(path, text):
 
 def _read_weights(file, path, averages):
     """Arrays, the number of averages among them, and the names of all else."""
-
     beside = _AVERAGE if averages else _TRAINING
 
     def is_wanted(name):
@@ -147,38 +146,46 @@ def _read_weights(file, path, averages):
     return {**weights, **found}, num_averages, tuple(others)
 
 
-def _by_weight(averaged, weights, path):
-    """What is beside the weights, by the name of its weight in the file."""
-    if not averaged:
+def _by_weight(second_arrays, weights, path):
+    """The second arrays of weights, by the name of their weight in the file."""
+    if not second_arrays:
         return {}
     paths = [
         name.removeprefix(_AVERAGE).removeprefix(_TRAINING).replace(":", "/")
-        for name in averaged
+        for name in second_arrays
     ]
     names = _names_by_path(paths, weights)
+    if names is None:
+        raise InvalidValueError(
+            f"'{path}' is damaged: it holds second arrays of {len(paths)} weights, "
+            "but not of the network's batch norms."
+        )
     by_weight = {}
-    for variable, array in zip(paths, averaged.values()):
+    for variable, array in zip(paths, second_arrays.values()):
         name = names.get(tf1_name(types.SimpleNamespace(path=variable)))
         if name not in weights or np.shape(weights[name]) != np.shape(array):
             raise InvalidValueError(
-                f"'{path}' is damaged: it holds more of '{variable}' of shape "
-                f"{np.shape(array)}, and no such weight."
+                f"'{path}' is damaged: it holds a second array of '{variable}' of "
+                f"shape {np.shape(array)}, and no such weight."
             )
         by_weight[name] = array
     return by_weight
 
 
 def _names_by_path(paths, weights):
-    """The names in the file of all that the network may have, by TF1 name.
+    """The names in the file of all that the network may have, by TF1 name, or None.
 
-    Averages are called by the paths of variables, weights by their places in the
-    model. What leads from one to the other is what the network looks like: its
-    batch norms, whose averages are always there, and the layers' names say it.
+    Second arrays are called by the paths of variables, weights by their places in the
+    model. What leads from one to the other is the shape of the network: it is told by
+    its batch norms, which always have second arrays, and by the layers' names.
     """
     text = "\n".join(paths)
     levels = [int(level) for level in re.findall(r"class-0-bn-(\d+)/", text)]
+    backbone = re.search(r"^(efficientnet-\w+)/", text, re.MULTILINE)
+    if backbone is None or not levels:
+        return None
     config = EfficientDetConfig(
-        backbone=re.search(r"^(efficientnet-\w+)/", text, re.MULTILINE)[1],
+        backbone=backbone[1],
         min_level=min(levels),
         max_level=max(levels),
         image_size=2 ** max(levels),  # large enough for them

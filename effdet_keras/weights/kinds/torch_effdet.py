@@ -1,9 +1,9 @@
 """PyTorch effdet's weights, read and written: its names, and which models are ours.
 
-Only effdet's `tf_` models are our network. Its own family (`efficientdet_d0`, ...)
-and its experiments pad symmetrically and have another epsilon in the backbone's
-batch norms. Those that also lack the biases before batch norms, which are all that
-effdet publishes weights of, are refused.
+Only effdet's `tf_` models compute what our network computes. Its own family
+(`efficientdet_d0`, ...) and its experiments pad symmetrically, and the batch norms of
+their backbones have another epsilon. Those of them for which effdet publishes weights
+also lack the biases before batch norms: by that they are known, and refused.
 """
 
 import pathlib
@@ -12,7 +12,7 @@ import re
 import numpy as np
 
 from effdet_keras._internal.local_paths import local_path
-from effdet_keras._internal.optional_imports import safetensors_numpy
+from effdet_keras._internal.optional_imports import safetensors, safetensors_numpy
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.errors import InvalidValueError
@@ -68,12 +68,12 @@ def read_torch_effdet(path, averages=True):
     Args:
         path: path of a file of `torch.save` (`.pth`, `.pt`, `.pth.tar`) or of a
             `.safetensors` file.
-        averages: bool. Of two networks in a file, take the one whose
-            entry says "ema"; else the other.
+        averages: bool. Of two networks in a file, True takes the one whose entry
+            says "ema", and False the other.
 
     Returns:
         `WeightSource`. Floating arrays are float32; `edge_weights`, vectors in the
-        file, are one scalar an edge: `...edge_weights.0`.
+        file, become one scalar per edge: `...edge_weights.0`.
 
     Raises:
         ValueError: If the file is damaged, needs Python code to be read, or holds a
@@ -128,7 +128,8 @@ def write_torch_effdet(path, arrays, config):
 
     Args:
         path: path that ends in `.safetensors`, or in `.pth` or `.pt`, which
-            needs torch. It is at every moment the whole old or whole new file.
+            needs torch. At every moment it is either the whole old file or the
+            whole new one.
         arrays: mapping of name (that of `NetworkArray`) to array, in our layout:
             all arrays of the network and no other.
         config: `EfficientDetConfig` of the network.
@@ -301,7 +302,7 @@ def _check_effdet_has(config):
     if not plain or config.fpn_weight_method.startswith("channel_"):
         raise InvalidValueError(
             "effdet has no such network: it needs separable_conv=True, "
-            "conv_after_downsample=False and one weight an edge. Received: "
+            "conv_after_downsample=False and one weight per edge. Received: "
             f"separable_conv={config.separable_conv}, "
             f"conv_after_downsample={config.conv_after_downsample}, "
             f"fpn_weight_method={config.fpn_weight_method!r}"
@@ -327,7 +328,8 @@ def _check_complete(arrays, network):
 
 def _saver(path):
     if path.suffix == ".safetensors":
-        save_file = safetensors_numpy.require("Writing `.safetensors` files").save_file
+        safetensors.require("Writing `.safetensors` files")
+        save_file = safetensors_numpy.save_file
         return lambda state, to: save_file(state, to, metadata={"format": "pt"})
     if path.suffix in PICKLE_ENDINGS:
         torch = require_safe_torch()

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from effdet_keras.presets import find_preset
+from effdet_keras.presets import find_published_weights
 from effdet_keras.weights.fetch import download as module
 from effdet_keras.weights.fetch.download import cache_path, check_digest, download
 
@@ -238,7 +238,7 @@ def test_the_progress_is_told_or_not(server, capsys):
 
 def test_files_of_keras_applications_lie_where_keras_has_them(tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
-    preset = find_preset("efficientdet-d0", "imagenet")
+    preset = find_published_weights("efficientdet-d0", "imagenet")
     expected = tmp_path / "models" / "efficientnetb0_notop.h5"
     assert cache_path(preset.url) == expected
     # Keras fetched it before: no server is asked.

@@ -212,7 +212,7 @@ def test_the_digest_of_a_local_file(tmp_path):
     with pytest.raises(ValueError, match="another sha256"):
         find(tmp_path / "d0.h5", sha256="0" * 64)
     for source in (tmp_path, tmp_path / "model"):
-        with pytest.raises(ValueError, match="A digest is of one file"):
+        with pytest.raises(ValueError, match="A digest belongs to one file"):
             find(source, sha256=digest)
     with pytest.raises(FileNotFoundError, match="Did you mean: d0.h5"):
         find(tmp_path / "d1.h5", sha256=digest)

@@ -210,12 +210,23 @@ def test_an_archive_of_a_newer_version_is_refused(tmp_path, plain):
 def test_an_average_that_fits_no_weight_is_damage(tmp_path, compiled, name):
     path, name = save(compiled, tmp_path / "x.weights.h5"), f"fpn_cells/cell_0/{name}"
     with h5py.File(path, "a") as file:
-        key = "vars/average:" + name.replace("/", ":")
+        # What there is beside the weights depends on which of the two was in place.
+        kind = next(iter(file["vars"])).partition(":")[0]
+        key = f"vars/{kind}:{name.replace('/', ':')}"
         if key in file:
             del file[key]
         file[key] = np.ones(7)
-    with pytest.raises(ValueError, match=rf"average of '{name}' of shape \(7,\)"):
-        read_own_weights(path)
+    with pytest.raises(ValueError, match=rf"second array of '{name}' of shape \(7,\)"):
+        read_own_weights(path, averages=kind == "average")
+
+
+@pytest.mark.parametrize("kind", ["average", "training"])
+def test_a_stray_second_array_is_damage(tmp_path, plain, kind):
+    path = save(plain, tmp_path / "x.weights.h5")
+    with h5py.File(path, "a") as file:
+        file[f"vars/{kind}:fpn_cells:cell_0:fnode0:WSM"] = np.ones(())
+    with pytest.raises(ValueError, match="is damaged.*second arrays of 1 weights"):
+        read_own_weights(path, averages=kind == "average")
 
 
 # Any damage

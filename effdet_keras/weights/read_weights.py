@@ -1,0 +1,95 @@
+"""From a key, path or address of weights to their arrays in memory."""
+
+import dataclasses
+import difflib
+import os
+import pathlib
+
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.presets import (
+    COCO_CATEGORY_IDS,
+    COCO_CLASS_NAMES,
+    WEIGHTS_KEYS,
+    find_published_weights,
+)
+from effdet_keras.weights.fetch.download import shown_url
+from effdet_keras.weights.fetch.locate import is_there, located
+from effdet_keras.weights.identify import num_classes_of
+from effdet_keras.weights.kinds.registry import open_weights
+
+
+def read_weights(weights, model_name, *, averages=True, sha256=None, verbose=1):
+    """Fetches, unpacks, recognises and reads weights.
+
+    Args:
+        weights: a key of the published weights, such as "coco"; or path or URL.
+        model_name: string, the model whose published weights a key means; or None.
+        averages: bool, whether to take moving averages where there are any.
+        sha256: string, digest of the file behind a URL, or None.
+        verbose: 0 or 1, whether to show the progress of a download.
+
+    Returns:
+        `WeightSource`, with classes and config where they are known.
+
+    Raises:
+        ValueError: If a key is unknown or needs `model_name`, or see `open_weights`.
+        OSError: If there is no such file, or see `download`.
+    """
+    if isinstance(weights, str) and weights in WEIGHTS_KEYS:
+        if model_name is None:
+            raise InvalidValueError(
+                f"Say of which model the published weights {weights!r} are, with "
+                "`model_name` (`--model efficientdet-d0`)."
+            )
+        published = find_published_weights(model_name, weights)
+        return _read_published(published, averages, verbose)
+    _refuse_unknown_key(weights)
+    with located(weights, sha256=sha256, verbose=verbose) as path:
+        source = open_weights(path, averages)
+    source = dataclasses.replace(source, path=shown_url(os.fspath(weights)))
+    is_unnamed = source.class_names is None and source.category_ids is None
+    if is_unnamed and num_classes_of(source) == len(COCO_CLASS_NAMES):
+        return _with_classes_of(source, COCO_CLASS_NAMES, COCO_CATEGORY_IDS)
+    return source
+
+
+def with_class_names(source, class_names):
+    """A source whose labels the caller names."""
+    class_names, count = tuple(class_names), num_classes_of(source)
+    if count is not None and count != len(class_names):
+        raise InvalidValueError(
+            "`class_names` of `load_pretrained` names the classes of the file, one "
+            f"per label. Received: {len(class_names)} names, {class_names[:5]}, for "
+            f"'{source.path}' with {count} classes"
+        )
+    return _with_classes_of(source, class_names, None)
+
+
+def _refuse_unknown_key(weights):
+    """Raises for a plain word that is neither a key nor the name of a file."""
+    is_word = isinstance(weights, str) and not set(weights) & set("./\\:~")
+    if not is_word or is_there(pathlib.Path(weights)):
+        return
+    close = difflib.get_close_matches(weights.lower(), WEIGHTS_KEYS, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise InvalidValueError(
+        "There are no published weights of this key, and there is no file or folder "
+        f"of this name.{hint} Received: {weights!r}. The keys are: "
+        f"{', '.join(map(repr, WEIGHTS_KEYS))}"
+    )
+
+
+def _read_published(published, averages, verbose):
+    digests = {"sha256": published.sha256, "md5": published.md5}
+    with located(published.url, **digests, verbose=verbose) as path:
+        source = open_weights(path, averages)
+    source = dataclasses.replace(
+        source, path=published.url, config=published.config_overrides
+    )
+    return _with_classes_of(source, published.class_names, published.category_ids)
+
+
+def _with_classes_of(source, class_names, category_ids):
+    return dataclasses.replace(
+        source, class_names=class_names, category_ids=category_ids
+    )
