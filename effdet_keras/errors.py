@@ -1,8 +1,9 @@
-"""The errors this package raises when the caller can put something right.
+"""The errors that this package raises when the caller can put something right.
 
-Each is also the built-in error that Python code expects (`except ValueError` works).
-The command shows one of these as a single line; any other exception is a fault of
-the program and keeps its traceback. Errors about files are Python's own `OSError`s.
+Each is also the built-in error that Python code expects: `except ValueError` works.
+Errors about files are Python's own `OSError`s. The command `effdet-keras` shows an
+error of these two kinds as a single line; any other exception is a fault of the
+program, and the command shows its traceback.
 """
 
 __all__ = [
@@ -16,7 +17,9 @@ __all__ = [
 
 
 class EffDetError(Exception):
-    """What every error of this package is; its message names the value and the cure.
+    """The base class of all errors of this package.
+
+    The message names the value that was wrong and what to do about it.
 
     Example:
         >>> import effdet_keras as ek
@@ -33,11 +36,11 @@ class InvalidValueError(EffDetError, ValueError):
 
 
 class InvalidTypeError(EffDetError, TypeError):
-    """An argument is of a type, or has a name, that is not accepted."""
+    """An argument has the wrong type, or a name that is not accepted."""
 
 
 class InvalidStateError(EffDetError, RuntimeError):
-    """The call is right, but not now: for instance while weights are swapped."""
+    """The call is right, but not now: for instance, the model is not built yet."""
 
 
 class MissingPackageError(EffDetError, ImportError):
@@ -45,4 +48,4 @@ class MissingPackageError(EffDetError, ImportError):
 
 
 class NonFiniteLossError(EffDetError, FloatingPointError):
-    """A loss is NaN or infinite, and its step was refused."""
+    """A loss is NaN or infinite, and the training step was refused."""

@@ -1,5 +1,7 @@
 """How long detection takes: reading, letterbox, network and postprocess."""
 
+from __future__ import annotations
+
 import dataclasses
 import itertools
 import json
@@ -20,6 +22,7 @@ from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.exported_detector import ExportedDetector
 from effdet_keras.images import list_images, read_image
 from effdet_keras.inference.detect import letterboxed
+from effdet_keras.predictor import Predictor
 
 STAGES = ("decode", "letterbox", "network", "postprocess")
 _WARM_UP = 3  # batches: the first compiles, the next find their memory
@@ -29,35 +32,35 @@ _MADE_SIZE = (640, 480)  # width, height
 
 @dataclasses.dataclass(frozen=True)
 class BenchmarkReport:
-    """Times of a batch, in milliseconds.
+    """The times that one batch takes, in milliseconds.
 
     Attributes:
         model: string, what was measured.
         image_size: `(height, width)` of the network's input.
-        batch_size: int, images at once.
-        runs: int, batches that were measured.
+        batch_size: int, images per batch.
+        runs: int, how many batches were measured.
         stages: dict of `decode` (file to array), `letterbox`, `network`,
             `postprocess` and `all` to a dict of `median_ms` and `p90_ms`.
-            `postprocess` is missing where the file does it inside of its network.
-        images_per_second: float, by the median of `all`.
-        trace: string, where a profile was written, or None.
+            `postprocess` is missing if an exported file does it inside its network.
+        images_per_second: float, from the median of `all`.
+        trace: string, the path of the profile, or None.
     """
 
     model: str
-    image_size: tuple
+    image_size: tuple[int, int]
     batch_size: int
     runs: int
-    stages: dict
+    stages: dict[str, dict[str, float]]
     images_per_second: float
     trace: str | None = None
 
-    def save(self, path):
-        """Writes the report as JSON, whole or not at all."""
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the report as a JSON file, whole or not at all."""
         text = json.dumps(dataclasses.asdict(self), indent=1) + "\n"
         with replacing(pathlib.Path(path)) as partial:
             partial.write_text(text, encoding="utf-8")
 
-    def __str__(self):
+    def __str__(self) -> str:
         height, width = self.image_size
         lines = [
             f"{self.model}, input {height} x {width}, batches of {self.batch_size}, "
@@ -70,35 +73,41 @@ class BenchmarkReport:
                 numbers = f"{times['median_ms']:>11.1f}{times['p90_ms']:>11.1f}"
                 lines.append(f"{name:<12}{numbers}")
             else:
-                lines.append(f"{name:<12}{'inside of the network':>22}")
+                lines.append(f"{name:<12}{'inside the network':>22}")
         lines.append(f"{self.images_per_second:.1f} images per second")
         if self.trace is not None:
             lines.append(f"Profile: {self.trace}")
         return "\n".join(lines)
 
 
-def benchmark(predictor, images=None, *, batch_size=1, runs=30, trace=None):
+def benchmark(
+    predictor: Predictor,
+    images: str | os.PathLike[str] | None = None,
+    *,
+    batch_size: int = 1,
+    runs: int = 30,
+    trace: str | os.PathLike[str] | None = None,
+) -> BenchmarkReport:
     """Measures what `Predictor.detect` does, after a warm-up.
 
-    Of a live model, which computes network and postprocess as one graph, the network
-    is measured alone beside it, and `postprocess` is the difference.
+    A live model computes network and postprocess as one graph. There the network is
+    also measured alone, and `postprocess` is the difference.
 
     Args:
         predictor: `Predictor`.
-        images: folder of images, or None for made ones of 640 x 480. The
-            postprocess is done sooner where there is little to find.
-        batch_size: int, images at once; an export of a fixed batch size goes by
-            its own.
-        runs: int, batches to measure.
-        trace: folder to write a profile of some batches to, see `write_trace`; None
-            for none.
+        images: folder of images, or None for generated ones of 640 x 480. The
+            postprocess takes less time if there is little to find.
+        batch_size: int, images per batch. An export with a fixed batch size takes
+            that size.
+        runs: int, how many batches to measure.
+        trace: folder for a profile of some batches, see `write_trace`; None for none.
 
     Returns:
         `BenchmarkReport`.
 
     Raises:
-        ValueError: If `batch_size` or `runs` is below 1, or `trace` is given and the
-            runtime has no profile.
+        ValueError: If `batch_size` or `runs` is below 1, or if `trace` is given and
+            the runtime has no profiler.
 
     Example:
         >>> from effdet_keras import EfficientDet, Predictor
@@ -150,7 +159,7 @@ def _name(detector):
 
 
 def _exported_measure(detector):
-    """A function of paths: seconds of each stage of one batch."""
+    """A function that takes paths and returns the seconds of each stage."""
 
     def measure(paths):
         images, seconds = _inputs(detector.config, paths)
@@ -163,7 +172,7 @@ def _exported_measure(detector):
 
 
 def _live_measure(model):
-    """The same, of a live model."""
+    """The same for a live model."""
     network = _Network(model)
 
     def measure(paths):
@@ -177,7 +186,7 @@ def _live_measure(model):
 
 
 def _inputs(config, paths):
-    """A letterboxed batch, and the seconds that its two stages took."""
+    """A letterboxed batch, and how many seconds its two stages took."""
     pixels, decode = _timed(lambda: [read_image(path) for path in paths])
     images, letterbox = _timed(
         lambda: np.stack([letterboxed(config, image)[0] for image in pixels])
@@ -201,8 +210,8 @@ class _Network(keras.Model):
 
     def call(self, images):
         outputs = self.model(images, training=False)
-        # All of D0's logits are 18 MB, which would take time to copy out. The best
-        # of each anchor is what the postprocess begins with.
+        # All logits of D0 are 18 MB, which take time to copy to the host. The
+        # postprocess begins with the best logit of each anchor, so that is enough.
         best = ops.max(outputs["class_logits"], axis=-1)
         return {"best": best, "box_deltas": outputs["box_deltas"]}
 

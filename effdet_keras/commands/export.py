@@ -1,6 +1,7 @@
 """`effdet-keras export`: its flags are the options of the formats' writers."""
 
 import argparse
+import re
 
 from effdet_keras.commands.shared_arguments import add_dataset_format, add_model
 from effdet_keras.export.registry import FORMATS, WriterOption, writer_options
@@ -11,14 +12,12 @@ _CALIBRATION = "calibration"
 
 def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
     """Adds the command and its flags."""
-    endings = ", ".join(
-        f"{item.ending or 'a folder'} ({item.title})" for item in FORMATS.values()
-    )
+    kinds = [f"{item.title} ({item.ending or 'a folder'})" for item in FORMATS.values()]
     parser = commands.add_parser(
         "export",
         help="write a model for another runtime, and check it there",
-        description=f"Writes a model as {endings}, runs the export and the model on "
-        "the same images, and says how far they are apart.",
+        description=f"Writes a model as {', '.join(kinds[:-1])} or {kinds[-1]}, runs "
+        "the export and the model on the same images, and says how far they are apart.",
     )
     add_model(parser, may_be_exported=False)
     parser.add_argument(
@@ -143,6 +142,11 @@ def _add_option(group, name, of_formats):
 
 def _summary(of_formats):
     """The first help text that does not only send the reader to another one."""
-    texts = [option.summary.replace("`", "") for option in of_formats.values()]
+    texts = [_first_sentence(option.help) for option in of_formats.values()]
     told = [text for text in texts if not text.startswith("see ")]
     return (told or texts)[0].replace("%", "%%")
+
+
+def _first_sentence(text):
+    first = re.split(r"\.(?:\s|$)", text.replace("`", ""), maxsplit=1)[0]
+    return first.replace("None for ", "by default, ")  # no flag means None

@@ -40,8 +40,9 @@ _DROPPED = re.compile(
     + rb"|WARNING: All log messages before absl::InitializeLog\(\) is called"
     rb"|To enable the following instructions: .*rebuild TensorFlow"
     rb"|INFO: (?:Created|Initialized) TensorFlow Lite"
+    rb"|fully_quantize: \d, inference_type: "  # of the converter to LiteRT
 )
-_FIRST_BYTES = b"IWET0123456789"  # of the lines above
+_FIRST_BYTES = b"IWETf0123456789"  # of the lines above
 
 
 class LineFilter:
@@ -83,14 +84,13 @@ class LineFilter:
 def tensorflow_notes_dropped() -> Iterator[None]:
     """Drops TensorFlow's notes from standard error within the `with` block.
 
-    It does nothing if `TF_CPP_MIN_LOG_LEVEL` is set, because then the user has chosen;
-    nor on Windows, which cannot fork; nor if other threads run already.
+    It does nothing if `TF_CPP_MIN_LOG_LEVEL` is 0 or 1, with which users ask for the
+    notes; nor on Windows, which cannot fork; nor if other threads run already.
     """
-    if _LEVEL in os.environ or not hasattr(os, "fork") or not _is_usable():
-        os.environ.setdefault(_LEVEL, "2")
+    level = os.environ.setdefault(_LEVEL, "2")
+    if level in ("0", "1") or not hasattr(os, "fork") or not _is_usable():
         yield
         return
-    os.environ[_LEVEL] = "2"
     sys.stderr.flush()
     terminal, python_stderr = os.dup(_STDERR), sys.stderr
     child = _start_filter(terminal)

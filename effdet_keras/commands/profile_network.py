@@ -1,23 +1,34 @@
 """A profile of where the time goes in a network, by the runtime's own profiler."""
 
-import keras
+from __future__ import annotations
 
+import pathlib
+
+import keras
+import numpy as np
+
+from effdet_keras._internal.optional_imports import onnxruntime
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.exported_detector import ExportedDetector
+from effdet_keras.models import EfficientDet
 
 _BATCHES = 3
 
 
-def write_trace(detector, images, folder):
+def write_trace(
+    detector: EfficientDet | ExportedDetector,
+    images: np.ndarray,
+    folder: pathlib.Path,
+) -> str:
     """Runs some batches in the profiler of the detector's runtime.
 
     - Keras on TensorFlow, SavedModel: TensorFlow's profile, for TensorBoard
       (`pip install tensorboard-plugin-profile`, `tensorboard --logdir FOLDER`)
     - ONNX: onnxruntime's, a JSON file for `chrome://tracing` or ui.perfetto.dev
 
-    The Python packages of LiteRT and OpenVINO have none that says more than the
-    benchmark does, and what Keras runs on other backends is profiled by their tools.
+    LiteRT and OpenVINO have no profiler in Python that says more than the benchmark
+    does. For Keras on JAX or torch, use the profiler of that framework.
 
     Args:
         detector: `EfficientDet` or `ExportedDetector`, warmed up.
@@ -28,7 +39,7 @@ def write_trace(detector, images, folder):
         string, the file or folder that was written.
 
     Raises:
-        ValueError: If the runtime has no profile.
+        ValueError: If the runtime has no profiler.
     """
     check_traceable(detector)
     folder.mkdir(parents=True, exist_ok=True)
@@ -37,8 +48,8 @@ def write_trace(detector, images, folder):
     return _trace_tensorflow(detector, images, folder)
 
 
-def check_traceable(detector):
-    """Raises a ValueError where the detector's runtime has no profile."""
+def check_traceable(detector: EfficientDet | ExportedDetector) -> None:
+    """Raises a ValueError if the detector's runtime has no profiler."""
     if not isinstance(detector, ExportedDetector):
         name = f"Keras on {keras.backend.backend()}"
         is_traceable = keras.backend.backend() == "tensorflow"
@@ -47,8 +58,8 @@ def check_traceable(detector):
         is_traceable = _is_onnx(detector) or detector.runtime.path.is_dir()
     if not is_traceable:
         raise InvalidValueError(
-            "`trace` is there for Keras on TensorFlow, SavedModel and ONNX. Received: "
-            f"a model in {name}"
+            "`trace` (`--trace`) works for Keras on TensorFlow, SavedModel and ONNX. "
+            f"Received: a model in {name}"
         )
 
 
@@ -69,8 +80,6 @@ def _trace_tensorflow(detector, images, folder):
 
 
 def _trace_onnx(path, images, folder):
-    import onnxruntime
-
     options = onnxruntime.SessionOptions()
     options.enable_profiling = True
     options.profile_file_prefix = str(folder / path.stem)

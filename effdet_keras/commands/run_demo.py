@@ -1,5 +1,8 @@
-"""The whole way in five minutes: `effdet-keras demo`."""
+"""The whole way in five minutes: dataset, training, evaluation, checkpoint, images."""
 
+from __future__ import annotations
+
+import os
 import pathlib
 import time
 
@@ -23,22 +26,29 @@ _LEARNING_RATE = 3e-3
 _NUM_IMAGES = 9  # drawn at the end
 
 
-def run_demo(folder, *, num_train=1800, num_valid=100, epochs=4, seed=0):
-    """Makes a dataset, trains on it, evaluates, archives, reloads, draws.
+def run_demo(
+    folder: str | os.PathLike[str],
+    *,
+    num_train: int = 1800,
+    num_valid: int = 100,
+    epochs: int = 4,
+    seed: int = 0,
+) -> dict[str, float]:
+    """Makes a dataset, trains on it, evaluates, saves, reloads and draws.
 
-    Writes into `folder`: the dataset (`data/`), the checkpoints (`archive/`),
-    TensorBoard's files (`logs/`), images that were not trained on with what
-    the reloaded checkpoint finds in them (`images/`), and the curves of the
-    training (`curves.png`).
+    Writes into `folder`: the dataset (`data/`), the archives (`archive/`), the files
+    of TensorBoard (`logs/`), new images with what the best archive finds in them drawn
+    (`images/`), and the curves of the training (`curves.png`).
 
     Args:
         folder: where to write; made if it is not there.
-        num_train, num_valid: int, images to make.
-        epochs: int.
-        seed: int, of the images, the first weights and the batches.
+        num_train: int, how many images to make for training.
+        num_valid: int, how many images to make for evaluation.
+        epochs: int, how many epochs to train.
+        seed: int, seed of the images, the initial weights and the batches.
 
     Returns:
-        Dict of the last epoch's numbers, by their names in the logs.
+        Dict of the numbers of the last epoch, by their names in the logs.
 
     Raises:
         ImportError: If matplotlib is not installed.
@@ -73,8 +83,8 @@ def run_demo(folder, *, num_train=1800, num_valid=100, epochs=4, seed=0):
     )
     model.compile(keras.optimizers.Adam(schedule), weight_decay=0.0)
     print(
-        f"Training a detector of {model.count_params():,} parameters from scratch; "
-        "the first step takes half a minute to compile ..."
+        f"Training a detector with {model.count_params():,} parameters from scratch. "
+        "Compiling the first step takes half a minute ..."
     )
     batches = train.batches(
         _BATCH_SIZE,
@@ -106,7 +116,7 @@ def run_demo(folder, *, num_train=1800, num_valid=100, epochs=4, seed=0):
     numbers = {name: values[-1] for name, values in history.history.items()}
     print(
         f"\nAP {numbers['AP']:.3f}, AP50 {numbers['AP50']:.3f} on {num_valid} images "
-        f"held out, after {time.monotonic() - start:.0f} seconds.\n"
+        f"that were not trained on, after {time.monotonic() - start:.0f} seconds.\n"
         f"  best checkpoint   {archive / 'best.keras'}\n"
         f"  what it finds     {images}\n"
         f"  training curves   {curves}\n"
@@ -117,7 +127,7 @@ def run_demo(folder, *, num_train=1800, num_valid=100, epochs=4, seed=0):
 
 
 def _small_detector(dataset):
-    """EfficientDet-D0 for small images: three levels, nothing repeated."""
+    """EfficientDet-D0 cut down for small images: three levels, nothing repeated."""
     return EfficientDet.from_preset(
         "efficientdet-d0",
         class_names=dataset.class_names,
@@ -126,13 +136,13 @@ def _small_detector(dataset):
         max_level=5,
         fpn_cell_repeats=1,
         head_repeats=1,
-        # A thousand steps are few for statistics that forget 1 % a step.
+        # A thousand steps are few for statistics that forget 1 % per step.
         batch_norm_momentum=0.9,
     )
 
 
 def _draw_detections(model, folder, seed):
-    """Saves what the model finds in images that it never saw."""
+    """Draws what the model finds in new images, and saves them."""
     write_shapes(
         folder / "unseen",
         num_train=1,

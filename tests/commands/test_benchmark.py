@@ -97,7 +97,7 @@ def test_a_file_with_its_own_batch_and_postprocess(model, clock, tmp_path):
     report = benchmark(predictor, batch_size=8, runs=1)
     assert report.batch_size == 1 and set(runtime.batches) == {1}
     assert "postprocess" not in report.stages
-    assert "inside of the network" in str(report)
+    assert "inside the network" in str(report)
     with pytest.raises(ValueError, match="Keras on TensorFlow, SavedModel and ONNX"):
         benchmark(predictor, runs=1, trace=tmp_path / "trace")
 

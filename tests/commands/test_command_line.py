@@ -7,11 +7,15 @@ import re
 import subprocess
 import sys
 import textwrap
+import warnings
 
 import pytest
+from PIL import Image
+from support.tiny import lively_model
 
 from effdet_keras import cli, errors
 from effdet_keras.commands import demo
+from effdet_keras.weights.archive import write_archive
 
 COMMANDS = (
     *("demo", "inspect", "convert", "predict", "benchmark"),
@@ -110,7 +114,9 @@ def test_the_models_register_what_the_whole_package_does():
 
 def _with_package():
     root = os.path.dirname(os.path.dirname(cli.__file__))
-    return {**os.environ, "PYTHONPATH": root}
+    environment = {**os.environ, "PYTHONPATH": root}
+    environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
+    return environment
 
 
 def test_no_command_prints_the_help(capsys):
@@ -183,8 +189,6 @@ def test_a_closed_pipe_is_no_bug(failing, capsys):
 
 
 def test_a_warning_is_one_line(monkeypatch, capsys):
-    import warnings
-
     def run(arguments):
         warnings.warn("2 images are left out", stacklevel=1)
         return 0
@@ -215,3 +219,40 @@ def test_help_fits_a_terminal_and_speaks_the_words_of_the_docs(name, monkeypatch
     assert max(map(len, text.splitlines())) <= 90  # long lists of choices
     for word in ("picture", "data set", " form ", "None"):
         assert word not in text
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory):
+    path = tmp_path_factory.mktemp("archive") / "pets.keras"
+    write_archive(lively_model(), path)
+    return path
+
+
+@pytest.mark.tensorflow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the filter needs fork")
+@pytest.mark.parametrize(
+    "command", ["inspect-weights", "predict", "export"], ids=lambda name: name
+)
+def test_standard_error_stays_empty_when_all_goes_well(command, archive, tmp_path):
+    image, out = tmp_path / "image.png", tmp_path / "out"
+    Image.new("RGB", (20, 10)).save(image)
+    more = {"predict": [image], "export": [f"{out}.tflite"]}.get(command, [])
+    if more and command == "export":
+        pytest.importorskip("ai_edge_litert")
+    arguments = map(str, [archive, *more])
+    result = run_python(
+        *("-m", "effdet_keras", command, *arguments), env=_with_package()
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout and not result.stderr
+
+
+@pytest.mark.tensorflow
+def test_a_real_error_is_all_that_standard_error_has(tmp_path):
+    out = tmp_path / "out.keras"
+    result = run_python(
+        *("-m", "effdet_keras", "predict", str(out), "image.png"), env=_with_package()
+    )
+    assert result.returncode == 1
+    assert result.stderr.startswith("effdet-keras: ")
+    assert len(result.stderr.splitlines()) == 1 and str(out) in result.stderr
