@@ -34,10 +34,15 @@ class COCOEvaluation(keras.callbacks.Callback):
 
     Args:
         dataset: `effdet_keras.data.DetectionDataset`; or your own batches of
-            `(images, {"boxes", "labels"})` in the network's input size, as `fit` takes
-            them: a `tf.data.Dataset`, a `keras.utils.PyDataset`, a list, or one such
-            pair of arrays. The keys `image_id`, `image_scale` and `is_crowd` are used
-            where the batches have them. See `Predictor.evaluate`.
+            `(images, ground_truth)` in the network's input size, as `fit` takes them:
+            a `tf.data.Dataset`, a `keras.utils.PyDataset`, a list, or one such pair of
+            arrays. `images` is `[B, H, W, 3]`, pixels 0-255; `ground_truth` a dict of
+            `boxes` `[B, M, 4]`, `yxyx` in pixels of the input, and `labels` `[B, M]`,
+            -1 in padding rows. Three more keys are used where they are there:
+            `image_id`, ints `[B]`, else the images are counted; `image_scale`, floats
+            `[B]`, pixels of the image per pixel of the input, else 1; `is_crowd`,
+            bools `[B, M]`. A `DetectionDataset` knows more: the size of each image,
+            the area of each annotation and its crowd regions.
         every: int, the number of epochs from one evaluation to the next. The last
             epoch of `fit` is always evaluated.
         batch_size: int, the number of images per batch, where the dataset has no

@@ -15,8 +15,8 @@ from effdet_keras.errors import InvalidValueError
 def srelu(x):
     """Smooth ReLU: `x - log(1 + b * x) / b` above zero, else 0.
 
-    The reference starts `b` at 20 and raises it to the fourth power; here it is
-    that constant.
+    In the reference `b` is the fourth power of a variable that starts at 20; here
+    `b` is a constant with that starting value.
     """
     sharpness = 160_000.0
     positive = ops.relu(x)
@@ -36,10 +36,10 @@ _BY_NAME = {
 
 
 def get_activation(name: str) -> Callable[[Any], Any]:
-    """The function of an activation's name in `EfficientDetConfig`.
+    """Returns the activation function that a config's `activation` names.
 
     Raises:
-        ValueError: If there is none of that name.
+        ValueError: If there is no activation of that name.
 
     Example:
         >>> float(get_activation("relu6")(ops.array(9.0)))

@@ -1,4 +1,4 @@
-"""Batch norm: Keras' own, on TensorFlow by its fused kernel."""
+"""Batch norm: Keras' own, and on TensorFlow its fused kernel."""
 
 import importlib
 
@@ -16,8 +16,8 @@ class BatchNormalization(keras.layers.BatchNormalization):
     convolution before it. Numbers, variables and their names are the same.
 
     Args:
-        **kwargs: arguments of `keras.layers.BatchNormalization`; `axis` is the
-            last, scale and offset are there.
+        **kwargs: arguments of `keras.layers.BatchNormalization`, except that `axis` is
+            always the last, and that there are always a scale and an offset.
 
     Example:
         >>> x = ops.array([[[[1.0], [3.0]]]])

@@ -27,10 +27,11 @@ class Node:
 
 
 def bifpn_nodes(min_level: int, max_level: int) -> list[Node]:
-    """The nodes of one BiFPN cell, top-down then bottom-up.
+    """Returns the nodes of one BiFPN cell, first top-down, then bottom-up.
 
-    A node takes its own level's features, oldest first, then the latest of the
-    level it comes from (https://arxiv.org/abs/1911.09070, figure 2 d).
+    The inputs of a node are all features of its own level so far, the oldest first,
+    and then the latest features of the level before it on the way
+    (https://arxiv.org/abs/1911.09070, figure 2 d).
 
     Args:
         min_level, max_level: int.
@@ -59,7 +60,7 @@ def bifpn_nodes(min_level: int, max_level: int) -> list[Node]:
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class BiFPN(keras.layers.Layer):
-    """Bidirectional feature pyramid network: `BiFPNCell`s one after the other.
+    """Bidirectional feature pyramid network: `BiFPNCell`s in a row.
 
     https://arxiv.org/abs/1911.09070, section 3. Sub-layers carry the names of
     the published checkpoints.
@@ -67,7 +68,7 @@ class BiFPN(keras.layers.Layer):
     Args:
         filters: int, channels of every level.
         repeats: int, number of cells.
-        min_level, max_level: int, the levels.
+        min_level, max_level: int, the finest and the coarsest level.
         options: `PyramidOptions` or None for its defaults.
         **kwargs: arguments of `keras.layers.Layer`.
 
@@ -140,7 +141,7 @@ class BiFPN(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class BiFPNCell(keras.layers.Layer):
-    """One cell of `BiFPN`, whose arguments and tensors it shares.
+    """One cell of `BiFPN`, with the same arguments and tensors.
 
     Example:
         >>> cell = BiFPNCell(8, min_level=4, max_level=5)
@@ -210,7 +211,7 @@ class BiFPNCell(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class BiFPNNode(keras.layers.Layer):
-    """One node: resample each input, fuse them, then activation, convolution, norm.
+    """One node: resamples its inputs, fuses them, and convolves the result.
 
     Args:
         filters: int, channels of the result.
@@ -306,8 +307,8 @@ class ConvBN(keras.layers.Layer):
 
     Args:
         filters: int, channels of the result.
-        separable_conv: bool, separable or plain.
-        use_bias: bool.
+        separable_conv: bool, whether the convolution is separable.
+        use_bias: bool, whether the convolution has a bias.
         batch_norm: `BatchNormOptions` or None for its defaults.
         **kwargs: arguments of `keras.layers.Layer`.
 

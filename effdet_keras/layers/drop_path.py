@@ -1,4 +1,4 @@
-"""Stochastic depth: a residual branch that is left out of some samples."""
+"""Stochastic depth: some samples leave a residual branch out."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from effdet_keras.errors import InvalidValueError
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class DropPath(keras.layers.Layer):
-    """Drops whole samples of a branch in training, and scales up the rest.
+    """Drops whole samples of a branch in training and scales the others up.
 
     Stochastic depth (https://arxiv.org/abs/1603.09382): each sample survives
-    with probability `p`, alone, and is divided by `p`, so that the mean stays.
+    with probability `p`, independently of the others, and is then divided by `p`, so
+    that the mean stays the same.
 
     Args:
         survival_prob: float in (0, 1], the `p` above.

@@ -30,7 +30,7 @@ class WeightedFusion(keras.layers.Layer):
         **kwargs: arguments of `keras.layers.Layer`, such as `name`, `dtype`.
 
     Call arguments:
-        inputs: list of two or more tensors `[B, H, W, C]`, all one shape.
+        inputs: list of two or more tensors `[B, H, W, C]` of the same shape.
 
     Returns:
         Tensor `[B, H, W, C]`.

@@ -1,4 +1,4 @@
-"""The class and box heads: convolutions shared by all levels, a norm a level."""
+"""The class and box heads: all levels share the convolutions, none the norms."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from effdet_keras.layers.options import BatchNormOptions
 class PredictionHead(keras.layers.Layer):
     """Turns pyramid features into numbers for every anchor.
 
-    `repeats` times a convolution that all levels share, a batch norm of each
-    level's own, an activation; then one more convolution
-    (https://arxiv.org/abs/1911.09070, figure 3). Sub-layers carry the names of
+    A head has `repeats` blocks and one more convolution at the end
+    (https://arxiv.org/abs/1911.09070, figure 3). A block is a convolution, a batch
+    norm and an activation. All levels share the convolutions; each level has batch
+    norms of its own. Sub-layers carry the names of
     the published checkpoints: `{prefix}-0`, `{prefix}-0-bn-3`, ...,
     `{prefix}-predict`.
 
@@ -26,14 +27,14 @@ class PredictionHead(keras.layers.Layer):
         values: int, numbers for each anchor: classes, or 4 for a box.
         num_anchors: int, anchors at each location.
         filters: int, channels inside the head.
-        repeats: int, convolutions before the last. With none the inputs must have
-            one number of channels.
+        repeats: int, convolutions before the last. With 0 all inputs must have
+            the same number of channels.
         min_level: int, the level of the first input.
         prefix: string, "class" or "box".
         separable_conv: bool, separable or plain convolutions.
         activation: string, see `effdet_keras.config.ACTIVATIONS`.
-        survival_prob: float or None. If given, convolutions after the first are
-            residual, through stochastic depth.
+        survival_prob: float or None. If given, the convolutions after the first are
+            residual branches with stochastic depth.
         prior_bias: float, the first value of the last bias. `-log(99)` lets a
             sigmoid begin at 0.01 (https://arxiv.org/abs/1708.02002, section 3.3).
         batch_norm: `BatchNormOptions` or None for its defaults.

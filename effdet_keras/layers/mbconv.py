@@ -13,7 +13,7 @@ from effdet_keras.layers.options import BatchNormOptions
 
 
 def conv_initializer():
-    """EfficientNet's: normal with std `sqrt(2 / (kh * kw * filters))`."""
+    """Returns EfficientNet's: normal with std `sqrt(2 / (kh * kw * filters))`."""
     return keras.initializers.VarianceScaling(2.0, "fan_out", "untruncated_normal")
 
 
@@ -43,10 +43,10 @@ class DepthwiseInitializer(keras.initializers.Initializer):
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class SqueezeExcite(keras.layers.Layer):
-    """Weighs channels by what the whole image holds.
+    """Weighs the channels by what the whole image shows.
 
-    Mean over the image, two 1x1 convolutions, a sigmoid for each channel
-    (https://arxiv.org/abs/1709.01507, section 3).
+    It takes the mean over the image, then two 1x1 convolutions and a sigmoid per
+    channel (https://arxiv.org/abs/1709.01507, section 3).
 
     Args:
         reduced_filters: int, channels between the two convolutions.
@@ -108,16 +108,16 @@ class SqueezeExcite(keras.layers.Layer):
 class MBConv(keras.layers.Layer):
     """Inverted bottleneck: expand, depthwise convolution, squeeze-excite, project.
 
-    EfficientNet's block (https://arxiv.org/abs/1905.11946, section 4). Where
-    neither size nor channels change, the input is added to the result, through
-    stochastic depth.
+    EfficientNet's block (https://arxiv.org/abs/1905.11946, section 4). If
+    neither size nor channels change, the input is added to the result, which may be
+    dropped by stochastic depth.
 
     Sub-layers carry the names of the published checkpoints.
 
     Args:
         filters: int, channels of the result.
-        kernel_size: int, of the depthwise convolution.
-        stride: int, of the depthwise convolution.
+        kernel_size: int, the depthwise convolution's.
+        stride: int, the depthwise convolution's.
         expand_ratio: int, channels inside the block / input channels.
         se_ratio: float or None, squeeze-excite channels / input channels.
         activation: string, see `effdet_keras.config.ACTIVATIONS`.

@@ -1,4 +1,4 @@
-"""Pixels 0-255 to the numbers a network was trained on."""
+"""Turns pixels 0-255 into the numbers that a network was trained on."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class Normalize(keras.layers.Layer):
-    """Subtracts a mean from each colour and divides by a standard deviation.
+    """Subtracts a mean from each color and divides by a standard deviation.
 
-    Computes in float32 whatever the policy, since float16 cannot tell pixels
+    It computes in float32 under every policy, since float16 cannot tell pixels
     above 128 from their neighbours after the division.
 
     Args:

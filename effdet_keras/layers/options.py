@@ -16,7 +16,7 @@ class _Options:
 
     @classmethod
     def from_value(cls, value: Any) -> Self:
-        """Options as they are, from `None`, or from what `serialize` wrote."""
+        """Returns options, made from `None`, options or what `serialize` wrote."""
         if value is None:
             return cls()
         if isinstance(value, dict):
@@ -28,7 +28,7 @@ class _Options:
         return value
 
     def serialize(self) -> dict[str, Any]:
-        """What a layer's `get_config` holds; `from_value` reads it."""
+        """Returns what a layer's `get_config` holds; `from_value` reads it."""
         return keras.saving.serialize_keras_object(self)
 
     def get_config(self):
@@ -67,7 +67,7 @@ class BatchNormOptions(_Options):
     frozen: bool = False
 
     def layer(self, name: str, dtype: Any = None) -> BatchNormalization:
-        """A new `BatchNormalization` of that name."""
+        """Returns a new `BatchNormalization` of that name."""
         return BatchNormalization(
             momentum=self.momentum,
             epsilon=self.epsilon,

@@ -18,14 +18,14 @@ _repeat = contextvars.ContextVar("repeat", default=None)
 
 @contextlib.contextmanager
 def repeating_with(repeat):
-    """Lets `Resample` grow feature maps by another operation, inside the block.
+    """Within this context `Resample` enlarges feature maps with another operation.
 
-    Export does so: a runtime may have no resize, or a slow one.
+    Exports need it: a runtime may have no resize, or a slow one.
 
     Args:
         repeat: function of a tensor `[B, H, W, C]` and `(rows, columns)`, ints, that
             returns `[B, H * rows, W * columns, C]`, each row and column repeated.
-            None for the layers' own.
+            None for the layers' own operation.
 
     Example:
         >>> def repeat(x, times):
@@ -48,8 +48,8 @@ def repeating_with(repeat):
 class Resample(keras.layers.Layer):
     """Resamples a feature map to `target_size` and `filters` channels.
 
-    A 1x1 convolution with batch norm where the channels differ; then max
-    pooling to a smaller size, or nearest-neighbour repetition to a larger one
+    Where the channels differ it applies a 1x1 convolution with a batch norm; then
+    max pooling to a smaller size, or nearest-neighbor repetition to a larger one
     (https://arxiv.org/abs/1911.09070, section 3.3, "Resize"). Sizes need not
     halve exactly: pooling takes a window of `stride + 1` with
     `stride = (size - 1) // target + 1`, up-sampling row `i * size // target`.

@@ -6,17 +6,17 @@ import tensorflow as tf
 def fused_batch_norm(
     inputs, scale, offset, moving_mean, moving_variance, *, epsilon, training
 ):
-    """Normalises over all axes but the last.
+    """Normalizes over all axes but the last.
 
     Args:
         inputs: float32 tensor `[B, H, W, C]`.
         scale, offset, moving_mean, moving_variance: float32 tensors `[C]`.
         epsilon: float, added to the variance.
-        training: bool, whether by the batch's statistics or by the moving ones.
+        training: bool, whether to use the batch's statistics, not the moving ones.
 
     Returns:
         Tuple of the result, like `inputs`, and the mean and the variance `[C]` that
-        it was normalised by.
+        it was normalized by.
 
     Example:
         >>> ones, zeros = ops.ones((1,)), ops.zeros((1,))
