@@ -1,5 +1,7 @@
 """Image files to arrays, with Pillow: the only decoder of the package."""
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import io
@@ -19,18 +21,18 @@ _SIXTEEN_BIT = ("I", "I;16", "I;16L", "I;16B", "I;16N")  # Pillow's grey 16-bit 
 
 @dataclasses.dataclass(frozen=True)
 class EncodedImage:
-    """An image file inside a larger file, such as a TFRecord; read when asked for.
+    """An image file inside a larger file, such as a TFRecord file, read when needed.
 
     Attributes:
         path: str, the larger file.
-        offset: int, where the image begins in it, in bytes.
-        length: int, its bytes.
+        offset: int, the byte of the larger file at which the image begins.
+        length: int, the number of its bytes.
 
     Example:
         >>> import os, tempfile
         >>> path = os.path.join(tempfile.mkdtemp(), "shard")
         >>> _ = pathlib.Path(path).write_bytes(b"head IMAGE tail")
-        >>> EncodedImage(path, offset=5, length=7).read()
+        >>> EncodedImage(path, offset=5, length=5).read()
         b'IMAGE'
     """
 
@@ -38,7 +40,7 @@ class EncodedImage:
     offset: int
     length: int
 
-    def read(self):
+    def read(self) -> bytes:
         """Returns the bytes of the image file, not decoded."""
         with open(self.path, "rb") as file:
             file.seek(self.offset)
@@ -48,13 +50,15 @@ class EncodedImage:
         return f"{self.path} at byte {self.offset}"
 
 
-def read_image(path, size=None):
+def read_image(
+    path: str | os.PathLike[str] | EncodedImage, size: tuple[int, int] | None = None
+) -> np.ndarray:
     """Reads an image file as an 8-bit RGB array.
 
-    Any format and mode that Pillow opens: grey and palette images become
-    RGB, an alpha channel is dropped, 16-bit grey is scaled to 8 bits, the
-    first frame of an animation is taken. An image whose EXIF tag says that
-    the camera was turned is turned upright, as viewers show it.
+    It reads every format and mode that Pillow opens. Grey and palette images become
+    RGB, an alpha channel is dropped, 16-bit grey is scaled to 8 bits, and of an
+    animation the first frame is read. An image whose EXIF tag says that the camera
+    was turned is turned upright, as viewers show it.
 
     Args:
         path: str or path of the file, or an `EncodedImage`.
@@ -68,8 +72,8 @@ def read_image(path, size=None):
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If the file is not an image that Pillow can decode, or
-            is cut short.
+        ValueError: If the file is cut off, or is not an image that Pillow can
+            decode.
 
     Example:
         >>> import os, tempfile
@@ -87,8 +91,8 @@ def read_image(path, size=None):
         return _to_rgb(stored if as_stored else _upright(stored))
 
 
-def read_image_size(path):
-    """Reads the size of an image from the head of its file.
+def read_image_size(path: str | os.PathLike[str] | EncodedImage) -> tuple[int, int]:
+    """Reads the size of an image from the header of its file.
 
     Args:
         path: str or path of the file, or an `EncodedImage`.
@@ -111,11 +115,11 @@ def read_image_size(path):
         return _upright_size(stored)
 
 
-def list_images(folder):
-    """Lists the images of a folder, sorted by name, folders below left out.
+def list_images(folder: str | os.PathLike[str]) -> list[pathlib.Path]:
+    """Lists the images directly in a folder, sorted by name.
 
-    A file counts as an image by its suffix, in small or capital letters;
-    names that start with a dot are left out.
+    A file counts as an image by its ending, in small or capital letters. Names that
+    begin with a dot are left out.
 
     Args:
         folder: str or path.

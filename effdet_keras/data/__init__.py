@@ -14,6 +14,7 @@ from effdet_keras.data.formats.voc import from_voc, write_voc
 from effdet_keras.data.formats.yolo import from_yolo, write_yolo
 from effdet_keras.data.load import load, load_splits
 from effdet_keras.data.problems import Problem, Severity
+from effdet_keras.data.record import Record
 from effdet_keras.data.shapes import write_shapes
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ __all__ = [
     "CheckReport",
     "DetectionDataset",
     "Problem",
+    "Record",
     "Severity",
     "check",
     "check_splits",

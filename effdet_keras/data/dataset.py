@@ -1,14 +1,19 @@
 """`DetectionDataset`: annotated images, to look at, divide and train on."""
 
+from __future__ import annotations
+
 import collections
 import numbers
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
 from effdet_keras.category_ids import category_ids_or_default, extend_category_ids
 from effdet_keras.data.pipeline.batches import make_batches
 from effdet_keras.data.pipeline.image_reader import ImageReader
-from effdet_keras.data.record import describe_example, load_example
+from effdet_keras.data.problems import Problem
+from effdet_keras.data.record import Record, describe_example, load_example
 from effdet_keras.data.summary import count_of, summarize
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 
@@ -16,9 +21,9 @@ from effdet_keras.errors import InvalidTypeError, InvalidValueError
 class DetectionDataset:
     """Annotated images with one list of classes.
 
-    Made by `from_coco`, `from_voc` or `from_arrays`. Images stay on disk
-    until they are asked for. Labels count from 0 in the order of
-    `class_names`; `category_ids` gives the ids of the annotation file.
+    `load` and the readers, such as `from_coco`, make datasets. Images stay on disk
+    until they are used. Labels count from 0 in the order of `class_names`;
+    `category_ids` has the annotation file's id of each.
 
     `dataset[i]` is one example, a dict:
 
@@ -37,14 +42,14 @@ class DetectionDataset:
     `dataset[a:b]` and `dataset.subset(indices)` are datasets again.
 
     Args:
-        records: sequence of `Record`, one an image.
+        records: `Record`s, one per image.
         class_names: names of the classes, in the order of their labels.
-        category_ids: the file's id of each class; by default 1, 2, ...
-        problems: sequence of `Problem`: what the reader found wrong.
+        category_ids: the annotation file's id of each class. None means 1, 2, ...
+        problems: what the reader found wrong.
 
     Raises:
-        ValueError: If names or ids repeat, their numbers differ, or an image
-            id appears twice.
+        ValueError: If names or ids repeat, there are not as many ids as names, or an
+            image id appears twice.
 
     Example:
         >>> from effdet_keras.data import from_arrays
@@ -61,7 +66,14 @@ class DetectionDataset:
         ((2, 64, 64, 3), [[1], [-1]])
     """
 
-    def __init__(self, records, class_names, category_ids=None, *, problems=()):
+    def __init__(
+        self,
+        records: Iterable[Record],
+        class_names: Iterable[str],
+        category_ids: Iterable[int] | None = None,
+        *,
+        problems: Iterable[Problem] = (),
+    ):
         self._records = tuple(records)
         self._problems = tuple(problems)
         self._class_names = tuple(str(name) for name in class_names)
@@ -92,42 +104,42 @@ class DetectionDataset:
             )
 
     @property
-    def class_names(self):
+    def class_names(self) -> tuple[str, ...]:
         """Tuple of str: the name of each label."""
         return self._class_names
 
     @property
-    def num_classes(self):
+    def num_classes(self) -> int:
         """Number of classes; labels are below it."""
         return len(self._class_names)
 
     @property
-    def category_ids(self):
+    def category_ids(self) -> tuple[int, ...]:
         """Tuple of int: the annotation file's id of each label."""
         return self._category_ids
 
     @property
-    def records(self):
+    def records(self) -> tuple[Record, ...]:
         """Tuple of `Record`: each image and its annotations, not decoded."""
         return self._records
 
     @property
-    def problems(self):
+    def problems(self) -> tuple[Problem, ...]:
         """Tuple of `Problem`: what was wrong where this was read from.
 
-        Parts and filtered forms of a dataset have none: they were not read.
+        It is empty for a dataset that was made from another, as by `filter`.
         """
         return self._problems
 
     @property
-    def image_ids(self):
+    def image_ids(self) -> tuple[int, ...]:
         """Tuple of int: the id of each image, in order."""
         return tuple(record.image_id for record in self._records)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._records)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int | slice) -> dict[str, Any] | DetectionDataset:
         if isinstance(index, slice):
             return self._with(self._records[index])
         if not isinstance(index, numbers.Integral):
@@ -137,7 +149,7 @@ class DetectionDataset:
             )
         return load_example(self._records[index])
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         boxes = sum(len(record.labels) for record in self._records)
         return (
             f"DetectionDataset({count_of(len(self), 'image')}, "
@@ -149,7 +161,7 @@ class DetectionDataset:
     def _with(self, records):
         return DetectionDataset(records, self._class_names, self._category_ids)
 
-    def subset(self, indices):
+    def subset(self, indices: Iterable[int]) -> DetectionDataset:
         """Returns the dataset of some images, in the order of `indices`.
 
         Args:
@@ -170,16 +182,18 @@ class DetectionDataset:
         """
         return self._with(self._records[int(i)] for i in indices)
 
-    def split(self, fraction, seed=0):
-        """Divides the images at random, for instance to train and to validate.
+    def split(
+        self, fraction: float, seed: int = 0
+    ) -> tuple[DetectionDataset, DetectionDataset]:
+        """Divides the images at random, for instance for training and validation.
 
         Args:
             fraction: float in (0, 1), the share of the first part, rounded to
                 whole images.
-            seed: int: the same seed divides the same way.
+            seed: int. The same seed divides in the same way.
 
         Returns:
-            Two `DetectionDataset`s, images in their old order.
+            Two `DetectionDataset`s, which keep the order of the images.
 
         Raises:
             ValueError: If one of the parts would be empty.
@@ -201,18 +215,23 @@ class DetectionDataset:
         order = np.random.default_rng(seed).permutation(len(self))
         return self.subset(np.sort(order[:first])), self.subset(np.sort(order[first:]))
 
-    def filter(self, keep=None, *, classes=None):
+    def filter(
+        self,
+        keep: Callable[[dict[str, Any]], bool] | None = None,
+        *,
+        classes: Iterable[str] | None = None,
+    ) -> DetectionDataset:
         """Keeps some images, or some classes, or both.
 
         Args:
-            keep: function of an example without its `image`; images for
+            keep: function of an example without its `image`. Images for
                 which it returns False are left out.
             classes: names to keep, in the order of their new labels. Boxes of
-                other classes are left out; images that then have no box
+                other classes are left out. Images that then have no box
                 stay, as images without objects.
 
         Returns:
-            `DetectionDataset`; classes are filtered before `keep` is asked.
+            `DetectionDataset`. Classes are filtered before `keep` is called.
 
         Raises:
             ValueError: If a name in `classes` is not a class of the dataset.
@@ -250,13 +269,15 @@ class DetectionDataset:
             [self._category_ids[i] for i in old],
         )
 
-    def with_classes(self, class_names, category_ids=None):
-        """Returns the same images with labels counted by another list of names.
+    def with_classes(
+        self, class_names: Iterable[str], category_ids: Iterable[int] | None = None
+    ) -> DetectionDataset:
+        """Returns the same images with labels that refer to another list of names.
 
         Args:
-            class_names: sequence of str, with all names of this dataset in it.
-            category_ids: id of each name; by default this dataset's own, and
-                unused ones for names that it has not.
+            class_names: names that include all names of this dataset.
+            category_ids: id of each name. None means this dataset's own, and
+                unused ones for new names.
 
         Returns:
             `DetectionDataset`.
@@ -290,8 +311,8 @@ class DetectionDataset:
             problems=self._problems,
         )
 
-    def summary(self):
-        """Returns a text to print: images, sizes, boxes of each class.
+    def summary(self) -> str:
+        """Returns a text to print: images, their sizes, boxes per class.
 
         Returns:
             str of several lines.
@@ -310,12 +331,12 @@ class DetectionDataset:
         """
         return summarize(self._records, self._class_names)
 
-    def to_coco(self):
-        """Returns the annotations in the form of a COCO json.
+    def to_coco(self) -> dict[str, Any]:
+        """Returns the annotations in COCO's format.
 
-        Boxes, areas, crowd flags and ids are exactly those of the file the
-        dataset came from; VOC's difficult objects are crowds. What COCO's
-        evaluation says on this dict, it says on the file.
+        Boxes, areas, crowd flags and ids are exactly those of the file that the
+        dataset was read from, so COCO's evaluation gives the same result on this dict
+        as on the file. VOC's difficult objects are crowds.
 
         Returns:
             Dict of `info`, `images`, `annotations`, `categories`, of Python
@@ -353,50 +374,50 @@ class DetectionDataset:
 
     def batches(
         self,
-        batch_size,
+        batch_size: int,
         *,
-        image_size=512,
-        training=False,
-        seed=None,
-        shuffle=None,
-        flip_probability=0.5,
-        scale_jitter=(0.1, 2.0),
-        pad_value=(123.675, 116.28, 103.53),
-        max_boxes=None,
-        drop_remainder=None,
-        strict=False,
-    ):
+        image_size: int | tuple[int, int] = 512,
+        training: bool = False,
+        seed: int | None = None,
+        shuffle: bool | None = None,
+        flip_probability: float = 0.5,
+        scale_jitter: tuple[float, float] = (0.1, 2.0),
+        pad_value: Sequence[float] = (123.675, 116.28, 103.53),
+        max_boxes: int | None = None,
+        drop_remainder: bool | None = None,
+        strict: bool = False,
+    ) -> Any:
         """Makes the `tf.data.Dataset` that `fit`, `evaluate` and `predict` take.
 
-        To train (`training=True`) each image is mirrored with
-        `flip_probability`, scaled by a random factor and cropped or padded,
-        in a new order each epoch. Otherwise images come in order and
-        letterboxed: scaled to fit, top left, padded. Images without objects
-        are kept in both; crowd and difficult boxes are left out in both, so
-        that the loss of training and the loss of validation ask the same.
+        For training (`training=True`) each image is mirrored with
+        `flip_probability`, scaled by a random factor, and cropped or padded; each
+        epoch has a new order. Otherwise images come in order and are letterboxed:
+        scaled to fit, placed top left, padded. Images without objects are kept in
+        both cases. Crowd and difficult boxes are left out in both, so that the losses
+        of training and validation can be compared.
 
-        An image that cannot be read, or has not the annotated size, stops no
-        training: in training the next one in the dataset takes its place,
-        otherwise it counts as empty, with an `image_scale` of 0. At the end of
-        each pass a line on standard error counts and names them.
+        An image that cannot be read, or has another size than annotated, does not stop
+        training. In training the next image of the dataset takes its place.
+        Otherwise it counts as an image without objects, with an `image_scale` of 0. At
+        the end of each pass a line on standard error counts and names such images.
 
         Args:
-            batch_size: images in a batch.
+            batch_size: images per batch.
             image_size: `(height, width)` of the batch, or one int for both.
             training: whether to augment.
-            seed: int: the same seed gives the same batches, epoch by epoch.
+            seed: int. The same seed gives the same batches, epoch by epoch.
                 None draws one from NumPy's global random state, which
                 `keras.utils.set_random_seed` sets.
-            shuffle: whether to change the order each epoch; None means in
-                training only.
+            shuffle: whether each epoch has a new order. None means in training
+                only.
             flip_probability: float in [0, 1], in training.
             scale_jitter: lowest and highest factor on `image_size`, in
                 training. `(1, 1)` turns it off.
             pad_value: three numbers, the color around an image. The default
                 is the mean of ImageNet, which the models' normalization
                 takes to zero.
-            max_boxes: rows of truth in every batch. None pads to the image
-                with most boxes in the batch, so the number varies; a fixed
+            max_boxes: rows of `boxes` and `labels` in every batch. None pads to the
+                image with most boxes in the batch, so the number varies. A fixed
                 number saves compilations under JAX.
             drop_remainder: whether to leave out a last batch that is not
                 full. None means in training only, and never the only batch.
@@ -407,14 +428,14 @@ class DetectionDataset:
             float32 `[B, height, width, 3]` from 0 to 255; `truth` a dict of
             `boxes` float32 `[B, M, 4]`, `yxyx` in pixels of `images`, zero in
             unused rows; `labels` int32 `[B, M]`, -1 in unused rows;
-            `image_id` int64 `[B]`; `image_scale` float32 `[B]`: outside of
-            training, boxes times it are in pixels of the original image.
+            `image_id` int64 `[B]`; `image_scale` float32 `[B]`: if not `training`,
+            boxes times `image_scale` are in pixels of the original image.
 
         Raises:
             ValueError: If the dataset is empty, an image has more boxes than
-                `max_boxes`, or an argument is out of its range. Inside the
-                pipeline, where `fit` repeats it in its own words: with
-                `strict`, or if no image can be read.
+                `max_boxes`, or an argument is out of its range. `fit` raises it if
+                no image can be read, or, with `strict`, if one cannot.
+            ImportError: If TensorFlow is not installed.
 
         Example:
             >>> from effdet_keras.data import from_arrays

@@ -1,9 +1,13 @@
 """One annotated image: what a reader stores of it, and the example it becomes."""
 
+from __future__ import annotations
+
 import dataclasses
 import warnings
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import EncodedImage, read_image
@@ -13,9 +17,9 @@ from effdet_keras.images import EncodedImage, read_image
 class Record:
     """One image and its annotations as their file has them, not decoded.
 
-    Readers make records, `load_example` turns one into arrays to train on.
-    The boxes stay as the file has them, in float64, because COCO's
-    evaluation must see exactly these numbers.
+    `dataset.records` has these; `dataset[i]` is the decoded example of one. Boxes stay
+    as the file has them, in float64, because COCO's evaluation must see exactly these
+    numbers.
 
     Attributes:
         image: path of the image as str, `EncodedImage` for one inside a
@@ -27,13 +31,20 @@ class Record:
         boxes_xywh: float64 array `[n, 4]`: left, top, width, height in pixels.
         labels: int32 array `[n]`, from 0.
         is_crowd: bool array `[n]`: COCO's crowds, VOC's difficult objects.
-        area: float64 array `[n]`, square pixels of the object as COCO counts
-            them for its small, medium and large.
+        area: float64 array `[n]`, square pixels of the object, by which COCO decides
+            whether it is small, medium or large.
         annotation_ids: int64 array `[n]`.
+
+    Example:
+        >>> from effdet_keras.data import from_arrays
+        >>> image = np.zeros((32, 48, 3), "uint8")
+        >>> dataset = from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ["cat"])
+        >>> dataset.records[0].boxes_xywh.tolist()
+        [[8.0, 4.0, 32.0, 16.0]]
     """
 
     image: str | EncodedImage | np.ndarray
-    image_size: tuple
+    image_size: tuple[int, int]
     image_id: int
     source_id: int | str
     file_name: str
@@ -56,17 +67,17 @@ class Record:
             object.__setattr__(self, field, array)
 
     @property
-    def name(self):
-        """Name by which a user would look for the image: its file's, or its id."""
+    def name(self) -> str:
+        """The name of the image's file, or else its id: what to look for."""
         return self.file_name or f"image_id={self.image_id}"
 
-    def relabelled(self, new_label):
-        """Returns the record with `new_label[label]`; boxes of -1 are left out."""
+    def relabelled(self, new_label: ArrayLike) -> Record:
+        """Returns the record with labels `new_label[label]`, without those of -1."""
         labels = np.asarray(new_label, np.int32)[self.labels]
         return dataclasses.replace(self, labels=labels).select(labels >= 0)
 
-    def select(self, keep):
-        """Returns the record with the annotations where `keep`, bool `[n]`."""
+    def select(self, keep: ArrayLike | slice) -> Record:
+        """Returns the record with the annotations that `keep`, bool `[n]`, marks."""
         return dataclasses.replace(
             self,
             boxes_xywh=self.boxes_xywh[keep],
@@ -76,12 +87,12 @@ class Record:
             annotation_ids=self.annotation_ids[keep],
         )
 
-    def usable(self):
+    def usable(self) -> Record:
         """Returns the record without the boxes that have no area in the image."""
         return self.select(clip_boxes_xywh(self.boxes_xywh, self.image_size)[1])
 
-    def to_coco(self, category_ids):
-        """Returns the annotations as COCO has them, in Python's own numbers."""
+    def to_coco(self, category_ids: Sequence[int]) -> list[dict]:
+        """Returns the annotations in COCO's format, as Python's own numbers."""
         return [
             {
                 "id": annotation_id,
@@ -142,7 +153,7 @@ def describe_example(record):
 
 
 def load_example(record):
-    """Decodes a record: its image, and the boxes that can be used.
+    """Decodes a record: its image and the boxes that can be used.
 
     Boxes are clipped to the image; those without an area in it are left
     out together with their labels, crowd flags and areas.
@@ -158,8 +169,8 @@ def load_example(record):
         `image_size` `(height, width)`.
 
     Raises:
-        FileNotFoundError: If the image is gone.
-        ValueError: If it cannot be decoded or has not the annotated size.
+        FileNotFoundError: If the image is missing.
+        ValueError: If it cannot be decoded or has another size than annotated.
     """
     return {"image": _load_image(record), **describe_example(record)}
 

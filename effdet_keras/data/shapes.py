@@ -1,11 +1,15 @@
 """Generated images of shapes: a small detection task that needs no download."""
 
+from __future__ import annotations
+
 import json
+import os
 import pathlib
 
 import numpy as np
 from PIL import Image, ImageDraw
 
+from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.coco import from_coco
 from effdet_keras.errors import InvalidValueError
 
@@ -20,16 +24,23 @@ _MIN_CONTRAST = 90.0  # distance in RGB between a shape and what it lies on
 _JPEG_QUALITY = 90
 
 
-def write_shapes(folder, *, num_train=600, num_valid=100, image_size=128, seed=0):
-    """Writes a dataset of shapes on textured backgrounds, in COCO's form.
+def write_shapes(
+    folder: str | os.PathLike[str],
+    *,
+    num_train: int = 600,
+    num_valid: int = 100,
+    image_size: int = 128,
+    seed: int = 0,
+) -> tuple[DetectionDataset, DetectionDataset]:
+    """Writes a dataset of shapes on textured backgrounds, in COCO's format.
 
-    Circles, squares and triangles of any color, turn and size, up to five in a
-    image, partly over each other; some images are empty. Lines
-    in the background belong to no class. Each image depends on `seed` and
-    its number alone, so a larger set contains the smaller one.
+    An image has up to five circles, squares and triangles of any color, turn and
+    size, partly over each other; some images are empty. Lines in the background
+    belong to no class. Each image depends on `seed` and its number alone, so a
+    larger dataset contains the smaller one.
 
-    Writes `train.json`, `valid.json` and the JPEG files in `train/` and
-    `valid/`; files of these names are overwritten.
+    The files are `train.json`, `valid.json` and the JPEG files in `train/` and
+    `valid/`. Existing files of these names are overwritten.
 
     Args:
         folder: where to write; made if it is not there.
@@ -53,8 +64,8 @@ def write_shapes(folder, *, num_train=600, num_valid=100, image_size=128, seed=0
     """
     if num_train < 1 or num_valid < 1 or image_size < 32:
         raise InvalidValueError(
-            "`write_shapes` needs one image or more in each part, of 32 pixels or "
-            f"more. Received: num_train={num_train}, num_valid={num_valid}, "
+            "`write_shapes` needs at least one image in each part, of at least 32 "
+            f"pixels. Received: num_train={num_train}, num_valid={num_valid}, "
             f"image_size={image_size}"
         )
     folder = pathlib.Path(folder)

@@ -31,7 +31,7 @@ def make_batches(
 ):
     """Builds the `tf.data.Dataset` of `DetectionDataset.batches`: see there.
 
-    `records` are counted here and read by `reader`, a `ImageReader`.
+    `records` are counted here and read by `reader`, an `ImageReader`.
     """
     tf.require("`DetectionDataset.batches`")
     batch_size = _positive_int("batch_size", batch_size)
@@ -109,12 +109,11 @@ def make_batches(
     )
     dataset = dataset.prefetch(_BATCHES_AHEAD).with_options(options)
     register_reader(dataset, reader)
-    dataset.reader = reader  # until all callers ask `reader_of`
     return dataset
 
 
 def _indices(size, seed, shuffle):
-    """A dataset of `(index, seed of the epoch)`, new order at each iteration.
+    """A dataset of `(index, seed of the epoch)`, in a new order at each iteration.
 
     Epoch `e` depends on `seed` and `e` alone, so two runs with one seed see
     the same examples, and epochs differ from each other.
@@ -136,7 +135,7 @@ def _indices(size, seed, shuffle):
 
 
 def _reported(examples, reader, size):
-    """`examples`, and behind the last of them the reader's report."""
+    """`examples`, and after the last of them the reader's report."""
 
     def report(_):
         reader.report()

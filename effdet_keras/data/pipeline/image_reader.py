@@ -58,7 +58,7 @@ def readers_of(dataset):
 
 
 class ImageReader:
-    """Gives the examples of records, and keeps account of those it cannot read.
+    """Reads the examples of records, and remembers which images it could not read.
 
     `tf.data` calls it from its threads. `reader_of` finds it behind the batches, so
     that `fit` can name images and classes.
@@ -67,7 +67,7 @@ class ImageReader:
         records: sequence of `Record`.
         class_names: names of the classes.
         replace: whether another image takes the place of one that cannot be
-            read, as in training; otherwise it is an empty one.
+            read, as in training. Otherwise an empty image does.
         strict: whether an image that cannot be read is an error.
         category_ids: the annotation file's id of each class, or None.
     """
@@ -90,19 +90,19 @@ class ImageReader:
         return {record.image_id: record.name for record in self._records}
 
     def read(self, index):
-        """Returns what is trained on at one place of the dataset.
+        """Returns the boxes to train on, and their image, at one place of the dataset.
 
         Args:
             index: int.
 
         Returns:
             `(image, boxes, labels, image_id, is_there)`: uint8 `[H, W, 3]`,
-            float32 `[n, 4]`, int32 `[n]`, int64, and False for an empty image
-            in the place of one that cannot be read.
+            float32 `[n, 4]`, int32 `[n]`, int64, and bool: False if this is an empty
+            image in the place of one that cannot be read.
 
         Raises:
-            ValueError, OSError: If it cannot be read, with `strict`, or if no
-                image can.
+            ValueError, OSError: With `strict`, if the image cannot be read. Otherwise
+                if no image of the dataset can be read.
         """
         try:
             return self._read(index)
@@ -115,7 +115,7 @@ class ImageReader:
         for i in range(index, index + count):
             record = self._records[i % count]
             try:
-                return (*_trained_on(record), True)
+                return (*_single_objects(record), True)
             except (ValueError, OSError) as error:
                 if self._strict:
                     raise
@@ -147,10 +147,10 @@ class ImageReader:
         )
 
 
-def _trained_on(record):
+def _single_objects(record):
     example = load_example(record)
-    # Crowds are no single objects: neither the loss in training nor the loss
-    # in validation may ask for one box there.
+    # A crowd is not a single object: neither the loss of training nor that of
+    # validation may ask for one box there.
     single = ~example["is_crowd"]
     return (
         example["image"],
