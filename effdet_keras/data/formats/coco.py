@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-import collections
 import functools
-import itertools
 import json
 import mmap
 import os
 import pathlib
-import reprlib
 from collections.abc import Mapping
-
-import numpy as np
 
 from effdet_keras._internal.whole_files import new_folder
 from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.formats.coco_json import (
+    group_annotations,
+    is_id,
+    read_classes,
+    read_images,
+    read_json,
+)
 from effdet_keras.data.formats.folder_writing import (
     named_splits,
     write_images,
 )
 from effdet_keras.data.formats.label_map import (
     ClassNames,
-    ids_of_classes,
-    requested_classes,
 )
 from effdet_keras.data.formats.record_building import (
-    are_coordinates,
     check_boxes,
     check_size,
     find_image_size,
-    unknown_class,
-    whole_number,
 )
 from effdet_keras.data.formats.sidecar import (
     apply_sidecar,
@@ -42,8 +39,6 @@ from effdet_keras.data.formats.split_names import split_of_name
 from effdet_keras.data.problems import Problems
 from effdet_keras.data.record import Record
 from effdet_keras.errors import InvalidValueError
-
-_MAX_ID = 2**63 - 1  # ids travel as int64
 
 
 def from_coco(
@@ -95,12 +90,12 @@ def from_coco(
         >>> len(dataset), dataset.class_names
         (2, ('circle', 'square', 'triangle'))
     """
-    content, source = _read_json(annotations)
+    content, source = read_json(annotations)
     problems = Problems(f"`from_coco` of {source!r}", on_error)
     sidecar, split = _sidecar_of(annotations)
-    names, category_ids, sidecar = _read_classes(content, class_names, sidecar, source)
-    images = _read_images(content["images"], source, problems)
-    annotations_of = _group_annotations(
+    names, category_ids, sidecar = read_classes(content, class_names, sidecar, source)
+    images = read_images(content["images"], source, problems)
+    annotations_of = group_annotations(
         content["annotations"], images, category_ids, source, problems
     )
     if image_dir is None:
@@ -118,36 +113,6 @@ def from_coco(
     return DetectionDataset(records, names, category_ids, problems=problems.finish())
 
 
-def _read_json(annotations):
-    if isinstance(annotations, dict):
-        content, source = annotations, "a dict"
-    else:
-        source = os.fspath(annotations)
-        with open(annotations, "rb") as file:
-            data = file.read()
-        try:
-            content = json.loads(data)  # finds out which UTF it is
-        except (ValueError, RecursionError) as error:
-            raise InvalidValueError(
-                f"`from_coco` expects a json file. Received: {source!r} ({error})"
-            ) from error
-    needed = ("images", "annotations", "categories")
-    if not isinstance(content, dict) or not all(
-        isinstance(content.get(key), list) for key in needed
-    ):
-        found = (
-            {key: type(value).__name__ for key, value in content.items()}
-            if isinstance(content, dict)
-            else type(content).__name__
-        )
-        raise InvalidValueError(
-            "`from_coco` expects a json object with the lists `images`, "
-            f"`annotations` and `categories`. Received: {source!r} with "
-            f"{reprlib.repr(found)}"
-        )
-    return content, source
-
-
 def _sidecar_of(annotations):
     """The sidecar of a json file, if it is of this file, and its name there."""
     if isinstance(annotations, dict):
@@ -156,158 +121,6 @@ def _sidecar_of(annotations):
     sidecar = read_sidecar(path.parent)
     is_of_it = sidecar is not None and path.stem in sidecar.images
     return sidecar if is_of_it else None, path.stem
-
-
-def _read_classes(content, class_names, sidecar, source):
-    """The name and the category id of each label; the sidecar with today's names."""
-    categories = content["categories"]
-    ids = [_get(category, "id") for category in categories]
-    if not all(map(_is_id, ids)) or len(set(ids)) != len(ids):
-        raise InvalidValueError(
-            "Each category must have an int `id` of its own. "
-            f"Received: {source!r} with ids {reprlib.repr(ids)}"
-        )
-    names = [_get(category, "name") for category in categories]
-    if not all(isinstance(name, str | int) for name in names):
-        raise InvalidValueError(
-            "Each category must have a `name`. "
-            f"Received: {source!r} with names {reprlib.repr(names)}"
-        )
-    name_of = {i: str(name) for i, name in sorted(zip(ids, names))}
-    if len(set(name_of.values())) != len(name_of):
-        name_of = _without_unused_twins(name_of, content["annotations"])
-    if sidecar is not None:
-        written = enumerate(sidecar.category_ids)
-        sidecar = sidecar.renamed({i: name_of[k] for i, k in written if k in name_of})
-    if class_names is None and sidecar is not None:
-        same = sorted(sidecar.class_names) == sorted(name_of.values())
-        class_names = sidecar.class_names if same else None  # its order
-    if class_names is None:
-        return tuple(name_of.values()), list(name_of), sidecar
-    class_names, ids = requested_classes(class_names)
-    return class_names, ids_of_classes(class_names, name_of, ids), sidecar
-
-
-def _without_unused_twins(name_of, annotations):
-    """Roboflow's exports have a class named as the dataset, which may be taken."""
-    uses = collections.Counter(name_of.values())
-    used = {whole_number(_get(a, "category_id")) for a in annotations}
-    return {i: name for i, name in name_of.items() if uses[name] == 1 or i in used}
-
-
-def _read_images(images, source, problems):
-    """The usable items of `images` by their id."""
-    found = {}
-    for i, image in enumerate(images):
-        key = _key(_get(image, "id"))
-        file_name = _get(image, "file_name")
-        if key is None or not isinstance(file_name, str) or not file_name:
-            problems.add(
-                "unreadable annotation",
-                source,
-                f"images[{i}] needs an `id` and a `file_name`: {reprlib.repr(image)}",
-            )
-        elif key in found:
-            problems.add("duplicate id", file_name, f"image id {key!r} repeats")
-        else:
-            found[key] = image
-    return found
-
-
-def _group_annotations(annotations, images, category_ids, source, problems):
-    """`(annotation id, label, annotation)` by the key of the image."""
-    # Most of it all at once, one by one only to name what is wrong: COCO has
-    # 860,000 annotations.
-    annotations = _only_dicts(annotations, source, problems)
-    good = _good_boxes(annotations)
-    if not all(good):
-        _name_bad_boxes(annotations, good, images, source, problems)
-    label_of = {category_id: label for label, category_id in enumerate(category_ids)}
-    groups = {key: [] for key in images}
-    unknown, strangers = collections.Counter(), collections.Counter()
-    rows = zip(
-        _annotation_ids(annotations),
-        good,
-        _as_ids([a.get("category_id") for a in annotations]),
-        _as_ids([a.get("image_id") for a in annotations]),
-        annotations,
-    )
-    for annotation_id, is_good, category_id, image_key, annotation in rows:
-        if image_key not in groups:
-            strangers[reprlib.repr(annotation.get("image_id"))] += 1
-        elif category_id not in label_of:
-            unknown[reprlib.repr(annotation.get("category_id"))] += 1
-        elif is_good:
-            label = label_of[category_id]
-            groups[image_key].append((annotation_id, label, annotation))
-    for image_id, count in strangers.items():
-        detail = f"{_number(count)} of image_id {image_id}, which is not in `images`"
-        problems.add("stray annotation", source, detail)
-    for category_id, count in unknown.items():
-        detail = unknown_class(f"category id {category_id}", count)
-        problems.add("unknown class", source, detail)
-    return groups
-
-
-def _only_dicts(annotations, source, problems):
-    if all(isinstance(annotation, dict) for annotation in annotations):
-        return annotations
-    for i, annotation in enumerate(annotations):
-        if not isinstance(annotation, dict):
-            detail = f"annotations[{i}] is {reprlib.repr(annotation)}"
-            problems.add("unreadable annotation", source, detail)
-    return [annotation for annotation in annotations if isinstance(annotation, dict)]
-
-
-def _good_boxes(annotations):
-    boxes = [annotation.get("bbox") for annotation in annotations]
-    if not boxes or _are_boxes(boxes):
-        return [True] * len(boxes)
-    return [_are_boxes([box]) for box in boxes]
-
-
-def _are_boxes(boxes):
-    if not all(type(box) in (list, tuple) and len(box) == 4 for box in boxes):
-        return False
-    types = set(map(type, itertools.chain.from_iterable(boxes)))
-    if not types <= {int, float}:
-        return False
-    try:
-        return bool(are_coordinates(np.asarray(boxes, np.float64)).all())
-    except OverflowError:  # an int of hundreds of digits
-        return False
-
-
-def _name_bad_boxes(annotations, good, images, source, problems):
-    for annotation, is_good in zip(annotations, good):
-        if not is_good:
-            image = images.get(_key(annotation.get("image_id")), {})
-            problems.add(
-                "bad box",
-                image.get("file_name", source),
-                f"bbox={reprlib.repr(annotation.get('bbox'))} of annotation "
-                f"{reprlib.repr(annotation.get('id'))} is not four finite numbers: "
-                "left, top, width, height",
-            )
-
-
-def _annotation_ids(annotations):
-    ids = [annotation.get("id") for annotation in annotations]
-    if all(map(_is_id, ids)) and len(set(ids)) == len(ids):
-        return ids
-    # pycocotools keeps annotations by id: without one each, some are lost.
-    return range(1, len(annotations) + 1)
-
-
-def _as_ids(values):
-    if set(map(type, values)) <= {int, str}:
-        return values
-    return [_key(value) for value in values]
-
-
-def _key(value):
-    """An id by which things find each other, or None."""
-    return value if isinstance(value, str) else whole_number(value)
 
 
 def _find_image_dir(annotations, images):
@@ -341,7 +154,7 @@ def split_of_json(path):
 
 
 def _make_records(images, annotations_of, image_dir, problems):
-    counted = not all(map(_is_id, images))
+    counted = not all(map(is_id, images))
     records = []
     for number, (key, image) in enumerate(images.items(), 1):
         path = str(image_dir / image["file_name"])
@@ -373,18 +186,6 @@ def _area(annotation, box):
     if type(area) in (int, float) and 0 <= area <= 1e18:  # not NaN, not infinite
         return area
     return box[2] * box[3]
-
-
-def _get(item, key):
-    return item.get(key) if isinstance(item, dict) else None
-
-
-def _is_id(value):
-    return type(value) is int and abs(value) <= _MAX_ID
-
-
-def _number(count):
-    return "1 annotation" if count == 1 else f"{count:,} annotations"
 
 
 def write_coco(
