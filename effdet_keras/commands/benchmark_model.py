@@ -16,6 +16,7 @@ from keras import ops
 from PIL import Image
 
 from effdet_keras._internal.jit import default_jit_compile
+from effdet_keras._internal.local_paths import local_path
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.commands.profile_network import check_traceable, write_trace
 from effdet_keras.errors import InvalidValueError
@@ -57,7 +58,7 @@ class BenchmarkReport:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the report as a JSON file, whole or not at all."""
         text = json.dumps(dataclasses.asdict(self), indent=1) + "\n"
-        with replacing(pathlib.Path(path)) as partial:
+        with replacing(path) as partial:
             partial.write_text(text, encoding="utf-8")
 
     def __str__(self) -> str:
@@ -122,6 +123,7 @@ def benchmark(
             raise InvalidValueError(
                 f"`{name}` must be 1 or more. Received: {name}={value}"
             )
+    trace = None if trace is None else local_path(trace, "`trace`")
     detector = predictor.detector
     if trace is not None:
         check_traceable(detector)  # before all the runs
@@ -137,7 +139,7 @@ def benchmark(
         times = [measure(next(batches)) for _ in range(_WARM_UP + runs)][_WARM_UP:]
         if trace is not None:
             inputs, _ = _inputs(detector.config, next(batches))
-            trace = write_trace(detector, inputs, pathlib.Path(trace))
+            trace = write_trace(detector, inputs, trace)
     stages = {name: [run[name] for run in times] for name in times[0]}
     stages["all"] = [sum(run.values()) for run in times]
     return BenchmarkReport(

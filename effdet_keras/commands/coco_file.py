@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import pathlib
 
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.category_ids import category_ids_or_default
@@ -58,5 +57,5 @@ class COCOFile:
             "annotations": self._annotations,
             "categories": self._categories,
         }
-        with replacing(pathlib.Path(path)) as partial:
+        with replacing(path) as partial:
             partial.write_text(json.dumps(content, indent=1), encoding="utf-8")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import pathlib
 from collections.abc import Sequence
 
+from effdet_keras._internal.local_paths import local_path
 from effdet_keras.config import MODEL_NAMES
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.models.efficientdet import EfficientDet
@@ -59,7 +59,7 @@ def import_weights(
         >>> report.num_loaded == report.num_weights
         True
     """
-    out = pathlib.Path(out)
+    out = local_path(out, "`out`")
     _check_free(out)
     weights = read_weights(source, model_name, averages=averages, verbose=verbose)
     if class_names is not None:

@@ -1,8 +1,8 @@
 """Reports on a dataset: on the terminal, and as HTML pages."""
 
 import os
-import pathlib
 
+from effdet_keras._internal.local_paths import local_path
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.inspection import check, check_splits
 from effdet_keras.weights.fetch.locate import looks_like_weights
@@ -33,6 +33,7 @@ def inspect_data(
         OSError: If `data` is not there.
         ValueError: If `data` is not a dataset; see `effdet_keras.data.check`.
     """
+    html = None if html is None else local_path(html, "`html`")
     try:
         if split is None:
             reports = check_splits(data, format=format, **options)
@@ -49,8 +50,7 @@ def inspect_data(
     for name, report in reports.items():
         print(f"\n== {name} ==\n{report}")
         if html is not None:
-            page = pathlib.Path(html)
-            page = page if len(reports) == 1 else page.with_stem(f"{page.stem}-{name}")
+            page = html if len(reports) == 1 else html.with_stem(f"{html.stem}-{name}")
             report.save(page)
             print(f"Report with images: {page}")
     return all(report.ok for report in reports.values())

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import time
 
 import keras
 
 from effdet_keras import visualize
+from effdet_keras._internal.local_paths import local_path
 from effdet_keras.callbacks import (
     CheckpointArchive,
     COCOEvaluation,
@@ -61,7 +61,7 @@ def run_demo(
         )
     visualize.require_matplotlib()  # before minutes of training
     start = time.monotonic()
-    folder = pathlib.Path(folder)
+    folder = local_path(folder, "`folder`")
     keras.utils.set_random_seed(seed)
 
     print(f"Making {num_train + num_valid} images of shapes ...")

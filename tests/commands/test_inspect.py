@@ -72,3 +72,15 @@ def test_the_format_of_a_folder_with_several_is_picked_by_its_name(tmp_path, cap
 
 def test_the_names_of_formats_are_those_of_the_readers():
     assert tuple(FORMATS) == DATASET_FORMATS
+
+
+def test_an_address_is_not_taken_for_a_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for arguments in (
+        ["inspect", "data", "--html", "gs://bucket/report.html"],
+        ["import", "d0.h5", "gs://bucket/d0.keras"],
+        ["demo", "--out", "gs://bucket/demo"],
+    ):
+        assert cli.main(arguments) == 1
+        assert "gs://bucket" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
