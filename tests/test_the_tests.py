@@ -71,12 +71,11 @@ def numbers():
 
 
 class RandomStates:
-    @pytest.mark.parametrize("before", [0, 2])
-    def test_random_numbers_do_not_depend_on_what_ran_before(self, before, request):
+    def test_random_numbers_do_not_depend_on_what_ran_before(self, request):
         own = [draw()]
-        for _ in range(before):
+        for _ in range(self.draws_before):
             draw()
-        fixture = request.getfixturevalue("numbers")  # made in one of the tests
+        fixture = request.getfixturevalue("numbers")  # of each class one
         SEEN.append((own, fixture))
         assert SEEN[-1] == SEEN[0]
 
@@ -89,8 +88,8 @@ class RandomStates:
 
 
 class TestFirst(RandomStates):
-    pass
+    draws_before = 0
 
 
 class TestAgain(RandomStates):
-    pass
+    draws_before = 2
