@@ -294,7 +294,7 @@ def refused(data, match, error=ValueError):
         (np.zeros((2, 64, 64, 3)), "Received: a batch that is a ndarray"),
         ([(1, 2, 3)], "Received: a batch that is a tuple of 3"),
     ],
-    ids=str,
+    ids=["a path", "None", "a dict", "an iterator", "an array", "tuples of three"],
 )
 def test_data_of_another_kind_is_told_what_is_needed(data, match):
     refused(data, match, TypeError)
