@@ -1,5 +1,6 @@
 """Whether this process is the `effdet-keras` command."""
 
+import itertools
 import pathlib
 import sys
 
@@ -34,5 +35,5 @@ def started_as_command(
     if program != "-m":
         name = pathlib.PurePath(program).name
         return name in (COMMAND, f"{COMMAND}.exe")  # the second on Windows
-    following = zip(orig_argv, orig_argv[1:])
+    following = itertools.pairwise(orig_argv)
     return ("-m", _PACKAGE) in following
