@@ -167,7 +167,7 @@ class BiFPNCell(keras.layers.Layer):
     def build(self, input_shape):
         if len(input_shape) != self.max_level - self.min_level + 1:
             raise InvalidValueError(
-                f"`BiFPN` expects one input a level, from {self.min_level} to "
+                f"`BiFPN` expects one input per level, from {self.min_level} to "
                 f"{self.max_level}. Received: input_shape={input_shape}"
             )
         shapes = [tuple(shape) for shape in input_shape]

@@ -30,7 +30,7 @@ def build_network(config, dtype=None, features=None):
         dtype: dtype policy of the layers, or None for Keras' own.
         features: layer in the place of all but the last layer of each head, or
             None. It takes normalised images and returns a list of class features
-            and a list of box features `[B, H_l, W_l, C]`, one a level.
+            and a list of box features `[B, H_l, W_l, C]`, one per level.
 
     Returns:
         `(images, outputs)`: a `keras.Input` `[B, H, W, 3]` of pixels 0-255, and
