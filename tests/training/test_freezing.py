@@ -28,7 +28,8 @@ def changed(model, before):
 
 def train(model, steps=2):
     before = values(model.weights)
-    images, truth = batch()
+    # Boxes for every level: a head of a level without one has no gradient.
+    images, truth = batch(box=((8, 8, 40, 40), (20, 4, 60, 50)))
     for _ in range(steps):
         model.train_on_batch(images, truth)
     return changed(model, before)

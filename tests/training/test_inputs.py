@@ -136,7 +136,12 @@ def test_any_image_size_will_do():
 
 
 @pytest.mark.tensorflow
-class TestDataSets:
+def named_as(model, dataset):
+    """The dataset, with the class names of the model."""
+    return type(dataset)(dataset.records, model.class_names)
+
+
+class TestDatasets:
     """Datasets of our own, and `tf.data`: TensorFlow reads them."""
 
     @pytest.fixture
@@ -163,12 +168,12 @@ class TestDataSets:
     def test_an_empty_dataset(self, model, dataset):
         with pytest.raises(ValueError, match="empty"):
             model.fit(dataset.subset([]), batch_size=2, verbose=0)
-        batches = dataset.batches(2, image_size=64).take(0)
+        batches = named_as(model, dataset).batches(2, image_size=64).take(0)
         with pytest.raises(ValueError, match="empty"):
             model.fit(batches, verbose=0)
 
     def test_a_stream_of_single_images(self, model, dataset):
-        single = dataset.batches(2, image_size=64).unbatch()
+        single = named_as(model, dataset).batches(2, image_size=64).unbatch()
         with pytest.raises(ValueError, match=r"single images.*\.batch\("):
             model.fit(single, verbose=0)
 

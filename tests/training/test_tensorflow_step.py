@@ -84,6 +84,7 @@ def test_overflow_in_float16_is_skipped_and_leaves_no_trace():
         assert np.isfinite(np.array(average)).all()
 
 
+@pytest.mark.slow  # two minutes: CPUs compute in float16 step by step
 def test_float16_has_gradients_of_the_size_of_float32():
     norms = []
     for dtype in ("float32", "mixed_float16"):

@@ -81,7 +81,8 @@ def cache(tmp_path, monkeypatch):
 
 
 def files_in(folder):
-    return sorted(path.name for path in folder.iterdir())
+    """Names of the files in a folder that may not be there yet."""
+    return sorted(path.name for path in folder.glob("*"))
 
 
 @pytest.mark.parametrize("path", ["/d0.h5", "/unknown-length.h5", "/moved/d0.h5"])
