@@ -205,6 +205,7 @@ def test_early_stopping_leaves_the_model_whose_ap_was_best(model):
     assert_equal(values(model.averages.sources), averages)
 
 
+@pytest.mark.slow_elsewhere
 def test_weights_that_are_set_are_those_of_training_and_of_the_averages(trained):
     model = trained
     first = [w + 0.5 for w in model.get_weights()]
@@ -215,6 +216,7 @@ def test_weights_that_are_set_are_those_of_training_and_of_the_averages(trained)
     assert_equal(values(model.averages.sources), averages)
 
 
+@pytest.mark.slow_elsewhere
 def test_a_weight_that_is_assigned_after_fit_trains_on_from_its_new_value(trained):
     model = trained
     training, _ = both_sets(model)
@@ -226,6 +228,7 @@ def test_a_weight_that_is_assigned_after_fit_trains_on_from_its_new_value(traine
         np.testing.assert_array_equal(new, expected, err_msg=variable.path)
 
 
+@pytest.mark.slow_elsewhere
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 def test_an_interrupted_fit_leaves_the_model_as_one_that_ends(both, error):
     def interrupt(batch, logs=None):
@@ -244,6 +247,7 @@ def test_an_interrupted_fit_leaves_the_model_as_one_that_ends(both, error):
     fit(model)
 
 
+@pytest.mark.slow_elsewhere
 @pytest.mark.parametrize("name", ["model.keras", "model.weights.h5"])
 def test_what_is_saved_after_fit_detects_alike_and_trains_on(tmp_path, both, name):
     model, other = both
@@ -263,6 +267,7 @@ def test_what_is_saved_after_fit_detects_alike_and_trains_on(tmp_path, both, nam
     assert_same_sets(other, both_sets(model))
 
 
+@pytest.mark.slow_elsewhere
 def test_a_model_checkpoint_detects_as_the_model_did(tmp_path, both):
     model, other = both
     path = str(tmp_path / "{epoch}.weights.h5")
@@ -288,6 +293,7 @@ class Saver(keras.callbacks.Callback):
             self.sets = both_sets(self.model)
 
 
+@pytest.mark.slow_elsewhere
 def test_a_file_saved_between_steps_has_the_averages_in_place(tmp_path, model):
     saver = Saver(tmp_path / "model.keras")
     fit(model, callbacks=[saver])
@@ -296,6 +302,7 @@ def test_a_file_saved_between_steps_has_the_averages_in_place(tmp_path, model):
     assert_same_sets(again, saver.sets)
 
 
+@pytest.mark.slow_elsewhere
 def test_an_archive_is_resumed_from_the_weights_of_training(tmp_path, trained):
     model = trained
     write_archive(model, tmp_path / "a.keras")
@@ -307,6 +314,7 @@ def test_an_archive_is_resumed_from_the_weights_of_training(tmp_path, trained):
     assert_equal(values(evaluated.weights), both_sets(evaluated)[0])
 
 
+@pytest.mark.slow_elsewhere
 def test_an_older_tools_checkpoint_has_both_sets_right_after_fit(tmp_path, trained):
     model = trained
     training, averages = both_sets(model)
@@ -323,6 +331,7 @@ def test_an_older_tools_checkpoint_has_both_sets_right_after_fit(tmp_path, train
     assert open_weights(path, averages=True).num_averages == len(averages)
 
 
+@pytest.mark.slow_elsewhere
 def test_single_steps_leave_the_averages_in_place_and_train_as_fit_does(both):
     model, other = both
     images, truth = batch(2)
@@ -333,6 +342,7 @@ def test_single_steps_leave_the_averages_in_place_and_train_as_fit_does(both):
     assert_same_sets(model, both_sets(other))
 
 
+@pytest.mark.slow_elsewhere
 def test_compiling_again_starts_from_the_weights_in_place(tmp_path, trained):
     trained.save(tmp_path / "model.keras")
     model = keras.saving.load_model(tmp_path / "model.keras")
