@@ -159,7 +159,8 @@ class WeightAverages:
             3.0
         """
         for source, average in zip(self._sources, self._averages):
-            average.assign(_value(source, average.dtype))
+            # A copy: a step on JAX may not be given one buffer for both.
+            average.assign(ops.copy(_value(source, average.dtype)))
         self._end_swap()
 
     def adopt(self) -> None:
@@ -305,7 +306,7 @@ class WeightAverages:
         for i, value in self._exact.items():
             averages[i] = value if i not in written else averages[i]
         for i in written:
-            training[i] = averages[i]
+            training[i] = np.array(averages[i])  # not one buffer for both
         return training, averages
 
     def _end_swap(self):

@@ -42,5 +42,5 @@ def test_pattern_decides_where_the_activation_is():
 
 
 def test_a_missing_level_is_named():
-    with pytest.raises(ValueError, match="one input a level, from 3 to 7"):
+    with pytest.raises(ValueError, match="one input per level, from 3 to 7"):
         BiFPNCell(4).build([(1, 4, 4, 4)] * 4)
