@@ -116,6 +116,7 @@ def test_fit_tf_data_trains_on_a_pipeline_of_ones_own(run, folder):
         assert labels.numpy().tolist() == example["labels"].tolist()
 
 
+@pytest.mark.slow  # tests/hub has each step of it
 def test_fit_from_hub_trains_and_exports(run, folder):
     tiny_model().export_hub_module(folder / "module")
     options = ("--out", "hub", *SMALL[:4], "--freeze", "backbone+fpn")

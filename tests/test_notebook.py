@@ -165,6 +165,7 @@ class QuietHandler(http.server.SimpleHTTPRequestHandler):
         pass
 
 
+@pytest.mark.slow  # a minute; tests/hub has each step of it
 @pytest.mark.tensorflow
 def test_finetune_from_hub_runs(tmp_path, port_of, monkeypatch):
     monkeypatch.setenv("TFHUB_CACHE_DIR", str(tmp_path / "cache"))
