@@ -20,7 +20,15 @@ SEED = 7
 # What is collected
 
 # Rooms whose doctests run on the TensorFlow backend alone.
-TENSORFLOW_ROOMS = ("callbacks", "commands", "data", "export", "hub", "inspection")
+TENSORFLOW_ROOMS = (
+    "augment",
+    "callbacks",
+    "commands",
+    "data",
+    "export",
+    "hub",
+    "inspection",
+)
 FRAMEWORK = re.compile(
     r"^(?:import|from) (?:keras\.src\.backend\.)?(tensorflow|jax|torch)\b", re.MULTILINE
 )

@@ -18,6 +18,7 @@ from effdet_keras._version import __version__
 # TensorFlow, so there each command imports the modules that it uses.
 if TYPE_CHECKING or not started_as_command():
     from effdet_keras import (
+        augment,
         callbacks,
         data,
         errors,
@@ -54,6 +55,7 @@ __all__ = [
     "Predictor",
     "__version__",
     "anchors",
+    "augment",
     "box_ops",
     "callbacks",
     "data",

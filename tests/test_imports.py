@@ -18,7 +18,7 @@ ROWS = [
     ["_version", "errors"],
     ["_internal"],
     ["category_ids", "config"],
-    ["presets", "geometry", "images", "evaluation", "visualize"],
+    ["presets", "geometry", "images", "evaluation", "visualize", "augment"],
     ["detections", "losses", "layers", "data"],
     ["inspection", "backbones", "postprocess"],
     ["training", "weights"],

@@ -23,6 +23,7 @@ REFERENCE = ROOT / "docs" / "reference"
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 MODULES = (
     "anchors",
+    "augment",
     "box_ops",
     "callbacks",
     "data",
