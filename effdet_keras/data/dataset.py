@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from effdet_keras.augment.augmentation import Augmentation
 from effdet_keras.category_ids import category_ids_or_default, extend_category_ids
 from effdet_keras.data.pipeline.batches import make_batches
 from effdet_keras.data.pipeline.image_reader import ImageReader
@@ -382,6 +383,7 @@ class DetectionDataset:
         shuffle: bool | None = None,
         flip_probability: float = 0.5,
         scale_jitter: tuple[float, float] = (0.1, 2.0),
+        augment: Augmentation | Callable | Sequence | None = None,
         pad_value: Sequence[float] = (123.675, 116.28, 103.53),
         max_boxes: int | None = None,
         drop_remainder: bool | None = None,
@@ -413,6 +415,10 @@ class DetectionDataset:
             flip_probability: float in [0, 1], in training.
             scale_jitter: lowest and highest factor on `image_size`, in
                 training. `(1, 1)` turns it off.
+            augment: `ek.augment.Augmentation`, a function `(example, seed) -> example`,
+                or a list of these. In training it changes the whole image, in its own
+                pixels, before flip and scale. Partners of those that take several
+                images, such as `Mosaic`, are other images of this dataset.
             pad_value: three numbers, the color around an image. The default
                 is the mean of ImageNet, which the models' normalization
                 takes to zero.
@@ -433,8 +439,11 @@ class DetectionDataset:
 
         Raises:
             ValueError: If the dataset is empty, an image has more boxes than
-                `max_boxes`, or an argument is out of its range. `fit` raises it if
-                no image can be read, or, with `strict`, if one cannot.
+                `max_boxes`, an argument is out of its range, or `augment` is given
+                without `training`. `fit` raises it if no image can be read, or, with
+                `strict`, if one cannot, and if a function in `augment` returns an
+                example that cannot be right.
+            TypeError: If `augment` is none of the kinds above.
             ImportError: If TensorFlow is not installed.
 
         Example:
@@ -466,6 +475,7 @@ class DetectionDataset:
             pad_value=pad_value,
             max_boxes=max_boxes,
             drop_remainder=drop_remainder,
+            augment=augment,
         )
 
 

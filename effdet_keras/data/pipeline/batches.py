@@ -7,7 +7,7 @@ import numpy as np
 
 from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.data.pipeline import transforms
+from effdet_keras.data.pipeline import augmenting, transforms
 from effdet_keras.data.pipeline.image_reader import register_reader
 from effdet_keras.errors import InvalidValueError
 
@@ -28,6 +28,7 @@ def make_batches(
     pad_value,
     max_boxes,
     drop_remainder,
+    augment=None,
 ):
     """Builds the `tf.data.Dataset` of `DetectionDataset.batches`: see there.
 
@@ -43,9 +44,15 @@ def make_batches(
         raise InvalidValueError(
             "`batches` needs at least one image. The dataset is empty"
         )
+    augmentation = augmenting.prepare(augment, reader)
+    if augmentation is not None and not training:
+        raise InvalidValueError(
+            "`augment` changes the images of training only. Pass `training=True` "
+            "with it, or leave it out"
+        )
     if max_boxes is not None:
         max_boxes = _positive_int("max_boxes", max_boxes)
-        _check_fits(records, max_boxes)
+        _check_fits(records, max_boxes, getattr(augmentation, "num_images", 1))
     if drop_remainder is None:
         drop_remainder = training and len(records) >= batch_size
     letterboxed = {"image_size": image_size, "pad_value": pad_value}
@@ -62,24 +69,35 @@ def make_batches(
         )
         return transforms.scale_jitter(image, boxes, labels, draws, **letterboxed)
 
-    def load(index, epoch_seed):
+    def read(index):
         image, boxes, labels, image_id, is_there = tf.numpy_function(
             reader.read,
             [index],
             (tf.uint8, tf.float32, tf.int32, tf.int64, tf.bool),
             stateful=False,
         )
-        image = tf.ensure_shape(image, [None, None, 3])
-        boxes = tf.ensure_shape(boxes, [None, 4])
-        labels = tf.ensure_shape(labels, [None])
+        return {
+            "image": tf.ensure_shape(image, [None, None, 3]),
+            "boxes": tf.ensure_shape(boxes, [None, 4]),
+            "labels": tf.ensure_shape(labels, [None]),
+            "image_id": tf.ensure_shape(image_id, []),
+            "is_there": tf.ensure_shape(is_there, []),
+        }
+
+    def load(index, epoch_seed):
+        seed = tf.stack([epoch_seed, index])
+        if augmentation is None:
+            example = read(index)
+        else:
+            example = augmenting.apply(augmentation, read, index, seed, len(records))
         image, boxes, labels, image_scale = transform(
-            image, boxes, labels, tf.stack([epoch_seed, index])
+            example["image"], example["boxes"], example["labels"], seed
         )
         truth = {
             "boxes": boxes,
             "labels": labels,
-            "image_id": tf.ensure_shape(image_id, []),
-            "image_scale": tf.where(tf.ensure_shape(is_there, []), image_scale, 0.0),
+            "image_id": example["image_id"],
+            "image_scale": tf.where(example["is_there"], image_scale, 0.0),
         }
         return image, truth
 
@@ -93,9 +111,10 @@ def make_batches(
         },
     )
     padding = {"boxes": 0.0, "labels": BACKGROUND, "image_id": np.int64(0)}
-    examples = _indices(len(records), seed, shuffle).map(
-        load, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
-    )
+    with augmenting.plain_errors(reader):
+        examples = _indices(len(records), seed, shuffle).map(
+            load, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+        )
     dataset = _reported(examples, reader, len(records)).padded_batch(
         batch_size,
         padded_shapes,
@@ -177,14 +196,15 @@ def _check_augmentation(flip_probability, scale_jitter, pad_value):
         )
 
 
-def _check_fits(records, max_boxes):
+def _check_fits(records, max_boxes, images_in_one):
     most = max(records, key=lambda record: (~record.is_crowd).sum())
     count = int((~most.is_crowd).sum())
-    if count > max_boxes:
+    if count * images_in_one > max_boxes:
+        joined = f", and `augment` joins {images_in_one}" if images_in_one > 1 else ""
         raise InvalidValueError(
             "`max_boxes` must hold all boxes of every image. Received: "
-            f"max_boxes={max_boxes}; image_id={most.image_id} has {count}. "
-            f"Pass max_boxes={count} or leave it out"
+            f"max_boxes={max_boxes}; image_id={most.image_id} has {count}{joined}. "
+            f"Pass max_boxes={count * images_in_one} or leave it out"
         )
 
 

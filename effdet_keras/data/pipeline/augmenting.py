@@ -1,0 +1,225 @@
+"""Augmentations in the pipeline: their partner images, and errors that name both."""
+
+from __future__ import annotations  # a type of TensorFlow would import it
+
+import contextlib
+
+import numpy as np
+
+from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras.augment.augmentation import Augmentation
+from effdet_keras.augment.compose import Compose, Sometimes, as_augmentation
+from effdet_keras.errors import InvalidTypeError, InvalidValueError
+
+_AUGMENT, _PARTNERS = 1, 2  # streams of random numbers beside those of the transforms
+_FEW_PIXELS = 8  # boxes that end before it may be fractions of a tiny image
+
+
+def prepare(augment, reader):
+    """Makes one augmentation of what `batches` was given, with checks where needed.
+
+    What the package brings is tested. What a user wrote is checked on every example:
+    wrong boxes are found where they are made, and not as a loss that does not fall.
+
+    Args:
+        augment: `Augmentation`, list of them, callable, or None.
+        reader: `ImageReader`, which names images and keeps the error.
+
+    Returns:
+        `Augmentation`, or None.
+
+    Raises:
+        TypeError: If it is none of these.
+        ValueError: If one that takes several images does not stand first.
+    """
+    if augment is None:
+        return None
+    try:
+        return _with_checks(as_augmentation(augment), reader)
+    except InvalidTypeError as error:
+        raise InvalidTypeError(f"`augment` of `batches`: {error}") from None
+    except InvalidValueError as error:
+        raise InvalidValueError(f"`augment` of `batches`: {error}") from None
+
+
+def apply(augmentation, read, index, seed, size):
+    """Reads an example and, where the augmentation takes several, its partners.
+
+    Partners are other images of the dataset, drawn from the example's seed.
+
+    Args:
+        augmentation: `Augmentation`.
+        read: function of an index that returns an example, a dict of tensors with
+            `image`, `boxes`, `labels`, `image_id` and other keys.
+        index: int64 tensor, the place of the example in the dataset.
+        seed: int64 tensor `[2]`.
+        size: int, the number of images of the dataset.
+
+    Returns:
+        The augmented example, with all keys that `read` returned for `index`.
+    """
+    example = read(index)
+    own_seed = _fold(seed, _AUGMENT)
+    if augmentation.num_images == 1:
+        return augmentation(example, own_seed)
+    places = partners(index, seed, augmentation.num_images - 1, size)
+    others = [read(place) for place in tf.unstack(places)]
+    return augmentation([example, *others], own_seed)
+
+
+def partners(index, seed, count, size):
+    """Draws the places of the images that are mixed into an example.
+
+    Args:
+        index: int64 tensor, the place of the example.
+        seed: int64 tensor `[2]`: the same seed gives the same places.
+        count: int, how many partners.
+        size: int, the number of images of the dataset.
+
+    Returns:
+        int64 tensor `[count]` of places other than `index`; `index` itself if there
+        is no other. A place may appear twice.
+
+    Example:
+        >>> places = partners(np.int64(3), np.int64([0, 1]), count=50, size=5)
+        >>> sorted(set(places.numpy().tolist()))
+        [0, 1, 2, 4]
+    """
+    if size == 1:
+        return tf.fill([count], index)
+    steps = tf.random.stateless_uniform(
+        [count], _fold(seed, _PARTNERS), 1, size, tf.int64, alg="philox"
+    )
+    return (index + steps) % size
+
+
+@contextlib.contextmanager
+def plain_errors(reader):
+    """Raises the error of a user's function as it was, not as AutoGraph tells it."""
+    try:
+        yield
+    except Exception:
+        if reader.error is None:
+            raise
+        raise reader.error from None
+
+
+class _Checked(Augmentation):
+    """A user's augmentation, whose results are checked before they are tidied up."""
+
+    def __init__(self, augmentation, reader):
+        self.augmentation = augmentation
+        self._reader = reader
+
+    @property
+    def num_images(self):
+        return self.augmentation.num_images
+
+    def augment(self, example, seed):
+        first = example if self.num_images == 1 else example[0]
+        try:
+            result = self.augmentation.augment(example, seed)
+            image = tf.convert_to_tensor(result["image"])
+            boxes = tf.cast(tf.convert_to_tensor(result["boxes"]), tf.float32)
+            labels = tf.cast(tf.convert_to_tensor(result["labels"]), tf.int32)
+        except (InvalidTypeError, InvalidValueError) as error:
+            self._reader.error = error
+            raise
+        except Exception as error:
+            self._reader.error = InvalidValueError(
+                f"The augmentation {self} failed: {type(error).__name__}: {error}. "
+                "It must be made of TensorFlow's operations, because it runs inside "
+                "`tf.data`; a function of NumPy arrays goes into "
+                "`ek.augment.FromNumPy(function)`"
+            )
+            raise self._reader.error from error
+        arguments = [tf.shape(image), boxes, labels]
+        given = [tf.shape(first["image"]), first["boxes"], first["image_id"]]
+        boxes, labels = tf.numpy_function(
+            self._check, arguments + given, (tf.float32, tf.int32), stateful=False
+        )
+        boxes, labels = (
+            tf.ensure_shape(boxes, [None, 4]),
+            tf.ensure_shape(labels, [None]),
+        )
+        return {**result, "image": image, "boxes": boxes, "labels": labels}
+
+    def _check(self, image_shape, boxes, labels, shape_before, boxes_before, image_id):
+        fault = _fault(image_shape, boxes, labels, self._reader.class_names) or (
+            _fault_of_fractions(image_shape, boxes, shape_before, boxes_before)
+        )
+        if fault is not None:
+            self._reader.error = InvalidValueError(
+                f"The augmentation {self} returned {fault}. "
+                f"It was given {self._reader.name_of(image_id)}"
+            )
+            raise self._reader.error
+        return boxes.reshape(-1, 4), labels.reshape(-1)
+
+    def __repr__(self):
+        name = getattr(self.augmentation, "name", None)
+        return repr(self.augmentation if name is None else name)
+
+
+def _fault(image_shape, boxes, labels, class_names):
+    """What is wrong with an example, in words; None if nothing is."""
+    if len(image_shape) != 3 or image_shape[2] != 3 or not image_shape.all():
+        return f"an image of shape {image_shape.tolist()}; expected [H, W, 3]"
+    if boxes.size and (boxes.ndim != 2 or boxes.shape[1] != 4):
+        return f"boxes of shape {list(boxes.shape)}; expected [n, 4]"
+    if boxes.size // 4 != labels.size or (labels.size and labels.ndim != 1):
+        return (
+            f"{boxes.size // 4} boxes, but labels of shape {list(labels.shape)}; "
+            "every box needs a label"
+        )
+    boxes = boxes.reshape(-1, 4)
+    for rule, is_wrong in (
+        ("boxes must be finite", ~np.isfinite(boxes).all(axis=1)),
+        (
+            "boxes are (y_min, x_min, y_max, x_max)",
+            (boxes[:, 2:] < boxes[:, :2]).any(axis=1),
+        ),
+    ):
+        if is_wrong.any():
+            return f"the box {boxes[is_wrong][0].tolist()}; {rule}"
+    is_wrong = (labels < 0) | (labels >= len(class_names))
+    if is_wrong.any():
+        return (
+            f"the label {labels[is_wrong][0]}; labels are from 0 to "
+            f"{len(class_names) - 1}"
+        )
+    return None
+
+
+def _fault_of_fractions(image_shape, boxes, shape_before, boxes_before):
+    """Boxes as fractions of the image would train, silently, on its first pixel."""
+    if not boxes.size or len(boxes) != len(boxes_before):
+        return None
+    is_as_large = (image_shape[:2] * 4 >= shape_before[:2]).all()
+    if is_as_large and boxes.max() <= 1 and boxes_before[:, 2:].min() > _FEW_PIXELS:
+        return f"the box {boxes[0].tolist()}; boxes are in pixels, not fractions"
+    return None
+
+
+def _with_checks(augmentation, reader):
+    """The same augmentation with a check around each part that a user wrote."""
+    if type(augmentation) is Compose:
+        parts = [_with_checks(one, reader) for one in augmentation.augmentations]
+        return Compose(parts)
+    if type(augmentation) is Sometimes:
+        inner = _with_checks(augmentation.augmentation, reader)
+        return Sometimes(inner, augmentation.probability)
+    if _is_ours(augmentation):
+        return augmentation
+    return _Checked(augmentation, reader)
+
+
+def _is_ours(augmentation):
+    """Whether a class of the package does all of the work."""
+    module = type(augmentation).__module__
+    calls_a_user = hasattr(augmentation, "function")
+    return module.startswith("effdet_keras.augment.") and not calls_a_user
+
+
+def _fold(seed, stream):
+    return tf.random.fold_in(seed, stream, alg="philox")

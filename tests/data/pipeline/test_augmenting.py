@@ -1,0 +1,291 @@
+"""Augmentations in `batches`: where they act, their partners, and plain errors."""
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+
+from effdet_keras import augment as ek_augment  # noqa: E402
+from effdet_keras.data import from_arrays  # noqa: E402
+from effdet_keras.data.pipeline import augmenting  # noqa: E402
+from effdet_keras.data.pipeline.image_reader import reader_of  # noqa: E402
+from effdet_keras.data.shapes import write_shapes  # noqa: E402
+
+pytestmark = pytest.mark.tensorflow
+
+STILL = {"image_size": 32, "flip_probability": 0, "scale_jitter": (1, 1)}
+IN_ORDER = {**STILL, "training": True, "shuffle": False, "seed": 0}
+
+
+def grey_images(count):
+    """Image `i` has the grey value `10 * i` and one box with the label `i`."""
+    images = [np.full((32, 32, 3), 10 * i, "uint8") for i in range(count)]
+    boxes = [[[4, 8, 20, 24]]] * count
+    names = [f"class {i}" for i in range(count)]
+    return from_arrays(images, boxes, [[i] for i in range(count)], names)
+
+
+def values(batches):
+    return [np.unique(image).tolist() for images, _ in batches for image in images]
+
+
+def brighter(example, seed):
+    return {**example, "image": example["image"] + 1}
+
+
+def noisy(example, seed):
+    noise = tf.random.stateless_uniform([], seed, 0, 200, tf.int32)
+    return {**example, "image": example["image"] + tf.cast(noise, tf.uint8)}
+
+
+class Sum(ek_augment.Augmentation):
+    """Adds up the pixels of some images and puts their boxes together."""
+
+    def __init__(self, num_images=3):
+        self.num_images = num_images
+
+    def augment(self, example, seed):
+        return {
+            "image": tf.add_n([one["image"] for one in example]),
+            "boxes": tf.concat([one["boxes"] for one in example], axis=0),
+            "labels": tf.concat([one["labels"] for one in example], axis=0),
+        }
+
+
+@pytest.mark.parametrize(
+    "augment, change",
+    [
+        (None, 0),
+        ([], 0),
+        (brighter, 1),
+        ([brighter, brighter], 2),
+        (ek_augment.Compose([brighter]), 1),
+        ([ek_augment.Sometimes(brighter, 1.0), brighter], 2),
+        (ek_augment.Sometimes(brighter, 0.0), 0),
+    ],
+)
+def test_a_function_a_list_and_an_augmentation_are_applied(augment, change):
+    batches = grey_images(3).batches(2, **IN_ORDER, augment=augment)
+    assert values(batches) == [[change], [10 + change]]
+
+
+def test_augmentations_see_the_whole_image_in_its_own_pixels():
+    seen = []
+
+    def look(example, seed):
+        seen.append({key: value.shape.as_list() for key, value in example.items()})
+        return {**example, "boxes": example["boxes"] + 2.0}
+
+    image = np.zeros((64, 128, 3), "uint8")
+    dataset = from_arrays([image], [[[0, 0, 30, 60]]], [[0]], ["cat"])
+    _, truth = next(iter(dataset.batches(1, **IN_ORDER, augment=look)))
+    # Moved by two pixels of the image, which is then scaled to a quarter.
+    assert truth["boxes"].numpy().tolist() == [[[0.5, 0.5, 8.0, 15.5]]]
+    assert seen[0]["image"] == [None, None, 3] and seen[0]["boxes"] == [None, 4]
+
+
+def test_crowds_do_not_reach_them():
+    from effdet_keras.data.record import Record
+
+    record = Record(
+        image=np.zeros((32, 32, 3), "uint8"),
+        image_size=(32, 32),
+        image_id=1,
+        source_id=1,
+        file_name="",
+        boxes_xywh=[[0, 0, 9, 9], [0, 0, 30, 30]],
+        labels=[0, 0],
+        is_crowd=[False, True],
+        area=[81, 900],
+        annotation_ids=[1, 2],
+    )
+    dataset = grey_images(1)._with([record])
+    count = [0]
+
+    def counted(image_boxes):
+        count[0] = len(image_boxes)
+        return image_boxes
+
+    def look(example, seed):
+        boxes = tf.numpy_function(counted, [example["boxes"]], tf.float32)
+        return {**example, "boxes": tf.ensure_shape(boxes, [None, 4])}
+
+    list(dataset.batches(1, **IN_ORDER, augment=look))
+    assert count == [1]
+
+
+def test_one_seed_gives_the_same_images_and_epochs_differ():
+    def epochs(seed):
+        options = {**STILL, "training": True, "seed": seed, "augment": noisy}
+        batches = grey_images(4).batches(2, **options)
+        return [values(batches) for _ in range(2)]
+
+    first = epochs(1)
+    assert first == epochs(1)
+    assert first[0] != first[1] and first != epochs(2)
+
+
+def test_the_other_draws_of_an_example_stay_as_they_are():
+    options = {"image_size": 32, "training": True, "seed": 3}
+
+    def boxes(augment):
+        batches = grey_images(6).batches(2, **options, augment=augment)
+        return np.concatenate([truth["boxes"] for _, truth in batches])
+
+    np.testing.assert_array_equal(boxes(None), boxes(brighter))
+
+
+def test_partners_are_other_images_of_the_dataset():
+    dataset = grey_images(6)
+    batches = dataset.batches(6, **IN_ORDER, augment=Sum(3))
+    drawn = set()
+    for _ in range(3):
+        images, truth = next(iter(batches))
+        for i in range(6):
+            labels = truth["labels"][i].numpy().tolist()
+            assert labels[0] == i and i not in labels[1:]
+            assert images[i, 0, 0, 0] == 10 * sum(labels)
+            drawn.add(tuple(labels))
+    assert len(drawn) > 12  # of 150 there could be
+    assert truth["image_id"].numpy().tolist() == [1, 2, 3, 4, 5, 6]
+
+
+def test_the_only_image_of_a_dataset_is_its_own_partner():
+    _, truth = next(iter(grey_images(1).batches(1, **IN_ORDER, augment=Sum(2))))
+    assert truth["labels"].numpy().tolist() == [[0, 0]]
+
+
+def test_partners_cover_all_other_places_evenly():
+    places = augmenting.partners(np.int64(2), np.int64([7, 2]), 4000, 5).numpy()
+    counts = np.bincount(places, minlength=5)
+    assert counts[2] == 0
+    # 1,000 of each, with a deviation of 27.
+    np.testing.assert_allclose(counts[[0, 1, 3, 4]], 1000, atol=120)
+
+
+def test_a_partner_that_cannot_be_read_is_replaced_and_told(tmp_path, capsys):
+    dataset, _ = write_shapes(tmp_path, num_train=4, num_valid=1, image_size=32)
+    (tmp_path / "train" / "00003.jpg").unlink()
+    batches = dataset.batches(4, **IN_ORDER, augment=Sum(2))
+    _, truth = next(iter(batches.take(1)))
+    assert truth["image_id"].numpy().tolist() == [1, 2, 4, 4]
+    list(batches)
+    assert "1 of 4 images could not be read" in capsys.readouterr().err
+
+
+def test_batches_with_augmentations_still_know_their_reader():
+    batches = grey_images(2).batches(1, **IN_ORDER, augment=brighter)
+    assert reader_of(batches).name_of(2) == "image_id=2"
+
+
+def test_room_for_all_boxes_counts_the_partners():
+    with pytest.raises(ValueError, match="joins 3.*max_boxes=3"):
+        grey_images(4).batches(2, **IN_ORDER, augment=Sum(3), max_boxes=2)
+    batches = grey_images(4).batches(2, **IN_ORDER, augment=Sum(3), max_boxes=3)
+    assert {truth["boxes"].shape[1] for _, truth in batches} == {3}
+
+
+# Errors before training starts
+
+
+@pytest.mark.parametrize(
+    "augment, error, message",
+    [
+        ("mosaic", TypeError, "`augment` of `batches`.*'mosaic'"),
+        (ek_augment.Sometimes, TypeError, "`augment` of `batches`.*Sometimes"),
+        ([brighter, 5], TypeError, "`augment` of `batches`.*5"),
+        ([brighter, Sum()], ValueError, "`augment` of `batches`.*must stand first"),
+    ],
+)
+def test_what_is_no_augmentation_is_refused(augment, error, message):
+    with pytest.raises(error, match=message):
+        grey_images(2).batches(1, **IN_ORDER, augment=augment)
+
+
+def test_augmentations_of_evaluation_are_refused():
+    with pytest.raises(ValueError, match="`augment` .*`training=True`"):
+        grey_images(2).batches(1, image_size=32, augment=brighter)
+
+
+def wrong_keys(example, seed):
+    return {"image": example["image"]}
+
+
+def flat_boxes(example, seed):
+    return {**example, "boxes": tf.zeros([3, 5])}
+
+
+def numpy_code(example, seed):
+    return {**example, "image": np.sqrt(example["image"])}
+
+
+def no_label(example, seed):
+    return {**example, "boxes": tf.zeros([3, 4]), "labels": tf.zeros([2], tf.int32)}
+
+
+@pytest.mark.parametrize(
+    "function, message",
+    [
+        (wrong_keys, "'wrong_keys' must return a dict with the keys"),
+        (flat_boxes, r"'flat_boxes' must return 'boxes' of shape \[n, 4\].*\(3, 5\)"),
+        (no_label, "'no_label' must return one label for each box"),
+        (numpy_code, "'numpy_code' failed.*ek.augment.FromNumPy"),
+    ],
+)
+def test_a_function_that_cannot_be_right_is_named_at_once(function, message):
+    for augment in (function, [brighter, ek_augment.Sometimes(function, 0.5)]):
+        with pytest.raises((ValueError, TypeError), match=message):
+            grey_images(2).batches(1, **IN_ORDER, augment=augment)
+
+
+# Errors of examples
+
+
+def returns(**changes):
+    """A function that returns arrays whose shapes nobody knows beforehand."""
+
+    def wrong(example, seed):
+        result = dict(example)
+        for key, value in changes.items():
+            value = np.asarray(value, example[key].dtype.as_numpy_dtype)
+            result[key] = tf.numpy_function(
+                lambda value=value: value, [], example[key].dtype
+            )
+        return result
+
+    return wrong
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"image": np.zeros((8, 8))}, r"an image of shape \[8, 8\]"),
+        ({"image": np.zeros((0, 8, 3))}, r"an image of shape \[0, 8, 3\]"),
+        ({"boxes": np.zeros((2, 5))}, r"boxes of shape \[2, 5\]"),
+        ({"boxes": np.ones((3, 4))}, r"3 boxes, but labels of shape \[1\]"),
+        ({"boxes": [[0, 0, np.nan, 9]]}, "boxes must be finite"),
+        ({"boxes": [[9, 0, 5, 9]]}, r"\[9.0, 0.0, 5.0, 9.0\]; .*y_min, x_min"),
+        ({"boxes": [[0.1, 0.1, 0.9, 1.0]]}, "pixels, not fractions"),
+        ({"labels": [7]}, "the label 7; labels are from 0 to 1"),
+    ],
+)
+def test_a_wrong_example_names_the_function_and_the_image(changes, message):
+    batches = grey_images(2).batches(1, **IN_ORDER, augment=returns(**changes))
+    with pytest.raises(tf.errors.OpError):
+        list(batches)
+    error = reader_of(batches).error
+    assert isinstance(error, ValueError)
+    with pytest.raises(ValueError, match=f"'wrong' returned .*{message}.*image_id="):
+        raise error
+
+
+def test_empty_examples_and_boxes_that_are_gone_are_fine():
+    image = np.zeros((32, 32, 3), "uint8")
+    dataset = from_arrays([image] * 2, [[], [[0, 0, 9, 9]]], [[], [0]], ["cat"])
+
+    def nothing(example, seed):
+        return {**example, "boxes": [], "labels": []}
+
+    for augment in (brighter, nothing, Sum(2)):
+        batches = dataset.batches(2, **IN_ORDER, augment=augment)
+        assert [images.shape for images, _ in batches] == [(2, 32, 32, 3)]
