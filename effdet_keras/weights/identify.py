@@ -7,7 +7,7 @@ import numpy as np
 
 from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.weights.network_arrays import (
-    TORCH,
+    TORCH_SCHEMES,
     is_backbone_name,
     network_arrays,
 )
@@ -43,6 +43,7 @@ def match_arrays(source, config):
         `Match`.
 
     Example:
+        >>> from effdet_keras.weights.network_arrays import TORCH
         >>> from effdet_keras.weights.source import WeightSource
         >>> stem = np.ones((32, 3, 3, 3))
         >>> source = WeightSource("x", "", TORCH, {"backbone.conv_stem.weight": stem})
@@ -67,14 +68,14 @@ def match_arrays(source, config):
 def to_our_layout(value, array, scheme):
     """An array of a file in the order of axes of our network."""
     axes = array.torch_axes
-    if scheme == TORCH and axes is not None and np.ndim(value) == len(axes):
+    if scheme in TORCH_SCHEMES and axes is not None and np.ndim(value) == len(axes):
         return np.transpose(value, np.argsort(axes))
     return value
 
 
 def to_layout_of(value, array, scheme):
     """An array of our network in the order of axes of a scheme."""
-    if scheme == TORCH and array.torch_axes is not None:
+    if scheme in TORCH_SCHEMES and array.torch_axes is not None:
         return np.ascontiguousarray(np.transpose(value, array.torch_axes))
     return value
 

@@ -18,11 +18,17 @@ from effdet_keras.layers.bifpn import bifpn_nodes
 TF1 = "automl-tf1"  # google/automl's variables; also the names in its `.h5` files
 OBJECT_GRAPH = "automl-keras"  # the object graph that its tf2/train.py saves
 TORCH = "torch-effdet"  # the state dict of PyTorch effdet
+TIMM = "timm"  # that of timm's EfficientNet, the backbone alone
+EFFICIENTNET_PYTORCH = "efficientnet-pytorch"  # of that package, the backbone alone
 APPLICATIONS = "keras-applications"  # the backbone alone
 OWN = "effdet-keras"  # the paths inside our `.weights.h5`
 
+TORCH_SCHEMES = (TORCH, TIMM, EFFICIENTNET_PYTORCH)  # with torch's order of axes
+
 # From TensorFlow's order of axes to torch's. HWIO -> OIHW, and HWC1 -> C1HW.
 _CONV_AXES, _DEPTHWISE_AXES = (3, 2, 0, 1), (2, 3, 0, 1)
+
+_TIMM_IN_EFFDET = "backbone."  # effdet's backbones are timm's
 
 # The arrays of a part: leaf in TensorFlow's schemes, in torch's, in ours; axes.
 _LEAVES = {
@@ -115,8 +121,11 @@ def network_arrays(config):
     return arrays
 
 
-def _part(kind, shapes, tf1, graph, torch, own, applications=None):
-    """The arrays of one part; `shapes` may leave out the last of its kind."""
+def _part(kind, shapes, tf1, graph, torch, own, applications=None, pytorch=None):
+    """The arrays of one part; `shapes` may leave out the last of its kind.
+
+    `applications` and `pytorch` (EfficientNet-PyTorch) have backbones alone.
+    """
     for shape, (leaf, torch_leaf, own_leaf, axes) in zip(shapes, _LEAVES[kind]):
         names = {
             TF1: f"{tf1}/{leaf}",
@@ -126,6 +135,9 @@ def _part(kind, shapes, tf1, graph, torch, own, applications=None):
         }
         if applications is not None:
             names[APPLICATIONS] = f"{applications}/{leaf}"
+        if pytorch is not None:
+            names[EFFICIENTNET_PYTORCH] = f"{pytorch}.{torch_leaf}"
+            names[TIMM] = names[TORCH].removeprefix(_TIMM_IN_EFFDET)
         yield NetworkArray(names[TF1], shape, names, axes)
 
 
@@ -152,11 +164,11 @@ def _backbone(variant):
     graph, torch = "backbone/_stem", "backbone"
     yield from _conv(
         *(3, 3, stem, f"{variant}/stem/conv2d", f"{graph}/_conv_stem"),
-        *(f"{torch}.conv_stem", f"{own}/stem/conv", "stem_conv"),
+        *(f"{torch}.conv_stem", f"{own}/stem/conv", "stem_conv", "_conv_stem"),
     )
     yield from _bn(
         *(stem, f"{variant}/stem/tpu_batch_normalization", f"{graph}/_bn"),
-        *(f"{torch}.bn1", f"{own}/stem/bn", "stem_bn"),
+        *(f"{torch}.bn1", f"{own}/stem/bn", "stem_bn", "_bn0"),
     )
     inputs, stage, repeat = stem, -1, 0
     table = block_table(variant)
@@ -173,6 +185,7 @@ def _backbone(variant):
             f"backbone.blocks.{stage}.{repeat}",
             f"{own}/blocks/{_numbered('mb_conv', index)}",
             f"block{stage + 1}{chr(ord('a') + repeat)}",
+            f"_blocks.{index}",
         )
         inputs = block.filters
 
@@ -181,7 +194,7 @@ def _stage_of(block):
     return block.kernel_size, block.expand_ratio, block.filters
 
 
-def _block(block, inputs, has_se, tf1, graph, torch, own, applications):
+def _block(block, inputs, has_se, tf1, graph, torch, own, applications, pytorch):
     """MBConv; its layers are numbered in order, so names shift with expansion."""
     expands = block.expand_ratio != 1
     width = inputs * block.expand_ratio
@@ -193,22 +206,24 @@ def _block(block, inputs, has_se, tf1, graph, torch, own, applications):
         yield from _conv(
             *(1, inputs, width, f"{tf1}/{next(conv)}", f"{graph}/_expand_conv"),
             *(f"{torch}.{next(torch_conv)}", f"{own}/expand_conv"),
-            f"{applications}_expand_conv",
+            *(f"{applications}_expand_conv", f"{pytorch}._expand_conv"),
         )
         yield from _bn(
             *(width, f"{tf1}/{next(bn)}", f"{graph}/_bn0"),
             *(f"{torch}.{next(torch_bn)}", f"{own}/expand_bn"),
-            f"{applications}_expand_bn",
+            *(f"{applications}_expand_bn", f"{pytorch}._bn0"),
         )
     size = block.kernel_size
     yield from _part(
         *("depthwise", [(size, size, width, 1)]),
         *(f"{tf1}/depthwise_conv2d", f"{graph}/_depthwise_conv"),
         *(f"{torch}.conv_dw", f"{own}/depthwise_conv", f"{applications}_dwconv"),
+        f"{pytorch}._depthwise_conv",
     )
     yield from _bn(
         *(width, f"{tf1}/{next(bn)}", f"{graph}/_bn1"),
         *(f"{torch}.{next(torch_bn)}", f"{own}/depthwise_bn", f"{applications}_bn"),
+        f"{pytorch}._bn1",
     )
     if has_se:
         reduced = max(1, inputs // 4)
@@ -219,18 +234,18 @@ def _block(block, inputs, has_se, tf1, graph, torch, own, applications):
             yield from _conv(
                 *(1, *ends, f"{tf1}/se/{name}", f"{graph}/_se/_se_{step}"),
                 *(f"{torch}.se.conv_{step}", f"{own}/se/{step}_conv"),
-                f"{applications}_se_{step}",
+                *(f"{applications}_se_{step}", f"{pytorch}._se_{step}"),
                 bias=True,
             )
     yield from _conv(
         *(1, width, block.filters, f"{tf1}/{next(conv)}", f"{graph}/_project_conv"),
         *(f"{torch}.{next(torch_conv)}", f"{own}/project_conv"),
-        f"{applications}_project_conv",
+        *(f"{applications}_project_conv", f"{pytorch}._project_conv"),
     )
     yield from _bn(
         *(block.filters, f"{tf1}/{next(bn)}", f"{graph}/_bn2"),
         *(f"{torch}.{next(torch_bn)}", f"{own}/project_bn"),
-        f"{applications}_project_bn",
+        *(f"{applications}_project_bn", f"{pytorch}._bn2"),
     )
 
 

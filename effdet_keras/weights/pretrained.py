@@ -75,7 +75,11 @@ def load_source(model, source, *, skip_mismatch, checkpoint_type=None, verbose):
     report = assign_source(
         model, source, skip_mismatch=skip_mismatch, checkpoint_type=checkpoint_type
     )
-    notes = [*_adopted_classes(model, source, report), *_differences(model, source)]
+    notes = [
+        *source.notes,
+        *_adopted_classes(model, source, report),
+        *_differences(model, source),
+    ]
     report = dataclasses.replace(report, notes=tuple(notes))
     if verbose:
         print(report, flush=True)

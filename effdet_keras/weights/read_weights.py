@@ -13,6 +13,7 @@ from effdet_keras.presets import (
     find_published_weights,
 )
 from effdet_keras.weights.fetch.download import shown_url
+from effdet_keras.weights.fetch.installed import installed_weights
 from effdet_keras.weights.fetch.locate import is_there, located
 from effdet_keras.weights.identify import num_classes_of
 from effdet_keras.weights.kinds.registry import open_weights
@@ -80,12 +81,16 @@ def _refuse_unknown_key(weights):
 
 
 def _read_published(published, averages, verbose):
-    digests = {"sha256": published.sha256, "md5": published.md5}
-    with located(published.url, **digests, verbose=verbose) as path:
+    path = published.package and installed_weights(published.package)
+    if path:
         source = open_weights(path, averages)
-    source = dataclasses.replace(
-        source, path=published.url, config=published.config_overrides
-    )
+        name = f"{published.package} (installed)"
+    else:
+        digests = {"sha256": published.sha256, "md5": published.md5}
+        with located(published.url, **digests, verbose=verbose) as path:
+            source = open_weights(path, averages)
+        name = published.url
+    source = dataclasses.replace(source, path=name, config=published.config_overrides)
     return _with_classes_of(source, published.class_names, published.category_ids)
 
 

@@ -22,6 +22,7 @@ class WeightSource:
         class_names, category_ids: tuples with one entry per label, or None where the
             file does not tell.
         config: dict of the fields of `EfficientDetConfig` that the file tells, or None.
+        notes: tuple of strings, what else the user should know.
 
     Example:
         >>> arrays = {"backbone.bn1.bias": np.ones(32)}
@@ -39,3 +40,4 @@ class WeightSource:
     class_names: tuple | None = None
     category_ids: tuple | None = None
     config: dict | None = None
+    notes: tuple = ()

@@ -6,10 +6,10 @@ A new kind is one file beside this one, with a `Kind`, and one line in `KINDS`.
 import pathlib
 
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.weights.kinds import automl, keras_h5, own, torch_effdet
+from effdet_keras.weights.kinds import automl, keras_h5, own, torch_state_dict
 
 # Asked in this order: our own HDF5 files before those of Keras 2.
-KINDS = (automl.KIND, own.KIND, keras_h5.KIND, torch_effdet.KIND)
+KINDS = (automl.KIND, own.KIND, keras_h5.KIND, torch_state_dict.KIND)
 _HEAD = 16  # bytes, enough to tell the formats apart
 
 

@@ -13,20 +13,13 @@ import numpy as np
 
 from effdet_keras._internal.local_paths import local_path
 from effdet_keras._internal.optional_imports import safetensors, safetensors_numpy
+from effdet_keras._internal.optional_imports import torch as optional_torch
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.weights.identify import identify, to_layout_of
-from effdet_keras.weights.kinds.kind import Kind
-from effdet_keras.weights.kinds.torch_files import (
-    PICKLE_ENDINGS,
-    PICKLE_MAGIC,
-    ZIP_MAGIC,
-    damaged,
-    read_safetensors,
-    read_torch_pickle,
-    require_safe_torch,
-)
+from effdet_keras.weights.kinds.torch_files import PICKLE_ENDINGS, read_torch_file
+from effdet_keras.weights.kinds.torch_networks import BN_COUNTER, find_network
 from effdet_keras.weights.network_arrays import TORCH, network_arrays
 from effdet_keras.weights.source import WeightSource
 
@@ -42,7 +35,6 @@ ENDINGS = (*PICKLE_ENDINGS, ".safetensors")
 
 _EDGE_WEIGHTS = re.compile(r"(.+\.edge_weights)\.\d+")
 _BN_VARIANCE = "running_var"
-_BN_COUNTER = "num_batches_tracked"
 
 # effdet's `toggle_head_bn_level_first`, for TorchScript: level before repeat.
 _LEVEL_FIRST = re.compile(r"^((?:class|box)_net\.bn_rep)\.(\d+)\.(\d+)\.(\w+)$")
@@ -79,7 +71,7 @@ def read_torch_effdet(path, averages=True):
         ValueError: If the file is damaged, needs Python code to be read, or holds a
             model that is not our network.
         OSError: If it cannot be opened.
-        ImportError: If torch, or safetensors, is not installed.
+        ImportError: If the file is a `.safetensors`, and safetensors is not installed.
 
     Example:
         >>> import tempfile
@@ -98,23 +90,31 @@ def read_torch_effdet(path, averages=True):
         >>> source.kind
         "PyTorch effdet state dict, under 'model', float16"
     """
-    path = pathlib.Path(path)
-    is_safetensors = path.suffix == ".safetensors"
-    content = read_safetensors(path) if is_safetensors else read_torch_pickle(path)
-    prefixes = _network_prefixes(path, content)
-    prefix = _choose(path, prefixes, averages)
-    arrays, others, dtypes = _split(path, content, prefix, prefixes)
+    return effdet_source(pathlib.Path(path), read_torch_file(path), averages)
+
+
+def effdet_source(path, content, averages):
+    """The network in what `read_torch_file` found; see `read_torch_effdet`."""
+    prefixes = _prefixes(content)
+    if not prefixes:
+        raise InvalidValueError(
+            f"'{path}' is not of PyTorch effdet: no array of the {len(content)} in it "
+            f"has a name with 'backbone.'. The first are {list(content)[:3]}. Give the "
+            "state dict of a whole detector."
+        )
+    found = find_network(path, content, prefixes, averages)
+    arrays = _named(found.arrays)
     name = content.get("arch")  # timm's name of the model
     _refuse_other_networks(path, arrays, name if isinstance(name, str) else "")
     is_advprop = re.search(r"_ap(?![a-z])", f"{path.name} {name}")
     is_lite = not any(".se." in array for array in arrays)
     return WeightSource(
         path=str(path),
-        kind=_kind(prefix, dtypes),
+        kind=f"PyTorch effdet state dict{found.description}",
         scheme=TORCH,
         arrays=arrays,
-        num_averages=len(arrays) if _is_average(prefix) else 0,
-        others=others,
+        num_averages=len(arrays) if found.is_average else 0,
+        others=found.others,
         config=EFFDET_HALF_CONFIG if is_advprop or is_lite else EFFDET_CONFIG,
     )
 
@@ -159,80 +159,31 @@ def write_torch_effdet(path, arrays, config):
 # Finding the network.
 
 
-def _network_prefixes(path, content):
+def holds_effdet(content):
+    """Whether a name in a file is one of effdet's backbones."""
+    return bool(_prefixes(content))
+
+
+def _prefixes(content):
     """What stands before the names of each network in the file."""
     parts = (name.partition("backbone.") for name in content)
-    found = dict.fromkeys(
-        before for before, middle, _ in parts if middle and before[-1:] in ("", ".")
+    return list(
+        dict.fromkeys(
+            before for before, middle, _ in parts if middle and before[-1:] in ("", ".")
+        )
     )
-    if not found:
-        raise InvalidValueError(
-            f"'{path}' is not of PyTorch effdet: no array of the {len(content)} in it "
-            f"has a name with 'backbone.'. The first are {list(content)[:3]}. Give the "
-            "state dict of a whole detector."
-        )
-    return list(found)
 
 
-def _is_average(prefix):
-    return "ema" in re.split(r"[._]", prefix.lower())
-
-
-def _choose(path, prefixes, averages):
-    wanted = [p for p in prefixes if _is_average(p) == averages] or prefixes
-    if len(wanted) > 1:
-        raise InvalidValueError(
-            f"'{path}' holds {len(wanted)} networks: {wanted}. Save the state dict of "
-            "one of them."
-        )
-    return wanted[0]
-
-
-def _split(path, content, prefix, prefixes):
-    """The arrays of the network, the names of the rest, the types of numbers."""
-    arrays, others, dtypes = {}, {}, set()
-    for full_name, value in content.items():
-        owner = max(filter(full_name.startswith, prefixes), key=len, default=None)
-        name = full_name.removeprefix(prefix)
-        # Who halves a whole state dict halves its counters too.
-        is_counter = name.endswith(_BN_COUNTER)
-        if owner == prefix and _is_floating(value) and not is_counter:
-            dtypes.add(str(value.dtype).removeprefix("torch."))
-            arrays.update(_named(name, _as_float32(path, value)))
-        elif owner in (prefix, None):
-            others[name if owner else full_name] = None
+def _named(arrays):
+    """The arrays under the names that `network_arrays` has."""
+    named = {}
+    for name, value in arrays.items():
+        if name.endswith(".edge_weights"):
+            weights = enumerate(value.ravel())
+            named.update({f"{name}.{i}": np.asarray(v) for i, v in weights})
         else:
-            others[owner.rstrip(".")] = None
-    return arrays, tuple(others), dtypes
-
-
-def _is_floating(value):
-    if isinstance(value, np.ndarray):
-        return value.dtype.kind in "fV"  # ml_dtypes' bfloat16 is "V"
-    return hasattr(value, "is_floating_point") and value.is_floating_point()
-
-
-def _as_float32(path, value):
-    try:
-        if not isinstance(value, np.ndarray):
-            value = value.detach().float().numpy()
-        return np.asarray(value, "float32")
-    except (RuntimeError, TypeError, ValueError) as error:  # such as sparse
-        raise InvalidValueError(damaged(path, error)) from error
-
-
-def _named(name, value):
-    """The array under the name, or names, that `network_arrays` has."""
-    if name.endswith(".edge_weights"):
-        return {f"{name}.{i}": np.asarray(v) for i, v in enumerate(value.ravel())}
-    return {_LEVEL_FIRST.sub(r"\1.\3.\2.bn.\4", name): value}
-
-
-def _kind(prefix, dtypes):
-    under = f", under '{prefix.rstrip('.')}'" if prefix else ""
-    converted = sorted(dtypes - {"float32"})
-    numbers = f", {' and '.join(converted)}" if converted else ""
-    return f"PyTorch effdet state dict{under}{numbers}"
+            named[_LEVEL_FIRST.sub(r"\1.\3.\2.bn.\4", name)] = value
+    return named
 
 
 # Refusing what is not our network.
@@ -292,7 +243,7 @@ def _state_dict(arrays, config):
             continue
         state[name] = to_layout_of(value, array, TORCH)
         if name.endswith(_BN_VARIANCE):
-            counter = name.removesuffix(_BN_VARIANCE) + _BN_COUNTER
+            counter = name.removesuffix(_BN_VARIANCE) + BN_COUNTER
             state[counter] = np.zeros((), "int64")
     return state
 
@@ -332,7 +283,7 @@ def _saver(path):
         save_file = safetensors_numpy.save_file
         return lambda state, to: save_file(state, to, metadata={"format": "pt"})
     if path.suffix in PICKLE_ENDINGS:
-        torch = require_safe_torch()
+        torch = optional_torch.require("Writing a file of `torch.save`")
         return lambda state, to: torch.save(
             {name: torch.from_numpy(value) for name, value in state.items()}, to
         )
@@ -340,14 +291,3 @@ def _saver(path):
         "The path of an effdet state dict must end in '.safetensors', '.pth' or "
         f"'.pt'. Received: path='{path}'"
     )
-
-
-def _is_of(path, head):
-    return path.suffix in ENDINGS or head.startswith((ZIP_MAGIC, PICKLE_MAGIC))
-
-
-KIND = Kind(
-    title="PyTorch effdet's `.pth` or `.safetensors`",
-    is_of=_is_of,
-    read=read_torch_effdet,
-)

@@ -1,32 +1,53 @@
 """Files of PyTorch, `.pth` and `.safetensors`, read without running code of theirs."""
 
-import pickle
-import re
+import functools
+import io
+import math
+import pathlib
 import struct
 import zipfile
 import zlib
 
 import ml_dtypes  # noqa: F401 (gives NumPy the type bfloat16)
+import numpy as np
 
 from effdet_keras._internal.optional_imports import safetensors
-from effdet_keras._internal.optional_imports import torch as optional_torch
-from effdet_keras.errors import InvalidValueError, MissingPackageError
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.weights.kinds.torch_pickle import (
+    CodeNeededError,
+    StoredTensor,
+    read_pickle,
+)
 
 PICKLE_ENDINGS = (".pth", ".pt")
 ZIP_MAGIC, PICKLE_MAGIC = b"PK\x03\x04", b"\x80"  # how files of `torch.save` begin
 
-# What torch's restricted unpickler raises on damaged bytes.
+# What the readers below raise on damaged bytes.
 _DAMAGES = (
     *(zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError),
     *(LookupError, TypeError, AttributeError, OverflowError, MemoryError),
-    *(AssertionError, NotImplementedError, struct.error, pickle.UnpicklingError),
+    *(AssertionError, NotImplementedError, struct.error),
 )
 
-# What timm writes into training checkpoints beside the weights.
-_UNREAD = (
-    *("argparse.Namespace", "numpy.dtype", "numpy.dtypes.Float64DType"),
-    *("numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar"),
-)
+_MAGIC_NUMBER = 0x1950A86A20F9469CFC6C  # of files before the zip archive
+_MOST_REPEATED = 1 << 20  # numbers, of a tensor larger than its storage
+
+
+def read_torch_file(path):
+    """Reads a `.safetensors` file, or any other file as one of `torch.save`.
+
+    Args:
+        path: `pathlib.Path` of the file.
+
+    Returns:
+        Dict of name to NumPy array, or to whatever else there is.
+
+    Raises:
+        ValueError, OSError, ImportError: See the readers of both.
+    """
+    path = pathlib.Path(path)
+    is_safetensors = path.suffix == ".safetensors"
+    return read_safetensors(path) if is_safetensors else read_torch_pickle(path)
 
 
 def read_safetensors(path):
@@ -73,81 +94,119 @@ def _safetensor(file, name):
 
 
 def read_torch_pickle(path):
-    """Reads a file of `torch.save`, tensors and plain values alone.
+    """Reads a file of `torch.save`, tensors and plain values alone, without torch.
+
+    The file is a zip archive, or as torch before 1.6 wrote it: several pickles, and
+    then the numbers. Tensors in dicts that lie deeper than one are not read.
 
     Args:
         path: path of the file.
 
     Returns:
-        Dict of name to tensor, or to whatever else there is. What lies in a dict of
-        the file has the name "entry.name".
+        Dict of name to NumPy array, or to whatever else there is. What lies in a
+        dict of the file has the name "entry.name".
 
     Raises:
         ValueError: If the file is damaged, holds no dict, or needs Python code to be
             read.
         OSError: If it cannot be opened.
-        ImportError: If torch is not installed, or is too old to read files safely.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "some.pth")
+        >>> _ = path.write_bytes(b"PK and no more")
+        >>> read_torch_pickle(path)
+        Traceback (most recent call last):
+            ...
+        effdet_keras.errors.InvalidValueError: '...some.pth' is damaged, ...
     """
-    torch = require_safe_torch()
     with open(path, "rb") as file:
         is_zip = file.read(2) == b"PK"
-    unread = [(_Unread, name) for name in _UNREAD]
+        file.seek(0)
+        try:
+            return _read_zip(file) if is_zip else _read_before_zip(file.read())
+        except CodeNeededError as error:
+            raise InvalidValueError(_needs_code(path, error)) from error
+        except _DAMAGES as error:
+            raise InvalidValueError(damaged(path, error)) from error
+
+
+def _read_zip(file):
+    """A zip archive: `<any>/data.pkl`, and the numbers in `<any>/data/<key>`."""
+    with zipfile.ZipFile(file) as archive:
+        names = archive.namelist()
+        pickles = [name for name in names if name.split("/")[-1] == "data.pkl"]
+        if len(pickles) != 1:
+            raise InvalidValueError("it is a zip archive, and not of `torch.save`")
+        root = pickles[0].removesuffix("data.pkl")
+        if f"{root}constants.pkl" in names:
+            raise InvalidValueError("it is a TorchScript program")
+        order = f"{root}byteorder"
+        _check_order(order not in names or _entry(archive, order) == b"little")
+        content = read_pickle(io.BytesIO(_entry(archive, pickles[0])))
+        read = functools.cache(lambda key: _entry(archive, f"{root}data/{key}"))
+        return _flat(content, lambda s: np.frombuffer(read(s.key), s.dtype))
+
+
+def _entry(archive, name):
+    if archive.getinfo(name).compress_type != zipfile.ZIP_STORED:
+        raise InvalidValueError(f"'{name}' is compressed")
     try:
-        if is_zip:
-            _check_sums(path)  # torch itself skips them
-        with torch.serialization.safe_globals(unread):
-            content = torch.load(path, map_location="cpu", weights_only=True)
-        return _flat(content)
-    except _DAMAGES as error:
-        code = re.search(r"GLOBAL ([\w.]+)", str(error))
-        text = _needs_code(path, code[1]) if code else damaged(path, error)
-        raise InvalidValueError(text) from error
+        return archive.read(name)
+    except zipfile.BadZipFile as error:
+        raise InvalidValueError(f"bad checksum of '{name}'") from error
 
 
-def _check_sums(path):
-    with zipfile.ZipFile(path) as archive:
-        broken = archive.testzip()
-    if broken is not None:
-        raise InvalidValueError(f"bad checksum of '{broken}'")
+def _read_before_zip(data):
+    """Pickles of magic number, version, machine, content and keys; then the numbers."""
+    stream, storages = io.BytesIO(data), {}
+    if read_pickle(stream) != _MAGIC_NUMBER:
+        raise InvalidValueError("it is a pickle, and not of `torch.save`")
+    _, machine = read_pickle(stream), read_pickle(stream)
+    _check_order(machine["little_endian"])
+    content, keys = read_pickle(stream, storages), read_pickle(stream)
+    numbers, place = {}, stream.tell()
+    for key in keys:  # before the numbers of each stands how many there are
+        dtype = storages[key].dtype
+        (count,) = struct.unpack_from("<q", data, place)
+        numbers[key] = np.frombuffer(data, dtype, count, place + 8)
+        place += 8 + numbers[key].nbytes
+    return _flat(content, lambda storage: numbers[storage.key])
 
 
-class _Unread:
-    """Stands where a checkpoint has an object that is of no use here."""
-
-    def __new__(cls, *args):
-        return super().__new__(cls)
-
-    def __setstate__(self, state):
-        pass
+def _check_order(is_little):
+    if not is_little:
+        raise InvalidValueError("it is of a machine with another order of bytes")
 
 
-def _flat(content):
+def _flat(content, numbers_of):
     """The entries of a checkpoint and of the dicts in it, as "entry.name"."""
-    if not hasattr(content, "items"):
-        raise InvalidValueError(
-            f"it holds a {type(content).__name__}, not a state dict"
-        )
+    if not isinstance(content, dict):
+        kind = type(content).__name__.removeprefix("Stored")
+        raise InvalidValueError(f"it holds a {kind}, not a state dict")
     flat = {}
     for name, value in content.items():
-        if hasattr(value, "items"):
+        if isinstance(value, dict):
             flat.update({f"{name}.{inner}": v for inner, v in value.items()})
         else:
             flat[str(name)] = value
-    return flat
+    return {
+        name: _array(value, numbers_of) if isinstance(value, StoredTensor) else value
+        for name, value in flat.items()
+    }
 
 
-def require_safe_torch():
-    """Imports torch, or raises `MissingPackageError` with the cure."""
-    torch = optional_torch.require(
-        "A file of `torch.save` (a `.safetensors` file of the same weights does not)"
+def _array(tensor, numbers_of):
+    storage = tensor.storage
+    numbers = numbers_of(storage)[storage.start : storage.start + storage.count]
+    if len(numbers) != storage.count:
+        raise InvalidValueError(f"numbers are missing in '{storage.key}'")
+    if math.prod(tensor.shape) > max(storage.count, _MOST_REPEATED):
+        raise InvalidValueError("a tensor repeats its numbers without end")
+    strides = [stride * storage.dtype.itemsize for stride in tensor.strides]
+    return np.lib.stride_tricks.as_strided(
+        numbers[tensor.offset :], tensor.shape, strides, writeable=False
     )
-    if not hasattr(torch.serialization, "safe_globals"):
-        # Before 2.6 `weights_only` could be made to run code (CVE-2025-32434).
-        raise MissingPackageError(
-            f"torch {torch.__version__} does not read files safely: "
-            '`pip install "torch>=2.6"`.'
-        )
-    return torch
 
 
 def _needs_code(path, name):
@@ -163,7 +222,7 @@ def damaged(path, reason):
     """The message about a file that cannot be what its name says."""
     reason = str(reason).strip().split("\n")[0][:200]
     return (
-        f"'{path}' is damaged, or not a state dict of PyTorch effdet ({reason}). "
+        f"'{path}' is damaged, or not a state dict of PyTorch ({reason}). "
         "Fetch it again, or save it again with "
         "`torch.save(model.state_dict(), 'plain.pth')`."
     )

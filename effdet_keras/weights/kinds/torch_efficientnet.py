@@ -1,0 +1,166 @@
+"""Backbones from PyTorch: the classifiers of EfficientNet-PyTorch and of timm.
+
+EfficientNet-PyTorch pads as TensorFlow does, and its batch norms have TensorFlow's
+epsilon (1e-3): its networks are ours. Of timm's, only the `tf_` models are. The others
+(`efficientnet_b0`, ...) pad symmetrically and have an epsilon of 1e-5, but arrays of
+the same names: they are known by the name of the model or of the file alone.
+"""
+
+import functools
+import json
+import pathlib
+import re
+
+from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.weights.kinds.torch_files import read_torch_file
+from effdet_keras.weights.kinds.torch_networks import find_network
+from effdet_keras.weights.network_arrays import (
+    EFFICIENTNET_PYTORCH,
+    TIMM,
+    network_arrays,
+)
+from effdet_keras.weights.source import WeightSource
+
+_STEMS = {EFFICIENTNET_PYTORCH: "_conv_stem.weight", TIMM: "conv_stem.weight"}
+_TITLES = {EFFICIENTNET_PYTORCH: "EfficientNet-PyTorch", TIMM: "timm EfficientNet"}
+_CLASS_LAYERS = {EFFICIENTNET_PYTORCH: "_fc.weight", TIMM: "classifier.weight"}
+
+_TIMM_MODEL = re.compile(r"(tf_)?efficientnet_(?:b\d|l2|lite\d)")
+# Adversarial training (AdvProp) had pixels from -1 to 1.
+_ADVPROP = re.compile(r"(?:^|[^a-z])adv-efficientnet|efficientnet_b\d_ap|\.ap_in1k")
+_ADVPROP_CONFIG = {"mean_rgb": (127.5,) * 3, "stddev_rgb": (127.5,) * 3}
+
+_UNKNOWN_PADDING = (
+    "timm's 'efficientnet_b0' and 'tf_efficientnet_b0' name their arrays alike, and "
+    "the file does not say which it is of: only the 'tf_' models compute what this "
+    "network computes; the others pad symmetrically and have another epsilon (1e-5)"
+)
+
+
+def read_torch_efficientnet(path, averages=True):
+    """Reads the backbone of a classifier. Runs no code of the file.
+
+    The state dict may be the whole file, an entry of a training checkpoint, or a part
+    of another network; its names may begin with anything.
+
+    Args:
+        path: path of a file of `torch.save` or of a `.safetensors` file.
+        averages: bool. Of two networks in a file, True takes the one whose entry
+            says "ema", and False the other.
+
+    Returns:
+        `WeightSource`. It has the arrays of the classifier too; no network asks for
+        them.
+
+    Raises:
+        ValueError: If the file is damaged, needs Python code to be read, or holds a
+            network that is not ours.
+        OSError: If it cannot be opened.
+        ImportError: If the file is a `.safetensors`, and safetensors is not installed.
+
+    Example:
+        >>> import numpy as np, tempfile
+        >>> from safetensors.numpy import save_file
+        >>> state = {
+        ...     "_conv_stem.weight": np.ones((32, 3, 3, 3), "float32"),
+        ...     "_fc.weight": np.ones((1000, 1280), "float32"),
+        ... }
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_file(state, f"{folder}/b0.safetensors")
+        ...     source = read_torch_efficientnet(f"{folder}/b0.safetensors")
+        >>> source.kind, source.scheme
+        ('EfficientNet-PyTorch classifier of 1,000 classes', 'efficientnet-pytorch')
+    """
+    return efficientnet_source(pathlib.Path(path), read_torch_file(path), averages)
+
+
+def holds_efficientnet(content):
+    """Whether a name in a file is that of an EfficientNet's first convolution."""
+    return any(_prefixes(content, scheme) for scheme in _STEMS)
+
+
+def efficientnet_source(path, content, averages):
+    """The backbone in what `read_torch_file` found."""
+    scheme = next((s for s in _STEMS if _prefixes(content, s)), None)
+    if scheme is None:
+        raise InvalidValueError(
+            f"'{path}' is not of EfficientNet: none of its {len(content)} arrays is "
+            f"called {' or '.join(map(repr, _STEMS.values()))}. The first are "
+            f"{list(content)[:3]}."
+        )
+    found = find_network(path, content, _prefixes(content, scheme), averages)
+    _refuse_other_networks(path, found.arrays, scheme)
+    model = _model_name(path, content) if scheme == TIMM else None
+    if model and not model.startswith("tf_"):
+        raise InvalidValueError(
+            f"'{path}' is of timm's '{model}', which pads symmetrically and has batch "
+            "norms of another epsilon (1e-5); here both are as in TensorFlow, and the "
+            f"outputs would differ. Use the weights of timm's 'tf_{model}'."
+        )
+    is_advprop = _ADVPROP.search(f"{path.name} {content.get('arch')}")
+    return WeightSource(
+        path=str(path),
+        kind=_TITLES[scheme] + _what(found.arrays, scheme) + found.description,
+        scheme=scheme,
+        arrays=found.arrays,
+        num_averages=len(found.arrays) if found.is_average else 0,
+        others=found.others,
+        config=_ADVPROP_CONFIG if is_advprop else None,
+        notes=(_UNKNOWN_PADDING,) if scheme == TIMM and model is None else (),
+    )
+
+
+def _prefixes(content, scheme):
+    """What stands before the names of each network in the file."""
+    stem = _STEMS[scheme]
+    found = [name.removesuffix(stem) for name in content if name.endswith(stem)]
+    return [prefix for prefix in found if prefix[-1:] in ("", ".")]
+
+
+def _what(arrays, scheme):
+    layer = arrays.get(_CLASS_LAYERS[scheme])
+    if layer is None:
+        return " backbone"
+    return f" classifier of {len(layer):,} classes"
+
+
+def _refuse_other_networks(path, arrays, scheme):
+    known = _known_names(scheme)
+    blocks = (name for name in arrays if name.lstrip("_").startswith("blocks."))
+    foreign = [name for name in blocks if name not in known]
+    if foreign:
+        raise InvalidValueError(
+            f"'{path}' is not of EfficientNet B0-B7 or Lite0-4: {len(foreign)} of its "
+            f"arrays have no place, first '{foreign[0]}' {arrays[foreign[0]].shape}."
+        )
+
+
+@functools.cache
+def _known_names(scheme):
+    """The names of the arrays of every backbone there is."""
+    configs = map(EfficientDetConfig.from_name, MODEL_NAMES)
+    return {
+        array.names[scheme]
+        for config in {config.backbone: config for config in configs}.values()
+        for array in network_arrays(config)
+        if array.is_backbone
+    }
+
+
+def _model_name(path, content):
+    """timm's name of the model, by what the file says, or what is written beside it."""
+    beside = path.with_name("config.json")  # as on the Hugging Face Hub
+    said = [content.get("arch"), _architecture(beside), path.name, str(path.parent)]
+    for text in said:
+        match = _TIMM_MODEL.search(text) if isinstance(text, str) else None
+        if match:
+            return match[0]
+    return None
+
+
+def _architecture(path):
+    try:
+        return json.loads(path.read_text(encoding="utf-8")).get("architecture")
+    except (OSError, ValueError, AttributeError):
+        return None
