@@ -1,6 +1,6 @@
 """Makes the dataset of `effdet-keras demo` from the blood-cell images.
 
-    python benchmarks/make_blood_cells.py BCCD_Dataset/BCCD effdet_keras/data/blood_cells
+    python benchmarks/make_blood_cells.py BCCD_Dataset/BCCD OUT
 
 Reads Pascal VOC (https://github.com/Shenggan/BCCD_Dataset, 640x480), and writes images
 of half the size with one COCO json for each of the splits `train`, `val` and `test`,

@@ -2,28 +2,42 @@
 
 import argparse
 
+DATASETS = ("blood-cells", "shapes")
+
 
 def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
     """Adds the command and its flags."""
     parser = commands.add_parser(
         "demo",
-        help="make a small dataset, train on it, evaluate, archive, draw",
-        description="Shows the whole way on generated images of shapes, in 5 minutes: "
-        "it makes a dataset, trains a detector on it, evaluates the detector, saves "
-        "it, and draws what it finds.",
+        help="train a detector on a small dataset, evaluate, archive, draw",
+        description="Shows the whole way in 5 minutes on two CPU cores: it trains a "
+        "detector on 205 images of blood cells, which come with the package, evaluates "
+        "it on 72 others, saves it, and draws what it finds. With the extra "
+        "`imagenet-lite` the training starts from an ImageNet backbone.",
+    )
+    parser.add_argument(
+        "--data",
+        choices=DATASETS,
+        default=DATASETS[0],
+        help="real images of blood cells, or generated images of shapes, on which a "
+        "smaller detector is trained from random weights (blood-cells)",
     )
     parser.add_argument(
         "--out", metavar="FOLDER", default="demo", help="folder to write to (demo)"
     )
     parser.add_argument(
-        "--epochs", metavar="N", type=int, default=None, help="epochs to train (4)"
+        "--epochs",
+        metavar="N",
+        type=int,
+        default=None,
+        help="epochs to train (8; shapes: 4)",
     )
     parser.add_argument(
         "--images",
         metavar="N",
         type=int,
         default=None,
-        help="images to train on (1800)",
+        help="images to train on (all 205; shapes: 1800)",
     )
     parser.add_argument(
         "--seed", metavar="N", type=int, default=0, help="random seed (0)"
@@ -35,7 +49,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs the command; returns its exit status."""
     from effdet_keras.commands.run_demo import run_demo
 
-    options = {"epochs": arguments.epochs, "num_train": arguments.images}
-    given = {name: value for name, value in options.items() if value is not None}
-    run_demo(arguments.out, seed=arguments.seed, **given)
+    run_demo(
+        arguments.out,
+        data=arguments.data,
+        num_train=arguments.images,
+        epochs=arguments.epochs,
+        seed=arguments.seed,
+    )
     return 0
