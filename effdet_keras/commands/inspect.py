@@ -45,6 +45,21 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         help="write a report with sample images; one file per split",
     )
     parser.add_argument(
+        "--augment",
+        metavar="NAMES",
+        nargs="?",
+        const="",
+        default=None,
+        help="draw images as training sees them, with these augmentations, such as "
+        "mosaic,blur; without a name, with flip and scale jitter alone",
+    )
+    parser.add_argument(
+        "--out",
+        metavar="FILE",
+        default="augmented.png",
+        help="where --augment writes its image; one file per split (augmented.png)",
+    )
+    parser.add_argument(
         "--no-decode",
         dest="decode",
         action="store_false",
@@ -65,6 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
         model=arguments.model,
         image_size=size[0] if size and len(size) == 1 else size,
         html=arguments.html,
+        augment=arguments.augment,
+        out=arguments.out,
         decode=arguments.decode,
     )
     return 0 if is_fit else 1

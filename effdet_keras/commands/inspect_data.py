@@ -1,10 +1,17 @@
-"""Reports on a dataset: on the terminal, and as HTML pages."""
+"""Reports on a dataset: on the terminal, as HTML pages, and as augmented images."""
 
 import os
+import pathlib
 
+from PIL import Image
+
+from effdet_keras import augment as augmentations
+from effdet_keras import visualize
 from effdet_keras._internal.local_paths import local_path
+from effdet_keras._internal.whole_files import replacing
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.inspection import check, check_splits
+from effdet_keras.weights.describe import what_weights_are
 from effdet_keras.weights.fetch.locate import looks_like_weights
 
 
@@ -14,6 +21,8 @@ def inspect_data(
     split: str | None = None,
     format: str | None = None,
     html: str | os.PathLike | None = None,
+    augment: str | None = None,
+    out: str | os.PathLike = "augmented.png",
     **options,
 ) -> bool:
     """Checks a dataset, prints the reports, and writes them as pages.
@@ -24,6 +33,10 @@ def inspect_data(
         format: the format of the dataset; None finds it out.
         html: path of a page to write, or None. If there are several splits, the name
             of the split is added to the name of each page.
+        augment: names in `effdet_keras.augment.NAMES`, with commas between them.
+            Images are drawn as training with these augmentations sees them; with an
+            empty text, as it sees them without any. None draws nothing.
+        out: path of the image that `augment` asks for, named as the pages are.
         **options: `model`, `image_size` and `decode` of `effdet_keras.data.check`.
 
     Returns:
@@ -31,9 +44,12 @@ def inspect_data(
 
     Raises:
         OSError: If `data` is not there.
-        ValueError: If `data` is not a dataset; see `effdet_keras.data.check`.
+        ValueError: If `data` is not a dataset (see `effdet_keras.data.check`), or
+            there is no augmentation of a name.
     """
     html = None if html is None else local_path(html, "`html`")
+    out = None if augment is None else local_path(out, "`out`")
+    chosen = [] if augment is None else _augmentations(augment)
     try:
         if split is None:
             reports = check_splits(data, format=format, **options)
@@ -44,13 +60,45 @@ def inspect_data(
         if looks_like_weights(data):
             raise InvalidValueError(
                 f"'{data}' holds weights, not a dataset. Use "
-                f"`effdet-keras inspect-weights {data}`."
+                f"`effdet-keras inspect-weights {data}`. {what_weights_are(data)}".rstrip()
             ) from error
         raise
     for name, report in reports.items():
         print(f"\n== {name} ==\n{report}")
         if html is not None:
-            page = html if len(reports) == 1 else html.with_stem(f"{html.stem}-{name}")
+            page = _of_split(html, name, reports)
             report.save(page)
             print(f"Report with images: {page}")
+        if out is not None:
+            _draw_augmented(report, chosen, _of_split(out, name, reports))
     return all(report.ok for report in reports.values())
+
+
+def _of_split(path: pathlib.Path, split: str, reports: dict) -> pathlib.Path:
+    """The path of the file for one split: with its name, if there are several."""
+    return path if len(reports) == 1 else path.with_stem(f"{path.stem}-{split}")
+
+
+def _augmentations(names: str) -> list:
+    """The augmentations of some names, with their usual settings."""
+    chosen = [name.strip() for name in names.split(",") if name.strip()]
+    unknown = [name for name in chosen if name not in augmentations.NAMES]
+    if unknown:
+        raise InvalidValueError(
+            f"There is no augmentation {unknown[0]!r}. Known: "
+            f"{', '.join(sorted(augmentations.NAMES))}"
+        )
+    return [augmentations.NAMES[name]() for name in chosen]
+
+
+def _draw_augmented(report, chosen, path) -> None:
+    """Writes a grid of images as training with these augmentations sees them."""
+    grid = visualize.augmented(
+        report.dataset,
+        chosen,
+        image_size=report.config.image_size,
+        pad_value=report.config.padding_rgb,
+    )
+    with replacing(path) as partial:
+        Image.fromarray(grid).save(partial)
+    print(f"Images as training sees them: {path}")

@@ -145,8 +145,13 @@ class _Checked(Augmentation):
         return {**result, "image": image, "boxes": boxes, "labels": labels}
 
     def _check(self, image_shape, boxes, labels, shape_before, boxes_before, image_id):
-        fault = _fault(image_shape, boxes, labels, self._reader.class_names) or (
-            _fault_of_fractions(image_shape, boxes, shape_before, boxes_before)
+        fault = fault_of(
+            image_shape,
+            boxes,
+            labels,
+            num_classes=len(self._reader.class_names),
+            shape_before=shape_before,
+            boxes_before=boxes_before,
         )
         if fault is not None:
             self._reader.error = InvalidValueError(
@@ -161,8 +166,26 @@ class _Checked(Augmentation):
         return repr(self.augmentation if name is None else name)
 
 
-def _fault(image_shape, boxes, labels, class_names):
-    """What is wrong with an example, in words; None if nothing is."""
+def fault_of(image_shape, boxes, labels, *, num_classes, shape_before, boxes_before):
+    """Finds what is wrong with an example that a function returned.
+
+    Args:
+        image_shape: int array, the shape of the image returned.
+        boxes: float array, which should be `[n, 4]`; any empty one has no boxes.
+        labels: int array, which should be `[n]`.
+        num_classes: int, labels are below it.
+        shape_before: int array `[3]`, the shape of the image that it was given.
+        boxes_before: float array `[m, 4]`, the boxes that it was given.
+
+    Returns:
+        str, to follow "it returned"; None if nothing is wrong.
+
+    Example:
+        >>> size, box = np.int32([64, 64, 3]), np.float32([[0, 0, 9, 9]])
+        >>> fault_of(size, box, np.int32([5]), num_classes=3,
+        ...     shape_before=size, boxes_before=box)
+        'the label 5; labels are from 0 to 2'
+    """
     if len(image_shape) != 3 or image_shape[2] != 3 or not image_shape.all():
         return f"an image of shape {image_shape.tolist()}; expected [H, W, 3]"
     if boxes.size and (boxes.ndim != 2 or boxes.shape[1] != 4):
@@ -173,30 +196,24 @@ def _fault(image_shape, boxes, labels, class_names):
             "every box needs a label"
         )
     boxes = boxes.reshape(-1, 4)
-    for rule, is_wrong in (
-        ("boxes must be finite", ~np.isfinite(boxes).all(axis=1)),
-        (
-            "boxes are (y_min, x_min, y_max, x_max)",
-            (boxes[:, 2:] < boxes[:, :2]).any(axis=1),
-        ),
-    ):
-        if is_wrong.any():
-            return f"the box {boxes[is_wrong][0].tolist()}; {rule}"
-    is_wrong = (labels < 0) | (labels >= len(class_names))
+    is_wrong = ~np.isfinite(boxes).all(axis=1)
+    if is_wrong.any():
+        return f"the box {boxes[is_wrong][0].tolist()}; boxes must be finite"
+    is_wrong = (boxes[:, 2:] < boxes[:, :2]).any(axis=1)
     if is_wrong.any():
         return (
-            f"the label {labels[is_wrong][0]}; labels are from 0 to "
-            f"{len(class_names) - 1}"
+            f"the box {boxes[is_wrong][0].tolist()}; "
+            "boxes are (y_min, x_min, y_max, x_max)"
         )
-    return None
-
-
-def _fault_of_fractions(image_shape, boxes, shape_before, boxes_before):
-    """Boxes as fractions of the image would train, silently, on its first pixel."""
-    if not boxes.size or len(boxes) != len(boxes_before):
-        return None
+    is_wrong = (labels < 0) | (labels >= num_classes)
+    if is_wrong.any():
+        last = num_classes - 1
+        return f"the label {labels[is_wrong][0]}; labels are from 0 to {last}"
+    # As fractions they would train, silently, on the first pixel of the image.
+    is_same = 0 < len(boxes) == len(boxes_before)
     is_as_large = (image_shape[:2] * 4 >= shape_before[:2]).all()
-    if is_as_large and boxes.max() <= 1 and boxes_before[:, 2:].min() > _FEW_PIXELS:
+    is_tiny = is_same and boxes.max() <= 1 and boxes_before[:, 2:].min() > _FEW_PIXELS
+    if is_as_large and is_tiny:
         return f"the box {boxes[0].tolist()}; boxes are in pixels, not fractions"
     return None
 

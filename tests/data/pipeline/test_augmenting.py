@@ -1,5 +1,7 @@
 """Augmentations in `batches`: where they act, their partners, and plain errors."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -233,27 +235,11 @@ def no_label(example, seed):
     ],
 )
 def test_a_function_that_cannot_be_right_is_named_at_once(function, message):
-    for augment in (function, [brighter, ek_augment.Sometimes(function, 0.5)]):
-        with pytest.raises((ValueError, TypeError), match=message):
-            grey_images(2).batches(1, **IN_ORDER, augment=augment)
+    with pytest.raises((ValueError, TypeError), match=message):
+        grey_images(2).batches(1, **IN_ORDER, augment=[brighter, function])
 
 
 # Errors of examples
-
-
-def returns(**changes):
-    """A function that returns arrays whose shapes nobody knows beforehand."""
-
-    def wrong(example, seed):
-        result = dict(example)
-        for key, value in changes.items():
-            value = np.asarray(value, example[key].dtype.as_numpy_dtype)
-            result[key] = tf.numpy_function(
-                lambda value=value: value, [], example[key].dtype
-            )
-        return result
-
-    return wrong
 
 
 @pytest.mark.parametrize(
@@ -263,20 +249,64 @@ def returns(**changes):
         ({"image": np.zeros((0, 8, 3))}, r"an image of shape \[0, 8, 3\]"),
         ({"boxes": np.zeros((2, 5))}, r"boxes of shape \[2, 5\]"),
         ({"boxes": np.ones((3, 4))}, r"3 boxes, but labels of shape \[1\]"),
+        ({"labels": np.zeros((1, 1))}, r"1 boxes, but labels of shape \[1, 1\]"),
         ({"boxes": [[0, 0, np.nan, 9]]}, "boxes must be finite"),
         ({"boxes": [[9, 0, 5, 9]]}, r"\[9.0, 0.0, 5.0, 9.0\]; .*y_min, x_min"),
-        ({"boxes": [[0.1, 0.1, 0.9, 1.0]]}, "pixels, not fractions"),
         ({"labels": [7]}, "the label 7; labels are from 0 to 1"),
+        ({"labels": [-1]}, "the label -1"),
+        ({"boxes": [[0.1, 0.1, 0.9, 1.0]]}, "pixels, not fractions"),
+        ({}, None),
+        ({"boxes": np.zeros((0, 4)), "labels": np.zeros(0)}, None),
+        ({"boxes": [], "labels": []}, None),
+        ({"boxes": [[-9, 0, 5, 99]]}, None),
+        ({"boxes": [[0, 0, 1, 1]], "image": np.zeros((6, 6, 3))}, None),
     ],
 )
-def test_a_wrong_example_names_the_function_and_the_image(changes, message):
-    batches = grey_images(2).batches(1, **IN_ORDER, augment=returns(**changes))
+def test_what_a_function_may_not_return(changes, message):
+    example = {"image": np.zeros((32, 32, 3)), "boxes": [[4, 8, 20, 24]], "labels": [0]}
+    example = {**example, **changes}
+    shape, before = np.int32(example["image"].shape), np.int32([32, 32, 3])
+    boxes, labels = np.float32(example["boxes"]), np.int32(example["labels"])
+    fault = augmenting.fault_of(
+        shape,
+        boxes,
+        labels,
+        num_classes=2,
+        shape_before=before,
+        boxes_before=boxes * 0 + 9,
+    )
+    if message is None:
+        assert fault is None
+    else:
+        assert re.search(message, fault)
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda x: x, lambda x: ek_augment.Sometimes([x], 1.0)]
+)
+def test_a_wrong_example_names_the_function_and_the_image(wrap):
+    def swapped(example, seed):
+        # A shape that is not known before it runs.
+        boxes = tf.numpy_function(lambda b: b[:, ::-1], [example["boxes"]], tf.float32)
+        return {**example, "boxes": boxes}
+
+    batches = grey_images(2).batches(1, **IN_ORDER, augment=wrap(swapped))
     with pytest.raises(tf.errors.OpError):
         list(batches)
     error = reader_of(batches).error
-    assert isinstance(error, ValueError)
-    with pytest.raises(ValueError, match=f"'wrong' returned .*{message}.*image_id="):
+    with pytest.raises(ValueError, match="'swapped' returned the box.*given image_id="):
         raise error
+
+
+def test_a_wrong_example_of_a_class_names_it_too():
+    class Lost(ek_augment.Augmentation):
+        def augment(self, example, seed):
+            return {**example, "labels": tf.fill(tf.shape(example["labels"]), 99)}
+
+    batches = grey_images(2).batches(1, **IN_ORDER, augment=[Lost()])
+    with pytest.raises(tf.errors.OpError):
+        list(batches)
+    assert "Lost() returned the label 99" in str(reader_of(batches).error)
 
 
 def test_empty_examples_and_boxes_that_are_gone_are_fine():

@@ -1,10 +1,9 @@
-"""Images for people: boxes on images, images side by side, training curves."""
+"""Boxes on images, with class names and scores, in the colors of their classes."""
 
 from __future__ import annotations
 
 import colorsys
 import math
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,17 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from PIL import Image, ImageDraw, ImageFont
 
-from effdet_keras.errors import InvalidValueError, MissingPackageError
-
-__all__ = [
-    "class_color",
-    "draw_boxes",
-    "plot_history",
-    "side_by_side",
-]
+from effdet_keras.errors import InvalidValueError
 
 # The first classes get colors that are easy to tell apart on photographs.
-_COLORS = (
+COLORS = (
     (255, 69, 86),  # red
     (0, 168, 255),  # blue
     (56, 203, 84),  # green
@@ -53,8 +45,8 @@ def class_color(label: int) -> tuple[int, int, int]:
         ((255, 69, 86), False)
     """
     label = int(label)
-    if 0 <= label < len(_COLORS):
-        return _COLORS[label]
+    if 0 <= label < len(COLORS):
+        return COLORS[label]
     # Steps of the golden ratio around the circle of hues never meet again.
     hue = (label * 0.618034) % 1.0
     value = (1.0, 0.8, 0.9)[label % 3]
@@ -100,12 +92,12 @@ def draw_boxes(
         >>> drawn.shape, drawn.any(), image.any()
         ((40, 60, 3), np.True_, np.False_)
     """
-    image = _as_image(image)
+    image = as_image(image)
     boxes = np.asarray(boxes, "float64").reshape(-1, 4)
     for name, values in (("labels", labels), ("scores", scores)):
         if values is not None and len(values) != len(boxes):
             raise InvalidValueError(
-                f"`{name}` must have one number a box. Received: {len(values)} "
+                f"`{name}` must have one number per box. Received: {len(values)} "
                 f"{name} for {len(boxes)} boxes"
             )
     factor = 1
@@ -128,100 +120,6 @@ def draw_boxes(
     return painter.finish()
 
 
-def side_by_side(
-    left: ArrayLike,
-    right: ArrayLike,
-    titles: Sequence[str] | None = ("ground truth", "detected"),
-) -> np.ndarray:
-    """Joins two images, with a title above each.
-
-    Args:
-        left: array `[H, W, 3]` or `[H, W]`, uint8, or float from 0 to 255.
-        right: array like `left`; a lower one is scaled to the same height.
-        titles: two texts, or `None`.
-
-    Returns:
-        uint8 array `[H + title, W_left + gap + W_right, 3]`.
-
-    Raises:
-        ValueError: If an image has another shape.
-
-    Example:
-        >>> left, right = np.zeros((40, 60, 3)), np.zeros((20, 30, 3))
-        >>> side_by_side(left, right, titles=None).shape
-        (40, 124, 3)
-    """
-    images = [_as_image(left), _as_image(right)]
-    height = max(image.height for image in images)
-    images = [
-        image
-        if image.height == height
-        else image.resize((round(image.width * height / image.height), height))
-        for image in images
-    ]
-    gap = max(4, height // 100)
-    size = _text_size(images[0]) + 1
-    bar = 0 if titles is None else 2 * size
-    width = sum(image.width for image in images) + gap
-    canvas = Image.new("RGB", (width, height + bar), "white")
-    pen = ImageDraw.Draw(canvas)
-    left_edge = 0
-    for number, image in enumerate(images):
-        canvas.paste(image, (left_edge, bar))
-        if titles is not None:
-            middle = (left_edge + image.width / 2, bar / 2)
-            font = ImageFont.load_default(size)
-            pen.text(middle, titles[number], fill="black", font=font, anchor="mm")
-        left_edge += image.width + gap
-    return np.asarray(canvas)
-
-
-def plot_history(history: Any, path: str | os.PathLike[str] | None = None) -> Any:
-    """Draws the curves of a training: losses, precision, learning rate.
-
-    Shows what is there: the loss and its terms for training and validation,
-    `AP`, `AP50`, `AP75`, and the learning rate. A curve that was measured
-    only in every second or third epoch (with NaN or nothing between) is drawn
-    with its points in the right places.
-
-    Args:
-        history: what `model.fit` returns, or its `history` dict: lists of
-            one number per epoch.
-        path: path of the file to write, such as `curves.png`, or `None`.
-
-    Returns:
-        The matplotlib figure.
-
-    Raises:
-        ImportError: If matplotlib is not installed.
-        ValueError: If the history has no curve.
-
-    Example:
-        >>> figure = plot_history({"loss": [3.0, 2.0], "AP": [0.1, 0.2]})
-        >>> [axes.get_title(loc="left") for axes in figure.axes]
-        ['Loss', 'Average precision']
-    """
-    history = getattr(history, "history", history)
-    curves = {name: np.asarray(values, "float64") for name, values in history.items()}
-    panels = _panels(curves)
-    if not panels:
-        raise InvalidValueError(
-            "`history` has no curve to draw. Received keys: " + str(sorted(curves))
-        )
-    figure_class = require_matplotlib()
-    columns = min(2, len(panels))
-    rows = math.ceil(len(panels) / columns)
-    figure = figure_class(figsize=(5.6 * columns, 3.6 * rows), layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)
-    epochs = max(len(values) for values in curves.values())
-    for number, (title, names) in enumerate(panels.items(), start=1):
-        axes = figure.add_subplot(rows, columns, number)
-        _draw_panel(axes, title, {name: curves[name] for name in names}, epochs)
-    if path is not None:
-        figure.savefig(os.fspath(path), dpi=130)
-    return figure
-
-
 class _Painter:
     """Draws boxes first and all names on top of them, at the end."""
 
@@ -229,7 +127,7 @@ class _Painter:
         self.image = image
         self.pen = ImageDraw.Draw(self.image)
         self.line = max(2, round(min(image.size) / 220))
-        self.font = ImageFont.load_default(_text_size(image))
+        self.font = ImageFont.load_default(text_size(image))
         self.tags = []
 
     def draw(self, box, text, color):
@@ -293,7 +191,7 @@ def _overlap(a, b):
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
-def _as_image(image):
+def as_image(image):
     image = np.asarray(image)
     if image.ndim not in (2, 3) or (image.ndim == 3 and image.shape[2] != 3):
         raise InvalidValueError(
@@ -305,7 +203,7 @@ def _as_image(image):
     return Image.fromarray(image).convert("RGB")
 
 
-def _text_size(image):
+def text_size(image):
     return max(_MIN_TEXT, round(min(image.size) * _TEXT_SHARE))
 
 
@@ -313,90 +211,3 @@ def _class_name(label, class_names):
     if class_names is None or label >= len(class_names):
         return str(label)
     return str(class_names[label])
-
-
-def _panels(curves):
-    """Title -> names of the curves that belong there and exist."""
-    terms = ("class_loss", "box_loss", "box_iou_loss", "reg_l2_loss")
-    wanted = {
-        "Loss": ("loss", "val_loss"),
-        "Loss terms": tuple(prefix + t for t in terms for prefix in ("", "val_")),
-        "Average precision": ("AP", "AP50", "AP75"),
-        "Learning rate": ("learning_rate",),
-    }
-    # A term that is switched off is zero throughout: no curve, and no logarithm.
-    panels = {
-        title: [name for name in names if name in curves and np.any(curves[name] != 0)]
-        for title, names in wanted.items()
-    }
-    return {title: names for title, names in panels.items() if names}
-
-
-def require_matplotlib():
-    """Matplotlib's `Figure`, or an ImportError that says how to install it."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingPackageError(
-            "Plots need matplotlib. Install it with "
-            "`pip install 'effdet-keras[plot]'` or `pip install matplotlib`."
-        ) from error
-    return Figure
-
-
-def _draw_panel(axes, title, curves, epochs):
-    colors = {}
-    for name, values in curves.items():
-        # A curve and its validation share a color.
-        base = name.removeprefix("val_")
-        color = colors.setdefault(base, _plot_color(len(colors)))
-        # Measured in every k-th epoch: the last of each k.
-        every = epochs // max(len(values), 1)
-        epoch = epochs - every * np.arange(len(values))[::-1]
-        known = np.isfinite(values)
-        label = name
-        if title == "Average precision" and known.any():
-            label = f"{name} (best {values[known].max():.3f})"
-        axes.plot(
-            epoch[known],
-            values[known],
-            color=color,
-            linestyle="--" if name != base else "-",
-            marker="o" if len(values) <= 30 else None,
-            markersize=3.5,
-            linewidth=1.8,
-            label=label,
-        )
-    axes.set_title(title, fontsize=11, loc="left", fontweight="bold")
-    axes.set_xlabel("epoch")
-    axes.set_xlim(1 - 0.02 * epochs, epochs * 1.02)
-    axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.grid(True, alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    if title.startswith("Loss"):
-        _use_log_scale(axes, curves.values())
-    if title == "Average precision":
-        axes.set_ylim(0, 1.02)
-    if len(curves) > 1 or title == "Average precision":
-        axes.legend(frameon=False, fontsize=8)
-
-
-def _use_log_scale(axes, curves):
-    """Losses fall by factors; plain numbers at the ticks, not powers of ten."""
-    values = np.concatenate([curve[np.isfinite(curve)] for curve in curves])
-    if not values.size or values.min() <= 0:
-        return
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    axes.set_yscale("log")
-    wide = values.max() > 30 * values.min()
-    axes.yaxis.set_major_locator(
-        LogLocator(subs=(1, 3) if wide else (1, 1.5, 2, 3, 5, 7))
-    )
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.yaxis.set_minor_formatter(NullFormatter())
-
-
-def _plot_color(number):
-    red, green, blue = _COLORS[(1, 0, 2, 4, 7)[number % 5]]
-    return (red / 255 * 0.85, green / 255 * 0.85, blue / 255 * 0.85)
