@@ -5,6 +5,8 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
 FOLDER = pathlib.Path(__file__).parents[1] / "benchmarks"
 
 
@@ -20,3 +22,25 @@ def test_the_evaluation_prints_a_line_for_each_backend():
     assert all(line["numbers_are_equal"] for line in lines)
     assert all(line["seconds"] > 0 and line["peak_mb"] > 1 for line in lines)
     assert {line["detections"] for line in lines} == {5000}
+
+
+@pytest.mark.slow
+def test_the_scorecard_prints_a_line_for_each_case_and_a_table(tmp_path):
+    options = ["--starts", "scratch", "--recipes", "reference", "by-hand"]
+    options += ["--image-size", "128", "--steps", "2", "--batch-size", "2"]
+    options += ["--num-images", "4", "--num-judges", "2", "--seeds", "0", "1"]
+    done = subprocess.run(
+        [sys.executable, FOLDER / "scorecard.py", "blood-cells", *options],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    lines = [json.loads(x) for x in done.stdout.splitlines() if x.startswith("{")]
+    assert [(line["recipe"], line["seed"]) for line in lines] == [
+        (recipe, seed) for seed in (0, 1) for recipe in ("reference", "by-hand")
+    ]
+    for line in lines:
+        assert (line["images"], line["steps"]) == (4, 2)
+        assert line["cpu_minutes"] > 0 and -1 <= line["AP"] <= line["AP50"] <= 1
+    rows = [x for x in done.stdout.splitlines() if x.startswith("| blood-cells")]
+    assert len(rows) == 2

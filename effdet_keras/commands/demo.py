@@ -30,7 +30,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         metavar="N",
         type=int,
         default=None,
-        help="epochs to train (8; shapes: 4)",
+        help="epochs to train (12; shapes: 4)",
     )
     parser.add_argument(
         "--images",

@@ -53,4 +53,4 @@ def fit(model, train, *, epochs, seed, callbacks):
         warmup_steps=min(50, len(batches)),
     )
     model.compile(keras.optimizers.Adam(schedule), weight_decay=0.0)
-    return model.fit(batches, epochs=epochs, verbose=1, callbacks=callbacks)
+    return model.fit(batches, epochs=epochs, callbacks=callbacks)
