@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections.abc import Iterator, Sequence
@@ -27,6 +28,8 @@ from effdet_keras.inference.evaluate import evaluate
 from effdet_keras.inference.tiles import detect_tiled
 from effdet_keras.inference.video import detect_frames
 from effdet_keras.weights.archive import BEST_FILE, LAST_FILE, load_archive
+from effdet_keras.weights.describe import what_weights_are
+from effdet_keras.weights.fetch.locate import looks_like_weights
 
 if TYPE_CHECKING:
     from effdet_keras.models import EfficientDet
@@ -89,7 +92,8 @@ class Predictor:
         """
         path = local_path(path, "The path of a model")
         if not _is_keras_archive(path):
-            return cls(ExportedDetector(open_runtime(path, num_threads)))
+            with _weights_told(path):
+                return cls(ExportedDetector(open_runtime(path, num_threads)))
         if num_threads is not None:
             raise InvalidValueError(
                 f"'{path}' runs in Keras, whose threads are those of the process: set "
@@ -246,6 +250,19 @@ class Predictor:
         if not isinstance(self.detector, ExportedDetector):
             return batch_size
         return self.detector.runtime.description.batch_size or batch_size
+
+
+@contextlib.contextmanager
+def _weights_told(path):
+    """Says what a file of weights is, which is no model yet."""
+    try:
+        yield
+    except InvalidValueError as error:
+        if not looks_like_weights(path) or (path / "saved_model.pb").exists():
+            raise
+        raise InvalidValueError(
+            f"'{path}' holds weights, not a model. {what_weights_are(path)}".rstrip()
+        ) from error
 
 
 def _is_keras_archive(path):

@@ -18,6 +18,8 @@ CHECKPOINT_TYPES = {
     "classification": lambda array: not array.is_backbone,
 }
 
+BACKBONE_ALONE = "the file holds a backbone alone"  # why the rest starts new
+
 
 def assign_source(model, source, *, skip_mismatch=False, checkpoint_type=None):
     """Assigns the arrays of a file to the weights of a model.
@@ -65,7 +67,7 @@ def assign_source(model, source, *, skip_mismatch=False, checkpoint_type=None):
     else:
         _leave_other_classes(plan, model, source)
         if _has_backbone_alone(match):
-            plan.leave(plan.missing, "the file holds a backbone alone")
+            plan.leave(plan.missing, BACKBONE_ALONE)
     lacks = plan.missing or plan.mismatched
     if not plan.values or (lacks and not skip_mismatch):
         raise InvalidValueError(_explain(plan, model, source))

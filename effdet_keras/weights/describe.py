@@ -1,11 +1,16 @@
 """What is in a file of weights, in words, without building a model."""
 
 import collections
+import contextlib
+import os
 
 import numpy as np
 
 from effdet_keras.config import EfficientDetConfig
+from effdet_keras.errors import EffDetError
+from effdet_keras.weights.fetch.locate import located
 from effdet_keras.weights.identify import identify, match_arrays
+from effdet_keras.weights.kinds.registry import open_weights
 from effdet_keras.weights.network_arrays import network_arrays
 
 _SHOWN = 10  # names in a list before "..."
@@ -50,10 +55,48 @@ def describe_weights(source, model_name=None):
     if source.others:
         lines.append(f"Besides: {len(source.others):,} not of a network")
         lines += _counted(source.others)
+    lines += [f"Note:    {note}" for note in source.notes]
+    if identity.is_backbone:
+        lines.append(f"Use:     {_how_to_use(source.path, identity)}")
     model_name = model_name or next(iter(identity.names), identity.nearest)
     if model_name is None:
         return "\n".join([*lines, f"Names:   {_listed(tuple(source.arrays))}"])
     return "\n".join(lines + _what_loads(source, model_name, identity.num_classes))
+
+
+def what_weights_are(path):
+    """Says in one sentence what a file of weights is, and how to use it.
+
+    Args:
+        path: path of a file or folder of weights.
+
+    Returns:
+        String, for an error about weights where something else is expected. Empty if
+        the file cannot be read, or is of no published model.
+
+    Example:
+        >>> what_weights_are("nowhere.pth")
+        ''
+    """
+    with contextlib.suppress(EffDetError, OSError, ImportError):
+        with located(path, verbose=0) as file:
+            source = open_weights(file)
+        identity = identify(source)
+        if identity.names:
+            use = _how_to_use(os.fspath(path), identity)
+            return f"It holds: {source.kind}, {identity}. To use them: {use}."
+    return ""
+
+
+def _how_to_use(path, identity):
+    """The call that makes a model of the weights."""
+    name = identity.names[0]
+    if not identity.is_backbone:
+        return f"`ek.EfficientDet.from_preset({name!r}, weights={path!r})`"
+    return (
+        f"`ek.EfficientDet.from_preset({name!r}, weights={path!r}, "
+        "class_names=[...])`, and train: BiFPN and heads start new"
+    )
 
 
 def list_arrays(source):

@@ -6,7 +6,7 @@ import warnings
 from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.presets import COCO_CLASS_NAMES
-from effdet_keras.weights.assign import assign_source
+from effdet_keras.weights.assign import BACKBONE_ALONE, assign_source
 from effdet_keras.weights.identify import identify, num_classes_of
 
 # What weights are trained for, besides the shapes that they fill.
@@ -77,6 +77,7 @@ def load_source(model, source, *, skip_mismatch, checkpoint_type=None, verbose):
     )
     notes = [
         *source.notes,
+        *_untrained(report),
         *_adopted_classes(model, source, report),
         *_differences(model, source),
     ]
@@ -84,6 +85,12 @@ def load_source(model, source, *, skip_mismatch, checkpoint_type=None, verbose):
     if verbose:
         print(report, flush=True)
     return report
+
+
+def _untrained(report):
+    """What to do with a model that got a backbone alone."""
+    if any(new.reason == BACKBONE_ALONE for new in report.new):
+        yield "BiFPN and heads start new: the model detects nothing before training"
 
 
 def _adopted_classes(model, source, report):

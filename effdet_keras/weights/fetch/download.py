@@ -20,7 +20,8 @@ from effdet_keras._internal.whole_files import replacing
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.presets import KERAS_APPLICATIONS
 
-_TIMEOUT = 60.0  # seconds without a sign of the server
+_CONNECT_TIMEOUT = 8.0  # seconds: without a network, say so soon
+_TIMEOUT = 60.0  # seconds without a sign of a server that is connected
 _CHUNK = 1 << 18  # bytes between two steps of the progress bar
 _MB = 1e6
 _ALLOWED = "%:/?#[]@!$&'()*+,;=~"  # in a URL, beside letters and digits
@@ -177,7 +178,7 @@ def _fetch(url, path, verbose):
         print(f"Downloading {shown_url(url)}", flush=True)
     try:
         with (
-            urllib.request.urlopen(_request(url), timeout=_TIMEOUT) as response,
+            _opener().open(_request(url), timeout=_CONNECT_TIMEOUT) as response,
             open(path, "wb") as file,
         ):
             length = response.headers.get("Content-Length")
@@ -199,6 +200,36 @@ def _fetch(url, path, verbose):
         raise ConnectionError(
             f"{shown_url(url)} broke off after {received} of {length} bytes. Try again."
         )
+
+
+class _PatientOnceConnected:
+    """Waits less for a connection than for what comes through it."""
+
+    def connect(self):
+        super().connect()
+        self.sock.settimeout(_TIMEOUT)
+
+
+class _HTTPConnection(_PatientOnceConnected, http.client.HTTPConnection):
+    pass
+
+
+class _HTTPSConnection(_PatientOnceConnected, http.client.HTTPSConnection):
+    pass
+
+
+class _HTTPHandler(urllib.request.HTTPHandler):
+    def http_open(self, request):
+        return self.do_open(_HTTPConnection, request)
+
+
+class _HTTPSHandler(urllib.request.HTTPSHandler):
+    def https_open(self, request):
+        return self.do_open(_HTTPSConnection, request)
+
+
+def _opener():
+    return urllib.request.build_opener(_HTTPHandler, _HTTPSHandler)
 
 
 def _copy(response, file, length, verbose):
