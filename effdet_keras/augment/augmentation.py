@@ -2,6 +2,7 @@
 
 from __future__ import annotations  # a type of TensorFlow would import it
 
+import math
 from typing import Any
 
 import keras
@@ -67,9 +68,17 @@ class Augmentation:
         Raises:
             ValueError: If the number of examples is wrong or a key is missing.
         """
+        # AutoGraph is for code of users: on ours it would only spend seconds.
+        call = tf.autograph.experimental.do_not_convert(self._call)
+        return call(example, tf.convert_to_tensor(seed))
+
+    def _call(self, example, seed):
         examples = [self._tensors(one) for one in self._examples(example)]
         given = examples[0] if self.num_images == 1 else examples
-        result = self.augment(given, tf.convert_to_tensor(seed))
+        augment = self.augment
+        if not (tf.executing_eagerly() or is_ours(augment)):
+            augment = tf.function(augment)
+        result = augment(given, seed)
         return {**examples[0], **tidy(result, examples[0]["image"].dtype)}
 
     def augment(self, example: Example | list[Example], seed: Any) -> Example:
@@ -126,6 +135,11 @@ class Augmentation:
             "boxes": as_boxes(example["boxes"]),
             "labels": as_labels(example["labels"]),
         }
+
+
+def is_ours(function):
+    """Whether a function or method is of this package, not a user's."""
+    return function.__module__.startswith("effdet_keras.")
 
 
 def tidy(example, dtype):
@@ -193,3 +207,26 @@ def as_labels(labels):
 def register(cls):
     """Lets Keras save and load a class of this package by its name."""
     return keras.saving.register_keras_serializable(package="effdet_keras")(cls)
+
+
+def check_fraction(name, value):
+    """`value` as a float, if it is from 0 to 1."""
+    if not 0.0 <= value <= 1.0:
+        raise InvalidValueError(
+            f"`{name}` must be from 0 to 1. Received: {name}={value!r}"
+        )
+    return float(value)
+
+
+def check_range(name, value, lowest, highest):
+    """`value` as a pair of floats, if it rises and lies in a range."""
+    pair = tuple(float(one) for one in value) if isinstance(value, list | tuple) else ()
+    if len(pair) != 2 or not lowest <= pair[0] <= pair[1] <= highest:
+        limits = f"from {lowest:g} to {highest:g}"
+        if highest == math.inf:
+            limits = f"of {lowest:g} or more"
+        raise InvalidValueError(
+            f"`{name}` must be a pair of numbers {limits}, the lower one first. "
+            f"Received: {name}={value!r}"
+        )
+    return pair

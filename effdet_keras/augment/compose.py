@@ -8,7 +8,12 @@ import keras
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.augment import draws
-from effdet_keras.augment.augmentation import Augmentation, register, tidy
+from effdet_keras.augment.augmentation import (
+    Augmentation,
+    check_fraction,
+    register,
+    tidy,
+)
 from effdet_keras.augment.user_function import UserFunction
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 
@@ -106,7 +111,7 @@ class Sometimes(Augmentation):
 
     def augment(self, example, seed):
         first = example if self.num_images == 1 else example[0]
-        coin, inner = draws.split(seed, 2)
+        of_coin, inner = draws.split(seed, 2)
 
         def applied():
             result = self.augmentation(example, inner)
@@ -116,7 +121,7 @@ class Sometimes(Augmentation):
             same = tidy({key: first[key] for key in _KEYS}, first["image"].dtype)
             return tuple(same[key] for key in _KEYS)
 
-        happens = draws.happens(coin, self.probability)
+        happens = draws.uniform(of_coin) < self.probability
         return dict(zip(_KEYS, tf.cond(happens, applied, unchanged)))
 
     def get_config(self):
@@ -166,15 +171,6 @@ these. Received: 'mosaic'
             f"`(example, seed) -> example`, or a list of these. Received: {augment!r}"
         )
     return UserFunction(augment)
-
-
-def check_fraction(name, value):
-    """`value` as a float, if it is from 0 to 1."""
-    if not 0.0 <= value <= 1.0:
-        raise InvalidValueError(
-            f"`{name}` must be from 0 to 1. Received: {name}={value!r}"
-        )
-    return float(value)
 
 
 def _serialized(augmentation):

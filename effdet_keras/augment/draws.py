@@ -1,10 +1,39 @@
-"""Random numbers from seeds: the same seed gives the same numbers on every device."""
+"""Random numbers from seeds: the same seed gives the same numbers on every device.
+
+An augmentation draws all its numbers at once. The functions `tf.random.stateless_*`
+do the same with some twenty operations of the graph, these with a few, and a dataset
+that starts with a graph of thousands of operations starts late.
+"""
 
 from __future__ import annotations  # a type of TensorFlow would import it
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
 
-_ALGORITHM = "philox"  # named, so that all devices draw alike
+_PHILOX = 1  # named, so that all devices draw alike
+
+
+def uniform(seed, shape=()):
+    """Float32 numbers from 0 up to, but without, 1.
+
+    Args:
+        seed: int tensor `[2]`.
+        shape: tuple of ints, or an int tensor.
+
+    Returns:
+        Float32 tensor of `shape`.
+
+    Example:
+        >>> drawn = uniform([0, 1], (3,))
+        >>> bool((drawn >= 0.0).numpy().all()), bool((drawn < 1.0).numpy().all())
+        (True, True)
+    """
+    key, counter = _key_and_counter(seed)
+    return tf.raw_ops.StatelessRandomUniformV2(
+        shape=tf.convert_to_tensor(shape, tf.int32),
+        key=key,
+        counter=counter,
+        alg=_PHILOX,
+    )
 
 
 def split(seed, count):
@@ -15,86 +44,49 @@ def split(seed, count):
         count: int, the number of seeds.
 
     Returns:
-        List of `count` int tensors `[2]`.
+        List of `count` int64 tensors `[2]`.
 
     Example:
-        >>> [tuple(one.shape) for one in split([0, 1], 3)]
-        [(2,), (2,), (2,)]
+        >>> first, second = split([0, 1], 2)
+        >>> first.shape, bool((first == second).numpy().any())
+        (TensorShape([2]), False)
     """
-    seeds = tf.random.split(seed, num=count, alg=_ALGORITHM)
+    key, counter = _key_and_counter(seed)
+    seeds = tf.raw_ops.StatelessRandomUniformFullIntV2(
+        shape=[count, 2], key=key, counter=counter, alg=_PHILOX, dtype=tf.int64
+    )
     return tf.unstack(seeds, num=count)
 
 
-def uniform(seed, shape=(), low=0.0, high=1.0):
-    """Float32 numbers from `low` up to, but without, `high`.
-
-    Args:
-        seed: int tensor `[2]`.
-        shape: tuple of ints, or an int tensor.
-        low: float or tensor, the lowest number.
-        high: float or tensor, the upper end.
-
-    Returns:
-        Float32 tensor of `shape`.
+def integer(unit, bound):
+    """Of a number of `uniform`, an int32 from 0 up to, but without, `bound`.
 
     Example:
-        >>> bool(2.0 <= uniform([0, 1], low=2.0, high=3.0) < 3.0)
-        True
-    """
-    unit = tf.random.stateless_uniform(shape, seed, alg=_ALGORITHM)
-    return low + (high - low) * unit
-
-
-def integer(seed, bound, shape=()):
-    """Int32 numbers from 0 up to, but without, `bound`.
-
-    Args:
-        seed: int tensor `[2]`.
-        bound: int or int tensor above 0.
-        shape: tuple of ints, or an int tensor.
-
-    Returns:
-        Int32 tensor of `shape`.
-
-    Example:
-        >>> int(integer([0, 1], 1))
-        0
+        >>> int(integer(0.5, 10)), int(integer(0.9999999, 10))
+        (5, 9)
     """
     bound = tf.cast(bound, tf.int32)
-    # Not `maxval=`: with it TensorFlow takes a number's remainder, at other cost.
-    drawn = tf.cast(uniform(seed, shape) * tf.cast(bound, tf.float32), tf.int32)
+    drawn = tf.cast(unit * tf.cast(bound, tf.float32), tf.int32)
     return tf.minimum(drawn, bound - 1)
 
 
-def happens(seed, probability):
-    """Whether something of a given probability happens, a bool scalar.
-
-    Args:
-        seed: int tensor `[2]`.
-        probability: float from 0 to 1; 0 never happens, 1 always.
-
-    Returns:
-        Bool tensor, a scalar.
+def between(unit, low, high):
+    """Of a number of `uniform`, one from `low` to `high`.
 
     Example:
-        >>> bool(happens([0, 1], 0.0)), bool(happens([0, 1], 1.0))
-        (False, True)
+        >>> float(between(0.5, -3.0, 5.0))
+        1.0
     """
-    return uniform(seed) < probability
+    return low + (high - low) * unit
 
 
-def normal(seed, shape=()):
-    """Float32 numbers of the standard normal distribution.
+def sign(unit):
+    """Of a number of `uniform`, either -1 or 1."""
+    return tf.where(unit < 0.5, -1.0, 1.0)
 
-    Args:
-        seed: int tensor `[2]`.
-        shape: tuple of ints, or an int tensor.
 
-    Returns:
-        Float32 tensor of `shape`.
-
-    Example:
-        >>> tuple(normal([0, 1], (2, 3)).shape)
-        (2, 3)
-    """
-    return tf.random.stateless_normal(shape, seed, alg=_ALGORITHM)
+def _key_and_counter(seed):
+    """What the generator counts with: one number of the seed each."""
+    seed = tf.bitcast(tf.cast(seed, tf.int64), tf.uint64)
+    key, high = tf.split(seed, 2)
+    return key, tf.concat([tf.zeros([1], tf.uint64), high], axis=0)

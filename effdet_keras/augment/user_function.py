@@ -32,7 +32,11 @@ class UserFunction(Augmentation):
         return getattr(self.function, "__name__", None) or repr(self.function)
 
     def augment(self, example, seed):
-        result = self.function(dict(example), seed)
+        function = self.function
+        # With AutoGraph, so that `if` and `for` may depend on tensors.
+        if not tf.executing_eagerly():
+            function = tf.function(function)
+        result = function(dict(example), seed)
         if not isinstance(result, dict) or not {"image", "boxes", "labels"} <= set(
             result
         ):
