@@ -1,4 +1,4 @@
-"""Image files to arrays, with Pillow: the only decoder of the package."""
+"""Image files to arrays, with Pillow: every format and mode that it opens."""
 
 from __future__ import annotations
 

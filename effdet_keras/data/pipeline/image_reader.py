@@ -6,7 +6,8 @@ import weakref
 
 import numpy as np
 
-from effdet_keras.data.record import load_example
+from effdet_keras.data.pipeline.decoding import decode_plain_jpeg
+from effdet_keras.data.record import describe_example, load_example
 from effdet_keras.errors import InvalidValueError
 
 _SHOWN = 5  # images named in one report
@@ -85,6 +86,11 @@ class ImageReader:
         """Returns the file name of an image, or its id where it has none."""
         return self._names.get(int(image_id), f"image_id={int(image_id)}")
 
+    @property
+    def num_images(self):
+        """How many images the dataset has, whether they can be read or not."""
+        return len(self._records)
+
     @functools.cached_property
     def _names(self):
         return {record.image_id: record.name for record in self._records}
@@ -148,7 +154,11 @@ class ImageReader:
 
 
 def _single_objects(record):
-    example = load_example(record)
+    image = decode_plain_jpeg(record.image)
+    if image is None or image.shape[:2] != tuple(record.image_size):
+        example = load_example(record)
+    else:
+        example = {"image": image, **describe_example(record)}
     # A crowd is not a single object: neither the loss of training nor that of
     # validation may ask for one box there.
     single = ~example["is_crowd"]

@@ -1,0 +1,132 @@
+"""TensorFlow decodes plain JPEG files to Pillow's pixels; others stay with Pillow."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+tf = pytest.importorskip("tensorflow")
+
+from effdet_keras.data import write_shapes  # noqa: E402
+from effdet_keras.data.pipeline import decoding, image_reader  # noqa: E402
+from effdet_keras.data.pipeline.decoding import decode_plain_jpeg  # noqa: E402
+from effdet_keras.images import EXIF_ORIENTATION, EncodedImage, read_image  # noqa: E402
+
+pytestmark = pytest.mark.tensorflow
+
+
+def photograph(height, width, seed=0):
+    """Smooth patches with noise, which every part of the decoder has to do with."""
+    rng = np.random.default_rng(seed)
+    coarse = rng.integers(0, 256, (4, 5, 3), dtype="uint8")
+    smooth = np.asarray(Image.fromarray(coarse).resize((width, height)))
+    noisy = smooth + rng.normal(0, 12, (height, width, 3))
+    return Image.fromarray(noisy.clip(0, 255).astype("uint8"))
+
+
+def encoded(image, **options):
+    file = io.BytesIO()
+    image.save(file, "JPEG", **options)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+@pytest.mark.parametrize("quality", [10, 75, 95, 100])
+@pytest.mark.parametrize("size", [(1, 1), (7, 9), (17, 33), (48, 64), (101, 77)])
+def test_the_pixels_are_those_of_pillow(tmp_path, mode, quality, size):
+    image = photograph(*size).convert(mode)
+    path = tmp_path / "image.jpg"
+    kinds = [{"subsampling": kind} for kind in (0, 1, 2, "4:1:1")]
+    kinds += [{"restart_marker_blocks": 2}]
+    kinds += [{"keep_rgb": True, "subsampling": 0}] if mode == "RGB" else []
+    for kind in kinds:
+        path.write_bytes(encoded(image, quality=quality, **kind))
+        decoded = decode_plain_jpeg(str(path))
+        np.testing.assert_array_equal(decoded, read_image(path), err_msg=str(kind))
+        assert decoded.dtype == np.uint8
+
+
+def test_an_image_inside_a_larger_file_is_decoded(tmp_path):
+    data = encoded(photograph(20, 30))
+    path = tmp_path / "shard"
+    path.write_bytes(b"head" + data + b"tail")
+    part = EncodedImage(str(path), offset=4, length=len(data))
+    np.testing.assert_array_equal(decode_plain_jpeg(part), read_image(part))
+
+
+def turned(orientation):
+    exif = Image.Exif()
+    exif[EXIF_ORIENTATION] = orientation
+    return {"exif": exif}
+
+
+@pytest.mark.parametrize(
+    "mode, options",
+    [
+        ("RGB", {"format": "PNG"}),
+        ("P", {"format": "PNG"}),
+        ("I;16", {"format": "PNG"}),
+        ("RGB", {"format": "WEBP"}),
+        ("CMYK", {"format": "JPEG"}),
+        ("RGB", {"format": "JPEG", "progressive": True}),
+        ("RGB", {"format": "JPEG", **turned(6)}),
+        ("RGB", {"format": "JPEG", **turned(3)}),
+    ],
+)
+def test_other_kinds_stay_with_pillow(tmp_path, mode, options):
+    grey16 = Image.fromarray(np.arange(600, dtype="uint16").reshape(20, 30) * 100)
+    image = grey16 if mode == "I;16" else photograph(20, 30).convert(mode)
+    path = tmp_path / "image.jpg"  # the name says nothing
+    image.save(path, **options)
+    assert decode_plain_jpeg(str(path)) is None
+
+
+def test_an_upright_exif_tag_changes_nothing(tmp_path):
+    path = tmp_path / "image.jpg"
+    photograph(20, 30).save(path, **turned(1))
+    np.testing.assert_array_equal(decode_plain_jpeg(str(path)), read_image(path))
+
+
+def test_whatever_tensorflow_decodes_of_damaged_files_is_what_pillow_decodes(tmp_path):
+    whole = encoded(photograph(48, 64), quality=85)
+    path = tmp_path / "image.jpg"
+    rng = np.random.default_rng(0)
+    decoded_some = 0
+    for number in range(120):
+        data = bytearray(whole)
+        data[rng.integers(2, len(data))] = rng.integers(256)
+        if number % 3 == 0:  # cut, with the marker of an end or without
+            data = data[: rng.integers(2, len(data))] + b"\xff\xd9" * (number % 2)
+        path.write_bytes(data)
+        decoded = decode_plain_jpeg(str(path))
+        if decoded is not None:
+            decoded_some += 1
+            np.testing.assert_array_equal(decoded, read_image(path))
+    assert 40 < decoded_some < 120
+
+
+def test_files_that_are_gone_or_empty_are_left_to_pillow(tmp_path):
+    (tmp_path / "empty.jpg").touch()
+    assert decode_plain_jpeg(str(tmp_path / "empty.jpg")) is None
+    assert decode_plain_jpeg(str(tmp_path / "gone.jpg")) is None
+
+
+def test_another_jpeg_library_in_pillow_decodes_all_itself(tmp_path, monkeypatch):
+    path = tmp_path / "image.jpg"
+    photograph(20, 30).save(path)
+    assert decode_plain_jpeg(str(path)) is not None
+    monkeypatch.setattr(decoding.features, "check_feature", lambda name: False)
+    assert decode_plain_jpeg(str(path)) is None
+
+
+def test_batches_have_the_pixels_of_the_dataset_without_pillow(tmp_path, monkeypatch):
+    dataset, _ = write_shapes(tmp_path, num_train=3, num_valid=1, image_size=32)
+    expected = [example["image"] for example in dataset]
+
+    def refuse(record):
+        raise AssertionError("Pillow decoded an image that TensorFlow can decode")
+
+    monkeypatch.setattr(image_reader, "load_example", refuse)
+    images, _ = next(iter(dataset.batches(3, image_size=32)))
+    np.testing.assert_array_equal(images, expected)
