@@ -96,7 +96,7 @@ class Sometimes(Augmentation):
         >>> example = {"image": np.zeros((8, 8, 3), "uint8"),
         ...     "boxes": np.float32([[0, 0, 4, 4]]), "labels": np.int32([5])}
         >>> [len(augment(example, [0, i])["boxes"]) for i in range(8)]
-        [1, 1, 1, 1, 1, 0, 0, 1]
+        [1, 1, 0, 0, 1, 0, 0, 0]
     """
 
     def __init__(

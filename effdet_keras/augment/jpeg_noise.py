@@ -42,7 +42,7 @@ class JPEGNoise(Augmentation):
         image = to_dtype(example["image"], tf.uint8)
         low, high = self.quality
         quality = low + draws.integer(draws.uniform(seed), high - low + 1)
-        encoded = tf.io.encode_jpeg_variable_quality(image, quality)
+        encoded = tf.raw_ops.EncodeJpegVariableQuality(images=image, quality=quality)
         return {**example, "image": tf.io.decode_jpeg(encoded, channels=3)}
 
     def get_config(self):

@@ -42,7 +42,7 @@ class PhotometricDistortion(Augmentation):
         ...     "boxes": np.zeros((0, 4)), "labels": np.zeros(0)}
         >>> brighter = ek.augment.PhotometricDistortion(brightness=32.0, contrast=0.0)
         >>> int(brighter(example, seed=[0, 1])["image"][0, 0, 0])
-        0
+        103
     """
 
     def __init__(

@@ -35,9 +35,9 @@ class Rotate(Augmentation):
         >>> import effdet_keras as ek
         >>> example = {"image": np.zeros((100, 100, 3), "uint8"),
         ...     "boxes": np.float32([[40, 20, 60, 80]]), "labels": np.int32([5])}
-        >>> rotated = ek.augment.Rotate(30.0)(example, seed=[0, 1])
+        >>> rotated = ek.augment.Rotate(30.0)(example, seed=[0, 2])
         >>> rotated["boxes"].numpy().round().tolist()
-        []
+        [[32.0, 18.0, 68.0, 82.0]]
     """
 
     def __init__(

@@ -36,9 +36,9 @@ class Shear(Augmentation):
         >>> import effdet_keras as ek
         >>> example = {"image": np.zeros((100, 100, 3), "uint8"),
         ...     "boxes": np.float32([[40, 20, 60, 80]]), "labels": np.int32([5])}
-        >>> slanted = ek.augment.Shear(0.3, 0.0)(example, seed=[0, 1])
+        >>> slanted = ek.augment.Shear(0.3, 0.0)(example, seed=[0, 2])
         >>> slanted["boxes"].numpy().round().tolist()
-        []
+        [[40.0, 18.0, 60.0, 82.0]]
     """
 
     def __init__(
