@@ -49,7 +49,9 @@ class COCOEvaluation(keras.callbacks.Callback):
             batches of its own.
         log_dir: path of a folder for TensorBoard, on this machine or, as in
             `gs://bucket/logs`, where TensorFlow can write; or None.
-        verbose: bool, whether to show progress and the table of numbers.
+        verbose: bool, whether to show progress and the table of numbers after each
+            evaluation; "auto", in `fit` the table alone, when it ends: its line per
+            epoch has AP and AP50. Your own batches then show both each time.
 
     Raises:
         ValueError: If the dataset is empty, or `every` or `batch_size` is below 1.
@@ -79,7 +81,7 @@ class COCOEvaluation(keras.callbacks.Callback):
         every: int = 1,
         batch_size: int = 8,
         log_dir: str | os.PathLike[str] | None = None,
-        verbose: bool = True,
+        verbose: bool | str = "auto",
     ) -> None:
         super().__init__()
         for name, value in (("every", every), ("batch_size", batch_size)):
@@ -97,6 +99,7 @@ class COCOEvaluation(keras.callbacks.Callback):
         self._writer = None if log_dir is None else TensorBoardWriter(log_dir)
         # The ground truth of the user's own batches is known when they have passed.
         self._metric = COCOMetric(dataset.to_coco()) if is_dataset else None
+        self._has_table_to_show = False
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         # Now, not after an epoch.
@@ -108,7 +111,9 @@ class COCOEvaluation(keras.callbacks.Callback):
         is_last = epoch + 1 == (self.params or {}).get("epochs")
         if (epoch + 1) % self.every and not is_last:
             return
-        numbers = self.evaluate(self.model)
+        in_fit = self.verbose == "auto" and self._metric is not None
+        numbers = self._evaluate(self.model, verbose=bool(self.verbose) and not in_fit)
+        self._has_table_to_show = in_fit
         if logs is not None:
             logs.update(numbers)
         if self._writer is not None:
@@ -116,6 +121,9 @@ class COCOEvaluation(keras.callbacks.Callback):
             self._writer.scalars(known, step=epoch)
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        if self._has_table_to_show:
+            print(self._metric.table(), flush=True)
+            self._has_table_to_show = False
         if self._writer is not None:
             self._writer.close()
 
@@ -132,8 +140,11 @@ class COCOEvaluation(keras.callbacks.Callback):
             ValueError: If the classes of model and dataset differ, or the dataset
                 cannot be evaluated.
         """
+        return self._evaluate(model, verbose=bool(self.verbose))
+
+    def _evaluate(self, model, *, verbose):
         with evaluated_weights(model) as which:
-            if self.verbose:
+            if verbose:
                 images = (
                     "" if self._metric is None else f" of {len(self.dataset)} images"
                 )
@@ -143,7 +154,7 @@ class COCOEvaluation(keras.callbacks.Callback):
                 self.dataset,
                 metric=self._metric,
                 batch_size=self.batch_size,
-                verbose=self.verbose,
+                verbose=verbose,
             )
 
 

@@ -107,12 +107,12 @@ class ImageSummary(keras.callbacks.Callback):
         examples = [self.dataset[int(index)] for index in spread]
         images = [example["image"] for example in examples]
         with evaluated_weights(model):
-            found = model.detect(
-                images, score_threshold=self.score_threshold, verbose=0
-            )
+            found = model.detect(images, score_threshold=0.0, verbose=0)
         return [self._pair(*pair) for pair in zip(examples, found)]
 
     def _pair(self, example, found):
+        best = max(found.scores, default=None)
+        found = found.filter(self.score_threshold)
         image, scale = self._fitted(example["image"])
         names = self.dataset.class_names
         truth = draw_boxes(
@@ -130,7 +130,10 @@ class ImageSummary(keras.callbacks.Callback):
             class_names=found.class_names or names,
             min_side=_MIN_SIDE,
         )
-        titles = (f"ground truth: {len(example['boxes'])}", f"detected: {len(found)}")
+        title = f"detected: {len(found)}"
+        if not len(found) and best is not None:
+            title += f" (best score {best:.2f})"
+        titles = (f"ground truth: {len(example['boxes'])}", title)
         return side_by_side(truth, detected, titles)
 
     def _fitted(self, image):

@@ -55,6 +55,7 @@ def from_hub(
         model = cls(config, **classes, features=HubFeatures(module))
         count = len(model.features.weights)
         _say(verbose, module, f"its own graph with {count} weights")
+    model.pretrained = "detector"
     if not trainable:
         model.freeze(_ALL_BUT_NEW_LAYERS)
     return model

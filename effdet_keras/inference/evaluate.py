@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import keras
@@ -13,6 +14,8 @@ from effdet_keras.evaluation.coco_metric import COCOMetric
 from effdet_keras.geometry.letterbox import boxes_in_image
 from effdet_keras.inference.batches_to_evaluate import BatchesToEvaluate
 from effdet_keras.inference.dataset_to_evaluate import DatasetToEvaluate
+
+_AT_PRIOR = 0.02  # twice the prior of focal loss (paper, section 3.3)
 
 
 def evaluate(
@@ -75,6 +78,7 @@ def evaluate(
         source = BatchesToEvaluate(detector, data, batch_size)
         category_ids = np.array(source.category_ids)
     found = list(_detect(detector, source, verbose))
+    _warn_if_at_prior(found)
     metric = COCOMetric(source.ground_truth()) if metric is None else metric
     metric.reset()
     for image_id, boxes, scores, labels in found:
@@ -149,6 +153,21 @@ def _detect(detector, source, verbose):
         progress.update(done)
     if source.num_images is None:
         progress.update(done, finalize=True)
+
+
+def _warn_if_at_prior(found):
+    """Says so where no score has left the value that new class heads start from."""
+    best = max((scores.max() for _, _, scores, _ in found if len(scores)), default=None)
+    if best is None or best > _AT_PRIOR:
+        return
+    warnings.warn(
+        f"The best score of all images is {best:.3f}: the class head still stands at "
+        "its prior, 0.01, and has not learned yet. Train for more steps or with a "
+        "higher learning rate. If the model was compiled with recipe='reference' or "
+        "`batch_norm_warmup=False`, the moving statistics of batch norm may lag behind "
+        "the weights: compile with `batch_norm_warmup=True`.",
+        stacklevel=3,
+    )
 
 
 def _filled_up(images, rows):

@@ -20,11 +20,13 @@ from effdet_keras.geometry.anchors import anchors_of
 from effdet_keras.hub.export import export_hub_module
 from effdet_keras.hub.features import HubFeatures  # noqa: F401 (for saved models)
 from effdet_keras.inference.detect import detect
+from effdet_keras.inspection.fit_to_boxes import fitted_anchors, fitted_image_size
 from effdet_keras.models.network import build_network
 from effdet_keras.postprocess import Postprocess
 from effdet_keras.training.trainer import Trainer
 from effdet_keras.weights.archive import load_archive
 from effdet_keras.weights.export_checkpoint import check_own_network, export_checkpoint
+from effdet_keras.weights.identify import num_classes_of
 from effdet_keras.weights.pretrained import config_for_weights, load_source
 from effdet_keras.weights.read_weights import read_weights, with_class_names
 from effdet_keras.weights.report import LoadReport
@@ -116,6 +118,8 @@ class EfficientDet(Trainer, keras.Model):
         class_names: Sequence[str] | None = None,
         category_ids: Sequence[int] | None = None,
         *,
+        dataset: DetectionDataset | None = None,
+        anchors: str | None = None,
         averages: bool = True,
         skip_mismatch: bool = False,
         verbose: int = 1,
@@ -137,17 +141,26 @@ class EfficientDet(Trainer, keras.Model):
                 have other classes, the last layer of the class head starts new
                 but for the classes that both name.
             category_ids: sequence of ints, one per label; see `EfficientDet`.
+            dataset: `effdet_keras.data.DetectionDataset` to train on, which gives
+                `class_names` and `category_ids` where they are None, and what is to
+                be "auto".
+            anchors: "auto" fits `anchor_scale` and `aspect_ratios` to the boxes of
+                `dataset`, unless `weights` are a detector's, whose heads know their
+                anchors. None keeps the model's.
             averages, skip_mismatch, verbose: see `load_pretrained`.
-            **config_overrides: fields of `EfficientDetConfig`. What the weights
-                were trained with, such as the normalisation of AdvProp's, is
-                taken from them if it is not given here.
+            **config_overrides: fields of `EfficientDetConfig`. `image_size="auto"` is
+                the smallest, up to the model's own, at which nine boxes of ten in
+                `dataset` are 24 pixels or larger. What the weights were trained with,
+                such as the normalisation of AdvProp's, is taken from them if it is
+                not given here.
 
         Returns:
             `EfficientDet`.
 
         Raises:
             ValueError: If the name is unknown, a field is wrong, the counts do
-                not agree, or the weights do not fit.
+                not agree, the weights do not fit, or something is "auto" without a
+                `dataset`.
             FileNotFoundError: If there is no file of weights.
 
         Example:
@@ -161,6 +174,13 @@ class EfficientDet(Trainer, keras.Model):
         source = None
         if weights is not None:
             source = read_weights(weights, name, averages=averages, verbose=verbose)
+        if dataset is not None and class_names is None:
+            class_names = dataset.class_names
+            category_ids = category_ids or dataset.category_ids
+        has_heads = source is not None and num_classes_of(source) is not None
+        config_overrides = _fitted(
+            name, dataset, None if has_heads else anchors, config_overrides
+        )
         config, class_names, category_ids = config_for_weights(
             name,
             source,
@@ -550,6 +570,30 @@ class EfficientDet(Trainer, keras.Model):
         cls, config: dict, custom_objects: dict | None = None
     ) -> EfficientDet:
         return cls(**keras.saving.deserialize_keras_object(config, custom_objects))
+
+
+def _fitted(name, dataset, anchors, overrides):
+    """The overrides of a config, with numbers in the place of "auto"."""
+    if anchors not in (None, "auto"):
+        raise InvalidValueError(
+            "`anchors` must be 'auto' or None; numbers go to `anchor_scale`, "
+            f"`aspect_ratios` and `num_scales`. Received: anchors={anchors!r}"
+        )
+    is_auto = overrides.get("image_size") == "auto"
+    if dataset is None and (is_auto or anchors):
+        raise InvalidValueError(
+            "'auto' is fitted to boxes: pass the dataset to train on, as in "
+            f"`from_preset({name!r}, dataset=train, image_size='auto')`."
+        )
+    overrides = dict(overrides)
+    if is_auto:
+        del overrides["image_size"]
+        config = EfficientDetConfig.from_name(name, **overrides)
+        overrides["image_size"] = fitted_image_size(dataset, config)
+    if anchors:
+        config = EfficientDetConfig.from_name(name, **overrides)
+        overrides |= fitted_anchors(dataset, config)
+    return overrides
 
 
 def _one_per_class(field, values, num_classes):

@@ -18,11 +18,12 @@ from keras import ops
 
 from effdet_keras._internal.jit import default_jit_compile
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.training import freezing
+from effdet_keras.training import auto_recipe, freezing
 from effdet_keras.training.ema import WeightAverages
 from effdet_keras.training.gradient_multipliers import gradient_factors
 from effdet_keras.training.recipe import Recipe
 from effdet_keras.training.settings import Settings, Trackers, refuse_keras_metrics
+from effdet_keras.training.statistics_warmup import StatisticsWarmup
 from effdet_keras.training.steps import step_of_backend
 from effdet_keras.training.steps.contract import BackendStep
 
@@ -37,6 +38,8 @@ class Compiling:
     """
 
     averages: WeightAverages | None = None
+    # What of the weights was loaded: "backbone" or "detector"; None if all are new.
+    pretrained: str | None = None
     settings: Settings | None = None
 
     def compile(
@@ -44,13 +47,15 @@ class Compiling:
         optimizer: str | dict | keras.optimizers.Optimizer | None = None,
         loss: Any = None,
         *,
+        recipe: str = "auto",
         schedule: Any = None,
         learning_rate: float | None = None,
         weight_decay: float | str | None = "auto",
-        clip_norm: float | None = 10.0,
-        ema_decay: float | None = 0.9998,
+        clip_norm: float | str | None = "auto",
+        ema_decay: float | str | None = "auto",
         gradient_multipliers: dict[str, float] | None = None,
-        freeze: str | None = None,
+        batch_norm_warmup: bool | str = "auto",
+        freeze: str | None = "auto",
         freeze_batch_norm: bool = True,
         jit_compile: bool | str = "auto",
         run_eagerly: bool = False,
@@ -100,6 +105,10 @@ class Compiling:
                 such as `{"bias$": 2.0}`. The gradient of a variable in whose `path`
                 an expression is found, the first that is, is multiplied by its
                 factor, before clipping.
+            batch_norm_warmup: bool, whether the moving statistics of batch norm have
+                a short memory in the first 900 steps; see
+                `training/statistics_warmup.py`. False is the reference's rule, whose
+                statistics lag behind the weights in a training of that length.
             freeze: what must not train; see `freeze`. None leaves it as it is.
             freeze_batch_norm: bool, `batch_norm` of `freeze`.
             jit_compile: bool or "auto": XLA only where it pays. On a CPU it
@@ -121,7 +130,8 @@ class Compiling:
             weighted_metrics=weighted_metrics,
             loss_weights=loss_weights,
         )
-        recipe = Recipe(
+        asked = Recipe(
+            name=recipe,
             optimizer=optimizer,
             loss=loss,
             schedule=schedule,
@@ -130,8 +140,10 @@ class Compiling:
             clip_norm=clip_norm,
             ema_decay=ema_decay,
             gradient_multipliers=gradient_multipliers,
+            batch_norm_warmup=batch_norm_warmup,
+            freeze=freeze,
         )
-        if freeze is not None:
+        if freeze not in (None, "auto"):
             freezing.freeze(self, freeze, freeze_batch_norm)
         keras_options = {
             "jit_compile": jit_compile,
@@ -139,9 +151,9 @@ class Compiling:
             "steps_per_execution": steps_per_execution,
             "auto_scale_loss": auto_scale_loss,
         }
-        self._set_up(recipe, keras_options)
+        self._set_up(asked, asked.chosen(), keras_options)
 
-    def _set_up(self, recipe, keras_options):
+    def _set_up(self, asked, recipe, keras_options):
         """What `compile` does once its arguments are known to be right."""
         factors = gradient_factors(
             recipe.gradient_multipliers, self.trainable_variables
@@ -163,9 +175,13 @@ class Compiling:
         )
         self.settings = Settings(
             recipe=recipe,
+            asked=asked,
             trackers=trackers,
             gradient_factors=factors if recipe.gradient_multipliers else None,
             keras_options=keras_options,
+            statistics_warmup=StatisticsWarmup(self.config.batch_norm_momentum)
+            if recipe.batch_norm_warmup
+            else None,
         )
         if self.averages is not None and self.averages.is_swapped:
             self.averages.adopt()  # and it holds no weights of training any more
@@ -202,7 +218,7 @@ class Compiling:
         before = freezing.frozen_state(self)
         freezing.freeze(self, what, batch_norm)
         try:
-            self._compile_again()
+            self._compile_again(freeze=None)
         except ValueError:  # such as a gradient multiplier that is for nothing now
             freezing.restore_frozen(self, before)
             raise
@@ -210,12 +226,40 @@ class Compiling:
     def unfreeze(self) -> None:
         """Lets all weights train again; see `freeze`."""
         freezing.unfreeze(self)
-        self._compile_again()
+        self._compile_again(freeze=None)
 
-    def _compile_again(self):
+    def _compile_again(self, **changed):
         if self.settings is not None:
             # By its config, because an optimizer has been built for what trained.
-            self.compile_from_config(self.get_compile_config())
+            config = self.get_compile_config()
+            self.compile_from_config({**config, "recipe": config["recipe"] | changed})
+
+    def choose_recipe(self, facts: auto_recipe.Facts, verbose: bool = True) -> None:
+        """Fills the fields that `compile` left open; `fit` calls it.
+
+        Nothing happens where none is open, or where a step has been trained.
+
+        Args:
+            facts: `Facts` of the training that begins.
+            verbose: bool, whether to print what was chosen.
+        """
+        asked = self.settings.asked
+        if not asked.is_open or int(ops.convert_to_numpy(self.optimizer.iterations)):
+            return
+        is_frozen = bool(freezing.frozen_state(self)["weights"])
+        choices = [
+            choice
+            for choice in auto_recipe.choose(facts)
+            if asked.may_choose(choice.field)
+            and not (choice.field == "freeze" and is_frozen)
+        ]
+        recipe = asked.chosen(**{choice.field: choice.value for choice in choices})
+        if any(choice.field == "freeze" for choice in choices):
+            freezing.freeze(self, recipe.freeze)
+        self._set_up(asked, recipe, self.settings.keras_options)
+        self.train_function = None  # its graph has the recipe of before
+        if verbose:
+            print(auto_recipe.describe(choices, facts, asked.given), flush=True)
 
     def batch_norm_statistics(self) -> list[keras.Variable]:
         """The moving means and variances of all batch norms."""
@@ -226,8 +270,11 @@ class Compiling:
     def get_compile_config(self) -> dict:
         if self.settings is None:
             return {}
+        # What `fit` chose counts from its first step on.
+        is_begun = bool(int(ops.convert_to_numpy(self.optimizer.iterations)))
+        recipe = self.settings.recipe if is_begun else self.settings.asked
         return {
-            "recipe": self.settings.recipe.get_config(),
+            "recipe": recipe.get_config(),
             "frozen": freezing.frozen_state(self),
             **self.settings.keras_options,
         }
@@ -238,6 +285,9 @@ class Compiling:
             freezing.restore_frozen(self, options.pop("frozen"))
         recipe = Recipe.from_config(options.pop("recipe"))
         fields = {name: getattr(recipe, name) for name in recipe.__dataclass_fields__}
+        fields["recipe"] = fields.pop("name")
+        if fields["freeze"] != "auto":
+            fields["freeze"] = None  # `frozen` has told
         self.compile(**fields, **options)
 
     def save(self, filepath: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
@@ -295,6 +345,7 @@ class Compiling:
     def load_own_variables(self, store: Any) -> None:
         """Reads what `save_own_variables` wrote, where file and model have it."""
         self._has_loaded_averages = _load_averages(self.averages, store)
+        self.pretrained = "detector"
 
     def _averages_in_place(self):
         if self.averages is None:

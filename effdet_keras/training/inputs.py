@@ -89,6 +89,17 @@ def batch_size_and_steps(x, batch_size, steps_per_epoch):
     return batch, steps
 
 
+def num_images(x, batch_size, steps_per_epoch):
+    """How many images there are to train on, as far as the data tells.
+
+    `model.batches(dataset).repeat()` tells of its dataset, whatever the steps.
+    """
+    readers = readers_of(x)
+    if readers:
+        return sum(reader.num_images for reader in readers)
+    return len(x) if hasattr(x, "shape") else batch_size * steps_per_epoch
+
+
 def _check_classes(model, reader):
     """Raises ValueError unless a label names the same class in dataset and model."""
     names, known = tuple(reader.class_names), model.class_names

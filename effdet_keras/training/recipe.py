@@ -21,6 +21,16 @@ from effdet_keras.training.optimizers import (
 )
 from effdet_keras.training.schedules import REFERENCE_BATCH_SIZE
 
+AUTO = "auto"  # the value of a field that the recipe is to choose
+REFERENCE = "reference"
+NAMES = (AUTO, REFERENCE)
+_OPEN_AT_NONE = ("optimizer", "schedule", "learning_rate")
+_OF_OPTIMIZER = (*_OPEN_AT_NONE, "weight_decay", "freeze")
+_REFERENCE = {
+    "clip_norm": 10.0,
+    "ema_decay": 0.9998,
+    "freeze": None,
+}
 _LEARNING_RATE, _WARMUP_INIT = 0.08, 0.008  # the reference's
 _L2_DECAY = 4e-5  # the reference's, of the loss
 _ADAMW_DECAY = 0.004  # Keras' own default
@@ -30,22 +40,34 @@ _ADAMW_DECAY = 0.004  # Keras' own default
 class Recipe:
     """The checked arguments of `EfficientDet.compile`; that describes them.
 
+    A field is open where it is "auto", or None for `optimizer`, `schedule` and
+    `learning_rate`. `name` tells who fills open fields: "auto" is `fit`, from what
+    the data is (`auto_recipe.py`), "reference" google/automl.
+
     Example:
-        >>> recipe = Recipe(learning_rate=0.08)
-        >>> recipe.needs_length, recipe.new_optimizer().momentum
-        (True, 0.9)
+        >>> recipe = Recipe("reference", learning_rate=0.08)
+        >>> recipe.needs_length, recipe.new_optimizer().momentum, recipe.chosen().ema_decay
+        (True, 0.9, 0.9998)
     """
 
+    name: str = AUTO
     optimizer: object = None
     loss: object = None
     schedule: object = None
     learning_rate: float | None = None
     weight_decay: float | str | None = "auto"
-    clip_norm: float | None = 10.0
-    ema_decay: float | None = 0.9998
+    clip_norm: float | str | None = AUTO
+    ema_decay: float | str | None = AUTO
     gradient_multipliers: dict | None = None
+    batch_norm_warmup: bool | str = AUTO
+    freeze: str | None = AUTO
 
     def __post_init__(self):
+        if self.name not in NAMES:
+            raise InvalidValueError(
+                f"`recipe` must be one of {', '.join(map(repr, NAMES))}. "
+                f"Received: recipe={self.name!r}"
+            )
         if self.loss is None:
             object.__setattr__(self, "loss", DetectionLoss())
         if not isinstance(self.loss, DetectionLoss):
@@ -57,7 +79,13 @@ class Recipe:
         self._check_schedule()
         if self.weight_decay != "auto":
             _check_not_negative("weight_decay", self.weight_decay)
-        _check_not_negative("clip_norm", self.clip_norm)
+        if self.clip_norm != AUTO:
+            _check_not_negative("clip_norm", self.clip_norm)
+        if self.batch_norm_warmup not in (True, False, AUTO):
+            raise InvalidValueError(
+                "`batch_norm_warmup` must be True, False or 'auto'. "
+                f"Received: batch_norm_warmup={self.batch_norm_warmup!r}"
+            )
         check_multipliers(self.gradient_multipliers)
 
     def _check_optimizer(self):
@@ -98,6 +126,56 @@ class Recipe:
                 "`learning_rate` must be a number above 0. "
                 f"Received: learning_rate={self.learning_rate!r}"
             )
+
+    @property
+    def is_open(self):
+        """Whether `fit` is to choose the open fields, from the data."""
+        return self.name == AUTO
+
+    def is_given(self, field):
+        """Whether the caller chose a field, so that nothing else may."""
+        value = getattr(self, field)
+        if field == "loss":
+            return value != DetectionLoss()
+        if field == "gradient_multipliers":
+            return bool(value)
+        return value != AUTO and not (value is None and field in _OPEN_AT_NONE)
+
+    @property
+    def given(self):
+        """The names of the fields that the caller chose."""
+        names = [f.name for f in dataclasses.fields(self) if f.name != "name"]
+        return [name for name in names if self.is_given(name)]
+
+    def may_choose(self, field):
+        """Whether a field can be filled: it is open, and goes with what was given.
+
+        The optimizer, its rate, its decay and what is frozen go together: to a given
+        optimizer nothing is added.
+        """
+        if self.is_given(field):
+            return False
+        if field in _OF_OPTIMIZER and self.is_given("optimizer"):
+            return False
+        has_rates = self._brings_schedule or has_own_rates(self._schedule)
+        return not (field == "learning_rate" and has_rates)
+
+    def chosen(self, **fields):
+        """The recipe with every field settled.
+
+        Args:
+            **fields: values for fields of which `may_choose` is true.
+
+        Returns:
+            `Recipe`; what is still open then is as in the reference.
+        """
+        default = {**_REFERENCE, "batch_norm_warmup": self.is_open}
+        settled = {
+            name: value
+            for name, value in (default | fields).items()
+            if not self.is_given(name)
+        }
+        return dataclasses.replace(self, name=REFERENCE, **settled)
 
     @property
     def _brings_optimizer(self):

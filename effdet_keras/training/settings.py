@@ -10,8 +10,8 @@ import keras
 from keras import ops
 
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.training import inputs
 from effdet_keras.training.recipe import Recipe
+from effdet_keras.training.statistics_warmup import StatisticsWarmup
 
 
 class _Latest(keras.metrics.Mean):
@@ -63,17 +63,22 @@ class Settings:
     """How a compiled model trains. `Trainer.compile` makes it, steps read it.
 
     Args:
-        recipe: `Recipe`.
+        recipe: `Recipe`, settled.
+        asked: `Recipe` as `compile` was given it; `fit` may still fill its fields.
         trackers: `Trackers`.
         gradient_factors: list of floats, one per trainable variable, or None where
             no gradient is multiplied, so that the step has no work.
         keras_options: dict of the arguments of `compile` that are Keras' own.
+        statistics_warmup: `StatisticsWarmup`, or None for batch-norm statistics that
+            move as their layers say.
     """
 
     recipe: Recipe
+    asked: Recipe
     trackers: Trackers
     gradient_factors: list | None
     keras_options: dict
+    statistics_warmup: StatisticsWarmup | None = None
 
     def weight_decay_loss(self, variables: Sequence[keras.Variable]) -> Any:
         """The L2 decay of the kernels among some variables, a float32 scalar."""
@@ -92,33 +97,6 @@ class Settings:
         if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
             return optimizer.dynamic_scale
         return None
-
-    def schedule_for(
-        self,
-        x: Any,
-        *,
-        batch_size: int | None,
-        steps_per_epoch: int | None,
-        epochs: int,
-        steps_done: int,
-    ) -> Any:
-        """The learning rate for a training on some data.
-
-        Args:
-            x: what `fit` takes, in batches.
-            batch_size, steps_per_epoch: as given to `fit`.
-            epochs: int, those that are still to come.
-            steps_done: int, the steps of the optimizer so far.
-
-        Returns:
-            Keras `LearningRateSchedule`, or a float.
-        """
-        batch_size, steps = inputs.batch_size_and_steps(x, batch_size, steps_per_epoch)
-        return self.recipe.resolve_schedule(
-            batch_size=batch_size,
-            steps_per_epoch=steps,
-            epochs=max(steps_done + epochs * steps, 1) / steps,
-        )
 
 
 def refuse_keras_metrics(**arguments: Any) -> None:

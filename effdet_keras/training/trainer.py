@@ -11,11 +11,12 @@ from keras import ops
 
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.geometry.matching import match_anchors
-from effdet_keras.training import inputs
+from effdet_keras.training import auto_recipe, inputs
 from effdet_keras.training import truth as truth_rules
 from effdet_keras.training.averages_in_place import with_averages_in_place
 from effdet_keras.training.classes import adopt_classes
 from effdet_keras.training.compiling import Compiling
+from effdet_keras.training.epoch_lines import with_epoch_lines
 from effdet_keras.training.run import Run
 
 
@@ -35,7 +36,7 @@ class Trainer(Compiling):
         x: Any = None,
         y: Any = None,
         batch_size: int | None = None,
-        epochs: int = 1,
+        epochs: int | None = None,
         verbose: int | str = "auto",
         callbacks: Any = None,
         *,
@@ -62,8 +63,11 @@ class Trainer(Compiling):
                 model's `image_size`, with augmentation.
             y: dict of ground truth, where `x` is an array of images.
             batch_size: int, for arrays (default 32) and datasets (default 8).
-            epochs: int.
-            verbose: "auto", 0, 1 or 2.
+            epochs: int; None is 1, and with `recipe="auto"` and a small
+                `DetectionDataset` enough for 1,000 steps.
+            verbose: "auto", one line per epoch with loss, AP and the best AP so far;
+                1, Keras' progress bar with all numbers; 2, Keras' line per epoch; 0,
+                nothing.
             callbacks: list of `keras.callbacks.Callback`.
             validation_data: what `x` may be, or `(images, ground truth)`.
             **kwargs: more of `keras.Model.fit`, such as `initial_epoch`.
@@ -83,29 +87,32 @@ class Trainer(Compiling):
                 validation_data, batch_size, training=False
             )
         dataset = x
+        if epochs is None:
+            epochs = self._num_epochs(dataset, batch_size)
         x, batch_size = self._batched(x, batch_size, training=True)
         inputs.check_data(self, x, y)
         inputs.check_validation_data(self, validation_data)
         adopt_classes(self, dataset)
         if hasattr(x, "element_spec"):
             kwargs.setdefault("shuffle", False)  # Keras warns that it cannot
-        if self.settings is not None and self.settings.recipe.needs_length:
-            self.optimizer.learning_rate = self.settings.schedule_for(
+        if self.settings is not None:
+            self._fit_to_length(
                 x,
-                batch_size=batch_size,
-                steps_per_epoch=kwargs.get("steps_per_epoch"),
-                epochs=epochs - kwargs.get("initial_epoch", 0),
-                steps_done=int(ops.convert_to_numpy(self.optimizer.iterations)),
+                batch_size,
+                kwargs.get("steps_per_epoch"),
+                epochs - kwargs.get("initial_epoch", 0),
+                verbose,
             )
-            self.train_function = None  # its trace holds the schedule of before
+        callbacks = with_averages_in_place(callbacks, self)
+        callbacks, keras_verbose = with_epoch_lines(callbacks, verbose)
         with self._running_on(x), self._averages_afterwards():
             return super().fit(
                 x,
                 y,
                 batch_size=batch_size,
                 epochs=epochs,
-                verbose=verbose,
-                callbacks=with_averages_in_place(callbacks, self),
+                verbose=keras_verbose,
+                callbacks=callbacks,
                 validation_data=validation_data,
                 **kwargs,
             )
@@ -187,6 +194,8 @@ class Trainer(Compiling):
             "image_size": self.config.image_size,
             "pad_value": self.config.padding_rgb,
         }
+        if training and (self.settings is None or self.settings.asked.is_open):
+            sizes["scale_jitter"] = auto_recipe.scale_jitter(len(dataset))
         names = self.class_names
         # Where they do not, `inputs.check_data` says what is wrong.
         if names is not None and set(dataset.class_names) <= set(names):
@@ -249,6 +258,40 @@ class Trainer(Compiling):
         super().set_weights(weights)
         if self.averages is not None:
             self.averages.reset()
+
+    def _num_epochs(self, data, batch_size):
+        """The number of epochs where none is given."""
+        is_open = self.settings is not None and self.settings.asked.is_open
+        if not (is_open and isinstance(data, DetectionDataset)):
+            return 1
+        return auto_recipe.num_epochs(len(data), batch_size or 8)
+
+    def _fit_to_length(self, x, batch_size, steps_per_epoch, epochs, verbose):
+        """Chooses and computes what depends on the data and on how long it trains."""
+        settings = self.settings
+        if not settings.recipe.needs_length:
+            return
+        batch_size, steps = inputs.batch_size_and_steps(x, batch_size, steps_per_epoch)
+        self.choose_recipe(
+            auto_recipe.Facts(
+                num_images=inputs.num_images(x, batch_size, steps),
+                batch_size=batch_size,
+                steps=steps * epochs,
+                pretrained=self.pretrained,
+            ),
+            verbose=verbose != 0,
+        )
+        if self.settings.recipe.needs_length:
+            self.optimizer.learning_rate = self.settings.recipe.resolve_schedule(
+                batch_size=batch_size,
+                steps_per_epoch=steps,
+                epochs=max(self._steps_done + epochs * steps, 1) / steps,
+            )
+            self.train_function = None  # its trace holds the schedule of before
+
+    @property
+    def _steps_done(self):
+        return int(ops.convert_to_numpy(self.optimizer.iterations))
 
     def _batched(self, data, batch_size, training):
         """A `DetectionDataset` in batches for this model, else what was given."""

@@ -27,6 +27,7 @@ class Step:
     def train(self, keras_step, state, data):
         step = self._of_optimizer(state, "iterations")
         logs, new_state = keras_step(state, data)
+        new_state = self._with_settled_statistics(state, new_state, step)
         new_state = self._with_averages(new_state, step)
         # A loss that is not finite moves nothing; `watched` then raises.
         finite = ops.isfinite(logs["loss"])
@@ -98,6 +99,22 @@ class Step:
         return optimizer_values[
             [v is variable for v in optimizer.variables].index(True)
         ]
+
+    def _with_settled_statistics(self, state, new_state, step):
+        warmup = self._model.settings.statistics_warmup
+        if warmup is None:
+            return new_state
+        trainable, values, optimizer, metrics = new_state
+        statistics = {id(v) for v in self._model.batch_norm_statistics()}
+        variables = self._model.non_trainable_variables
+        places = [i for i, v in enumerate(variables) if id(v) in statistics]
+        settled = warmup.moved(
+            [state[1][i] for i in places], [values[i] for i in places], step
+        )
+        values = list(values)
+        for i, value in zip(places, settled):
+            values[i] = value
+        return trainable, values, optimizer, metrics
 
     def _with_averages(self, state, step):
         model = self._model

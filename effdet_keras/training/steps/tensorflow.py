@@ -17,7 +17,8 @@ class Step:
         model = self._model
         optimizer, variables = model.optimizer, model.trainable_variables
         step = tf.identity(optimizer.iterations)
-        statistics = self._statistics_at_risk()
+        statistics = model.batch_norm_statistics()
+        before = [tf.identity(v.value) for v in statistics]
         with tf.GradientTape() as tape:
             loss = self._forward_and_loss(data, training=True)
             # Replicas are summed below; a loss scale keeps float16 from underflow.
@@ -27,9 +28,8 @@ class Step:
         model.settings.trackers.update_step(norm, optimizer.learning_rate)
         with tf.control_dependencies([self._refuse_unless_finite(loss, data, step)]):
             optimizer.apply_gradients(zip(gradients, variables))
-        for variable, before in statistics:
-            finite = tf.reduce_all(tf.math.is_finite(variable.value))
-            variable.assign(tf.where(finite, variable.value, before))
+        for variable, value in zip(statistics, self._settled(statistics, before, step)):
+            variable.assign(value)
         if model.averages is not None:
             model.averages.update(step)
         return model.get_metrics_result()
@@ -122,16 +122,20 @@ class Step:
         pairs = zip(gradients, factors, strict=True)
         return [g if f == 1.0 else g * f for g, f in pairs]
 
-    def _statistics_at_risk(self):
-        """Batch-norm statistics and their values, where float16 may overflow.
+    def _settled(self, statistics, before, step):
+        """Batch-norm statistics after a step, from those before it.
 
-        A step with infinite gradients is skipped, but its forward pass has
-        already moved the statistics, for good.
+        Where float16 may overflow, one that is not finite stays as it was: the step
+        is skipped, but its forward pass has already moved the statistics, for good.
         """
-        model = self._model
-        if model.settings.loss_scale(model.optimizer) is None:
-            return []
-        return [(v, tf.identity(v.value)) for v in model.batch_norm_statistics()]
+        settings = self._model.settings
+        after = [v.value for v in statistics]
+        if settings.statistics_warmup is not None:
+            after = settings.statistics_warmup.moved(before, after, step)
+        if settings.loss_scale(self._model.optimizer) is None:
+            return after
+        are_finite = [tf.reduce_all(tf.math.is_finite(value)) for value in after]
+        return [tf.where(*choice) for choice in zip(are_finite, after, before)]
 
 
 def _num_replicas():

@@ -17,8 +17,15 @@ class Step:
     def train(self, keras_step, data):
         model = self._model
         step = int(ops.convert_to_numpy(model.optimizer.iterations))
+        warmup = model.settings.statistics_warmup
+        statistics = [] if warmup is None else model.batch_norm_statistics()
+        before = [ops.copy(v.value) for v in statistics]
         with self._multiplying_gradients():
             logs = keras_step(data)
+        if statistics:
+            settled = warmup.moved(before, [v.value for v in statistics], step)
+            for variable, value in zip(statistics, settled):
+                variable.assign(value)
         if model.averages is not None:
             model.averages.update(step)
         return logs

@@ -1,0 +1,114 @@
+"""The image size and the anchors of a model, fitted to the boxes of a dataset."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from effdet_keras.config import EfficientDetConfig
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.inspection.coverage import anchor_fit, input_boxes
+
+_SMALL_SHARE = 0.1  # the share of boxes that may be smaller than `_SMALL_SIDE`
+_SMALL_SIDE = 24.0  # pixels of the input: three cells of the finest level
+_STEP = 64  # pixels between the sizes that are tried
+_SMALLEST = 192
+_MOST_BOXES = 2_000  # drawn at random from more
+_SCALES = (1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0)
+_WORTH_IT = 0.01  # other anchors must raise the mean IoU by this much
+
+
+def fitted_image_size(dataset: Any, config: EfficientDetConfig) -> int:
+    """The smallest image size at which nine boxes of ten can be seen well.
+
+    A box is seen well if the root of its area is 24 pixels or more.
+
+    Args:
+        dataset: `DetectionDataset`.
+        config: `EfficientDetConfig`, whose own size is the largest that is chosen.
+
+    Returns:
+        int, a multiple of 64 from 192 to the larger side of `config.image_size`.
+
+    Raises:
+        ValueError: If the dataset has no boxes to train on.
+
+    Example:
+        >>> from effdet_keras.data import from_arrays
+        >>> image = np.zeros((400, 400, 3), "uint8")
+        >>> large = from_arrays([image], [[[0, 0, 300, 300]]], [[0]], ["cat"])
+        >>> small = from_arrays([image], [[[0, 0, 30, 40]]], [[0]], ["cat"])
+        >>> config = EfficientDetConfig()
+        >>> fitted_image_size(large, config), fitted_image_size(small, config)
+        (192, 320)
+    """
+    largest = max(config.image_size)
+    boxes = _boxes(dataset, (largest, largest))
+    sides = np.sqrt(np.prod(boxes[:, 2:] - boxes[:, :2], axis=1))
+    small = max(float(np.quantile(sides, _SMALL_SHARE)), 1.0)
+    needed = math.ceil(round(largest * _SMALL_SIDE / small / _STEP, 2)) * _STEP
+    return int(min(max(needed, _SMALLEST), max(largest, _STEP)))
+
+
+def fitted_anchors(dataset: Any, config: EfficientDetConfig) -> dict[str, Any]:
+    """The anchors that boxes of a dataset overlap most.
+
+    Tried are scales from 1.5 to 6, each with the config's own shapes and with the
+    10 %, 50 % and 90 % quantiles of the boxes' shapes. Boxes are letterboxed to
+    `config.image_size`, as in evaluation.
+
+    Args:
+        dataset: `DetectionDataset`.
+        config: `EfficientDetConfig`.
+
+    Returns:
+        Dict of `anchor_scale` and `aspect_ratios` for `EfficientDetConfig`; the
+        config's own, unless others raise the mean IoU of a box and its best anchor by
+        0.01 or more.
+
+    Raises:
+        ValueError: If the dataset has no boxes to train on.
+
+    Example:
+        >>> from effdet_keras.data import from_arrays
+        >>> image = np.zeros((128, 128, 3), "uint8")
+        >>> boxes = [[[0, 0, 20, 80], [40, 40, 65, 128], [70, 10, 91, 90]]]
+        >>> flat = from_arrays([image], boxes, [[0, 0, 0]], ["pen"])
+        >>> fitted_anchors(flat, EfficientDetConfig(image_size=128))["aspect_ratios"]
+        (3.54, 3.81, 3.96)
+    """
+    boxes = _boxes(dataset, config.image_size)
+    heights, widths = (boxes[:, 2:] - boxes[:, :2]).T
+    shapes = np.quantile(np.log(widths / heights), [0.1, 0.5, 0.9])
+    ratios = tuple(round(float(r), 2) for r in np.exp(shapes))
+    own = {"anchor_scale": config.anchor_scale, "aspect_ratios": config.aspect_ratios}
+    others = [
+        {"anchor_scale": scale, "aspect_ratios": chosen}
+        for chosen in (config.aspect_ratios, ratios)
+        for scale in _SCALES
+    ]
+    best, reached = own, _mean_iou(boxes, config, own) + _WORTH_IT
+    for anchors in others:
+        mean = _mean_iou(boxes, config, anchors)
+        if mean > reached:
+            best, reached = anchors, mean
+    return best
+
+
+def _mean_iou(boxes, config, anchors):
+    return float(anchor_fit(boxes, config.replace(**anchors)).mean())
+
+
+def _boxes(dataset, image_size):
+    boxes, _ = input_boxes(dataset.records, image_size)
+    if len(boxes) == 0:
+        raise InvalidValueError(
+            "Image size and anchors are fitted to the boxes of the dataset, which has "
+            "none to train on. Give numbers in the place of 'auto'."
+        )
+    if len(boxes) <= _MOST_BOXES:
+        return boxes
+    rows = np.random.default_rng(0).choice(len(boxes), _MOST_BOXES, replace=False)
+    return boxes[rows]

@@ -1,0 +1,83 @@
+"""One line per epoch that a person can read, in the place of Keras' progress bar."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+
+_SHOWN = ("loss", "val_loss", "AP", "AP50")
+_BEST = "AP"
+_SECONDS_BETWEEN = 1.0  # of two lines that overwrite each other
+
+
+class EpochLines(keras.callbacks.Callback):
+    """Prints what an epoch came to: losses, AP and AP50, and the best AP so far.
+
+    It stands behind all other callbacks of `fit`, so that the numbers which they add
+    to the logs are there. On a terminal a line that counts the steps precedes it.
+    All other numbers are in the logs, for `History`, `CSVLogger` and TensorBoard.
+    """
+
+    def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        self._best = None  # AP and the epoch it belongs to, from 1
+        self._is_terminal = sys.stdout.isatty()
+
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        self._epoch, self._start, self._shown = epoch + 1, time.monotonic(), 0.0
+
+    def on_train_batch_end(
+        self, batch: int, logs: Mapping[str, Any] | None = None
+    ) -> None:
+        now = time.monotonic()
+        if not self._is_terminal or now - self._shown < _SECONDS_BETWEEN:
+            return
+        self._shown = now
+        of = self.params.get("steps")
+        loss = (logs or {}).get("loss")
+        text = f"{self._title}  step {batch + 1}{f'/{of}' if of else ''}"
+        text += "" if loss is None else f"  loss {float(loss):.4g}"
+        print(f"\r{text:<60}", end="", flush=True)
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        logs = logs or {}
+        parts = [f"{n} {float(logs[n]):.4g}" for n in _SHOWN[:2] if n in logs]
+        parts += [f"{n} {float(logs[n]):.3f}" for n in _SHOWN[2:] if n in logs]
+        if _BEST in logs:
+            now = (float(logs[_BEST]), epoch + 1)
+            is_better = self._best is None or now[0] > self._best[0]
+            self._best = now if is_better else self._best
+            parts.append(f"best AP {self._best[0]:.3f} (epoch {self._best[1]})")
+        parts.append(f"{time.monotonic() - self._start:.0f} s")
+        start = "\r" if self._is_terminal else ""
+        print(f"{start}{self._title}  {'  '.join(parts)}", flush=True)
+
+    @property
+    def _title(self):
+        total = self.params.get("epochs") or self._epoch
+        return f"epoch {self._epoch:>{len(str(total))}}/{total}"
+
+
+def with_epoch_lines(callbacks: Any, verbose: int | str) -> tuple[Any, int | str]:
+    """The callbacks of `fit` and what Keras is to print, for `verbose` of ours.
+
+    Args:
+        callbacks: a list, or a `CallbackList`, which is changed.
+        verbose: "auto" for a line per epoch; 0, 1 and 2 are Keras' own.
+
+    Returns:
+        `(callbacks, verbose)` for `keras.Model.fit`.
+    """
+    if verbose != "auto":
+        return callbacks, verbose
+    own = EpochLines()
+    if not isinstance(callbacks, keras.callbacks.CallbackList):
+        return [*callbacks, own], 0
+    others = [c for c in callbacks.callbacks if not isinstance(c, EpochLines)]
+    callbacks.callbacks = [*others, own]
+    own.set_model(callbacks.model)
+    own.set_params(callbacks.params)
+    return callbacks, 0

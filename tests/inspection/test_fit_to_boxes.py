@@ -1,0 +1,80 @@
+"""Image size and anchors that are fitted to the boxes of a dataset."""
+
+import numpy as np
+import pytest
+
+from effdet_keras.config import EfficientDetConfig
+from effdet_keras.data import from_arrays
+from effdet_keras.inspection.coverage import anchor_fit, input_boxes
+from effdet_keras.inspection.fit_to_boxes import fitted_anchors, fitted_image_size
+from effdet_keras.models import EfficientDet
+
+
+def dataset(*boxes, side=400):
+    image = np.zeros((side, side, 3), "uint8")
+    drawn = np.float32(boxes).reshape(-1, 4)
+    read = from_arrays([image], [drawn], [np.zeros(len(drawn), int)], ["cat"])
+    return read.with_classes(["cat"], [7])
+
+
+@pytest.mark.parametrize(
+    ("side", "size"), [(300, 192), (50, 192), (40, 256), (30, 320), (5, 512)]
+)
+def test_the_smaller_the_boxes_the_larger_the_input(side, size):
+    boxes = dataset([0, 0, side, side])
+    assert fitted_image_size(boxes, EfficientDetConfig()) == size
+
+
+def test_one_small_box_of_twenty_does_not_count():
+    boxes = [[0, 0, 200, 200]] * 19 + [[0, 0, 4, 4]]
+    assert fitted_image_size(dataset(*boxes), EfficientDetConfig()) == 192
+
+
+def test_fitted_anchors_overlap_long_boxes_better():
+    boxes = dataset(*[[i, 0, i + 12 + i // 20, 150] for i in range(0, 200, 10)])
+    config = EfficientDetConfig(image_size=384)
+    fitted = config.replace(**fitted_anchors(boxes, config))
+    inputs, _ = input_boxes(boxes.records, config.image_size)
+    before, after = (anchor_fit(inputs, c).mean() for c in (config, fitted))
+    assert after > before + 0.2
+    assert fitted.num_anchors == config.num_anchors
+
+
+def test_anchors_that_fit_stay():
+    side = 3 * 16  # an anchor of Lite0's second level
+    config = EfficientDetConfig.from_name("efficientdet-lite0")
+    anchor = [
+        8 - side / 2 + 64,
+        8 - side / 2 + 64,
+        8 + side / 2 + 64,
+        8 + side / 2 + 64,
+    ]
+    kept = fitted_anchors(dataset(anchor, side=320), config)
+    assert kept == {"anchor_scale": 3.0, "aspect_ratios": (1.0, 2.0, 0.5)}
+
+
+def test_a_model_takes_classes_size_and_anchors_of_its_dataset():
+    boxes = dataset(*[[i, 0, i + 20, 150] for i in range(0, 200, 10)])
+    model = EfficientDet.from_preset(
+        "efficientdet-lite0",
+        dataset=boxes,
+        image_size="auto",
+        anchors="auto",
+        max_level=5,
+        fpn_cell_repeats=1,
+        head_repeats=1,
+    )
+    assert model.class_names == ("cat",)
+    assert model.category_ids == (7,)
+    assert model.config.image_size == (192, 192)
+    assert min(model.config.aspect_ratios) > 5
+    assert EfficientDet.from_config(model.get_config()).config == model.config
+
+
+def test_auto_without_boxes_is_refused():
+    with pytest.raises(ValueError, match="dataset=train"):
+        EfficientDet.from_preset("efficientdet-lite0", image_size="auto")
+    with pytest.raises(ValueError, match="dataset=train"):
+        EfficientDet.from_preset("efficientdet-lite0", anchors="auto")
+    with pytest.raises(ValueError, match="has none"):
+        fitted_image_size(dataset(), EfficientDetConfig())
