@@ -7,9 +7,10 @@ import contextlib
 import numpy as np
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.augment.augmentation import Augmentation
+from effdet_keras.augment.augmentation import Augmentation, is_ours, to_dtype
 from effdet_keras.augment.compose import Compose, Sometimes, as_augmentation
-from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.augment.from_numpy import FromNumPy
+from effdet_keras.errors import EffDetError, InvalidTypeError, InvalidValueError
 
 _AUGMENT, _PARTNERS = 1, 2  # streams of random numbers beside those of the transforms
 _FEW_PIXELS = 8  # boxes that end before it may be fractions of a tiny image
@@ -117,17 +118,21 @@ class _Checked(Augmentation):
 
     def augment(self, example, seed):
         first = example if self.num_images == 1 else example[0]
+        augment = self.augmentation.augment
+        if not is_ours(augment):
+            augment = tf.function(augment)  # AutoGraph is for code of users
         try:
-            result = self.augmentation.augment(example, seed)
+            result = augment(example, seed)
             image = tf.convert_to_tensor(result["image"])
             boxes = tf.cast(tf.convert_to_tensor(result["boxes"]), tf.float32)
             labels = tf.cast(tf.convert_to_tensor(result["labels"]), tf.int32)
-        except (InvalidTypeError, InvalidValueError) as error:
+        except EffDetError as error:
             self._reader.error = error
             raise
         except Exception as error:
+            reason = str(error).rstrip("\n.")  # with the lines of the user's code
             self._reader.error = InvalidValueError(
-                f"The augmentation {self} failed: {type(error).__name__}: {error}. "
+                f"The augmentation {self} failed: {type(error).__name__}: {reason}. "
                 "It must be made of TensorFlow's operations, because it runs inside "
                 "`tf.data`; a function of NumPy arrays goes into "
                 "`ek.augment.FromNumPy(function)`"
@@ -138,10 +143,10 @@ class _Checked(Augmentation):
         boxes, labels = tf.numpy_function(
             self._check, arguments + given, (tf.float32, tf.int32), stateful=False
         )
-        boxes, labels = (
-            tf.ensure_shape(boxes, [None, 4]),
-            tf.ensure_shape(labels, [None]),
-        )
+        with tf.control_dependencies([boxes]):  # or TensorFlow complains first
+            image = tf.identity(image)
+        boxes = tf.ensure_shape(boxes, [None, 4])
+        labels = tf.ensure_shape(labels, [None])
         return {**result, "image": image, "boxes": boxes, "labels": labels}
 
     def _check(self, image_shape, boxes, labels, shape_before, boxes_before, image_id):
@@ -164,6 +169,38 @@ class _Checked(Augmentation):
     def __repr__(self):
         name = getattr(self.augmentation, "name", None)
         return repr(self.augmentation if name is None else name)
+
+
+class _NamingImages(FromNumPy):
+    """`FromNumPy` that tells which image its function failed on."""
+
+    def __init__(self, function, reader):
+        super().__init__(function)
+        self._reader = reader
+
+    def augment(self, example, seed):
+        image = to_dtype(example["image"], tf.uint8)
+        arguments = [image, example["boxes"], example["labels"], seed]
+        image, boxes, labels = tf.numpy_function(
+            self._call_naming,
+            [example["image_id"], *arguments],
+            (tf.uint8, tf.float32, tf.int32),
+            stateful=False,
+        )
+        return {**example, "image": image, "boxes": boxes, "labels": labels}
+
+    def _call_naming(self, image_id, *arguments):
+        try:
+            return self._call_function(*arguments)
+        except Exception as error:
+            fault = str(error)
+            if not isinstance(error, EffDetError):
+                name = type(error).__name__
+                fault = f"The function {self.name!r} failed: {name}: {error}"
+            self._reader.error = InvalidValueError(
+                f"{fault}. It was given {self._reader.name_of(image_id)}"
+            )
+            raise self._reader.error from error
 
 
 def fault_of(image_shape, boxes, labels, *, num_classes, shape_before, boxes_before):
@@ -226,16 +263,10 @@ def _with_checks(augmentation, reader):
     if type(augmentation) is Sometimes:
         inner = _with_checks(augmentation.augmentation, reader)
         return Sometimes(inner, augmentation.probability)
-    if _is_ours(augmentation):
-        return augmentation
-    return _Checked(augmentation, reader)
-
-
-def _is_ours(augmentation):
-    """Whether a class of the package does all of the work."""
-    module = type(augmentation).__module__
-    calls_a_user = hasattr(augmentation, "function")
-    return module.startswith("effdet_keras.augment.") and not calls_a_user
+    if isinstance(augmentation, FromNumPy):
+        return _Checked(_NamingImages(augmentation.function, reader), reader)
+    is_tested = is_ours(augmentation.augment) and not hasattr(augmentation, "function")
+    return augmentation if is_tested else _Checked(augmentation, reader)
 
 
 def _fold(seed, stream):

@@ -55,34 +55,9 @@ def make_batches(
         _check_fits(records, max_boxes, getattr(augmentation, "num_images", 1))
     if drop_remainder is None:
         drop_remainder = training and len(records) >= batch_size
-    letterboxed = {"image_size": image_size, "pad_value": pad_value}
-
-    def transform(image, boxes, labels, example_seed):
-        if not training:
-            return transforms.letterbox(image, boxes, labels, **letterboxed)
-        draws = transforms.random_draws(example_seed, scale_jitter)
-        # Written this way round the reference's draws flip here too.
-        image, boxes = tf.cond(
-            draws.flip > 1.0 - flip_probability,
-            lambda: transforms.flip(image, boxes),
-            lambda: (image, boxes),
-        )
-        return transforms.scale_jitter(image, boxes, labels, draws, **letterboxed)
 
     def read(index):
-        image, boxes, labels, image_id, is_there = tf.numpy_function(
-            reader.read,
-            [index],
-            (tf.uint8, tf.float32, tf.int32, tf.int64, tf.bool),
-            stateful=False,
-        )
-        return {
-            "image": tf.ensure_shape(image, [None, None, 3]),
-            "boxes": tf.ensure_shape(boxes, [None, 4]),
-            "labels": tf.ensure_shape(labels, [None]),
-            "image_id": tf.ensure_shape(image_id, []),
-            "is_there": tf.ensure_shape(is_there, []),
-        }
+        return _read(reader, index)
 
     def load(index, epoch_seed):
         seed = tf.stack([epoch_seed, index])
@@ -90,17 +65,70 @@ def make_batches(
             example = read(index)
         else:
             example = augmenting.apply(augmentation, read, index, seed, len(records))
-        image, boxes, labels, image_scale = transform(
-            example["image"], example["boxes"], example["labels"], seed
-        )
-        truth = {
-            "boxes": boxes,
-            "labels": labels,
-            "image_id": example["image_id"],
-            "image_scale": tf.where(example["is_there"], image_scale, 0.0),
-        }
-        return image, truth
+        arrays = example["image"], example["boxes"], example["labels"]
+        letterboxed = {"image_size": image_size, "pad_value": pad_value}
+        if training:
+            arrays = _jittered(
+                *arrays, seed, flip_probability, scale_jitter, letterboxed
+            )
+        else:
+            arrays = transforms.letterbox(*arrays, **letterboxed)
+        return _with_truth(example, *arrays)
 
+    with augmenting.plain_errors(reader):
+        examples = _indices(len(records), seed, shuffle).map(
+            # AutoGraph is for code of users, whose functions get it elsewhere.
+            tf.autograph.experimental.do_not_convert(load),
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
+        )
+    examples = _reported(examples, reader, len(records))
+    dataset = _batched(examples, batch_size, image_size, max_boxes, drop_remainder)
+    register_reader(dataset, reader)
+    return dataset
+
+
+def _read(reader, index):
+    """The example at one place of the dataset, as `ImageReader.read` gives it."""
+    image, boxes, labels, image_id, is_there = tf.numpy_function(
+        reader.read,
+        [index],
+        (tf.uint8, tf.float32, tf.int32, tf.int64, tf.bool),
+        stateful=False,
+    )
+    return {
+        "image": tf.ensure_shape(image, [None, None, 3]),
+        "boxes": tf.ensure_shape(boxes, [None, 4]),
+        "labels": tf.ensure_shape(labels, [None]),
+        "image_id": tf.ensure_shape(image_id, []),
+        "is_there": tf.ensure_shape(is_there, []),
+    }
+
+
+def _jittered(image, boxes, labels, seed, flip_probability, scale_jitter, letterboxed):
+    """An image flipped and scaled at random: what every training image goes through."""
+    draws = transforms.random_draws(seed, scale_jitter)
+    # Written this way round the reference's draws flip here too.
+    image, boxes = tf.cond(
+        draws.flip > 1.0 - flip_probability,
+        lambda: transforms.flip(image, boxes),
+        lambda: (image, boxes),
+    )
+    return transforms.scale_jitter(image, boxes, labels, draws, **letterboxed)
+
+
+def _with_truth(example, image, boxes, labels, image_scale):
+    """What `fit` gets of an example: an image and its ground truth."""
+    truth = {
+        "boxes": boxes,
+        "labels": labels,
+        "image_id": example["image_id"],
+        "image_scale": tf.where(example["is_there"], image_scale, 0.0),
+    }
+    return image, truth
+
+
+def _batched(examples, batch_size, image_size, max_boxes, drop_remainder):
     padded_shapes = (
         [*image_size, 3],
         {
@@ -111,11 +139,7 @@ def make_batches(
         },
     )
     padding = {"boxes": 0.0, "labels": BACKGROUND, "image_id": np.int64(0)}
-    with augmenting.plain_errors(reader):
-        examples = _indices(len(records), seed, shuffle).map(
-            load, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
-        )
-    dataset = _reported(examples, reader, len(records)).padded_batch(
+    dataset = examples.padded_batch(
         batch_size,
         padded_shapes,
         padding_values=(0.0, {**padding, "image_scale": 0.0}),
@@ -126,9 +150,7 @@ def make_batches(
     options.experimental_distribute.auto_shard_policy = (
         tf.data.experimental.AutoShardPolicy.DATA
     )
-    dataset = dataset.prefetch(_BATCHES_AHEAD).with_options(options)
-    register_reader(dataset, reader)
-    return dataset
+    return dataset.prefetch(_BATCHES_AHEAD).with_options(options)
 
 
 def _indices(size, seed, shuffle):

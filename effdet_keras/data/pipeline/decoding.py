@@ -1,7 +1,7 @@
 """Plain JPEG files decoded by TensorFlow: the same pixels, without Python's lock.
 
-Pillow decodes without Python's lock, but then copies the pixels under it. So no more than
-some four cores decode at once, however many there are (`benchmarks/decoding.py`).
+Pillow decodes without Python's lock, but then copies the pixels under it. So no more
+than some four cores decode at once, however many there are (`benchmarks/decoding.py`).
 """
 
 from __future__ import annotations

@@ -231,7 +231,7 @@ def no_label(example, seed):
         (wrong_keys, "'wrong_keys' must return a dict with the keys"),
         (flat_boxes, r"'flat_boxes' must return 'boxes' of shape \[n, 4\].*\(3, 5\)"),
         (no_label, "'no_label' must return one label for each box"),
-        (numpy_code, "'numpy_code' failed.*ek.augment.FromNumPy"),
+        (numpy_code, "(?s)'numpy_code' failed.*test_augm.*ek.augment.FromNumPy"),
     ],
 )
 def test_a_function_that_cannot_be_right_is_named_at_once(function, message):
@@ -298,6 +298,17 @@ def test_a_wrong_example_names_the_function_and_the_image(wrap):
         raise error
 
 
+def test_an_image_without_colors_is_told_before_tensorflow_complains():
+    def grey(example, seed):
+        image = tf.numpy_function(lambda x: x[..., 0], [example["image"]], tf.uint8)
+        return {**example, "image": image}
+
+    batches = grey_images(2).batches(1, **IN_ORDER, augment=grey)
+    with pytest.raises(tf.errors.OpError):
+        list(batches)
+    assert "'grey' returned an image of shape [32, 32]" in str(reader_of(batches).error)
+
+
 def test_a_wrong_example_of_a_class_names_it_too():
     class Lost(ek_augment.Augmentation):
         def augment(self, example, seed):
@@ -307,6 +318,55 @@ def test_a_wrong_example_of_a_class_names_it_too():
     with pytest.raises(tf.errors.OpError):
         list(batches)
     assert "Lost() returned the label 99" in str(reader_of(batches).error)
+
+
+def fails(image, boxes, labels, rng):
+    return {}["nothing"]
+
+
+def one_label_too_many(image, boxes, labels, rng):
+    return image, boxes, np.append(labels, 0)
+
+
+def fractions(image, boxes, labels, rng):
+    return image, boxes / 32, labels
+
+
+@pytest.mark.parametrize(
+    "function, message",
+    [
+        (fails, "'fails' failed: KeyError: 'nothing'.* It was given image_id=[12]"),
+        (one_label_too_many, "one label for each box.* It was given image_id=[12]"),
+        (fractions, "'fractions' returned .*not fractions. It was given image_id=[12]"),
+    ],
+)
+def test_a_numpy_function_that_fails_is_named_with_the_image(function, message):
+    augment = ek_augment.FromNumPy(function)
+    batches = grey_images(2).batches(1, **IN_ORDER, augment=augment)
+    with pytest.raises(tf.errors.OpError):
+        list(batches)
+    assert re.search(message, str(reader_of(batches).error))
+
+
+def test_a_users_code_may_ask_for_the_values_of_tensors():
+    def darker_if_bright(example, seed):
+        if tf.reduce_max(example["image"]) > 15:
+            example = {**example, "image": example["image"] - 5}
+        return example
+
+    class Darker(ek_augment.Augmentation):
+        def augment(self, example, seed):
+            return darker_if_bright(example, seed)
+
+    for augment in (darker_if_bright, Darker()):
+        batches = grey_images(4).batches(4, **IN_ORDER, augment=augment)
+        assert values(batches) == [[0], [10], [15], [25]]
+
+
+def test_augmentations_of_the_package_are_not_checked_again():
+    for name, make in ek_augment.NAMES.items():
+        made = make()
+        assert augmenting.prepare(made, reader=None) is made, name
 
 
 def test_empty_examples_and_boxes_that_are_gone_are_fine():
