@@ -80,7 +80,7 @@ def run(case, train, judge, options):
     return {
         "image_size": options.image_size,
         "batch_size": options.batch_size,
-        **{name: round(float(value), 4) for name, value in numbers.items()},
+        **numbers,
         "minutes": round((time.monotonic() - start) / 60, 2),
         "cpu_minutes": round((cpu_seconds() - cpu) / 60, 2),
     }
@@ -119,7 +119,7 @@ def train_ours(case, train, judge, options):
     numbers = evaluation.evaluate(model)
     return {
         "steps": int(model.optimizer.iterations.numpy()),
-        **{name: numbers[name] for name in NUMBERS},
+        **{name: round(float(numbers[name]), 4) for name in NUMBERS},
     }
 
 
@@ -164,7 +164,7 @@ def judged(detections, judge):
             category_ids=[judge.category_ids[label] for label, _, _ in rows],
         )
     numbers = metric.result()
-    return {name: numbers[name] for name in NUMBERS}
+    return {name: round(float(numbers[name]), 4) for name in NUMBERS}
 
 
 def backbone_file():

