@@ -7,6 +7,7 @@ ImageEnhance, which the first AutoAugment (https://arxiv.org/abs/1805.09501) use
 from __future__ import annotations  # a type of TensorFlow would import it
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras.augment.holes import rectangle_mask
 
 
 def blend(start, end, factor):
@@ -48,13 +49,13 @@ def sharpness(image, factor):
     pixels = tf.cast(image, tf.float32)[None]
     kernel = tf.constant([[1.0, 1.0, 1.0], [1.0, 5.0, 1.0], [1.0, 1.0, 1.0]])
     kernel = tf.tile(kernel[:, :, None, None], [1, 1, 3, 1])
-    sums = tf.nn.depthwise_conv2d(pixels, kernel, [1, 1, 1, 1], "VALID")[0]
+    sums = tf.nn.depthwise_conv2d(pixels, kernel, [1, 1, 1, 1], "SAME")[0]
     # Divided as whole numbers: a kernel of thirteenths loses the last bit, on each
     # device another one.
     smooth = tf.cast(tf.cast(tf.round(sums), tf.int32) // 13, tf.uint8)
-    inner = tf.pad(tf.ones_like(smooth, tf.bool), [[1, 1], [1, 1], [0, 0]])
-    smooth = tf.where(inner, tf.pad(smooth, [[1, 1], [1, 1], [0, 0]]), image)
-    return blend(smooth, image, factor)
+    shape = tf.shape(image)
+    inner = rectangle_mask(shape, (1, 1, shape[0] - 1, shape[1] - 1))[..., None]
+    return blend(tf.where(inner, smooth, image), image, factor)
 
 
 def solarize(image, threshold):

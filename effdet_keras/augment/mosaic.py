@@ -64,10 +64,10 @@ class Mosaic(Augmentation):
         self.min_visibility = check_fraction("min_visibility", min_visibility)
 
     def augment(self, example, seed):
-        height, width = size_of(example[0]["image"])
+        # At least two pixels: one for each quarter.
+        height, width = tf.unstack(tf.maximum(size_of(example[0]["image"]), 2.0))
         units = draws.uniform(seed, [5, 3])
         share = draws.between(units[0], *self.center)
-        # At least a pixel for each quarter.
         y = tf.clip_by_value(tf.round(share[0] * height), 1.0, height - 1.0)
         x = tf.clip_by_value(tf.round(share[1] * width), 1.0, width - 1.0)
         corners = [(0.0, 0.0), (0.0, x), (y, 0.0), (y, x)]

@@ -20,20 +20,20 @@ from effdet_keras.augment.rotate import Rotate
 from effdet_keras.augment.shear import Shear
 
 NAMES: dict[str, Callable[[], Augmentation]] = {
-    "autoaugment-v0": functools.partial(AutoAugment, "v0"),
-    "autoaugment-v1": functools.partial(AutoAugment, "v1"),
-    "autoaugment-v2": functools.partial(AutoAugment, "v2"),
-    "autoaugment-v3": functools.partial(AutoAugment, "v3"),
-    "randaugment": RandAugment,
+    "auto_augment_v0": functools.partial(AutoAugment, "v0"),
+    "auto_augment_v1": functools.partial(AutoAugment, "v1"),
+    "auto_augment_v2": functools.partial(AutoAugment, "v2"),
+    "auto_augment_v3": functools.partial(AutoAugment, "v3"),
+    "rand_augment": RandAugment,
     "mosaic": Mosaic,
-    "mixup": MixUp,
-    "crop": RandomCrop,
+    "mix_up": MixUp,
+    "random_crop": RandomCrop,
     "rotate": Rotate,
     "shear": Shear,
-    "color": PhotometricDistortion,
+    "photometric_distortion": PhotometricDistortion,
     "blur": Blur,
-    "jpeg": JPEGNoise,
-    "cutout": CutOut,
-    "gridmask": GridMask,
+    "jpeg_noise": JPEGNoise,
+    "cut_out": CutOut,
+    "grid_mask": GridMask,
 }
 """What makes each augmentation with its defaults: `ek.augment.NAMES["rotate"]()`."""

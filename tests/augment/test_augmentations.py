@@ -1,0 +1,434 @@
+"""What holds for every augmentation, and what each one does."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import effdet_keras as ek
+from effdet_keras.augment import policy_run
+from effdet_keras.augment.compose import as_augmentation
+
+pytestmark = pytest.mark.tensorflow
+
+OTHERS = {
+    "sometimes mosaic": ek.augment.Sometimes(ek.augment.Mosaic(), 0.5),
+    "list": ek.augment.Compose([ek.augment.MixUp(), ek.augment.RandomCrop()]),
+    "numpy": ek.augment.FromNumPy(
+        lambda image, boxes, labels, rng: (
+            image[:, :, [2, 0, 1]] // rng.integers(2, 9).astype("uint8"),
+            boxes[:1],
+            labels[:1],
+        )
+    ),
+}
+NAMED = {name: make() for name, make in ek.augment.NAMES.items()}
+# Policies differ in a table alone, which is compared with the reference's.
+ALL = {
+    name: augment
+    for name, augment in {**NAMED, **OTHERS}.items()
+    if name not in ("auto_augment_v0", "auto_augment_v2")
+}
+
+
+def example(seed=0, height=60, width=80, count=4, dtype="uint8"):
+    rng = np.random.default_rng(seed)
+    low = rng.uniform(0, 0.6, (count, 2))
+    boxes = np.concatenate([low, low + rng.uniform(0.1, 0.4, (count, 2))], axis=1)
+    image = rng.integers(0, 256, (height, width, 3))
+    return {
+        "image": image.astype(dtype),
+        "boxes": np.float32(boxes * [height, width, height, width]),
+        "labels": rng.integers(0, 9, count).astype("int32"),
+        "image_id": 7,
+    }
+
+
+def examples(augment, **options):
+    if augment.num_images == 1:
+        return example(**options)
+    return [example(i, **options) for i in range(augment.num_images)]
+
+
+def same(a, b):
+    keys = ("image", "boxes", "labels")
+    return all(np.array_equal(np.asarray(a[x]), np.asarray(b[x])) for x in keys)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_seed_repeats_the_result_and_another_changes_it(name):
+    augment = ALL[name]
+    given = examples(augment)
+    results = [augment(given, [5, i]) for i in range(4)]
+    assert same(results[1], augment(given, [5, 1]))
+    assert any(not same(results[0], other) for other in results[1:])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_results_keep_the_contract(name):
+    augment = ALL[name]
+    for i in range(2):
+        result = augment(examples(augment), [2**40 + i, -i])
+        image, boxes = result["image"].numpy(), result["boxes"].numpy()
+        labels = result["labels"].numpy()
+        assert image.dtype == "uint8" and image.ndim == 3
+        assert boxes.dtype == "float32" and labels.dtype == "int32"
+        assert boxes.shape == (len(labels), 4)
+        assert (boxes >= 0).all() and (boxes[:, 2:] > boxes[:, :2]).all()
+        assert (boxes[:, 2:] <= image.shape[:2]).all()
+        assert result["image_id"] == 7
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_float_images_stay_float_and_get_the_same_pixels(name):
+    augment = ALL[name]
+    result = augment(examples(augment, dtype="float32"), [5, 1])
+    assert result["image"].dtype == "float32"
+    expected = augment(examples(augment), [5, 1])["image"].numpy()
+    # The rounding of a uint8 result.
+    np.testing.assert_allclose(result["image"], expected, atol=0.51)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_images_without_boxes_and_of_one_pixel_pass(name):
+    augment = ALL[name]
+    for i, options in enumerate(({"height": 1, "width": 1}, {"height": 2}, {})):
+        result = augment(examples(augment, count=0, **options), [5, i])
+        assert result["boxes"].shape == (0, 4) and result["labels"].shape == (0,)
+        assert min(result["image"].shape) > 0
+
+
+# Each takes a second to trace. These have the operations of the others, too.
+GRAPHS = ["auto_augment_v1", "sometimes mosaic", "list", "rotate", "blur", "jpeg_noise"]
+GRAPHS += ["photometric_distortion", "cut_out", "grid_mask", "numpy"]
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_inside_a_dataset_it_does_what_it_does_outside(name):
+    augment = ALL[name]
+    given = examples(augment)
+
+    def augmented(index):
+        # Sizes are not known before an image is read.
+        opened = tf.nest.map_structure(of_any_size, given)
+        result = augment(opened, tf.stack([5, index]))
+        return result["image"], result["boxes"], result["labels"]
+
+    dataset = tf.data.Dataset.range(2).map(augmented)
+    assert dataset.element_spec[0].shape.as_list() == [None, None, 3]
+    assert dataset.element_spec[1].shape.as_list() == [None, 4]
+    for index, (image, boxes, labels) in enumerate(dataset):
+        expected = augment(given, [5, index])
+        # A graph may round another way than single operations do.
+        difference = image.numpy().astype(int) - expected["image"].numpy()
+        assert np.abs(difference).max() <= 1
+        np.testing.assert_allclose(boxes, expected["boxes"], atol=1e-3)
+        np.testing.assert_array_equal(labels, expected["labels"])
+
+
+def of_any_size(value):
+    tensor = tf.convert_to_tensor(value)
+    shape = tf.TensorShape([None] * tensor.shape.rank)
+    opened = tf.raw_ops.PlaceholderWithDefault(input=tensor, shape=shape)
+    if tensor.shape.rank == 3:
+        opened.set_shape([None, None, 3])
+    return opened
+
+
+@pytest.mark.parametrize("name", [x for x in ALL if x != "numpy"])
+def test_it_is_saved_and_loaded_by_keras(name):
+    augment = ALL[name]
+    config = keras.saving.serialize_keras_object(augment)
+    again = keras.saving.deserialize_keras_object(config)
+    assert type(again) is type(augment)
+    assert again.get_config() == augment.get_config()
+    assert repr(again) == repr(augment)
+
+
+# Lists, chance, functions of users
+
+
+def brighter(example, seed):
+    return {**example, "image": example["image"] // 2 + 100}
+
+
+def test_a_list_applies_one_after_the_other():
+    augment = as_augmentation([brighter, brighter])
+    image = augment(example(), [0, 1])["image"].numpy()
+    once = example()["image"] // 2 + 100
+    np.testing.assert_array_equal(image, once // 2 + 100)
+
+
+def test_members_of_a_list_draw_for_themselves():
+    augment = ek.augment.Compose([ek.augment.CutOut(1, fill=0.0)] * 2)
+    given = {**example(), "image": np.full((60, 80, 3), 9, "uint8")}
+    images = [augment(given, [i, 1])["image"].numpy() for i in range(4)]
+    one = [ek.augment.CutOut(1, fill=0.0)(given, [i, 1])["image"] for i in range(4)]
+    assert sum((x == 0).sum() for x in images) > sum(
+        (x.numpy() == 0).sum() for x in one
+    )
+
+
+def test_what_reads_several_images_stands_first():
+    with pytest.raises(ValueError, match="must stand first"):
+        ek.augment.Compose([brighter, ek.augment.Mosaic()])
+    assert ek.augment.Compose([ek.augment.Mosaic(), brighter]).num_images == 4
+    with pytest.raises(ValueError, match="list of 4 examples. Received: a dict"):
+        ek.augment.Mosaic()(example(), [0, 1])
+    with pytest.raises(ValueError, match="one example, a dict. Received: a list of 2"):
+        ek.augment.Blur()([example(), example()], [0, 1])
+
+
+def test_sometimes_is_as_often_as_it_says():
+    augment = ek.augment.Sometimes(brighter, 0.3)
+    given = example(height=2, width=2)
+    changed = [not same(augment(given, [3, i]), given) for i in range(60)]
+    assert 10 < sum(changed) < 27
+    for probability, expected in ((0.0, False), (1.0, True)):
+        augment = ek.augment.Sometimes(brighter, probability)
+        assert all(
+            (not same(augment(given, [3, i]), given)) == expected for i in range(5)
+        )
+
+
+@pytest.mark.parametrize(
+    "function, message",
+    [
+        (lambda e, s: e["image"], "must return a dict"),
+        (lambda e, s: {"image": e["image"]}, "must return a dict"),
+        (lambda e, s: {**e, "image": e["image"][..., 0]}, "'image' of shape"),
+        (lambda e, s: {**e, "boxes": e["boxes"][:, :3]}, "'boxes' of shape"),
+        (lambda e, s: {**e, "labels": e["labels"][:1]}, "one label for each box"),
+    ],
+)
+def test_a_wrong_function_of_a_user_is_told_apart(function, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        as_augmentation(function)(example(), [0, 1])
+
+
+def test_the_function_of_a_user_may_ask_tensors_inside_a_dataset():
+    def sometimes_black(example, seed):
+        if seed[1] > 0:
+            image = tf.zeros_like(example["image"])
+        else:
+            image = example["image"]
+        return {**example, "image": image}
+
+    augment = as_augmentation(sometimes_black)
+    given = {**example(), "image": np.ones((4, 4, 3), "uint8")}
+    dataset = tf.data.Dataset.range(2).map(lambda i: augment(given, tf.stack([0, i])))
+    assert [int(x["image"][0, 0, 0]) for x in dataset] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda image, boxes, labels: image, "must return"),
+        (lambda image, boxes, labels: (image[0], boxes, labels), r"\[H, W, 3\]"),
+        (lambda image, boxes, labels: (image / 1.0, boxes, labels), "uint8"),
+        (lambda image, boxes, labels: (image, boxes[:, :2], labels), r"\[n, 4\]"),
+        (lambda image, boxes, labels: (image, boxes + np.nan, labels), "finite"),
+        (lambda image, boxes, labels: (image, boxes, labels[:1]), "one label"),
+    ],
+)
+def test_a_wrong_function_of_arrays_is_told_apart(change, message):
+    def wrong(image, boxes, labels, rng):
+        return change(image, boxes, labels)
+
+    augment = ek.augment.FromNumPy(wrong)
+    with pytest.raises(Exception, match=f"(?s)'wrong'.*{message}"):
+        augment(example(), [0, 1])
+
+
+# Each by itself
+
+
+def apply_policy(steps, given, seed, long_side=None):
+    class Owner:
+        min_visibility, reference_boxes = 0.1, False
+
+    Owner.long_side = long_side
+    given = {**given, "image": tf.constant(given["image"])}
+    return policy_run.run_sub_policy(given, seed, [steps], tf.constant(0), Owner)
+
+
+def test_steps_of_probability_zero_never_happen_and_of_one_always():
+    given = example()
+    for i in range(8):
+        off = [("Rotate_BBox", 0.0, 10), ("Flip_Only_BBoxes", 0.0, 10)]
+        assert same(apply_policy(off, given, [1, i]), given)
+        on = apply_policy([("Solarize", 1.0, 0)], given, [1, i])["image"]
+        np.testing.assert_array_equal(on, 255 - given["image"])
+
+
+@pytest.mark.parametrize("name", ("Flip", "Cutout", "Equalize", "TranslateY", "Rotate"))
+def test_operations_inside_boxes_change_nothing_outside(name):
+    given = example()
+    given["boxes"] = np.float32([[10.5, 20.5, 39.5, 59.5]])
+    changed = 0
+    for i in range(12):
+        result = apply_policy([(f"{name}_Only_BBoxes", 1.0, 10)], given, [1, i])
+        np.testing.assert_array_equal(result["boxes"], given["boxes"])
+        difference = (result["image"].numpy() != given["image"]).any(axis=2)
+        changed += difference.any()
+        difference[10:40, 20:60] = False
+        assert not difference.any()
+    assert 1 <= changed <= 10  # a third of the probability
+
+
+def test_a_flip_inside_a_box_mirrors_it():
+    given = example()
+    given["boxes"] = np.float32([[10, 20, 40, 60]])
+    results = [
+        apply_policy([("Flip_Only_BBoxes", 1.0, 10)], given, [1, i])["image"].numpy()
+        for i in range(12)
+    ]
+    expected = given["image"].copy()
+    expected[10:40, 20:60] = expected[10:40, 20:60][:, ::-1]
+    assert any(np.array_equal(x, expected) for x in results)
+
+
+def test_a_cutout_in_a_box_hides_its_share():
+    given = {**example(), "image": np.zeros((60, 80, 3), "uint8")}
+    given["boxes"] = np.float32([[10, 20, 50, 60]])
+    for i in range(6):
+        image = apply_policy([("BBox_Cutout", 1.0, 10)], given, [1, i])["image"].numpy()
+        rows, columns = np.nonzero(image[..., 0] == 128)
+        assert 15 <= np.ptp(rows) + 1 <= 30 and 15 <= np.ptp(columns) + 1 <= 30
+        assert 10 <= rows.mean() <= 50 and 20 <= columns.mean() <= 60
+
+
+def test_distances_fit_the_size_of_the_image():
+    """250 pixels of 640 are a share of the side, for whom has small images."""
+    given = {**example(), "image": np.zeros((60, 128, 3), "uint8")}
+    steps = [("TranslateX_BBox", 1.0, 10)]
+    image = apply_policy(steps, given, [1, 0], long_side=640.0)["image"].numpy()
+    assert (image == 128).all(axis=(0, 2)).sum() == 50
+    image = apply_policy(steps, given, [1, 0])["image"].numpy()
+    assert (image == 128).all()
+
+
+def test_boxes_that_leave_the_image_are_gone_or_strips():
+    given = {**example(count=1), "boxes": np.float32([[0, 0, 60, 8]])}
+    gone = 0
+    for i in range(20):
+        exact, strips = (
+            ek.augment.RandAugment(1, 10.0, reference_boxes=x)(given, [1, i])["boxes"]
+            for x in (False, True)
+        )
+        assert len(strips) == 1
+        gone += len(exact) == 0
+    assert 1 <= gone < 10
+
+
+def test_a_crop_shows_an_object_well_and_drops_what_is_hardly_seen():
+    augment = ek.augment.RandomCrop(
+        area=(0.1, 0.4), min_covered=0.9, min_visibility=0.5
+    )
+    for i in range(20):
+        given = {**example(i), "labels": np.arange(4, dtype="int32")}
+        result = augment(given, [1, i])
+        sides = given["boxes"][:, 2:] - given["boxes"][:, :2]
+        left = result["boxes"].numpy()
+        shares = np.prod(left[:, 2:] - left[:, :2], 1)
+        shares = shares / np.prod(sides[result["labels"].numpy()], axis=1)
+        assert shares.max() >= 0.9 - 1e-5
+        assert shares.min() >= 0.5 - 1e-5
+
+
+def test_a_crop_that_finds_no_object_leaves_the_image_whole():
+    augment = ek.augment.RandomCrop(area=(0.1, 0.2), min_covered=1.0)
+    given = {**example(count=1), "boxes": np.float32([[0, 0, 60, 80]])}
+    assert same(augment(given, [0, 1]), given)
+
+
+def test_a_cutout_drops_the_boxes_that_it_hides():
+    augment = ek.augment.CutOut(1, size=(1.0, 1.0))
+    assert len(augment(example(), [0, 1])["boxes"]) == 0
+    augment = ek.augment.CutOut(1, size=(0.0, 0.0))
+    assert same(augment(example(), [0, 1]), example())
+
+
+def test_a_grid_hides_the_squares_that_it_says():
+    given = {**example(), "image": np.zeros((300, 300, 3), "uint8")}
+    for ratio in (0.3, 0.7):
+        augment = ek.augment.GridMask(ratio, period=(0.1, 0.1))
+        hidden = (augment(given, [0, 1])["image"].numpy() == 128).mean()
+        assert hidden == pytest.approx((1 - ratio) ** 2, abs=0.03)
+
+
+def test_distortion_keeps_grays_gray_and_zero_changes_nothing():
+    augment = ek.augment.PhotometricDistortion(0.0, 0.0, 0.0, 0.0)
+    assert same(augment(example(), [0, 1]), example())
+    augment = ek.augment.PhotometricDistortion(0.0, 0.0, 1.0, 180.0)
+    given = {**example(), "image": np.full((60, 80, 3), 77, "uint8")}
+    assert same(augment(given, [0, 1]), given)
+    augment = ek.augment.PhotometricDistortion(40.0, 0.0, 0.0, 0.0)
+    values = {int(augment(given, [0, i])["image"][0, 0, 0]) for i in range(20)}
+    assert min(values) < 60 and max(values) > 94 and all(37 <= x <= 117 for x in values)
+
+
+def test_hue_by_120_degrees_and_back_is_nothing():
+    matrix = ek.augment.photometric_distortion._color_matrix
+    turned = matrix(1.0, 120.0) @ matrix(1.0, -120.0)
+    np.testing.assert_allclose(turned, np.eye(3), atol=1e-5)
+    np.testing.assert_allclose(
+        matrix(0.0, 0.0) @ [[1.0], [0], [0]], [[0.299]] * 3, atol=1e-3
+    )
+
+
+def test_blur_keeps_what_is_even_up_to_the_border():
+    given = {**example(), "image": np.full((60, 80, 3), 200, "uint8")}
+    assert same(ek.augment.Blur((2.0, 2.0))(given, [0, 1]), given)
+    noise = ek.augment.Blur((2.0, 2.0))(example(), [0, 1])["image"].numpy()
+    assert noise.std() < example()["image"].std() / 3
+
+
+def test_jpeg_of_low_quality_is_further_off():
+    image = np.tile(np.arange(0, 160, 2, dtype="uint8")[None, :, None], (60, 1, 3))
+    given = {**example(), "image": image}
+    errors = []
+    for quality in (100, 50, 5):
+        augment = ek.augment.JPEGNoise((quality, quality))
+        result = augment(given, [0, 1])["image"].numpy()
+        errors.append(np.abs(result - 1.0 * image).mean())
+    assert errors[0] < errors[1] < errors[2]
+
+
+def test_a_mosaic_shows_all_four_images():
+    given = [
+        {**example(i), "image": np.full((60, 80, 3), i, "uint8")} for i in range(4)
+    ]
+    image = ek.augment.Mosaic()(given, [0, 1])["image"].numpy()[..., 0]
+    assert image.shape == (60, 80)
+    assert [image[0, 0], image[0, -1], image[-1, 0], image[-1, -1]] == [0, 1, 2, 3]
+
+
+def test_arguments_out_of_range_are_refused():
+    cases = [
+        lambda: ek.augment.AutoAugment("v4"),
+        lambda: ek.augment.AutoAugment("v0", long_side=0),
+        lambda: ek.augment.RandAugment(0),
+        lambda: ek.augment.RandAugment(1, -1.0),
+        lambda: ek.augment.Rotate(-1.0),
+        lambda: ek.augment.Shear(1.0),
+        lambda: ek.augment.CutOut(0),
+        lambda: ek.augment.CutOut(size=(0.5, 0.2)),
+        lambda: ek.augment.GridMask(1.0),
+        lambda: ek.augment.PhotometricDistortion(contrast=1.5),
+        lambda: ek.augment.RandomCrop(area=(0.0, 1.0)),
+        lambda: ek.augment.RandomCrop(tries=0),
+        lambda: ek.augment.Mosaic(zoom=(0.5, 1.0)),
+        lambda: ek.augment.MixUp(0.6),
+        lambda: ek.augment.Blur(2.0),
+        lambda: ek.augment.JPEGNoise((0, 50)),
+        lambda: ek.augment.Sometimes(brighter, 1.5),
+        lambda: ek.augment.Blur()({"image": np.zeros((2, 2, 3))}, [0, 1]),
+    ]
+    for case in cases:
+        with pytest.raises(ek.errors.InvalidValueError, match="Received: "):
+            case()
+    with pytest.raises(ek.errors.InvalidTypeError, match="Received: function=None"):
+        ek.augment.FromNumPy(None)
+    with pytest.raises(ek.errors.InvalidTypeError, match="Received: <class"):
+        as_augmentation(ek.augment.Blur)

@@ -1,0 +1,160 @@
+"""Boxes move as a filled mask does: every augmentation that moves pixels."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import effdet_keras as ek
+from effdet_keras.augment import policy_run
+
+pytestmark = pytest.mark.tensorflow
+
+HEIGHT, WIDTH = 400, 500
+BOXES = np.float32(
+    [[20, 30, 220, 240], [150, 200, 390, 490], [200, 5, 395, 205], [0, 250, 180, 500]]
+)
+MIN_SIDE = 100  # pixels: half a pixel of interpolation is then below 1 %
+
+
+class OneOperation(ek.augment.Augmentation):
+    """One operation of AutoAugment at its highest level."""
+
+    long_side, min_visibility, reference_boxes = 640.0, 0.0, False
+
+    def __init__(self, name):
+        self.name = name
+
+    def augment(self, example, seed):
+        policy = [[(self.name, 1.0, 10)]]
+        return policy_run.run_sub_policy(example, seed, policy, tf.constant(0), self)
+
+
+AUGMENTATIONS = {
+    "rotate": ek.augment.Rotate(40.0, fill=0.0, min_visibility=0.0),
+    "shear": ek.augment.Shear(0.4, 0.4, fill=0.0, min_visibility=0.0),
+    "crop": ek.augment.RandomCrop(min_visibility=0.0),
+    "crop of two": ek.augment.Compose([ek.augment.RandomCrop(area=(0.5, 0.9))] * 2),
+    "mosaic": ek.augment.Mosaic(center=(0.4, 0.6), min_visibility=0.0),
+    "mixup": ek.augment.MixUp(0.5),
+    "mosaic, crop": [ek.augment.Mosaic(), ek.augment.RandomCrop(area=(0.7, 0.9))],
+    **{
+        name: OneOperation(f"{name}_BBox")
+        for name in ("Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY")
+    },
+}
+
+
+def mask_of(box, scale):
+    """A white rectangle; images of the other examples of a mosaic differ in size."""
+    image = np.zeros((int(HEIGHT * scale), int(WIDTH * scale), 3), "uint8")
+    y0, x0, y1, x1 = (box * scale).astype(int)
+    image[y0:y1, x0:x1] = 255
+    return image
+
+
+def hull_of(image, threshold):
+    mask = image[..., 0] > threshold
+    rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
+    if not len(rows):
+        return np.zeros(4)
+    return np.array([rows[0], columns[0], rows[-1] + 1, columns[-1] + 1], float)
+
+
+def iou(a, b):
+    low, high = np.maximum(a[:2], b[:2]), np.minimum(a[2:], b[2:])
+    inside = np.prod(np.maximum(high - low, 0))
+    return inside / (np.prod(a[2:] - a[:2]) + np.prod(b[2:] - b[:2]) - inside)
+
+
+def examples_with(image_of, count):
+    """Examples of all boxes; labels tell which box of which example it is."""
+    return [
+        {
+            "image": image_of(i, 1.0 - 0.1 * i),
+            "boxes": np.trunc(BOXES * (1.0 - 0.1 * i)),
+            "labels": 10 * i + np.arange(len(BOXES)),
+        }
+        for i in range(count)
+    ]
+
+
+@pytest.mark.parametrize("name", AUGMENTATIONS)
+def test_boxes_are_the_hulls_of_masks_moved_with_them(name):
+    augment = AUGMENTATIONS[name]
+    if isinstance(augment, list):
+        augment = ek.augment.Compose(augment)
+    count = augment.num_images
+    # MixUp leaves half of 255; the fill of AutoAugment is 128.
+    threshold = 64 if name == "mixup" else 150
+    checked = 0
+    for seed in ([3, 1], [3, 2], [3, 3])[: 3 if count == 1 else 1]:
+        for of in range(count):
+            for which in range(len(BOXES))[: 4 if count == 1 else 2]:
+
+                def image_of(i, scale, of=of, which=which):
+                    mask = mask_of(BOXES[which], scale)
+                    return mask if i == of else np.zeros_like(mask)
+
+                examples = examples_with(image_of, count)
+                result = augment(examples[0] if count == 1 else examples, seed)
+                hull = hull_of(result["image"].numpy(), threshold)
+                is_it = result["labels"].numpy() == 10 * of + which
+                if min(hull[2:] - hull[:2]) < MIN_SIDE:
+                    continue
+                # A crop drops boxes of which little is left, whatever its size.
+                if not is_it.any() and "crop" in name:
+                    continue
+                (box,) = result["boxes"].numpy()[is_it]
+                assert iou(box, hull) >= 0.98, (seed, of, which, box, hull)
+                checked += 1
+    assert checked >= 2
+
+
+def clipped_polygon(corners, height, width):
+    """Sutherland and Hodgman's clipping of a polygon to the image."""
+    for axis, limit, keeps_below in (
+        (0, 0, 0),
+        (0, height, 1),
+        (1, 0, 0),
+        (1, width, 1),
+    ):
+        result = []
+        for start, end in zip(corners, corners[1:] + corners[:1]):
+            inside = [
+                (p[axis] <= limit) if keeps_below else (p[axis] >= limit)
+                for p in (start, end)
+            ]
+            if inside[0]:
+                result.append(start)
+            if inside[0] != inside[1]:
+                share = (limit - start[axis]) / (end[axis] - start[axis])
+                result.append(start + share * (end - start))
+        corners = result
+    return np.array(corners).reshape(-1, 2)
+
+
+def test_hulls_equal_those_of_clipped_polygons():
+    rng = np.random.default_rng(5)
+    size = np.array([80.0, 100.0])
+    centers = rng.uniform(-20, 120, (200, 1, 2))
+    angle = rng.uniform(0, 2 * np.pi, 200)
+    turn = np.stack([np.cos(angle), -np.sin(angle), np.sin(angle), np.cos(angle)], 1)
+    sides = rng.uniform(1, 150, (200, 1, 2)) * [[-1, -1], [-1, 1], [1, 1], [1, -1]]
+    quads = (sides / 2) @ turn.reshape(-1, 2, 2) + centers
+    hulls = ek.augment.hulls.visible_hulls(quads.astype("float32"), *np.float32(size))
+    empty = 0
+    for quad, hull in zip(quads, hulls.numpy()):
+        polygon = clipped_polygon(list(quad), *size)
+        if not len(polygon):
+            empty += 1
+            assert np.prod(hull[2:] - hull[:2]) < 1e-2
+            continue
+        expected = [*polygon.min(0), *polygon.max(0)]
+        np.testing.assert_allclose(hull, expected, atol=2e-2)
+    assert 10 < empty < 150
+
+
+def test_an_image_inside_a_turned_box_is_its_hull():
+    quads = np.float32([[[-100, 50], [50, 200], [200, 50], [50, -100]]])
+    hulls = ek.augment.hulls.visible_hulls(quads, 80.0, 100.0).numpy().tolist()
+    assert hulls == [[0.0, 0.0, 80.0, 100.0]]
