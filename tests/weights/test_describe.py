@@ -1,0 +1,69 @@
+"""Weights that are no detector: every door says what they are and how to use them."""
+
+import numpy as np
+import pytest
+from support.torch_files import write_zip
+
+from effdet_keras import cli
+from effdet_keras.config import EfficientDetConfig
+from effdet_keras.predictor import Predictor
+from effdet_keras.weights.describe import describe_weights, what_weights_are
+from effdet_keras.weights.identify import to_layout_of
+from effdet_keras.weights.kinds.registry import open_weights
+from effdet_keras.weights.network_arrays import EFFICIENTNET_PYTORCH, network_arrays
+
+
+@pytest.fixture(scope="module")
+def backbone(tmp_path_factory):
+    """A file of Lite0's backbone, with a classifier of ten classes."""
+    state = {
+        array.names[EFFICIENTNET_PYTORCH]: to_layout_of(
+            np.ones(array.shape, "float32"), array, EFFICIENTNET_PYTORCH
+        )
+        for array in network_arrays(EfficientDetConfig.from_name("efficientdet-lite0"))
+        if array.is_backbone
+    }
+    state["_fc.weight"] = np.zeros((10, 4), "float32")
+    return write_zip(tmp_path_factory.mktemp("files") / "lite0.pth", state)
+
+
+def assert_told(text, path):
+    assert "EfficientNet-PyTorch classifier of 10 classes" in text
+    assert "the backbone of efficientdet-lite0" in text
+    assert f"from_preset('efficientdet-lite0', weights='{path}', class_names=" in text
+    assert "train: BiFPN and heads start new" in text
+
+
+def test_the_description_says_how_to_use_it(backbone):
+    text = describe_weights(open_weights(backbone))
+    assert_told(text, backbone)
+    assert "Would load into efficientdet-lite0: 240 of 588 weights" in text
+    assert "_fc" in text
+
+
+def test_a_predictor_says_what_it_was_given(backbone):
+    with pytest.raises(ValueError, match="holds weights, not a model") as caught:
+        Predictor.load(backbone)
+    assert_told(str(caught.value), backbone)
+
+
+def test_inspect_says_what_it_was_given(backbone, capsys):
+    assert cli.main(["inspect", str(backbone)]) == 1
+    text = capsys.readouterr().err
+    assert "holds weights, not a dataset" in text
+    assert_told(text, backbone)
+    assert f"effdet-keras inspect-weights {backbone}" in text
+
+
+def test_weights_that_cannot_be_read_are_weights_all_the_same(tmp_path):
+    path = tmp_path / "broken.pth"
+    path.write_text("no weights")
+    assert what_weights_are(path) == ""
+    with pytest.raises(ValueError, match="holds weights, not a model"):
+        Predictor.load(path)
+
+
+def test_other_files_are_no_weights(tmp_path):
+    (tmp_path / "notes.txt").write_text("no weights")
+    with pytest.raises(ValueError, match="An exported model is a folder"):
+        Predictor.load(tmp_path / "notes.txt")
