@@ -16,7 +16,7 @@ from effdet_keras.weights.fetch.installed import installed_weights
 from effdet_keras.weights.kinds.registry import open_weights
 from effdet_keras.weights.network_arrays import EFFICIENTNET_PYTORCH, network_arrays
 
-pytestmark = pytest.mark.extra_packages
+pytestmark = [pytest.mark.extra_packages, pytest.mark.tensorflow]
 EPSILON = 1e-3
 # The side of the classifier's images, by model.
 SIDES = {
