@@ -40,7 +40,7 @@ class Augmentation:
         >>> import effdet_keras as ek
         >>> @keras.saving.register_keras_serializable(package="example")
         ... class UpsideDown(ek.augment.Augmentation):
-        ...     def augment(self, example, seed):
+        ...     def augment(self, example: Example, seed: Any) -> Example:
         ...         height = float(example["image"].shape[0])
         ...         y0, x0, y1, x1 = np.moveaxis(example["boxes"].numpy(), 1, 0)
         ...         boxes = np.stack([height - y1, x0, height - y0, x1], axis=1)

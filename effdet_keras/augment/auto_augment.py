@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from effdet_keras.augment import draws
-from effdet_keras.augment.augmentation import Augmentation, check_fraction, register
+from effdet_keras.augment.augmentation import (
+    Augmentation,
+    Example,
+    check_fraction,
+    register,
+)
 from effdet_keras.augment.policies import POLICIES
 from effdet_keras.augment.policy_run import run_sub_policy
 from effdet_keras.errors import InvalidValueError
@@ -66,7 +71,7 @@ class AutoAugment(Augmentation):
         self.min_visibility = check_fraction("min_visibility", min_visibility)
         self.reference_boxes = reference_boxes
 
-    def augment(self, example, seed):
+    def augment(self, example: Example, seed: Any) -> Example:
         sub_policies = POLICIES[self.policy]
         of_choice, of_steps = draws.split(seed, 2)
         choice = draws.integer(draws.uniform(of_choice), len(sub_policies))

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.augment import draws
-from effdet_keras.augment.augmentation import Augmentation, check_range, register
+from effdet_keras.augment.augmentation import (
+    Augmentation,
+    Example,
+    check_range,
+    register,
+)
 
 
 @register
@@ -37,7 +43,7 @@ class Blur(Augmentation):
     def __init__(self, sigma: tuple[float, float] = (0.3, 2.0)) -> None:
         self.sigma = check_range("sigma", sigma, 1e-3, math.inf)
 
-    def augment(self, example, seed):
+    def augment(self, example: Example, seed: Any) -> Example:
         pixels = tf.cast(example["image"], tf.float32)[None]
         sigma = draws.between(draws.uniform(seed), *self.sigma)
         radius = math.ceil(3.0 * self.sigma[1])

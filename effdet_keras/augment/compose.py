@@ -3,6 +3,7 @@
 from __future__ import annotations  # a type of TensorFlow would import it
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 
@@ -10,6 +11,7 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.augment import draws
 from effdet_keras.augment.augmentation import (
     Augmentation,
+    Example,
     check_fraction,
     register,
     tidy,
@@ -54,10 +56,10 @@ class Compose(Augmentation):
             )
 
     @property
-    def num_images(self):
+    def num_images(self) -> int:
         return self.augmentations[0].num_images if self.augmentations else 1
 
-    def augment(self, example, seed):
+    def augment(self, example: Example | list[Example], seed: Any) -> Example:
         if not self.augmentations:
             return example
         seeds = draws.split(seed, len(self.augmentations))
@@ -106,10 +108,10 @@ class Sometimes(Augmentation):
         self.probability = check_fraction("probability", probability)
 
     @property
-    def num_images(self):
+    def num_images(self) -> int:
         return self.augmentation.num_images
 
-    def augment(self, example, seed):
+    def augment(self, example: Example | list[Example], seed: Any) -> Example:
         first = example if self.num_images == 1 else example[0]
         of_coin, inner = draws.split(seed, 2)
 

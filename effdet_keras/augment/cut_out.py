@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.augment import draws, hulls
 from effdet_keras.augment.augmentation import (
     Augmentation,
+    Example,
     check_fraction,
     check_range,
     register,
@@ -61,7 +64,7 @@ class CutOut(Augmentation):
         self.fill = float(fill)
         self.min_visibility = check_fraction("min_visibility", min_visibility)
 
-    def augment(self, example, seed):
+    def augment(self, example: Example, seed: Any) -> Example:
         image, boxes = example["image"], example["boxes"]
         units = draws.uniform(seed, [2, self.count, 2])
         limit = tf.stack(size_of(image))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.augment.augmentation import Augmentation, register, to_dtype
+from effdet_keras.augment.augmentation import Augmentation, Example, register, to_dtype
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 
 
@@ -52,7 +53,7 @@ class FromNumPy(Augmentation):
             )
         self.function = function
 
-    def augment(self, example, seed):
+    def augment(self, example: Example, seed: Any) -> Example:
         image = to_dtype(example["image"], tf.uint8)
         arguments = [image, example["boxes"], example["labels"], seed]
         dtypes = (tf.uint8, tf.float32, tf.int32)
@@ -105,7 +106,7 @@ class FromNumPy(Augmentation):
         return boxes, labels
 
     @property
-    def name(self):
+    def name(self) -> str:
         """The name of the function, for messages."""
         return getattr(self.function, "__name__", None) or repr(self.function)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.augment import draws
 from effdet_keras.augment.augmentation import (
     Augmentation,
+    Example,
     check_range,
     register,
     size_of,
@@ -62,7 +64,7 @@ class GridMask(Augmentation):
         self.degrees = float(degrees)
         self.fill = float(fill)
 
-    def augment(self, example, seed):
+    def augment(self, example: Example, seed: Any) -> Example:
         image = example["image"]
         height, width = size_of(image)
         units = tf.unstack(draws.uniform(seed, [4]))

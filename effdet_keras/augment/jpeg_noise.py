@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.augment import draws
 from effdet_keras.augment.augmentation import (
     Augmentation,
+    Example,
     check_range,
     register,
     to_dtype,
@@ -38,7 +41,7 @@ class JPEGNoise(Augmentation):
         low, high = check_range("quality", quality, 1, 100)
         self.quality = (int(low), int(high))
 
-    def augment(self, example, seed):
+    def augment(self, example: Example, seed: Any) -> Example:
         image = to_dtype(example["image"], tf.uint8)
         low, high = self.quality
         quality = low + draws.integer(draws.uniform(seed), high - low + 1)

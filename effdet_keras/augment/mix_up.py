@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.augment import draws
-from effdet_keras.augment.augmentation import Augmentation, register, size_of
+from effdet_keras.augment.augmentation import Augmentation, Example, register, size_of
 from effdet_keras.errors import InvalidValueError
 
 
@@ -47,7 +49,7 @@ class MixUp(Augmentation):
             )
         self.min_weight = float(min_weight)
 
-    def augment(self, example, seed):
+    def augment(self, example: list[Example], seed: Any) -> Example:
         first, second = example
         weight, *places = tf.unstack(draws.uniform(seed, [3]))
         weight = draws.between(weight, self.min_weight, 1.0 - self.min_weight)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.augment import draws
 from effdet_keras.augment.augmentation import (
     Augmentation,
+    Example,
     check_fraction,
     check_range,
     register,
@@ -63,7 +66,7 @@ class Mosaic(Augmentation):
         self.zoom = check_range("zoom", zoom, 1.0, 100.0)
         self.min_visibility = check_fraction("min_visibility", min_visibility)
 
-    def augment(self, example, seed):
+    def augment(self, example: list[Example], seed: Any) -> Example:
         # At least two pixels: one for each quarter.
         height, width = tf.unstack(tf.maximum(size_of(example[0]["image"]), 2.0))
         units = draws.uniform(seed, [5, 3])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.augment import draws
-from effdet_keras.augment.augmentation import Augmentation, register
+from effdet_keras.augment.augmentation import Augmentation, Example, register
 from effdet_keras.errors import InvalidValueError
 
 # YIQ, the color space of NTSC: brightness, and two axes of color around it.
@@ -67,7 +68,7 @@ class PhotometricDistortion(Augmentation):
         self.saturation = float(saturation)
         self.hue = float(hue)
 
-    def augment(self, example, seed):
+    def augment(self, example: Example, seed: Any) -> Example:
         pixels = tf.cast(example["image"], tf.float32)
         shape = tf.shape(pixels)
         most = [self.brightness, self.contrast, self.saturation, self.hue]

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from effdet_keras.augment import draws
-from effdet_keras.augment.augmentation import Augmentation, check_fraction, register
+from effdet_keras.augment.augmentation import (
+    Augmentation,
+    Example,
+    check_fraction,
+    register,
+)
 from effdet_keras.augment.auto_augment import check_long_side
 from effdet_keras.augment.policies import RAND_AUGMENT_OPERATIONS
 from effdet_keras.augment.policy_run import run_sub_policy
@@ -65,7 +72,7 @@ class RandAugment(Augmentation):
         self.min_visibility = check_fraction("min_visibility", min_visibility)
         self.reference_boxes = reference_boxes
 
-    def augment(self, example, seed):
+    def augment(self, example: Example, seed: Any) -> Example:
         # Each operation is a sub-policy of one step, which always happens.
         sub_policies = [[(name, 1.0, self.level)] for name in RAND_AUGMENT_OPERATIONS]
         for one in draws.split(seed, self.num_operations):

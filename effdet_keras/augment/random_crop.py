@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.augment import draws, hulls
 from effdet_keras.augment.augmentation import (
     Augmentation,
+    Example,
     check_fraction,
     check_range,
     register,
@@ -69,7 +71,7 @@ class RandomCrop(Augmentation):
             )
         self.tries = int(tries)
 
-    def augment(self, example, seed):
+    def augment(self, example: Example, seed: Any) -> Example:
         image, boxes = example["image"], example["boxes"]
         height, width = size_of(image)
         windows = self._windows(seed, height, width)  # [tries, 4]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from effdet_keras.augment import draws, warp
 from effdet_keras.augment.augmentation import (
     Augmentation,
+    Example,
     check_fraction,
     register,
     size_of,
@@ -51,7 +54,7 @@ class Rotate(Augmentation):
         self.fill = float(fill)
         self.min_visibility = check_fraction("min_visibility", min_visibility)
 
-    def augment(self, example, seed):
+    def augment(self, example: Example, seed: Any) -> Example:
         degrees = draws.between(draws.uniform(seed), -self.degrees, self.degrees)
         matrix = warp.rotation(degrees, *size_of(example["image"]))
         return warp.warp(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.augment import draws, warp
 from effdet_keras.augment.augmentation import (
     Augmentation,
+    Example,
     check_fraction,
     register,
     size_of,
@@ -59,7 +62,7 @@ class Shear(Augmentation):
         self.fill = float(fill)
         self.min_visibility = check_fraction("min_visibility", min_visibility)
 
-    def augment(self, example, seed):
+    def augment(self, example: Example, seed: Any) -> Example:
         unit_x, unit_y = tf.unstack(draws.uniform(seed, [2]))
         along_x = draws.between(unit_x, -self.along_x, self.along_x)
         along_y = draws.between(unit_y, -self.along_y, self.along_y)

@@ -28,10 +28,10 @@ class UserFunction(Augmentation):
         self.function = function
 
     @property
-    def name(self):
+    def name(self) -> str:
         return getattr(self.function, "__name__", None) or repr(self.function)
 
-    def augment(self, example, seed):
+    def augment(self, example: Example, seed: Any) -> Example:
         function = self.function
         # With AutoGraph, so that `if` and `for` may depend on tensors.
         if not tf.executing_eagerly():
