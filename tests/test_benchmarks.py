@@ -26,7 +26,7 @@ def test_the_evaluation_prints_a_line_for_each_backend():
 
 @pytest.mark.slow
 def test_the_scorecard_prints_a_line_for_each_case_and_a_table(tmp_path):
-    options = ["--starts", "scratch", "--recipes", "reference", "by-hand"]
+    options = ["--starts", "scratch", "--recipes", "by-hand"]
     options += ["--image-size", "128", "--steps", "2", "--batch-size", "2"]
     options += ["--num-images", "4", "--num-judges", "2", "--seeds", "0", "1"]
     done = subprocess.run(
@@ -36,11 +36,9 @@ def test_the_scorecard_prints_a_line_for_each_case_and_a_table(tmp_path):
         text=True,
     )
     lines = [json.loads(x) for x in done.stdout.splitlines() if x.startswith("{")]
-    assert [(line["recipe"], line["seed"]) for line in lines] == [
-        (recipe, seed) for seed in (0, 1) for recipe in ("reference", "by-hand")
-    ]
+    assert [line["seed"] for line in lines] == [0, 1]
     for line in lines:
         assert (line["images"], line["steps"]) == (4, 2)
         assert line["cpu_minutes"] > 0 and -1 <= line["AP"] <= line["AP50"] <= 1
-    rows = [x for x in done.stdout.splitlines() if x.startswith("| blood-cells")]
-    assert len(rows) == 2
+    (row,) = [x for x in done.stdout.splitlines() if x.startswith("| blood-cells")]
+    assert row.count("±") == 2  # AP and AP50, over the seeds
