@@ -45,8 +45,8 @@ AUGMENTATIONS = {
 
 
 def mask_of(box, scale):
-    """A white rectangle; images of the other examples of a mosaic differ in size."""
-    image = np.zeros((int(HEIGHT * scale), int(WIDTH * scale), 3), "uint8")
+    """A white rectangle; the examples of a mosaic differ in size and shape."""
+    image = np.zeros((int(HEIGHT * scale[0]), int(WIDTH * scale[1]), 3), "uint8")
     y0, x0, y1, x1 = (box * scale).astype(int)
     image[y0:y1, x0:x1] = 255
     return image
@@ -68,14 +68,17 @@ def iou(a, b):
 
 def examples_with(image_of, count):
     """Examples of all boxes; labels tell which box of which example it is."""
-    return [
-        {
-            "image": image_of(i, 1.0 - 0.1 * i),
-            "boxes": np.trunc(BOXES * (1.0 - 0.1 * i)),
-            "labels": 10 * i + np.arange(len(BOXES)),
-        }
-        for i in range(count)
-    ]
+    examples = []
+    for i in range(count):
+        scale = np.tile([1.0 - 0.05 * i, 1.0 - 0.12 * i], 2)
+        examples.append(
+            {
+                "image": image_of(i, scale),
+                "boxes": np.trunc(BOXES * scale),
+                "labels": 10 * i + np.arange(len(BOXES)),
+            }
+        )
+    return examples
 
 
 @pytest.mark.parametrize("name", AUGMENTATIONS)
