@@ -1,6 +1,6 @@
 """Draws what each augmentation does to images of blood cells, for docs/augmentation.md.
 
-    python benchmarks/draw_augmentations.py --out docs/images/augmentation.jpg
+python benchmarks/draw_augmentations.py --out docs/images/augmentation.jpg
 """
 
 import argparse
