@@ -59,8 +59,8 @@ def inspect_data(
     except (InvalidValueError, OSError) as error:
         if looks_like_weights(data):
             raise InvalidValueError(
-                f"'{data}' holds weights, not a dataset. Use "
-                f"`effdet-keras inspect-weights {data}`. {what_weights_are(data)}".rstrip()
+                f"'{data}' holds weights, not a dataset. {what_weights_are(data)} Use "
+                f"`effdet-keras inspect-weights {data}`."
             ) from error
         raise
     for name, report in reports.items():

@@ -25,7 +25,7 @@ AUTO = "auto"  # the value of a field that the recipe is to choose
 REFERENCE = "reference"
 NAMES = (AUTO, REFERENCE)
 _OPEN_AT_NONE = ("optimizer", "schedule", "learning_rate")
-_OF_OPTIMIZER = (*_OPEN_AT_NONE, "weight_decay", "freeze")
+_OF_OPTIMIZER = (*_OPEN_AT_NONE, "weight_decay")
 _REFERENCE = {
     "clip_norm": 10.0,
     "ema_decay": 0.9998,
@@ -150,15 +150,21 @@ class Recipe:
     def may_choose(self, field):
         """Whether a field can be filled: it is open, and goes with what was given.
 
-        The optimizer, its rate, its decay and what is frozen go together: to a given
-        optimizer nothing is added.
+        An optimizer goes with its rate, schedule and decay: where it or its rate is
+        given, none of them is chosen. A Keras optimizer has been built for what trains,
+        so that nothing can be frozen any more.
         """
         if self.is_given(field):
             return False
-        if field in _OF_OPTIMIZER and self.is_given("optimizer"):
-            return False
-        has_rates = self._brings_schedule or has_own_rates(self._schedule)
-        return not (field == "learning_rate" and has_rates)
+        if field == "freeze":
+            return not self._brings_optimizer
+        has_rate = (
+            self.is_given("optimizer")
+            or self.is_given("learning_rate")
+            or self._brings_schedule
+            or has_own_rates(self._schedule)
+        )
+        return not (has_rate and field in _OF_OPTIMIZER)
 
     def chosen(self, **fields):
         """The recipe with every field settled.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from keras import ops
 
 
@@ -27,8 +28,8 @@ class StatisticsWarmup:
 
     Example:
         >>> warmup = StatisticsWarmup(0.99)
-        >>> (moved,) = warmup.moved([ops.array(0.0)], [ops.array(0.01)], step=0)
-        >>> round(float(moved), 6)  # the batch had 1.0: momentum 0.1, not 0.99
+        >>> (moved,) = warmup.moved([ops.array([0.0])], [ops.array([0.01])], step=0)
+        >>> round(float(moved[0]), 6)  # the batch had 1.0: momentum 0.1, not 0.99
         0.9
     """
 
@@ -41,19 +42,22 @@ class StatisticsWarmup:
         """What the statistics are after a step, with the momentum of that step.
 
         Args:
-            before, after: lists of float tensors, the statistics before the step and
-                as the layers left them.
+            before, after: lists of float32 tensors `[C]`, the statistics before the
+                step and as the layers left them.
             step: int or scalar integer tensor, the 0-based number of the step.
 
         Returns:
             List of tensors like `after`. A statistic that its layer did not move, as
             that of a frozen batch norm, stays where it is.
         """
+        if not after:
+            return []
         # 1 - (1 + k) / (10 + k) without the loss of digits.
         rate = 9.0 / (10.0 + ops.cast(step, "float32"))
         factor = ops.maximum(rate / (1.0 - self.momentum), 1.0)
-        # Where it is 1 the layers' own value stays, to the last bit.
-        return [
-            ops.where(factor > 1.0, b + (a - b) * ops.cast(factor, a.dtype), a)
-            for b, a in zip(before, after, strict=True)
-        ]
+        # All in one vector: a step has 250 statistics, and each operation its price.
+        old, new = ops.concatenate(list(before)), ops.concatenate(list(after))
+        # Where the factor is 1 the layers' own value stays, to the last bit.
+        new = ops.where(factor > 1.0, old + (new - old) * factor, new)
+        ends = np.cumsum([value.shape[0] for value in after])[:-1].tolist()
+        return list(ops.split(new, ends)) if ends else [new]

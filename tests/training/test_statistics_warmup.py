@@ -15,9 +15,9 @@ def momentum_at(step, momentum=0.99):
     """How much of an old statistic of 0 ... is left: read off one step."""
     layers = (1 - momentum) * BATCH_MEAN
     (moved,) = StatisticsWarmup(momentum).moved(
-        [ops.array(0.0)], [ops.array(layers)], step
+        [ops.array([0.0])], [ops.array([layers])], step
     )
-    return 1 - float(moved) / BATCH_MEAN
+    return 1 - float(moved[0]) / BATCH_MEAN
 
 
 @pytest.mark.parametrize("step", [0, 1, 10, 100, 800])
