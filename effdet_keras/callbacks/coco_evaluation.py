@@ -99,7 +99,7 @@ class COCOEvaluation(keras.callbacks.Callback):
         self._writer = None if log_dir is None else TensorBoardWriter(log_dir)
         # The ground truth of the user's own batches is known when they have passed.
         self._metric = COCOMetric(dataset.to_coco()) if is_dataset else None
-        self._has_table_to_show = False
+        self._is_quiet = self._has_table_to_show = False
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         # Now, not after an epoch.
@@ -111,9 +111,12 @@ class COCOEvaluation(keras.callbacks.Callback):
         is_last = epoch + 1 == (self.params or {}).get("epochs")
         if (epoch + 1) % self.every and not is_last:
             return
-        in_fit = self.verbose == "auto" and self._metric is not None
-        numbers = self._evaluate(self.model, verbose=bool(self.verbose) and not in_fit)
-        self._has_table_to_show = in_fit
+        # The table comes at the end: see `on_train_end`.
+        self._is_quiet = self.verbose == "auto" and self._metric is not None
+        try:
+            numbers = self.evaluate(self.model)
+        finally:
+            self._has_table_to_show, self._is_quiet = self._is_quiet, False
         if logs is not None:
             logs.update(numbers)
         if self._writer is not None:
@@ -121,9 +124,9 @@ class COCOEvaluation(keras.callbacks.Callback):
             self._writer.scalars(known, step=epoch)
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        if self._has_table_to_show:
+        if self._has_table_to_show and self._metric.has_result:
             print(self._metric.table(), flush=True)
-            self._has_table_to_show = False
+        self._has_table_to_show = False
         if self._writer is not None:
             self._writer.close()
 
@@ -140,9 +143,7 @@ class COCOEvaluation(keras.callbacks.Callback):
             ValueError: If the classes of model and dataset differ, or the dataset
                 cannot be evaluated.
         """
-        return self._evaluate(model, verbose=bool(self.verbose))
-
-    def _evaluate(self, model, *, verbose):
+        verbose = bool(self.verbose) and not self._is_quiet
         with evaluated_weights(model) as which:
             if verbose:
                 images = (

@@ -178,6 +178,11 @@ class COCOMetric:
             )
         return dict(self._result)
 
+    @property
+    def has_result(self) -> bool:
+        """Whether there are detections to compare."""
+        return bool(self._detections)
+
     def table(self) -> str:
         """Writes the result as a text with one line per number.
 

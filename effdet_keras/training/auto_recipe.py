@@ -9,7 +9,7 @@ import dataclasses
 import math
 
 SMALL = 5_000  # images: a larger dataset is trained as the reference does
-SCALE_JITTER = (0.5, 1.5)
+SCALE_JITTER = (0.8, 1.25)
 REFERENCE_JITTER = (0.1, 2.0)
 STEPS = 1_000  # of a training whose number of epochs is not given
 
@@ -86,7 +86,7 @@ def choose(facts: Facts) -> list[Choice]:
     return choices
 
 
-_LEARNING_RATE = {None: 4e-3, _BACKBONE: 6e-3, _DETECTOR: 1e-3}
+_LEARNING_RATE = {None: 4e-3, _BACKBONE: 7e-3, _DETECTOR: 1e-3}
 _STARTS = {
     None: "all weights are new",
     _BACKBONE: "BiFPN and heads are new",
@@ -99,7 +99,7 @@ def scale_jitter(num_images: int) -> tuple[float, float]:
 
     Example:
         >>> scale_jitter(160)
-        (0.5, 1.5)
+        (0.8, 1.25)
     """
     return SCALE_JITTER if num_images < SMALL else REFERENCE_JITTER
 

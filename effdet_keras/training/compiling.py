@@ -65,51 +65,57 @@ class Compiling:
         weighted_metrics: Any = None,
         loss_weights: Any = None,
     ) -> None:
-        """Sets how to train. Without arguments: the reference's recipe.
+        """Sets how to train. Without arguments, `fit` chooses what fits the data.
 
-        That is SGD with momentum 0.9, a learning rate of 0.08 for a batch of
-        64 (scaled to yours), one epoch of warm-up, then a cosine to zero over
-        the epochs of `fit`; L2 decay of kernels, two-stage gradient clipping,
+        `recipe="auto"` leaves every argument that is not given to `fit`, which knows
+        the number of images and steps and what was loaded, and prints what it chose
+        and why (docs/fine_tuning.md). For 5,000 images or more that is
+        `recipe="reference"`: SGD with momentum 0.9, a learning rate of 0.08 for a
+        batch of 64 (scaled to yours), one epoch of warm-up, then a cosine to zero
+        over the epochs of `fit`; L2 decay of kernels, two-stage gradient clipping,
         and moving averages of all weights.
 
         Training, optimizer and averages start anew from the weights that the model
         has: after `fit` these are the averages.
 
         Args:
-            optimizer: None for the reference's; "sgd", "momentum" (SGD with 0.9),
+            optimizer: None for the recipe's; "sgd", "momentum" (SGD with 0.9),
                 "adam", "adamw" or "rmsprop"; a dict of such a name and Keras' own
                 arguments, such as `{"name": "rmsprop", "momentum": 0.9}`; or a
                 Keras optimizer, which brings its own learning rate.
             loss: `effdet_keras.losses.DetectionLoss`, or None for its defaults.
+            recipe: "auto", or "reference" for google/automl's.
             schedule: "cosine" (the default), "stepwise" or "polynomial", which are
                 as long as the training; "constant"; a dict of a name and settings,
                 such as `{"name": "cosine", "warmup_steps": 500}`, `{"name":
                 "exponential", "decay_steps": 1000, "decay_rate": 0.9}` or `{"name":
                 "manual_step", "boundaries": [...], "rates": [...]}` (all settings:
                 `training/named_schedules.py`); or a Keras `LearningRateSchedule`.
-            learning_rate: float, the highest rate of a named schedule. For the
-                reference's optimizer it is that of a batch of 64, scaled to yours,
-                0.08 by default. For one by name it is not scaled, and Keras' own
-                default is: 0.001, and 0.01 for SGD. Its warm-up begins at a tenth.
+            learning_rate: float, the highest rate of a named schedule. Without an
+                `optimizer` it is that of the reference's, for a batch of 64, scaled
+                to yours, 0.08 by default. For one by name it is not scaled, and
+                Keras' own default is: 0.001, and 0.01 for SGD. Its warm-up begins at
+                a tenth.
             weight_decay: float or None; `weight_decay / 2 * sum(w**2)` over the
                 kernels (no biases, no batch norm) is added to the loss. For
                 "adamw" it is AdamW's own decay, of kernels as well, and nothing is
                 added. "auto" is 4e-5; for "adamw" 0.004; for a Keras optimizer
                 with a `weight_decay` of its own, nothing more.
-            clip_norm: float or None. Each gradient is clipped to this norm,
-                then all together. On JAX and torch only the second, and not for a
-                Keras optimizer, which brings its own.
-            ema_decay: float below 1, or None for no averages. The averages are
-                what the trained model detects with, see `fit`.
+            clip_norm: float or None; "auto" is 10. Each gradient is clipped to this
+                norm, then all together. On JAX and torch only the second, and not for
+                a Keras optimizer, which brings its own.
+            ema_decay: float below 1, or None for no averages; "auto" is 0.9998. The
+                averages are what the trained model detects with, see `fit`.
             gradient_multipliers: dict of regular expressions to factors above 0,
                 such as `{"bias$": 2.0}`. The gradient of a variable in whose `path`
                 an expression is found, the first that is, is multiplied by its
                 factor, before clipping.
-            batch_norm_warmup: bool, whether the moving statistics of batch norm have
-                a short memory in the first 900 steps; see
-                `training/statistics_warmup.py`. False is the reference's rule, whose
-                statistics lag behind the weights in a training of that length.
-            freeze: what must not train; see `freeze`. None leaves it as it is.
+            batch_norm_warmup: bool; "auto" is True but for the reference. Whether the
+                moving statistics of batch norm have a short memory in the first 900
+                steps; see `training/statistics_warmup.py`. Without it they lag behind
+                the weights in a training of that length.
+            freeze: what must not train; see `freeze`. None leaves it as it is; "auto"
+                may freeze a pretrained backbone, where nothing is frozen yet.
             freeze_batch_norm: bool, `batch_norm` of `freeze`.
             jit_compile: bool or "auto": XLA only where it pays. On a CPU it
                 makes depthwise convolutions many times slower. On TensorFlow an
