@@ -11,10 +11,11 @@ import pytest
 
 TESTS = pathlib.Path(__file__).parent
 # What the model is made of. `KERAS_BACKEND=jax pytest` runs the rest, too.
-CORE = [
-    *("geometry", "layers", "models", "postprocess", "training"),
+NETWORK = [
+    *("geometry", "layers", "models", "postprocess"),
     *("test_detections.py", "test_losses.py"),
 ]
+TRAINING = ["training"]
 # Most of JAX's time is compiling, of tiny networks that are fast anyhow.
 QUICK_COMPILER = (
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
@@ -22,17 +23,27 @@ QUICK_COMPILER = (
 
 
 @pytest.mark.extra_packages
-@pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_the_core_passes_on(backend):
+@pytest.mark.parametrize(
+    ("backend", "rooms"),
+    # JAX's in two, for two processes at a time.
+    [("jax", TRAINING), ("jax", NETWORK), ("torch", NETWORK + TRAINING)],
+)
+def test_the_core_passes_on(backend, rooms, tmp_path):
     if keras.backend.backend() != "tensorflow":
         pytest.skip("runs once, from the tests on TensorFlow")
     if importlib.util.find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed: pip install -e '.[{backend}]'")
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--tb=short"]
-        + [str(TESTS / name) for name in CORE],
+        + [str(TESTS / name) for name in rooms],
         cwd=TESTS.parent,
-        env={**os.environ, "KERAS_BACKEND": backend, "XLA_FLAGS": QUICK_COMPILER},
+        env={
+            **os.environ,
+            "KERAS_BACKEND": backend,
+            "XLA_FLAGS": QUICK_COMPILER,
+            # What several tests compile alike is compiled once.
+            "JAX_COMPILATION_CACHE_DIR": str(tmp_path),
+        },
         capture_output=True,
         text=True,
     )

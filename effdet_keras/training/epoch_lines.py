@@ -61,12 +61,15 @@ class EpochLines(keras.callbacks.Callback):
         return f"epoch {self._epoch:>{len(str(total))}}/{total}"
 
 
-def with_epoch_lines(callbacks: Any, verbose: int | str) -> tuple[Any, int | str]:
+def with_epoch_lines(
+    callbacks: Any, verbose: int | str, model: keras.Model
+) -> tuple[Any, int | str]:
     """The callbacks of `fit` and what Keras is to print, for `verbose` of ours.
 
     Args:
         callbacks: a list, or a `CallbackList`, which is changed.
         verbose: "auto" for a line per epoch; 0, 1 and 2 are Keras' own.
+        model: the model that `fit` is called on.
 
     Returns:
         `(callbacks, verbose)` for `keras.Model.fit`.
@@ -78,6 +81,6 @@ def with_epoch_lines(callbacks: Any, verbose: int | str) -> tuple[Any, int | str
         return [*callbacks, own], 0
     others = [c for c in callbacks.callbacks if not isinstance(c, EpochLines)]
     callbacks.callbacks = [*others, own]
-    own.set_model(callbacks.model)
+    own.set_model(model)
     own.set_params(callbacks.params)
     return callbacks, 0

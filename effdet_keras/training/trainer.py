@@ -104,7 +104,7 @@ class Trainer(Compiling):
                 verbose,
             )
         callbacks = with_averages_in_place(callbacks, self)
-        callbacks, keras_verbose = with_epoch_lines(callbacks, verbose)
+        callbacks, keras_verbose = with_epoch_lines(callbacks, verbose, self)
         with self._running_on(x), self._averages_afterwards():
             return super().fit(
                 x,

@@ -1,6 +1,7 @@
 """COCO evaluation in `fit`: the numbers, the ids, the weights, the logs."""
 
 import pathlib
+import warnings
 
 import keras
 import numpy as np
@@ -162,6 +163,35 @@ def test_the_screen_shows_which_weights_the_progress_and_a_table(model, valid, c
     assert "DONE" not in printed  # pycocotools' own talk
     COCOEvaluation(valid).evaluate(Oracle(valid))
     assert "with the weights as they are" in capsys.readouterr().out
+
+
+def test_in_fit_the_table_comes_once_when_it_ends(valid, capsys):
+    evaluation = COCOEvaluation(valid, every=1)
+    evaluation.set_params({"epochs": 2})
+    for epoch in range(2):
+        evaluation.set_model(Oracle(valid))
+        evaluation.on_epoch_end(epoch, {})
+    assert capsys.readouterr().out == ""
+    evaluation.on_train_end()
+    assert "AP50 " in capsys.readouterr().out
+    evaluation.on_train_end()
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(("best", "is_told"), [(0.012, True), (0.021, False)])
+def test_scores_that_never_left_their_first_value_are_told(valid, best, is_told):
+    oracle = Oracle(valid)
+    detect = oracle.predict_on_batch
+    oracle.predict_on_batch = lambda images: (
+        found := detect(images),
+        found.update(scores=np.full_like(found["scores"], best)),
+    )[0]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        quiet(valid).evaluate(oracle)
+    told = [str(w.message) for w in caught if "prior" in str(w.message)]
+    assert len(told) == is_told
+    assert not is_told or ("0.012" in told[0] and "batch_norm_warmup" in told[0])
 
 
 def test_nothing_is_printed_if_not_wanted(valid, capsys):

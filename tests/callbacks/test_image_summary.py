@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from effdet_keras._internal.optional_imports import OptionalModule
-from effdet_keras.callbacks import ImageSummary, tensorboard
+from effdet_keras.callbacks import ImageSummary, image_summary, tensorboard
 from effdet_keras.data import from_arrays
+from effdet_keras.detections import Detections
 
 pytestmark = pytest.mark.tensorflow
 
@@ -47,8 +48,6 @@ def test_a_small_dataset_gives_fewer_pairs(valid, model):
 
 
 def test_large_images_are_scaled_down_with_their_boxes(model, monkeypatch):
-    from effdet_keras.callbacks import image_summary
-
     dataset = from_arrays(
         [np.zeros((100, 300, 3), "uint8")], [[[10, 20, 80, 100]]], [[0]], ["cat"]
     )
@@ -61,6 +60,31 @@ def test_large_images_are_scaled_down_with_their_boxes(model, monkeypatch):
     monkeypatch.setattr(image_summary, "draw_boxes", draw_boxes)
     ImageSummary(dataset, "unused", max_side=150).pairs(model)
     assert drawn[0] == ((50, 150, 3), [[5.0, 10.0, 40.0, 50.0]])
+
+
+@pytest.mark.parametrize(
+    ("threshold", "title"),
+    [(0.5, "detected: 0 (best score 0.40)"), (0.3, "detected: 1")],
+)
+def test_where_no_box_is_shown_the_best_score_is(valid, monkeypatch, threshold, title):
+    found = Detections(
+        boxes=[[1, 1, 9, 9], [2, 2, 8, 8]], scores=[0.4, 0.1], labels=[0, 0]
+    )
+    titles = []
+    monkeypatch.setattr(
+        image_summary, "side_by_side", lambda *arrays: titles.append(arrays[2])
+    )
+
+    class Model:
+        averages = None
+
+        def detect(self, images, **arguments):
+            return [found for _ in images]
+
+    ImageSummary(valid, "unused", num_images=1, score_threshold=threshold).pairs(
+        Model()
+    )
+    assert titles[0][1] == title
 
 
 def test_the_averages_are_used_and_go_back(valid, model, monkeypatch):
