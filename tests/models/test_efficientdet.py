@@ -34,7 +34,7 @@ def trained():
     """A model after two steps of the reference's recipe, and its history."""
     keras.utils.set_random_seed(1)
     model = tiny_model()
-    model.compile()
+    model.compile(recipe="reference")
     images, truth = batch(4)
     history = model.fit(images, truth, batch_size=2, epochs=2, verbose=0)
     return model, history.history
@@ -180,7 +180,7 @@ def test_a_few_steps_lower_the_loss():
 @pytest.mark.slow_elsewhere
 def test_batch_without_any_box_trains():
     model = tiny_model()
-    model.compile()
+    model.compile(recipe="reference")
     images, truth = batch(2)
     truth["labels"] = np.full_like(truth["labels"], -1)
     history = model.fit(images, truth, batch_size=2, verbose=0).history
@@ -246,7 +246,7 @@ def test_wrong_recipes_are_named(arguments, error, message):
 
 def test_truth_of_another_form_is_named():
     model = tiny_model()
-    model.compile()
+    model.compile(recipe="reference")
     images, truth = batch(2)
     before = values(model.trainable_variables)
     with pytest.raises(ValueError, match="'boxes' .*'labels'"):
@@ -262,7 +262,7 @@ def test_data_of_unknown_length_asks_for_steps():
             yield batch(2)
 
     model = tiny_model()
-    model.compile()
+    model.compile(recipe="reference")
     with pytest.raises(ValueError, match="steps_per_epoch"):
         model.fit(endless(), verbose=0)
 
@@ -271,7 +271,7 @@ def test_no_xla_on_a_cpu():
     model = tiny_model()
     expected = keras.backend.backend() == "jax"
     assert model.jit_compile == expected
-    model.compile()
+    model.compile(recipe="reference")
     assert model.jit_compile == expected
     model.compile(jit_compile=True)
     assert model.jit_compile
@@ -425,7 +425,7 @@ def test_weights_file_restores_weights_averages_and_optimizer(trained, tmp_path)
     path = tmp_path / "model.weights.h5"
     model.save_weights(path)
     again = tiny_model()
-    again.compile()
+    again.compile(recipe="reference")
     again.load_weights(path)
     assert_equal(values(again.weights), values(model.weights))
     assert_equal(values(again.averages.variables), values(model.averages.variables))
@@ -436,7 +436,7 @@ def test_a_weights_file_without_averages_starts_them_anew(tmp_path):
     plain = tiny_model()
     plain.save_weights(tmp_path / "plain.weights.h5")
     model = tiny_model()
-    model.compile()
+    model.compile(recipe="reference")
     model.load_weights(tmp_path / "plain.weights.h5")
     assert_equal(values(model.averages.variables), values(model.averages.sources))
 

@@ -12,6 +12,8 @@ import re
 import ml_dtypes
 import numpy as np
 
+from effdet_keras.errors import InvalidValueError
+
 # The types of numbers, by the names of torch's storages.
 _STORAGES = {
     **{"torch.DoubleStorage": np.float64, "torch.FloatStorage": np.float32},
@@ -104,7 +106,7 @@ def read_pickle(stream, storages=None):
             if opcode.name not in _STEPS:  # such as INST, which makes an object
                 raise CodeNeededError(f"{opcode.name} {argument}")
             _STEPS[opcode.name](machine, argument)
-    raise ValueError("the pickle has no end")
+    raise InvalidValueError("the pickle has no end")
 
 
 # What the names in a pickle stand for.
@@ -114,12 +116,14 @@ def _tensor(storage, offset, shape, strides, *_):
     """`torch._utils._rebuild_tensor` and `_rebuild_tensor_v2`."""
     numbers = (offset, *shape, *strides)
     if not isinstance(storage, Storage) or len(shape) != len(strides):
-        raise ValueError("a tensor without storage, or without a stride per axis")
+        raise InvalidValueError(
+            "a tensor without storage, or without a stride per axis"
+        )
     if not all(type(n) is int and n >= 0 for n in numbers):
-        raise ValueError("a tensor with negative sides")
+        raise InvalidValueError("a tensor with negative sides")
     last = offset + sum((n - 1) * stride for n, stride in zip(shape, strides))
     if 0 not in shape and last >= storage.count:
-        raise ValueError("a tensor that is larger than its storage")
+        raise InvalidValueError("a tensor that is larger than its storage")
     return StoredTensor(storage, offset, tuple(shape), tuple(strides))
 
 
@@ -172,7 +176,7 @@ class _Name:
 
     def build(self, arguments):
         if self.name not in _BUILDERS:
-            raise ValueError(f"'{self.name}' is called, and is no function")
+            raise InvalidValueError(f"'{self.name}' is called, and is no function")
         return _BUILDERS[self.name](*arguments)
 
 
@@ -187,12 +191,12 @@ def _storage(reference):
     kind, storage_type, key, _, count, *view = reference
     name = getattr(storage_type, "name", None)
     if kind != "storage" or name not in _STORAGES:
-        raise ValueError(f"a reference to something unknown, '{kind}' '{name}'")
+        raise InvalidValueError(f"a reference to something unknown, '{kind}' '{name}'")
     start = 0
     if view and view[0] is not None:
         _, start, count = view[0]
     if not all(type(n) is int and n >= 0 for n in (start, count)):
-        raise ValueError("a storage with negative sides")
+        raise InvalidValueError("a storage with negative sides")
     return Storage(str(key), np.dtype(_STORAGES[name]), count, start)
 
 
@@ -202,7 +206,7 @@ def _checked_key(key):
         return key
     if isinstance(key, tuple) and all(isinstance(k, _PLAIN_KEYS) for k in key):
         return key
-    raise ValueError(f"a dict with a key of type {type(key).__name__}")
+    raise InvalidValueError(f"a dict with a key of type {type(key).__name__}")
 
 
 # The stack machine.
@@ -224,7 +228,7 @@ class _Machine:
     def pop(self, count):
         """The `count` topmost values, the deepest first."""
         if count > len(self.stack):
-            raise ValueError("the pickle takes a value that is not there")
+            raise InvalidValueError("the pickle takes a value that is not there")
         values = self.stack[len(self.stack) - count :]
         del self.stack[len(self.stack) - count :]
         return values
@@ -234,19 +238,19 @@ class _Machine:
         if isinstance(target, dict):
             target.update(_dict(zip(values[::2], values[1::2], strict=True)))
         elif not isinstance(target, Unread):
-            raise ValueError(f"items for a {type(target).__name__}")
+            raise InvalidValueError(f"items for a {type(target).__name__}")
 
     def extend(self, values):
         target = self.stack[-1]
         if isinstance(target, list):
             target.extend(values)
         elif not isinstance(target, Unread):
-            raise ValueError(f"entries for a {type(target).__name__}")
+            raise InvalidValueError(f"entries for a {type(target).__name__}")
 
     def build(self):
         function, arguments = self.pop(2)
         if not isinstance(function, _Name) or not isinstance(arguments, tuple):
-            raise ValueError(f"a {type(function).__name__} is called")
+            raise InvalidValueError(f"a {type(function).__name__} is called")
         self.stack.append(function.build(arguments))
 
     def build_with_keywords(self):
