@@ -148,8 +148,8 @@ MANUAL = {"name": "manual_step", "boundaries": [5], "rates": [3, 2]}
 )
 def test_a_schedule_with_rates_of_its_own_takes_no_learning_rate(schedule):
     with pytest.raises(ValueError, match="`learning_rate` is part of"):
-        Recipe("adam", schedule=schedule, learning_rate=0.1)
-    assert not Recipe("adam", schedule=schedule).needs_length
+        Recipe(optimizer="adam", schedule=schedule, learning_rate=0.1)
+    assert not Recipe(optimizer="adam", schedule=schedule).needs_length
     assert not Recipe(schedule=schedule).needs_length
 
 
@@ -169,4 +169,4 @@ def test_a_schedule_with_rates_of_its_own_takes_no_learning_rate(schedule):
 def test_fit_looks_at_the_data_only_where_the_rate_depends_on_it(
     optimizer, schedule, needed
 ):
-    assert Recipe(optimizer, schedule=schedule).needs_length is needed
+    assert Recipe(optimizer=optimizer, schedule=schedule).needs_length is needed
