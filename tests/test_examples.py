@@ -86,6 +86,7 @@ def test_fit_coco_json_trains_archives_and_resumes(run, folder):
     assert ek.EfficientDet.from_archive("coco").category_ids == (1, 2, 3)
 
 
+@pytest.mark.slow
 def test_fit_voc_trains_the_heads_and_then_everything(run, monkeypatch):
     trained = []
     fit = ek.EfficientDet.fit
@@ -102,6 +103,7 @@ def test_fit_voc_trains_the_heads_and_then_everything(run, monkeypatch):
     assert ek.EfficientDet.from_archive("voc_run").class_names == SHAPES
 
 
+@pytest.mark.slow
 def test_fit_tf_data_trains_on_a_pipeline_of_ones_own(run, folder):
     options = (*SMALL, "--weights", "start.keras", "--steps", "2", "--out", "own.keras")
     names = run(

@@ -126,6 +126,7 @@ EPOCHS = 1
 
 
 @pytest.mark.tensorflow
+@pytest.mark.slow
 def test_train_own_data_runs_and_resumes(tmp_path):
     ek.data.write_shapes(tmp_path / "a", num_train=4, num_valid=2, image_size=64)
     shutil.make_archive(tmp_path / "images", "zip", tmp_path / "a")
@@ -193,6 +194,7 @@ EPOCHS = 1
 
 
 @pytest.mark.tensorflow
+@pytest.mark.slow
 def test_train_to_phone_runs(tmp_path):
     pytest.importorskip("ai_edge_litert")
     images = tmp_path / "images"

@@ -35,6 +35,7 @@ def loss(model, train, **arguments):
     return float(model.evaluate(*train, **arguments)["loss"])
 
 
+@pytest.mark.slow
 def test_fit_gives_the_same_with_and_without_it(model, train):
     first = model.get_weights()
     state = [np.array(v) for v in model.optimizer.variables]

@@ -17,6 +17,7 @@ BLOOD_CELLS = pathlib.Path(ek.data.__file__).parent / "blood_cells"
 pytestmark = pytest.mark.tensorflow
 
 
+@pytest.mark.slow
 def test_the_demo_goes_the_whole_way(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     out = tmp_path / "demo"

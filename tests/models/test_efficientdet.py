@@ -157,6 +157,7 @@ def test_training_moves_weights_averages_and_statistics(trained):
 
 
 @pytest.mark.slow_elsewhere
+@pytest.mark.slow
 def test_averages_follow_the_reference_decay():
     model = tiny_model()
     model.compile(learning_rate=0.8)
@@ -169,6 +170,7 @@ def test_averages_follow_the_reference_decay():
         np.testing.assert_allclose(a, old * 0.1 + new * 0.9, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_few_steps_lower_the_loss():
     keras.utils.set_random_seed(3)
     model = tiny_model()
@@ -178,6 +180,7 @@ def test_a_few_steps_lower_the_loss():
 
 
 @pytest.mark.slow_elsewhere
+@pytest.mark.slow
 def test_batch_without_any_box_trains():
     model = tiny_model()
     model.compile(recipe="reference")
@@ -189,6 +192,7 @@ def test_batch_without_any_box_trains():
 
 
 @pytest.mark.slow_elsewhere
+@pytest.mark.slow
 def test_the_schedule_knows_the_length_of_the_training():
     model = tiny_model()
     model.compile(learning_rate=0.64)

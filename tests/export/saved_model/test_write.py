@@ -180,6 +180,7 @@ def test_what_is_inside(model, exported):
     assert report["matched"] == report["live_detections"] > 0
 
 
+@pytest.mark.slow
 def test_the_names_of_the_object_detection_api(model, tmp_path):
     model.export(tmp_path / "pets", names="tfod", verbose=0)
     loaded = tf.saved_model.load(str(tmp_path / "pets"))
