@@ -64,7 +64,7 @@ def trained(golden, refweights):
     }
     report = assign_source(model, WeightSource("refweights", "arrays", TF1, values))
     assert (report.num_loaded, report.left_over) == (len(model.weights), ())
-    model.compile(schedule=ReferenceRates())
+    model.compile(recipe="reference", schedule=ReferenceRates())
     truth = {"boxes": np.zeros((2, 3, 4)), "labels": np.full((2, 3), -1)}
     for i in range(2):
         boxes = arrays[f"gt_boxes_{i}"]
