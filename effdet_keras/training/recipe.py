@@ -22,8 +22,7 @@ from effdet_keras.training.optimizers import (
 from effdet_keras.training.schedules import REFERENCE_BATCH_SIZE
 
 AUTO = "auto"  # the value of a field that the recipe is to choose
-REFERENCE = "reference"
-NAMES = (AUTO, REFERENCE)
+NAMES = (AUTO, "reference")
 _OPEN_AT_NONE = ("optimizer", "schedule", "learning_rate")
 _OF_OPTIMIZER = (*_OPEN_AT_NONE, "weight_decay")
 _REFERENCE = {
@@ -183,7 +182,7 @@ class Recipe:
             for name, value in (default | fields).items()
             if not self.is_given(name)
         }
-        return dataclasses.replace(self, name=REFERENCE, **settled)
+        return dataclasses.replace(self, **settled)
 
     @property
     def _brings_optimizer(self):
