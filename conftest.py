@@ -12,8 +12,14 @@ import numpy as np
 import pytest
 from keras.src.backend.common import global_state
 
-PACKAGE = pathlib.Path(__file__).parent / "effdet_keras"
 BACKEND = keras.backend.backend()
+if BACKEND == "tensorflow":
+    import tensorflow as tf
+
+    # Most graphs of the tests run once: optimizing one takes longer than running it.
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+
+PACKAGE = pathlib.Path(__file__).parent / "effdet_keras"
 SEED = 7
 
 

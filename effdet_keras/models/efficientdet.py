@@ -168,7 +168,9 @@ class EfficientDet(Trainer, keras.Model):
             >>> model.config.image_size, model.config.num_classes
             ((320, 320), 3)
         """
-        EfficientDetConfig.from_name(name)  # an unknown name, before a download
+        # What is wrong in any case, before a download.
+        EfficientDetConfig.from_name(name)
+        _check_auto(name, dataset, anchors, config_overrides.get("image_size"))
         if num_classes is not None:
             config_overrides["num_classes"] = num_classes
         source = None
@@ -178,9 +180,8 @@ class EfficientDet(Trainer, keras.Model):
             class_names = dataset.class_names
             category_ids = category_ids or dataset.category_ids
         has_heads = source is not None and num_classes_of(source) is not None
-        config_overrides = _fitted(
-            name, dataset, None if has_heads else anchors, config_overrides
-        )
+        fits_anchors = anchors == "auto" and not has_heads  # which have their own
+        config_overrides = _fitted(name, dataset, fits_anchors, config_overrides)
         config, class_names, category_ids = config_for_weights(
             name,
             source,
@@ -572,25 +573,28 @@ class EfficientDet(Trainer, keras.Model):
         return cls(**keras.saving.deserialize_keras_object(config, custom_objects))
 
 
-def _fitted(name, dataset, anchors, overrides):
-    """The overrides of a config, with numbers in the place of "auto"."""
+def _check_auto(name, dataset, anchors, image_size):
+    """Whether "auto" stands where it may, and there are boxes to fit to."""
     if anchors not in (None, "auto"):
         raise InvalidValueError(
             "`anchors` must be 'auto' or None; numbers go to `anchor_scale`, "
             f"`aspect_ratios` and `num_scales`. Received: anchors={anchors!r}"
         )
-    is_auto = overrides.get("image_size") == "auto"
-    if dataset is None and (is_auto or anchors):
+    if dataset is None and (image_size == "auto" or anchors == "auto"):
         raise InvalidValueError(
             "'auto' is fitted to boxes: pass the dataset to train on, as in "
             f"`from_preset({name!r}, dataset=train, image_size='auto')`."
         )
+
+
+def _fitted(name, dataset, fits_anchors, overrides):
+    """The overrides of a config, with numbers in the place of "auto"."""
     overrides = dict(overrides)
-    if is_auto:
+    if overrides.get("image_size") == "auto":
         del overrides["image_size"]
         config = EfficientDetConfig.from_name(name, **overrides)
         overrides["image_size"] = fitted_image_size(dataset, config)
-    if anchors:
+    if fits_anchors:
         config = EfficientDetConfig.from_name(name, **overrides)
         overrides |= fitted_anchors(dataset, config)
     return overrides

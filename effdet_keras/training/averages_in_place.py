@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import keras
+from effdet_keras.training.own_callbacks import OwnCallback
 
 
-class AveragesInPlace(keras.callbacks.Callback):
+class AveragesInPlace(OwnCallback):
     """Puts the weights of training in place for an epoch's steps, else the averages.
 
     It stands in front of all other callbacks of `fit`, so that their `on_epoch_end`,
@@ -35,21 +33,3 @@ class AveragesInPlace(keras.callbacks.Callback):
 
     def _averages(self):
         return getattr(self.model, "averages", None)
-
-
-def with_averages_in_place(callbacks: Any, model: keras.Model) -> Any:
-    """The callbacks of `fit`, with an `AveragesInPlace` in front of them.
-
-    Args:
-        callbacks: what `fit` takes: None, a callback, a list, or a `CallbackList`,
-            which is changed.
-        model: the model that `fit` is called on.
-    """
-    own = AveragesInPlace()
-    if not isinstance(callbacks, keras.callbacks.CallbackList):
-        return [own, *keras.tree.flatten([] if callbacks is None else callbacks)]
-    others = [c for c in callbacks.callbacks if not isinstance(c, AveragesInPlace)]
-    callbacks.callbacks = [own, *others]
-    own.set_model(model)
-    own.set_params(callbacks.params)
-    return callbacks

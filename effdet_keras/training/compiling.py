@@ -148,6 +148,7 @@ class Compiling:
             gradient_multipliers=gradient_multipliers,
             batch_norm_warmup=batch_norm_warmup,
             freeze=freeze,
+            freeze_batch_norm=freeze_batch_norm,
         )
         if freeze not in (None, "auto"):
             freezing.freeze(self, freeze, freeze_batch_norm)
@@ -250,7 +251,7 @@ class Compiling:
             verbose: bool, whether to print what was chosen.
         """
         asked = self.settings.asked
-        if not asked.is_open or int(ops.convert_to_numpy(self.optimizer.iterations)):
+        if not asked.is_open or self._steps_done:
             return
         is_frozen = bool(freezing.frozen_state(self)["weights"])
         choices = [
@@ -261,7 +262,7 @@ class Compiling:
         ]
         recipe = asked.chosen(**{choice.field: choice.value for choice in choices})
         if any(choice.field == "freeze" for choice in choices):
-            freezing.freeze(self, recipe.freeze)
+            freezing.freeze(self, recipe.freeze, recipe.freeze_batch_norm)
         self._set_up(asked, recipe, self.settings.keras_options)
         self.train_function = None  # its graph has the recipe of before
         if verbose:
@@ -277,8 +278,7 @@ class Compiling:
         if self.settings is None:
             return {}
         # What `fit` chose counts from its first step on.
-        is_begun = bool(int(ops.convert_to_numpy(self.optimizer.iterations)))
-        recipe = self.settings.recipe if is_begun else self.settings.asked
+        recipe = self.settings.recipe if self._steps_done else self.settings.asked
         return {
             "recipe": recipe.get_config(),
             "frozen": freezing.frozen_state(self),
@@ -352,6 +352,11 @@ class Compiling:
         """Reads what `save_own_variables` wrote, where file and model have it."""
         self._has_loaded_averages = _load_averages(self.averages, store)
         self.pretrained = "detector"
+
+    @property
+    def _steps_done(self) -> int:
+        """The training steps since `compile`."""
+        return int(ops.convert_to_numpy(self.optimizer.iterations))
 
     def _averages_in_place(self):
         if self.averages is None:

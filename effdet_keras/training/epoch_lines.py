@@ -7,14 +7,14 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import keras
+from effdet_keras.training.own_callbacks import OwnCallback
 
 _SHOWN = ("loss", "val_loss", "AP", "AP50")
 _BEST = "AP"
 _SECONDS_BETWEEN = 1.0  # of two lines that overwrite each other
 
 
-class EpochLines(keras.callbacks.Callback):
+class EpochLines(OwnCallback):
     """Prints what an epoch came to: losses, AP and AP50, and the best AP so far.
 
     It stands behind all other callbacks of `fit`, so that the numbers which they add
@@ -59,28 +59,3 @@ class EpochLines(keras.callbacks.Callback):
     def _title(self):
         total = self.params.get("epochs") or self._epoch
         return f"epoch {self._epoch:>{len(str(total))}}/{total}"
-
-
-def with_epoch_lines(
-    callbacks: Any, verbose: int | str, model: keras.Model
-) -> tuple[Any, int | str]:
-    """The callbacks of `fit` and what Keras is to print, for `verbose` of ours.
-
-    Args:
-        callbacks: a list, or a `CallbackList`, which is changed.
-        verbose: "auto" for a line per epoch; 0, 1 and 2 are Keras' own.
-        model: the model that `fit` is called on.
-
-    Returns:
-        `(callbacks, verbose)` for `keras.Model.fit`.
-    """
-    if verbose != "auto":
-        return callbacks, verbose
-    own = EpochLines()
-    if not isinstance(callbacks, keras.callbacks.CallbackList):
-        return [*callbacks, own], 0
-    others = [c for c in callbacks.callbacks if not isinstance(c, EpochLines)]
-    callbacks.callbacks = [*others, own]
-    own.set_model(model)
-    own.set_params(callbacks.params)
-    return callbacks, 0

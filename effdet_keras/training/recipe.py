@@ -62,6 +62,7 @@ class Recipe:
     gradient_multipliers: dict | None = None
     batch_norm_warmup: bool | str = AUTO
     freeze: str | None = AUTO
+    freeze_batch_norm: bool = True
 
     def __post_init__(self):
         if self.name not in NAMES:
@@ -140,6 +141,8 @@ class Recipe:
             return value != DetectionLoss()
         if field == "gradient_multipliers":
             return bool(value)
+        if field == "freeze_batch_norm":
+            return not value
         return value != AUTO and not (value is None and field in _OPEN_AT_NONE)
 
     @property

@@ -13,11 +13,14 @@ from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.geometry.matching import match_anchors
 from effdet_keras.training import auto_recipe, inputs
 from effdet_keras.training import truth as truth_rules
-from effdet_keras.training.averages_in_place import with_averages_in_place
+from effdet_keras.training.averages_in_place import AveragesInPlace
 from effdet_keras.training.classes import adopt_classes
 from effdet_keras.training.compiling import Compiling
-from effdet_keras.training.epoch_lines import with_epoch_lines
+from effdet_keras.training.epoch_lines import EpochLines
+from effdet_keras.training.own_callbacks import with_own_callbacks
 from effdet_keras.training.run import Run
+
+_BATCH_SIZE = 8  # of a dataset, where none is given
 
 
 class Trainer(Compiling):
@@ -103,15 +106,20 @@ class Trainer(Compiling):
                 epochs - kwargs.get("initial_epoch", 0),
                 verbose,
             )
-        callbacks = with_averages_in_place(callbacks, self)
-        callbacks, keras_verbose = with_epoch_lines(callbacks, verbose, self)
+        has_epoch_lines = verbose == "auto"
+        callbacks = with_own_callbacks(
+            callbacks,
+            self,
+            first=[AveragesInPlace()],
+            last=[EpochLines()] if has_epoch_lines else [],
+        )
         with self._running_on(x), self._averages_afterwards():
             return super().fit(
                 x,
                 y,
                 batch_size=batch_size,
                 epochs=epochs,
-                verbose=keras_verbose,
+                verbose=0 if has_epoch_lines else verbose,
                 callbacks=callbacks,
                 validation_data=validation_data,
                 **kwargs,
@@ -168,7 +176,7 @@ class Trainer(Compiling):
     def batches(
         self,
         dataset: DetectionDataset,
-        batch_size: int = 8,
+        batch_size: int = _BATCH_SIZE,
         *,
         training: bool = False,
         **options: Any,
@@ -264,7 +272,7 @@ class Trainer(Compiling):
         is_open = self.settings is not None and self.settings.asked.is_open
         if not (is_open and isinstance(data, DetectionDataset)):
             return 1
-        return auto_recipe.num_epochs(len(data), batch_size or 8)
+        return auto_recipe.num_epochs(len(data), batch_size or _BATCH_SIZE)
 
     def _fit_to_length(self, x, batch_size, steps_per_epoch, epochs, verbose):
         """Chooses and computes what depends on the data and on how long it trains."""
@@ -289,15 +297,11 @@ class Trainer(Compiling):
             )
             self.train_function = None  # its trace holds the schedule of before
 
-    @property
-    def _steps_done(self):
-        return int(ops.convert_to_numpy(self.optimizer.iterations))
-
     def _batched(self, data, batch_size, training):
         """A `DetectionDataset` in batches for this model, else what was given."""
         if not isinstance(data, DetectionDataset):
             return data, batch_size
-        return self.batches(data, batch_size or 8, training=training), None
+        return self.batches(data, batch_size or _BATCH_SIZE, training=training), None
 
     @contextlib.contextmanager
     def _running_on(self, data) -> Iterator[None]:

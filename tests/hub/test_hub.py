@@ -21,7 +21,7 @@ from support.hub_files import (
     save_small_module,
     serving,
 )
-from support.tiny import tiny_model
+from support.tiny import LITE0, tiny_model
 
 from effdet_keras.config import EfficientDetConfig
 from effdet_keras.hub.detector import HubDetector
@@ -77,7 +77,7 @@ def small_module(tmp_path_factory):
 @pytest.fixture(scope="session")
 def our_model():
     """Without stochastic depth, so that two graphs of it can be compared."""
-    config = tiny_model().config.replace(backbone_survival_prob=1.0)
+    config = tiny_model(backbone=LITE0).config.replace(backbone_survival_prob=1.0)
     return EfficientDet(config)
 
 

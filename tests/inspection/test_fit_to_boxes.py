@@ -75,6 +75,9 @@ def test_auto_without_boxes_is_refused():
     with pytest.raises(ValueError, match="dataset=train"):
         EfficientDet.from_preset("efficientdet-lite0", image_size="auto")
     with pytest.raises(ValueError, match="dataset=train"):
-        EfficientDet.from_preset("efficientdet-lite0", anchors="auto")
+        # Known before the weights are looked for, so before a download.
+        EfficientDet.from_preset("efficientdet-lite0", anchors="auto", weights="no")
+    with pytest.raises(ValueError, match="must be 'auto' or None"):
+        EfficientDet.from_preset("efficientdet-lite0", anchors=4.0, weights="coco")
     with pytest.raises(ValueError, match="has none"):
         fitted_image_size(dataset(), EfficientDetConfig())

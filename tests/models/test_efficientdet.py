@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from keras import ops
 from PIL import Image
+from support.tiny import BACKBONE, tiny_model
 from support.tiny import batch as tiny_batch
-from support.tiny import tiny_model
 
 from effdet_keras.losses import DetectionLoss
 from effdet_keras.models import EfficientDet
@@ -97,7 +97,7 @@ def test_a_image_of_another_size_is_refused_with_the_cure():
 def test_summary_names_the_parts(capsys):
     tiny_model().summary(line_length=120)
     text = capsys.readouterr().out
-    for part in ("normalization", "efficientnet-lite0", "fpn_cells", "class_net"):
+    for part in ("normalization", BACKBONE, "fpn_cells", "class_net"):
         assert part in text
 
 

@@ -13,6 +13,7 @@ from effdet_keras.training.auto_recipe import (
     num_epochs,
     scale_jitter,
 )
+from effdet_keras.training.freezing import frozen_state
 
 
 def chosen(**facts):
@@ -129,6 +130,18 @@ def test_what_is_frozen_already_stays_so(model):
         assert any("efficientnet" in v.path for v in model.trainable_variables)
     finally:
         model.pretrained = None
+        model.unfreeze()
+
+
+def test_statistics_of_a_backbone_that_it_freezes_move_where_asked(model):
+    facts = Facts(num_images=20, batch_size=8, steps=50, pretrained="backbone")
+    try:
+        model.compile(freeze_batch_norm=False)
+        model.choose_recipe(facts, verbose=False)
+        frozen = frozen_state(model)
+        assert frozen["weights"] and not frozen["batch_norms"]
+        assert model.settings.asked.given == ["freeze_batch_norm"]
+    finally:
         model.unfreeze()
 
 

@@ -1,9 +1,8 @@
 """What `fit` prints: one line per epoch, with what people look for."""
 
-import keras
 import pytest
 
-from effdet_keras.training.epoch_lines import EpochLines, with_epoch_lines
+from effdet_keras.training.epoch_lines import EpochLines
 
 
 @pytest.fixture
@@ -42,20 +41,3 @@ def test_a_terminal_sees_the_steps_before_the_line(lines, capsys):
     lines._is_terminal = True
     run_epoch(lines, 0, loss=1.0)
     assert "\repoch  1/12  step 1/3  loss 1" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("verbose", [0, 1, 2])
-def test_other_verbosities_are_keras_own(verbose):
-    assert with_epoch_lines([], verbose, None) == ([], verbose)
-
-
-def test_the_line_comes_after_all_that_adds_numbers():
-    others = [keras.callbacks.Callback(), keras.callbacks.Callback()]
-    callbacks, verbose = with_epoch_lines(others, "auto", None)
-    assert callbacks[:2] == others and isinstance(callbacks[2], EpochLines)
-    assert verbose == 0
-    given = keras.callbacks.CallbackList(others)
-    for _ in range(2):  # a second `fit` with the same list
-        with_epoch_lines(given, "auto", keras.Sequential())
-    assert [type(c) for c in given.callbacks].count(EpochLines) == 1
-    assert isinstance(given.callbacks[-1], EpochLines)

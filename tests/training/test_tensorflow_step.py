@@ -1,8 +1,10 @@
 """The training step on TensorFlow: clipping, float16, replicas, datasets."""
 
+import gc
 import os
 import subprocess
 import sys
+import weakref
 
 import keras
 import numpy as np
@@ -132,6 +134,7 @@ def test_batches_of_another_size_are_named():
 
 _TWO_REPLICAS = """
 import sys
+import weakref
 sys.path.insert(0, {tests!r})
 import keras, numpy as np, tensorflow as tf
 from test_tensorflow_step import batch, without_stochastic_depth
@@ -183,3 +186,13 @@ def test_two_replicas_equal_one_device(tmp_path):
     # The share of each replica is rounded by itself: 0.0016 apart. (Equal images
     # must not be used: they make 0.06 of a rounding error within two steps.)
     assert np.linalg.norm(one - two) < 0.01 * np.linalg.norm(one)
+
+
+def test_a_model_that_was_trained_can_be_freed():
+    model = tiny_model()
+    model.compile()
+    model.evaluate(*batch(2), verbose=0)
+    model_or_none = weakref.ref(model)
+    del model
+    gc.collect()
+    assert model_or_none() is None

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from support.tiny import StandIn, tiny_model
+from support.tiny import LITE0, StandIn, tiny_model
 
 from effdet_keras.weights.archive import (
     copy_archive,
@@ -35,7 +35,7 @@ def assert_equal(actual, expected):
 @pytest.fixture(scope="module")
 def model():
     """Compiled, with averages and optimizer state that differ from the start."""
-    model = tiny_model(category_ids=(7, 5, 9))
+    model = tiny_model(backbone=LITE0, category_ids=(7, 5, 9))
     model.compile(optimizer=keras.optimizers.SGD(0.01, momentum=0.9))
     model.optimizer.build(model.trainable_variables)
     for variable in model.optimizer.variables[2:]:

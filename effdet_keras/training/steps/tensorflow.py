@@ -1,5 +1,7 @@
 """The training step on TensorFlow: two-stage clipping, replicas, loss scaling."""
 
+import weakref
+
 import keras
 import tensorflow as tf
 
@@ -17,7 +19,7 @@ class Step:
         model = self._model
         optimizer, variables = model.optimizer, model.trainable_variables
         step = tf.identity(optimizer.iterations)
-        statistics = model.batch_norm_statistics()
+        statistics = self._statistics_to_settle()
         before = [tf.identity(v.value) for v in statistics]
         with tf.GradientTape() as tape:
             loss = self._forward_and_loss(data, training=True)
@@ -99,11 +101,8 @@ class Step:
             return tf.no_op()
         _, truth, _ = keras.utils.unpack_x_y_sample_weight(data)
         names = [name for name in ("boxes", "labels", "image_id") if name in truth]
+        refuse = _Refusal(model, names)
         done = -1 if step is None else step
-
-        def refuse(done, *arrays):
-            step = None if done < 0 else int(done) + 1
-            raise model.refusal(dict(zip(names, arrays)), step=step)
 
         is_fine = tf.math.is_finite(loss)
         loss_scale = model.settings.loss_scale(model.optimizer)
@@ -122,6 +121,14 @@ class Step:
         pairs = zip(gradients, factors, strict=True)
         return [g if f == 1.0 else g * f for g, f in pairs]
 
+    def _statistics_to_settle(self):
+        """Batch-norm statistics, where a step does more than its layers did."""
+        settings = self._model.settings
+        is_at_risk = settings.loss_scale(self._model.optimizer) is not None
+        if settings.statistics_warmup is None and not is_at_risk:
+            return []
+        return self._model.batch_norm_statistics()
+
     def _settled(self, statistics, before, step):
         """Batch-norm statistics after a step, from those before it.
 
@@ -136,6 +143,21 @@ class Step:
             return after
         are_finite = [tf.reduce_all(tf.math.is_finite(value)) for value in after]
         return [tf.where(*choice) for choice in zip(are_finite, after, before)]
+
+
+class _Refusal:
+    """Raises what a batch is refused with; TensorFlow never lets go of it.
+
+    So it holds no model, which could not be freed otherwise, nor its graphs.
+    """
+
+    def __init__(self, model, names):
+        self._model = weakref.ref(model)
+        self._names = names
+
+    def __call__(self, done, *arrays):
+        step = None if done < 0 else int(done) + 1
+        raise self._model().refusal(dict(zip(self._names, arrays)), step=step)
 
 
 def _num_replicas():

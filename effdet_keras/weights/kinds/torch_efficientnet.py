@@ -8,12 +8,10 @@ the same names: they are known by the name of the model or of the file alone.
 
 import functools
 import json
-import pathlib
 import re
 
 from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.weights.kinds.torch_files import read_torch_file
 from effdet_keras.weights.kinds.torch_networks import find_network
 from effdet_keras.weights.network_arrays import (
     EFFICIENTNET_PYTORCH,
@@ -38,14 +36,21 @@ _UNKNOWN_PADDING = (
 )
 
 
-def read_torch_efficientnet(path, averages=True):
-    """Reads the backbone of a classifier. Runs no code of the file.
+def holds_efficientnet(content):
+    """Whether a name in a file is that of an EfficientNet's first convolution."""
+    return any(_prefixes(content, scheme) for scheme in _STEMS)
+
+
+def efficientnet_source(path, content, averages):
+    """The backbone of a classifier.
 
     The state dict may be the whole file, an entry of a training checkpoint, or a part
     of another network; its names may begin with anything.
 
     Args:
-        path: path of a file of `torch.save` or of a `.safetensors` file.
+        path: `pathlib.Path` of the file, for messages; a name of AdvProp in it counts.
+        content: what `read_torch_file` found there, of which `holds_efficientnet`
+            is true.
         averages: bool. Of two networks in a file, True takes the one whose entry
             says "ema", and False the other.
 
@@ -54,41 +59,19 @@ def read_torch_efficientnet(path, averages=True):
         them.
 
     Raises:
-        ValueError: If the file is damaged, needs Python code to be read, or holds a
-            network that is not ours.
-        OSError: If it cannot be opened.
-        ImportError: If the file is a `.safetensors`, and safetensors is not installed.
+        ValueError: If the network is not ours.
 
     Example:
-        >>> import numpy as np, tempfile
-        >>> from safetensors.numpy import save_file
+        >>> import numpy as np, pathlib
         >>> state = {
         ...     "_conv_stem.weight": np.ones((32, 3, 3, 3), "float32"),
         ...     "_fc.weight": np.ones((1000, 1280), "float32"),
         ... }
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     save_file(state, f"{folder}/b0.safetensors")
-        ...     source = read_torch_efficientnet(f"{folder}/b0.safetensors")
+        >>> source = efficientnet_source(pathlib.Path("b0.pth"), state, True)
         >>> source.kind, source.scheme
         ('EfficientNet-PyTorch classifier of 1,000 classes', 'efficientnet-pytorch')
     """
-    return efficientnet_source(pathlib.Path(path), read_torch_file(path), averages)
-
-
-def holds_efficientnet(content):
-    """Whether a name in a file is that of an EfficientNet's first convolution."""
-    return any(_prefixes(content, scheme) for scheme in _STEMS)
-
-
-def efficientnet_source(path, content, averages):
-    """The backbone in what `read_torch_file` found."""
-    scheme = next((s for s in _STEMS if _prefixes(content, s)), None)
-    if scheme is None:
-        raise InvalidValueError(
-            f"'{path}' is not of EfficientNet: none of its {len(content)} arrays is "
-            f"called {' or '.join(map(repr, _STEMS.values()))}. The first are "
-            f"{list(content)[:3]}."
-        )
+    scheme = next(s for s in _STEMS if _prefixes(content, s))
     found = find_network(path, content, _prefixes(content, scheme), averages)
     _refuse_other_networks(path, found.arrays, scheme)
     model = _model_name(path, content) if scheme == TIMM else None

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from support.tiny import tiny_model
+from support.tiny import LITE0, tiny_model
 
 from effdet_keras.config import EfficientDetConfig
 from effdet_keras.models import EfficientDet
@@ -54,12 +54,12 @@ def assert_holds(source, model, averaged=()):
 
 @pytest.fixture(scope="module")
 def plain():
-    return number_everything(tiny_model(category_ids=(1, 5, 9)))
+    return number_everything(tiny_model(backbone=LITE0, category_ids=(1, 5, 9)))
 
 
 @pytest.fixture(scope="module")
 def compiled():
-    model = tiny_model()
+    model = tiny_model(backbone=LITE0)
     model.compile()
     return number_everything(model)
 
@@ -81,7 +81,7 @@ def test_a_compiled_model_gives_averages_or_weights(tmp_path, compiled, name, av
 
 
 def test_weights_frozen_before_training_have_no_averages(tmp_path):
-    model = tiny_model()
+    model = tiny_model(backbone=LITE0)
     for variable in model.weights:
         if variable.path.startswith("efficientnet"):
             variable.trainable = False
