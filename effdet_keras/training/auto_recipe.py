@@ -27,12 +27,15 @@ class Facts:
         steps: int, of the whole training.
         pretrained: "backbone" or "detector", what of the weights was loaded; None if
             all are random.
+        makes_batches: bool, whether `fit` makes the batches itself, and with them
+            chooses the jitter.
     """
 
     num_images: int
     batch_size: int
     steps: int
     pretrained: str | None = None
+    makes_batches: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,6 +81,9 @@ def choose(facts: Facts) -> list[Choice]:
             {"name": "cosine", "warmup_steps": warmup},
             f"to zero after {facts.steps} steps",
         ),
+        Choice("batch_norm_warmup", True, "statistics keep up with the weights"),
+        Choice("ema_decay", 0.9998, "averages, short ones in the first steps"),
+        Choice("clip_norm", 10.0, "a batch of few images can have any gradient"),
     ]
     if facts.pretrained == _BACKBONE and facts.steps < _SHORT:
         choices.append(
@@ -137,6 +143,9 @@ def describe(choices: list[Choice], facts: Facts, given: list[str]) -> str:
         return f"{title}: the reference's."
     lines = [f"{title}. Each line is an argument of `compile`, which sets another:"]
     lines += [f"  {c.field + '=' + repr(c.value):<52} {c.reason}" for c in choices]
+    if facts.makes_batches:
+        jitter = f"scale_jitter={scale_jitter(facts.num_images)}"
+        lines.append(f"  {jitter:<52} objects keep about their size; of `batches`")
     if given:
         lines.append(f"  as given: {', '.join(given)}")
     return "\n".join(lines)

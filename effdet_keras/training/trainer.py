@@ -104,7 +104,8 @@ class Trainer(Compiling):
                 batch_size,
                 kwargs.get("steps_per_epoch"),
                 epochs - kwargs.get("initial_epoch", 0),
-                verbose,
+                makes_batches=x is not dataset,
+                verbose=verbose != 0,
             )
         has_epoch_lines = verbose == "auto"
         callbacks = with_own_callbacks(
@@ -274,7 +275,9 @@ class Trainer(Compiling):
             return 1
         return auto_recipe.num_epochs(len(data), batch_size or _BATCH_SIZE)
 
-    def _fit_to_length(self, x, batch_size, steps_per_epoch, epochs, verbose):
+    def _fit_to_length(
+        self, x, batch_size, steps_per_epoch, epochs, *, makes_batches, verbose
+    ):
         """Chooses and computes what depends on the data and on how long it trains."""
         settings = self.settings
         if not settings.recipe.needs_length:
@@ -286,8 +289,9 @@ class Trainer(Compiling):
                 batch_size=batch_size,
                 steps=steps * epochs,
                 pretrained=self.pretrained,
+                makes_batches=makes_batches,
             ),
-            verbose=verbose != 0,
+            verbose=verbose,
         )
         if self.settings.recipe.needs_length:
             self.optimizer.learning_rate = self.settings.recipe.resolve_schedule(

@@ -55,6 +55,12 @@ def test_what_was_chosen_is_told_with_its_reason_and_what_was_given():
     assert "160 images, 200 steps of 8" in text
     assert "freeze='backbone'" in text and "it is pretrained" in text
     assert text.endswith("as given: ema_decay")
+    assert "scale_jitter" not in text
+
+
+def test_what_fit_chooses_for_its_own_batches_is_told_as_well():
+    facts = Facts(num_images=160, batch_size=8, steps=200, makes_batches=True)
+    assert "scale_jitter=(0.8, 1.25)" in describe(choose(facts), facts, [])
 
 
 @pytest.fixture(scope="module")
