@@ -134,7 +134,6 @@ def test_batches_of_another_size_are_named():
 
 _TWO_REPLICAS = """
 import sys
-import weakref
 sys.path.insert(0, {tests!r})
 import keras, numpy as np, tensorflow as tf
 from test_tensorflow_step import batch, without_stochastic_depth
