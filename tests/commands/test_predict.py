@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from PIL import Image
-from support.tiny import lively_model
+from support.tiny import LITE0, lively_model
 
 import effdet_keras as ek
 from effdet_keras import cli
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.tensorflow
 
 @pytest.fixture(scope="module")
 def model():
-    return lively_model(category_ids=(3, 5, 9))
+    return lively_model(backbone=LITE0, category_ids=(3, 5, 9))
 
 
 @pytest.fixture(scope="module")

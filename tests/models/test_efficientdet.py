@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from keras import ops
 from PIL import Image
-from support.tiny import BACKBONE, tiny_model
+from support.tiny import BACKBONE, EAGER, tiny_model
 from support.tiny import batch as tiny_batch
 
 from effdet_keras.losses import DetectionLoss
@@ -160,7 +160,7 @@ def test_training_moves_weights_averages_and_statistics(trained):
 @pytest.mark.slow
 def test_averages_follow_the_reference_decay():
     model = tiny_model()
-    model.compile(learning_rate=0.8)
+    model.compile(learning_rate=0.8, run_eagerly=EAGER)
     start = values(model.averages.sources)
     model.fit(*batch(2), batch_size=2, verbose=0)
     model.averages.restore()
@@ -174,7 +174,7 @@ def test_averages_follow_the_reference_decay():
 def test_a_few_steps_lower_the_loss():
     keras.utils.set_random_seed(3)
     model = tiny_model()
-    model.compile(keras.optimizers.Adam(1e-2), weight_decay=0.0)
+    model.compile(keras.optimizers.Adam(1e-2), weight_decay=0.0, run_eagerly=EAGER)
     losses = model.fit(*batch(4), batch_size=4, epochs=12, verbose=0).history["loss"]
     assert losses[-1] < 0.7 * losses[0]
 
@@ -195,7 +195,7 @@ def test_batch_without_any_box_trains():
 @pytest.mark.slow
 def test_the_schedule_knows_the_length_of_the_training():
     model = tiny_model()
-    model.compile(learning_rate=0.64)
+    model.compile(learning_rate=0.64, run_eagerly=EAGER)
     model.fit(*batch(4), batch_size=2, epochs=3, verbose=0)
     schedule = model.optimizer._learning_rate
     assert (schedule.total_steps, schedule.warmup_steps) == (6, 2)
@@ -206,7 +206,7 @@ def test_the_schedule_knows_the_length_of_the_training():
 
 def test_weight_decay_is_that_of_kernels_alone():
     model = tiny_model()
-    model.compile(weight_decay=0.5)
+    model.compile(weight_decay=0.5, run_eagerly=EAGER)
     logs = model.evaluate(*batch(2), batch_size=2, verbose=0, return_dict=True)
     expected = sum(
         0.25 * np.sum(ops.convert_to_numpy(v).astype("float64") ** 2)

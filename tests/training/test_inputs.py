@@ -6,13 +6,13 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from support.tiny import batch, tiny_model
+from support.tiny import EAGER, batch, tiny_model
 
 
 @pytest.fixture(scope="module")
 def model():
     model = tiny_model()
-    model.compile(ema_decay=None)
+    model.compile(ema_decay=None, run_eagerly=EAGER)
     return model
 
 
@@ -20,7 +20,7 @@ def model():
 def compiled():
     """Traced once for all batches that `fit` gets one by one."""
     model = tiny_model()
-    model.compile(keras.optimizers.SGD(1e-3))
+    model.compile(keras.optimizers.SGD(1e-3), run_eagerly=EAGER)
     return model
 
 
@@ -109,7 +109,7 @@ def test_a_loss_that_is_not_finite_names_step_and_images(at_first_step):
 @pytest.mark.slow_elsewhere
 def test_an_exploding_learning_rate_is_noticed():
     model = tiny_model()
-    model.compile(keras.optimizers.SGD(1e30), clip_norm=None)
+    model.compile(keras.optimizers.SGD(1e30), clip_norm=None, run_eagerly=EAGER)
     with pytest.raises(FloatingPointError, match="learning rate too high"):
         model.fit(*batch(), batch_size=2, epochs=5, verbose=0)
 
@@ -155,7 +155,7 @@ class TestDatasets:
         model = EfficientDet.from_preset(
             "efficientdet-lite0", image_size=64, max_level=5, num_classes=2
         )
-        model.compile()
+        model.compile(run_eagerly=EAGER)
         with pytest.raises(ValueError, match=r"3 classes, circle.*`num_classes` 2"):
             model.fit(dataset, batch_size=2, verbose=0)
 
@@ -179,7 +179,7 @@ class TestDatasets:
 
     def test_batches_of_another_size(self, dataset):
         model = tiny_model(class_names=dataset.class_names)
-        model.compile()
+        model.compile(run_eagerly=EAGER)
         with pytest.raises(ValueError, match=r"64, 64, 3\).*128"):
             model.fit(dataset.batches(2, image_size=128), verbose=0)
 
@@ -194,14 +194,14 @@ class TestDatasets:
 
     def test_file_names_of_the_batch_are_told(self, dataset):
         model = tiny_model(class_names=dataset.class_names)
-        model.compile(keras.optimizers.SGD(1e30), clip_norm=None)
+        model.compile(keras.optimizers.SGD(1e30), clip_norm=None, run_eagerly=EAGER)
         with pytest.raises(FloatingPointError, match=r"images 0000\d\.jpg, 0000\d"):
             model.fit(dataset, batch_size=2, epochs=9, verbose=0)
 
     def test_strict_batches_raise_in_the_words_of_the_reader(self, dataset):
         pathlib.Path(dataset[2]["path"]).write_bytes(b"no image")
         model = tiny_model(class_names=dataset.class_names)
-        model.compile()
+        model.compile(run_eagerly=EAGER)
         batches = dataset.batches(2, image_size=64, training=True, strict=True)
         with pytest.raises(ValueError, match=r"`read_image` expects.*00003\.jpg"):
             model.fit(batches, verbose=0)
@@ -209,7 +209,7 @@ class TestDatasets:
     def test_training_goes_on_without_a_broken_image(self, dataset, capsys):
         pathlib.Path(dataset[2]["path"]).write_bytes(b"no image")
         model = tiny_model(class_names=dataset.class_names)
-        model.compile()
+        model.compile(run_eagerly=EAGER)
         model.fit(dataset, batch_size=2, epochs=2, verbose=0)
         assert int(model.optimizer.iterations) == 4
         assert capsys.readouterr().err.count("00003.jpg") >= 2
@@ -256,7 +256,7 @@ class TestDatasets:
     def test_the_model_keeps_the_ids_of_what_it_is_trained_on(self, dataset):
         names, ids = dataset.class_names, (17, 4, 9)
         model = tiny_model(class_names=None)
-        model.compile(keras.optimizers.SGD(1e-3))
+        model.compile(keras.optimizers.SGD(1e-3), run_eagerly=EAGER)
         model.fit(dataset.with_classes(names, ids), batch_size=2, epochs=0, verbose=0)
         assert (model.class_names, model.category_ids) == (names, ids)
         assert model.get_config()["category_ids"] == ids

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from support.tiny import LITE0, batch, lively_model, tiny_model
+from support.tiny import EAGER, LITE0, batch, lively_model, tiny_model
 
 from effdet_keras.models import EfficientDet
 from effdet_keras.weights.archive import write_archive
@@ -22,7 +22,9 @@ def compiled_model():
     keras.utils.set_random_seed(1)
     model = lively_model()
     without_stochastic_depth(model)
-    model.compile(keras.optimizers.SGD(0.01, momentum=0.9), ema_decay=0.5)
+    model.compile(
+        keras.optimizers.SGD(0.01, momentum=0.9), ema_decay=0.5, run_eagerly=EAGER
+    )
     return model
 
 
@@ -349,7 +351,7 @@ def test_compiling_again_starts_from_the_weights_in_place(tmp_path, trained):
     trained.save(tmp_path / "model.keras")
     model = keras.saving.load_model(tmp_path / "model.keras")
     before = model.get_weights()
-    model.compile(keras.optimizers.SGD(0.01))
+    model.compile(keras.optimizers.SGD(0.01), run_eagerly=EAGER)
     assert_equal(model.get_weights(), before)
     training, averages = both_sets(model)
     assert_equal(training, before)
