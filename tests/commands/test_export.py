@@ -124,6 +124,7 @@ def test_errors_of_the_export_are_told_in_one_line(archive, tmp_path, capsys):
     assert "There is no checkpoint" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_ap_of_the_export_is_compared_with_the_models(
     tmp_path, capsys, monkeypatch
 ):

@@ -92,7 +92,7 @@ def from_small(module, **arguments):
     arguments = {"class_names": NAMES, "verbose": 0, **SMALL, **arguments}
     model = EfficientDet.from_hub(module, **arguments)
     if not isinstance(model, HubDetector):
-        model.compile(keras.optimizers.Adam(1e-3))
+        model.compile(keras.optimizers.Adam(1e-3), run_eagerly=EAGER)
     return model
 
 
@@ -185,8 +185,8 @@ def test_resumes_exactly_with_averages(small_module, tmp_path):
     straight = from_small(small_module)
     model = from_small(small_module)
     model.set_weights(straight.get_weights())
-    model.compile(keras.optimizers.Adam(1e-3))
-    straight.compile(keras.optimizers.Adam(1e-3))
+    model.compile(keras.optimizers.Adam(1e-3), run_eagerly=EAGER)
+    straight.compile(keras.optimizers.Adam(1e-3), run_eagerly=EAGER)
     train(straight, steps=4)
     train(model, steps=2)
     write_archive(model, tmp_path / "last.keras")
@@ -207,6 +207,7 @@ def test_a_frozen_model_resumes_frozen(small_module, tmp_path):
     assert all_equal(before, values(resumed.features.weights))
 
 
+@pytest.mark.slow
 def test_detects_and_exports(small_module, tmp_path):
     model = from_small(small_module)
     image = np.random.default_rng(0).integers(0, 255, (50, 90, 3)).astype("uint8")
@@ -331,6 +332,7 @@ def test_another_size_takes_the_same_weights(our_module, our_model):
     assert np.array_equal(*stem)
 
 
+@pytest.mark.slow
 def test_hub_and_own_network_train_alike(our_module, our_model):
     own = EfficientDet.from_hub(our_module, num_classes=3, verbose=0)
     module = open_hub_module(our_module)

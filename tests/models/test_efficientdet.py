@@ -218,7 +218,7 @@ def test_weight_decay_is_that_of_kernels_alone():
 
 def test_iou_loss_is_logged_where_it_is_asked_for():
     model = tiny_model()
-    model.compile(loss=DetectionLoss(iou_loss_type="ciou"))
+    model.compile(loss=DetectionLoss(iou_loss_type="ciou"), run_eagerly=EAGER)
     logs = model.evaluate(*batch(2), batch_size=2, verbose=0, return_dict=True)
     assert 0 < logs["box_iou_loss"] < 2
 
@@ -409,7 +409,7 @@ def test_training_goes_on_from_a_keras_file_as_if_it_had_not_stopped(tmp_path):
     images, truth = batch(4)
     options = {"batch_size": 2, "shuffle": False, "verbose": 0}
     model = tiny_model()
-    model.compile(keras.optimizers.SGD(0.01, momentum=0.9))
+    model.compile(keras.optimizers.SGD(0.01, momentum=0.9), run_eagerly=EAGER)
     model.fit(images, truth, epochs=1, **options)
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")

@@ -149,6 +149,7 @@ class TestDatasets:
         data = pytest.importorskip("effdet_keras.data")
         return data.write_shapes(tmp_path, num_train=4, num_valid=1, image_size=64)[0]
 
+    @pytest.mark.slow_elsewhere
     def test_more_classes_than_the_model(self, dataset):
         from effdet_keras import EfficientDet
 
@@ -192,6 +193,7 @@ class TestDatasets:
         np.testing.assert_array_equal(color, [model.config.mean_rgb] * 3)
         assert next(iter(model.batches(dataset, 2, image_size=32)))[0].shape[1] == 32
 
+    @pytest.mark.slow_elsewhere
     def test_file_names_of_the_batch_are_told(self, dataset):
         model = tiny_model(class_names=dataset.class_names)
         model.compile(keras.optimizers.SGD(1e30), clip_norm=None, run_eagerly=EAGER)
@@ -206,6 +208,7 @@ class TestDatasets:
         with pytest.raises(ValueError, match=r"`read_image` expects.*00003\.jpg"):
             model.fit(batches, verbose=0)
 
+    @pytest.mark.slow_elsewhere
     def test_training_goes_on_without_a_broken_image(self, dataset, capsys):
         pathlib.Path(dataset[2]["path"]).write_bytes(b"no image")
         model = tiny_model(class_names=dataset.class_names)
@@ -230,9 +233,10 @@ class TestDatasets:
         with pytest.raises(ValueError, match=r"(?s)same order.*circle.*cat, dog"):
             model.fit(batches, steps_per_epoch=1, verbose=0)
 
+    @pytest.mark.slow_elsewhere
     def test_file_names_are_told_whatever_was_made_of_the_batches(self, dataset):
         model = tiny_model(class_names=dataset.class_names)
-        model.compile(keras.optimizers.SGD(1e-3), run_eagerly=True)
+        model.compile(keras.optimizers.SGD(1e-3), run_eagerly=EAGER)
         batches = model.batches(dataset, 2).map(
             lambda images, truth: (images * float("inf"), truth)
         )

@@ -179,6 +179,7 @@ class Scripted(keras.callbacks.Callback):
 
 
 @pytest.mark.tensorflow  # the callback asks the data pipeline for images
+@pytest.mark.slow
 def test_early_stopping_leaves_the_model_whose_ap_was_best(model):
     from effdet_keras.callbacks import COCOEvaluation
     from effdet_keras.data import from_arrays
@@ -317,6 +318,7 @@ def test_an_archive_is_resumed_from_the_weights_of_training(tmp_path, trained):
 
 
 @pytest.mark.slow_elsewhere
+@pytest.mark.slow
 def test_a_checkpoint_has_both_sets_right_after_fit(tmp_path):
     model = tiny_model(backbone=LITE0)
     model.compile(ema_decay=0.5, run_eagerly=True)

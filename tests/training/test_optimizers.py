@@ -296,6 +296,7 @@ def test_the_references_constant_rate_is_scaled_to_the_batch(model):
 
 
 @pytest.mark.slow_elsewhere
+@pytest.mark.slow
 def test_training_with_a_named_optimizer_goes_on_from_a_file_bit_for_bit(tmp_path):
     recipe = {
         "optimizer": {"name": "adamw", "beta_2": 0.99},

@@ -2,7 +2,7 @@
 
 import keras
 import pytest
-from support.tiny import batch, tiny_model
+from support.tiny import EAGER, batch, tiny_model
 
 from effdet_keras.training.averages_in_place import AveragesInPlace
 from effdet_keras.training.epoch_lines import EpochLines
@@ -40,6 +40,6 @@ def test_a_second_fit_with_the_same_list_adds_none_twice():
 @pytest.mark.parametrize("verbose", ["auto", 0])
 def test_only_the_automatic_verbosity_prints_our_lines(verbose, capsys):
     model = tiny_model()
-    model.compile("sgd", run_eagerly=True)
+    model.compile("sgd", run_eagerly=EAGER)
     model.fit(*batch(), verbose=verbose)
     assert ("epoch 1/1  loss" in capsys.readouterr().out) is (verbose == "auto")

@@ -4,8 +4,8 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from support.tiny import EAGER, tiny_model
 
-from effdet_keras.models import EfficientDet
 from effdet_keras.training.statistics_warmup import StatisticsWarmup
 
 BATCH_MEAN = 8.0
@@ -44,14 +44,7 @@ def test_frozen_statistics_stay_to_the_bit():
 
 @pytest.fixture(scope="module")
 def model():
-    return EfficientDet.from_preset(
-        "efficientdet-lite0",
-        image_size=64,
-        max_level=5,
-        num_classes=2,
-        fpn_cell_repeats=1,
-        head_repeats=1,
-    )
+    return tiny_model()
 
 
 @pytest.mark.slow_elsewhere
@@ -62,7 +55,12 @@ def test_a_step_of_fit_moves_statistics_by_the_momentum_of_that_step(model):
         "boxes": np.float32([[[8, 8, 40, 40]]] * 2),
         "labels": np.int32([[0]] * 2),
     }
-    model.compile(keras.optimizers.SGD(0.0), batch_norm_warmup=True, weight_decay=None)
+    model.compile(
+        keras.optimizers.SGD(0.0),
+        batch_norm_warmup=True,
+        weight_decay=None,
+        run_eagerly=EAGER,
+    )
     statistics = [v for v in model.batch_norm_statistics() if "stem" in v.path]
     start = [ops.convert_to_numpy(v) for v in statistics]
     seen = []

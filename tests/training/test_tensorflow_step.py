@@ -70,7 +70,7 @@ def test_logged_learning_rate_is_that_of_the_last_step():
 
 def test_overflow_in_float16_is_skipped_and_leaves_no_trace():
     model = tiny_model(dtype="mixed_float16")
-    model.compile()
+    model.compile(run_eagerly=True)
     assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
     images, truth = batch()
     model.fit(images, truth, batch_size=2, verbose=0)
@@ -100,6 +100,7 @@ def test_float16_has_gradients_of_the_size_of_float32():
     assert 1 / 3 < norms[0] / norms[1] < 3
 
 
+@pytest.mark.slow
 def test_fit_and_evaluate_batch_a_data_set_for_the_model():
     from effdet_keras.data import from_arrays
 
@@ -110,7 +111,7 @@ def test_fit_and_evaluate_batch_a_data_set_for_the_model():
         class_names=["cat", "dog", "bird"],
     )
     model = tiny_model()
-    model.compile()
+    model.compile(run_eagerly=True)
     history = model.fit(
         dataset, batch_size=2, epochs=2, validation_data=dataset, verbose=0
     ).history
@@ -127,7 +128,7 @@ def test_batches_of_another_size_are_named():
         [np.zeros((64, 64, 3), "uint8")] * 2, [[[4, 4, 30, 30]]] * 2, [[0]] * 2, ["cat"]
     )
     model = tiny_model()
-    model.compile()
+    model.compile(run_eagerly=True)
     with pytest.raises(ValueError, match="image_size"):
         model.fit(dataset.batches(2, image_size=128, training=True), verbose=0)
 
