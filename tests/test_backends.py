@@ -25,8 +25,8 @@ QUICK_COMPILER = (
 @pytest.mark.extra_packages
 @pytest.mark.parametrize(
     ("backend", "rooms"),
-    # JAX's in two, for two processes at a time.
-    [("jax", TRAINING), ("jax", NETWORK), ("torch", NETWORK + TRAINING)],
+    # JAX's in two, for two processes at a time; the longest first.
+    [("jax", NETWORK), ("jax", TRAINING), ("torch", NETWORK + TRAINING)],
 )
 def test_the_core_passes_on(backend, rooms, tmp_path):
     if keras.backend.backend() != "tensorflow":
