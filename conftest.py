@@ -12,14 +12,8 @@ import numpy as np
 import pytest
 from keras.src.backend.common import global_state
 
-BACKEND = keras.backend.backend()
-if BACKEND == "tensorflow":
-    import tensorflow as tf
-
-    # Most graphs of the tests run once: optimizing one takes longer than running it.
-    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-
 PACKAGE = pathlib.Path(__file__).parent / "effdet_keras"
+BACKEND = keras.backend.backend()
 SEED = 7
 
 
@@ -100,8 +94,23 @@ def pytest_make_collect_report(collector):
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup():
+def pytest_runtest_setup(item):
     set_random_state(SEED)
+    if BACKEND == "tensorflow":
+        optimize_graphs(item.get_closest_marker("slow") is not None)
+
+
+def optimize_graphs(wanted):
+    """Whether TensorFlow optimizes graphs, as it does for people.
+
+    Those of most tests run once, and optimizing one takes longer than running it.
+    """
+    import tensorflow as tf
+
+    option, options = "disable_meta_optimizer", tf.config.optimizer
+    # Set only where it changes: TensorFlow prepares every graph again.
+    if options.get_experimental_options().get(option, False) is wanted:
+        options.set_experimental_options({option: not wanted})
 
 
 @pytest.hookimpl(wrapper=True)

@@ -11,10 +11,8 @@ import pytest
 
 TESTS = pathlib.Path(__file__).parent
 # What the model is made of. `KERAS_BACKEND=jax pytest` runs the rest, too.
-NETWORK = [
-    *("geometry", "layers", "models", "postprocess"),
-    *("test_detections.py", "test_losses.py"),
-]
+PARTS = ["geometry", "layers", "postprocess", "test_detections.py", "test_losses.py"]
+MODELS = ["models"]
 TRAINING = ["training"]
 # Most of JAX's time is compiling, of tiny networks that are fast anyhow.
 QUICK_COMPILER = (
@@ -25,8 +23,13 @@ QUICK_COMPILER = (
 @pytest.mark.extra_packages
 @pytest.mark.parametrize(
     ("backend", "rooms"),
-    # JAX's in two, for two processes at a time; the longest first.
-    [("jax", NETWORK), ("jax", TRAINING), ("torch", NETWORK + TRAINING)],
+    # JAX's in three, for two processes at a time; the longest first.
+    [
+        ("jax", MODELS),
+        ("jax", TRAINING),
+        ("jax", PARTS),
+        ("torch", PARTS + MODELS + TRAINING),
+    ],
 )
 def test_the_core_passes_on(backend, rooms, tmp_path):
     if keras.backend.backend() != "tensorflow":

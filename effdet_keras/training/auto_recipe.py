@@ -8,6 +8,8 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from effdet_keras.training.recipe import REFERENCE
+
 SMALL = 5_000  # images: a larger dataset is trained as the reference does
 SCALE_JITTER = (0.8, 1.25)
 REFERENCE_JITTER = (0.1, 2.0)
@@ -82,8 +84,16 @@ def choose(facts: Facts) -> list[Choice]:
             f"to zero after {facts.steps} steps",
         ),
         Choice("batch_norm_warmup", True, "statistics keep up with the weights"),
-        Choice("ema_decay", 0.9998, "averages, short ones in the first steps"),
-        Choice("clip_norm", 10.0, "a batch of few images can have any gradient"),
+        Choice(
+            "ema_decay",
+            REFERENCE["ema_decay"],
+            "averages, short ones in the first steps",
+        ),
+        Choice(
+            "clip_norm",
+            REFERENCE["clip_norm"],
+            "a batch of few images can have any gradient",
+        ),
     ]
     if facts.pretrained == _BACKBONE and facts.steps < _SHORT:
         choices.append(

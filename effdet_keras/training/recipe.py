@@ -23,9 +23,8 @@ from effdet_keras.training.schedules import REFERENCE_BATCH_SIZE
 
 AUTO = "auto"  # the value of a field that the recipe is to choose
 NAMES = (AUTO, "reference")
-_OPEN_AT_NONE = ("optimizer", "schedule", "learning_rate")
-_OF_OPTIMIZER = (*_OPEN_AT_NONE, "weight_decay")
-_REFERENCE = {
+_OF_OPTIMIZER = ("optimizer", "schedule", "learning_rate", "weight_decay")
+REFERENCE = {  # what the reference has in fields that are "auto"
     "clip_norm": 10.0,
     "ema_decay": 0.9998,
     "freeze": None,
@@ -137,13 +136,10 @@ class Recipe:
     def is_given(self, field):
         """Whether the caller chose a field, so that nothing else may."""
         value = getattr(self, field)
-        if field == "loss":
-            return value != DetectionLoss()
         if field == "gradient_multipliers":
             return bool(value)
-        if field == "freeze_batch_norm":
-            return not value
-        return value != AUTO and not (value is None and field in _OPEN_AT_NONE)
+        default = DetectionLoss() if field == "loss" else getattr(Recipe, field)
+        return value != default
 
     @property
     def given(self):
@@ -179,7 +175,7 @@ class Recipe:
         Returns:
             `Recipe`; what is still open then is as in the reference.
         """
-        default = {**_REFERENCE, "batch_norm_warmup": self.is_open}
+        default = {**REFERENCE, "batch_norm_warmup": self.is_open}
         settled = {
             name: value
             for name, value in (default | fields).items()

@@ -1,7 +1,6 @@
 """Every format, loaded as a file, finds what the live model finds, in every image."""
 
 import os
-import pathlib
 import random
 import shutil
 import subprocess
@@ -10,14 +9,13 @@ import sys
 import numpy as np
 import pytest
 from PIL import Image
-from support.tiny import lively_model
+from support.tiny import LITE0, lively_model
 
 import effdet_keras as ek
 from effdet_keras.images import EXIF_ORIENTATION
 
 pytestmark = pytest.mark.tensorflow
 
-TESTS = str(pathlib.Path(__file__).parents[1])
 IMAGE_SIZE = (64, 96)  # not square
 # name -> path, package that runs it, options of `export`
 FORMATS = {
@@ -38,7 +36,7 @@ FORMATS = {
 def model():
     """A lively model without ties: no score is so high that it rounds to 1."""
     random.seed(0)  # of Keras' initializers
-    model = lively_model(IMAGE_SIZE)
+    model = lively_model(IMAGE_SIZE, backbone=LITE0)
     noise = np.random.default_rng(0).uniform(0, 255, (2, *IMAGE_SIZE, 3))
     outputs = model(noise.astype("float32"))
     for part, name, spread in (
@@ -107,7 +105,7 @@ def live(model, images):
 
     def detect(postprocess):
         if postprocess not in known:
-            other = lively_model(IMAGE_SIZE, postprocess=postprocess)
+            other = lively_model(IMAGE_SIZE, backbone=LITE0, postprocess=postprocess)
             other.set_weights(model.get_weights())
             found = other.detect(list(images.values()), 0.2, verbose=0)
             known[postprocess] = dict(zip(images, found))
@@ -146,7 +144,7 @@ def test_its_boxes_end_at_the_border_of_the_image(exported):
     for image in (wide, wide.transpose(1, 0, 2)):
         height, width = image.shape[:2]
         found = ek.Predictor.load(exported).detect(image, 0.05)
-        assert len(found) > 2 and found.boxes.min() >= 0
+        assert len(found) > 5 and found.boxes.min() >= 0
         assert (found.boxes <= [height, width, height, width]).all()
         assert np.isclose(found.boxes[:, 2:], [height, width]).any()
 
@@ -202,7 +200,7 @@ def test_it_runs_on_torch_without_tensorflow(export, images, live, tmp_path):
     np.save(tmp_path / "image.npy", images["rgb"])
     code = (
         "import sys; sys.modules['tensorflow'] = None\n"
-        "import numpy as np, effdet_keras as ek, support.tiny\n"  # its backbone
+        "import numpy as np, effdet_keras as ek\n"
         "folder, *paths = sys.argv[1:]\n"
         "image = np.load(f'{folder}/image.npy')\n"
         "for number, path in enumerate(paths):\n"
@@ -212,7 +210,7 @@ def test_it_runs_on_torch_without_tensorflow(export, images, live, tmp_path):
     )
     result = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path), *map(str, paths)],
-        env={**os.environ, "KERAS_BACKEND": "torch", "PYTHONPATH": TESTS},
+        env={**os.environ, "KERAS_BACKEND": "torch"},
         capture_output=True,
         text=True,
     )

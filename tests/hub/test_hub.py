@@ -21,7 +21,7 @@ from support.hub_files import (
     save_small_module,
     serving,
 )
-from support.tiny import EAGER, LITE0, tiny_model
+from support.tiny import LITE0, tiny_model
 
 from effdet_keras.config import EfficientDetConfig
 from effdet_keras.hub.detector import HubDetector
@@ -92,7 +92,7 @@ def from_small(module, **arguments):
     arguments = {"class_names": NAMES, "verbose": 0, **SMALL, **arguments}
     model = EfficientDet.from_hub(module, **arguments)
     if not isinstance(model, HubDetector):
-        model.compile(keras.optimizers.Adam(1e-3), run_eagerly=EAGER)
+        model.compile(keras.optimizers.Adam(1e-3))
     return model
 
 
@@ -185,8 +185,8 @@ def test_resumes_exactly_with_averages(small_module, tmp_path):
     straight = from_small(small_module)
     model = from_small(small_module)
     model.set_weights(straight.get_weights())
-    model.compile(keras.optimizers.Adam(1e-3), run_eagerly=EAGER)
-    straight.compile(keras.optimizers.Adam(1e-3), run_eagerly=EAGER)
+    model.compile(keras.optimizers.Adam(1e-3))
+    straight.compile(keras.optimizers.Adam(1e-3))
     train(straight, steps=4)
     train(model, steps=2)
     write_archive(model, tmp_path / "last.keras")
@@ -344,7 +344,7 @@ def test_hub_and_own_network_train_alike(our_module, our_model):
     before = {v.path: np.array(v) for v in own.weights}
     losses = []
     for model in (own, hub):
-        model.compile(keras.optimizers.SGD(0.01, momentum=0.9), run_eagerly=EAGER)
+        model.compile(keras.optimizers.SGD(0.01, momentum=0.9))
         losses.append([train(model) for _ in range(3)])
     # The two graphs round in another order, which also depends on the load of the
     # machine; an error in a gradient would be as large as the step itself.

@@ -13,11 +13,11 @@ from effdet_keras.training.ema import WeightAverages
 # EfficientNet-Lite's seven stages with one narrow block each. Most of a small test's
 # time is the making of its graph, and this one has half as many operations as Lite0's.
 BACKBONE = "efficientnet-lite-tiny"
-# On TensorFlow a few steps are done before the graph of one is made.
-EAGER = keras.backend.backend() == "tensorflow"
-LITE0 = "efficientnet-lite0"  # where files and modules are recognised by their backbone
 efficientnet._SCALES[BACKBONE] = (0.1, 0.1)
 configuration.BACKBONES = (*configuration.BACKBONES, BACKBONE)
+LITE0 = "efficientnet-lite0"  # where files and modules are recognised by their backbone
+# On TensorFlow a few steps are done before the graph of one is made.
+EAGER = keras.backend.backend() == "tensorflow"
 
 
 def tiny_model(*, backbone=BACKBONE, **arguments):

@@ -321,7 +321,7 @@ def test_an_archive_is_resumed_from_the_weights_of_training(tmp_path, trained):
 @pytest.mark.slow
 def test_a_checkpoint_has_both_sets_right_after_fit(tmp_path):
     model = tiny_model(backbone=LITE0)
-    model.compile(ema_decay=0.5, run_eagerly=True)
+    model.compile(ema_decay=0.5, run_eagerly=EAGER)
     fit(model)
     training, averages = both_sets(model)
     model.export_checkpoint(tmp_path / "model.safetensors", format="torch-effdet")

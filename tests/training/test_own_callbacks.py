@@ -37,7 +37,7 @@ def test_a_second_fit_with_the_same_list_adds_none_twice():
     assert first.model is model and last.model is model
 
 
-@pytest.mark.parametrize("verbose", ["auto", 0])
+@pytest.mark.parametrize("verbose", ["auto", 0, 1, 2])
 def test_only_the_automatic_verbosity_prints_our_lines(verbose, capsys):
     model = tiny_model()
     model.compile("sgd", run_eagerly=EAGER)

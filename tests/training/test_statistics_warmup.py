@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from support.tiny import EAGER, tiny_model
+from support.tiny import tiny_model
 
 from effdet_keras.training.statistics_warmup import StatisticsWarmup
 
@@ -55,12 +55,7 @@ def test_a_step_of_fit_moves_statistics_by_the_momentum_of_that_step(model):
         "boxes": np.float32([[[8, 8, 40, 40]]] * 2),
         "labels": np.int32([[0]] * 2),
     }
-    model.compile(
-        keras.optimizers.SGD(0.0),
-        batch_norm_warmup=True,
-        weight_decay=None,
-        run_eagerly=EAGER,
-    )
+    model.compile(keras.optimizers.SGD(0.0), batch_norm_warmup=True, weight_decay=None)
     statistics = [v for v in model.batch_norm_statistics() if "stem" in v.path]
     start = [ops.convert_to_numpy(v) for v in statistics]
     seen = []

@@ -70,7 +70,7 @@ def test_logged_learning_rate_is_that_of_the_last_step():
 
 def test_overflow_in_float16_is_skipped_and_leaves_no_trace():
     model = tiny_model(dtype="mixed_float16")
-    model.compile(run_eagerly=True)
+    model.compile()
     assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
     images, truth = batch()
     model.fit(images, truth, batch_size=2, verbose=0)
@@ -111,7 +111,7 @@ def test_fit_and_evaluate_batch_a_data_set_for_the_model():
         class_names=["cat", "dog", "bird"],
     )
     model = tiny_model()
-    model.compile(run_eagerly=True)
+    model.compile()
     history = model.fit(
         dataset, batch_size=2, epochs=2, validation_data=dataset, verbose=0
     ).history
@@ -128,7 +128,7 @@ def test_batches_of_another_size_are_named():
         [np.zeros((64, 64, 3), "uint8")] * 2, [[[4, 4, 30, 30]]] * 2, [[0]] * 2, ["cat"]
     )
     model = tiny_model()
-    model.compile(run_eagerly=True)
+    model.compile()
     with pytest.raises(ValueError, match="image_size"):
         model.fit(dataset.batches(2, image_size=128, training=True), verbose=0)
 
