@@ -56,16 +56,19 @@ class Run:
         batch = f"The batch of {where} {self._names(truth.get('image_id'))}"
         if fault is not None:
             self._error = InvalidValueError(
-                f"{fault}. {batch}. This batch did not change the weights."
+                f"{fault}. {batch}. This batch did not change the model."
             )
-        else:
-            self._error = NonFiniteLossError(
-                f"The loss is not finite. {batch}. This batch did not change the "
-                "weights, so the model can still be saved. Usual causes: a learning "
-                "rate too high for the batch size, no `clip_norm`, float16 where "
-                "bfloat16 would hold the values, or pixels that are not finite."
-            )
-        return self._error
+            return self._error
+        error = NonFiniteLossError(
+            "The loss is not finite, or its gradients or the statistics of batch norm "
+            f"are not. {batch}. This batch did not change the model, which can still "
+            "be saved. Usual causes: a learning rate too high for the batch size, no "
+            "`clip_norm`, float16 where bfloat16 would hold the values, or pixels "
+            "that are not finite or far from 0-255."
+        )
+        # Of several replicas one may know more: that its ground truth is wrong.
+        self._error = self._error or error
+        return error
 
     def _names(self, image_ids):
         if image_ids is None:

@@ -28,7 +28,7 @@ class StatisticsWarmup:
 
     Example:
         >>> warmup = StatisticsWarmup(0.99)
-        >>> (moved,) = warmup.moved([ops.array([0.0])], [ops.array([0.01])], step=0)
+        >>> moved = warmup.moved(ops.array([0.0]), ops.array([0.01]), step=0)
         >>> round(float(moved[0]), 6)  # the batch had 1.0: momentum 0.1, not 0.99
         0.9
     """
@@ -36,28 +36,38 @@ class StatisticsWarmup:
     def __init__(self, momentum: float) -> None:
         self.momentum = momentum
 
-    def moved(
-        self, before: Sequence[Any], after: Sequence[Any], step: Any
-    ) -> list[Any]:
+    def moved(self, before: Any, after: Any, step: Any) -> Any:
         """What the statistics are after a step, with the momentum of that step.
 
         Args:
-            before, after: lists of float32 tensors `[C]`, the statistics before the
+            before, after: float32 tensors of one shape, the statistics before the
                 step and as the layers left them.
             step: int or scalar integer tensor, the 0-based number of the step.
 
         Returns:
-            List of tensors like `after`. A statistic that its layer did not move, as
-            that of a frozen batch norm, stays where it is.
+            Tensor like `after`. A statistic that its layer did not move, as that of a
+            frozen batch norm, stays where it is.
         """
-        if not after:
-            return []
         # 1 - (1 + k) / (10 + k) without the loss of digits.
         rate = 9.0 / (10.0 + ops.cast(step, "float32"))
         factor = ops.maximum(rate / (1.0 - self.momentum), 1.0)
-        # All in one vector: a step has 250 statistics, and each operation its price.
-        old, new = ops.concatenate(list(before)), ops.concatenate(list(after))
         # Where the factor is 1 the layers' own value stays, to the last bit.
-        new = ops.where(factor > 1.0, old + (new - old) * factor, new)
-        ends = np.cumsum([value.shape[0] for value in after])[:-1].tolist()
-        return list(ops.split(new, ends)) if ends else [new]
+        return ops.where(factor > 1.0, before + (after - before) * factor, after)
+
+
+def joined(statistics: Sequence[Any]) -> Any:
+    """All statistics in one vector: a step has 250, and each operation its price.
+
+    Example:
+        >>> vector = joined([ops.array([1.0, 2.0]), ops.array([3.0])])
+        >>> [value.shape[0] for value in parted(vector, [2, 1])]
+        [2, 1]
+    """
+    return ops.concatenate(list(statistics)) if statistics else ops.zeros((0,))
+
+
+def parted(vector: Any, lengths: Sequence[int]) -> list[Any]:
+    """The statistics of these lengths that were `joined`."""
+    if len(lengths) < 2:
+        return [vector] * len(lengths)
+    return list(ops.split(vector, np.cumsum(lengths)[:-1].tolist()))

@@ -3,14 +3,16 @@
 import numpy as np
 from keras import ops
 
+from effdet_keras._internal.label_constants import BACKGROUND
+
 
 def is_valid(boxes, labels, image_size, num_classes):
     """Whether a model can learn from the ground truth of a batch.
 
-    Labels are below `num_classes`; boxes are finite, begin before they end, have
-    their center in the image, and are in pixels: two boxes or more that all lie
-    between 0 and 1 are taken for normalized ones. Rows with a negative label or
-    four zeros are padding and not checked.
+    Labels are whole numbers below `num_classes`, and -1 in padding. Boxes are finite,
+    begin before they end, have their center in the image, and are in pixels: two
+    boxes or more that all lie between 0 and 1 are taken for normalized ones. Rows with
+    the label -1 or four zeros are padding and not checked.
 
     Args:
         boxes: float tensor `[B, M, 4]`, `yxyx` in pixels of the input.
@@ -47,7 +49,7 @@ Received: label 3 with box [0.0, 0.0, 8.0, 8.0] in row 0 of image 0
         if len(wrong):
             image, row = wrong[0]
             box = ops.convert_to_numpy(boxes)[image, row].tolist()
-            label = int(ops.convert_to_numpy(labels)[image, row])
+            label = ops.convert_to_numpy(labels)[image, row].item()
             return (
                 f"{sentence}. Received: label {label} with box {box} in row {row} of "
                 f"image {image}"
@@ -58,7 +60,8 @@ Received: label 3 with box [0.0, 0.0, 8.0, 8.0] in row 0 of image 0
 def _faults(boxes, labels, image_size, num_classes):
     """Each rule: bool `[B, M]`, where it is broken; and its text."""
     boxes = ops.cast(ops.convert_to_tensor(boxes), "float32")
-    labels = ops.cast(ops.convert_to_tensor(labels), "int32")
+    given = ops.convert_to_tensor(labels)
+    labels = ops.cast(given, "int32")
     low, high = boxes[..., :2], boxes[..., 2:]
     # NaN is not equal to 0, so a row with NaN counts as used.
     used = ops.logical_and(labels >= 0, ops.any(boxes != 0.0, axis=-1))
@@ -73,6 +76,15 @@ def _faults(boxes, labels, image_size, num_classes):
         ops.sum(ops.cast(used, "int32")) > 1,
     )
     return [
+        (
+            # A cast cuts 0.7 down to 0: the label of another class.
+            given != ops.cast(labels, given.dtype),
+            "Labels must be whole numbers",
+        ),
+        (
+            ops.logical_and(labels < BACKGROUND, ops.any(boxes != 0.0, axis=-1)),
+            "Labels must count from 0, and be -1 in rows of padding",
+        ),
         (
             labels >= num_classes,
             f"Labels must lie below the model's `num_classes`, {num_classes}, and "

@@ -318,3 +318,15 @@ def test_a_kill_in_mid_write_leaves_the_previous_file_whole(tmp_path, place):
     np.testing.assert_array_equal(
         ops.convert_to_numpy(loaded.layers[0].kernel), np.ones((4, 300))
     )
+
+
+@pytest.mark.parametrize("of_averages", [False, True])
+def test_numbers_that_are_none_do_not_replace_a_good_checkpoint(tmp_path, of_averages):
+    model, path = StandIn(), tmp_path / "a.keras"
+    write_archive(model, path, {"epoch": 1})
+    weights = model.averages.variables if of_averages else model.weights
+    weights[0].assign(np.full(weights[0].shape, np.nan))
+    with pytest.raises(FloatingPointError, match="a.keras' was not written: 1 of its"):
+        write_archive(model, path, {"epoch": 2})
+    assert read_archive_info(path)["epoch"] == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["a.keras"]

@@ -5,6 +5,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from effdet_keras.training.statistics_warmup import joined, parted
+
 # What Keras calls the parts of the state that it hands through a step.
 _STATE = (
     *("trainable_variables", "non_trainable_variables"),
@@ -29,10 +31,13 @@ class Step:
         logs, new_state = keras_step(state, data)
         new_state = self._with_settled_statistics(state, new_state, step)
         new_state = self._with_averages(new_state, step)
-        # A loss that is not finite moves nothing; `watched` then raises.
-        finite = ops.isfinite(logs["loss"])
+        # A step that is not finite moves nothing; `watched` sees it by its loss.
+        trainable, non_trainable, _, _ = new_state
+        sums = [ops.sum(ops.cast(x, "float32")) for x in (*trainable, *non_trainable)]
+        is_fine = ops.all(ops.isfinite(ops.stack([logs["loss"], *sums])))
+        logs = {**logs, "loss": ops.where(is_fine, logs["loss"], float("nan"))}
         return logs, jax.tree.map(
-            lambda a, b: ops.where(finite, a, b), new_state, state
+            lambda a, b: ops.where(is_fine, a, b), new_state, state
         )
 
     def test(self, keras_step, state, data):
@@ -108,11 +113,11 @@ class Step:
         statistics = {id(v) for v in self._model.batch_norm_statistics()}
         variables = self._model.non_trainable_variables
         places = [i for i, v in enumerate(variables) if id(v) in statistics]
-        settled = warmup.moved(
-            [state[1][i] for i in places], [values[i] for i in places], step
-        )
+        before, after = (joined([x[i] for i in places]) for x in (state[1], values))
+        settled = warmup.moved(before, after, step)
         values = list(values)
-        for i, value in zip(places, settled):
+        lengths = [values[i].shape[0] for i in places]
+        for i, value in zip(places, parted(settled, lengths)):
             values[i] = value
         return trainable, values, optimizer, metrics
 

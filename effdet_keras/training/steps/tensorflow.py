@@ -5,6 +5,8 @@ import weakref
 import keras
 import tensorflow as tf
 
+from effdet_keras.training.statistics_warmup import joined, parted
+
 
 class Step:
     """`BackendStep` of TensorFlow: the reference's whole step, written out."""
@@ -19,26 +21,51 @@ class Step:
         model = self._model
         optimizer, variables = model.optimizer, model.trainable_variables
         step = tf.identity(optimizer.iterations)
-        statistics = self._statistics_to_settle()
-        before = [tf.identity(v.value) for v in statistics]
+        statistics = model.batch_norm_statistics()
+        before = tf.identity(joined([v.value for v in statistics]))
         with tf.GradientTape() as tape:
             loss = self._forward_and_loss(data, training=True)
             # Replicas are summed below; a loss scale keeps float16 from underflow.
             scaled = optimizer.scale_loss(loss / _num_replicas())
         gradients = self._multiplied(tape.gradient(scaled, variables))
         gradients, norm = self.clipped(gradients)
-        model.settings.trackers.update_step(norm, optimizer.learning_rate)
-        with tf.control_dependencies([self._refuse_unless_finite(loss, data, step)]):
-            optimizer.apply_gradients(zip(gradients, variables))
-        for variable, value in zip(statistics, self._settled(statistics, before, step)):
+        after = joined([v.value for v in statistics])
+        is_fine = _on_all_replicas(_are_finite([loss, norm, after]))
+        if model.settings.statistics_warmup is not None:
+            after = model.settings.statistics_warmup.moved(before, after, step)
+        # The forward pass has moved the statistics: of a bad batch for good, unless
+        # they are put back, before anything is raised.
+        after = tf.where(is_fine, after, before)
+        for variable, value in zip(
+            statistics, parted(after, [v.shape[0] for v in statistics])
+        ):
             variable.assign(value)
-        if model.averages is not None:
-            model.averages.update(step)
+        model.settings.trackers.update_step(norm, optimizer.learning_rate)
+        with tf.control_dependencies([tf.identity(v.value) for v in statistics]):
+            loss_scale = model.settings.loss_scale(optimizer)
+            # A loss scale that is too high mends itself: the optimizer leaves the
+            # step out and halves it.
+            mends = False if loss_scale is None else loss_scale > 1.0
+            refusal = self._refuse_unless(is_fine | mends, data, step)
+
+        def move():
+            optimizer.apply_gradients(zip(gradients, variables))
+            if model.averages is not None:
+                model.averages.update(step)
+            return True
+
+        with tf.control_dependencies([refusal]):
+            if model.jit_compile and loss_scale is None:
+                # XLA has no way to raise: it leaves out what a bad batch would move.
+                tf.cond(is_fine, move, lambda: False)
+            else:
+                move()
         return model.get_metrics_result()
 
     def test(self, keras_step, data):
         loss = self._forward_and_loss(data, training=False)
-        with tf.control_dependencies([self._refuse_unless_finite(loss, data)]):
+        refusal = self._refuse_unless(_are_finite([loss]), data)
+        with tf.control_dependencies([refusal]):
             logs = self._model.get_metrics_result()
         of_training = self._model.settings.trackers.of_training
         return {name: value for name, value in logs.items() if name not in of_training}
@@ -48,7 +75,7 @@ class Step:
         return self._model.detect_step(images)
 
     def checked_loss(self, loss, truth, training):
-        return loss  # see `_refuse_unless_finite`
+        return loss  # see `_refuse_unless`
 
     def watched(self, train_function):
         return train_function
@@ -94,8 +121,8 @@ class Step:
         model._loss_tracker.update_state(loss)
         return loss
 
-    def _refuse_unless_finite(self, loss, data, step=None):
-        """An operation that raises where the loss is NaN or infinite."""
+    def _refuse_unless(self, is_fine, data, step=None):
+        """An operation that raises where a batch is not fine."""
         model = self._model
         if model.jit_compile:  # XLA has no way back to Python: see `compile`
             return tf.no_op()
@@ -104,10 +131,6 @@ class Step:
         refuse = _Refusal(model, names)
         done = -1 if step is None else step
 
-        is_fine = tf.math.is_finite(loss)
-        loss_scale = model.settings.loss_scale(model.optimizer)
-        if step is not None and loss_scale is not None:
-            is_fine |= loss_scale > 1.0
         return tf.cond(
             is_fine,
             lambda: True,
@@ -121,28 +144,22 @@ class Step:
         pairs = zip(gradients, factors, strict=True)
         return [g if f == 1.0 else g * f for g, f in pairs]
 
-    def _statistics_to_settle(self):
-        """Batch-norm statistics, where a step does more than its layers did."""
-        settings = self._model.settings
-        is_at_risk = settings.loss_scale(self._model.optimizer) is not None
-        if settings.statistics_warmup is None and not is_at_risk:
-            return []
-        return self._model.batch_norm_statistics()
 
-    def _settled(self, statistics, before, step):
-        """Batch-norm statistics after a step, from those before it.
+def _are_finite(tensors):
+    """Whether no number in a list of float tensors is NaN or infinite."""
+    return tf.reduce_all(
+        tf.math.is_finite(
+            tf.concat([tf.reshape(tf.cast(t, tf.float32), [-1]) for t in tensors], 0)
+        )
+    )
 
-        Where float16 may overflow, one that is not finite stays as it was: the step
-        is skipped, but its forward pass has already moved the statistics, for good.
-        """
-        settings = self._model.settings
-        after = [v.value for v in statistics]
-        if settings.statistics_warmup is not None:
-            after = settings.statistics_warmup.moved(before, after, step)
-        if settings.loss_scale(self._model.optimizer) is None:
-            return after
-        are_finite = [tf.reduce_all(tf.math.is_finite(value)) for value in after]
-        return [tf.where(*choice) for choice in zip(are_finite, after, before)]
+
+def _on_all_replicas(is_fine):
+    """Whether it is true on every replica: all refuse a batch, or none."""
+    if _num_replicas() == 1:
+        return is_fine
+    replica = tf.distribute.get_replica_context()
+    return replica.all_reduce("SUM", tf.cast(~is_fine, tf.float32)) == 0.0
 
 
 class _Refusal:

@@ -5,6 +5,8 @@ import contextlib
 import keras
 from keras import ops
 
+from effdet_keras.training.statistics_warmup import joined, parted
+
 
 class Step:
     """`BackendStep` of torch."""
@@ -13,19 +15,24 @@ class Step:
 
     def __init__(self, model):
         self._model = model
+        self._truth = None
 
     def train(self, keras_step, data):
         model = self._model
         step = int(ops.convert_to_numpy(model.optimizer.iterations))
         warmup = model.settings.statistics_warmup
-        statistics = [] if warmup is None else model.batch_norm_statistics()
-        before = [ops.copy(v.value) for v in statistics]
-        with self._multiplying_gradients():
-            logs = keras_step(data)
-        if statistics:
-            settled = warmup.moved(before, [v.value for v in statistics], step)
-            for variable, value in zip(statistics, settled):
-                variable.assign(value)
+        statistics = model.batch_norm_statistics()
+        before = joined([v.value for v in statistics])
+        try:
+            with self._watching_gradients():
+                logs = keras_step(data)
+        except Exception:
+            # The forward pass has moved the statistics: of a bad batch for good.
+            _assign(statistics, before)
+            raise
+        if warmup is not None:
+            after = joined([v.value for v in statistics])
+            _assign(statistics, warmup.moved(before, after, step))
         if model.averages is not None:
             model.averages.update(step)
         return logs
@@ -38,14 +45,12 @@ class Step:
         return self._model.detect_step(images)
 
     def checked_loss(self, loss, truth, training):
-        model = self._model
-        scale = model.settings.loss_scale(model.optimizer) if training else None
-        is_left_to_scale = scale is not None and float(scale) > 1.0
-        if loss.is_meta or is_left_to_scale:
+        if loss.is_meta or (training and self._is_left_to_scale()):
             return loss
-        if not bool(ops.isfinite(loss)):
-            step = int(ops.convert_to_numpy(model.optimizer.iterations)) + 1
-            raise model.refusal(truth, step=step if training else None)
+        moved = self._model.batch_norm_statistics() if training else []
+        numbers = [ops.reshape(loss, (1,)), *(v.value for v in moved)]
+        self._refuse_unless_finite(ops.concatenate(numbers), truth, training=training)
+        self._truth = truth  # of the gradients that follow
         return loss
 
     def watched(self, train_function):
@@ -55,19 +60,44 @@ class Step:
         return []
 
     def scaling_gradients(self, values):
-        return values  # see `_multiplying_gradients`
+        return values  # see `_watching_gradients`
 
     @contextlib.contextmanager
-    def _multiplying_gradients(self):
+    def _watching_gradients(self):
+        """Multiplies gradients by their factors, and refuses those not finite."""
         variables = self._model.trainable_variables
         factors = self._model.settings.gradient_factors or [1.0] * len(variables)
         hooks = [
-            v.value.register_hook(lambda gradient, factor=f: gradient * factor)
+            v.value.register_hook(
+                lambda gradient, factor=f: self._multiplied(gradient, factor)
+            )
             for v, f in zip(variables, factors, strict=True)
-            if f != 1.0
         ]
         try:
             yield
         finally:
             for hook in hooks:
                 hook.remove()
+
+    def _multiplied(self, gradient, factor):
+        if not self._is_left_to_scale():
+            self._refuse_unless_finite(gradient, self._truth)
+        return gradient if factor == 1.0 else gradient * factor
+
+    def _is_left_to_scale(self):
+        """Whether a smaller loss scale may mend numbers that are not finite."""
+        scale = self._model.settings.loss_scale(self._model.optimizer)
+        return scale is not None and float(scale) > 1.0
+
+    def _refuse_unless_finite(self, numbers, truth, *, training=True):
+        if bool(ops.all(ops.isfinite(numbers))):
+            return
+        model = self._model
+        step = int(ops.convert_to_numpy(model.optimizer.iterations)) + 1
+        raise model.refusal(truth, step=step if training else None)
+
+
+def _assign(statistics, vector):
+    values = parted(vector, [v.shape[0] for v in statistics])
+    for variable, value in zip(statistics, values):
+        variable.assign(value)
