@@ -10,6 +10,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from effdet_keras._internal.folder_lock import FolderLock
 from effdet_keras._internal.local_paths import local_path
 from effdet_keras.callbacks.writable import require_writable
 from effdet_keras.errors import InvalidValueError
@@ -39,7 +40,7 @@ class CheckpointArchive(keras.callbacks.Callback):
     If the process is killed at any moment, the files written before stay whole. A
     training that is resumed goes on from the best value in the folder. A training
     that starts anew keeps the best checkpoint of the one before it as
-    `best.previous.keras`.
+    `best.previous.keras`. While it trains, no other process can train into the folder.
 
     Put it behind the callback that computes `monitor`:
     `callbacks=[COCOEvaluation(valid), CheckpointArchive("runs/cats")]`. In an epoch
@@ -55,6 +56,7 @@ class CheckpointArchive(keras.callbacks.Callback):
         ValueError: If `mode` is neither of the two, or `folder` is an address such as
             `gs://bucket/folder`.
         OSError: If the folder cannot be written to, when training begins.
+        RuntimeError: If another process trains into the folder, when training begins.
 
     Example:
         >>> import tempfile
@@ -92,9 +94,11 @@ class CheckpointArchive(keras.callbacks.Callback):
         self.best = None  # the best value of `monitor`, or None before the first
         self._names_seen = set()
         self._starts_anew = False
+        self._lock = FolderLock(self.folder)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         require_writable(self.folder, "`CheckpointArchive`")
+        self._lock.acquire("A training")
         self._names_seen = set()
         optimizer = getattr(self.model, "optimizer", None)
         if optimizer is not None:
@@ -129,6 +133,7 @@ class CheckpointArchive(keras.callbacks.Callback):
             print(f"Best {self.monitor}: {self.best:.4f}{before}. Written to {best}")
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        self.let_go()
         if self._names_seen and self.monitor not in self._names_seen:
             warnings.warn(
                 f"`CheckpointArchive` wrote '{LAST_FILE}' but no '{BEST_FILE}': "
@@ -137,6 +142,10 @@ class CheckpointArchive(keras.callbacks.Callback):
                 "such as `COCOEvaluation`, before `CheckpointArchive`.",
                 stacklevel=2,
             )
+
+    def let_go(self) -> None:
+        """Lets other processes train into the folder; `fit` calls it on errors, too."""
+        self._lock.release()
 
     def _is_best(self, value):
         if value is None or not math.isfinite(value):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -37,3 +38,18 @@ def with_own_callbacks(
         own.set_model(model)
         own.set_params(callbacks.params)
     return callbacks
+
+
+@contextlib.contextmanager
+def let_go_afterwards(callbacks: Any) -> Iterator[None]:
+    """Calls `let_go` of the callbacks that have it: Keras tells them of no error.
+
+    Args:
+        callbacks: what `with_own_callbacks` gave.
+    """
+    try:
+        yield
+    finally:
+        for callback in getattr(callbacks, "callbacks", callbacks):
+            if hasattr(callback, "let_go"):
+                callback.let_go()

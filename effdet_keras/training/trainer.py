@@ -17,7 +17,11 @@ from effdet_keras.training.averages_in_place import AveragesInPlace
 from effdet_keras.training.classes import adopt_classes
 from effdet_keras.training.compiling import Compiling
 from effdet_keras.training.epoch_lines import EpochLines
-from effdet_keras.training.own_callbacks import with_own_callbacks
+from effdet_keras.training.finite_weights import FiniteWeights
+from effdet_keras.training.own_callbacks import (
+    let_go_afterwards,
+    with_own_callbacks,
+)
 from effdet_keras.training.run import Run
 
 _BATCH_SIZE = 8  # of a dataset, where none is given
@@ -111,10 +115,14 @@ class Trainer(Compiling):
         callbacks = with_own_callbacks(
             callbacks,
             self,
-            first=[AveragesInPlace()],
+            first=[AveragesInPlace(), FiniteWeights()],
             last=[EpochLines()] if has_epoch_lines else [],
         )
-        with self._running_on(x), self._averages_afterwards():
+        with (
+            self._running_on(x),
+            self._averages_afterwards(),
+            let_go_afterwards(callbacks),
+        ):
             return super().fit(
                 x,
                 y,
@@ -303,6 +311,7 @@ class Trainer(Compiling):
 
     def _batched(self, data, batch_size, training):
         """A `DetectionDataset` in batches for this model, else what was given."""
+        inputs.check_batch_size(batch_size)
         if not isinstance(data, DetectionDataset):
             return data, batch_size
         return self.batches(data, batch_size or _BATCH_SIZE, training=training), None

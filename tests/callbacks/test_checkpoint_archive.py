@@ -1,12 +1,14 @@
 """Which checkpoints are kept, through one training and the next."""
 
+import os
 import warnings
 
 import keras
 import numpy as np
 import pytest
-from support.tiny import StandIn
+from support.tiny import EAGER, StandIn, batch, tiny_model
 
+from effdet_keras._internal.folder_lock import LOCK_FILE
 from effdet_keras.callbacks import CheckpointArchive, SwapEMA
 from effdet_keras.models import EfficientDet
 from effdet_keras.weights.archive import read_archive_info
@@ -165,3 +167,40 @@ def test_a_training_with_validation_on_averages_is_archived_and_restored(
 def test_an_unknown_mode_is_named(tmp_path):
     with pytest.raises(ValueError, match="mode='auto'"):
         CheckpointArchive(tmp_path, mode="auto")
+
+
+def test_a_training_that_left_only_its_best_is_resumed_from_it(tmp_path):
+    model = tiny_model()
+    model.compile("sgd")
+    callback = start(model, tmp_path)
+    callback.on_epoch_end(0, {"AP": 0.5})
+    (tmp_path / "last.keras").unlink()
+    resumed = EfficientDet.from_archive(tmp_path, resume=True)
+    assert resumed.class_names == model.class_names
+
+
+def test_another_process_cannot_train_into_the_folder(stand_in, tmp_path, monkeypatch):
+    callback = start(stand_in, tmp_path)
+    start(stand_in, tmp_path)  # the same process may begin again
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    with pytest.raises(RuntimeError, match="A training must have its folder"):
+        start(stand_in, tmp_path)
+    monkeypatch.undo()
+    callback.on_train_end()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_a_training_that_is_stopped_lets_the_folder_go(tmp_path, error):
+    def stop(*_, **__):
+        assert [path.name for path in tmp_path.iterdir()] == [LOCK_FILE]
+        raise error
+
+    model = tiny_model()
+    model.compile("sgd", run_eagerly=EAGER)
+    stopping = keras.callbacks.LambdaCallback(on_train_batch_end=stop)
+    with pytest.raises(error):
+        model.fit(
+            *batch(), verbose=0, callbacks=[CheckpointArchive(tmp_path), stopping]
+        )
+    assert list(tmp_path.iterdir()) == []

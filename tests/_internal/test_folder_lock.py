@@ -1,0 +1,86 @@
+"""One process at a time has a folder, and one that was killed has none."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from effdet_keras._internal.folder_lock import LOCK_FILE, FolderLock
+
+HOLDS = """
+import sys, time
+from effdet_keras._internal.folder_lock import FolderLock
+FolderLock(sys.argv[1]).acquire("A training")
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Another process that has the folder."""
+    command = [sys.executable, "-c", HOLDS, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def test_another_process_is_refused_and_told_who_has_it(holder, tmp_path):
+    lock = FolderLock(tmp_path)
+    cure = f"process {holder.pid} on .* remove the file '{re.escape(str(lock.path))}'"
+    with pytest.raises(RuntimeError, match=cure):
+        lock.acquire("A training")
+    lock.release()  # of another it releases nothing
+    assert os.listdir(tmp_path) == [LOCK_FILE]
+
+
+def test_what_a_killed_process_left_is_taken_over(holder, tmp_path):
+    holder.kill()
+    holder.wait()
+    lock = FolderLock(tmp_path)
+    lock.acquire("A training")
+    assert json.loads(lock.path.read_text())["process"] == os.getpid()
+    lock.release()
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_process_does_not_lock_itself_out(tmp_path):
+    FolderLock(tmp_path).acquire("A training")
+    FolderLock(tmp_path).acquire("A training")
+    assert os.listdir(tmp_path) == [LOCK_FILE]
+
+
+@pytest.mark.parametrize(
+    "owner", ['{"process": 4, "host": "another"}', "", "[]", '{"process": "x"}']
+)
+def test_where_nobody_knows_the_owner_the_lock_stays(tmp_path, owner):
+    (tmp_path / LOCK_FILE).write_text(owner)
+    with pytest.raises(RuntimeError, match="is in use by"):
+        FolderLock(tmp_path).acquire("A training")
+    assert (tmp_path / LOCK_FILE).read_text() == owner
+
+
+def test_a_number_that_another_process_has_by_now_counts_as_ended(tmp_path):
+    lock = FolderLock(tmp_path)
+    lock.acquire("A training")
+    owner = json.loads(lock.path.read_text())
+    if owner["started"] is None:
+        pytest.skip("this system does not say when a process began")
+    lock.path.write_text(json.dumps(owner | {"process": 1, "started": "0"}))
+    lock.acquire("A training")
+    assert json.loads(lock.path.read_text())["process"] == os.getpid()
+
+
+def test_without_links_the_file_is_made_in_place(tmp_path, monkeypatch):
+    def refused(*_):
+        raise PermissionError("no links here")
+
+    monkeypatch.setattr(os, "link", refused)
+    lock = FolderLock(tmp_path)
+    lock.acquire("A training")
+    assert os.listdir(tmp_path) == [LOCK_FILE]
+    assert not lock._create()
