@@ -44,6 +44,9 @@ class Predictor:
     Images are letterboxed as in training. Boxes come back in pixels of the image,
     clipped to it.
 
+    Several threads may use one predictor: each gets the detections of its own images.
+    LiteRT and OpenVINO files run one batch at a time, which takes all their threads.
+
     Args:
         detector: `EfficientDet` or `ExportedDetector`.
 
@@ -171,6 +174,7 @@ class Predictor:
         out: str | os.PathLike[str] | None = None,
         score_threshold: float = 0.3,
         *,
+        overwrite: bool = False,
         tiles: int | Sequence[int] | bool | None = None,
         tile_overlap: float = 0.2,
         augment: Sequence[float] | bool | None = None,
@@ -186,6 +190,7 @@ class Predictor:
                 or `.mkv`. It appears when the last frame is done; of a camera or
                 stream, when the iterator is closed or Ctrl-C is pressed.
             score_threshold, tiles, tile_overlap, augment: see `detect`.
+            overwrite: bool, whether a file at `out` may be replaced.
 
         Returns:
             Iterator of `Detections`, one per frame, as the frames come: `image` is the
@@ -194,11 +199,12 @@ class Predictor:
         Raises:
             FileNotFoundError: If there is no such file.
             ValueError: If it is not a video, or `out` is none that can be written.
+            FileExistsError: If `out` is there, and `overwrite` is False.
             OSError: If there is no such camera, or no encoder for `out`.
             ImportError: If OpenCV is not installed.
         """
         options = (score_threshold, 1, tiles, tile_overlap, augment)
-        return detect_frames(self._detect_function(*options), source, out)
+        return detect_frames(self._detect_function(*options), source, out, overwrite)
 
     def evaluate(
         self, dataset: Any, *, batch_size: int = 8, verbose: bool = True

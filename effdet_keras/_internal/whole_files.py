@@ -21,15 +21,16 @@ import time
 
 from effdet_keras._internal.local_paths import local_path
 
-_HIDDEN = re.compile(r"\..+\.(\d+)-[0-9a-f]{8}\.partial(\.\w+)?")
+_HIDDEN = re.compile(r"\..+\.(\d+)-[0-9a-f]{8}\.partial(\.[\w.]+)?")
 _LONGEST = 50  # characters of the target's name in the hidden one: at most 200 bytes
 _STALE = 3600.0  # seconds; also between two looks into one folder
+_LITTLE = 2**20  # bytes that a disk has left where a library failed for lack of them
 _live = set()  # absolute hidden paths of this process
 _last_look = {}  # when this process last looked for leftovers, by folder
 
 
 @contextlib.contextmanager
-def replacing(path):
+def replacing(path, ending=None):
     """Gives a path to write a file to, and puts that file in the place of `path`.
 
     It is flushed to the disk and then renamed: at every moment `path` is either
@@ -38,6 +39,8 @@ def replacing(path):
 
     Args:
         path: string or path of this machine. Its folder is made if need be.
+        ending: string, what the name of the given path must end with too; None for
+            the last suffix of `path`.
 
     Yields:
         `pathlib.Path` in the same folder, with the same ending. No file is there.
@@ -56,7 +59,7 @@ def replacing(path):
     path = local_path(path, "The path of a file")
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "A folder has this name", os.fspath(path))
-    with _hidden_beside(path, path.suffix) as partial:
+    with _hidden_beside(path, path.suffix if ending is None else ending) as partial:
         yield partial
         _flush(partial, os.O_RDWR)
         os.replace(partial, path)
@@ -151,6 +154,12 @@ def _hidden_beside(path, ending=""):
     _live.add(hidden.absolute())
     try:
         yield hidden
+    except Exception as error:
+        # Each library has words of its own for it, some of them none at all.
+        if isinstance(error, OSError) or not _is_full(path.parent):
+            raise
+        reason = os.strerror(errno.ENOSPC)
+        raise OSError(errno.ENOSPC, f"{reason}; nothing was changed", path) from error
     finally:
         if not _holds_old_files(hidden):  # it does if undoing the renames failed
             _remove(hidden)
@@ -168,6 +177,10 @@ def _require_writable(folder, probe):
         raise OSError(
             error.errno, f"The folder cannot be written to: {error.strerror}", folder
         ) from error
+
+
+def _is_full(folder):
+    return shutil.disk_usage(folder).free < _LITTLE
 
 
 def _refuse_existing(path):

@@ -30,7 +30,7 @@ class Runtime(abc.ABC):
 
     @abc.abstractmethod
     def run(self, images: np.ndarray) -> dict[str, np.ndarray]:
-        """Runs the network.
+        """Runs the network; several threads may call it at a time.
 
         Args:
             images: float32 array `[B, H, W, 3]`, letterboxed pixels 0-255. Where

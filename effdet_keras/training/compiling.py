@@ -11,12 +11,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from effdet_keras._internal.jit import default_jit_compile
+from effdet_keras._internal.local_paths import is_remote, local_path
+from effdet_keras._internal.weights_h5 import ENDING, check_weights_h5, write_weights_h5
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.training import auto_recipe, freezing
 from effdet_keras.training.ema import WeightAverages
@@ -302,11 +306,19 @@ class Compiling:
             super().save(filepath, *args, **kwargs)
 
     def save_weights(
-        self, filepath: str | os.PathLike, *args: Any, **kwargs: Any
+        self, filepath: str | os.PathLike, overwrite: bool = True, **kwargs: Any
     ) -> None:
-        """Saves the weights as Keras does, with averages and weights of training."""
+        """Saves the weights as Keras does, with averages and weights of training.
+
+        A `.weights.h5` appears whole or not at all, and is sealed: loading it notices
+        if a byte of it has changed.
+        """
+        save = functools.partial(super().save_weights, overwrite=True, **kwargs)
         with self._averages_in_place():
-            super().save_weights(filepath, *args, **kwargs)
+            if not _may_be_sealed(filepath, overwrite, kwargs):
+                super().save_weights(filepath, overwrite, **kwargs)
+            else:
+                write_weights_h5(local_path(filepath, "`filepath`"), save)
 
     def load_weights(
         self, filepath: str | os.PathLike, skip_mismatch: bool = False, **kwargs: Any
@@ -316,11 +328,15 @@ class Compiling:
         Raises:
             FileNotFoundError: If there is no such file.
             ValueError: If its weights are of other shapes than the model's, for
-                instance of another `num_classes`, and `skip_mismatch` is False.
+                instance of another `num_classes`, and `skip_mismatch` is False; or if
+                the file is damaged. Model and optimizer are then as before.
         """
+        if os.path.isfile(filepath):
+            check_weights_h5(filepath)
         self._has_loaded_averages = False
         try:
-            super().load_weights(filepath, skip_mismatch=skip_mismatch, **kwargs)
+            with self._unchanged_by_errors():
+                super().load_weights(filepath, skip_mismatch=skip_mismatch, **kwargs)
         except ValueError as error:
             if "could not be loaded" not in str(error):
                 raise
@@ -353,6 +369,26 @@ class Compiling:
         self._has_loaded_averages = _load_averages(self.averages, store)
         self.pretrained = "detector"
 
+    @contextlib.contextmanager
+    def _unchanged_by_errors(self) -> Iterator[None]:
+        """Puts all weights, averages and the optimizer back where the block raises."""
+        owners = [self, getattr(self, "optimizer", None), self.averages]
+        variables = [
+            v for owner in owners if owner is not None for v in owner.variables
+        ]
+        values = [np.array(ops.convert_to_numpy(v)) for v in variables]
+        pretrained = self.pretrained
+        state = None if self.averages is None else self.averages.state
+        try:
+            yield
+        except BaseException:
+            for variable, value in zip(variables, values):
+                variable.assign(value)
+            self.pretrained = pretrained
+            if state is not None:
+                self.averages.state = state
+            raise
+
     @property
     def _steps_done(self) -> int:
         """The training steps since `compile`."""
@@ -367,6 +403,14 @@ class Compiling:
     def _step(self) -> BackendStep:
         """What a training step does on the backend that runs."""
         return step_of_backend(self)
+
+
+def _may_be_sealed(filepath, overwrite, options):
+    """Whether it is one file of this machine, and Keras need not ask."""
+    if not isinstance(filepath, (str, os.PathLike)) or is_remote(filepath):
+        return False
+    is_one_file = os.fspath(filepath).endswith(ENDING) and not options
+    return is_one_file and (overwrite or not os.path.exists(filepath))
 
 
 def _load_averages(averages: WeightAverages | None, store: Any) -> bool:

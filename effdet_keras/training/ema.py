@@ -108,6 +108,19 @@ class WeightAverages:
         """
         return dict(self._exact)
 
+    @property
+    def state(self) -> dict[str, Any]:
+        """What it is in the middle of, besides the values of the variables.
+
+        Together with these it can be set again, after loading has failed.
+        """
+        names = ("_is_swapped", "_given", "_exact", "_before")
+        return {name: getattr(self, name) for name in names}
+
+    @state.setter
+    def state(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+
     def update(self, step: Any) -> None:
         """Moves every average towards its variable.
 

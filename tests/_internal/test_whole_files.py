@@ -1,11 +1,13 @@
 import errno
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+import types
 
 import pytest
 
@@ -438,3 +440,18 @@ def test_a_folder_of_many_files_is_listed_once(tmp_path, monkeypatch):
         with replacing(tmp_path / f"{number}.txt") as partial:
             partial.write_text("new")
     assert listed.count(tmp_path) == 1
+
+
+@pytest.mark.parametrize("write", [replacing, new_folder, replacing_together])
+def test_a_full_disk_is_told_whatever_the_library_says(tmp_path, monkeypatch, write):
+    def fail():
+        with write(tmp_path / "model"):
+            raise RuntimeError("words of some library")
+
+    with pytest.raises(RuntimeError, match="words of some library"):
+        fail()
+    full = types.SimpleNamespace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: full)
+    with pytest.raises(OSError, match="No space left.*nothing was changed.*model"):
+        fail()
+    assert list(tmp_path.iterdir()) == []

@@ -1,5 +1,7 @@
 """Every format, loaded as a file, finds what the live model finds, in every image."""
 
+import concurrent.futures
+import itertools
 import os
 import random
 import shutil
@@ -149,12 +151,71 @@ def test_its_boxes_end_at_the_border_of_the_image(exported):
         assert np.isclose(found.boxes[:, 2:], [height, width]).any()
 
 
+def found_in_threads(predictor, images, *, threads, calls):
+    """What each of several threads finds, and what one finds alone."""
+    alone = [predictor.detect(image, 0.2, verbose=0) for image in images]
+
+    def look(thread):
+        rows = np.random.default_rng(thread).integers(len(images), size=calls)
+        return [(row, predictor.detect(images[row], 0.2, verbose=0)) for row in rows]
+
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+        pairs = itertools.chain.from_iterable(pool.map(look, range(threads)))
+        return [(found, alone[row]) for row, found in pairs]
+
+
+def many_images():
+    rng = np.random.default_rng(11)
+    return [rng.integers(0, 256, (40, 60, 3), "uint8") for _ in range(6)]
+
+
+def assert_nobody_got_anothers(pairs):
+    for found, expected in pairs:
+        np.testing.assert_allclose(found.boxes, expected.boxes, atol=1e-3)
+        np.testing.assert_array_equal(found.labels, expected.labels)
+
+
+def test_threads_get_the_detections_of_their_own_images(exported):
+    predictor = ek.Predictor.load(exported)
+    pairs = found_in_threads(predictor, many_images(), threads=6, calls=8)
+    assert len(pairs) == 48
+    assert_nobody_got_anothers(pairs)
+
+
+def test_threads_get_the_detections_of_a_live_model(model):
+    pairs = found_in_threads(ek.Predictor(model), many_images(), threads=4, calls=4)
+    assert_nobody_got_anothers(pairs)
+
+
 def test_it_knows_its_classes_and_finds_nothing_above_one(exported, model, images):
     predictor = ek.Predictor.load(exported, num_threads=None)
     assert predictor.class_names == model.class_names
     assert predictor.config == model.config
     nothing = predictor.detect(images["rgb"], score_threshold=1.0)
     assert len(nothing) == 0 and nothing.boxes.shape == (0, 4)
+
+
+def files_of(path):
+    """The files that hold the network of an export."""
+    if path.is_dir():
+        return [path / "saved_model.pb"]
+    return [file for file in (path, path.with_suffix(".bin")) if file.exists()]
+
+
+def test_a_byte_that_changed_is_told(exported, tmp_path):
+    whole = exported.parent
+    copy = shutil.copytree(whole, tmp_path / "copy") / exported.name
+    rng = np.random.default_rng(1)
+    for file in files_of(copy):
+        content = file.read_bytes()
+        for place in rng.integers(len(content), size=6):
+            damaged = bytearray(content)
+            damaged[place] ^= 1 << rng.integers(8)
+            file.write_bytes(damaged)
+            with pytest.raises(ValueError, match="damaged|cut short"):
+                ek.Predictor.load(copy)
+        file.write_bytes(content)
+    ek.Predictor.load(copy)
 
 
 def damaged_formats(path):

@@ -6,8 +6,10 @@ import pytest
 from keras import ops
 from support.tiny import EAGER, LITE0, batch, lively_model, tiny_model
 
+from effdet_keras._internal import weights_h5
 from effdet_keras.models import EfficientDet
 from effdet_keras.weights.archive import write_archive
+from effdet_keras.weights.kinds.own import read_own_weights
 from effdet_keras.weights.kinds.registry import open_weights
 
 
@@ -358,3 +360,41 @@ def test_compiling_again_starts_from_the_weights_in_place(tmp_path, trained):
     training, averages = both_sets(model)
     assert_equal(training, before)
     assert_equal(values(model.averages.sources), averages)
+
+
+def test_weights_that_cannot_be_loaded_leave_the_model_as_it_was(tmp_path):
+    other = EfficientDet(tiny_model().config.replace(num_classes=7))
+    other.save_weights(tmp_path / "other.weights.h5")
+    model = tiny_model()
+    model.compile(ema_decay=0.5, run_eagerly=EAGER)
+    fit(model)
+    variables = [*model.variables, *model.optimizer.variables]
+    variables += model.averages.variables
+    before = [np.array(keras.ops.convert_to_numpy(v)) for v in variables]
+    with pytest.raises(ValueError, match="do not fit the model"):
+        model.load_weights(tmp_path / "other.weights.h5")
+    for variable, value in zip(variables, before):
+        np.testing.assert_array_equal(variable, value)
+    fit(model)  # and it trains on
+
+
+def test_a_file_of_weights_is_whole_and_tells_of_damage(tmp_path, monkeypatch):
+    model, path = tiny_model(), tmp_path / "model.weights.h5"
+    model.save_weights(path)
+    whole = path.read_bytes()
+    for place in np.random.default_rng(0).integers(len(whole), size=20):
+        damaged = bytearray(whole)
+        damaged[place] ^= 255
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match="model.weights.h5'.*is damaged"):
+            model.load_weights(path)
+        with pytest.raises(ValueError, match="model.weights.h5'.*is damaged"):
+            read_own_weights(path)
+
+    path.write_bytes(whole)
+    monkeypatch.setattr(weights_h5, "seal", lambda path: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        model.save_weights(path)
+    assert path.read_bytes() == whole and list(tmp_path.iterdir()) == [path]
+    monkeypatch.undo()
+    model.load_weights(path)

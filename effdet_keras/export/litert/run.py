@@ -4,6 +4,7 @@ import hashlib
 import io
 import os
 import pathlib
+import threading
 import zipfile
 
 import numpy as np
@@ -44,6 +45,7 @@ class LiteRTRuntime(Runtime):
         self._interpreter.allocate_tensors()
         (self._input,) = self._interpreter.get_input_details()
         self._outputs = self._interpreter.get_output_details()
+        self._lock = threading.Lock()  # an interpreter has one set of tensors
 
     def run(self, images):
         """See `Runtime.run`."""
@@ -51,9 +53,10 @@ class LiteRTRuntime(Runtime):
         if self._input["dtype"] == np.uint8:
             images = np.clip(np.round(images), 0, 255)
         images = images.astype(self._input["dtype"])
-        self._interpreter.set_tensor(self._input["index"], images)
-        self._interpreter.invoke()
-        values = [self._value(output) for output in self._outputs]
+        with self._lock:
+            self._interpreter.set_tensor(self._input["index"], images)
+            self._interpreter.invoke()
+            values = [self._value(output) for output in self._outputs]
         if self.description.outputs == "raw":
             return dict(zip(("class_logits", "box_deltas"), values))
         return self._detections(*values)

@@ -4,6 +4,7 @@ import os
 import pathlib
 
 from effdet_keras._internal.optional_imports import OptionalModule, onnxruntime
+from effdet_keras._internal.seal import check_seal
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.description import DESCRIPTION_NAME, Description
 from effdet_keras.export.runtime import Runtime
@@ -30,6 +31,7 @@ class ONNXRuntime(Runtime):
 
     def __init__(self, path, num_threads=None):
         self.path = pathlib.Path(path)
+        check_seal(self.path)
         self._session = _session(self.path, num_threads)
         properties = self._session.get_modelmeta().custom_metadata_map
         if DESCRIPTION_NAME not in properties:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from effdet_keras._internal.optional_imports import onnx, tf2onnx
 from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras._internal.seal import SEAL_NAME, UNSEALED, seal
 from effdet_keras._version import __version__
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.description import DESCRIPTION_NAME, describe
@@ -61,8 +62,13 @@ def write_onnx(
         opset=opset,
         postprocess=postprocess,
     )
-    with open(path, "wb") as stream:
-        stream.write(file.SerializeToString())
+    onnx.helper.set_model_props(file, {**_properties(file), SEAL_NAME: UNSEALED})
+    path.write_bytes(file.SerializeToString())
+    seal(path)
+
+
+def _properties(file):
+    return {entry.key: entry.value for entry in file.metadata_props}
 
 
 def onnx_model(model, *, outputs, batch_size, opset, postprocess):

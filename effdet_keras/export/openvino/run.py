@@ -2,8 +2,12 @@
 
 import os
 import pathlib
+import threading
+
+import numpy as np
 
 from effdet_keras._internal.optional_imports import openvino
+from effdet_keras._internal.seal import check_seal
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.description import DESCRIPTION_NAME, Description
 from effdet_keras.export.runtime import Runtime
@@ -33,9 +37,10 @@ class OpenVINORuntime(Runtime):
         if num_threads is not None:
             options["INFERENCE_NUM_THREADS"] = num_threads
         try:
+            check_seal(self.path, [self.path.with_suffix(".bin")])
             network = core.read_model(os.fspath(self.path))
             self._model = core.compile_model(network, "CPU", options)
-        except RuntimeError as error:
+        except (RuntimeError, OSError, InvalidValueError) as error:
             raise InvalidValueError(
                 f"'{self.path}' cannot be read as an OpenVINO model "
                 f"({_first_line(error)}). It or the '.bin' beside it is missing or "
@@ -49,13 +54,16 @@ class OpenVINORuntime(Runtime):
             )
         text = network.get_rt_info([DESCRIPTION_NAME]).astype(str)
         self.description = Description.from_json(text, self.path)
+        self._lock = threading.Lock()  # a model called like this has one request
 
     def run(self, images):
         """See `Runtime.run`."""
-        results = self._model(images)
-        return {
-            output.get_any_name(): results[output] for output in self._model.outputs
-        }
+        with self._lock:
+            results = self._model(images)
+            return {
+                output.get_any_name(): np.array(results[output])
+                for output in self._model.outputs
+            }
 
 
 def _first_line(error):

@@ -7,6 +7,7 @@ import tempfile
 from typing import TYPE_CHECKING, Literal
 
 from effdet_keras._internal.optional_imports import openvino
+from effdet_keras._internal.seal import SEAL_NAME, UNSEALED, seal
 from effdet_keras.export.description import DESCRIPTION_NAME, describe
 from effdet_keras.export.onnx.write import write_onnx
 
@@ -62,4 +63,6 @@ def write_openvino(
         # The same network as of `convert_model`, which reports its use over the net.
         network = openvino.Core().read_model(onnx_path)
         network.set_rt_info(description.to_json(), [DESCRIPTION_NAME])
+        network.set_rt_info(UNSEALED, [SEAL_NAME])
         openvino.save_model(network, path, compress_to_fp16=precision == "float16")
+    seal(path, [path.with_suffix(".bin")])

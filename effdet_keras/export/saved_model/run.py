@@ -5,11 +5,22 @@ import os
 import numpy as np
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras._internal.seal import check_seal
 from effdet_keras.errors import InvalidStateError, InvalidValueError
 from effdet_keras.export.description import DESCRIPTION_NAME, Description
 from effdet_keras.export.runtime import Runtime
 
 _SIGNATURE = "letterboxed"
+_SEAL = "effdet_keras.sha256"
+
+
+def sealed_files(path):
+    """The file with the seal, and those that it is of.
+
+    Of the variables TensorFlow itself checks what it reads.
+    """
+    assets = path / "assets"
+    return assets / _SEAL, [path / "saved_model.pb", assets / DESCRIPTION_NAME]
 
 
 class SavedModelRuntime(Runtime):
@@ -31,6 +42,9 @@ class SavedModelRuntime(Runtime):
                 f"The folder '{path}' is not a SavedModel that `EfficientDet.export` "
                 f"wrote: there is no '{notes.relative_to(path)}' in it."
             )
+        seal_path, sealed = sealed_files(path)
+        if seal_path.is_file():  # before there were seals, exports had none
+            check_seal(seal_path, sealed)
         self.description = Description.from_json(notes.read_bytes(), notes)
         if num_threads is not None:
             _set_threads(num_threads)

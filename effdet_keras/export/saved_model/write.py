@@ -8,8 +8,10 @@ import tempfile
 from typing import TYPE_CHECKING, Literal
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras._internal.seal import UNSEALED, seal
 from effdet_keras.export.description import DESCRIPTION_NAME, describe
 from effdet_keras.export.network import frozen
+from effdet_keras.export.saved_model.run import sealed_files
 from effdet_keras.export.saved_model.serving import serving_signatures
 
 if TYPE_CHECKING:
@@ -65,6 +67,9 @@ def write_saved_model(
         # Nobody trains it, and the gradient of swish cannot be saved.
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
         tf.saved_model.save(module, os.fspath(path), signatures, options)
+    seal_path, sealed = sealed_files(path)
+    seal_path.write_text(UNSEALED + "\n", encoding="utf-8")
+    seal(seal_path, sealed)
     if frozen_graph:
         graph = _frozen_graph(signatures["serving_default"])
         (path / FROZEN_GRAPH_NAME).write_bytes(graph.SerializeToString())

@@ -10,11 +10,13 @@ import zipfile
 import h5py
 import numpy as np
 
+from effdet_keras._internal.weights_h5 import check_weights_h5
 from effdet_keras.config import EfficientDetConfig
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.weights.archive import (
     ARCHIVE_ENTRY,
     ZIP_DAMAGES,
+    check_sizes,
     read_archive_info,
 )
 from effdet_keras.weights.kinds.hdf5 import HDF5_MAGIC, read_h5_arrays
@@ -64,6 +66,7 @@ def read_own_weights(path, averages=True):
     """
     path = os.fspath(path)
     if not _is_zip(path):
+        check_weights_h5(path)
         weights = _read_weights(path, path, averages)
         return WeightSource(path, "effdet_keras `.weights.h5`", OWN, *weights)
     entries = _read_entries(path)
@@ -93,6 +96,7 @@ def _read_entries(path):
     try:
         with zipfile.ZipFile(path) as file:
             names = file.namelist()
+            check_sizes(file)
             entries = {name: file.read(name) for name in wanted if name in names}
     except ZIP_DAMAGES as error:
         raise InvalidValueError(_damaged(path, error)) from error

@@ -10,6 +10,7 @@ import pytest
 from keras import ops
 from support.tiny import LITE0, tiny_model
 
+from effdet_keras._internal.seal import SEAL_NAME
 from effdet_keras.config import EfficientDetConfig
 from effdet_keras.models import EfficientDet
 from effdet_keras.weights.archive import load_archive, write_archive
@@ -216,6 +217,7 @@ def test_an_average_that_fits_no_weight_is_damage(tmp_path, compiled, name):
         if key in file:
             del file[key]
         file[key] = np.ones(7)
+        del file.attrs[SEAL_NAME]
     with pytest.raises(ValueError, match=rf"second array of '{name}' of shape \(7,\)"):
         read_own_weights(path, averages=kind == "average")
 
@@ -225,6 +227,7 @@ def test_a_stray_second_array_is_damage(tmp_path, plain, kind):
     path = save(plain, tmp_path / "x.weights.h5")
     with h5py.File(path, "a") as file:
         file[f"vars/{kind}:fpn_cells:cell_0:fnode0:WSM"] = np.ones(())
+        del file.attrs[SEAL_NAME]
     with pytest.raises(ValueError, match="is damaged.*second arrays of 1 weights"):
         read_own_weights(path, averages=kind == "average")
 

@@ -1,0 +1,86 @@
+"""Files that tell whether a byte of them has changed since they were written.
+
+A seal is a text of fixed length somewhere inside the file, with the SHA-256 of the
+whole file as it was with zeros in its place. So any format that can hold a text can
+hold one: an ONNX property, an attribute of HDF5, an element of XML. Readers of such
+formats check little, and compute with damaged numbers.
+"""
+
+import hashlib
+import pathlib
+import re
+
+from effdet_keras.errors import InvalidValueError
+
+_MARK = "effdet_keras.sha256:"
+SEAL_NAME = "effdet_keras_seal"  # of the property, attribute or element
+UNSEALED = _MARK + "0" * 64  # its value until the file is complete
+_SEAL = re.compile(re.escape(_MARK.encode()) + b"(.{64})", re.DOTALL)
+
+
+def seal(path, others=()):
+    """Puts the digest into a file that has `UNSEALED` in it.
+
+    Args:
+        path: path of the file.
+        others: paths of files that belong to it, and are sealed with it.
+
+    Example:
+        >>> import tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "notes.txt")
+        >>> _ = path.write_text(f"my notes ({UNSEALED})")
+        >>> seal(path)
+        >>> check_seal(path)
+        True
+        >>> _ = path.write_text(path.read_text().replace("my", "no"))
+        >>> check_seal(path)
+        Traceback (most recent call last):
+            ...
+        effdet_keras.errors.InvalidValueError: ...notes.txt' is damaged: ...
+    """
+    path = pathlib.Path(path)
+    content = path.read_bytes()
+    if content.count(UNSEALED.encode()) != 1:
+        raise InvalidValueError(f"There is no place for one seal in '{path}'")
+    start = content.index(UNSEALED.encode()) + len(_MARK)
+    with open(path, "r+b") as file:
+        file.seek(start)
+        file.write(_digest(content, start, others).encode())
+
+
+def check_seal(path, others=()):
+    """Whether a file has a seal; raises where it, or one of the others, is damaged.
+
+    Args:
+        path: path of the file.
+        others: paths of the files that were sealed with it.
+
+    Returns:
+        bool; False for a file of a version that did not seal, which may be damaged.
+
+    Raises:
+        FileNotFoundError: If a file is missing.
+        ValueError: If a byte is not the one that was written.
+    """
+    path = pathlib.Path(path)
+    content = path.read_bytes()
+    match = _SEAL.search(content)
+    if match is None:
+        return False
+    if _digest(content, match.start(1), others).encode() != match[1]:
+        names = " or ".join(f"'{name}'" for name in (path, *others))
+        raise InvalidValueError(
+            f"{names} is damaged: its bytes are not those that were written. Copy it "
+            "again, or save or export the model again."
+        )
+    return True
+
+
+def _digest(content, start, others):
+    content = memoryview(content)
+    digest = hashlib.sha256(content[:start])
+    digest.update(b"0" * 64)
+    digest.update(content[start + 64 :])
+    for path in others:
+        digest.update(pathlib.Path(path).read_bytes())
+    return digest.hexdigest()
