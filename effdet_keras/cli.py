@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -32,7 +33,12 @@ _COMMANDS = (
     *(demo, inspect, convert, predict, benchmark),
     *(export, inspect_weights, import_),
 )
-_FAILED, _USAGE, _INTERRUPTED = 1, 2, 130  # exit statuses
+# Exit statuses: those of a signal are 128 and its number.
+_FAILED, _USAGE, _INTERRUPTED, _TERMINATED = 1, 2, 130, 143
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, which ends a command as Ctrl-C does: what was finished is kept."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         int, the exit status: 0 if all went well, 1 if not, 2 if the arguments are
-        wrong, 130 after Ctrl-C.
+        wrong, 130 after Ctrl-C, 143 after SIGTERM.
     """
     arguments = _parse(argv)
     return _USAGE if arguments is None else _run(arguments)
@@ -55,6 +61,7 @@ def console() -> int:
     if arguments is None:
         return _USAGE
     tune_allocator()
+    signal.signal(signal.SIGTERM, _raise_terminated)
     try:
         if arguments.debug:
             return _run(arguments)
@@ -62,6 +69,10 @@ def console() -> int:
             return _run(arguments)
     finally:
         _flush_output()
+
+
+def _raise_terminated(*_):
+    raise _Terminated
 
 
 def _parse(argv):
@@ -106,6 +117,10 @@ def _run(arguments):
             # Without the line of the program that warns, which helps no user.
             warnings.showwarning = lambda message, *_, **__: _say(message)
             return arguments.run(arguments)
+    except _Terminated:
+        _show_traceback(arguments.debug)
+        _say("terminated")
+        return _TERMINATED
     except KeyboardInterrupt:
         _show_traceback(arguments.debug)
         _say("interrupted")

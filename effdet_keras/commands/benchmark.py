@@ -2,7 +2,11 @@
 
 import argparse
 
-from effdet_keras.commands.shared_arguments import add_model, add_threads
+from effdet_keras.commands.shared_arguments import (
+    add_model,
+    add_overwrite,
+    add_threads,
+)
 
 
 def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
@@ -44,6 +48,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         help="folder for a profile by the runtime's own profiler",
     )
     add_threads(parser)
+    add_overwrite(parser)
     return parser
 
 
@@ -51,7 +56,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs the command; returns its exit status."""
     from effdet_keras.commands.benchmark_model import benchmark
     from effdet_keras.commands.open_model import open_predictor
+    from effdet_keras.commands.outputs import check_outputs
 
+    check_outputs([arguments.json], [arguments.model], overwrite=arguments.overwrite)
     report = benchmark(
         open_predictor(arguments),
         arguments.images,

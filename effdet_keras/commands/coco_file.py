@@ -27,6 +27,10 @@ class COCOFile:
         ]
         self._images, self._annotations = [], []
 
+    def __len__(self) -> int:
+        """The number of images."""
+        return len(self._images)
+
     def add(self, detections: Detections, file_name: str, **more) -> None:
         """Adds an image and what was found in it, but for boxes without area.
 

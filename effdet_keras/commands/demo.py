@@ -2,6 +2,8 @@
 
 import argparse
 
+from effdet_keras.commands.shared_arguments import add_overwrite
+
 DATASETS = ("blood-cells", "shapes")
 
 
@@ -42,6 +44,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
     parser.add_argument(
         "--seed", metavar="N", type=int, default=0, help="random seed (0)"
     )
+    add_overwrite(parser)
     return parser
 
 
@@ -55,5 +58,6 @@ def run(arguments: argparse.Namespace) -> int:
         num_train=arguments.images,
         epochs=arguments.epochs,
         seed=arguments.seed,
+        overwrite=arguments.overwrite,
     )
     return 0

@@ -3,7 +3,11 @@
 import argparse
 import re
 
-from effdet_keras.commands.shared_arguments import add_dataset_format, add_model
+from effdet_keras.commands.shared_arguments import (
+    add_dataset_format,
+    add_model,
+    add_overwrite,
+)
 from effdet_keras.export.registry import FORMATS, WriterOption, writer_options
 
 # An option that is a dataset, which a path stands for; see `add_parser`.
@@ -32,6 +36,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         default=None,
         help="images to check the export with (by default, generated ones)",
     )
+    add_overwrite(parser)
     evaluation = parser.add_argument_group("comparing the AP of model and export")
     evaluation.add_argument(
         "--evaluate", metavar="DATA", default=None, help="dataset to evaluate both on"
@@ -59,7 +64,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs the command; returns its exit status."""
     from effdet_keras.commands.dataset_source import DatasetSource
     from effdet_keras.commands.export_file import export_file
+    from effdet_keras.commands.outputs import check_outputs
 
+    check_outputs([arguments.out], [arguments.model], overwrite=arguments.overwrite)
     given = {name: getattr(arguments, name) for name in _options()}
     given.pop(_CALIBRATION)
     export_file(

@@ -2,7 +2,7 @@
 
 import argparse
 
-from effdet_keras.commands.shared_arguments import add_dataset_format
+from effdet_keras.commands.shared_arguments import add_dataset_format, add_overwrite
 
 
 def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
@@ -65,6 +65,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         action="store_false",
         help="read only the headers of the images, which is faster",
     )
+    add_overwrite(parser)
     return parser
 
 
@@ -83,5 +84,6 @@ def run(arguments: argparse.Namespace) -> int:
         augment=arguments.augment,
         out=arguments.out,
         decode=arguments.decode,
+        overwrite=arguments.overwrite,
     )
     return 0 if is_fit else 1

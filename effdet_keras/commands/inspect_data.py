@@ -9,6 +9,7 @@ from effdet_keras import augment as augmentations
 from effdet_keras import visualize
 from effdet_keras._internal.local_paths import local_path
 from effdet_keras._internal.whole_files import replacing
+from effdet_keras.commands.outputs import check_outputs
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.inspection import check, check_splits
 from effdet_keras.weights.describe import what_weights_are
@@ -23,6 +24,7 @@ def inspect_data(
     html: str | os.PathLike | None = None,
     augment: str | None = None,
     out: str | os.PathLike = "augmented.png",
+    overwrite: bool = False,
     **options,
 ) -> bool:
     """Checks a dataset, prints the reports, and writes them as pages.
@@ -37,6 +39,7 @@ def inspect_data(
             Images are drawn as training with these augmentations sees them; with an
             empty text, as it sees them without any. None draws nothing.
         out: path of the image that `augment` asks for, named as the pages are.
+        overwrite: bool, whether files of these names may be replaced.
         **options: `model`, `image_size` and `decode` of `effdet_keras.data.check`.
 
     Returns:
@@ -44,11 +47,14 @@ def inspect_data(
 
     Raises:
         OSError: If `data` is not there.
+        FileExistsError: If a file to be written is there, and `overwrite` is False.
         ValueError: If `data` is not a dataset (see `effdet_keras.data.check`), or
             there is no augmentation of a name.
     """
     html = None if html is None else local_path(html, "`html`")
     out = None if augment is None else local_path(out, "`out`")
+    # Of several splits, none of which is asked for, the files have other names.
+    check_outputs([html, out], [data], overwrite=overwrite or split is None)
     chosen = [] if augment is None else _augmentations(augment)
     try:
         if split is None:
@@ -65,6 +71,11 @@ def inspect_data(
         raise
     for name, report in reports.items():
         print(f"\n== {name} ==\n{report}")
+    pages = [
+        _of_split(path, n, reports) for path in (html, out) if path for n in reports
+    ]
+    check_outputs(pages, [data], overwrite=overwrite)
+    for name, report in reports.items():
         if html is not None:
             page = _of_split(html, name, reports)
             report.save(page)

@@ -2,7 +2,11 @@
 
 import argparse
 
-from effdet_keras.commands.shared_arguments import add_model, add_threads
+from effdet_keras.commands.shared_arguments import (
+    add_model,
+    add_overwrite,
+    add_threads,
+)
 
 
 def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
@@ -72,14 +76,18 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         "these scales (1.0), and fuse the boxes",
     )
     add_threads(parser)
+    add_overwrite(parser)
     return parser
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the command; returns its exit status."""
     from effdet_keras.commands.open_model import open_predictor
+    from effdet_keras.commands.outputs import check_outputs
     from effdet_keras.commands.predict_files import predict_files
 
+    read = [arguments.model, *arguments.inputs]
+    check_outputs([arguments.json], read, overwrite=arguments.overwrite)
     failed = predict_files(
         open_predictor(arguments),
         arguments.inputs,
@@ -90,5 +98,6 @@ def run(arguments: argparse.Namespace) -> int:
         batch_size=arguments.batch_size,
         tiles=arguments.tiles,
         augment=True if arguments.tta == [] else arguments.tta,
+        overwrite=arguments.overwrite,
     )
     return 1 if failed else 0

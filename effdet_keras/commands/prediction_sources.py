@@ -5,9 +5,9 @@ import os
 import pathlib
 from collections.abc import Iterable, Iterator
 
-from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import IMAGE_SUFFIXES, list_images
 
+FRAME = "-frame-"  # between the name of a video and the number of a frame
 VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
 
 # The path of a file, the number of a camera, or the address of a stream.
@@ -46,34 +46,22 @@ def is_video(source: Source) -> bool:
 def drawn_files(sources: Iterable[Source], out: str | os.PathLike) -> dict:
     """The file that each source is drawn into.
 
+    It has the source's name; where two have one, files are drawn into folders, by
+    their paths from the folder that holds them all.
+
     Args:
         sources: as of `find_sources`.
         out: folder for the files.
 
     Returns:
         Dict of source to path.
-
-    Raises:
-        ValueError: If a file would replace a source, or two sources would be drawn
-            into one file.
     """
-    out = pathlib.Path(out)
-    targets = {source: out / _drawn_name(source) for source in sources}
-    read = {source.resolve() for source in targets if isinstance(source, pathlib.Path)}
-    taken = {}
-    for source, target in targets.items():
-        if target.resolve() in read:
-            raise InvalidValueError(
-                f"'{target}' is one of the files that are read, and would be "
-                f"overwritten. Give another folder. Received: out='{out}'"
-            )
-        if target in taken:
-            raise InvalidValueError(
-                f"'{taken[target]}' and '{source}' would both be drawn into '{target}'."
-                " Give them in two runs with two folders."
-            )
-        taken[target] = source
-    return targets
+    names = {source: _drawn_name(source) for source in sources}
+    files = [source for source in names if isinstance(source, pathlib.Path)]
+    if _share_a_name(names.values()) and files:
+        folders = _folders_below_all(files)
+        names |= {file: folders[file] / names[file] for file in files}
+    return {source: pathlib.Path(out, name) for source, name in names.items()}
 
 
 def _drawn_name(source):
@@ -103,16 +91,28 @@ def names_in_json(sources: Iterable[Source]) -> dict:
     sources = list(sources)
     images = [source for source in sources if not is_video(source)]
     names = {image: image.name for image in images}
-    if len(set(names.values())) < len(images):
-        paths = {image: image.resolve() for image in images}
-        root = os.path.commonpath([path.parent for path in paths.values()])
-        names = {i: path.relative_to(root).as_posix() for i, path in paths.items()}
+    if _share_a_name(names.values()):
+        folders = _folders_below_all(images)
+        names = {i: (folders[i] / i.name).as_posix() for i in images}
     uses = collections.Counter()
     for video in filter(is_video, sources):
         name = pathlib.Path(_drawn_name(video)).stem
         uses[name] += 1
         names[video] = name if uses[name] == 1 else f"{name}-{uses[name]}"
     return names
+
+
+def _share_a_name(names):
+    """Whether two names are one, also where upper and lower case are the same."""
+    names = [str(name).casefold() for name in names]
+    return len(set(names)) < len(names)
+
+
+def _folders_below_all(files):
+    """The folder of each file, seen from the folder that holds all of them."""
+    folders = {file: file.resolve().parent for file in files}
+    root = os.path.commonpath(folders.values())
+    return {file: folder.relative_to(root) for file, folder in folders.items()}
 
 
 def frame_name(name: str, frame: int) -> str:
@@ -122,7 +122,7 @@ def frame_name(name: str, frame: int) -> str:
         >>> frame_name("street", 12)
         'street-frame-000012.jpg'
     """
-    return f"{name}-frame-{frame:06d}.jpg"
+    return f"{name}{FRAME}{frame:06d}.jpg"
 
 
 def batched(sources: Iterable[Source], batch_size: int) -> Iterator[list]:

@@ -32,6 +32,7 @@ def run_demo(
     num_train: int | None = None,
     epochs: int | None = None,
     seed: int = 0,
+    overwrite: bool = False,
 ) -> dict[str, float]:
     """Trains a detector on a small dataset, evaluates, saves, reloads and draws.
 
@@ -51,6 +52,7 @@ def run_demo(
             is made for.
         epochs: int, how many epochs to train; None means what the demo is made for.
         seed: int, seed of the generated images, the initial weights and the batches.
+        overwrite: bool, whether `folder` may have something in it.
 
     Returns:
         Dict of COCO's numbers on the test split, by their names in the logs.
@@ -59,6 +61,7 @@ def run_demo(
         ImportError: If matplotlib is not installed.
         ValueError: If `data` is neither of the two, or a number is out of range.
         OSError: If `folder` cannot be written to.
+        FileExistsError: If there is something in `folder`, and `overwrite` is False.
     """
     if data not in _DEMOS:
         raise InvalidValueError(
@@ -73,6 +76,11 @@ def run_demo(
     visualize.require_matplotlib()  # before minutes of training
     start = time.monotonic()
     folder = local_path(folder, "`folder`")
+    if folder.is_dir() and any(folder.iterdir()) and not overwrite:
+        raise FileExistsError(
+            f"The folder '{folder}' is not empty, and nothing in it is overwritten: "
+            "give another one with --out, or add --overwrite."
+        )
     folder.mkdir(parents=True, exist_ok=True)
     keras.utils.set_random_seed(seed)
 

@@ -28,6 +28,16 @@ def add_threads(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_overwrite(parser: argparse.ArgumentParser) -> None:
+    """Adds `--overwrite`, for commands that write files."""
+    parser.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="replace files that are there already; without it they are kept, and the "
+        "command ends with an error before any work",
+    )
+
+
 def add_raw(parser: argparse.ArgumentParser) -> None:
     """Adds `--raw`, for commands that read weights."""
     parser.add_argument(

@@ -17,6 +17,7 @@ from effdet_keras.errors import InvalidValueError
 from effdet_keras.inference.detect import DetectFunction
 
 _CODECS = {".mp4": "mp4v", ".mov": "mp4v", ".mkv": "mp4v", ".avi": "MJPG"}
+_SHARE_OF_FRAMES = 0.9  # the number in a file is an estimate
 _FRAME_RATE = 25.0  # frames per second, where the source does not say
 
 
@@ -24,12 +25,13 @@ def detect_frames(
     detect: DetectFunction,
     source: int | str | os.PathLike[str],
     out: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
 ) -> Iterator[Detections]:
     """Runs a detector on each frame; see `Predictor.detect_video`.
 
     Args:
         detect: function of a list of RGB frames that returns a list of `Detections`.
-        source, out: see `Predictor.detect_video`.
+        source, out, overwrite: see `Predictor.detect_video`.
 
     Returns:
         Iterator of `Detections`.
@@ -37,7 +39,7 @@ def detect_frames(
     cv2.require("A video or a camera")
     out = None if out is None else local_path(out, "`out`")
     if out is not None:
-        _check_out(out, source)
+        _check_out(out, source, overwrite)
     return _detections(detect, source, _opened(source), out)
 
 
@@ -78,7 +80,7 @@ def _frames(capture, source):
             f"could be read. Received: source={source!r}"
         )
     expected = capture.get(cv2.CAP_PROP_FRAME_COUNT)
-    if not _is_live(source) and count < 0.9 * expected:  # it is an estimate
+    if not _is_live(source) and count < _SHARE_OF_FRAMES * expected:
         warnings.warn(
             f"Only {count} of about {expected:.0f} frames of {source!r} could be "
             "read: the file may be cut short.",
@@ -111,7 +113,7 @@ def _is_live(source):
     return isinstance(source, int) or "://" in os.fspath(source)
 
 
-def _check_out(out, source):
+def _check_out(out, source, overwrite):
     if out.suffix.lower() not in _CODECS:
         raise InvalidValueError(
             f"`out` must end in {', '.join(_CODECS)}. Received: out='{out}'"
@@ -120,13 +122,18 @@ def _check_out(out, source):
         raise InvalidValueError(
             f"`out` must not be the video that is read. Received: out='{out}'"
         )
+    if out.exists() and not overwrite:
+        raise FileExistsError(
+            f"'{out}' is there already, and nothing is overwritten: give another path, "
+            "or `overwrite=True`."
+        )
 
 
 @contextlib.contextmanager
 def _writing(path, frame_rate):
     """A function that appends an RGB frame; the file appears when all is written."""
     codec = _CODECS[path.suffix.lower()]
-    writer = cv2.VideoWriter()
+    writer, count = cv2.VideoWriter(), 0
     with replacing(path) as partial:
 
         def write(frame):
@@ -140,8 +147,23 @@ def _writing(path, frame_rate):
                     "the folder cannot be written to. Try a path that ends in '.avi'."
                 )
             writer.write(cv2.cvtColor(frame, cv2.COLOR_RGB2BGR))
+            nonlocal count
+            count += 1
 
         try:
             yield write
         finally:
             writer.release()
+        _check_written(partial, path, count)
+
+
+def _check_written(partial, path, count):
+    """Raises if frames are missing: OpenCV writes on, without a word, if it cannot."""
+    capture = cv2.VideoCapture(os.fspath(partial))
+    there = capture.get(cv2.CAP_PROP_FRAME_COUNT) if capture.isOpened() else 0
+    capture.release()
+    if there < _SHARE_OF_FRAMES * count:
+        raise OSError(
+            f"The video could not be written whole: of {count} frames {there:.0f} can "
+            f"be read again, so '{path}' was not put in place. Is the disk full?"
+        )

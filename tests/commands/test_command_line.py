@@ -256,3 +256,21 @@ def test_a_real_error_is_all_that_standard_error_has(tmp_path):
     assert result.returncode == 1
     assert result.stderr.startswith("effdet-keras: ")
     assert len(result.stderr.splitlines()) == 1 and str(out) in result.stderr
+
+
+_TERMINATED = """
+import os, signal, sys
+from effdet_keras import cli
+from effdet_keras.commands import inspect
+
+inspect.run = lambda arguments: os.kill(os.getpid(), signal.SIGTERM)
+sys.argv = ["effdet-keras", "inspect", "DATA"]
+sys.exit(cli.console())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX'")
+def test_a_command_that_is_terminated_says_so_in_a_line():
+    result = subprocess.run([sys.executable, "-c", _TERMINATED], capture_output=True)
+    assert result.returncode == 143
+    assert result.stderr.splitlines()[-1] == b"effdet-keras: terminated"

@@ -102,12 +102,28 @@ def test_no_input_is_written_over(archive, images, tmp_path, capsys):
         assert cli.main(["predict", archive, *paths, "--out", str(images)]) == 1
         assert "would be overwritten" in capsys.readouterr().err
     assert (images / "a.png").read_bytes() == before
+    first, out = str(images / "a.png"), str(tmp_path / "out")
+    for options in ([], ["--overwrite"]):
+        assert cli.main(["predict", archive, first, "--json", first, *options]) == 1
+        assert "would be overwritten" in capsys.readouterr().err
+        assert cli.main(["predict", archive, first, "--json", archive, *options]) == 1
+        assert "would be overwritten" in capsys.readouterr().err
+    assert (images / "a.png").read_bytes() == before
+
+    # What is there stays, and two images of one name get two names.
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "a.png").write_bytes(before)
-    both = [str(images / "a.png"), str(tmp_path / "more" / "a.png")]
-    assert cli.main(["predict", archive, *both, "--out", str(tmp_path / "out")]) == 1
-    assert "would both be drawn into" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
+    both = [first, str(tmp_path / "more" / "a.png")]
+    assert cli.main(["predict", archive, *both, "--out", out]) == 0
+    written = sorted((tmp_path / "out").rglob("*.png"))
+    parts = [path.relative_to(tmp_path / "out").as_posix() for path in written]
+    assert parts == ["images/a.png", "more/a.png"]
+    written[0].write_bytes(b"mine")
+    assert cli.main(["predict", archive, *both, "--out", out]) == 1
+    assert "a.png' are there already" in capsys.readouterr().err
+    assert written[0].read_bytes() == b"mine"
+    assert cli.main(["predict", archive, *both, "--out", out, "--overwrite"]) == 0
+    assert written[0].read_bytes() != b"mine"
 
 
 def test_tiles_and_augmentation_are_those_of_the_predictor(
@@ -187,6 +203,10 @@ def test_frames_and_their_boxes_are_a_dataset(archive, clip, tmp_path, capsys):
     assert abs(shades[0].mean() - 40) < 3 and abs(shades[1].mean() - 200) < 3
     annotations = json.loads(file.read_text())["annotations"]
     assert len(annotations) == sum(len(r.labels) for r in dataset.records) > 0
+    again = ["predict", archive, str(clip), "--frames", str(frames)]
+    assert cli.main(again) == 1
+    assert "clip-frame-000001.jpg' are there already" in capsys.readouterr().err
+    assert cli.main([*again, "--overwrite"]) == 0
     assert cli.main(["predict", archive, str(frames), "--frames", str(frames)]) == 1
     assert "no input is a video" in capsys.readouterr().err
 
@@ -241,5 +261,25 @@ def test_benchmark_prints_a_table_and_writes_it(archive, images, tmp_path, capsy
         assert name in text
     assert set(json.loads(file.read_text())["stages"]["all"]) == {"median_ms", "p90_ms"}
     assert list(trace.rglob("*.xplane.pb"))
-    assert cli.main([*arguments, "--runs", "0"]) == 1
+    assert cli.main([*arguments, "--overwrite", "--runs", "0"]) == 1
     assert "`runs` must be 1 or more" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error, status", [(KeyboardInterrupt, 130), (OSError, 1)])
+def test_what_was_found_until_it_stopped_is_kept(
+    archive, images, tmp_path, monkeypatch, error, status
+):
+    detect, calls = ek.Predictor.detect, []
+
+    def stops(*arguments, **options):
+        calls.append(arguments)
+        if len(calls) == 3:
+            raise error
+        return detect(*arguments, **options)
+
+    monkeypatch.setattr(ek.Predictor, "detect", stops)
+    file = tmp_path / "found.json"
+    arguments = ["predict", archive, str(images), "--json", str(file)]
+    assert cli.main(arguments) == status
+    names = [image["file_name"] for image in json.loads(file.read_text())["images"]]
+    assert names == ["a.png", "b.bmp"]

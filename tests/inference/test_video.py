@@ -1,5 +1,6 @@
 """Videos frame by frame: what is read, what is drawn, and what is told."""
 
+import subprocess
 import sys
 
 import numpy as np
@@ -73,7 +74,7 @@ def test_the_drawn_video_has_every_frame_at_the_same_rate(cv2, clip, tmp_path, e
 def test_a_video_that_is_not_finished_is_not_written(clip, tmp_path):
     out = tmp_path / "drawn.avi"
     out.write_text("the old one")
-    frames = detect_frames(look, clip, out)
+    frames = detect_frames(look, clip, out, overwrite=True)
     next(frames)
     frames.close()
     assert out.read_text() == "the old one"
@@ -82,7 +83,7 @@ def test_a_video_that_is_not_finished_is_not_written(clip, tmp_path):
         raise FloatingPointError
 
     with pytest.raises(FloatingPointError):
-        list(detect_frames(broken, clip, out))
+        list(detect_frames(broken, clip, out, overwrite=True))
     assert out.read_text() == "the old one"
     assert names(tmp_path) == ["clip.avi", "drawn.avi"]
 
@@ -197,3 +198,43 @@ def test_the_predictor_detects_in_videos(clip):
     assert len(found) == FRAMES
     for one, other in zip(found, expected):
         np.testing.assert_array_equal(one.boxes, other.boxes)
+
+
+def test_a_file_that_is_there_stays(clip, tmp_path):
+    out = tmp_path / "drawn.avi"
+    out.write_bytes(b"mine")
+    with pytest.raises(FileExistsError, match="drawn.avi' is there already"):
+        detect_frames(look, clip, out)
+    assert out.read_bytes() == b"mine"
+    assert len(list(detect_frames(look, clip, out, overwrite=True))) == FRAMES
+    assert out.stat().st_size > 1000
+
+
+_FULL_DISK = """
+import resource, signal, sys
+import numpy as np
+import effdet_keras as ek
+from effdet_keras.inference.video import detect_frames
+
+def look(frames):
+    return [ek.Detections(np.zeros((0, 4)), [], [], image=frame) for frame in frames]
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+frames = detect_frames(look, sys.argv[1], sys.argv[2], overwrite=True)
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+try:
+    print(len(list(frames)), "frames")
+except OSError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of files are POSIX'")
+def test_a_full_disk_is_told_and_the_old_video_stays(clip, tmp_path):
+    out = tmp_path / "drawn.avi"
+    out.write_bytes(b"mine")
+    command = [sys.executable, "-c", _FULL_DISK, str(clip), str(out)]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert "Is the disk full?" in result.stdout, result.stderr[-2000:]
+    assert out.read_bytes() == b"mine"
+    assert names(tmp_path) == ["clip.avi", "drawn.avi"]
