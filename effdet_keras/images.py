@@ -7,6 +7,7 @@ import dataclasses
 import io
 import os
 import pathlib
+import stat
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -57,7 +58,9 @@ def read_image(
 
     It reads every format and mode that Pillow opens. Grey and palette images become
     RGB, an alpha channel is dropped, 16-bit grey is scaled to 8 bits, and of an
-    animation the first frame is read. An image whose EXIF tag says that the camera
+    animation the first frame is read. Grey in floating point is taken for fractions
+    of white if no number is above 1, for 8-bit values if none is above 255, else for
+    16-bit values. An image whose EXIF tag says that the camera
     was turned is turned upright, as viewers show it.
 
     Args:
@@ -165,7 +168,10 @@ def _opened(source, caller):
     is_part = isinstance(source, EncodedImage)
     name = str(source) if is_part else os.fspath(source)
     try:
+        if not is_part and not stat.S_ISREG(os.stat(source).st_mode):
+            raise ValueError("it is not a file")  # of a pipe, opening would wait
         with Image.open(io.BytesIO(source.read()) if is_part else source) as stored:
+            _check_pixels(stored)
             yield stored
     except FileNotFoundError:
         raise
@@ -174,6 +180,16 @@ def _opened(source, caller):
             f"`{caller}` expects an image that Pillow can decode. "
             f"Received: path={name!r} ({error})"
         ) from error
+
+
+def _check_pixels(stored):
+    """Refuses what Pillow would warn of: a small file may unpack to gigabytes."""
+    pixels, limit = stored.width * stored.height, Image.MAX_IMAGE_PIXELS
+    if limit is not None and pixels > limit:
+        raise ValueError(
+            f"it has {stored.width} x {stored.height} pixels, and the limit is "
+            f"{limit:,}. If you trust it: `PIL.Image.MAX_IMAGE_PIXELS = {pixels}`"
+        )
 
 
 def _upright_size(stored):
@@ -194,7 +210,19 @@ def _to_rgb(image):
         grey = np.clip(np.asarray(image, dtype=np.int64), 0, 65535)
         grey = (grey + 128) // 257  # 65535 -> 255, rounded
         return np.repeat(grey[..., np.newaxis].astype(np.uint8), 3, axis=-1)
+    if image.mode == "F":
+        return _grey_of_floats(np.asarray(image))
     if image.mode in ("P", "PA"):
         # By way of RGBA, or Pillow warns about transparent palette entries.
         image = image.convert("RGBA")
     return np.array(image if image.mode == "RGB" else image.convert("RGB"))
+
+
+def _grey_of_floats(values):
+    """8-bit RGB of float pixels; Pillow's conversion makes black of 0 to 1."""
+    if not np.isfinite(values).all():
+        raise InvalidValueError("its pixels are not all finite numbers")
+    highest = values.max(initial=0.0)
+    scale = 255.0 if highest <= 1.0 else 1.0 if highest <= 255.0 else 255.0 / 65535.0
+    grey = np.clip(np.rint(values * scale), 0, 255).astype(np.uint8)
+    return np.repeat(grey[..., np.newaxis], 3, axis=-1)

@@ -37,6 +37,20 @@ def test_16_bit_tiff_of_32_bit_mode_is_scaled(tmp_path):
     np.testing.assert_array_equal(result[..., 0], RAMP)
 
 
+@pytest.mark.parametrize("highest", [1.0, 255.0, 65535.0])
+def test_grey_in_floating_point_is_scaled(tmp_path, highest):
+    image = Image.fromarray((RAMP / 255 * highest).astype(np.float32))
+    assert image.mode == "F"
+    result = read_image(save(tmp_path, image, "image.tif"))
+    np.testing.assert_array_equal(result, np.repeat(RAMP[..., None], 3, axis=2))
+
+
+def test_grey_that_is_no_number_is_told(tmp_path):
+    image = Image.fromarray(np.array([[0.5, np.nan]], np.float32))
+    with pytest.raises(ValueError, match="image.tif.*not all finite"):
+        read_image(save(tmp_path, image, "image.tif"))
+
+
 def test_16_bit_levels_round_to_the_nearest(tmp_path):
     levels = np.array([[0, 128, 129, 256, 385, 386, 65535]], np.uint16)
     result = read_image(save(tmp_path, Image.fromarray(levels)))

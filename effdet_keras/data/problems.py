@@ -41,6 +41,7 @@ KINDS = {
     "unknown class": Kind(Severity.ERROR, "box left out"),
     "duplicate id": Kind(Severity.ERROR, "second image left out"),
     "stray annotation": Kind(Severity.WARNING, "left out"),
+    "only stray annotations": Kind(Severity.ERROR, "every image without objects"),
     "no annotation": Kind(Severity.WARNING, "treated as an image without objects"),
     "empty box": Kind(Severity.WARNING, "box not trained on"),
     "box outside": Kind(Severity.WARNING, "box not trained on"),

@@ -134,7 +134,7 @@ def _find_image_dir(annotations, images):
     candidates += [folder.parent / place for place in places[1:5]]
     names = [image["file_name"] for image in images.values()][:10]
     for candidate in candidates:
-        if any(os.path.isfile(candidate / name) for name in names):
+        if any(os.path.isfile(_path_in(candidate, name)) for name in names):
             return candidate
     if not names:
         return folder
@@ -143,6 +143,14 @@ def _find_image_dir(annotations, images):
         f"as {names[0]!r}. Pass `image_dir`. Looked in: "
         f"{[str(candidate) for candidate in dict.fromkeys(candidates)]}"
     )
+
+
+def _path_in(folder, name):
+    """The path of an image; tools of Windows write backslashes between folders."""
+    path = folder / name
+    if "\\" in name and not os.path.isfile(path):
+        return folder / name.replace("\\", "/")
+    return path
 
 
 def split_of_json(path):
@@ -157,7 +165,7 @@ def _make_records(images, annotations_of, image_dir, problems):
     counted = not all(map(is_id, images))
     records = []
     for number, (key, image) in enumerate(images.items(), 1):
-        path = str(image_dir / image["file_name"])
+        path = str(_path_in(image_dir, image["file_name"]))
         declared = check_size(image.get("height"), image.get("width"))
         image_size = find_image_size(path, declared, problems)
         if image_size is None:

@@ -132,6 +132,9 @@ def group_annotations(annotations, images, category_ids, source, problems):
         elif is_good:
             label = label_of[category_id]
             groups[image_key].append((annotation_id, label, annotation))
+    if annotations and strangers.total() == len(annotations):
+        problems.add("only stray annotations", source, _no_id_fits(strangers, images))
+        strangers.clear()
     for image_id, count in strangers.items():
         detail = f"{_number(count)} of image_id {image_id}, which is not in `images`"
         problems.add("stray annotation", source, detail)
@@ -139,6 +142,14 @@ def group_annotations(annotations, images, category_ids, source, problems):
         detail = unknown_class(f"category id {category_id}", count)
         problems.add("unknown class", source, detail)
     return groups
+
+
+def _no_id_fits(strangers, images):
+    image_id, image = next(iter(strangers)), next(iter(images), None)
+    return (
+        f"none of the {strangers.total():,} annotations has the id of an image: "
+        f"`image_id` is such as {image_id}, and `id` of `images` such as {image!r}"
+    )
 
 
 def _only_dicts(annotations, source, problems):

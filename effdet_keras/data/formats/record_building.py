@@ -1,5 +1,6 @@
 """What the readers share: classes, sizes of images, checks of boxes, records."""
 
+import codecs
 import collections
 import dataclasses
 import os
@@ -91,12 +92,18 @@ def unknown_class(name, count):
 
 
 def read_text(path):
-    """Returns the text of a file in UTF-8, or raises ValueError with its name."""
+    """Returns the text of a file, or raises ValueError with its name.
+
+    It is in UTF-8, or in UTF-16 where it begins with the mark of that.
+    """
+    data = path.read_bytes()
+    is_utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return data.decode("utf-16" if is_utf16 else "utf-8-sig")
     except UnicodeDecodeError as error:
         raise InvalidValueError(
-            f"Text must be in UTF-8. Received: {str(path)!r} ({error})"
+            f"Text must be in UTF-8. Received: {str(path)!r} ({error}). Save the file "
+            "again with the encoding UTF-8."
         ) from error
 
 

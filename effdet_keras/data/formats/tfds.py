@@ -34,7 +34,9 @@ from effdet_keras.errors import InvalidValueError
 
 _INFO, _FEATURES = "dataset_info.json", "features.json"
 _NAMES = "objects-label.labels.txt"
-_SHARD = re.compile(r".+-(?P<split>[^-]+)\.tfrecord-\d{5,}-of-\d{5,}")
+_SHARD = re.compile(
+    r"(?P<name>.+-(?P<split>[^-]+)\.tfrecord)-\d{5,}-of-(?P<count>\d{5,})"
+)
 _FLAGS = ("is_crowd", "is_difficult", "is_group_of")
 _FLAG_KEYS = tuple(f"objects/{flag}" for flag in _FLAGS)
 _NAME = "detection"  # of the dataset; in TFDS each has one
@@ -154,6 +156,25 @@ def _splits_of(folder):
     return splits
 
 
+def _check_complete(files):
+    """Raises where a shard of a split is missing: it would be a smaller dataset."""
+    there = {os.path.basename(file) for file in files}
+    shards = [_SHARD.fullmatch(name) for name in sorted(there)]
+    counts = {(shard["name"], shard["count"]) for shard in shards}
+    wanted = {
+        f"{name}-{number:0{len(count)}d}-of-{count}"
+        for name, count in counts
+        for number in range(int(count))
+    }
+    missing = sorted(wanted - there)
+    if missing:
+        raise FileNotFoundError(
+            f"{len(missing)} of the {len(wanted)} files of this split are missing, "
+            f"such as {missing[0]!r} beside {files[0]!r}. Copy or prepare the "
+            "dataset again."
+        )
+
+
 def _from_folder(folder, split, class_names, on_error):
     problems = Problems(f"`from_tfds` of {str(folder)!r}", on_error)
     folder = _find_folder(folder)
@@ -164,6 +185,7 @@ def _from_folder(folder, split, class_names, on_error):
         raise InvalidValueError(
             f"`split` must be one of {list(splits)}. Received: split={split!r}"
         )
+    _check_complete(splits[split])
     names = folder / _NAMES
     text = names.read_text(encoding="utf-8") if names.is_file() else ""
     known = [line.strip() for line in text.split("\n") if line.strip()]

@@ -201,7 +201,8 @@ def write_tfrecord(
         datasets: `DetectionDataset`, or dict from split name to
             `DetectionDataset`, all of the same classes.
         folder: path of the new folder.
-        num_shards: files per split. None makes one per 1,000 images.
+        num_shards: files per split, at most one per image. None makes one per 1,000
+            images.
 
     Raises:
         FileExistsError: If `folder` is there.
@@ -225,6 +226,7 @@ def write_tfrecord(
         write_sidecar(partial, splits, names)
         for split, dataset in splits.items():
             count = num_shards or max(1, -(-len(dataset) // _IMAGES_PER_SHARD))
+            count = min(count, max(1, len(dataset)))
             for i in range(count):
                 path = partial / f"{split}-{i:05d}-of-{count:05d}.tfrecord"
                 records = dataset.records[i::count]

@@ -40,13 +40,16 @@ def read_xml(path, problems):
             texts = [(item.findtext(f"bndbox/{key}") or "")[:20] for key in _CORNERS]
             detail = f"`bndbox` is not four finite numbers {_CORNERS}: {texts}"
             problems.add("bad box", path.name, detail)
-    objects = [(item, corners) for item, corners in objects if corners is not None]
+        elif not _name(item):
+            detail = f"the object at {corners} has no `name`"
+            problems.add("unreadable annotation", path.name, detail)
+    objects = [(item, c) for item, c in objects if c is not None and _name(item)]
     return {
         "path": path,
         "filename": root.findtext("filename", "").strip(),
         "size": check_size(_int(root, "size/height"), _int(root, "size/width")),
         "corners": np.array([corners for _, corners in objects]).reshape(-1, 4),
-        "names": [item.findtext("name", "").strip() for item, _ in objects],
+        "names": [_name(item) for item, _ in objects],
         "difficult": [
             item.findtext("difficult", "0").strip() == "1" for item, _ in objects
         ],
@@ -55,6 +58,10 @@ def read_xml(path, problems):
 
 # ElementTree of a file of any content at all.
 _UNREADABLE = (xml.etree.ElementTree.ParseError, ValueError, LookupError)
+
+
+def _name(item):
+    return item.findtext("name", "").strip()
 
 
 def _corners(item):

@@ -15,6 +15,7 @@ from effdet_keras.images import IMAGE_SUFFIXES
 _SPLITS = ("train", "val", "valid", "validation", "test")
 _NAME_FILES = ("classes.txt", "obj.names", "predefined_classes.txt")
 MAX_CLASSES = 10_000
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Layout:
         for entry in self.splits[split]:
             place = self._find(entry)
             if place.is_dir():
+                _refuse_whole_disk(place)
                 paths += _images_below(place)
             else:
                 paths += self._listed(place, problems)
@@ -98,12 +100,20 @@ def find_layout(path):
             f"Received: path={str(path)!r}"
         )
     files = [*sorted(path.glob("*.yaml")), *sorted(path.glob("*.yml"))]
-    files = [file for file in files if b"names" in file.read_bytes()]
     files.sort(key=lambda file: file.stem != "data")
+    # One of this name is meant; of others, which may be anything, one with names.
+    files = [file for file in files if file.stem == "data" or _has_names(file)]
     if files:
         return _yaml_layout(files[0])
     files = sorted(path.glob("*.data"))
     return _darknet_layout(files[0]) if files else _folder_layout(path)
+
+
+def _has_names(path):
+    try:
+        return "names" in _read_yaml(path)
+    except InvalidValueError:
+        return False
 
 
 def label_file(path):
@@ -167,9 +177,18 @@ def _entries(split, value, path):
     return entries
 
 
+class _Loader(yaml.SafeLoader):
+    """Reads `no`, `on` and `~` as words, which may be classes; numbers as numbers."""
+
+    yaml_implicit_resolvers = {
+        first: [pair for pair in pairs if pair[0] in _NUMBERS]
+        for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
 def _read_yaml(path):
     try:
-        content = yaml.safe_load(path.read_bytes())
+        content = yaml.load(path.read_bytes(), Loader=_Loader)
     except _UNREADABLE_YAML as error:
         raise InvalidValueError(
             f"`from_yolo` expects a yaml file. Received: {str(path)!r} "
@@ -263,6 +282,16 @@ def _images_in(folder):
 
 def _has_images(folder):
     return any(True for _ in _images_in(folder))
+
+
+def _refuse_whole_disk(folder):
+    """A slip such as `train: /` would be a search for hours."""
+    folder = folder.resolve()
+    if folder in (folder.parent, pathlib.Path.home()):
+        raise InvalidValueError(
+            "A split must be a folder of images, not a whole disk or home folder. "
+            f"Received: {str(folder)!r}"
+        )
 
 
 def _images_below(folder):

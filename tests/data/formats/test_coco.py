@@ -149,6 +149,28 @@ def test_annotations_of_absent_images_are_counted(content, tmp_path):
     assert len(dataset[0]["labels"]) == 2
 
 
+def test_where_no_annotation_fits_an_image_it_is_an_error(content, tmp_path):
+    for annotation in content["annotations"]:
+        annotation["image_id"] = str(annotation["image_id"])
+    said = "none of the 3 annotations.* such as '397133'.* such as 397133"
+    with pytest.raises(ValueError, match=said):
+        from_coco(content, tmp_path)
+    with pytest.warns(UserWarning, match="only stray annotations"):
+        dataset = from_coco(content, tmp_path, on_error="skip")
+    assert [len(example["labels"]) for example in dataset] == [0, 0]
+
+
+def test_backslashes_between_folders(content, tmp_path):
+    (tmp_path / "more").mkdir()
+    (tmp_path / "a.png").rename(tmp_path / "more" / "a.png")
+    content["images"][0]["file_name"] = "more\\a.png"
+    dataset = from_coco(content, tmp_path)
+    assert dataset.records[0].image == str(tmp_path / "more" / "a.png")
+    path = tmp_path / "set.json"
+    path.write_text(json.dumps(content))
+    assert len(from_coco(path)) == 2
+
+
 def test_class_names_bring_a_second_file_in_line(content, tmp_path):
     dataset = from_coco(content, tmp_path, class_names=("toothbrush", "kite", "person"))
     assert dataset.class_names == ("toothbrush", "kite", "person")

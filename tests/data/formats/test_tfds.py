@@ -120,6 +120,18 @@ def test_class_names_bring_a_second_set_in_line(golden_path):
         from_tfds(folder, "train", class_names=("cat",))
 
 
+def test_a_missing_file_is_told(golden_path, tmp_path):
+    folder = shutil.copytree(golden_path("tfds_shapes"), tmp_path / "copy")
+    (file,) = folder.glob("*train*")
+    for number in (0, 2):
+        name = file.name.replace("00000-of-00001", f"0000{number}-of-00003")
+        shutil.copy(file, folder / name)
+    file.unlink()
+    with pytest.raises(FileNotFoundError, match="1 of the 3 files.*00001-of-00003"):
+        from_tfds(folder, "train")
+    assert len(from_tfds(folder, "validation")) == 1
+
+
 def test_blanks_around_names_of_classes_do_not_count(golden_path, tmp_path):
     folder = shutil.copytree(golden_path("tfds_shapes"), tmp_path / "copy")
     (folder / "objects-label.labels.txt").write_bytes(b"cat \r\n\r\n dog\r\n")

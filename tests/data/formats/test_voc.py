@@ -148,6 +148,17 @@ def test_coordinates_that_are_no_numbers_are_an_error(folder):
         from_voc(folder)
 
 
+def test_an_object_without_a_name_is_an_error(folder):
+    objects = [(" ", 0, (3, 3, 9, 9)), ("dog", 0, (3, 3, 9, 9))]
+    write_xml(folder / "Annotations" / "c.xml", objects)
+    with pytest.raises(ValueError, match=r"c.xml: the object at \[3.0.* no `name`"):
+        from_voc(folder)
+    with pytest.warns(UserWarning, match="no `name`"):
+        dataset = from_voc(folder, on_error="skip")
+    assert dataset.class_names == ("cat", "dog")
+    assert len(dataset[2]["labels"]) == 1
+
+
 def test_missing_files_are_named(folder, tmp_path):
     (folder / "Annotations" / "c.xml").unlink()
     with pytest.raises(ValueError, match=r"1 of the 2 xml.*\['c'\]"):

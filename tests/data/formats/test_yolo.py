@@ -190,7 +190,7 @@ def test_images_without_any_txt_file_are_told(folder):
         ("a: !!bool x", "yaml file.*KeyError"),
         ("a: !!int ''", "yaml file.*IndexError"),
         ("a: !!timestamp x", "yaml file.*AttributeError"),
-        ("a: 2001-99-99", "yaml file.*ValueError"),
+        ("a: !!timestamp 2001-99-99", "yaml file.*ValueError"),
         ("a: !!python/object/apply:os.getcwd []", "yaml file.*ConstructorError"),
         ("- train", "yaml file with"),
         ("names: [cat]", "must have `train`"),
@@ -205,6 +205,49 @@ def test_wrong_yaml_files_are_explained(folder, text, message):
     (folder / "data.yaml").write_text(text)
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         from_yolo(folder / "data.yaml", "train" if "train" in text else None)
+
+
+def test_words_of_yaml_are_names_of_classes(folder):
+    text = "train: images/train\nval: images/val\nnames: [no, yes, on, ~, 7, 1e3]"
+    (folder / "data.yaml").write_text(text)
+    names = from_yolo(folder, "train").class_names
+    assert names == ("no", "yes", "on", "~", "7", "1e3")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+def test_a_yaml_in_another_encoding_counts(folder, encoding):
+    text = (folder / "data.yaml").read_text()
+    data = ("\ufeff" * (encoding != "utf-16") + text).encode(encoding)
+    (folder / "data.yaml").write_bytes(data)
+    (folder / "other.yaml").write_text("names: [not, these]")
+    assert from_yolo(folder, "train").class_names == ("cat", "dog")
+
+
+def test_a_data_yaml_without_names_is_an_error_and_not_passed_over(folder):
+    (folder / "data.yaml").write_text("train: images/train\nval: images/val\n")
+    with pytest.raises(ValueError, match="`names` of a data.yaml.*data.yaml"):
+        from_yolo(folder, "train")
+
+
+def test_txt_files_in_utf_16_count(folder):
+    path = folder / "labels/train/b.txt"
+    path.write_text(path.read_text(), encoding="utf-16")
+    assert len(from_yolo(folder, "train")[1]["labels"]) == 2
+    path.write_bytes("0 0.5 0.5 1 1 # é".encode("latin-1"))
+    with pytest.raises(ValueError, match="b.txt.*encoding UTF-8"):
+        from_yolo(folder, "train")
+
+
+def test_a_yaml_that_grows_when_read_is_no_trap(folder):
+    """Merge keys of merge keys: a few lines that become millions."""
+    lines = ["a0: &a0 {x: 1}"]
+    lines += [
+        f"a{i}: &a{i}\n  <<: [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 20)
+    ]
+    (folder / "data.yaml").write_text(
+        "\n".join([*lines, "names: [cat, dog]", "train: images/train"])
+    )
+    assert from_yolo(folder, "train").class_names == ("cat", "dog")
 
 
 def test_a_folder_of_something_else_is_explained(tmp_path):
