@@ -181,6 +181,13 @@ class EfficientDetConfig:
         ):
             whole = _is_int(getattr(self, field), 1)
             _require(self, field, whole, "a whole number >= 1")
+            limit = LIMITS[field]
+            _require(
+                self,
+                field,
+                getattr(self, field) <= limit,
+                f"at most {limit:,}, the limit in `effdet_keras.config.LIMITS`",
+            )
         size = self.image_size
         _require(
             self,
@@ -278,6 +285,17 @@ class EfficientDetConfig:
             _is_positive(self.batch_norm_epsilon),
             "a number above zero",
         )
+
+
+# Far above any network of the paper, and what memory holds: a number in a file of
+# somebody else may be any. Whoever needs more raises it: `LIMITS["num_classes"] = ...`.
+LIMITS = {
+    "num_classes": 100_000,
+    "num_scales": 100,
+    "fpn_num_filters": 4_096,
+    "fpn_cell_repeats": 100,
+    "head_repeats": 100,
+}
 
 
 def _require(config, field, condition, expected):

@@ -17,8 +17,10 @@ EXTRA_PACKAGES = {'"jax"', '"torch"', '"mediapipe"', "backend"}
 
 
 def test_folders_are_those_of_the_package():
+    """But for `faults`: what goes wrong there goes through many rooms."""
     for folder in {path.parent for path in TESTS.rglob("test_*.py")}:
-        assert (PACKAGE / folder.relative_to(TESTS)).is_dir(), folder
+        if folder != TESTS / "faults":
+            assert (PACKAGE / folder.relative_to(TESTS)).is_dir(), folder
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)

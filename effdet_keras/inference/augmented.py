@@ -22,6 +22,7 @@ from effdet_keras.inference.detect import (
 from effdet_keras.inference.tiles import detect_tiled
 from effdet_keras.inference.weighted_box_fusion import weighted_box_fusion
 
+_LARGEST_SCALE = 8.0  # the tiles of an image grow with the square of it
 _PAD_RGB = (124, 116, 104)  # ImageNet's mean, beside an image that is made smaller
 
 
@@ -54,7 +55,7 @@ def detect_augmented(
             `functools.partial(model.detect, score_threshold=0.05)`.
         images: one image, a list of them, or a folder, as for `EfficientDet.detect`.
         flips: bool, whether each scale is looked at in a mirror too.
-        scales: floats above 0, at least one.
+        scales: floats above 0 and at most 8, at least one.
         iou_threshold: float in `[0, 1]`, see `weighted_box_fusion`.
         weights: one float above 0 per scale, how far it is trusted, or None to trust
             all alike.
@@ -153,9 +154,9 @@ def _mirrored(boxes, width):
 
 def _checked_scales(scales):
     scales = tuple(scales)
-    if not scales or not all(0 < scale < math.inf for scale in scales):
+    if not scales or not all(0 < scale <= _LARGEST_SCALE for scale in scales):
         raise InvalidValueError(
-            "`scales` must be one number above 0 or more: 1.0 is the image as it "
-            f"is. Received: scales={scales}"
+            "`scales` must be one number or more above 0 and at most "
+            f"{_LARGEST_SCALE:g}: 1.0 is the image as it is. Received: scales={scales}"
         )
     return scales

@@ -390,7 +390,13 @@ class EfficientDet(Trainer, keras.Model):
             FileNotFoundError, ValueError: If there is no such file, or it is
                 damaged or of another kind.
         """
-        return load_archive(path, resume=resume)
+        model = load_archive(path, resume=resume)
+        if not hasattr(model, "detect_step"):
+            raise InvalidValueError(
+                f"'{path}' holds a `{type(model).__name__}`, not an `EfficientDet`. "
+                "Load it with `keras.saving.load_model`."
+            )
+        return model
 
     def export(
         self,

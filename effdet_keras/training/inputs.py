@@ -1,5 +1,7 @@
 """What `fit` and `evaluate` are given: checked before training, and measured."""
 
+import reprlib
+
 import keras
 import numpy as np
 
@@ -32,9 +34,10 @@ def check_data(model, x, y=None):
         if int(x.cardinality()) == 0:
             raise InvalidValueError("The dataset is empty: its `cardinality()` is 0.")
         _check_images(model, keras.tree.flatten(x.element_spec)[0].shape)
+        _check_truth_spec(x.element_spec)
     elif hasattr(x, "shape"):
         _check_arrays(model, x, y)
-    elif hasattr(x, "__len__") and hasattr(x, "__getitem__") and len(x) == 0:
+    elif hasattr(x, "__len__") and len(x) == 0:
         raise InvalidValueError("The dataset is empty: its length is 0.")
 
 
@@ -67,7 +70,7 @@ def batch_size_and_steps(x, batch_size, steps_per_epoch):
     if hasattr(x, "element_spec"):  # tf.data
         batch = keras.tree.flatten(x.element_spec)[0].shape[0]
         if batch is None:
-            batch = len(keras.tree.flatten(next(iter(x)))[0])
+            batch = len(_first_batch(x))
         steps = int(x.cardinality())
     elif hasattr(x, "shape"):  # arrays
         batch = batch_size or 32
@@ -75,6 +78,8 @@ def batch_size_and_steps(x, batch_size, steps_per_epoch):
     elif hasattr(x, "__len__") and hasattr(x, "__getitem__"):  # keras.utils.PyDataset
         batch = len(keras.tree.flatten(x[0])[0])
         steps = len(x)
+    elif hasattr(x, "__len__"):  # torch.utils.data.DataLoader
+        batch, steps = getattr(x, "batch_size", batch_size), len(x)
     else:
         batch, steps = batch_size, -1
     steps = steps_per_epoch or steps
@@ -126,7 +131,7 @@ def _check_arrays(model, images, truth):
         )
     _check_images(model, images.shape)
     check_truth(truth, None)
-    boxes, labels = np.asarray(truth["boxes"]), np.asarray(truth["labels"])
+    boxes, labels = _rows(truth, "boxes"), _rows(truth, "labels")
     if boxes.shape != (*labels.shape, 4) or len(boxes) != len(images):
         raise InvalidValueError(
             "`boxes` must be `[B, M, 4]` and `labels` `[B, M]`, with a row for each "
@@ -138,6 +143,53 @@ def _check_arrays(model, images, truth):
     )
     if fault is not None:
         raise InvalidValueError(f"{fault}.")
+
+
+def _rows(truth, name):
+    """The numbers of an array of ground truth; raises for lists of unequal length."""
+    try:
+        rows = np.asarray(truth[name])
+    except ValueError:  # NumPy's word for it is "inhomogeneous"
+        rows = np.asarray(truth[name], dtype=object)
+    if rows.dtype.kind not in "iuf":
+        raise InvalidValueError(
+            f"`{name}` must be one array of numbers, with as many rows for each image: "
+            "fill up with zeros for `boxes` and -1 for `labels`. Received: "
+            f"{reprlib.repr(truth[name])}. `effdet_keras.data.from_arrays` takes lists "
+            "of any length, and `class_names`."
+        )
+    return rows
+
+
+def _check_truth_spec(spec):
+    """The same, of the ground truth of a `tf.data.Dataset` that tells of it."""
+    truth = spec[1] if isinstance(spec, tuple) and len(spec) > 1 else {}
+    for name in ("boxes", "labels"):
+        part = truth.get(name) if isinstance(truth, dict) else None
+        is_ragged = hasattr(part, "ragged_rank")
+        if part is None or not (is_ragged or part.dtype.name == "string"):
+            continue
+        raise InvalidValueError(
+            f"`{name}` must be a tensor of numbers, with as many rows for each image. "
+            f"Received: {part}. `padded_batch` fills up: with zeros for `boxes` and -1 "
+            "for `labels`."
+        )
+
+
+def check_batch_size(batch_size):
+    """Raises ValueError unless it is None or a number of images."""
+    if batch_size is not None and batch_size < 1:
+        raise InvalidValueError(
+            f"`batch_size` must be 1 or more. Received: batch_size={batch_size}"
+        )
+
+
+def _first_batch(batches):
+    """The images of the first batch of a stream."""
+    first = next(iter(batches), None)
+    if first is None:
+        raise InvalidValueError("The dataset is empty: it has no batch.")
+    return keras.tree.flatten(first)[0]
 
 
 def _check_images(model, shape):

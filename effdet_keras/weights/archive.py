@@ -15,10 +15,11 @@ import keras
 import numpy as np
 from keras import ops
 
+from effdet_keras._internal.finite import check_finite
 from effdet_keras._internal.local_paths import local_path
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras._version import __version__
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import EffDetError, InvalidValueError
 
 BEST_FILE = "best.keras"
 LAST_FILE = "last.keras"
@@ -30,6 +31,7 @@ ZIP_DAMAGES = (
     *(zipfile.BadZipFile, zlib.error, EOFError, OSError, MemoryError),
     *(NotImplementedError, RuntimeError, ValueError),
 )
+_FREE_BYTES, _MOST_COMPRESSION = 2**26, 50  # weights hardly compress
 _PACKAGES = ("keras", "tensorflow", "jax", "torch", "numpy")
 
 
@@ -56,6 +58,8 @@ def write_archive(model, path, info=None):
     Raises:
         ValueError: If `path` does not end in `.keras`, or `info` has a key that
             is written anyway.
+        FloatingPointError: If a weight or an average is NaN or infinite. A file that
+            is at `path` stays.
 
     Example:
         >>> import tempfile
@@ -74,6 +78,7 @@ def write_archive(model, path, info=None):
         raise InvalidValueError(
             f"The path of an archive must end in '.keras'. Received: path='{path}'"
         )
+    check_finite(model, f"The checkpoint '{path}' was not written")
     text = json.dumps(_described(model, info or {}), indent=1)
     with replacing(path) as partial:
         model.save(partial)
@@ -168,13 +173,30 @@ def load_archive(path, *, resume=False):
     """
     path = _checkpoint_file(path, LAST_FILE if resume else BEST_FILE)
     info = _read_entry(path, check_all=True) or {}
-    model = keras.saving.load_model(path)
+    model = _load_model(path)
     averages = getattr(model, "averages", None)
     if resume:
         _restore_random_state(model, info.get("random_state", []))
     if averages is not None:
         averages.settle() if resume else averages.adopt()
     return model
+
+
+def _load_model(path):
+    try:
+        return keras.saving.load_model(path)
+    except EffDetError:
+        raise
+    except Exception as error:  # of a file of anything, almost any
+        raise InvalidValueError(
+            f"'{path}' cannot be loaded as a model of this package: "
+            f"{_first_line(error)}. A model of another kind is loaded with "
+            "`keras.saving.load_model`."
+        ) from error
+
+
+def _first_line(error):
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _random_state(model):
@@ -235,7 +257,10 @@ def _plain(value):
 def _checkpoint_file(path, name_in_folder):
     path = local_path(path, "The path of a checkpoint")
     if path.is_dir():
-        path = path / name_in_folder
+        folder, path = path, path / name_in_folder
+        # A training that ended between its first two files left the best alone.
+        if not path.exists() and (folder / BEST_FILE).exists():
+            path = folder / BEST_FILE
     if not path.exists():
         raise FileNotFoundError(f"There is no checkpoint '{path}'")
     return path
@@ -247,6 +272,7 @@ def _read_entry(path, check_all=False):
         try:
             archive = zipfile.ZipFile(file)
             names = archive.namelist()
+            check_sizes(archive)
             info = (
                 json.loads(archive.read(ARCHIVE_ENTRY))
                 if ARCHIVE_ENTRY in names
@@ -261,6 +287,8 @@ def _read_entry(path, check_all=False):
         raise InvalidValueError(
             f"'{path}' is not a checkpoint of Keras: it is a zip file with {names[:3]}"
         )
+    if info is not None and not _is_info(info):
+        raise InvalidValueError(_damaged(path, f"'{ARCHIVE_ENTRY}' is not ours"))
     if info is not None and info["format"] > _FORMAT:
         raise InvalidValueError(
             f"'{path}' was written by a newer effdet_keras "
@@ -268,6 +296,28 @@ def _read_entry(path, check_all=False):
             "to read it."
         )
     return info
+
+
+def _is_info(info):
+    if not isinstance(info, dict) or not isinstance(info.get("versions"), dict):
+        return False
+    return isinstance(info.get("format"), int) and "effdet_keras" in info["versions"]
+
+
+def check_sizes(archive):
+    """Raises ValueError where an entry would fill the memory: nothing was read yet.
+
+    Args:
+        archive: open `zipfile.ZipFile`.
+    """
+    for entry in archive.infolist():
+        most = _FREE_BYTES + _MOST_COMPRESSION * entry.compress_size
+        if entry.file_size > most:
+            raise ValueError(
+                f"'{entry.filename}' of {entry.compress_size:,} bytes unpacks to "
+                f"{entry.file_size:,}, more than weights do; if that is right, zip it "
+                "again without compression"
+            )
 
 
 def _damaged(path, reason):

@@ -8,6 +8,10 @@ import pytest
 from keras import ops
 from support.tiny import EAGER, batch, tiny_model
 
+from effdet_keras.training.inputs import batch_size_and_steps
+
+RAGGED = [[[8, 8, 40, 40]], []]  # boxes of two images
+
 
 @pytest.fixture(scope="module")
 def model():
@@ -62,6 +66,8 @@ class Stream(keras.utils.PyDataset):
         ((np.zeros((2, 32, 64, 3)), batch()[1]), r"64, 64.*\(2, 32, 64, 3\)"),
         ((batch()[0], {"boxes": np.zeros((2, 1, 4))}), "'labels'"),
         ((batch(3)[0], batch(2)[1]), "each of the 3 images"),
+        ((batch()[0], {"boxes": RAGGED, "labels": [[0], []]}), "`boxes` must be one"),
+        ((batch()[0], {**batch()[1], "labels": [["cat"]] * 2}), "(?s)`labels`.*cat"),
     ],
 )
 def test_wrong_arrays_are_refused_before_training(model, data, message):
@@ -90,6 +96,49 @@ def test_wrong_truth_in_a_stream_stops_its_step_and_moves_nothing(
         model.fit(Stream([batch(), wrong]), shuffle=False, verbose=0)
     assert int(model.optimizer.iterations) == 1
     assert all(np.isfinite(w).all() for w in weights_of(model))
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_batches_of_no_image(model, size):
+    with pytest.raises(ValueError, match="`batch_size` must be 1 or more"):
+        model.fit(*batch(), batch_size=size, verbose=0)
+
+
+def test_a_loader_of_known_length_tells_what_a_schedule_needs():
+    class Loader:  # as torch.utils.data.DataLoader: no __getitem__
+        batch_size = 4
+
+        def __len__(self):
+            return 25
+
+    assert batch_size_and_steps(Loader(), None, None) == (4, 25)
+
+
+@pytest.mark.tensorflow
+def test_streams_of_tf_data(model):
+    import tensorflow as tf
+
+    def stream(*batches, **truth):
+        spec = {
+            "boxes": tf.TensorSpec((None, None, 4)),
+            "labels": tf.TensorSpec((None, None), tf.int32),
+            **truth,
+        }
+        spec = (tf.TensorSpec((None, 64, 64, 3)), spec)
+        return tf.data.Dataset.from_generator(
+            lambda: iter(batches), output_signature=spec
+        )
+
+    scheduled = tiny_model()
+    scheduled.compile("sgd", schedule="cosine", run_eagerly=EAGER)
+    with pytest.raises(ValueError, match="empty: it has no batch"):
+        scheduled.fit(stream(), steps_per_epoch=3, verbose=0)
+    words = tf.TensorSpec((None, None), tf.string)
+    with pytest.raises(ValueError, match="`labels` must be a tensor of numbers"):
+        model.fit(stream(labels=words), verbose=0)
+    ragged = tf.RaggedTensorSpec((None, None, 4), tf.float32)
+    with pytest.raises(ValueError, match="`boxes` must be.*padded_batch"):
+        model.fit(stream(boxes=ragged), verbose=0)
 
 
 def test_a_loss_that_is_not_finite_names_step_and_images(at_first_step):

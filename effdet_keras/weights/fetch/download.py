@@ -23,6 +23,7 @@ from effdet_keras.presets import KERAS_APPLICATIONS
 _CONNECT_TIMEOUT = 8.0  # seconds: without a network, say so soon
 _TIMEOUT = 60.0  # seconds without a sign of a server that is connected
 _CHUNK = 1 << 18  # bytes between two steps of the progress bar
+_HEAD = 512  # bytes that tell what a file is
 _MB = 1e6
 _ALLOWED = "%:/?#[]@!$&'()*+,;=~"  # in a URL, beside letters and digits
 # What a server that cannot be reached, or that breaks off, raises.
@@ -170,7 +171,20 @@ def _is_cached(path, sha256, md5):
         check_digest(path, sha256=sha256, md5=md5)
     except (FileNotFoundError, ValueError):
         return False
-    return path.is_file()
+    return path.is_file() and _what_it_is_instead(path) is None
+
+
+def _what_it_is_instead(path):
+    """What a file is that no weights can be, or None: servers send pages, too."""
+    with open(path, "rb") as file:
+        head = file.read(_HEAD).lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    if not head:
+        return "an empty file"
+    if head.startswith((b"<!doctype", b"<html", b"<?xml", b"<head", b"<body")):
+        return "a page for a browser"
+    if head.startswith((b"{", b"[")):
+        return "a message in JSON"
+    return None
 
 
 def _fetch(url, path, verbose):
@@ -181,6 +195,7 @@ def _fetch(url, path, verbose):
             _opener().open(_request(url), timeout=_CONNECT_TIMEOUT) as response,
             open(path, "wb") as file,
         ):
+            _check_answer(response, url)
             length = response.headers.get("Content-Length")
             length = int(length) if length and length.isdigit() else None
             received = _copy(response, file, length, verbose)
@@ -200,6 +215,24 @@ def _fetch(url, path, verbose):
         raise ConnectionError(
             f"{shown_url(url)} broke off after {received} of {length} bytes. Try again."
         )
+    instead = _what_it_is_instead(path)
+    if instead is not None:
+        raise OSError(
+            f"{shown_url(url)} gave {instead}, not a file of weights, and nothing was "
+            "kept. Open the address in a browser: it may need a login, or be that of "
+            "a page about the file."
+        )
+
+
+def _check_answer(response, url):
+    coding = response.headers.get("Content-Encoding", "identity")
+    if response.status == 200 and coding == "identity":
+        return
+    raise OSError(
+        f"{shown_url(url)} answered with status {response.status} and the encoding "
+        f"'{coding}'; a whole file is status 200 without one. Fetch the file by other "
+        "means and give its path."
+    )
 
 
 class _PatientOnceConnected:

@@ -14,6 +14,7 @@ _DAMAGES = (
     *(OverflowError, MemoryError, NotImplementedError),
 )
 _BEST_COMPRESSION = 1032  # of deflate: 258 bytes for two bits
+_FREE_BYTES, _LIKELY_COMPRESSION = 2**26, 50  # of weights, where they are large
 _NOT_DAMAGES = (FileNotFoundError, PermissionError, IsADirectoryError)
 
 
@@ -72,8 +73,12 @@ def _read(dataset):
     if dataset.external or dataset.is_virtual:
         raise InvalidValueError(f"'{dataset.name}' keeps its numbers in another file")
     # HDF5 believes any shape, and fills with zeros what was never written.
-    ratio = 1 if dataset.chunks is None else _BEST_COMPRESSION
-    if dataset.id.get_storage_size() * ratio < dataset.nbytes:
+    stored = dataset.id.get_storage_size()
+    most = stored
+    if dataset.chunks is not None:
+        likely = _FREE_BYTES + _LIKELY_COMPRESSION * stored
+        most = min(_BEST_COMPRESSION * stored, likely)
+    if dataset.nbytes > most:
         raise InvalidValueError(
             f"'{dataset.name}' is shorter than its shape {dataset.shape}"
         )

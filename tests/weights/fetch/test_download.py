@@ -21,6 +21,18 @@ MD5 = hashlib.md5(BODY).hexdigest()
 PATIENCE = 20.0  # seconds until a test gives up
 
 
+# What servers send in the place of a file.
+ANSWERS = {
+    "/page.h5": (200, {}, b"\n<!DOCTYPE html><html>Please log in</html>"),
+    "/xml.h5": (200, {}, b"<?xml version='1.0'?><Error/>"),
+    "/json.h5": (200, {}, b'{"error": "no such file"}'),
+    "/empty.h5": (200, {"Content-Length": "0"}, b""),
+    "/nothing.h5": (204, {}, b""),
+    "/part.h5": (206, {"Content-Range": "bytes 0-9/100"}, BODY[:10]),
+    "/packed.h5": (200, {"Content-Encoding": "gzip"}, b"\x1f\x8b" + BODY),
+}
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         server = self.server
@@ -33,6 +45,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         if path.startswith("/missing"):
             self.send_error(404)
+            return
+        if path in ANSWERS:
+            status, headers, body = ANSWERS[path]
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
             return
         self.send_response(200)
         if "unknown-length" not in path:
@@ -104,6 +124,20 @@ def test_one_file_name_behind_two_urls(server):
     files = [download(server.url(f"/{f}/d0.h5"), verbose=0) for f in "ab"]
     assert files[0] != files[1]
     assert all(file.name.endswith("-d0.h5") for file in files)
+
+
+@pytest.mark.parametrize("path", ANSWERS)
+def test_what_is_no_file_is_told_and_not_kept(server, cache, path):
+    with pytest.raises(OSError, match=rf"127.0.0.1:\d+{path}.*(gave|answered)"):
+        download(server.url(path), verbose=0)
+    assert files_in(cache) == []
+
+
+def test_a_page_that_an_older_version_kept_is_fetched_again(server, cache):
+    path = cache_path(server.url("/d0.h5"))
+    path.parent.mkdir(parents=True)
+    path.write_text("<html>Please log in</html>")
+    assert download(server.url("/d0.h5"), verbose=0).read_bytes() == BODY
 
 
 def test_a_file_that_is_missing(server, cache):

@@ -1,0 +1,108 @@
+"""Small files that would fill the memory, hang, or search a disk: refused at once."""
+
+import json
+import os
+import zipfile
+
+import h5py
+import keras
+import numpy as np
+import pytest
+from PIL import Image
+
+import effdet_keras as ek
+from effdet_keras import config
+from effdet_keras.images import read_image
+from effdet_keras.inference.augmented import detect_augmented
+from effdet_keras.weights.kinds.own import read_own_weights
+
+
+def archive_of(path, weights, compression=zipfile.ZIP_DEFLATED, **settings):
+    """A `.keras` file with these bytes for weights."""
+    model = {"registered_name": "effdet_keras>EfficientDet", "config": settings}
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        archive.writestr("config.json", json.dumps(model))
+        archive.writestr("metadata.json", "{}")
+        archive.writestr("model.weights.h5", weights)
+    return path
+
+
+@pytest.mark.parametrize("load", [read_own_weights, ek.EfficientDet.from_archive])
+def test_an_archive_that_unpacks_to_more_than_weights_do(tmp_path, load):
+    path = archive_of(tmp_path / "cats.keras", bytes(2**27))
+    assert path.stat().st_size < 200_000
+    with pytest.raises(ValueError, match="cats.keras.*unpacks to 134,217,728"):
+        load(path)
+
+
+def test_weights_that_unpack_to_more_than_weights_do(tmp_path):
+    path = tmp_path / "cats.weights.h5"
+    with h5py.File(path, "w") as file:
+        layers = file.create_group("layers/stem/vars")
+        layers.create_dataset(
+            "0", data=np.zeros(2**25, "float32"), compression="gzip", chunks=(2**20,)
+        )
+    with pytest.raises(ValueError, match="cats.weights.h5.*shorter than its shape"):
+        read_own_weights(path)
+
+
+@pytest.mark.parametrize("field", config.LIMITS)
+def test_a_config_of_a_network_that_no_memory_holds(field, monkeypatch):
+    with pytest.raises(ValueError, match=f"`{field}` must be at most .*LIMITS"):
+        ek.EfficientDetConfig(**{field: 10**6})
+    monkeypatch.setitem(config.LIMITS, field, 10**6)
+    assert getattr(ek.EfficientDetConfig(**{field: 10**6}), field) == 10**6
+
+
+def test_an_image_of_more_pixels_than_pillow_would_warn_of(tmp_path, monkeypatch):
+    Image.new("1", (1200, 1000)).save(tmp_path / "a.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1_000_000)
+    with pytest.raises(
+        ValueError, match="a.png.*1200 x 1000.*MAX_IMAGE_PIXELS = 1200000"
+    ):
+        read_image(tmp_path / "a.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1_200_000)
+    assert read_image(tmp_path / "a.png").shape == (1000, 1200, 3)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with names are POSIX'")
+def test_a_pipe_with_the_name_of_an_image_does_not_hang(tmp_path):
+    os.mkfifo(tmp_path / "a.jpg")
+    with pytest.raises(ValueError, match="a.jpg.*not a file"):
+        read_image(tmp_path / "a.jpg")
+
+
+def test_a_split_that_is_the_whole_disk(tmp_path):
+    (tmp_path / "data.yaml").write_text("train: /\nnames: [cat]\n")
+    with pytest.raises(ValueError, match="not a whole disk"):
+        ek.data.load(tmp_path)
+
+
+def test_views_that_are_a_thousand_times_as_large():
+    with pytest.raises(ValueError, match="at most 8.*1000"):
+        detect_augmented(lambda images: [], np.zeros((8, 8, 3), "uint8"), scales=[1000])
+
+
+def test_more_files_than_images(tmp_path):
+    images = [np.zeros((8, 8, 3), "uint8")] * 2
+    dataset = ek.data.from_arrays(images, [[]] * 2, [[]] * 2, ["cat"])
+    ek.data.write_tfrecord(dataset, tmp_path / "set", num_shards=100_000)
+    assert len(list((tmp_path / "set").glob("*tfrecord*"))) == 2
+
+
+@pytest.mark.parametrize(
+    "info", ["[]", "3", "{}", '{"format": "1", "versions": {}}', '{"format": 1}']
+)
+def test_a_broken_description_of_an_archive(tmp_path, info):
+    path = archive_of(tmp_path / "cats.keras", b"")
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("archive.json", info)
+    with pytest.raises(ValueError, match="cats.keras.*'archive.json' is not ours"):
+        ek.EfficientDet.from_archive(path)
+
+
+def test_an_archive_of_another_model_is_told(tmp_path):
+    model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
+    model.save(tmp_path / "other.keras")
+    with pytest.raises(ValueError, match="other.keras' holds a `Sequential`"):
+        ek.EfficientDet.from_archive(tmp_path / "other.keras")
