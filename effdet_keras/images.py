@@ -169,7 +169,7 @@ def _opened(source, caller):
     name = str(source) if is_part else os.fspath(source)
     try:
         if not is_part and not stat.S_ISREG(os.stat(source).st_mode):
-            raise ValueError("it is not a file")  # of a pipe, opening would wait
+            raise InvalidValueError("it is not a file")  # of a pipe, opening would wait
         with Image.open(io.BytesIO(source.read()) if is_part else source) as stored:
             _check_pixels(stored)
             yield stored
@@ -186,7 +186,7 @@ def _check_pixels(stored):
     """Refuses what Pillow would warn of: a small file may unpack to gigabytes."""
     pixels, limit = stored.width * stored.height, Image.MAX_IMAGE_PIXELS
     if limit is not None and pixels > limit:
-        raise ValueError(
+        raise InvalidValueError(
             f"it has {stored.width} x {stored.height} pixels, and the limit is "
             f"{limit:,}. If you trust it: `PIL.Image.MAX_IMAGE_PIXELS = {pixels}`"
         )

@@ -313,7 +313,7 @@ def check_sizes(archive):
     for entry in archive.infolist():
         most = _FREE_BYTES + _MOST_COMPRESSION * entry.compress_size
         if entry.file_size > most:
-            raise ValueError(
+            raise InvalidValueError(
                 f"'{entry.filename}' of {entry.compress_size:,} bytes unpacks to "
                 f"{entry.file_size:,}, more than weights do; if that is right, zip it "
                 "again without compression"
