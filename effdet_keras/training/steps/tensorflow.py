@@ -47,19 +47,10 @@ class Step:
             # step out and halves it.
             mends = False if loss_scale is None else loss_scale > 1.0
             refusal = self._refuse_unless(is_fine | mends, data, step)
-
-        def move():
+        with tf.control_dependencies([refusal]):
             optimizer.apply_gradients(zip(gradients, variables))
             if model.averages is not None:
                 model.averages.update(step)
-            return True
-
-        with tf.control_dependencies([refusal]):
-            if model.jit_compile and loss_scale is None:
-                # XLA has no way to raise: it leaves out what a bad batch would move.
-                tf.cond(is_fine, move, lambda: False)
-            else:
-                move()
         return model.get_metrics_result()
 
     def test(self, keras_step, data):
