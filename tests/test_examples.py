@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import pytest
 from PIL import Image
-from support.tiny import tiny_model
+from support.tiny import BACKBONE, tiny_model
 
 import effdet_keras as ek
 
@@ -99,7 +99,7 @@ def test_fit_voc_trains_the_heads_and_then_everything(run, monkeypatch):
     options = (*SMALL, "--weights", "start.keras", "--out", "voc_run")
     run("fit_voc.py", "voc", *options, "--head-epochs", "1", "--images", "2")
     heads, everything = trained
-    assert everything - heads == {"efficientnet-lite0"}
+    assert everything - heads == {BACKBONE}
     assert ek.EfficientDet.from_archive("voc_run").class_names == SHAPES
 
 
@@ -109,7 +109,7 @@ def test_fit_tf_data_trains_on_a_pipeline_of_ones_own(run, folder):
     names = run(
         "fit_tf_data.py", "shapes/train.jsonl", "shapes/valid.jsonl", *SHAPES, *options
     )
-    assert changed("own.keras", folder) > {"efficientnet-lite0", "class_net"}
+    assert changed("own.keras", folder) > {BACKBONE, "class_net"}
     own = names["examples_of"]("shapes/valid.jsonl", list(SHAPES), (64, 64))
     valid = ek.data.from_coco("shapes/valid.json", "shapes/valid")
     for (image, boxes, labels), example in zip(own, valid):

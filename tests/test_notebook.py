@@ -20,7 +20,7 @@ import threading
 import keras
 import numpy as np
 import pytest
-from support.tiny import tiny_model
+from support.tiny import LITE0, tiny_model
 
 import effdet_keras as ek
 from effdet_keras.presets import find_published_weights
@@ -125,12 +125,18 @@ EPOCHS = 1
 """
 
 
+def save_start(folder):
+    """Weights to start from: of a network that another process knows, too."""
+    model = tiny_model(backbone=LITE0, class_names=("star", "square", "moon"))
+    model.save(folder / "start.keras")
+
+
 @pytest.mark.tensorflow
 @pytest.mark.slow
 def test_train_own_data_runs_and_resumes(tmp_path):
     ek.data.write_shapes(tmp_path / "a", num_train=4, num_valid=2, image_size=64)
     shutil.make_archive(tmp_path / "images", "zip", tmp_path / "a")
-    tiny_model(class_names=("star", "square", "moon")).save(tmp_path / "start.keras")
+    save_start(tmp_path)
     (resuming,) = (cell for cell in cells(TRAIN, "code") if "resume=True" in cell)
     script = "\n".join([as_script(TRAIN, TRAIN_SETTINGS), "EPOCHS = 2", resuming])
     printed = run(script, tmp_path)
@@ -172,7 +178,7 @@ def test_finetune_from_hub_runs(tmp_path, port_of, monkeypatch):
     monkeypatch.setenv("TFHUB_CACHE_DIR", str(tmp_path / "cache"))
     images = tmp_path / "images"
     ek.data.write_shapes(images, num_train=4, num_valid=2, image_size=64)
-    tiny_model().export_hub_module(tmp_path / "module")
+    tiny_model(backbone=LITE0).export_hub_module(tmp_path / "module")
     shutil.make_archive(tmp_path / "module", "gztar", tmp_path / "module")
     printed = run(as_script(HUB, HUB_SETTINGS.format(port=port_of)), tmp_path)
     told = re.findall("From TF-Hub module .*: (.*)", printed)
@@ -199,7 +205,7 @@ def test_train_to_phone_runs(tmp_path):
     pytest.importorskip("ai_edge_litert")
     images = tmp_path / "images"
     ek.data.write_shapes(images, num_train=4, num_valid=2, image_size=64)
-    tiny_model(class_names=("star", "square", "moon")).save(tmp_path / "start.keras")
+    save_start(tmp_path)
     printed = run(as_script(PHONE, PHONE_SETTINGS), tmp_path)
     assert "export: AP 0." in printed
     assert (tmp_path / "phone" / "found.jpg").exists()
