@@ -13,6 +13,7 @@ import os
 import pathlib
 import tarfile
 
+from effdet_keras._internal.first_line import first_line
 from effdet_keras._internal.local_paths import local_path
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.optional_imports import (
@@ -260,7 +261,7 @@ def _load(handle, folder):
         some = ", ".join(sorted(os.listdir(folder))[:5]) or "nothing"
         raise InvalidValueError(
             f"What is at {shown_url(handle)!r} is no SavedModel that TensorFlow can "
-            f"load: {_first_line(error)}. Expected a folder with '{_GRAPH_FILES[0]}' "
+            f"load: {first_line(error)}. Expected a folder with '{_GRAPH_FILES[0]}' "
             f"and 'variables'; '{folder}' holds {some}."
         ) from error
     handle = handle if _is_url(handle) else folder
@@ -322,7 +323,3 @@ def _shown(argument):
     if shape is None:
         return repr(argument)
     return f"{argument.dtype.name} {list(shape)}"
-
-
-def _first_line(error):
-    return str(error).strip().split("\n")[0]

@@ -16,10 +16,12 @@ import numpy as np
 from keras import ops
 
 from effdet_keras._internal.finite import check_finite
+from effdet_keras._internal.first_line import first_line
 from effdet_keras._internal.local_paths import local_path
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras._version import __version__
 from effdet_keras.errors import EffDetError, InvalidValueError
+from effdet_keras.weights.unpacked_size import largest_unpacked
 
 BEST_FILE = "best.keras"
 LAST_FILE = "last.keras"
@@ -31,7 +33,6 @@ ZIP_DAMAGES = (
     *(zipfile.BadZipFile, zlib.error, EOFError, OSError, MemoryError),
     *(NotImplementedError, RuntimeError, ValueError),
 )
-_FREE_BYTES, _MOST_COMPRESSION = 2**26, 50  # weights hardly compress
 _PACKAGES = ("keras", "tensorflow", "jax", "torch", "numpy")
 
 
@@ -190,13 +191,9 @@ def _load_model(path):
     except Exception as error:  # of a file of anything, almost any
         raise InvalidValueError(
             f"'{path}' cannot be loaded as a model of this package: "
-            f"{_first_line(error)}. A model of another kind is loaded with "
+            f"{first_line(error)}. A model of another kind is loaded with "
             "`keras.saving.load_model`."
         ) from error
-
-
-def _first_line(error):
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _random_state(model):
@@ -311,8 +308,7 @@ def check_sizes(archive):
         archive: open `zipfile.ZipFile`.
     """
     for entry in archive.infolist():
-        most = _FREE_BYTES + _MOST_COMPRESSION * entry.compress_size
-        if entry.file_size > most:
+        if entry.file_size > largest_unpacked(entry.compress_size):
             raise InvalidValueError(
                 f"'{entry.filename}' of {entry.compress_size:,} bytes unpacks to "
                 f"{entry.file_size:,}, more than weights do; if that is right, zip it "

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from support.tiny import EAGER, batch, tiny_model
+from support.tiny import EAGER, Stream, batch, tiny_model
 
 from effdet_keras.training.inputs import batch_size_and_steps
 
@@ -36,20 +36,6 @@ def at_first_step(compiled):
 
 def weights_of(model):
     return [ops.convert_to_numpy(v) for v in model.trainable_variables]
-
-
-class Stream(keras.utils.PyDataset):
-    """Batches that nobody can look into before training."""
-
-    def __init__(self, batches):
-        super().__init__()
-        self.batches = batches
-
-    def __len__(self):
-        return len(self.batches)
-
-    def __getitem__(self, index):
-        return self.batches[index]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +79,7 @@ def test_wrong_truth_in_a_stream_stops_its_step_and_moves_nothing(
 ):
     model = at_first_step
     with pytest.raises(ValueError, match=message):
-        model.fit(Stream([batch(), wrong]), shuffle=False, verbose=0)
+        model.fit(Stream(batch(), wrong), shuffle=False, verbose=0)
     assert int(model.optimizer.iterations) == 1
     assert all(np.isfinite(w).all() for w in weights_of(model))
 
@@ -147,10 +133,10 @@ def test_a_loss_that_is_not_finite_names_step_and_images(at_first_step):
     truth["image_id"] = np.array([17, 4])
     infinite = images.copy()
     infinite[1, 0, 0] = np.inf
-    model.fit(Stream([(images, truth)]), verbose=0)
+    model.fit(Stream((images, truth)), verbose=0)
     before = weights_of(model)
     with pytest.raises(FloatingPointError, match="(?s)step 2 .*`image_id` 17, 4"):
-        model.fit(Stream([(infinite, truth)]), verbose=0)
+        model.fit(Stream((infinite, truth)), verbose=0)
     for a, b in zip(before, weights_of(model)):
         np.testing.assert_array_equal(a, b)
 

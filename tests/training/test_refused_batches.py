@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from support.tiny import batch, tiny_model
+from support.tiny import Stream, batch, tiny_model
 
 
 def with_pixel(value):
@@ -30,20 +30,6 @@ BAD = {
     "a label that there is not": lambda: batch(label=7),
     "a box that ends before it begins": lambda: batch(box=(40, 40, 8, 8)),
 }
-
-
-class Batches(keras.utils.PyDataset):
-    """Batches that nobody can look into before training."""
-
-    def __init__(self, *batches):
-        super().__init__()
-        self.batches = batches
-
-    def __len__(self):
-        return len(self.batches)
-
-    def __getitem__(self, index):
-        return self.batches[index]
 
 
 def everything(model):
@@ -70,7 +56,7 @@ def model(request):
     model.compile(
         keras.optimizers.SGD(1e-3, momentum=0.9), run_eagerly=request.param == "eager"
     )
-    model.fit(Batches(batch()), verbose=0)
+    model.fit(Stream(batch()), verbose=0)
     return model
 
 
@@ -78,14 +64,14 @@ def model(request):
 def test_a_refused_batch_changes_nothing(model, bad):
     before = everything(model)
     with pytest.raises((FloatingPointError, ValueError), match="did not change"):
-        model.fit(Batches(bad()), verbose=0)
+        model.fit(Stream(bad()), verbose=0)
     assert_equal(before, everything(model))
 
 
 def test_what_came_before_it_in_the_same_epoch_counts(model):
     before = everything(model)
     with pytest.raises(FloatingPointError):
-        model.fit(Batches(batch(), with_pixel(np.nan)), shuffle=False, verbose=0)
+        model.fit(Stream(batch(), with_pixel(np.nan)), shuffle=False, verbose=0)
     after = everything(model)
     assert all(np.isfinite(value).all() for value in after.values())
     assert any(not np.array_equal(before[n], after[n]) for n in before)
@@ -96,7 +82,7 @@ def test_several_steps_at_a_time_refuse_alike():
     model = tiny_model()
     model.compile(keras.optimizers.SGD(1e-3), steps_per_execution=2)
     with pytest.raises(FloatingPointError):
-        model.fit(Batches(batch(), with_pixel(np.nan)), shuffle=False, verbose=0)
+        model.fit(Stream(batch(), with_pixel(np.nan)), shuffle=False, verbose=0)
     assert int(model.optimizer.iterations) == 1
     assert all(np.isfinite(value).all() for value in everything(model).values())
 
@@ -119,7 +105,7 @@ def test_weights_that_an_update_itself_ruined_end_the_training():
             seen.append(epoch)
 
     with pytest.raises(FloatingPointError, match="after epoch 1: .*NaN or infinite"):
-        model.fit(Batches(batch()), verbose=0, callbacks=[Ruins()])
+        model.fit(Stream(batch()), verbose=0, callbacks=[Ruins()])
     assert not seen
 
 

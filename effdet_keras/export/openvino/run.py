@@ -43,7 +43,7 @@ class OpenVINORuntime(Runtime):
         except (RuntimeError, OSError, InvalidValueError) as error:
             raise InvalidValueError(
                 f"'{self.path}' cannot be read as an OpenVINO model "
-                f"({_first_line(error)}). It or the '.bin' beside it is missing or "
+                f"({_last_line(error)}). It or the '.bin' beside it is missing or "
                 "damaged: export the model again."
             ) from error
         if not network.has_rt_info([DESCRIPTION_NAME]):
@@ -66,5 +66,5 @@ class OpenVINORuntime(Runtime):
             }
 
 
-def _first_line(error):
+def _last_line(error):
     return str(error).strip().splitlines()[-1]

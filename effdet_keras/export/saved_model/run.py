@@ -4,6 +4,7 @@ import os
 
 import numpy as np
 
+from effdet_keras._internal.first_line import first_line
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.seal import check_seal
 from effdet_keras.errors import InvalidStateError, InvalidValueError
@@ -54,7 +55,7 @@ class SavedModelRuntime(Runtime):
         except Exception as error:  # a damaged file makes it raise almost anything
             raise InvalidValueError(
                 f"The SavedModel '{path}' cannot be loaded: it is damaged or "
-                f"incomplete ({_first_line(error)}). Export the model again."
+                f"incomplete ({first_line(error)}). Export the model again."
             ) from error
 
     def run(self, images):
@@ -72,7 +73,3 @@ def _set_threads(num_threads):
             f"Received: num_threads={num_threads}. Open the SavedModel first thing in "
             "the process, or leave `num_threads` at None."
         ) from error
-
-
-def _first_line(error):
-    return (str(error).splitlines() or [type(error).__name__])[0]

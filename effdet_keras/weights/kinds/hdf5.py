@@ -5,6 +5,7 @@ import ml_dtypes
 import numpy as np
 
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.weights.unpacked_size import largest_unpacked
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"  # an HDF5 file begins with it
 
@@ -14,7 +15,6 @@ _DAMAGES = (
     *(OverflowError, MemoryError, NotImplementedError),
 )
 _BEST_COMPRESSION = 1032  # of deflate: 258 bytes for two bits
-_FREE_BYTES, _LIKELY_COMPRESSION = 2**26, 50  # of weights, where they are large
 _NOT_DAMAGES = (FileNotFoundError, PermissionError, IsADirectoryError)
 
 
@@ -76,8 +76,7 @@ def _read(dataset):
     stored = dataset.id.get_storage_size()
     most = stored
     if dataset.chunks is not None:
-        likely = _FREE_BYTES + _LIKELY_COMPRESSION * stored
-        most = min(_BEST_COMPRESSION * stored, likely)
+        most = min(_BEST_COMPRESSION * stored, largest_unpacked(stored))
     if dataset.nbytes > most:
         raise InvalidValueError(
             f"'{dataset.name}' is shorter than its shape {dataset.shape}"
