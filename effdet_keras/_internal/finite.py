@@ -1,5 +1,7 @@
 """Whether a model's numbers are numbers."""
 
+import warnings
+
 import numpy as np
 from keras import ops
 
@@ -26,15 +28,40 @@ def check_finite(model, what):
             ...
         effdet_keras.errors.NonFiniteLossError: It was not written: 1 of its 2 ...
     """
+    fault = _fault(model)
+    if fault is not None:
+        raise NonFiniteLossError(
+            f"{what}: {fault}. Go back to the last good checkpoint, and train with a "
+            "lower learning rate."
+        )
+
+
+def warn_unless_finite(model, path):
+    """Warns where a weight that was loaded is NaN or infinite.
+
+    Args:
+        model: `keras.Model`.
+        path: path of the file, for the message.
+    """
+    fault = _fault(model)
+    if fault is not None:
+        warnings.warn(
+            f"What was loaded from '{path}' finds nothing: {fault}. Take an earlier "
+            "checkpoint.",
+            stacklevel=3,
+        )
+
+
+def _fault(model):
     averages = getattr(model, "averages", None)
     variables = [*model.weights, *([] if averages is None else averages.variables)]
     bad = [v.path for v in variables if not np.isfinite(_sum(v))]
-    if bad:
-        raise NonFiniteLossError(
-            f"{what}: {len(bad)} of its {len(variables)} weights and averages are NaN "
-            f"or infinite, such as {', '.join(bad[:3])}. Go back to the last "
-            "good checkpoint, and train with a lower learning rate."
-        )
+    if not bad:
+        return None
+    return (
+        f"{len(bad)} of its {len(variables)} weights and averages are NaN or infinite, "
+        f"such as {', '.join(bad[:3])}"
+    )
 
 
 def _sum(variable):

@@ -18,6 +18,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from effdet_keras._internal.finite import warn_unless_finite
 from effdet_keras._internal.jit import default_jit_compile
 from effdet_keras._internal.local_paths import is_remote, local_path
 from effdet_keras._internal.weights_h5 import ENDING, check_weights_h5, write_weights_h5
@@ -346,6 +347,7 @@ class Compiling:
                 "count and config of the file, or pass `skip_mismatch=True` to leave "
                 f"what does not fit as it is. Keras says: {error}"
             ) from error
+        warn_unless_finite(self, filepath)
         if self.averages is None:
             return
         if self._has_loaded_averages:

@@ -130,6 +130,7 @@ def _check_arrays(model, images, truth):
             f"There are no images. Received: x.shape={images.shape}"
         )
     _check_images(model, images.shape)
+    _check_pixels(images)
     check_truth(truth, None)
     boxes, labels = _rows(truth, "boxes"), _rows(truth, "labels")
     if boxes.shape != (*labels.shape, 4) or len(boxes) != len(images):
@@ -143,6 +144,19 @@ def _check_arrays(model, images, truth):
     )
     if fault is not None:
         raise InvalidValueError(f"{fault}.")
+
+
+def _check_pixels(images):
+    """Raises where a pixel is NaN or infinite; of whole numbers there is none."""
+    for number in range(len(images)):
+        pixels = np.asarray(images[number])
+        if pixels.dtype.kind != "f":
+            return
+        if not np.isfinite(pixels).all():
+            raise InvalidValueError(
+                "Pixels must be finite numbers. Received: an image with NaN or "
+                f"infinite pixels, x[{number}]"
+            )
 
 
 def _rows(truth, name):

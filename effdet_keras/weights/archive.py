@@ -15,7 +15,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from effdet_keras._internal.finite import check_finite
+from effdet_keras._internal.finite import check_finite, warn_unless_finite
 from effdet_keras._internal.first_line import first_line
 from effdet_keras._internal.local_paths import local_path
 from effdet_keras._internal.whole_files import replacing
@@ -180,6 +180,7 @@ def load_archive(path, *, resume=False):
         _restore_random_state(model, info.get("random_state", []))
     if averages is not None:
         averages.settle() if resume else averages.adopt()
+    warn_unless_finite(model, path)
     return model
 
 

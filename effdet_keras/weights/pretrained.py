@@ -3,6 +3,8 @@
 import dataclasses
 import warnings
 
+import numpy as np
+
 from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.presets import COCO_CLASS_NAMES
@@ -77,6 +79,7 @@ def load_source(model, source, *, skip_mismatch, checkpoint_type=None, verbose):
     )
     notes = [
         *source.notes,
+        *_not_finite(source),
         *_untrained(report),
         *_adopted_classes(model, source, report),
         *_differences(model, source),
@@ -85,6 +88,17 @@ def load_source(model, source, *, skip_mismatch, checkpoint_type=None, verbose):
     if verbose:
         print(report, flush=True)
     return report
+
+
+def _not_finite(source):
+    """Of a training that went wrong: whatever has them finds nothing."""
+    bad = [name for name, a in source.arrays.items() if not _is_finite(a)]
+    if bad:
+        yield f"WARNING: {len(bad)} arrays are NaN or infinite, such as '{bad[0]}'"
+
+
+def _is_finite(array):
+    return array.dtype.kind in "iu" or bool(np.isfinite(array.astype("float32")).all())
 
 
 def _untrained(report):

@@ -52,6 +52,7 @@ def weights_of(model):
         ((np.zeros((2, 32, 64, 3)), batch()[1]), r"64, 64.*\(2, 32, 64, 3\)"),
         ((batch()[0], {"boxes": np.zeros((2, 1, 4))}), "'labels'"),
         ((batch(3)[0], batch(2)[1]), "each of the 3 images"),
+        ((batch()[0] * [[[[1.0]]], [[[np.nan]]]], batch()[1]), r"NaN.*x\[1\]"),
         ((batch()[0], {"boxes": RAGGED, "labels": [[0], []]}), "`boxes` must be one"),
         ((batch()[0], {**batch()[1], "labels": [["cat"]] * 2}), "(?s)`labels`.*cat"),
     ],

@@ -398,3 +398,21 @@ def test_a_file_of_weights_is_whole_and_tells_of_damage(tmp_path, monkeypatch):
     assert path.read_bytes() == whole and list(tmp_path.iterdir()) == [path]
     monkeypatch.undo()
     model.load_weights(path)
+
+
+@pytest.mark.parametrize("name", ["model.keras", "model.weights.h5"])
+def test_weights_that_are_no_numbers_are_told_when_they_are_loaded(tmp_path, name):
+    model = tiny_model(backbone=LITE0)
+    kernel = model.trainable_variables[0]
+    kernel.assign(np.full(kernel.shape, np.nan))
+    path = tmp_path / name
+    if name.endswith(".keras"):
+        model.save(path)
+        with pytest.warns(UserWarning, match=f"{name}' finds nothing: 1 of its"):
+            EfficientDet.from_archive(path)
+    else:
+        model.save_weights(path)
+        with pytest.warns(UserWarning, match=f"{name}' finds nothing: 1 of its"):
+            tiny_model(backbone=LITE0).load_weights(path)
+    report = tiny_model(backbone=LITE0).load_pretrained(path, verbose=0)
+    assert any("1 arrays are NaN or infinite" in note for note in report.notes)

@@ -1,0 +1,55 @@
+"""Two processes that want the same place: one gets it whole, the other is told."""
+
+import subprocess
+import sys
+
+import pytest
+from support.tiny import StandIn
+
+import effdet_keras as ek
+from effdet_keras.data import write_shapes
+from effdet_keras.weights.archive import read_archive_info, write_archive
+
+_CONVERT = """
+import sys, effdet_keras as ek
+try:
+    ek.data.convert(sys.argv[1], sys.argv[2], "yolo")
+except FileExistsError as error:
+    print("refused", error)
+"""
+_ARCHIVE = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from support.tiny import StandIn
+from effdet_keras.weights.archive import write_archive
+for number in range(20):
+    write_archive(StandIn(), sys.argv[1], {"number": number})
+"""
+
+
+def run_twice(code, *arguments):
+    """What each of two processes that run at the same time prints."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    both = [subprocess.Popen(command, **pipes) for _ in range(2)]
+    said = [process.communicate() for process in both]
+    assert [p.returncode for p in both] == [0, 0], said
+    return [out for out, _ in said]
+
+
+@pytest.mark.tensorflow
+def test_two_conversions_into_one_folder(tmp_path):
+    write_shapes(tmp_path / "shapes", num_train=300, num_valid=1, image_size=32)
+    said = run_twice(_CONVERT, tmp_path / "shapes", tmp_path / "yolo")
+    assert sum("refused" in text for text in said) == 1
+    assert len(ek.data.load(tmp_path / "yolo", "train")) == 300
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["shapes", "yolo"]
+
+
+@pytest.mark.tensorflow
+def test_two_writers_of_one_checkpoint_leave_it_whole(tmp_path, request):
+    path = tmp_path / "best.keras"
+    run_twice(_ARCHIVE, path, request.config.rootpath / "tests")
+    assert read_archive_info(path)["number"] == 19
+    assert [p.name for p in tmp_path.iterdir()] == ["best.keras"]
+    write_archive(StandIn(), path)
