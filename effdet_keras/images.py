@@ -172,6 +172,7 @@ def _opened(source, caller):
             raise InvalidValueError("it is not a file")  # of a pipe, opening would wait
         with Image.open(io.BytesIO(source.read()) if is_part else source) as stored:
             _check_pixels(stored)
+            _check_strips(stored)
             yield stored
     except FileNotFoundError:
         raise
@@ -190,6 +191,16 @@ def _check_pixels(stored):
             f"it has {stored.width} x {stored.height} pixels, and the limit is "
             f"{limit:,}. If you trust it: `PIL.Image.MAX_IMAGE_PIXELS = {pixels}`"
         )
+
+
+def _check_strips(stored):
+    """Refuses a TIFF of fewer rows than it says; Pillow would make the others black."""
+    if stored.format == "TIFF" and stored.tile:
+        rows = max(extents[3] for _, extents, *_ in stored.tile)
+        if rows < stored.height:
+            raise InvalidValueError(
+                f"it holds {rows} of the {stored.height} rows that it says it has"
+            )
 
 
 def _upright_size(stored):

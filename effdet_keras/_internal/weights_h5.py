@@ -1,6 +1,10 @@
 """`.weights.h5` files: written whole or not at all, and sealed."""
 
+import errno
+import math
+import os
 import pathlib
+import shutil
 
 import h5py
 import numpy as np
@@ -9,14 +13,21 @@ from effdet_keras._internal.seal import SEAL_NAME, UNSEALED, check_seal, seal
 from effdet_keras._internal.whole_files import replacing
 
 ENDING = ".weights.h5"
+_OVERHEAD = 2**12  # bytes at most that HDF5 adds to an array, for its groups
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def write_weights_h5(path, write):
+def write_weights_h5(path, write, variables=()):
     """Writes a file of weights by Keras, and seals it.
 
     Args:
         path: string or path of this machine that ends in `.weights.h5`.
         write: function of a path, which writes the file there.
+        variables: all that it writes. There is room for them before it begins: once
+            HDF5 could not write to a full disk, it crashes the process.
+
+    Raises:
+        OSError: If there is no room, or the folder cannot be written to.
 
     Example:
         >>> import tempfile
@@ -28,7 +39,9 @@ def write_weights_h5(path, write):
         b'effdet_keras'
     """
     path = pathlib.Path(path)
+    size = sum(map(_most_bytes, variables))
     with replacing(path, ending=ENDING) as partial:
+        _require_room(partial, size)
         write(partial)
         with h5py.File(partial, "a") as file:
             file.attrs[SEAL_NAME] = np.bytes_(UNSEALED)
@@ -49,3 +62,22 @@ def check_weights_h5(path):
     except Exception:  # of damage that goes this deep, readers have words of their own
         return False
     return is_sealed and check_seal(path)
+
+
+def _most_bytes(variable):
+    width = 8 if str(variable.dtype).endswith("64") else 4
+    return math.prod(variable.shape) * width + _OVERHEAD
+
+
+def _require_room(path, size):
+    """Raises the OSError of a full disk if a file of so many bytes does not fit."""
+    if not hasattr(os, "posix_fallocate"):
+        if shutil.disk_usage(path.parent).free < size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path))
+        return
+    with open(path, "wb") as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, max(size, 1))
+        except OSError as error:
+            if error.errno in _FULL:
+                raise OSError(error.errno, error.strerror, os.fspath(path)) from error

@@ -156,9 +156,11 @@ def _hidden_beside(path, ending=""):
         yield hidden
     except Exception as error:
         # Each library has words of its own for it, some of them none at all.
-        if isinstance(error, OSError) or not _is_full(path.parent):
-            raise
         reason = os.strerror(errno.ENOSPC)
+        is_told = reason in str(error)  # and the library has tidied up since
+        has_number = getattr(error, "errno", None) is not None
+        if has_number or not (is_told or _is_full(path.parent)):
+            raise
         raise OSError(errno.ENOSPC, f"{reason}; nothing was changed", path) from error
     finally:
         if not _holds_old_files(hidden):  # it does if undoing the renames failed

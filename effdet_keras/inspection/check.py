@@ -6,6 +6,7 @@ import dataclasses
 import os
 import warnings
 
+from effdet_keras._internal.whole_files import replacing
 from effdet_keras.config import EfficientDetConfig
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.load import load, load_splits
@@ -66,7 +67,8 @@ class CheckReport:
         """Writes one HTML file that holds everything, with sample images.
 
         Args:
-            path: such as "report.html"; an existing file is overwritten.
+            path: such as "report.html"; an existing file is replaced, once the new
+                one is whole.
 
         Returns:
             `None`.
@@ -74,8 +76,8 @@ class CheckReport:
         Raises:
             OSError: If it cannot be written.
         """
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(write_html(self))
+        with replacing(path) as partial:
+            partial.write_text(write_html(self), encoding="utf-8")
 
     def __str__(self):
         return write_text(self)

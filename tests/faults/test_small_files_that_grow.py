@@ -2,6 +2,7 @@
 
 import json
 import os
+import struct
 import zipfile
 
 import h5py
@@ -63,6 +64,18 @@ def test_an_image_of_more_pixels_than_pillow_would_warn_of(tmp_path, monkeypatch
         read_image(tmp_path / "a.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1_200_000)
     assert read_image(tmp_path / "a.png").shape == (1000, 1200, 3)
+
+
+def test_a_tiff_of_fewer_rows_than_it_says(tmp_path):
+    path = tmp_path / "a.tif"
+    Image.new("L", (60, 64)).save(path)
+    assert read_image(path).shape == (64, 60, 3)
+    height = struct.pack("<HHII", 257, 4, 1, 64)  # the entry of its header
+    content = path.read_bytes()
+    assert content.count(height) == 1
+    path.write_bytes(content.replace(height, struct.pack("<HHII", 257, 4, 1, 900_000)))
+    with pytest.raises(ValueError, match="a.tif.*64 of the 900000 rows"):
+        read_image(path)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with names are POSIX'")

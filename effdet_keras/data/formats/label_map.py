@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import yaml
 
+from effdet_keras._internal.whole_files import replacing
 from effdet_keras.category_ids import extend_category_ids
 from effdet_keras.data.formats.label_map_text import escaped, parse_label_map
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
@@ -201,7 +202,7 @@ def write_label_map(path: str | os.PathLike, names: Mapping[int, str]) -> None:
     """Writes names of classes in the TF Object Detection API's format.
 
     Args:
-        path: str or path.
+        path: str or path; an existing file is replaced, once the new one is whole.
         names: dict from category id to name.
 
     Example: see `read_label_map`.
@@ -210,7 +211,8 @@ def write_label_map(path: str | os.PathLike, names: Mapping[int, str]) -> None:
         f'item {{\n  id: {number}\n  name: "{escaped(names[number])}"\n}}\n'
         for number in sorted(names)
     ]
-    pathlib.Path(path).write_text("".join(items), encoding="utf-8")
+    with replacing(path) as partial:
+        partial.write_text("".join(items), encoding="utf-8")
 
 
 def _json_pairs(text):

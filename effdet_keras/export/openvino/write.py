@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import pathlib
 import tempfile
 from typing import TYPE_CHECKING, Literal
@@ -41,6 +43,7 @@ def write_openvino(
 
     Raises:
         ValueError: If `batch_size` is below 1.
+        OSError: If the disk is full.
         ImportError: If openvino, onnx or tf2onnx is not installed.
     """
     openvino.require("OpenVINO export")
@@ -64,5 +67,11 @@ def write_openvino(
         network = openvino.Core().read_model(onnx_path)
         network.set_rt_info(description.to_json(), [DESCRIPTION_NAME])
         network.set_rt_info(UNSEALED, [SEAL_NAME])
-        openvino.save_model(network, path, compress_to_fp16=precision == "float16")
+        try:
+            openvino.save_model(network, path, compress_to_fp16=precision == "float16")
+        except RuntimeError as error:
+            if "iostream" not in str(error):
+                raise
+            reason = os.strerror(errno.ENOSPC)  # most likely; it gives none
+            raise OSError(errno.ENOSPC, reason, os.fspath(path)) from error
     seal(path, [path.with_suffix(".bin")])

@@ -1,0 +1,143 @@
+"""A disk that is full: told as such, nothing half written, the old file as it was."""
+
+import errno
+import os
+import shutil
+import subprocess
+
+import pytest
+from support.tiny import LITE0, lively_model
+
+import effdet_keras as ek
+from effdet_keras.data import write_shapes
+from effdet_keras.weights.archive import write_archive
+
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.skipif(os.name == "nt", reason="disks of POSIX"),
+]
+_DISK = 2**26  # bytes
+_FILLER = ".filler"
+
+
+class SmallDisk:
+    """A disk of 64 MiB in memory where that is permitted, else a limit on files."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={_DISK}", "tmpfs", str(folder)]
+        try:
+            self.is_real = not subprocess.run(mount, capture_output=True).returncode
+        except FileNotFoundError:
+            self.is_real = False
+
+    def leave(self, free):
+        """Lets no more than so many bytes be written; None for all there is."""
+        if not self.is_real:
+            _limit_files(free)
+            return
+        filler = self.folder / _FILLER
+        filler.unlink(missing_ok=True)
+        if free is not None:
+            size = shutil.disk_usage(self.folder).free - free
+            with open(filler, "wb") as file:
+                os.posix_fallocate(file.fileno(), 0, size)
+
+    def remove(self):
+        self.leave(None)
+        if self.is_real:
+            subprocess.run(["umount", "--lazy", str(self.folder)], check=True)
+
+
+def _limit_files(size):
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard if size is None else size, hard))
+
+
+@pytest.fixture
+def disk(tmp_path):
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    small = SmallDisk(folder)
+    yield small
+    small.remove()
+
+
+@pytest.fixture(scope="module")
+def model():
+    return lively_model(backbone=LITE0)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shapes") / "shapes"
+    write_shapes(folder, num_train=16, num_valid=1, image_size=64)
+    return ek.data.load(folder, "train")
+
+
+@pytest.fixture
+def write(request, model, dataset):
+    """A function of a folder that writes there what the parameter names."""
+    name = request.param
+    suffix = name.partition(".")[2]
+    if suffix in ("tflite", "onnx", "xml") or name == "saved_model":
+        return lambda folder: model.export(folder / name, verbose=0)
+    if hasattr(ek.data, f"write_{name}"):
+        return lambda folder: getattr(ek.data, f"write_{name}")(dataset, folder / name)
+    return {
+        "a.keras": lambda folder: write_archive(model, folder / name),
+        "a.weights.h5": lambda folder: model.save_weights(folder / name),
+        "a.safetensors": lambda folder: model.export_checkpoint(
+            folder / name, "torch-effdet"
+        ),
+        "model.ckpt": lambda folder: model.export_checkpoint(
+            folder / name, "automl-tf1"
+        ),
+        "hub": lambda folder: model.export_hub_module(folder / name),
+        "report.html": lambda folder: ek.data.check(dataset).save(folder / name),
+    }[name]
+
+
+WRITERS = [
+    *("a.keras", "a.weights.h5", "a.safetensors", "model.ckpt", "hub", "report.html"),
+    *("saved_model", "a.tflite", "a.onnx", "a.xml"),
+    *("coco", "csv", "tfrecord", "voc", "yolo"),
+]
+NEW_FOLDERS = {"hub", "coco", "csv", "tfrecord", "voc", "yolo"}  # never replaced
+SHORT = ("a.keras", "a.weights.h5", "a.safetensors", "report.html", "voc")
+
+
+def contents(folder):
+    """Bytes by relative path of all files but the one that fills the disk."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != _FILLER
+    }
+
+
+@pytest.mark.parametrize(
+    "write",
+    [w if w in SHORT else pytest.param(w, marks=pytest.mark.slow) for w in WRITERS],
+    indirect=True,
+    ids=str,
+)
+def test_it_is_told_and_nothing_is_lost(write, disk, times, tmp_path):
+    write(disk.folder)
+    old = contents(disk.folder)
+    sizes = sorted(map(len, old.values()))
+    whole = sum(sizes) if disk.is_real else sizes[-1]
+    for part in range(times(2, 5)):
+        for folder in NEW_FOLDERS & set(os.listdir(disk.folder)):
+            shutil.rmtree(disk.folder / folder)
+            old = {}
+        disk.leave(whole * part // times(2, 5))
+        with pytest.raises(OSError) as caught:
+            write(disk.folder)
+        disk.leave(None)
+        assert contents(disk.folder) == old
+        if disk.is_real:
+            assert caught.value.errno == errno.ENOSPC
+    write(disk.folder)
