@@ -26,6 +26,7 @@ if TYPE_CHECKING or not started_as_command():
         inspection,
         layers,
         losses,
+        matching,
         visualize,
     )
     from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
@@ -65,6 +66,7 @@ __all__ = [
     "layers",
     "list_presets",
     "losses",
+    "matching",
     "metrics",
     "read_archive_info",
     "schedules",

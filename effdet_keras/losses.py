@@ -167,7 +167,7 @@ def iou_loss(target_boxes: Any, boxes: Any, *, iou_loss_type: str) -> Any:
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class DetectionLoss:
     """The loss of EfficientDet: classes, boxes and, on request, an IoU term.
 
@@ -236,6 +236,13 @@ class DetectionLoss:
             )
         if self.iou_loss_type is not None:
             _check_iou_loss_type(self.iou_loss_type)
+
+    def __repr__(self) -> str:
+        """The call that makes it, without the defaults."""
+        fields = [(f.name, f.default) for f in dataclasses.fields(self)]
+        values = [(name, getattr(self, name), default) for name, default in fields]
+        given = [f"{name}={value!r}" for name, value, d in values if value != d]
+        return f"{type(self).__name__}({', '.join(given)})"
 
     def __call__(
         self,

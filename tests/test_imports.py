@@ -19,7 +19,7 @@ ROWS = [
     ["_internal"],
     ["category_ids", "config"],
     ["presets", "geometry", "images", "evaluation", "visualize", "augment"],
-    ["detections", "losses", "layers", "data"],
+    ["detections", "losses", "matching", "layers", "data"],
     ["inspection", "backbones", "postprocess"],
     ["training", "weights"],
     ["inference"],

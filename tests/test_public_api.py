@@ -32,6 +32,7 @@ MODULES = (
     "inspection",
     "layers",
     "losses",
+    "matching",
     "metrics",
     "schedules",
     "visualize",

@@ -8,12 +8,16 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from effdet_keras.losses import DetectionLoss
+from effdet_keras.matching import ATSSMatching
 from effdet_keras.training.recipe import REFERENCE
 
 SMALL = 5_000  # images: a larger dataset is trained as the reference does
 SCALE_JITTER = (0.8, 1.25)
 REFERENCE_JITTER = (0.1, 2.0)
 STEPS = 1_000  # of a training whose number of epochs is not given
+
+BOX_LOSS = DetectionLoss(iou_loss_type="ciou", iou_loss_weight=4.0)
 
 _SHORT = 3_000  # steps in which a pretrained backbone is better left as it is
 _BACKBONE, _DETECTOR = "backbone", "detector"
@@ -95,6 +99,11 @@ def choose(facts: Facts) -> list[Choice]:
             "a batch of few images can have any gradient",
         ),
     ]
+    if facts.pretrained != _DETECTOR:
+        choices += [
+            Choice("matching", ATSSMatching(), "a threshold for each box"),
+            Choice("loss", BOX_LOSS, "boxes as they are judged, by overlap"),
+        ]
     if facts.pretrained == _BACKBONE and facts.steps < _SHORT:
         choices.append(
             Choice("freeze", "backbone", "it is pretrained, and the training short")
@@ -151,11 +160,13 @@ def describe(choices: list[Choice], facts: Facts, given: list[str]) -> str:
     )
     if facts.num_images >= SMALL:
         return f"{title}: the reference's."
-    lines = [f"{title}. Each line is an argument of `compile`, which sets another:"]
-    lines += [f"  {c.field + '=' + repr(c.value):<52} {c.reason}" for c in choices]
+    rows = [(f"{c.field}={c.value!r}", c.reason) for c in choices]
     if facts.makes_batches:
         jitter = f"scale_jitter={scale_jitter(facts.num_images)}"
-        lines.append(f"  {jitter:<52} objects keep about their size; of `batches`")
+        rows.append((jitter, "objects keep about their size; of `batches`"))
+    width = max((len(argument) for argument, _ in rows), default=0)
+    lines = [f"{title}. Each line is an argument of `compile`, which sets another:"]
+    lines += [f"  {argument:<{width}}  {reason}" for argument, reason in rows]
     if given:
         lines.append(f"  as given: {', '.join(given)}")
     return "\n".join(lines)

@@ -22,7 +22,7 @@ from effdet_keras._internal.finite import warn_unless_finite
 from effdet_keras._internal.jit import default_jit_compile
 from effdet_keras._internal.local_paths import is_remote, local_path
 from effdet_keras._internal.weights_h5 import ENDING, check_weights_h5, write_weights_h5
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidStateError, InvalidValueError
 from effdet_keras.training import auto_recipe, freezing
 from effdet_keras.training.ema import WeightAverages
 from effdet_keras.training.gradient_multipliers import gradient_factors
@@ -34,6 +34,27 @@ from effdet_keras.training.steps.contract import BackendStep
 
 AVERAGE = "average:"
 TRAINING = "training:"
+
+
+@keras.saving.register_keras_serializable(package="effdet_keras")
+class CompiledDetector:
+    """Tells, in the config of a `compile`, that no other kind of model can use it.
+
+    Only `keras.models.clone_model` tries: it makes of every network a plain
+    `keras.Model`, and compiles that as the detector was compiled.
+    """
+
+    def get_config(self):
+        return {}
+
+    @classmethod
+    def from_config(cls, config):
+        raise InvalidStateError(
+            "`keras.models.clone_model` makes a plain network, which cannot be trained "
+            "as a detector. `EfficientDet.from_config(model.get_config())` makes "
+            "another detector, with new weights; `set_weights(model.get_weights())` "
+            "gives it the same ones."
+        )
 
 
 class Compiling:
@@ -53,6 +74,7 @@ class Compiling:
         loss: Any = None,
         *,
         recipe: str = "auto",
+        matching: Any = "auto",
         schedule: Any = None,
         learning_rate: float | None = None,
         weight_decay: float | str | None = "auto",
@@ -88,8 +110,13 @@ class Compiling:
                 "adam", "adamw" or "rmsprop"; a dict of such a name and Keras' own
                 arguments, such as `{"name": "rmsprop", "momentum": 0.9}`; or a
                 Keras optimizer, which brings its own learning rate.
-            loss: `effdet_keras.losses.DetectionLoss`, or None for its defaults.
+            loss: `effdet_keras.losses.DetectionLoss`. None is that of the reference,
+                and for a small dataset whose heads are new one with a CIoU term.
             recipe: "auto", or "reference" for google/automl's.
+            matching: which anchor has to predict which box: an
+                `effdet_keras.matching.ATSSMatching` or `IoUMatching`, or one of your
+                own; "auto" is `IoUMatching()`, and for a small dataset whose heads
+                are new `ATSSMatching()`.
             schedule: "cosine" (the default), "stepwise" or "polynomial", which are
                 as long as the training; "constant"; a dict of a name and settings,
                 such as `{"name": "cosine", "warmup_steps": 500}`, `{"name":
@@ -145,6 +172,7 @@ class Compiling:
             name=recipe,
             optimizer=optimizer,
             loss=loss,
+            matching=matching,
             schedule=schedule,
             learning_rate=learning_rate,
             weight_decay=weight_decay,
@@ -287,11 +315,12 @@ class Compiling:
         return {
             "recipe": recipe.get_config(),
             "frozen": freezing.frozen_state(self),
+            "of": keras.saving.serialize_keras_object(CompiledDetector()),
             **self.settings.keras_options,
         }
 
     def compile_from_config(self, config: dict) -> None:
-        options = dict(config)
+        options = {name: value for name, value in config.items() if name != "of"}
         if "frozen" in options:  # not in files of before there was freezing
             freezing.restore_frozen(self, options.pop("frozen"))
         recipe = Recipe.from_config(options.pop("recipe"))
@@ -319,7 +348,15 @@ class Compiling:
             if not _may_be_sealed(filepath, overwrite, kwargs):
                 super().save_weights(filepath, overwrite, **kwargs)
             else:
-                write_weights_h5(local_path(filepath, "`filepath`"), save)
+                path = local_path(filepath, "`filepath`")
+                write_weights_h5(path, save, self._saved_variables())
+
+    def _saved_variables(self):
+        variables = list(self.variables)
+        if self.averages is not None:
+            variables += self.averages.variables
+        optimizer = getattr(self, "optimizer", None)
+        return variables + ([] if optimizer is None else optimizer.variables)
 
     def load_weights(
         self, filepath: str | os.PathLike, skip_mismatch: bool = False, **kwargs: Any

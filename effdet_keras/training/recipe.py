@@ -2,11 +2,13 @@
 
 import dataclasses
 import numbers
+from types import NoneType
 
 import keras
 
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.losses import DetectionLoss
+from effdet_keras.matching import IoUMatching, Matching
 from effdet_keras.training.gradient_multipliers import check_multipliers
 from effdet_keras.training.named_schedules import (
     has_own_rates,
@@ -28,6 +30,8 @@ REFERENCE = {  # what the reference has in fields that are "auto"
     "clip_norm": 10.0,
     "ema_decay": 0.9998,
     "freeze": None,
+    "loss": DetectionLoss(),
+    "matching": IoUMatching(),
 }
 _LEARNING_RATE, _WARMUP_INIT = 0.08, 0.008  # the reference's
 _L2_DECAY = 4e-5  # the reference's, of the loss
@@ -38,7 +42,7 @@ _ADAMW_DECAY = 0.004  # Keras' own default
 class Recipe:
     """The checked arguments of `EfficientDet.compile`; that describes them.
 
-    A field is open where it is "auto", or None for `optimizer`, `schedule` and
+    A field is open where it is "auto", or None for `optimizer`, `loss`, `schedule` and
     `learning_rate`. `name` tells who fills open fields: "auto" is `fit`, from what
     the data is (`auto_recipe.py`), "reference" google/automl.
 
@@ -53,6 +57,7 @@ class Recipe:
     name: str = AUTO
     optimizer: object = None
     loss: object = None
+    matching: object = AUTO
     schedule: object = None
     learning_rate: float | None = None
     weight_decay: float | str | None = "auto"
@@ -69,12 +74,15 @@ class Recipe:
                 f"`recipe` must be one of {', '.join(map(repr, NAMES))}. "
                 f"Received: recipe={self.name!r}"
             )
-        if self.loss is None:
-            object.__setattr__(self, "loss", DetectionLoss())
-        if not isinstance(self.loss, DetectionLoss):
+        if not isinstance(self.loss, (DetectionLoss, NoneType)):
             raise InvalidTypeError(
                 "`loss` must be an `effdet_keras.losses.DetectionLoss` or None. "
                 f"Received: loss={self.loss!r}"
+            )
+        if self.matching != AUTO and not isinstance(self.matching, Matching):
+            raise InvalidTypeError(
+                "`matching` must be 'auto' or an `effdet_keras.matching.Matching`. "
+                f"Received: matching={self.matching!r}"
             )
         self._check_optimizer()
         self._check_schedule()
@@ -138,8 +146,7 @@ class Recipe:
         value = getattr(self, field)
         if field == "gradient_multipliers":
             return bool(value)
-        default = DetectionLoss() if field == "loss" else getattr(Recipe, field)
-        return value != default
+        return value != getattr(Recipe, field)
 
     @property
     def given(self):
@@ -255,7 +262,7 @@ class Recipe:
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {
             name: keras.saving.serialize_keras_object(value)
-            if name in ("optimizer", "loss", "schedule")
+            if name in ("optimizer", "loss", "matching", "schedule")
             else value
             for name, value in fields.items()
         }

@@ -10,7 +10,6 @@ import keras
 from keras import ops
 
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.geometry.matching import match_anchors
 from effdet_keras.training import auto_recipe, inputs
 from effdet_keras.training import truth as truth_rules
 from effdet_keras.training.averages_in_place import AveragesInPlace
@@ -244,12 +243,15 @@ class Trainer(Compiling):
             Float32 scalar.
         """
         inputs.check_truth(y, sample_weight)
+        recipe = self.settings.recipe
         boxes, labels = y["boxes"], y["labels"]
         is_valid = truth_rules.is_valid(
             boxes, labels, self.config.image_size, self.config.num_classes
         )
-        class_targets, box_targets = match_anchors(boxes, labels, self.anchors)
-        terms = self.settings.recipe.loss(
+        class_targets, box_targets = recipe.matching(
+            boxes, labels, self.anchors, self.config
+        )
+        terms = recipe.loss(
             class_targets,
             box_targets,
             y_pred["class_logits"],

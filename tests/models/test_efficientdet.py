@@ -237,6 +237,7 @@ SGD = keras.optimizers.SGD(0.1)
         ({"clip_norm": -1.0}, ValueError, "`clip_norm` must be a number"),
         ({"ema_decay": 1.0}, ValueError, "below 1"),
         ({"loss": "mse"}, TypeError, "DetectionLoss"),
+        ({"matching": "atss"}, TypeError, "`matching`.*matching='atss'"),
         ({"optimizer": "none"}, ValueError, "none"),
         ({"metrics": ["accuracy"]}, ValueError, r"`metrics`.*COCOEvaluation\(dataset"),
         ({"weighted_metrics": []}, ValueError, "`weighted_metrics`.*COCOEvaluation"),
@@ -473,6 +474,16 @@ def test_config_of_the_model_survives_json(trained):
     again = EfficientDet.from_config(config)
     assert again.config == trained[0].config
     assert json.loads(json.dumps(again.get_config())) == config
+
+
+def test_a_clone_by_keras_is_refused_and_what_to_do_is_told(trained):
+    model = trained[0]
+    with pytest.raises(RuntimeError, match="EfficientDet.from_config") as caught:
+        keras.models.clone_model(model)
+    assert "set_weights" in str(caught.value)
+    again = EfficientDet.from_config(model.get_config())
+    again.set_weights(model.get_weights())
+    assert_equal(values(again.weights), values(model.weights))
 
 
 def test_mixed_precision_keeps_outputs_and_weights_in_float32():

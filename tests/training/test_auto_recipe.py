@@ -3,9 +3,11 @@
 import keras
 import numpy as np
 import pytest
-from support.tiny import tiny_model
+from support.tiny import batch, tiny_model
 
 from effdet_keras.data import from_arrays
+from effdet_keras.losses import DetectionLoss
+from effdet_keras.matching import ATSSMatching, IoUMatching, Matching
 from effdet_keras.training.auto_recipe import (
     Facts,
     choose,
@@ -26,6 +28,13 @@ def test_a_pretrained_backbone_is_frozen_in_a_short_training():
     assert "freeze" not in chosen(pretrained="backbone", steps=20_000)
     assert "freeze" not in chosen()
     assert "freeze" not in chosen(pretrained="detector")
+
+
+def test_new_heads_learn_from_the_anchors_around_each_box():
+    assert chosen()["matching"] == chosen(pretrained="backbone")["matching"]
+    assert isinstance(chosen()["matching"], ATSSMatching)
+    assert chosen()["loss"] == DetectionLoss(iou_loss_type="ciou", iou_loss_weight=4.0)
+    assert not {"matching", "loss"} & set(chosen(pretrained="detector"))
 
 
 def test_the_rate_follows_the_batch_size_and_what_is_new():
@@ -85,12 +94,39 @@ def test_the_reference_chooses_nothing(model):
     recipe = settle(model, recipe="reference")
     assert recipe.optimizer is None and not recipe.batch_norm_warmup
     assert (recipe.clip_norm, recipe.ema_decay) == (10.0, 0.9998)
+    assert (recipe.loss, recipe.matching) == (DetectionLoss(), IoUMatching())
 
 
 def test_what_the_caller_gives_stays(model):
     recipe = settle(model, ema_decay=None, clip_norm=1.0, batch_norm_warmup=False)
     assert (recipe.ema_decay, recipe.clip_norm) == (None, 1.0)
     assert model.averages is None and not recipe.batch_norm_warmup
+
+
+def test_a_matching_of_ones_own_gives_the_targets(model):
+    seen = []
+
+    class Mine(Matching):
+        def __call__(self, boxes, labels, anchors, config):
+            seen.append((anchors.shape, config))
+            return IoUMatching(iou_threshold=0.7)(boxes, labels, anchors, config)
+
+    settle(model, matching=Mine())
+    outputs = {
+        "class_logits": np.zeros((2, len(model.anchors), 3), "float32"),
+        "box_deltas": np.zeros((2, len(model.anchors), 4), "float32"),
+    }
+    mine = float(model.compute_loss(y=batch()[1], y_pred=outputs))
+    assert seen == [((len(model.anchors), 4), model.config)]
+    settle(model, matching=IoUMatching(iou_threshold=0.7))
+    assert float(model.compute_loss(y=batch()[1], y_pred=outputs)) == mine
+    settle(model, matching=ATSSMatching())
+    assert float(model.compute_loss(y=batch()[1], y_pred=outputs)) != mine
+
+
+def test_the_references_loss_can_be_asked_for(model):
+    assert settle(model).loss.iou_loss_type == "ciou"
+    assert settle(model, loss=DetectionLoss()).loss == DetectionLoss()
 
 
 def test_a_rate_alone_is_for_the_optimizer_that_it_always_was_for(model):

@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 from support.tiny import batch, tiny_model
 
+from effdet_keras.matching import ATSSMatching
 from effdet_keras.training.optimizers import (
     default_learning_rate,
     has_own_decay,
@@ -339,6 +340,7 @@ def test_training_with_a_named_optimizer_goes_on_from_a_file_bit_for_bit(tmp_pat
     [
         Recipe(),
         Recipe(optimizer="adamw", schedule="constant", weight_decay=None),
+        Recipe(matching=ATSSMatching(top_k=5)),
         Recipe(optimizer={"name": "rmsprop", "rho": 0.5}, learning_rate=0.1),
         Recipe(
             schedule={"name": "manual_step", "boundaries": [3, 6], "rates": [3, 2, 1]},
@@ -349,7 +351,8 @@ def test_training_with_a_named_optimizer_goes_on_from_a_file_bit_for_bit(tmp_pat
 )
 def test_a_recipe_comes_back_from_its_config(recipe):
     again = Recipe.from_config(recipe.get_config())
-    for name in ("optimizer", "schedule", "learning_rate", "weight_decay"):
+    names = ("optimizer", "schedule", "learning_rate", "weight_decay", "matching")
+    for name in names:
         assert getattr(again, name) == getattr(recipe, name)
     multipliers = again.gradient_multipliers
     assert multipliers == recipe.gradient_multipliers
