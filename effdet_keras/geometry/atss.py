@@ -74,9 +74,10 @@ def match_atss(
     # One more row stands for background, so that there is one when M is 0.
     boxes = ops.pad(boxes, [[0, 0], [0, 1], [0, 0]])
     labels = ops.pad(labels, [[0, 0], [0, 1]], constant_values=BACKGROUND)
+    anchors = ops.convert_to_tensor(anchors)
     candidates = _candidates(boxes, anchors, places, top_k)  # [B, M, K]
     rank = _ranks(boxes, labels, ops.take(anchors, candidates, axis=0))
-    rows = _row_of_each_anchor(candidates, rank, len(anchors))  # [B, N]
+    rows = _row_of_each_anchor(candidates, rank, anchors.shape[0])  # [B, N]
     class_targets = ops.take_along_axis(labels, rows, axis=1)
     matched = ops.take_along_axis(boxes, ops.expand_dims(rows, -1), axis=1)
     is_positive = ops.expand_dims(class_targets >= 0, -1)
@@ -86,7 +87,7 @@ def match_atss(
 
 def _candidates(boxes, anchors, places, top_k):
     """Numbers of the anchors at the nearest places of each level, `[B, M, K]`."""
-    each = len(anchors) // sum(places)  # anchors of a place
+    each = anchors.shape[0] // sum(places)  # anchors of a place
     centers = _centers(anchors[::each])
     box_centers = ops.expand_dims(_centers(boxes), -2)  # [B, M, 1, 2]
     found, start = [], 0

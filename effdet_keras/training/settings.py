@@ -91,8 +91,8 @@ class Settings:
     def loss_scale(self, optimizer: Any) -> keras.Variable | None:
         """The variable of a float16 optimizer's loss scale, else None.
 
-        Such an optimizer skips a step that overflows and halves its scale: an
-        error is only what it cannot mend, with a scale that has come down to 1.
+        Such an optimizer skips a step whose gradients overflow, and halves its scale:
+        an error is what it cannot mend, such as a loss that is not finite.
         """
         if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
             return optimizer.dynamic_scale

@@ -2,11 +2,12 @@
 
 import collections
 import itertools
-import shutil
+import os
 import warnings
 
 import numpy as np
 import pytest
+from keras import ops
 from PIL import Image
 from support import torch_files
 from support.tiny import LITE0, lively_model
@@ -33,6 +34,7 @@ def extended(content, rng):
     return content + rng.bytes(rng.integers(1, 2000))
 
 
+NAME = f"{os.sep}cats"  # what an error must have
 DAMAGES = (flipped, cut, extended)
 
 
@@ -40,7 +42,7 @@ def outcomes(files, read, expected, tries):
     """Damages each file in turn, and counts what reading gives.
 
     Args:
-        files: paths, the first of which is the one that users name.
+        files: paths.
         read: function that reads them; raises, or returns dict of arrays.
         expected: what it returns of whole files.
         tries: int, for each file and damage.
@@ -59,7 +61,7 @@ def outcomes(files, read, expected, tries):
                     warnings.simplefilter("ignore")
                     found = read()
             except (EffDetError, OSError) as error:
-                assert files[0].stem in str(error), error
+                assert NAME in str(error), error
                 counts["refused"] += 1
             else:
                 counts["as written" if same(found, expected) else "other numbers"] += 1
@@ -76,6 +78,11 @@ def same(found, expected):
 
 @pytest.fixture(scope="module")
 def model():
+    return lively_model((64, 64), backbone=LITE0)
+
+
+@pytest.fixture(scope="module")
+def target():
     return lively_model((64, 64), backbone=LITE0)
 
 
@@ -118,24 +125,22 @@ KINDS = ("keras", "weights.h5", "automl", "pth", *UNSEALED)
 
 
 @pytest.mark.parametrize("written", KINDS, indirect=True, ids=str)
-def test_damaged_weights(written, model, times, request):
+def test_damaged_weights(written, target, times, request):
     kind = request.node.callspec.params["written"]
-    target = lively_model((64, 64), backbone=LITE0)
-    fresh = weights_of(target)
 
     def read():
         for variable in target.weights:
-            variable.assign(fresh[variable.path])
+            variable.assign(ops.zeros_like(variable))
         path = written[0]
         target.load_pretrained(
             path.with_suffix("") if kind == "automl" else path, verbose=0
         )
         return weights_of(target)
 
-    counts = outcomes(written, read, read(), times(2, 40))
+    counts = outcomes(written, read, read(), times(1, 40))
     print(f"weights, {kind}: {dict(counts)}")
     assert kind in UNSEALED or "other numbers" not in counts
-    assert counts["refused"] >= 2
+    assert counts["refused"] > 0
 
 
 # Exports.
@@ -145,13 +150,13 @@ def test_damaged_weights(written, model, times, request):
     "name",
     [
         "cats.tflite",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in ("cats.onnx", "cats.xml", "cats")
-        ),
+        "cats.onnx",
+        "cats.xml",
+        "cats",
     ],
 )
-def test_damaged_exports(name, model, times, tmp_path):
+@pytest.mark.slow  # a few of each are among the tests of every format
+def test_damaged_exports(name, model, tmp_path):
     path = tmp_path / name
     model.export(path, verbose=0)
     files = [path]
@@ -165,9 +170,7 @@ def test_damaged_exports(name, model, times, tmp_path):
         found = ek.Predictor.load(path).detect(image, 0.2, verbose=0)
         return {"boxes": found.boxes, "scores": found.scores, "labels": found.labels}
 
-    if path.is_dir():
-        shutil.copytree(path, tmp_path / "whole")
-    counts = outcomes(files, read, read(), times(4, 100 // len(files)))
+    counts = outcomes(files, read, read(), 100 // len(files))
     print(f"exports, {name}: {dict(counts)}")
     assert "other numbers" not in counts
 

@@ -57,7 +57,10 @@ def defined_matches(boxes, labels, top_k):
     return np.where(wish.max(axis=0) > 0, wish.argmax(axis=0), -1)
 
 
-@pytest.mark.parametrize("top_k", [1, 4, 9, 30])
+@pytest.mark.parametrize(
+    "top_k",
+    [9, *(pytest.param(k, marks=pytest.mark.slow_elsewhere) for k in (1, 4, 30))],
+)
 def test_targets_equal_their_definition(top_k):
     boxes, labels = random_truth(1, 3, 12)
     classes, deltas = match(boxes, labels, top_k=top_k)
@@ -107,6 +110,7 @@ def test_equal_boxes_give_their_anchors_to_the_first():
     np.testing.assert_array_equal(both, alone)
 
 
+@pytest.mark.slow_elsewhere
 @pytest.mark.parametrize("num_boxes", [0, 1, 5])
 def test_image_without_objects_is_all_background(num_boxes):
     classes, deltas = match(np.zeros((2, num_boxes, 4)), np.full((2, num_boxes), -1))
@@ -130,6 +134,7 @@ def test_padding_never_matches():
         np.testing.assert_array_equal(found[1], expected[1])
 
 
+@pytest.mark.slow_elsewhere
 def test_batch_equals_its_images_one_by_one():
     boxes, labels = random_truth(3, 4, 7)
     together = match(boxes, labels)

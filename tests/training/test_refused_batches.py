@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from support.tiny import Stream, batch, tiny_model
+from support.tiny import EAGER, Stream, batch, tiny_model
 
 
 def with_pixel(value):
@@ -65,6 +65,17 @@ def test_a_refused_batch_changes_nothing(model, bad):
     before = everything(model)
     with pytest.raises((FloatingPointError, ValueError), match="did not change"):
         model.fit(Stream(bad()), verbose=0)
+    assert_equal(before, everything(model))
+
+
+@pytest.mark.slow_elsewhere
+def test_in_float16_a_loss_scale_hides_nothing():
+    """It is for gradients; a loss that is not finite no scale will mend."""
+    model = tiny_model(dtype="mixed_float16")
+    model.compile(keras.optimizers.SGD(1e-3), run_eagerly=EAGER)
+    before = everything(model)
+    with pytest.raises(FloatingPointError, match="did not change"):
+        model.fit(Stream(with_pixel(np.nan)), verbose=0)
     assert_equal(before, everything(model))
 
 

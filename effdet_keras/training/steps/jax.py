@@ -66,7 +66,7 @@ class Step:
             except BaseException:
                 self._put_back(state)
                 raise
-            if not np.isfinite(logs["loss"]) and not self._is_left_to_scale(new_state):
+            if not np.isfinite(logs["loss"]):
                 self._put_back(new_state)
                 step = int(self._of_optimizer(new_state, "iterations")) + 1
                 raise model.refusal(batches.last[1], step=step)
@@ -90,11 +90,6 @@ class Step:
         self._model._jax_state = dict(zip(_STATE, state))
         self._model._jax_state_synced = False
         self._model.jax_state_sync()
-
-    def _is_left_to_scale(self, state):
-        if self._model.settings.loss_scale(self._model.optimizer) is None:
-            return False
-        return float(self._of_optimizer(state, "dynamic_scale")) > 1.0
 
     def _of_optimizer(self, state, name):
         """The value in `state` of a variable that is an attribute of the optimizer."""

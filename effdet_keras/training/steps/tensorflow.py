@@ -29,7 +29,7 @@ class Step:
             scaled = optimizer.scale_loss(loss / _num_replicas())
         gradients = self._multiplied(tape.gradient(scaled, variables))
         gradients, norm = self.clipped(gradients)
-        after = joined([v.value for v in statistics])
+        after = after_forward = joined([v.value for v in statistics])
         is_fine = _on_all_replicas(_are_finite([loss, norm, after]))
         if model.settings.statistics_warmup is not None:
             after = model.settings.statistics_warmup.moved(before, after, step)
@@ -42,10 +42,7 @@ class Step:
             variable.assign(value)
         model.settings.trackers.update_step(norm, optimizer.learning_rate)
         with tf.control_dependencies([tf.identity(v.value) for v in statistics]):
-            loss_scale = model.settings.loss_scale(optimizer)
-            # A loss scale that is too high mends itself: the optimizer leaves the
-            # step out and halves it.
-            mends = False if loss_scale is None else loss_scale > 1.0
+            mends = self._mends_itself([loss, after_forward])
             refusal = self._refuse_unless(is_fine | mends, data, step)
         with tf.control_dependencies([refusal]):
             optimizer.apply_gradients(zip(gradients, variables))
@@ -111,6 +108,16 @@ class Step:
         loss = model.compute_loss(images, truth, outputs, weight, training=training)
         model._loss_tracker.update_state(loss)
         return loss
+
+    def _mends_itself(self, forward):
+        """Whether a smaller loss scale may help: to the gradients, and nothing else.
+
+        The optimizer then leaves the step out by itself, and halves the scale.
+        """
+        loss_scale = self._model.settings.loss_scale(self._model.optimizer)
+        if loss_scale is None:
+            return False
+        return _on_all_replicas(_are_finite(forward)) & (loss_scale > 1.0)
 
     def _refuse_unless(self, is_fine, data, step=None):
         """An operation that raises where a batch is not fine."""

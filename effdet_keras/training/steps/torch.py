@@ -45,7 +45,7 @@ class Step:
         return self._model.detect_step(images)
 
     def checked_loss(self, loss, truth, training):
-        if loss.is_meta or (training and self._is_left_to_scale()):
+        if loss.is_meta:
             return loss
         moved = self._model.batch_norm_statistics() if training else []
         numbers = [ops.reshape(loss, (1,)), *(v.value for v in moved)]
@@ -85,7 +85,7 @@ class Step:
         return gradient if factor == 1.0 else gradient * factor
 
     def _is_left_to_scale(self):
-        """Whether a smaller loss scale may mend numbers that are not finite."""
+        """Whether a smaller loss scale may mend gradients that are not finite."""
         scale = self._model.settings.loss_scale(self._model.optimizer)
         return scale is not None and float(scale) > 1.0
 
