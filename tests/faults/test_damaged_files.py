@@ -121,10 +121,16 @@ def written(request, model, tmp_path):
     return list(tmp_path.iterdir())
 
 
+SHORT = ("weights.h5", "pth")
 KINDS = ("keras", "weights.h5", "automl", "pth", *UNSEALED)
 
 
-@pytest.mark.parametrize("written", KINDS, indirect=True, ids=str)
+@pytest.mark.parametrize(
+    "written",
+    [k if k in SHORT else pytest.param(k, marks=pytest.mark.slow) for k in KINDS],
+    indirect=True,
+    ids=str,
+)
 def test_damaged_weights(written, target, times, request):
     kind = request.node.callspec.params["written"]
 

@@ -14,7 +14,13 @@ TESTS = pathlib.Path(__file__).parents[1]
 
 @pytest.mark.tensorflow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forks")
-@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize(
+    "writer",
+    [
+        w if w == "archives" else pytest.param(w, marks=pytest.mark.slow)
+        for w in WRITERS
+    ],
+)
 def test_a_kill_at_any_moment_leaves_only_what_is_whole(writer, times, tmp_path):
     kills = times(4, 200)
     program = TESTS / "support" / "kill_loop.py"

@@ -256,8 +256,9 @@ def test_numbers_that_are_no_box_do_not_stop_the_page(clean, tmp_path):
 
 
 def test_a_page_that_cannot_be_written_is_an_os_error(report, tmp_path):
+    (tmp_path / "file").touch()
     with pytest.raises(OSError):
-        report.save(tmp_path / "nothing" / "report.html")
+        report.save(tmp_path / "file" / "report.html")
 
 
 def bars_of(svg):
