@@ -175,7 +175,7 @@ def assert_nobody_got_anothers(pairs):
         np.testing.assert_array_equal(found.labels, expected.labels)
 
 
-@pytest.mark.parametrize("calls", [8, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("calls", [8, pytest.param(200, marks=pytest.mark.slow)])
 def test_threads_get_the_detections_of_their_own_images(exported, calls):
     predictor = ek.Predictor.load(exported)
     pairs = found_in_threads(predictor, many_images(), threads=6, calls=calls)
