@@ -11,7 +11,7 @@ import keras
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.geometry.anchors import level_sizes
 from effdet_keras.geometry.atss import match_atss
-from effdet_keras.geometry.matching import match_anchors
+from effdet_keras.geometry.matching import check_iou_threshold, match_anchors
 
 if TYPE_CHECKING:
     from effdet_keras.config import EfficientDetConfig
@@ -95,11 +95,7 @@ class IoUMatching(Matching):
     iou_threshold: float = 0.5
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.iou_threshold <= 1.0:
-            raise InvalidValueError(
-                "`iou_threshold` must be above 0 and at most 1. "
-                f"Received: iou_threshold={self.iou_threshold!r}"
-            )
+        check_iou_threshold(self.iou_threshold)
 
     def __call__(
         self, boxes: Any, labels: Any, anchors: Any, config: EfficientDetConfig

@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from keras import ops
 
 from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.geometry import box_ops
+from effdet_keras.geometry.matching import as_tensors, targets_of_rows
 
 
 def match_atss(
@@ -48,7 +48,8 @@ def match_atss(
         `encode_boxes` code, 0 for background.
 
     Raises:
-        ValueError: If the levels do not have so many anchors, or `top_k` is below 1.
+        ValueError: If the shapes do not fit, the levels do not have so many
+            anchors, or `top_k` is below 1.
 
     Example:
         >>> from effdet_keras.geometry.anchors import generate_anchors
@@ -61,28 +62,21 @@ def match_atss(
                [-1,  3,  3, -1],
                [-1, -1, -1, -1]], dtype=int32)
     """
-    anchors = np.asarray(anchors, "float32")
+    boxes, labels, anchors = as_tensors(boxes, labels, anchors)
     places = [height * width for height, width in level_sizes]
-    if sum(places) == 0 or len(anchors) % sum(places) or top_k < 1:
+    if sum(places) == 0 or anchors.shape[0] % sum(places) or top_k < 1:
         raise InvalidValueError(
             "`level_sizes` must have the places of `anchors`, and `top_k` must be at "
             f"least 1. Received: level_sizes={list(level_sizes)}, "
-            f"anchors.shape={anchors.shape}, top_k={top_k!r}"
+            f"anchors.shape={tuple(anchors.shape)}, top_k={top_k!r}"
         )
-    boxes = ops.cast(ops.convert_to_tensor(boxes), "float32")
-    labels = ops.cast(ops.convert_to_tensor(labels), "int32")
     # One more row stands for background, so that there is one when M is 0.
     boxes = ops.pad(boxes, [[0, 0], [0, 1], [0, 0]])
     labels = ops.pad(labels, [[0, 0], [0, 1]], constant_values=BACKGROUND)
-    anchors = ops.convert_to_tensor(anchors)
     candidates = _candidates(boxes, anchors, places, top_k)  # [B, M, K]
     rank = _ranks(boxes, labels, ops.take(anchors, candidates, axis=0))
     rows = _row_of_each_anchor(candidates, rank, anchors.shape[0])  # [B, N]
-    class_targets = ops.take_along_axis(labels, rows, axis=1)
-    matched = ops.take_along_axis(boxes, ops.expand_dims(rows, -1), axis=1)
-    is_positive = ops.expand_dims(class_targets >= 0, -1)
-    box_targets = box_ops.encode_boxes(matched, anchors)
-    return class_targets, ops.where(is_positive, box_targets, 0.0)
+    return targets_of_rows(boxes, labels, anchors, rows)
 
 
 def _candidates(boxes, anchors, places, top_k):
@@ -97,7 +91,7 @@ def _candidates(boxes, anchors, places, top_k):
         first = ops.expand_dims((ops.cast(nearest, "int32") + start) * each, -1)
         anchors_there = first + ops.arange(each, dtype="int32")  # [B, M, k, each]
         size = min(top_k, count) * each
-        found.append(ops.reshape(anchors_there, (*_front(anchors_there), size)))
+        found.append(ops.reshape(anchors_there, (*ops.shape(first)[:2], size)))
         start += count
     return ops.concatenate(found, axis=-1)
 
@@ -155,9 +149,3 @@ def _deviation(values):
     """Of a sample, over the last axis."""
     count = values.shape[-1]
     return ops.std(values, axis=-1) * math.sqrt(count / max(count - 1, 1))
-
-
-def _front(tensor):
-    """The first two sizes."""
-    shape = ops.shape(tensor)
-    return shape[0], shape[1]

@@ -51,10 +51,8 @@ def match_anchors(
         >>> ops.convert_to_numpy(deltas)[0, 0].round(3)
         array([ 0.   , -0.125,  0.   , -0.288], dtype=float32)
     """
-    boxes = ops.cast(ops.convert_to_tensor(boxes), "float32")
-    labels = ops.cast(ops.convert_to_tensor(labels), "int32")
-    anchors = ops.cast(ops.convert_to_tensor(anchors), "float32")
-    _check(boxes, labels, anchors, iou_threshold)
+    check_iou_threshold(iou_threshold)
+    boxes, labels, anchors = as_tensors(boxes, labels, anchors)
     is_object = ops.logical_and(labels >= 0, box_ops.area(boxes) > 0.0)
     boxes = ops.where(ops.expand_dims(is_object, -1), boxes, 0.0)
     # One more row stands for background, so that there is one when M is 0.
@@ -62,7 +60,12 @@ def match_anchors(
     labels = ops.pad(labels, [[0, 0], [0, 1]], constant_values=BACKGROUND)
     is_object = ops.pad(is_object, [[0, 0], [0, 1]], constant_values=False)
     matched = _match(boxes, is_object, anchors, iou_threshold)  # [B, N]
-    class_targets, matched_boxes = _take_rows(labels, boxes, matched)
+    return targets_of_rows(boxes, labels, anchors, matched)
+
+
+def targets_of_rows(boxes, labels, anchors, rows):
+    """Class and box targets of anchors whose rows are known, int32 `[B, N]`."""
+    class_targets, matched_boxes = _take_rows(labels, boxes, rows)
     box_targets = box_ops.encode_boxes(matched_boxes, anchors)
     is_positive = ops.expand_dims(class_targets >= 0, -1)
     return class_targets, ops.where(is_positive, box_targets, 0.0)
@@ -124,12 +127,20 @@ def _take_rows(labels, boxes, rows):
     )
 
 
-def _check(boxes, labels, anchors, iou_threshold):
+def check_iou_threshold(iou_threshold):
+    """Raises ValueError unless it is above 0, and at most 1."""
     if not 0.0 < iou_threshold <= 1.0:
         raise InvalidValueError(
             "`iou_threshold` must be above 0 and at most 1. "
             f"Received: iou_threshold={iou_threshold!r}"
         )
+
+
+def as_tensors(boxes, labels, anchors):
+    """Float32 boxes, int32 labels and float32 anchors; ValueError for wrong shapes."""
+    boxes = ops.cast(ops.convert_to_tensor(boxes), "float32")
+    labels = ops.cast(ops.convert_to_tensor(labels), "int32")
+    anchors = ops.cast(ops.convert_to_tensor(anchors), "float32")
     ranks = (len(boxes.shape), len(labels.shape), len(anchors.shape))
     same_rows = ranks[:2] == (3, 2) and all(
         n is None or m is None or n == m for n, m in zip(boxes.shape[:2], labels.shape)
@@ -141,3 +152,4 @@ def _check(boxes, labels, anchors, iou_threshold):
             f"labels.shape={tuple(labels.shape)}, "
             f"anchors.shape={tuple(anchors.shape)}"
         )
+    return boxes, labels, anchors

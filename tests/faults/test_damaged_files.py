@@ -10,6 +10,7 @@ import pytest
 from keras import ops
 from PIL import Image
 from support import torch_files
+from support.kinds import slow_but
 from support.tiny import LITE0, lively_model
 
 import effdet_keras as ek
@@ -127,7 +128,7 @@ KINDS = ("keras", "weights.h5", "automl", "pth", *UNSEALED)
 
 @pytest.mark.parametrize(
     "written",
-    [k if k in SHORT else pytest.param(k, marks=pytest.mark.slow) for k in KINDS],
+    slow_but(SHORT, KINDS),
     indirect=True,
     ids=str,
 )

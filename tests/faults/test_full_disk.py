@@ -6,6 +6,7 @@ import shutil
 import subprocess
 
 import pytest
+from support.kinds import slow_but
 from support.tiny import LITE0, lively_model
 
 import effdet_keras as ek
@@ -120,7 +121,7 @@ def contents(folder):
 
 @pytest.mark.parametrize(
     "write",
-    [w if w in SHORT else pytest.param(w, marks=pytest.mark.slow) for w in WRITERS],
+    slow_but(SHORT, WRITERS),
     indirect=True,
     ids=str,
 )

@@ -8,19 +8,14 @@ import sys
 
 import pytest
 from support.kill_loop import WRITERS
+from support.kinds import slow_but
 
 TESTS = pathlib.Path(__file__).parents[1]
 
 
 @pytest.mark.tensorflow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forks")
-@pytest.mark.parametrize(
-    "writer",
-    [
-        w if w == "archives" else pytest.param(w, marks=pytest.mark.slow)
-        for w in WRITERS
-    ],
-)
+@pytest.mark.parametrize("writer", slow_but(["archives"], WRITERS))
 def test_a_kill_at_any_moment_leaves_only_what_is_whole(writer, times, tmp_path):
     kills = times(4, 200)
     program = TESTS / "support" / "kill_loop.py"

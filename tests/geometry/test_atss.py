@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from keras import ops
+from support.matches import assert_one_graph_serves_any_sizes, random_truth
 
 from effdet_keras.geometry import box_ops
 from effdet_keras.geometry.anchors import generate_anchors, level_sizes
@@ -16,15 +17,6 @@ def match(boxes, labels, *, top_k=9, anchors=ANCHORS, levels=LEVELS):
     boxes, labels = np.asarray(boxes, "float32"), np.asarray(labels, "int32")
     found = match_atss(boxes, labels, anchors, level_sizes=levels, top_k=top_k)
     return tuple(ops.convert_to_numpy(x) for x in found)
-
-
-def random_truth(seed, num_images, num_boxes):
-    """Boxes of many sizes, some labels -1, as padding between real rows."""
-    rng = np.random.default_rng(seed)
-    low = rng.uniform(-8, 60, (num_images, num_boxes, 2))
-    high = low + rng.uniform(2, 60, (num_images, num_boxes, 2))
-    labels = rng.integers(-1, 5, (num_images, num_boxes))
-    return np.concatenate([low, high], -1).astype("float32"), labels.astype("int32")
 
 
 def candidates(box, top_k):
@@ -147,24 +139,11 @@ def test_batch_equals_its_images_one_by_one():
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_one_graph_serves_any_number_of_images_and_boxes(jit_compile):
-    import tensorflow as tf
-
-    @tf.function(
-        input_signature=[
-            tf.TensorSpec([None, None, 4]),
-            tf.TensorSpec([None, None], tf.int64),
-        ],
-        jit_compile=jit_compile,
+    assert_one_graph_serves_any_sizes(
+        lambda boxes, labels: match_atss(boxes, labels, ANCHORS, level_sizes=LEVELS),
+        len(ANCHORS),
+        jit_compile,
     )
-    def graph(boxes, labels):
-        return match_atss(boxes, labels, ANCHORS, level_sizes=LEVELS)
-
-    for num_images, num_boxes in [(1, 0), (1, 3), (3, 1), (2, 0)]:
-        boxes, labels = random_truth(6, num_images, num_boxes)
-        expected = match(boxes, labels)
-        found = graph(boxes, labels.astype("int64"))
-        np.testing.assert_array_equal(found[0], expected[0])
-        np.testing.assert_allclose(found[1], expected[1], atol=1e-5)
 
 
 @pytest.mark.parametrize("wrong", [{"top_k": 0}, {"levels": [(8, 12), (4, 6)]}])

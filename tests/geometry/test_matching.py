@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 from keras import ops
 from support.gradients import compiled
+from support.matches import assert_one_graph_serves_any_sizes, random_truth
 
 from effdet_keras._internal.label_constants import BACKGROUND, IGNORE
 from effdet_keras.geometry import box_ops
@@ -31,15 +32,6 @@ def match(boxes, labels, anchors=ANCHORS, **options):
         np.asarray(boxes, "float32"), np.asarray(labels, "int32"), anchors, **options
     )
     return tuple(ops.convert_to_numpy(x) for x in found)
-
-
-def random_truth(seed, num_images, num_boxes, image_size=(64, 96)):
-    """Boxes of many sizes, some labels -1, as padding between real rows."""
-    rng = np.random.default_rng(seed)
-    low = rng.uniform(-8, 60, (num_images, num_boxes, 2))
-    high = low + rng.uniform(2, 60, (num_images, num_boxes, 2))
-    labels = rng.integers(-1, 5, (num_images, num_boxes))
-    return np.concatenate([low, high], -1).astype("float32"), labels.astype("int32")
 
 
 def defined_matches(boxes, labels, anchors, iou_threshold):
@@ -190,27 +182,11 @@ def test_compiled_equals_eager():
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_one_graph_serves_any_number_of_images_and_boxes(jit_compile):
-    import tensorflow as tf
-
-    @tf.function(
-        input_signature=[
-            tf.TensorSpec([None, None, 4]),
-            tf.TensorSpec([None, None], tf.int64),
-        ],
-        jit_compile=jit_compile,
+    assert_one_graph_serves_any_sizes(
+        lambda boxes, labels: match_anchors(boxes, labels, ANCHORS),
+        len(ANCHORS),
+        jit_compile,
     )
-    def graph(boxes, labels):
-        found = match_anchors(boxes, labels, ANCHORS)
-        assert found[0].shape.as_list() == [None, len(ANCHORS)]
-        assert found[1].shape.as_list() == [None, len(ANCHORS), 4]
-        return found
-
-    for num_images, num_boxes in [(1, 0), (1, 3), (3, 1), (2, 0)]:
-        boxes, labels = random_truth(6, num_images, num_boxes)
-        expected = match(boxes, labels)
-        found = graph(boxes, labels.astype("int64"))
-        np.testing.assert_array_equal(found[0], expected[0])
-        np.testing.assert_allclose(found[1], expected[1], atol=1e-5)
 
 
 def test_jax_traces_it_under_value_and_grad():
