@@ -11,18 +11,17 @@ One case is a training from one start (`scratch`, a key of published weights suc
 are divided 4 to 1. Nothing is chosen on the split that judges: the weights are those at
 the end of the training. Prints a JSON line for each case, and at the end a table of
 means over the seeds; the number behind the sign is the largest distance from the mean.
+Without `--image-size`, `auto` takes the size that fits the boxes, the others the model's.
 """
 
 import argparse
 import collections
 import importlib.util
-import inspect
 import json
 import os
 import pathlib
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 
@@ -78,7 +77,6 @@ def run(case, train, judge, options):
     else:
         numbers = train_effdet(case, train, judge, options)
     return {
-        "image_size": options.image_size,
         "batch_size": options.batch_size,
         **numbers,
         "minutes": round((time.monotonic() - start) / 60, 2),
@@ -89,38 +87,67 @@ def run(case, train, judge, options):
 def train_ours(case, train, judge, options):
     keras.utils.clear_session()
     keras.utils.set_random_seed(case["seed"])
-    start = None if case["start"] == "scratch" else case["start"]
-    by_hand = case["recipe"] == "by-hand"
-    model = ek.EfficientDet.from_preset(
-        options.model,
-        weights=start,
-        class_names=train.class_names,
-        category_ids=train.category_ids,
-        verbose=0,
-        **({"batch_norm_momentum": 0.9} if by_hand else {}),
-        **({} if options.image_size is None else {"image_size": options.image_size}),
+    fit = {"auto": fit_auto, "reference": fit_reference, "by-hand": fit_by_hand}
+    model = fit[case["recipe"]](
+        train,
+        options,
+        weights=None if case["start"] == "scratch" else case["start"],
+        batch_size=min(options.batch_size, len(train)),
     )
-    batch_size = min(options.batch_size, len(train))
-    epochs = epochs_of(train, options)
-    if by_hand:
-        model.compile(
-            "adamw",
-            learning_rate=3e-3,
-            freeze=None if start is None else "backbone",
-        )
-        data = model.batches(train, batch_size, training=True, scale_jitter=(0.5, 1.5))
-        model.fit(data, epochs=epochs, verbose=0)
-    else:
-        model.compile(**({"recipe": case["recipe"]} if has_recipes() else {}))
-        model.fit(train, batch_size=batch_size, epochs=epochs, verbose=0)
     evaluation = ek.callbacks.COCOEvaluation(
         judge, batch_size=EVALUATION_BATCH, verbose=False
     )
     numbers = evaluation.evaluate(model)
     return {
+        "image_size": model.config.image_size,
         "steps": int(model.optimizer.iterations.numpy()),
         **{name: round(float(numbers[name]), 4) for name in NUMBERS},
     }
+
+
+def fit_auto(train, options, *, weights, batch_size):
+    """What the guide says: all that may be "auto" is."""
+    model = new_model(
+        train, options, weights, image_size=options.image_size or "auto", anchors="auto"
+    )
+    model.compile()
+    model.fit(train, batch_size, epochs_of(train, options), verbose=0)
+    return model
+
+
+def fit_reference(train, options, *, weights, batch_size):
+    model = new_model(train, options, weights, image_size=options.image_size)
+    model.compile(recipe="reference")
+    model.fit(train, batch_size, epochs_of(train, options), verbose=0)
+    return model
+
+
+def fit_by_hand(train, options, *, weights, batch_size):
+    """As people set it before there was a recipe."""
+    model = new_model(
+        train,
+        options,
+        weights,
+        image_size=options.image_size,
+        batch_norm_momentum=0.9,
+    )
+    model.compile(
+        "adamw",
+        recipe="reference",
+        learning_rate=3e-3,
+        freeze=None if weights is None else "backbone",
+    )
+    data = model.batches(train, batch_size, training=True, scale_jitter=(0.5, 1.5))
+    model.fit(data, epochs=epochs_of(train, options), verbose=0)
+    return model
+
+
+def new_model(train, options, weights, *, image_size, **settings):
+    if image_size is not None:
+        settings["image_size"] = image_size
+    return ek.EfficientDet.from_preset(
+        options.model, weights, dataset=train, verbose=0, **settings
+    )
 
 
 def train_effdet(case, train, judge, options):
@@ -146,7 +173,11 @@ def train_effdet(case, train, judge, options):
         if done.returncode != 0:
             raise OSError("The peer's training failed: see standard error.")
         found = json.loads((folder / "found.json").read_text())
-    return {"steps": found["steps"], **judged(found["detections"], judge)}
+    return {
+        "image_size": size,
+        "steps": found["steps"],
+        **judged(found["detections"], judge),
+    }
 
 
 def judged(detections, judge):
@@ -180,11 +211,6 @@ def backbone_file():
 def epochs_of(train, options):
     """As many as come nearest to the number of steps."""
     return max(round(options.steps * options.batch_size / len(train)), 1)
-
-
-def has_recipes():
-    """Whether `compile` takes `recipe`: without it, it has the reference's alone."""
-    return "recipe" in inspect.signature(ek.EfficientDet.compile).parameters
 
 
 def read_data(name, options, folder):
@@ -269,9 +295,6 @@ def read_options():
     if options.image_size is not None:
         # One number is a square.
         options.image_size = (options.image_size * 2)[:2]
-    if "auto" in options.recipes and not has_recipes():
-        print("No recipe `auto` here: it is left out.", file=sys.stderr)
-        options.recipes.remove("auto")
     return options
 
 

@@ -74,6 +74,7 @@ def changed(path, folder):
     return {path.split("/")[0] for path in differing}
 
 
+@pytest.mark.slow
 def test_fit_coco_json_trains_archives_and_resumes(run, folder):
     data = [f"shapes/{x}" for x in ("train.json", "train", "valid.json", "valid")]
     options = (*SMALL, "--weights", "start.keras", "--out", "coco")

@@ -101,6 +101,7 @@ def write_stand_in(path):
         archive.add(folder, folder.name)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_predict_pretrained_runs(tmp_path, monkeypatch):
     monkeypatch.setenv("EFFDET_KERAS_CACHE", str(tmp_path / "cache"))

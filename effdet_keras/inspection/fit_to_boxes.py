@@ -20,17 +20,20 @@ _SCALES = (1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0)
 _WORTH_IT = 0.01  # other anchors must raise the mean IoU by this much
 
 
-def fitted_image_size(dataset: Any, config: EfficientDetConfig) -> int:
+def fitted_image_size(dataset: Any, config: EfficientDetConfig) -> tuple[int, int]:
     """The smallest image size at which nine boxes of ten can be seen well.
 
-    A box is seen well if the root of its area is 24 pixels or more.
+    A box is seen well if the root of its area is 24 pixels or more. Where nine images
+    of ten are wide, or nine of ten are high, the input has their shape: a square would
+    be padding for a good part.
 
     Args:
         dataset: `DetectionDataset`.
         config: `EfficientDetConfig`, whose own size is the largest that is chosen.
 
     Returns:
-        int, a multiple of 64 from 192 to the larger side of `config.image_size`.
+        `(height, width)`, multiples of 64. The larger is from 192 to the larger side
+        of `config.image_size`.
 
     Raises:
         ValueError: If the dataset has no boxes to train on.
@@ -42,14 +45,19 @@ def fitted_image_size(dataset: Any, config: EfficientDetConfig) -> int:
         >>> small = from_arrays([image], [[[0, 0, 30, 40]]], [[0]], ["cat"])
         >>> config = EfficientDetConfig()
         >>> fitted_image_size(large, config), fitted_image_size(small, config)
-        (192, 320)
+        ((192, 192), (320, 320))
     """
     largest = max(config.image_size)
     boxes = _boxes(dataset, (largest, largest))
     sides = np.sqrt(np.prod(boxes[:, 2:] - boxes[:, :2], axis=1))
     small = max(float(np.quantile(sides, _SMALL_SHARE)), 1.0)
-    needed = math.ceil(round(largest * _SMALL_SIDE / small / _STEP, 2)) * _STEP
-    return int(min(max(needed, _SMALLEST), max(largest, _STEP)))
+    needed = _in_steps(largest * _SMALL_SIDE / small)
+    side = min(max(needed, _SMALLEST), max(largest, _STEP))
+    # What of a square of that side the images fill.
+    sizes = np.array([record.image_size for record in dataset.records], float)
+    filled = side * sizes / sizes.max(axis=1, keepdims=True)
+    height, width = np.quantile(filled, 1 - _SMALL_SHARE, axis=0)
+    return min(_in_steps(height), side), min(_in_steps(width), side)
 
 
 def fitted_anchors(dataset: Any, config: EfficientDetConfig) -> dict[str, Any]:
@@ -95,6 +103,10 @@ def fitted_anchors(dataset: Any, config: EfficientDetConfig) -> dict[str, Any]:
         if mean > reached:
             best, reached = anchors, mean
     return best
+
+
+def _in_steps(pixels):
+    return math.ceil(round(pixels / _STEP, 2)) * _STEP
 
 
 def _mean_iou(boxes, config, anchors):

@@ -12,6 +12,7 @@ from effdet_keras._internal.folder_lock import LOCK_FILE, FolderLock
 
 HOLDS = """
 import sys, time
+sys.argv[0] = "effdet-keras"  # which imports no more than it uses
 from effdet_keras._internal.folder_lock import FolderLock
 FolderLock(sys.argv[1]).acquire("A training")
 print("held", flush=True)

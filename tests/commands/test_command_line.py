@@ -260,11 +260,11 @@ def test_a_real_error_is_all_that_standard_error_has(tmp_path):
 
 _TERMINATED = """
 import os, signal, sys
+sys.argv = ["effdet-keras", "inspect", "DATA"]
 from effdet_keras import cli
 from effdet_keras.commands import inspect
 
 inspect.run = lambda arguments: os.kill(os.getpid(), signal.SIGTERM)
-sys.argv = ["effdet-keras", "inspect", "DATA"]
 sys.exit(cli.console())
 """
 

