@@ -11,7 +11,7 @@ One case is a training from one start (`scratch`, a key of published weights suc
 are divided 4 to 1. Nothing is chosen on the split that judges: the weights are those at
 the end of the training. Prints a JSON line for each case, and at the end a table of
 means over the seeds; the number behind the sign is the largest distance from the mean.
-Without `--image-size`, `auto` takes the size that fits the boxes, the others the model's.
+Without `--image-size`, `auto` takes the size that fits the boxes, others the model's.
 """
 
 import argparse

@@ -121,8 +121,8 @@ def read_detections(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
         if not _is_detection(detection):
             raise InvalidValueError(
                 f"Every detection must have {', '.join(_KEYS)}: two whole numbers, a "
-                "box of four finite ones, [x, y, width, height] in pixels, and a finite "
-                "score. "
+                "box of four finite ones, [x, y, width, height] in pixels, and a "
+                "finite score. "
                 f"Received: entry {number} of '{path}', {str(detection)[:200]}"
             )
     return content
