@@ -1,11 +1,18 @@
 """What tests and doctests share: random state, names, and the backend's limits."""
 
 import importlib.util
+import os
 import pathlib
 import random
 import re
 import sys
 import zlib
+
+# One thread for each worker of `pytest -n auto`, of which there is one for each core:
+# more wait for each other, which takes a tenth of the time of a step.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import keras
 import numpy as np

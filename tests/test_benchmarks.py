@@ -10,6 +10,7 @@ import pytest
 FOLDER = pathlib.Path(__file__).parents[1] / "benchmarks"
 
 
+@pytest.mark.slow
 def test_the_evaluation_prints_a_line_for_each_backend():
     done = subprocess.run(
         [sys.executable, FOLDER / "coco_eval.py", "--quick"],

@@ -72,7 +72,13 @@ def export(model, tmp_path_factory):
     return run
 
 
-@pytest.fixture(params=FORMATS)
+# What differs in them from the others is tested where each format is.
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=[pytest.mark.slow] if "raw" in name else [])
+        for name in FORMATS
+    ]
+)
 def exported(request, export):
     """The path of one export."""
     return export(request.param)

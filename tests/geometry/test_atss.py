@@ -88,6 +88,7 @@ def test_the_threshold_by_hand():
     assert classes([0, 0, 8, 24]) == [[2, 2, 2]]
 
 
+@pytest.mark.slow_elsewhere
 def test_a_box_that_would_have_none_comes_first():
     small, large = [20, 20, 24, 24], [10, 10, 40, 40]
     for boxes, labels in (([small, large], [1, 2]), ([large, small], [2, 1])):
@@ -95,6 +96,7 @@ def test_a_box_that_would_have_none_comes_first():
         assert set(classes[0]) == {-1, 1, 2}
 
 
+@pytest.mark.slow_elsewhere
 def test_equal_boxes_give_their_anchors_to_the_first():
     box = [8, 8, 40, 40]
     alone, _ = match([[box]], [[3]])
@@ -110,6 +112,7 @@ def test_image_without_objects_is_all_background(num_boxes):
     assert (deltas == 0).all() and deltas.shape == (2, len(ANCHORS), 4)
 
 
+@pytest.mark.slow_elsewhere
 def test_padding_never_matches():
     boxes, labels = random_truth(2, 1, 6)
     expected = match(boxes, labels)

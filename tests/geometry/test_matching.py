@@ -116,6 +116,7 @@ def test_image_without_objects_is_all_background(num_boxes):
     assert (deltas == 0).all() and deltas.shape == (2, len(ANCHORS), 4)
 
 
+@pytest.mark.slow_elsewhere
 def test_padding_never_matches():
     boxes, labels = random_truth(1, 1, 6)
     labels = np.abs(labels)
@@ -148,6 +149,7 @@ def test_targets_equal_their_definition(iou_threshold):
         np.testing.assert_allclose(deltas[i], expected[1], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow_elsewhere
 def test_batch_equals_its_images_one_by_one():
     boxes, labels = random_truth(3, 4, 7)
     together = match(boxes, labels)

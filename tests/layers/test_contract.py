@@ -149,7 +149,10 @@ CASES = {
 
 
 # The backbone is MBConv many times over; JAX alone compiles it for a minute.
-SLOW_TO_COMPILE = {"EfficientNet": pytest.mark.tensorflow}
+SLOW_TO_COMPILE = {
+    "EfficientNet": pytest.mark.tensorflow,
+    "MBConv": pytest.mark.slow_elsewhere,
+}
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ def assert_equal(result, expected, **tolerance):
 # --- by hand
 
 
+@pytest.mark.slow_elsewhere
 def test_form_of_the_result():
     outputs, anchors = random_case(seed=1)
     result = run(Postprocess(max_detections=9), outputs, anchors)
@@ -175,6 +176,7 @@ def test_equals_the_definition(method, per_class, top_k):
 # --- by property
 
 
+@pytest.mark.slow_elsewhere
 @pytest.mark.parametrize("top_k", [0, 100])
 def test_a_batch_equals_its_images_one_by_one(top_k):
     outputs, anchors = random_case(seed=4)

@@ -5,6 +5,7 @@ import json
 import keras
 import numpy as np
 import pytest
+from support.tiny import EAGER
 
 from effdet_keras.models import EfficientDet
 from effdet_keras.weights.assign import assign_source
@@ -64,7 +65,7 @@ def trained(golden, refweights):
     }
     report = assign_source(model, WeightSource("refweights", "arrays", TF1, values))
     assert (report.num_loaded, report.left_over) == (len(model.weights), ())
-    model.compile(recipe="reference", schedule=ReferenceRates())
+    model.compile(recipe="reference", schedule=ReferenceRates(), run_eagerly=EAGER)
     truth = {"boxes": np.zeros((2, 3, 4)), "labels": np.full((2, 3), -1)}
     for i in range(2):
         boxes = arrays[f"gt_boxes_{i}"]

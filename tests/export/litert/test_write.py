@@ -20,8 +20,8 @@ DETECTIONS = {"outputs": "detections", "score_threshold": 0.5}
 FILES = [
     {"precision": "float32", **DETECTIONS},
     {"precision": "float32", "outputs": "raw"},
-    {"precision": "float16", "outputs": "raw"},
-    {"precision": "dynamic", "outputs": "raw"},
+    pytest.param({"precision": "float16", "outputs": "raw"}, marks=pytest.mark.slow),
+    pytest.param({"precision": "dynamic", "outputs": "raw"}, marks=pytest.mark.slow),
     {"precision": "int8", **DETECTIONS},
     {"precision": "int8", "outputs": "raw"},
 ]
