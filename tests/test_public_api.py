@@ -61,6 +61,9 @@ WITHOUT_EXAMPLE = {
     "inspection.Coverage": "a field of `CheckReport`, which prints it",
     "data.write_tfrecord": "the example of `data.from_tfrecord` writes and reads",
     "data.write_tfds": "the example of `data.from_tfds` writes and reads",
+    "metrics.Slice": "what `metrics.slice_by_class` returns: its example",
+    "metrics.BestThreshold": "what `metrics.best_thresholds` returns: its example",
+    "metrics.VOCAveragePrecision": "what `voc_average_precision` returns: its example",
     "LoadReport": "what `EfficientDet.load_pretrained` returns: its example",
     "ExportReport": "what `EfficientDet.export` returns: docs/export.md",
 }

@@ -9,6 +9,7 @@ import numpy as np
 
 from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.evaluation.unmeasured import mean_of_measured
 
 _hotcoco = OptionalModule("hotcoco", install="effdet-keras[fast-eval]")
 
@@ -87,26 +88,20 @@ def _summarize(evaluation, category_names, max_detections):
     )
     everything, small, medium, large = range(4)
     result = {
-        "AP": _mean(precision[..., everything, 2]),
-        "AP50": _mean(precision[iou50, ..., everything, 2]),
-        "AP75": _mean(precision[iou75, ..., everything, 2]),
-        "APs": _mean(precision[..., small, 2]),
-        "APm": _mean(precision[..., medium, 2]),
-        "APl": _mean(precision[..., large, 2]),
-        "ARmax1": _mean(recall[..., everything, 0]),
-        "ARmax10": _mean(recall[..., everything, 1]),
-        f"ARmax{max_detections}": _mean(recall[..., everything, 2]),
-        "ARs": _mean(recall[..., small, 2]),
-        "ARm": _mean(recall[..., medium, 2]),
-        "ARl": _mean(recall[..., large, 2]),
+        "AP": mean_of_measured(precision[..., everything, 2]),
+        "AP50": mean_of_measured(precision[iou50, ..., everything, 2]),
+        "AP75": mean_of_measured(precision[iou75, ..., everything, 2]),
+        "APs": mean_of_measured(precision[..., small, 2]),
+        "APm": mean_of_measured(precision[..., medium, 2]),
+        "APl": mean_of_measured(precision[..., large, 2]),
+        "ARmax1": mean_of_measured(recall[..., everything, 0]),
+        "ARmax10": mean_of_measured(recall[..., everything, 1]),
+        f"ARmax{max_detections}": mean_of_measured(recall[..., everything, 2]),
+        "ARs": mean_of_measured(recall[..., small, 2]),
+        "ARm": mean_of_measured(recall[..., medium, 2]),
+        "ARl": mean_of_measured(recall[..., large, 2]),
     }
     for index, category_id in enumerate(evaluation.params.catIds):
         name = category_names[category_id]
-        result[f"AP/{name}"] = _mean(precision[:, :, index, everything, 2])
+        result[f"AP/{name}"] = mean_of_measured(precision[:, :, index, everything, 2])
     return result
-
-
-def _mean(values):
-    """The mean of what could be measured; pycocotools marks the rest with -1."""
-    values = values[values > -1]
-    return float(values.mean()) if values.size else -1.0

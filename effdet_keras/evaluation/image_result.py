@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from effdet_keras.errors import InvalidValueError
 
@@ -12,6 +13,7 @@ _FIELDS = (
     ("truth_boxes", np.float64, (-1, 4)),
     ("truth_labels", np.int64, (-1,)),
     ("truth_is_crowd", bool, (-1,)),
+    ("truth_areas", np.float64, (-1,)),
     ("boxes", np.float64, (-1, 4)),
     ("scores", np.float64, (-1,)),
     ("labels", np.int64, (-1,)),
@@ -35,6 +37,8 @@ class ImageResult:
         labels: ints `[m]`, `0 .. C-1`.
         name: string, the file of the image, for people.
         size: `(height, width)` of the image, in pixels; None if it is not known.
+        truth_areas: floats `[n]`, square pixels: the areas in the annotations, which
+            for COCO are those of the outlines; None means those of the boxes.
 
     Raises:
         ValueError: If the lengths differ.
@@ -56,15 +60,18 @@ class ImageResult:
     truth_is_crowd: np.ndarray | None = None
     name: str = ""
     size: tuple[int, int] | None = None
+    truth_areas: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if self.truth_is_crowd is None:
             crowds = np.zeros(np.shape(self.truth_labels), bool)
             object.__setattr__(self, "truth_is_crowd", crowds)
+        if self.truth_areas is None:
+            object.__setattr__(self, "truth_areas", box_areas(self.truth_boxes))
         for field, dtype, shape in _FIELDS:
             array = np.asarray(getattr(self, field), dtype).reshape(shape)
             object.__setattr__(self, field, array)
-        for names in (_FIELDS[:3], _FIELDS[3:]):
+        for names in (_FIELDS[:4], _FIELDS[4:]):
             lengths = {name: len(getattr(self, name)) for name, *_ in names}
             if len(set(lengths.values())) > 1:
                 raise InvalidValueError(
@@ -90,3 +97,20 @@ class ImageResult:
             scores=self.scores[keep],
             labels=self.labels[keep],
         )
+
+
+def box_areas(boxes: ArrayLike) -> np.ndarray:
+    """Computes the areas of boxes.
+
+    Args:
+        boxes: floats `[n, 4]`, `yxyx`.
+
+    Returns:
+        Float64 array `[n]`; 0 for a box without height or width.
+
+    Example:
+        >>> box_areas([[0, 0, 2, 4], [3, 3, 3, 9]])
+        array([8., 0.])
+    """
+    boxes = np.asarray(boxes, float).reshape(-1, 4)
+    return np.prod(np.maximum(boxes[:, 2:] - boxes[:, :2], 0.0), axis=-1)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from effdet_keras.evaluation.image_result import ImageResult
-from effdet_keras.evaluation.matches import match_detections
+from effdet_keras.evaluation.matches import EVERY_AREA, match_detections
 
 
-def result(truth, found, *, crowds=None):
+def result(truth, found, *, crowds=None, areas=None):
     """Rows are `(label, y1, x1, y2, x2)`, those of `found` best first."""
     truth, found = (np.float64(rows).reshape(-1, 5) for rows in (truth, found))
     return ImageResult(
@@ -18,6 +18,7 @@ def result(truth, found, *, crowds=None):
         truth_boxes=truth[:, 1:],
         truth_labels=truth[:, 0],
         truth_is_crowd=crowds,
+        truth_areas=areas,
         boxes=found[:, 1:],
         scores=np.linspace(0.9, 0.1, len(found)),
         labels=found[:, 0],
@@ -34,6 +35,13 @@ def test_the_best_score_chooses_first_and_takes_what_it_overlaps_most():
     assert matches.iou.round(3).tolist() == [0.818, 0.0, 1.0]
     assert matches.is_true.tolist() == [True, False, True]
     assert matches.is_false.tolist() == [False, True, False]
+
+
+def test_of_objects_that_it_overlaps_alike_a_detection_takes_the_last():
+    """As in pycocotools."""
+    truth = [(0, 0, 0, 10, 10), (0, 0, 0, 10, 10)]
+    found = [(0, 0, 0, 10, 10), (0, 0, 0, 10, 10)]
+    assert match_detections(result(truth, found)).truth.tolist() == [1, 0]
 
 
 def test_what_lies_in_a_crowd_is_ignored_and_finds_nothing():
@@ -54,13 +62,45 @@ def test_nothing_true_or_nothing_found(truth, found):
     assert matches.is_false.sum() == len(found) - both
 
 
+def test_the_area_of_an_object_is_that_of_its_box_if_none_is_given():
+    assert result([(0, 0, 0, 10, 12)], []).truth_areas.tolist() == [120]
+    assert result([(0, 0, 0, 10, 12)], [], areas=[7]).truth_areas.tolist() == [7]
+    assert result([(0, 0, 0, 1, 1)], [], areas=[7]).above(0.5).truth_areas == [7]
+
+
 def test_lengths_that_differ_are_refused():
+    with pytest.raises(ValueError, match="`truth_areas` must have one length"):
+        result([(0, 0, 0, 10, 12)], [], areas=[7, 8])
     with pytest.raises(ValueError, match="`boxes` and `scores` and `labels` must"):
         ImageResult(3, [], [], [[0, 0, 1, 1]], [0.5, 0.4], [0])
 
 
+def test_objects_of_other_areas_are_neither_found_nor_missed():
+    truth = [(0, 0, 0, 10, 10), (0, 0, 4, 10, 14)]
+    found = [
+        (0, 0, 4, 10, 14),  # finds the object that counts, though the other is nearer
+        (0, 0, 4, 10, 14),  # finds the other, which is large by its annotation: ignored
+        (0, 0, 4, 10, 14),  # finds nothing
+        (0, 0, 0, 30, 30),  # finds nothing, and is large: ignored
+    ]
+    one = result(truth, found, areas=[100, 900])
+    matches = match_detections(one, 0.4, area_range=(0, 100))
+    assert matches.truth.tolist() == [0, -1, -1, -1]
+    assert matches.is_ignored.tolist() == [False, True, False, True]
+    assert matches.detection.tolist() == [0, -1]
+
+
+def test_both_ends_of_an_area_range_belong_to_it():
+    one = result([(0, 0, 0, 10, 10)], [(0, 0, 0, 10, 10)])
+    for area_range, expected in [((0, 100), 1), ((100, 200), 1), ((101, 200), 0)]:
+        matches = match_detections(one, area_range=area_range)
+        assert matches.is_true.sum() == expected
+        assert matches.is_ignored.sum() == 1 - expected
+
+
+@pytest.mark.parametrize("area_range", [EVERY_AREA, (60, 200)], ids=["all", "some"])
 @pytest.mark.parametrize("seed", range(5))
-def test_it_is_the_matching_of_pycocotools(seed):
+def test_it_is_the_matching_of_pycocotools(seed, area_range):
     coco_module = pytest.importorskip("pycocotools.coco")
     from pycocotools.cocoeval import COCOeval
 
@@ -73,11 +113,13 @@ def test_it_is_the_matching_of_pycocotools(seed):
         return np.concatenate([labels, corner, corner + side], axis=1)
 
     crowds = rng.random(12) < 0.2
-    one = result(rows(12), rows(40), crowds=crowds)
+    areas = rng.integers(20, 300, 12)
+    one = result(rows(12), rows(40), crowds=crowds, areas=areas)
     truth = [
         {
             **{"id": i + 1, "image_id": 1, "category_id": int(label) + 1},
-            **{"bbox": xywh(box), "area": 1.0, "iscrowd": int(crowds[i])},
+            **{"bbox": xywh(box), "area": int(areas[i])},
+            "iscrowd": int(crowds[i]),
         }
         for i, (box, label) in enumerate(zip(one.truth_boxes, one.truth_labels))
     ]
@@ -97,7 +139,7 @@ def test_it_is_the_matching_of_pycocotools(seed):
         }
         coco.createIndex()
         evaluation = COCOeval(coco, coco.loadRes(found), "bbox")
-        evaluation.params.areaRng = [[0, 1e10]]
+        evaluation.params.areaRng = [area_range]
         evaluation.params.areaRngLbl = ["all"]
         evaluation.params.iouThrs = np.array([0.5])
         evaluation.evaluate()
@@ -106,7 +148,7 @@ def test_it_is_the_matching_of_pycocotools(seed):
         rows_of = np.array(images["dtIds"]) - 1
         true[rows_of] = images["dtMatches"][0]
         ignored[rows_of] = images["dtIgnore"][0]
-    matches = match_detections(one)
+    matches = match_detections(one, area_range=area_range)
     assert matches.is_ignored.tolist() == ignored.tolist()
     expected = np.where(ignored, -1, true.astype(int) - 1)
     assert matches.truth.tolist() == expected.tolist()

@@ -71,6 +71,31 @@ def detect(model: ek.EfficientDet) -> ek.Detections:
     return found
 
 
+def analyse(found: ek.Detections) -> None:
+    names = ["cat", "dog"]
+    result = ek.metrics.ImageResult(
+        1,
+        truth_boxes=np.zeros((0, 4)),
+        truth_labels=np.zeros(0, int),
+        boxes=found.boxes,
+        scores=found.scores,
+        labels=found.labels,
+        size=(480, 640),
+    )
+    voc = ek.metrics.voc_average_precision([result], names, rule="07")
+    print(voc.mean, voc.per_class.tolist())
+    curves = ek.metrics.precision_recall_curves([result], names, iou_threshold=0.75)
+    print([curve.average_precision for curve in curves])
+    thresholds = {x.name: x.threshold for x in ek.metrics.best_thresholds([], names)}
+    matrix: np.ndarray = ek.metrics.confusion_matrix([result], names)
+    print(thresholds["cat"], matrix[0, 1])
+    rows: list[ek.metrics.Slice] = ek.metrics.slice_by_object_size(
+        [result], names, borders=ek.metrics.FINE_SIZES
+    )
+    rows += ek.metrics.slice_by_column([result], names, {1: "night"})
+    print([row.ap50 for row in rows])
+
+
 def parts() -> None:
     config = ek.EfficientDetConfig(num_classes=3, image_size=(384, 640))
     model = ek.EfficientDet(config, class_names=["a", "b", "c"])
