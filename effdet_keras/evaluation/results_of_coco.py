@@ -70,6 +70,7 @@ def results_of_coco(
             truth_boxes=_boxes(truth[image["id"]]),
             truth_labels=[label_of[a["category_id"]] for a in truth[image["id"]]],
             truth_is_crowd=[a.get("iscrowd", 0) for a in truth[image["id"]]],
+            truth_areas=[_area(a) for a in truth[image["id"]]],
             boxes=_boxes(found[image["id"]]),
             scores=[d["score"] for d in found[image["id"]]],
             labels=[label_of[d["category_id"]] for d in found[image["id"]]],
@@ -137,6 +138,11 @@ def _is_detection(detection):
     numbers = [*box, detection["score"]] if isinstance(box, list) else []
     are_numbers = (isinstance(x, (int, float)) and math.isfinite(x) for x in numbers)
     return len(numbers) == 5 and all(are_numbers)
+
+
+def _area(annotation):
+    _, _, width, height = annotation["bbox"]
+    return annotation.get("area", width * height)
 
 
 def _boxes(rows: Sequence[Mapping[str, Any]]) -> np.ndarray:

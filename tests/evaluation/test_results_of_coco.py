@@ -15,7 +15,7 @@ TRUTH = {
     "categories": [{"id": 5, "name": "dog"}, {"id": 3, "name": "cat"}],
     "annotations": [
         {"image_id": 2, "category_id": 3, "bbox": [1, 2, 10, 20], "iscrowd": 1},
-        {"image_id": 2, "category_id": 5, "bbox": [5, 6, 7, 8]},
+        {"image_id": 2, "category_id": 5, "bbox": [5, 6, 7, 8], "area": 30},
     ],
 }
 FOUND = [
@@ -33,6 +33,7 @@ def test_each_image_has_its_own_in_the_order_of_the_ground_truth():
     np.testing.assert_array_equal(full.truth_boxes, [[2, 1, 22, 11], [6, 5, 14, 12]])
     assert full.truth_labels.tolist() == [1, 0]
     assert full.truth_is_crowd.tolist() == [True, False]
+    assert full.truth_areas.tolist() == [200, 30]
     # Best first, and without the category that nobody knows.
     np.testing.assert_array_equal(full.boxes, [[1, 1, 4, 4], [0, 0, 2, 4]])
     assert full.labels.tolist() == [0, 1]
