@@ -164,9 +164,9 @@ def _draw(rng, has_objects):
 
 
 def _best_of_each_class(result):
-    of_class = (np.flatnonzero(result.labels == x) for x in np.unique(result.labels))
-    rows = [rows[:_MAX_DETECTIONS] for rows in of_class]
-    keep = np.sort(np.concatenate([np.zeros(0, int), *rows]))
+    of_class = [np.flatnonzero(result.labels == x) for x in np.unique(result.labels)]
+    best = [rows[:_MAX_DETECTIONS] for rows in of_class]  # they are sorted by score
+    keep = np.concatenate([np.zeros(0, int), *best])
     found = ("boxes", "scores", "labels")
     return dataclasses.replace(result, **{x: getattr(result, x)[keep] for x in found})
 

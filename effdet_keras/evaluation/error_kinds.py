@@ -203,7 +203,7 @@ def _judge(result, iou_threshold, background_iou):
             (own >= background_iou) & (own < iou_threshold),
             other >= iou_threshold,
             own >= iou_threshold,
-            np.maximum(own, other) <= background_iou,
+            other <= background_iou,
         ],
         [
             *("ignored", _RIGHT, "localization"),

@@ -21,7 +21,7 @@ def results_with(scores, is_right):
     ]
 
 
-def calibrated(num=6000, seed=0):
+def calibrated(num=4000, seed=0):
     """Scores that are the chance to be right."""
     rng = np.random.default_rng(seed)
     scores = rng.uniform(0.02, 0.98, num)
@@ -45,6 +45,7 @@ def test_an_empty_bin_has_no_precision_and_no_part_in_the_error():
     assert found.expected_error == pytest.approx(0.1)
 
 
+@pytest.mark.filterwarnings("error")
 def test_without_detections_nothing_is_known():
     found = measure_calibration([result([(0, *BOX)])])
     assert found.counts.sum() == 0

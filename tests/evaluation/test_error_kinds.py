@@ -57,8 +57,10 @@ def test_a_missed_object_no_longer_counts_once_put_right():
     assert kinds.gains["missed"] == pytest.approx(1 - HALF)
 
 
+@pytest.mark.filterwarnings("error")
 def test_a_class_that_is_missed_altogether_stays_in_the_mean():
-    kinds = decompose_errors([result([(0, *BOX), (1, *FAR)], [(0.5, 0, *BOX)])])
+    found = [(0.5, 0, *BOX), (0.4, 1, 80, 80, 90, 90)]
+    kinds = decompose_errors([result([(0, *BOX), (1, *FAR)], found)])
     assert kinds.ap == pytest.approx(0.5)
     assert kinds.gains["missed"] == 0
 
@@ -95,6 +97,18 @@ def test_crowds_are_no_objects_and_what_lies_in_them_is_no_error():
     kinds = decompose_errors([result(truth, found, crowds=[False, True])])
     assert one_kind(kinds) == {}
     assert kinds.ap == 1
+
+
+def test_an_error_does_not_mean_a_crowd():
+    truth, found = [(0, *BOX), (0, *FAR)], [(0.9, 0, *BOX), (0.8, 1, *FAR)]
+    kinds = decompose_errors([result(truth, found, crowds=[False, True])])
+    assert one_kind(kinds) == {"background": 1}
+
+
+def test_what_lies_in_a_crowd_means_no_object_that_it_comes_near():
+    truth, found = [(0, *BOX), (0, 0, 0, 10, 80)], [(0.9, 0, *NEAR)]
+    kinds = decompose_errors([result(truth, found, crowds=[False, True])])
+    assert one_kind(kinds) == {"missed": 1}
 
 
 def test_images_without_objects_or_detections():

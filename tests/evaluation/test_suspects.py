@@ -85,6 +85,8 @@ def test_a_detection_of_another_object_does_not_see_this_one():
 def test_a_crowd_is_never_suspicious():
     assert kinds_of([(0, *BOX)], [], crowds=[True]) == []
     assert kinds_of([(0, *BOX)], [(0.9, 1, *BOX)], crowds=[True]) == []
+    truth, crowds = [(0, *BOX), (0, *FAR)], [True, False]
+    assert kinds_of(truth, [(0.9, 1, *BOX), (0.9, 0, *FAR)], crowds=crowds) == []
 
 
 def test_a_confident_detection_of_another_class_in_the_place_of_an_annotation():
@@ -101,12 +103,12 @@ def test_where_the_own_class_has_the_better_score_no_class_is_wrong():
 
 
 def test_the_annotation_that_another_class_overlaps_most_is_the_one_it_is_about():
-    truth = [(0, *LOOSE), (0, *BOX), (1, 0, 0, 10, 9)]
+    below = (0, 0, 10, 9)
+    truth = [(0, *LOOSE), (0, *below), (1, *BOX)]
     found = [(0.9, 1, *BOX), (0.8, 1, *BOX)]  # the first finds the third object
     suspects = find_suspects([result(truth, found)])
-    assert [(x.kind, x.box) for x in suspects if x.kind == "wrong class"] == [
-        ("wrong class", BOX)
-    ]
+    assert [x.box for x in suspects if x.kind == "wrong class"] == [below]
+    assert kinds_of([(0, *BOX)], [(0.9, 1, 0, 0, 10, 3)]) == []  # IoU 0.3
 
 
 def test_a_confident_detection_with_another_box_than_its_annotation():
