@@ -106,6 +106,15 @@ def parts() -> None:
     print(ek.MODEL_NAMES[0], ek.COCO_CLASS_NAMES[0], ek.list_presets()[0].url)
     metric = ek.metrics.COCOMetric("val.json")
     metric.update(1, np.zeros((0, 4)), np.zeros(0), np.zeros(0))
+    boxes, row = np.zeros((1, 4)), np.zeros(1)
+    results = [ek.metrics.ImageResult(1, boxes, row, boxes, row, row, name="a.jpg")]
+    kinds: ek.metrics.ErrorKinds = ek.metrics.decompose_errors(results)
+    temperature: float = ek.metrics.find_temperature(results)
+    print(kinds.gains["missed"], ek.metrics.apply_temperature([0.5], temperature))
+    print(ek.metrics.measure_calibration(results).expected_error)
+    print(ek.metrics.find_suspects(results)[0].kind)
+    print(ek.metrics.worst_images(results)[0].badness)
+    print(ek.metrics.compare_detectors(results, results)["AP"].share_better)
     try:
         ek.EfficientDet.from_preset("efficientdet-d9")
     except ek.errors.InvalidValueError as error:
