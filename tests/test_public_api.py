@@ -62,6 +62,7 @@ WITHOUT_EXAMPLE = {
     "data.write_tfrecord": "the example of `data.from_tfrecord` writes and reads",
     "data.write_tfds": "the example of `data.from_tfds` writes and reads",
     "LoadReport": "what `EfficientDet.load_pretrained` returns: its example",
+    "FineTuned": "what `fine_tune` returns: its example",
     "ExportReport": "what `EfficientDet.export` returns: docs/export.md",
 }
 
