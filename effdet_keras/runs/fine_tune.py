@@ -86,18 +86,13 @@ def fine_tune(
             data than it began with.
 
     Example:
-        >>> import tempfile
-        >>> import effdet_keras as ek
-        >>> data = tempfile.mkdtemp()
-        >>> _ = ek.data.write_shapes(data, num_train=4, num_valid=2, image_size=64)
-        >>> result = fine_tune(
-        ...     data, weights=None, image_size=64, one_batch=True, batch_size=2,
-        ...     model_config={"max_level": 5, "fpn_cell_repeats": 1}, verbose=0
-        ... )  # doctest: +ELLIPSIS
-        '/...' is COCO json: splits train, valid
-        ...
-        >>> result.split, result.model.class_names, "AP" in result.numbers
-        ('validation', ('circle', 'square', 'triangle'), True)
+        >>> fine_tune("cells", epoch=20)
+        Traceback (most recent call last):
+            ...
+        effdet_keras.errors.InvalidValueError: A run has no field 'epoch'. Did you \
+mean 'epochs'? It has: data, format, ...
+
+        docs/train.md has one that trains.
     """
     if model is not None:
         fields["model"] = model
@@ -118,10 +113,11 @@ def fine_tune(
             chosen = _of_run(folder, configuration, hparams, fields)
         else:
             folder.check_free(overwrite=overwrite)
-            chosen = _configured(configuration, hparams, fields)
+            chosen = configured(configuration, hparams, fields)
         if out is None:
             chosen = chosen.replace(tensorboard=False)  # nobody could look at it
         _check_data(chosen, datasets)
+        text.is_quiet = chosen.verbose == 0
         splits = choose_splits(chosen, datasets)
         stack.enter_context(folder.taken())
         if not resume:  # another process may have taken it meanwhile
@@ -145,8 +141,13 @@ def _in_memory(data):
     return dict(data)
 
 
-def _configured(configuration, hparams, fields):
-    """The configuration of a new run, from all that says something of it."""
+def configured(configuration, hparams, fields):
+    """The configuration of a new run, from all that says something of it.
+
+    Args:
+        configuration, hparams: of `fine_tune`.
+        fields: dict, fields of `RunConfiguration`, which count most.
+    """
     if configuration is None:
         configuration = RunConfiguration()
     elif isinstance(configuration, (str, os.PathLike)):

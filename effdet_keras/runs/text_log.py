@@ -34,6 +34,7 @@ class TextLog(io.TextIOBase):
     """
 
     def __init__(self, stream: TextIO) -> None:
+        self.is_quiet = False  # then nothing is passed on
         self._stream = stream
         self._file: TextIO = io.StringIO()
         self._line = ""
@@ -47,7 +48,8 @@ class TextLog(io.TextIOBase):
         self._file.flush()
 
     def write(self, text: str) -> int:
-        self._stream.write(text)
+        if not self.is_quiet:
+            self._stream.write(text)
         *lines, self._line = (self._line + text).split("\n")
         for line in lines:
             self._file.write(line.rstrip().rpartition("\r")[2] + "\n")

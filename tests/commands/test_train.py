@@ -26,6 +26,7 @@ def train(*arguments, out):
     flags = ["--weights", "none", "--image-size", "64", "--batch-size", "2"]
     settings = {f"model_config.{n}": v for n, v in MODEL_CONFIG.items()}
     settings |= {"run_eagerly": "true", "tensorboard": "false"}
+    settings["postprocess.max_detections"] = 5
     flags += [f"--set={name}={value}" for name, value in settings.items()]
     return cli.main(["train", *map(str, arguments), *flags, "--out", str(out)])
 

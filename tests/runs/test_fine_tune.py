@@ -9,6 +9,7 @@ import pytest
 from support.tiny_run import tiny_run
 
 import effdet_keras as ek
+from effdet_keras.runs.fine_tune import configured
 
 pytestmark = pytest.mark.tensorflow
 
@@ -74,13 +75,6 @@ def test_the_archive_detects_as_the_model_does(trained):
     np.testing.assert_array_equal(one.scores, other.scores)
 
 
-def test_a_run_of_the_same_configuration_is_the_same(trained, tmp_path):
-    out, result = trained
-    again = ek.fine_tune(configuration=out / "configuration.yaml", out=tmp_path / "run")
-    assert again.history["loss"] == result.history["loss"]
-    assert again.numbers == result.numbers
-
-
 def test_a_folder_with_a_run_is_not_trained_into(run, shapes):
     with pytest.raises(FileExistsError, match="has a run already"):
         ek.fine_tune(shapes, out=run, **tiny_run(epochs=1))
@@ -92,18 +86,6 @@ def test_what_is_wrong_is_told_before_an_old_run_is_removed(run, shapes):
         with pytest.raises((ValueError, OSError)):
             ek.fine_tune(shapes, out=run, overwrite=True, **tiny_run(**fields))
         assert len(rows(run)) == 2 and (run / "archive" / "best.keras").exists()
-
-
-def test_a_run_that_goes_on_has_one_continuous_log(run, shapes):
-    before = rows(run)
-    result = ek.fine_tune(out=run, resume=True, epochs=3)
-    after = rows(run)
-    assert [row["epoch"] for row in after] == [1, 2, 3] and after[:2] == before
-    assert len(result.history["loss"]) == 3
-    assert ek.RunConfiguration.read(run / "configuration.yaml").epochs == 3
-    text = (run / "log.txt").read_text()
-    assert "The run goes on after epoch 2." in text and "epoch 2/2" in text
-    assert int(result.model.optimizer.iterations) in (2, 4, 6)
 
 
 def test_a_run_whose_epochs_are_done_is_judged_again(run, capsys):
@@ -133,51 +115,52 @@ def test_a_run_does_not_go_on_with_other_data(run, shapes, tmp_path):
         ek.fine_tune(other, out=run, resume=True, epochs=3)
 
 
-def test_what_is_stopped_leaves_a_curve_and_goes_on(shapes, tmp_path):
-    class Stop(keras.callbacks.Callback):
-        def on_epoch_begin(self, epoch, logs=None):
-            if epoch == 1:
-                raise KeyboardInterrupt
-
-    out = tmp_path / "run"
-    with pytest.raises(KeyboardInterrupt):
-        ek.fine_tune(shapes, out=out, callbacks=[Stop()], **tiny_run(epochs=2))
-    assert (out / "curves.png").exists() and not (out / ".in_use.json").exists()
-    assert not (out / "numbers.json").exists()
-    result = ek.fine_tune(out=out, resume=True)
-    assert len(result.history["loss"]) == 2
-
-
 def test_datasets_in_memory_and_no_folder(shapes, capsys):
     splits = ek.data.load_splits(shapes)
+    capsys.readouterr()
     data = {"train": splits["train"], "test": splits["valid"]}
     fields = tiny_run(one_batch=True, validation_fraction=0.5, verbose=0)
     result = ek.fine_tune(data, **fields)
     assert (result.folder, result.split) == (None, "test")
     assert len(result.history["loss"]) == 1
-    assert "epoch 1/1" not in capsys.readouterr().out
+    assert not capsys.readouterr().out
 
 
-def test_hparams_and_fields_count_in_this_order(shapes, tmp_path):
+def test_hparams_and_fields_count_in_this_order(tmp_path, capsys):
     path = tmp_path / "base.yaml"
     ek.RunConfiguration(loss={"gamma": 1.0, "alpha": 0.3}, seed=4).write(path)
-    result = ek.fine_tune(
-        shapes,
-        out=tmp_path / "run",
-        configuration=path,
-        hparams="gamma=2.0,num_epochs=9,delta=0.2",
-        **tiny_run(one_batch=True, loss={"delta": 0.3}, epochs=2),
-    )
-    run = ek.RunConfiguration.read(result.folder / "configuration.yaml")
+    hparams = "gamma=2.0,num_epochs=9,delta=0.2,grad_checkpoint=true"
+    run = configured(path, hparams, {"loss": {"delta": 0.3}, "epochs": 2})
     assert run.loss == {"gamma": 2.0, "alpha": 0.3, "delta": 0.3}
     assert (run.seed, run.epochs, run.recipe) == (4, 2, "reference")
+    assert "grad_checkpoint=True: not yet here" in capsys.readouterr().out
 
 
-def test_tensorboard_gets_losses_numbers_and_images(shapes, tmp_path):
+class Stop(keras.callbacks.Callback):
+    """Ctrl-C in the second epoch."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 1:
+            raise KeyboardInterrupt
+
+
+def test_what_is_stopped_leaves_a_curve_and_goes_on(shapes, tmp_path):
     pytest.importorskip("tensorboard")
-    fields = tiny_run(one_batch=True, tensorboard="auto", verbose=0)
-    result = ek.fine_tune(shapes, out=tmp_path / "run", **fields)
-    assert list((result.folder / "tensorboard").rglob("events*"))
+    out, fields = tmp_path / "run", tiny_run(epochs=2, tensorboard="auto", seed=2)
+    with pytest.raises(KeyboardInterrupt):
+        ek.fine_tune(shapes, out=out, callbacks=[Stop()], **fields)
+    assert (out / "curves.png").exists() and not (out / ".in_use.json").exists()
+    assert not (out / "numbers.json").exists()
+    assert list((out / "tensorboard").rglob("events*"))
+    before = rows(out)
+    result = ek.fine_tune(out=out, resume=True, epochs=3, tensorboard=False)
+    after = rows(out)
+    assert [row["epoch"] for row in after] == [1, 2, 3] and after[:1] == before
+    assert len(result.history["loss"]) == 3
+    assert ek.RunConfiguration.read(out / "configuration.yaml").epochs == 3
+    text = (out / "log.txt").read_text()
+    assert "The run goes on after epoch 1." in text and "epoch 1/2" in text
+    assert "epoch 3/3" in text and text.count("\n-- 2") == 1
 
 
 @pytest.mark.parametrize(

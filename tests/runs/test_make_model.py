@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from support.tiny_run import MODEL_CONFIG, tiny_run
+from support.tiny import tiny_model
+from support.tiny_run import tiny_run
 
 from effdet_keras.data import from_arrays
 from effdet_keras.runs import RunConfiguration, make_model
@@ -14,7 +15,7 @@ pytestmark = pytest.mark.tensorflow
 def train():
     image = np.zeros((64, 64, 3), "uint8")
     boxes = [[[0, 0, 30, 10], [8, 8, 60, 20]]] * 2
-    return from_arrays([image] * 2, boxes, [[0, 1]] * 2, ["cat", "dog"], [3, 7])
+    return from_arrays([image] * 2, boxes, [[0, 1]] * 2, {3: "cat", 7: "dog"})
 
 
 def made(train, **fields):
@@ -32,30 +33,36 @@ def test_it_has_the_classes_of_the_data_and_what_was_set(train):
     assert not any("efficientnet" in w.path for w in model.trainable_variables)
 
 
-@pytest.mark.parametrize("anchors", ["auto", None])
-def test_anchors_that_were_set_are_kept(train, anchors):
-    config = {**MODEL_CONFIG, "anchor_scale": 2.5}
-    model = made(train, anchors=anchors, model_config=config)
-    assert model.config.anchor_scale == 2.5
-    assert model.config.aspect_ratios == (1.0, 2.0, 0.5)
+@pytest.fixture
+def asked(monkeypatch):
+    """What `from_preset` is asked for; it has no backbone."""
+    asked = []
+
+    def from_preset(name, weights=None, **options):
+        if weights is not None:
+            raise ConnectionError("no network here")
+        asked.append(options)
+        return tiny_model()
+
+    monkeypatch.setattr(make_model.EfficientDet, "from_preset", from_preset)
+    return asked
 
 
-def test_anchors_are_fitted_to_the_boxes(train):
-    assert made(train, anchors="auto").config.aspect_ratios != (1.0, 2.0, 0.5)
+def test_anchors_and_size_are_fitted_to_the_boxes_unless_they_are_set(train, asked):
+    config = {"max_level": 5}
+    made(train, anchors="auto", image_size="auto", model_config=config)
+    assert asked[-1]["anchors"] == asked[-1]["image_size"] == "auto"
+    assert asked[-1]["dataset"] is train and asked[-1]["max_level"] == 5
+    for own in ("anchor_scale", "aspect_ratios"):
+        value = {"anchor_scale": 2.5, "aspect_ratios": (1.0, 3.0)}[own]
+        made(train, anchors="auto", image_size=None, model_config={own: value})
+        assert asked[-1]["anchors"] is None and "image_size" not in asked[-1]
 
 
 def test_without_a_backbone_it_says_so_and_starts_from_random_weights(
-    train, monkeypatch, capsys
+    train, asked, capsys
 ):
-    from_preset = make_model.EfficientDet.from_preset
-
-    def offline(name, weights=None, **options):
-        if weights is not None:
-            raise ConnectionError("no network here")
-        return from_preset(name, weights, **options)
-
-    monkeypatch.setattr(make_model.EfficientDet, "from_preset", offline)
-    assert made(train, weights="auto").pretrained is None
+    made(train, weights="auto")
     said = capsys.readouterr().out
     assert "starts from random weights" in said and "no network here" in said
     with pytest.raises(ConnectionError):  # it was asked for

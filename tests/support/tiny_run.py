@@ -16,6 +16,7 @@ TINY_RUN = {
     "batch_size": 2,
     "run_eagerly": EAGER,
     "tensorboard": False,
+    "postprocess": {"max_detections": 5},  # each is an iteration of the suppression
 }
 
 
