@@ -103,11 +103,16 @@ mean 'epochs'? It has: data, format, ...
         raise InvalidValueError(
             "`resume=True` goes on with a run in a folder: name it with `out`."
         )
-    with contextlib.ExitStack() as stack:
-        path = (
-            stack.enter_context(tempfile.TemporaryDirectory()) if out is None else out
+    if resume and overwrite:
+        raise InvalidValueError(
+            "`resume` goes on with the run in `out`, and `overwrite` removes it: give "
+            "one of the two."
         )
-        folder = RunFolder(path)
+    with contextlib.ExitStack() as stack:
+        if out is None:
+            folder = RunFolder(stack.enter_context(tempfile.TemporaryDirectory()))
+        else:
+            folder = RunFolder(out)
         text = stack.enter_context(standard_output_kept())
         if resume:
             chosen = _of_run(folder, configuration, hparams, fields)

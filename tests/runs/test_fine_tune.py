@@ -168,6 +168,7 @@ def test_what_is_stopped_leaves_a_curve_and_goes_on(shapes, tmp_path):
     [
         ({}, "nothing to train on"),
         ({"data": {"train": 3}}, "`data` must be a path"),
+        ({"out": "run", "resume": True, "overwrite": True}, "one of the two"),
         ({"data": "cells", "configuration": 3}, "`configuration` must be"),
         ({"data": "cells", "epoch": 3}, "Did you mean 'epochs'"),
     ],

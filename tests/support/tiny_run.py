@@ -13,7 +13,7 @@ TINY_RUN = {
     "weights": None,
     "image_size": 64,
     "anchors": None,
-    "batch_size": 2,
+    "batch_size": 4,
     "run_eagerly": EAGER,
     "tensorboard": False,
     "postprocess": {"max_detections": 5},  # each is an iteration of the suppression
