@@ -85,12 +85,12 @@ def choose_splits(
     if name is None and len(datasets) == 1:
         name = next(iter(datasets))  # data that is not divided
     if name is None:
-        raise InvalidValueError(_which("train_split", _TRAIN, datasets))
+        raise InvalidValueError(
+            f"The data has the splits {', '.join(datasets)}, none of which is called "
+            "'train': name the one to train on with `train_split` (--train-split)."
+        )
     train = datasets[name]
-    used, valid_name = (
-        {name},
-        _name(configuration, "validation_split", _VALIDATION, datasets),
-    )
+    valid_name = _name(configuration, "validation_split", _VALIDATION, datasets)
     if valid_name is None:
         share = configuration.validation_fraction
         train, valid = train.split(1.0 - share, seed=configuration.seed)
@@ -100,15 +100,20 @@ def choose_splits(
         )
     else:
         valid = datasets[valid_name]
-        used.add(valid_name)
-    test_name = None
-    if configuration.test_split is not None:
-        test_name = _name(configuration, "test_split", _TEST, datasets)
-    test = None if test_name is None else datasets[test_name]
-    if test is not None and not _has_boxes(test):
-        print(f"The split '{test_name}' has no boxes, and is not evaluated on.")
-        test = test_name = None
-    return Splits(train, valid, test, test_name)
+    return Splits(train, valid, *_test(configuration, datasets))
+
+
+def _test(configuration, datasets):
+    """The split to evaluate on in the end, and its name; None where there is none."""
+    if configuration.test_split is None:
+        return None, None
+    name = _name(configuration, "test_split", _TEST, datasets)
+    if name is None:
+        return None, None
+    if not any(len(record.labels) for record in datasets[name].records):
+        print(f"The split '{name}' has no boxes, and is not evaluated on.")
+        return None, None
+    return datasets[name], name
 
 
 def _name(configuration, field, usual, datasets):
@@ -122,14 +127,3 @@ def _name(configuration, field, usual, datasets):
             f"Received: {field}={asked!r}"
         )
     return asked
-
-
-def _which(field, usual, datasets):
-    return (
-        f"The data has the splits {', '.join(datasets)}, none of which is called "
-        f"{' or '.join(map(repr, usual))}: name one with `{field}`."
-    )
-
-
-def _has_boxes(dataset):
-    return any(len(record.labels) for record in dataset.records)

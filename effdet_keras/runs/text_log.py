@@ -61,6 +61,8 @@ class TextLog(io.TextIOBase):
         self._stream.flush()
 
     def close(self) -> None:
+        if self._line:
+            self._file.write(self._line + "\n")
         self._file.close()  # and not the stream, which is another's
 
     def isatty(self) -> bool:

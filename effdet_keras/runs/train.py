@@ -14,7 +14,10 @@ from effdet_keras import visualize
 from effdet_keras._internal.optional_imports import OptionalModule, tensorflow
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation, ImageSummary
+from effdet_keras.data.summary import count_of
 from effdet_keras.errors import MissingPackageError
+from effdet_keras.evaluation.coco_metric import COCOMetric
+from effdet_keras.inference.evaluate import evaluate
 from effdet_keras.models import EfficientDet
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.runs.environment import describe_environment
@@ -85,13 +88,13 @@ def _fit(model, configuration, splits, folder, log, done, more):
     batches = _batches(model, configuration, splits.train)
     epochs = _num_epochs(configuration, splits.train, len(batches))
     if done >= epochs:
-        print(f"All {epochs} epochs are done.")
+        print(f"All is done: {count_of(epochs, 'epoch')}.")
         return
     print(splits.train.summary())
     print(
         f"Training {model.name} at {'x'.join(map(str, model.config.image_size))} with "
-        f"{model.count_params():,} parameters for {epochs} epochs of {len(batches)} "
-        "steps. Compiling the first step takes a while ..."
+        f"{model.count_params():,} parameters for {count_of(epochs, 'epoch')} of "
+        f"{count_of(len(batches), 'step')}. The first step takes longer ..."
     )
     losses = splits.validation if configuration.validation_losses else None
     if losses is not None:
@@ -193,10 +196,17 @@ def _judge(configuration, splits, folder, log):
         f"The {which} checkpoint, of epoch {epoch}, on the {len(dataset)} images of "
         f"'{name}':"
     )
-    numbers = COCOEvaluation(
+    # A bar counts the images, on terminals alone: it is made of carriage returns.
+    has_bar = sys.stdout.isatty() and configuration.verbose != 0
+    metric = COCOMetric(dataset.to_coco())
+    numbers = evaluate(
+        model,
         dataset,
+        metric=metric,
         batch_size=configuration.batch_size,
-        verbose=configuration.verbose != 0,
-    ).evaluate(model)
+        verbose=has_bar,
+    )
+    if not has_bar:
+        print(metric.table())
     folder.write_json("numbers", {"split": name, "epoch": epoch, **numbers})
     return FineTuned(model, numbers, name, history_of(log.rows), folder.path)

@@ -51,7 +51,7 @@ def test_it_trains_and_says_where_what_is_and_goes_on(data, tmp_path, capsys):
     assert train(data, out=out) == 1
     assert "has a run already" in capsys.readouterr().err
     assert cli.main(["train", "--resume", "--out", str(out)]) == 0
-    assert "All 1 epochs are done." in capsys.readouterr().out
+    assert "All is done: 1 epoch." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

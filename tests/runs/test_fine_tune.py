@@ -91,7 +91,7 @@ def test_what_is_wrong_is_told_before_an_old_run_is_removed(run, shapes):
 def test_a_run_whose_epochs_are_done_is_judged_again(run, capsys):
     (run / "numbers.json").unlink()
     result = ek.fine_tune(out=run, resume=True)
-    assert "All 2 epochs are done." in capsys.readouterr().out
+    assert "All is done: 2 epochs." in capsys.readouterr().out
     assert json.loads((run / "numbers.json").read_text())["AP"] == result.numbers["AP"]
 
 

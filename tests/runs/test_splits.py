@@ -66,7 +66,7 @@ def test_a_test_split_without_boxes_is_not_evaluated_on(capsys):
 
 def test_splits_that_are_not_there_are_told():
     data = {"train2017": dataset(5), "val2017": dataset(3)}
-    with pytest.raises(ValueError, match="name one with `train_split`"):
+    with pytest.raises(ValueError, match="name the one to train on with `train_split`"):
         chosen(data)
     with pytest.raises(ValueError, match=r"\['train2017', 'val2017'\].*'dev'"):
         chosen(data, train_split="train2017", validation_split="dev")
