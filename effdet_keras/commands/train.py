@@ -20,7 +20,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         description="Trains a detector on a dataset, evaluates it after each epoch, "
         "keeps the best checkpoint, and evaluates that on the test split, or where "
         "there is none on the validation split. What is not given is chosen from the "
-        "data, and printed. docs/train.md lists all fields of a run.",
+        "data, and printed. docs/train.md says what lands in FOLDER.",
         argument_default=argparse.SUPPRESS,  # what is not given is no field
     )
     parser.add_argument(
