@@ -35,6 +35,7 @@ TENSORFLOW_ROOMS = (
     "export",
     "hub",
     "inspection",
+    "runs",
 )
 FRAMEWORK = re.compile(
     r"^(?:import|from) (?:keras\.src\.backend\.)?(tensorflow|jax|torch)\b", re.MULTILINE

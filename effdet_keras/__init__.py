@@ -39,6 +39,9 @@ if TYPE_CHECKING or not started_as_command():
     from effdet_keras.postprocess import Postprocess
     from effdet_keras.predictor import Predictor
     from effdet_keras.presets import COCO_CLASS_NAMES, list_presets
+    from effdet_keras.runs.configuration import RunConfiguration
+    from effdet_keras.runs.fine_tune import fine_tune
+    from effdet_keras.runs.fine_tuned import FineTuned
     from effdet_keras.training import schedules
     from effdet_keras.weights.archive import read_archive_info
     from effdet_keras.weights.report import LoadReport
@@ -51,9 +54,11 @@ __all__ = [
     "EfficientDet",
     "EfficientDetConfig",
     "ExportReport",
+    "FineTuned",
     "LoadReport",
     "Postprocess",
     "Predictor",
+    "RunConfiguration",
     "__version__",
     "anchors",
     "augment",
@@ -61,6 +66,7 @@ __all__ = [
     "callbacks",
     "data",
     "errors",
+    "fine_tune",
     "inference",
     "inspection",
     "layers",

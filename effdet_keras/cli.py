@@ -25,12 +25,13 @@ from effdet_keras.commands import (
     inspect,
     inspect_weights,
     predict,
+    train,
 )
 from effdet_keras.commands.log_filter import tensorflow_notes_dropped
 from effdet_keras.errors import EffDetError
 
 _COMMANDS = (
-    *(demo, inspect, convert, predict, benchmark),
+    *(demo, inspect, convert, train, predict, benchmark),
     *(export, inspect_weights, import_),
 )
 # Exit statuses: those of a signal are 128 and its number.

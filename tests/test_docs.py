@@ -93,6 +93,8 @@ def keywords_of(function):
     names = set(parameters)
     if getattr(function, "__name__", "") in ("from_preset", "from_hub"):
         names |= set(ek.EfficientDetConfig.__dataclass_fields__)
+    if getattr(function, "__name__", "") == "fine_tune":
+        names |= set(ek.RunConfiguration.__dataclass_fields__)
     if getattr(function, "__name__", "") == "export":
         for name in FORMATS:
             names |= {option.name for option in writer_options(name)}

@@ -27,6 +27,7 @@ ROWS = [
     ["predictor"],
     ["models"],
     ["callbacks"],
+    ["runs"],
     ["commands"],
     ["cli"],
     ["__main__"],

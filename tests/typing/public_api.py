@@ -53,6 +53,15 @@ def train_model(
     return ek.EfficientDet.from_archive("runs/cats", resume=True)
 
 
+def train_in_one_call() -> ek.EfficientDet:
+    configuration = ek.RunConfiguration(data="DATA", epochs=20, image_size=(192, 256))
+    result = ek.fine_tune(configuration=configuration.replace(seed=1), out="runs/cats")
+    result = ek.fine_tune("DATA", hparams={"gamma": 2.0}, batch_size=4, resume=False)
+    numbers: dict[str, float] = result.numbers
+    print(numbers["AP"], result.split, result.history["loss"], result.folder)
+    return result.model
+
+
 def detect(model: ek.EfficientDet) -> ek.Detections:
     found = model.detect("street.jpg", score_threshold=0.4)
     several = model.detect(["a.jpg", np.zeros((8, 8, 3), np.uint8)])

@@ -1,0 +1,73 @@
+"""Runs a training as the flags of `effdet-keras train` say."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.runs import FineTuned, fine_tune
+from effdet_keras.runs.run_folder import RunFolder
+from effdet_keras.runs.settings_text import parse_settings
+
+
+def run_train(
+    out: str | os.PathLike,
+    *,
+    fields: Mapping[str, Any],
+    settings: Sequence[str] = (),
+    configuration: str | os.PathLike | None = None,
+    hparams: str | os.PathLike | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+) -> FineTuned:
+    """Trains, and says where what is.
+
+    Args:
+        out: path of the folder of the run.
+        fields: dict, fields of `RunConfiguration`.
+        settings: strings "field=value", more fields.
+        configuration, hparams, resume, overwrite: of `effdet_keras.fine_tune`.
+
+    Returns:
+        `FineTuned`.
+
+    Raises:
+        ValueError: If a field is given twice, or see `fine_tune`.
+    """
+    more = parse_settings(settings)
+    twice = sorted(set(fields) & set(more))
+    if twice:
+        flag = f"--{twice[0].replace('_', '-')}"
+        raise InvalidValueError(
+            f"`{twice[0]}` is given by {flag} and by --set: leave one of the two out."
+        )
+    given = {**fields, **more}
+    try:
+        result = fine_tune(
+            given.pop("data", None),
+            out=out,
+            configuration=configuration,
+            hparams=hparams,
+            resume=resume,
+            overwrite=overwrite,
+            **given,
+        )
+    except KeyboardInterrupt:
+        folder = RunFolder(out)
+        if folder.archive.is_dir():
+            print(f"\nTo go on: effdet-keras train --resume --out {folder.path}")
+        raise
+    _say(result, RunFolder(out))
+    return result
+
+
+def _say(result, folder):
+    numbers, archive = result.numbers, folder.archive / "best.keras"
+    rows = [("best checkpoint", archive), ("training curves", folder.curves)]
+    rows += [("log", folder.text), ("for TensorBoard", folder.tensorboard)]
+    print(f"\nAP {numbers['AP']:.3f}, AP50 {numbers['AP50']:.3f} on '{result.split}'")
+    for title, path in rows:
+        if path.exists():
+            print(f"  {title:<17} {path}")

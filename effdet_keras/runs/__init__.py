@@ -1,0 +1,7 @@
+"""A whole training as one thing: its configuration, its folder, and `fine_tune`."""
+
+from effdet_keras.runs.configuration import RunConfiguration
+from effdet_keras.runs.fine_tune import fine_tune
+from effdet_keras.runs.fine_tuned import FineTuned
+
+__all__ = ["FineTuned", "RunConfiguration", "fine_tune"]

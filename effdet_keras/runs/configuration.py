@@ -1,0 +1,317 @@
+"""`RunConfiguration`: all that decides how a training runs, checked when it is made."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from effdet_keras._internal.whole_files import replacing
+from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
+from effdet_keras.data.formats.label_map import ClassNames
+from effdet_keras.errors import EffDetError, InvalidTypeError, InvalidValueError
+from effdet_keras.losses import DetectionLoss
+from effdet_keras.postprocess import Postprocess
+from effdet_keras.runs.field_kinds import FIELD_KINDS
+from effdet_keras.runs.kinds import check_names
+from effdet_keras.runs.yaml_text import read_yaml, to_yaml
+from effdet_keras.training.recipe import Recipe
+
+# Settings of the model that are fields of their own, or follow from the data.
+_NOT_IN_MODEL_CONFIG = {
+    "name": "`model`",
+    "image_size": "`image_size`",
+    "num_classes": "the classes of the dataset, or `class_names`",
+}
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfiguration:
+    """How one training runs: data, model, recipe, length; every field is checked.
+
+    `fine_tune` and `effdet-keras train` take it, and write it to the folder of the
+    run as `configuration.yaml`, from which the same run can be started again. A
+    field left at "auto", or at None where that says so, is chosen from the data.
+
+    Args:
+        data: string, the dataset's file or folder; None for datasets in memory.
+        format: string, the format of `data`, where it holds several.
+        train_split, validation_split, test_split: strings, names of splits. "auto" is
+            "train"; "val", "valid" or "validation", or else a part of the training
+            images; and "test", or else none. None for `test_split` is none.
+        validation_fraction: float, that part, where there is no validation split.
+        class_names: list of names, or a label map as `ek.data.load` takes it; None
+            for the names in the data.
+        model: string, a preset such as "efficientdet-lite0", or the address or folder
+            of a TF-Hub module.
+        weights: string, what to start from: a key of published weights ("coco",
+            "imagenet"), a file, a folder or an address; None for random weights.
+            "auto" is "imagenet" where it can be had, and else random.
+        image_size: int or `(height, width)`; "auto" fits it to the boxes; None is the
+            model's own.
+        anchors: "auto" fits the anchors to the boxes, unless `model_config` has
+            `anchor_scale` or `aspect_ratios`; None keeps the model's.
+        model_config: dict, other fields of `EfficientDetConfig`.
+        precision: "float32", "mixed_bfloat16" or "mixed_float16".
+        strategy: "mirrored" trains on all graphics cards of this machine; None on one.
+        recipe: "auto" or "reference", see `EfficientDet.compile`, as are `optimizer`,
+            `schedule`, `learning_rate`, `weight_decay`, `clip_norm`, `ema_decay`,
+            `gradient_multipliers`, `batch_norm_warmup`, `freeze`,
+            `freeze_batch_norm`, `jit_compile`, `run_eagerly` and
+            `steps_per_execution`.
+        loss: dict, fields of `DetectionLoss`; empty for the recipe's loss.
+        epochs: int; None is enough for 1,000 steps.
+        steps: int, the steps of the whole training, in the place of `epochs`; they are
+            rounded up to whole epochs.
+        batch_size: int, images per step; evaluation has batches of this size as well.
+        one_batch: bool, whether to train one step on one batch, not compiled, and
+            evaluate as many images: a minute shows whether all parts work.
+        seed: int, of weights, order and augmentation.
+        augment: list of names in `ek.augment.NAMES`.
+        flip_probability: float from 0 to 1.
+        scale_jitter: `(lowest, highest)` factor on the image size; "auto" is the
+            recipe's.
+        postprocess: dict, fields of `Postprocess`.
+        monitor: string, the number in the logs by which the best checkpoint is chosen;
+            more is better, unless its name has "loss" in it.
+        evaluate_every: int, epochs from one evaluation to the next.
+        validation_losses: bool, whether to compute the losses of the validation split
+            as well, after each epoch.
+        tensorboard: bool, whether to write files for TensorBoard; "auto" where it is
+            installed.
+        verbose: "auto" prints one line per epoch, 1 a progress bar, 2 all numbers of
+            each epoch, 0 nothing.
+
+    Raises:
+        ValueError, TypeError: If a field has a value that cannot be right, or two
+            contradict.
+
+    Example:
+        >>> run = RunConfiguration(data="cells", model_config={"max_level": 5})
+        >>> run.model, run.replace(batch_size=4).batch_size
+        ('efficientdet-lite0', 4)
+        >>> run.replace(epoch=30)
+        Traceback (most recent call last):
+            ...
+        effdet_keras.errors.InvalidValueError: A run has no field 'epoch'. Did you \
+mean 'epochs'? It has: data, format, ...
+    """
+
+    data: str | None = None
+    format: str | None = None
+    train_split: str = "auto"
+    validation_split: str = "auto"
+    test_split: str | None = "auto"
+    validation_fraction: float = 0.2
+    class_names: ClassNames | None = None
+
+    model: str = "efficientdet-lite0"
+    weights: str | None = "auto"
+    image_size: int | tuple[int, int] | str | None = "auto"
+    anchors: str | None = "auto"
+    model_config: dict[str, Any] = dataclasses.field(default_factory=dict)
+    precision: str = "float32"
+    strategy: str | None = None
+
+    recipe: str = "auto"
+    optimizer: str | dict[str, Any] | None = None
+    schedule: str | dict[str, Any] | None = None
+    learning_rate: float | None = None
+    weight_decay: float | str | None = "auto"
+    clip_norm: float | str | None = "auto"
+    ema_decay: float | str | None = "auto"
+    gradient_multipliers: dict[str, float] = dataclasses.field(default_factory=dict)
+    batch_norm_warmup: bool | str = "auto"
+    freeze: str | None = "auto"
+    freeze_batch_norm: bool = True
+    loss: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    epochs: int | None = None
+    steps: int | None = None
+    batch_size: int = 8
+    steps_per_execution: int = 1
+    jit_compile: bool | str = "auto"
+    run_eagerly: bool = False
+    one_batch: bool = False
+    seed: int = 0
+
+    augment: tuple[str, ...] = ()
+    flip_probability: float = 0.5
+    scale_jitter: tuple[float, float] | str = "auto"
+    postprocess: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    monitor: str = "AP"
+    evaluate_every: int = 1
+    validation_losses: bool = False
+    tensorboard: bool | str = "auto"
+    verbose: int | str = "auto"
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            value = _plain(getattr(self, field.name))
+            object.__setattr__(self, field.name, value)
+            FIELD_KINDS[field.name].check(field.name, value)
+        self._check_model()
+        self._check_length()
+        self._check_monitor()
+        self.recipe_arguments()
+        self.new_postprocess()
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> RunConfiguration:
+        """Makes it of a dict; an unknown name is an error that says near ones.
+
+        Example:
+            >>> RunConfiguration.from_dict({"seed": 3}).seed
+            3
+        """
+        return cls().replace(**fields)
+
+    @classmethod
+    def read(cls, path: str | os.PathLike) -> RunConfiguration:
+        """Reads a YAML file that has some of the fields, or all.
+
+        Raises:
+            OSError: If there is no such file.
+            ValueError, TypeError: If it is not YAML, or a field is wrong.
+
+        Example:
+            >>> import pathlib, tempfile
+            >>> path = pathlib.Path(tempfile.mkdtemp(), "run.yaml")
+            >>> _ = path.write_text("learning_rate: 1e-3\\noptimizer: adamw\\n")
+            >>> RunConfiguration.read(path).learning_rate
+            0.001
+        """
+        content = read_yaml(path)
+        try:
+            return cls.from_dict({str(name): value for name, value in content.items()})
+        except (InvalidValueError, InvalidTypeError) as error:
+            raise type(error)(f"In '{os.fspath(path)}': {error}") from error
+
+    def write(self, path: str | os.PathLike) -> None:
+        """Writes all fields as a YAML file, which `read` reads.
+
+        Example:
+            >>> import tempfile
+            >>> run = RunConfiguration(data="cells", image_size=(192, 256))
+            >>> path = f"{tempfile.mkdtemp()}/run.yaml"
+            >>> run.write(path)
+            >>> RunConfiguration.read(path) == run
+            True
+        """
+        with replacing(path) as partial:
+            partial.write_text(to_yaml(self.to_dict()), encoding="utf-8")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns all fields, in types that YAML and JSON have.
+
+        Example:
+            >>> RunConfiguration(image_size=(192, 256)).to_dict()["image_size"]
+            [192, 256]
+        """
+        names = (field.name for field in dataclasses.fields(self))
+        return {name: _with_lists(getattr(self, name)) for name in names}
+
+    def replace(self, **fields: Any) -> RunConfiguration:
+        """Returns a copy with other values for some fields, checked as any.
+
+        Example:
+            >>> RunConfiguration().replace(freeze=None).freeze is None
+            True
+        """
+        known = [field.name for field in dataclasses.fields(self)]
+        check_names(fields, known, "A run")
+        return dataclasses.replace(self, **fields)
+
+    @property
+    def is_hub_module(self) -> bool:
+        """Whether `model` is the address or folder of a TF-Hub module."""
+        if self.model in MODEL_NAMES:
+            return False
+        return bool(_ADDRESS.match(self.model)) or os.path.isdir(self.model)
+
+    @property
+    def monitor_mode(self) -> str:
+        """The `mode` that goes with `monitor`: "min" for a loss, or else "max"."""
+        return "min" if "loss" in self.monitor else "max"
+
+    def recipe_arguments(self) -> dict[str, Any]:
+        """Returns the arguments of `EfficientDet.compile` that make the recipe."""
+        arguments = {
+            name: getattr(self, name)
+            for name in (
+                *("optimizer", "schedule", "learning_rate", "weight_decay"),
+                *("clip_norm", "ema_decay", "batch_norm_warmup"),
+                *("freeze", "freeze_batch_norm"),
+            )
+        }
+        arguments["gradient_multipliers"] = self.gradient_multipliers or None
+        arguments["loss"] = None
+        if self.loss:
+            arguments["loss"] = _made(DetectionLoss, "loss", self.loss)
+        Recipe(name=self.recipe, **arguments)  # says what contradicts
+        return {"recipe": self.recipe, **arguments}
+
+    def new_postprocess(self) -> Postprocess:
+        """Returns the `Postprocess` of `postprocess`."""
+        return _made(Postprocess, "postprocess", self.postprocess)
+
+    def _check_model(self):
+        for name, instead in _NOT_IN_MODEL_CONFIG.items():
+            if name in self.model_config:
+                raise InvalidValueError(
+                    f"`model_config` has no {name!r}: that is {instead}. "
+                    f"Received: model_config={self.model_config!r}"
+                )
+        if not self.is_hub_module:
+            is_open = self.image_size in ("auto", None)
+            size = {} if is_open else {"image_size": self.image_size}
+            EfficientDetConfig.from_name(self.model, **size, **self.model_config)
+
+    def _check_length(self):
+        if self.epochs is not None and self.steps is not None:
+            raise InvalidValueError(
+                "A training is as long as `epochs` or `steps` says, not both. "
+                f"Received: epochs={self.epochs}, steps={self.steps}"
+            )
+
+    def _check_monitor(self):
+        if self.monitor.startswith("val_") and not self.validation_losses:
+            raise InvalidValueError(
+                f"`monitor={self.monitor!r}` is a loss of the validation split: set "
+                "`validation_losses` to True too, or take 'AP'."
+            )
+
+
+def _made(cls, field, arguments):
+    """The object that a field which is a mapping stands for."""
+    check_names(arguments, [f.name for f in dataclasses.fields(cls)], f"`{field}`")
+    try:
+        return cls(**arguments)
+    except EffDetError:
+        raise
+    except TypeError as error:  # text where a number belongs
+        raise InvalidTypeError(
+            f"`{field}` has a value of a wrong type ({error}). "
+            f"Received: {field}={arguments!r}"
+        ) from error
+
+
+def _plain(value):
+    """Lists, as YAML has them, as tuples; mappings as our own dicts; paths as text."""
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_plain, value))
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def _with_lists(value):
+    if isinstance(value, tuple):
+        return [_with_lists(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _with_lists(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,76 @@
+"""What each field of a run may be."""
+
+from effdet_keras import augment as augmentations
+from effdet_keras.data.formats.registry import FORMATS
+from effdet_keras.runs.kinds import (
+    AUTO,
+    MAPPING,
+    NOTHING,
+    SWITCH,
+    TEXT,
+    Kind,
+    many,
+    number,
+    one_of,
+    whole,
+)
+from effdet_keras.training import recipe
+
+_POSITIVE = number("a number above 0", lambda x: x > 0)
+_NOT_NEGATIVE = number("a number of at least 0", lambda x: x >= 0)
+_SHARE = number("a number from 0 to 1", lambda x: 0 <= x <= 1)
+_BELOW_ONE = number("a number of at least 0 and below 1", lambda x: 0 <= x < 1)
+_PART = number("a number above 0 and below 1", lambda x: 0 < x < 1)
+_SIZE = whole(1) | many(whole(1), "[height, width] in pixels", count=2)
+_LINES = Kind("0, 1, 2", lambda value: type(value) is int and value in (0, 1, 2))
+_NAMES = many(TEXT, "a list of names")
+_AUGMENT = many(
+    one_of(*augmentations.NAMES),
+    f"a list of augmentations ({', '.join(augmentations.NAMES)})",
+)
+
+FIELD_KINDS = {
+    "data": TEXT | NOTHING,
+    "format": one_of(*FORMATS) | NOTHING,
+    "train_split": TEXT,
+    "validation_split": TEXT,
+    "test_split": TEXT | NOTHING,
+    "validation_fraction": _PART,
+    "class_names": _NAMES | TEXT | MAPPING | NOTHING,
+    "model": TEXT,
+    "weights": TEXT | NOTHING,
+    "image_size": AUTO | _SIZE | NOTHING,
+    "anchors": AUTO | NOTHING,
+    "model_config": MAPPING,
+    "precision": one_of("float32", "mixed_bfloat16", "mixed_float16"),
+    "strategy": one_of("mirrored") | NOTHING,
+    "recipe": one_of(*recipe.NAMES),
+    "optimizer": TEXT | MAPPING | NOTHING,
+    "schedule": TEXT | MAPPING | NOTHING,
+    "learning_rate": _POSITIVE | NOTHING,
+    "weight_decay": AUTO | _NOT_NEGATIVE | NOTHING,
+    "clip_norm": AUTO | _NOT_NEGATIVE | NOTHING,
+    "ema_decay": AUTO | _BELOW_ONE | NOTHING,
+    "gradient_multipliers": MAPPING,
+    "batch_norm_warmup": AUTO | SWITCH,
+    "freeze": TEXT | NOTHING,
+    "freeze_batch_norm": SWITCH,
+    "loss": MAPPING,
+    "epochs": whole(1) | NOTHING,
+    "steps": whole(1) | NOTHING,
+    "batch_size": whole(1),
+    "steps_per_execution": whole(1),
+    "jit_compile": AUTO | SWITCH,
+    "run_eagerly": SWITCH,
+    "one_batch": SWITCH,
+    "seed": whole(0),
+    "augment": _AUGMENT,
+    "flip_probability": _SHARE,
+    "scale_jitter": AUTO | many(_POSITIVE, "[lowest, highest] factor", count=2),
+    "postprocess": MAPPING,
+    "monitor": TEXT,
+    "evaluate_every": whole(1),
+    "validation_losses": SWITCH,
+    "tensorboard": AUTO | SWITCH,
+    "verbose": AUTO | _LINES,
+}

@@ -1,0 +1,217 @@
+"""`fine_tune`: a detector for a dataset, in one call."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+
+from effdet_keras.data import DetectionDataset
+from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.runs.configuration import RunConfiguration
+from effdet_keras.runs.fine_tuned import FineTuned
+from effdet_keras.runs.hparams import read_hparams
+from effdet_keras.runs.run_folder import RunFolder
+from effdet_keras.runs.splits import choose_splits
+from effdet_keras.runs.text_log import standard_output_kept
+from effdet_keras.runs.train import train
+
+# What may change when a run goes on: how long it is, what it says, where its data is.
+_FREE_ON_RESUME = {"epochs", "steps", "verbose", "data", "tensorboard"}
+# Fields of which one name can be given, and the others stay.
+_MAPPINGS = ("model_config", "loss", "postprocess", "gradient_multipliers")
+
+
+def fine_tune(
+    data: str
+    | os.PathLike
+    | DetectionDataset
+    | Mapping[str, DetectionDataset]
+    | None = None,
+    model: str | None = None,
+    *,
+    out: str | os.PathLike | None = None,
+    configuration: RunConfiguration | str | os.PathLike | None = None,
+    hparams: str | os.PathLike | Mapping[str, Any] | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    callbacks: Sequence[keras.callbacks.Callback] = (),
+    **fields: Any,
+) -> FineTuned:
+    """Trains a detector on a dataset, and evaluates its best checkpoint.
+
+    It does what `effdet-keras train` does: reads the splits of the data, makes the
+    model with classes, image size and anchors for it, compiles it with the recipe,
+    trains it with an evaluation after each epoch, keeps the best checkpoint, and
+    evaluates that on the test split, or where there is none on the validation split.
+
+    In `out` are then the configuration, the environment, what the data was, the log as
+    text and as lines of JSON, the curves, files for TensorBoard, and the checkpoints
+    (docs/train.md).
+
+    Where several say the same, `fields` count more than `hparams`, and these more than
+    `configuration`.
+
+    Args:
+        data: path of the dataset; or a `DetectionDataset`; or a dict of them by split,
+            as `ek.data.load_splits` returns. None for the path in `configuration`.
+        model: string, a preset, or the address or folder of a TF-Hub module. None is
+            that of `configuration`, "efficientdet-lite0" by default.
+        out: path of the folder to write to; None keeps nothing but the result.
+        configuration: `RunConfiguration`, or the path of its YAML file.
+        hparams: hyper-parameters of google/automl: a string such as
+            "learning_rate=0.04,gamma=2.0", the path of a YAML file, or a dict
+            (docs/train.md).
+        resume: bool, whether to go on with the run in `out`, with its configuration;
+            only its length, `verbose` and the path of its data may change.
+        overwrite: bool, whether to remove the run that is in `out`.
+        callbacks: more callbacks of `fit`, such as those of W&B or MLflow.
+        **fields: fields of `RunConfiguration`, such as `epochs=20`, `batch_size=8`,
+            `freeze="backbone"`, `seed=1`.
+
+    Returns:
+        `FineTuned`: the model, its numbers, the history and the folder.
+
+    Raises:
+        ValueError, TypeError: If a field or the data has something that cannot be
+            right; the message says what and the cure.
+        FileExistsError: If there is a run in `out` already.
+        OSError: If data or weights are not there, or `out` cannot be written to.
+        RuntimeError: If another process has `out`, or a run that is to go on has other
+            data than it began with.
+
+    Example:
+        >>> fine_tune("cells", epoch=20)
+        Traceback (most recent call last):
+            ...
+        effdet_keras.errors.InvalidValueError: A run has no field 'epoch'. Did you \
+mean 'epochs'? It has: data, format, ...
+
+        docs/train.md has one that trains.
+    """
+    if model is not None:
+        fields["model"] = model
+    datasets = _in_memory(data)
+    if data is not None and datasets is None:
+        fields["data"] = os.fspath(data)
+    if resume and out is None:
+        raise InvalidValueError(
+            "`resume=True` goes on with a run in a folder: name it with `out`."
+        )
+    if resume and overwrite:
+        raise InvalidValueError(
+            "`resume` goes on with the run in `out`, and `overwrite` removes it: give "
+            "one of the two."
+        )
+    with contextlib.ExitStack() as stack:
+        if out is None:
+            folder = RunFolder(stack.enter_context(tempfile.TemporaryDirectory()))
+        else:
+            folder = RunFolder(out)
+        text = stack.enter_context(standard_output_kept())
+        if resume:
+            chosen = _of_run(folder, configuration, hparams, fields)
+        else:
+            folder.check_free(overwrite=overwrite)
+            chosen = configured(configuration, hparams, fields)
+        if out is None:
+            chosen = chosen.replace(tensorboard=False)  # nobody could look at it
+        _check_data(chosen, datasets)
+        text.is_quiet = chosen.verbose == 0
+        splits = choose_splits(chosen, datasets)
+        stack.enter_context(folder.taken())
+        if not resume:  # another process may have taken it meanwhile
+            folder.check_free(overwrite=overwrite)
+        result = train(chosen, splits, folder, text, resume=resume, callbacks=callbacks)
+    return dataclasses.replace(result, folder=None) if out is None else result
+
+
+def _in_memory(data):
+    """Datasets by split, where they were given and are not to be read; else None."""
+    if isinstance(data, DetectionDataset):
+        return {"train": data}
+    if not isinstance(data, Mapping):
+        return None
+    for split, dataset in data.items():
+        if not isinstance(dataset, DetectionDataset):
+            raise InvalidTypeError(
+                "`data` must be a path, a `DetectionDataset`, or a dict of these by "
+                f"split. Received: {type(dataset).__name__} for {split!r}"
+            )
+    return dict(data)
+
+
+def configured(configuration, hparams, fields):
+    """The configuration of a new run, from all that says something of it.
+
+    Args:
+        configuration, hparams: of `fine_tune`.
+        fields: dict, fields of `RunConfiguration`, which count most.
+    """
+    if configuration is None:
+        configuration = RunConfiguration()
+    elif isinstance(configuration, (str, os.PathLike)):
+        configuration = RunConfiguration.read(configuration)
+    elif not isinstance(configuration, RunConfiguration):
+        raise InvalidTypeError(
+            "`configuration` must be a `RunConfiguration`, or the path of its YAML "
+            f"file. Received: {configuration!r}"
+        )
+    if hparams is not None:
+        batch_size = fields.get("batch_size", configuration.batch_size)
+        read = read_hparams(hparams, batch_size=batch_size)
+        print("\n".join(["google/automl's hyper-parameters:", *read.notes]))
+        fields = _merged(read.fields, fields)
+    return configuration.replace(**_merged(configuration.to_dict(), fields))
+
+
+def _merged(fields, more):
+    """Fields, of which those in `more` count; in mappings, name by name."""
+    both = {name: value for name, value in fields.items() if name in more}
+    inner = {
+        name: {**value, **more[name]}
+        for name, value in both.items()
+        if name in _MAPPINGS and isinstance(more[name], Mapping)
+    }
+    return {**fields, **more, **inner}
+
+
+def _of_run(folder, configuration, hparams, fields):
+    """The configuration of a run that goes on."""
+    folder.check_run()
+    if configuration is not None or hparams is not None:
+        raise InvalidValueError(
+            "A run that goes on keeps its configuration: leave `configuration` and "
+            "`hparams` (--config, --hparams) out."
+        )
+    before = folder.read_configuration()
+    after = before.replace(**_merged(before.to_dict(), fields))
+    for name in sorted(set(fields) - _FREE_ON_RESUME):
+        if getattr(before, name) != getattr(after, name):
+            raise InvalidValueError(
+                f"A run that goes on keeps its configuration. Received: {name}="
+                f"{getattr(after, name)!r}, but it began with "
+                f"{getattr(before, name)!r}. These may change: "
+                f"{', '.join(sorted(_FREE_ON_RESUME))}"
+            )
+    return after
+
+
+def _check_data(configuration, datasets):
+    if datasets is None and configuration.data is None:
+        raise InvalidValueError(
+            "There is nothing to train on: give `data`, the path of a dataset or a "
+            "`DetectionDataset`."
+        )
+    if datasets is not None:
+        for name in ("format", "class_names"):
+            if getattr(configuration, name) is not None:
+                raise InvalidValueError(
+                    f"`{name}` is for data that is read from a path. Received: "
+                    f"{name}={getattr(configuration, name)!r} and datasets in memory"
+                )

@@ -1,0 +1,29 @@
+"""`FineTuned`: what a run came to."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+
+from effdet_keras.models import EfficientDet
+
+
+@dataclasses.dataclass(frozen=True)
+class FineTuned:
+    """What `fine_tune` returns.
+
+    Attributes:
+        model: `EfficientDet`, the best checkpoint.
+        numbers: dict from name to float, COCO's numbers of `model` on `split`.
+        split: string, the split that it was evaluated on: by its name in the data for
+            the test split, or else "validation", by which the checkpoint was chosen.
+        history: dict from name to a list of floats, one per epoch, NaN where an epoch
+            has no such number. `ek.visualize.plot_history` draws it.
+        folder: `pathlib.Path` of the run; None where no folder was asked for.
+    """
+
+    model: EfficientDet
+    numbers: dict[str, float]
+    split: str
+    history: dict[str, list[float]]
+    folder: pathlib.Path | None

