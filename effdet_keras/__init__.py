@@ -39,6 +39,7 @@ if TYPE_CHECKING or not started_as_command():
     from effdet_keras.postprocess import Postprocess
     from effdet_keras.predictor import Predictor
     from effdet_keras.presets import COCO_CLASS_NAMES, list_presets
+    from effdet_keras.report.evaluation_report import EvaluationReport
     from effdet_keras.runs.configuration import RunConfiguration
     from effdet_keras.runs.fine_tune import fine_tune
     from effdet_keras.runs.fine_tuned import FineTuned
@@ -53,6 +54,7 @@ __all__ = [
     "Detections",
     "EfficientDet",
     "EfficientDetConfig",
+    "EvaluationReport",
     "ExportReport",
     "FineTuned",
     "LoadReport",

@@ -20,6 +20,7 @@ from effdet_keras.commands import (
     benchmark,
     convert,
     demo,
+    eval_,
     export,
     import_,
     inspect,
@@ -31,7 +32,7 @@ from effdet_keras.commands.log_filter import tensorflow_notes_dropped
 from effdet_keras.errors import EffDetError
 
 _COMMANDS = (
-    *(demo, inspect, convert, train, predict, benchmark),
+    *(demo, inspect, convert, train, eval_, predict, benchmark),
     *(export, inspect_weights, import_),
 )
 # Exit statuses: those of a signal are 128 and its number.

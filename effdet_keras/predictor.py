@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
+import numpy as np
 
 from effdet_keras._internal.local_paths import local_path
 from effdet_keras.config import EfficientDetConfig
@@ -226,6 +227,23 @@ class Predictor:
         """
         batch_size = self._batch_size(batch_size)
         return evaluate(self.detector, dataset, batch_size=batch_size, verbose=verbose)
+
+    def predict_on_batch(self, images: np.ndarray) -> dict[str, np.ndarray]:
+        """What the model finds in images of its input size: a predictor is a detector.
+
+        `ek.inference.image_results` takes a predictor for this reason. For images of
+        any size, see `detect`.
+
+        Args:
+            images: float32 array `[B, H, W, 3]`, letterboxed pixels 0-255.
+
+        Returns:
+            Dict of arrays, as `Postprocess` returns: `boxes` `[B, M, 4]`, `yxyx` in
+            pixels of the input, `scores` and `labels` `[B, M]`, `num_detections`
+            `[B]`.
+        """
+        outputs = self.detector.predict_on_batch(images)
+        return {name: np.asarray(value) for name, value in outputs.items()}
 
     def _detect_function(
         self, score_threshold, batch_size, tiles, tile_overlap, augment

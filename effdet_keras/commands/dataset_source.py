@@ -8,6 +8,9 @@ from effdet_keras.data.load import load, split_names
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import IMAGE_SUFFIXES
 
+# The splits to evaluate on where none is named: the first that is there.
+EVALUATION_SPLITS = ("test", "valid", "validation", "val")
+
 
 @dataclasses.dataclass(frozen=True)
 class DatasetSource:
@@ -35,17 +38,20 @@ class DatasetSource:
 
     def load(self, preferred: tuple[str, ...]) -> DetectionDataset:
         """Reads the split that was asked for, or else the first preferred one."""
-        split = self.split
-        if split is None:
-            names = split_names(self.path, format=self.format)
-            found = [name for name in preferred if name in names]
-            if not found and len(names) > 1:
-                raise InvalidValueError(
-                    f"`{self.flag} {self.path}` has the splits {', '.join(names)}, and "
-                    f"none of {', '.join(preferred)}: say which one is meant."
-                )
-            split = (found or names)[0]
-        return load(self.path, split, format=self.format)
+        return load(self.path, self.chosen_split(preferred), format=self.format)
+
+    def chosen_split(self, preferred: tuple[str, ...]) -> str:
+        """The split that was asked for, or else the first preferred one."""
+        if self.split is not None:
+            return self.split
+        names = split_names(self.path, format=self.format)
+        found = [name for name in preferred if name in names]
+        if not found and len(names) > 1:
+            raise InvalidValueError(
+                f"`{self.flag} {self.path}` has the splits {', '.join(names)}, and "
+                f"none of {', '.join(preferred)}: say which one is meant."
+            )
+        return (found or names)[0]
 
     def is_folder_of_images(self) -> bool:
         """Whether the path is a folder with images directly in it."""

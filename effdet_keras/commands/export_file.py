@@ -5,12 +5,11 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from effdet_keras.commands.dataset_source import DatasetSource
+from effdet_keras.commands.dataset_source import EVALUATION_SPLITS, DatasetSource
 from effdet_keras.commands.open_model import open_live_model
 from effdet_keras.export.check import ExportReport
 
 _CALIBRATION_SPLITS = ("train", "trainval")
-_EVALUATION_SPLITS = ("test", "valid", "validation", "val")
 
 
 def export_file(
@@ -44,7 +43,7 @@ def export_file(
     """
     options = dict(options)
     if evaluate.path is not None:
-        options["evaluate"] = evaluate.load(_EVALUATION_SPLITS)
+        options["evaluate"] = evaluate.load(EVALUATION_SPLITS)
     if calibration.path is not None:
         options["calibration"] = _calibration_images(calibration)
     return open_live_model(model).export(out, format, images=images, **options)

@@ -65,7 +65,8 @@ def run_train(
 
 def _say(result, folder):
     numbers, archive = result.numbers, folder.archive / "best.keras"
-    rows = [("best checkpoint", archive), ("training curves", folder.curves)]
+    rows = [("best checkpoint", archive), ("report", folder.report)]
+    rows += [("training curves", folder.curves)]
     rows += [("log", folder.text), ("for TensorBoard", folder.tensorboard)]
     print(f"\nAP {numbers['AP']:.3f}, AP50 {numbers['AP50']:.3f} on '{result.split}'")
     for title, path in rows:

@@ -12,8 +12,9 @@ def add_model(parser: argparse.ArgumentParser, *, may_be_exported: bool) -> None
     parser.add_argument(
         "model",
         metavar="MODEL",
-        help="a .keras file, a folder of CheckpointArchive, the name of a published "
-        f"model such as efficientdet-d0{exported}",
+        help="a .keras file, a folder of CheckpointArchive, the folder of a run of "
+        "`train`, the name of a published model such as efficientdet-d0"
+        f"{exported}",
     )
 
 

@@ -172,10 +172,11 @@ def load_example(record):
         FileNotFoundError: If the image is missing.
         ValueError: If it cannot be decoded or has another size than annotated.
     """
-    return {"image": _load_image(record), **describe_example(record)}
+    return {"image": load_image(record), **describe_example(record)}
 
 
-def _load_image(record):
+def load_image(record):
+    """Decodes the image of a record: see `load_example`."""
     if isinstance(record.image, np.ndarray):
         return record.image
     image = read_image(record.image, size=record.image_size)

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluation.coco_backends import coco_numbers, resolve_backend
 
-_MEANINGS = {
+COCO_MEANINGS = {
     "AP": "precision, mean over IoU 0.50 to 0.95",
     "AP50": "precision at IoU 0.50",
     "AP75": "precision at IoU 0.75",
@@ -28,7 +28,7 @@ _MEANINGS = {
     "ARl": "recall, objects over 96 x 96 pixels",
 }
 
-METRIC_NAMES: tuple[str, ...] = tuple(_MEANINGS)
+METRIC_NAMES: tuple[str, ...] = tuple(COCO_MEANINGS)
 
 
 class COCOMetric:
@@ -194,7 +194,7 @@ class COCOMetric:
             f"{len(self._detections)} of {len(self.image_ids)} images evaluated, "
             f"{self.num_annotations} annotations"
         ]
-        for name, meaning in _MEANINGS.items():
+        for name, meaning in COCO_MEANINGS.items():
             if name == "ARmax100":
                 name = f"ARmax{self.max_detections}"
                 meaning = f"recall, {self.max_detections} detections per image"

@@ -12,7 +12,7 @@ from effdet_keras.evaluation.image_result import ImageResult
 from effdet_keras.evaluation.interpolated_ap import interpolated_ap
 from effdet_keras.evaluation.matches import NONE, match_detections, pairwise_iou
 
-_MEANINGS = {
+ERROR_MEANINGS = {
     "classification": "right place, wrong class",
     "localization": "right class, box too far off",
     "both": "wrong class, and box too far off",
@@ -45,7 +45,7 @@ class ErrorKinds:
 
     def __str__(self):
         lines = [f"AP {self.ap:.4f}; errors, and the AP they cost:"]
-        for kind, meaning in _MEANINGS.items():
+        for kind, meaning in ERROR_MEANINGS.items():
             numbers = f"{self.counts[kind]:7d}  {self.gains[kind]:.4f}"
             lines.append(f"  {kind:<15} {numbers}  {meaning}")
         for kind in (_ALL_FALSE, _ALL_MISSED):
@@ -124,11 +124,11 @@ def decompose_errors(
         )
     judged = _Judged.join(images)
     ap = judged.ap()
-    counts = {kind: int(np.sum(judged.kinds == kind)) for kind in _MEANINGS}
+    counts = {kind: int(np.sum(judged.kinds == kind)) for kind in ERROR_MEANINGS}
     counts["missed"] = int(np.sum(judged.is_missed))
     gains = {
         kind: max(judged.ap_without(kind) - ap, 0.0)
-        for kind in (*_MEANINGS, _ALL_FALSE, _ALL_MISSED)
+        for kind in (*ERROR_MEANINGS, _ALL_FALSE, _ALL_MISSED)
     }
     return ErrorKinds(ap, counts, gains)
 
@@ -139,7 +139,7 @@ class _Judged:
 
     labels: np.ndarray
     scores: np.ndarray
-    kinds: np.ndarray  # of `_MEANINGS`, or `_RIGHT`
+    kinds: np.ndarray  # of `ERROR_MEANINGS`, or `_RIGHT`
     right_labels: np.ndarray  # the label of an error that is put right, else NONE
     truth_labels: np.ndarray
     is_found: np.ndarray

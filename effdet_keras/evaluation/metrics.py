@@ -10,6 +10,7 @@ from effdet_keras.evaluation.coco_metric import METRIC_NAMES, COCOMetric
 from effdet_keras.evaluation.compare import Difference, compare_detectors
 from effdet_keras.evaluation.confusion import confusion_matrix
 from effdet_keras.evaluation.error_kinds import ErrorKinds, decompose_errors
+from effdet_keras.evaluation.evaluation import Evaluation, analyze_results
 from effdet_keras.evaluation.image_result import ImageResult
 from effdet_keras.evaluation.precision_recall import (
     PrecisionRecallCurve,
@@ -18,6 +19,7 @@ from effdet_keras.evaluation.precision_recall import (
     precision_recall_curves,
 )
 from effdet_keras.evaluation.results_of_coco import read_detections, results_of_coco
+from effdet_keras.evaluation.results_to_coco import detections_to_coco
 from effdet_keras.evaluation.slices import (
     COCO_SIZES,
     FINE_SIZES,
@@ -45,12 +47,14 @@ __all__ = [
     "Calibration",
     "Difference",
     "ErrorKinds",
+    "Evaluation",
     "ImageErrors",
     "ImageResult",
     "PrecisionRecallCurve",
     "Slice",
     "Suspect",
     "VOCAveragePrecision",
+    "analyze_results",
     "apply_temperature",
     "best_common_threshold",
     "best_thresholds",
@@ -59,6 +63,7 @@ __all__ = [
     "compare_detectors",
     "confusion_matrix",
     "decompose_errors",
+    "detections_to_coco",
     "find_suspects",
     "find_temperature",
     "measure_calibration",

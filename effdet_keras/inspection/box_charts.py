@@ -1,12 +1,10 @@
 """The charts of a checked dataset: sizes, shapes, counts, anchor coverage."""
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
 from effdet_keras.data.record import clip_boxes_xywh
-from effdet_keras.inspection import charts
 from effdet_keras.inspection.coverage import (
     COVERED,
     anchor_fit,
@@ -14,23 +12,11 @@ from effdet_keras.inspection.coverage import (
     input_boxes,
 )
 from effdet_keras.inspection.text_report import count_labels, describe_anchors
+from effdet_keras.pages import charts
+from effdet_keras.pages.chart import Chart
 
 _CLASSES = 30  # bars of the class chart
 _MIN_SIDE = 0.25  # pixels: logarithms of boxes thinner than that would be far off
-
-
-class Chart(NamedTuple):
-    """A chart with its words.
-
-    Attributes:
-        title: str.
-        svg: str, an `<svg>` element.
-        words: tuple of str, lines below it.
-    """
-
-    title: str
-    svg: str
-    words: tuple = ()
 
 
 def box_charts(report):

@@ -4,6 +4,7 @@ import datetime
 import importlib.metadata
 import os
 import platform
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -31,6 +32,23 @@ def describe_environment() -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "backend": keras.backend.backend(),
         "packages": {"effdet-keras": __version__, **_versions()},
+    }
+
+
+def environment_facts(environment: Mapping[str, Any]) -> dict[str, str]:
+    """The same in lines for people, for a report.
+
+    Example:
+        >>> list(environment_facts(describe_environment()))
+        ['when', 'machine', 'software']
+    """
+    names = ("effdet-keras", "keras", environment["backend"])
+    packages = environment["packages"]
+    versions = [f"{name} {packages[name]}" for name in names if name in packages]
+    return {
+        "when": environment["started"],
+        "machine": f"{environment['platform']}, {environment['cpus']} CPUs",
+        "software": ", ".join([f"Python {environment['python']}", *versions]),
     }
 
 

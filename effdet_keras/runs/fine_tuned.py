@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 
+from effdet_keras.evaluation.evaluation import Evaluation
 from effdet_keras.models import EfficientDet
 
 
@@ -17,6 +18,8 @@ class FineTuned:
         numbers: dict from name to float, COCO's numbers of `model` on `split`.
         split: string, the split that it was evaluated on: by its name in the data for
             the test split, or else "validation", by which the checkpoint was chosen.
+        evaluation: `Evaluation`, all that was found out on that split; `numbers` is
+            its `coco`.
         history: dict from name to a list of floats, one per epoch, NaN where an epoch
             has no such number. `ek.visualize.plot_history` draws it.
         folder: `pathlib.Path` of the run; None where no folder was asked for.
@@ -25,5 +28,6 @@ class FineTuned:
     model: EfficientDet
     numbers: dict[str, float]
     split: str
+    evaluation: Evaluation
     history: dict[str, list[float]]
     folder: pathlib.Path | None

@@ -18,7 +18,8 @@ from effdet_keras.runs.configuration import RunConfiguration
 _CONFIGURATION = "configuration.yaml"
 _FILES = (
     *("environment.json", "data.json", "log.jsonl", "log.txt", "curves.png"),
-    *("numbers.json", _CONFIGURATION),  # which makes it the folder of a run: last
+    *("numbers.json", "report.html"),
+    _CONFIGURATION,  # which makes it the folder of a run: last
 )
 _FOLDERS = ("archive", "tensorboard")
 
@@ -52,6 +53,7 @@ class RunFolder:
         self.archive = self.path / "archive"
         self.tensorboard = self.path / "tensorboard"
         self.curves = self.path / "curves.png"
+        self.report = self.path / "report.html"
         self.log = self.path / "log.jsonl"
         self.text = self.path / "log.txt"
 
@@ -122,6 +124,10 @@ class RunFolder:
     def read_configuration(self) -> RunConfiguration:
         """The configuration of the run that is here."""
         return RunConfiguration.read(self.path / _CONFIGURATION)
+
+    def configuration_text(self) -> str:
+        """The same as it is in its file, for people."""
+        return (self.path / _CONFIGURATION).read_text(encoding="utf-8")
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Writes "environment", "data" or "numbers" as JSON."""

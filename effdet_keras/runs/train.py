@@ -16,11 +16,12 @@ from effdet_keras._internal.whole_files import replacing
 from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation, ImageSummary
 from effdet_keras.data.summary import count_of
 from effdet_keras.errors import MissingPackageError
-from effdet_keras.evaluation.coco_metric import COCOMetric
-from effdet_keras.inference.evaluate import evaluate
+from effdet_keras.evaluation.evaluation import analyze_results
+from effdet_keras.inference.image_results import image_results
 from effdet_keras.models import EfficientDet
+from effdet_keras.report.evaluation_report import EvaluationReport
 from effdet_keras.runs.configuration import RunConfiguration
-from effdet_keras.runs.environment import describe_environment
+from effdet_keras.runs.environment import describe_environment, environment_facts
 from effdet_keras.runs.fine_tuned import FineTuned
 from effdet_keras.runs.fingerprint import describe_data
 from effdet_keras.runs.make_model import load_to_resume, make_model
@@ -198,15 +199,38 @@ def _judge(configuration, splits, folder, log):
     )
     # A bar counts the images, on terminals alone: it is made of carriage returns.
     has_bar = sys.stdout.isatty() and configuration.verbose != 0
-    metric = COCOMetric(dataset.to_coco())
-    numbers = evaluate(
-        model,
-        dataset,
-        metric=metric,
-        batch_size=configuration.batch_size,
-        verbose=has_bar,
+    results = image_results(
+        model, dataset, batch_size=configuration.batch_size, verbose=has_bar
     )
-    if not has_bar:
-        print(metric.table())
-    folder.write_json("numbers", {"split": name, "epoch": epoch, **numbers})
-    return FineTuned(model, numbers, name, history_of(log.rows), folder.path)
+    evaluation = analyze_results(results, dataset.class_names)
+    print(evaluation)
+    folder.write_json("numbers", {"split": name, "epoch": epoch, **evaluation.coco})
+    history = history_of(log.rows)
+    report = EvaluationReport(
+        f"{model.name} on {configuration.data or 'data in memory'}, {name}",
+        evaluation,
+        results,
+        dataset,
+        facts=_facts(configuration, splits, log, model, f"{which}, of epoch {epoch}"),
+        history=history,
+        configuration=folder.configuration_text(),
+    )
+    report.save(folder.report)
+    return FineTuned(model, evaluation.coco, name, evaluation, history, folder.path)
+
+
+def _facts(configuration, splits, log, model, checkpoint):
+    """What the report says of the run beside its numbers."""
+    name, dataset = splits.final
+    height, width = model.config.image_size
+    minutes = sum(row["seconds"] for row in log.rows) / 60
+    return {
+        "model": f"{model.name}, {model.count_params():,} parameters",
+        "network's input": f"{height} x {width}",
+        "weights at the start": configuration.weights or "random",
+        "checkpoint": checkpoint,
+        "trained on": f"{len(splits.train):,} images",
+        "evaluated on": f"{len(dataset):,} images of '{name}'",
+        "training": f"{minutes:.1f} minutes for {count_of(len(log.rows), 'epoch')}",
+        **environment_facts(describe_environment()),
+    }

@@ -106,7 +106,7 @@ def draw_boxes(
     if factor > 1:
         size = (image.width * factor, image.height * factor)
         image = image.resize(size, Image.Resampling.BICUBIC)
-    painter = _Painter(image)
+    painter = Painter(image)
     order = range(len(boxes))
     if scores is not None:
         order = np.argsort(np.asarray(scores, "float64"), kind="stable")
@@ -120,7 +120,7 @@ def draw_boxes(
     return painter.finish()
 
 
-class _Painter:
+class Painter:
     """Draws boxes first and all names on top of them, at the end."""
 
     def __init__(self, image):

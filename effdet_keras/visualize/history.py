@@ -39,7 +39,7 @@ def plot_history(history: Any, path: str | os.PathLike[str] | None = None) -> An
     """
     history = getattr(history, "history", history)
     curves = {name: np.asarray(values, "float64") for name, values in history.items()}
-    panels = _panels(curves)
+    panels = history_panels(curves)
     if not panels:
         raise InvalidValueError(
             "`history` has no curve to draw. Received keys: " + str(sorted(curves))
@@ -58,7 +58,7 @@ def plot_history(history: Any, path: str | os.PathLike[str] | None = None) -> An
     return figure
 
 
-def _panels(curves):
+def history_panels(curves):
     """Title -> names of the curves that belong there and exist."""
     terms = ("class_loss", "box_loss", "box_iou_loss", "reg_l2_loss")
     wanted = {

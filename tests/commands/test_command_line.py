@@ -18,7 +18,7 @@ from effdet_keras.commands import demo
 from effdet_keras.weights.archive import write_archive
 
 COMMANDS = (
-    *("demo", "inspect", "convert", "train", "predict", "benchmark"),
+    *("demo", "inspect", "convert", "train", "eval", "predict", "benchmark"),
     *("export", "inspect-weights", "import"),
 )
 HEAVY = ("tensorflow", "keras", "numpy", "PIL", "jax", "torch", "matplotlib")
@@ -212,7 +212,7 @@ def test_help_fits_a_terminal_and_speaks_the_words_of_the_docs(name, monkeypatch
     monkeypatch.setenv("COLUMNS", "80")
     parser = argparse.ArgumentParser(prog="effdet-keras")
     commands = parser.add_subparsers()
-    modules = {"import": "import_"}
+    modules = {"import": "import_", "eval": "eval_"}
     module = modules.get(name, name.replace("-", "_"))
     command = importlib.import_module(f"effdet_keras.commands.{module}")
     text = command.add_parser(commands).format_help()

@@ -51,7 +51,7 @@ def test_the_folder_has_all_of_the_run(trained, shapes):
     there = {path.name for path in out.iterdir() if not path.name.startswith(".")}
     assert there == {
         *("configuration.yaml", "environment.json", "data.json", "numbers.json"),
-        *("log.jsonl", "log.txt", "archive", "curves.png"),
+        *("log.jsonl", "log.txt", "archive", "curves.png", "report.html"),
     }
     configuration = ek.RunConfiguration.read(out / "configuration.yaml")
     assert (configuration.data, configuration.epochs) == (str(shapes), 2)
@@ -61,6 +61,10 @@ def test_the_folder_has_all_of_the_run(trained, shapes):
     data = json.loads((out / "data.json").read_text())
     assert data["path"] == str(shapes) and data["splits"]["train"]["images"] == 4
     assert json.loads((out / "numbers.json").read_text())["AP"] == result.numbers["AP"]
+    assert result.evaluation.coco == result.numbers
+    page = (out / "report.html").read_text()
+    for text in ("<h2>Training</h2>", "<h2>Configuration</h2>", "ema_decay", "<img"):
+        assert text in page
     assert [row["epoch"] for row in rows(out)] == [1, 2]
     text = (out / "log.txt").read_text()
     assert "epoch 1/2  loss" in text and "\r" not in text

@@ -5,8 +5,8 @@ import math
 
 import numpy as np
 
-_WIDTH, _HEIGHT = 420, 260
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 18, 24, 34
+from effdet_keras.pages.frame import HEIGHT, WIDTH, Frame, round_ticks, svg_element
+
 _MAX_POINTS = 3000  # drawn of a scatter; more only make the file large
 _BAR = 22  # height of a row of `bars`
 
@@ -31,7 +31,7 @@ def scatter(points, highlighted, marks, axes):
     """
     points, highlighted = _thin(np.asarray(points), np.asarray(highlighted))
     low, high = _powers_of_two(np.concatenate([points, marks]))
-    frame = _Frame((low, high), (low, high))
+    frame = Frame((low, high), (low, high))
     parts = [frame.grid(_doublings(low, high), _doublings(low, high), axes)]
     for is_second, color in ((False, "first"), (True, "second")):
         dots = [frame.place(*np.log2(p)) for p in points[highlighted == is_second]]
@@ -40,7 +40,7 @@ def scatter(points, highlighted, marks, axes):
     crosses = [frame.place(*np.log2(mark)) for mark in marks]
     path = "".join(f"M{x - 3:.1f} {y}h6M{x} {y - 3:.1f}v6" for x, y in crosses)
     parts.append(f'<path class="mark" d="{path}"/>')
-    return _svg(_WIDTH, _HEIGHT, parts)
+    return svg_element(WIDTH, HEIGHT, parts)
 
 
 def histogram(values, edges, ticks, axes):
@@ -66,8 +66,8 @@ def histogram(values, edges, ticks, axes):
     inside = np.clip(values, edges[0], np.nextafter(edges[-1], -np.inf))
     counts, _ = np.histogram(inside, edges)
     top = max(int(counts.max(initial=0)), 1)
-    frame = _Frame((edges[0], edges[-1]), (0, top))
-    parts = [frame.grid(ticks, _round_ticks(top), axes)]
+    frame = Frame((edges[0], edges[-1]), (0, top))
+    parts = [frame.grid(ticks, round_ticks(top), axes)]
     for count, start, end in zip(counts.tolist(), edges, edges[1:]):
         left, y = frame.place(start, count)
         right, bottom = frame.place(end, 0)
@@ -76,7 +76,7 @@ def histogram(values, edges, ticks, axes):
             f'width="{max(right - left - 1, 0.5):.1f}" height="{bottom - y:.1f}">'
             f"<title>{count:,}</title></rect>"
         )
-    return _svg(_WIDTH, _HEIGHT, parts)
+    return svg_element(WIDTH, HEIGHT, parts)
 
 
 def bars(names, values, texts):
@@ -97,7 +97,7 @@ def bars(names, values, texts):
     """
     top = max([*values, 1e-9])
     name_width = min(14 + 7 * max(map(len, names), default=0), 170)
-    room = _WIDTH - name_width - 14 - 7 * max(map(len, texts), default=0)
+    room = WIDTH - name_width - 14 - 7 * max(map(len, texts), default=0)
     parts = []
     for row, (name, value, text) in enumerate(zip(names, values, texts)):
         middle = row * _BAR + _BAR / 2
@@ -111,48 +111,7 @@ def bars(names, values, texts):
             f'<text x="{name_width + length + 6:.1f}" y="{middle + 4}">'
             f"{html.escape(text)}</text>"
         )
-    return _svg(_WIDTH, _BAR * len(names), parts)
-
-
-class _Frame:
-    """Places on the paper of values on two axes."""
-
-    def __init__(self, x_range, y_range):
-        self._x, self._y = x_range, y_range
-
-    def place(self, x, y):
-        width, height = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
-        along = (x - self._x[0]) / (self._x[1] - self._x[0])
-        up = (y - self._y[0]) / (self._y[1] - self._y[0])
-        return (
-            round(float(_LEFT + along * width), 1),
-            round(float(_HEIGHT - _BOTTOM - up * height), 1),
-        )
-
-    def grid(self, x_ticks, y_ticks, axes):
-        """Lines and numbers of both axes, and their names."""
-        lines, words = [], []
-        for value, text in x_ticks:
-            x, bottom = self.place(value, self._y[0])
-            lines.append(f"M{x} {_TOP}V{bottom}")
-            words.append(_word(x, bottom + 15, text, "middle"))
-        for value, text in y_ticks:
-            left, y = self.place(self._x[0], value)
-            lines.append(f"M{left} {y}H{_WIDTH - _RIGHT}")
-            words.append(_word(left - 5, y + 4, text, "end"))
-        words.append(_word(_WIDTH - _RIGHT, _HEIGHT - 4, axes[0], "end"))
-        words.append(_word(4, _TOP - 12, axes[1], "start"))
-        return f'<path class="grid" d="{"".join(lines)}"/>{"".join(words)}'
-
-
-def _word(x, y, text, anchor):
-    return (
-        f'<text x="{x}" y="{y:.1f}" text-anchor="{anchor}">{html.escape(text)}</text>'
-    )
-
-
-def _svg(width, height, parts):
-    return f'<svg viewBox="0 0 {width} {height}">{"".join(parts)}</svg>'
+    return svg_element(WIDTH, _BAR * len(names), parts)
 
 
 def _thin(points, highlighted):
@@ -171,11 +130,3 @@ def _powers_of_two(values):
 def _doublings(low, high):
     step = math.ceil((high - low + 1) / 12)
     return [(power, f"{2.0**power:g}") for power in range(low, high + 1, step)]
-
-
-def _round_ticks(top):
-    """Whole numbers from 0 to `top`: about four steps of 1, 2 or 5 times ten."""
-    rough = max(top / 4, 1)
-    ten = 10 ** math.floor(math.log10(rough))
-    step = next(ten * k for k in (1, 2, 5, 10) if ten * k >= rough)
-    return [(value, f"{value:,}") for value in range(0, top + 1, step)]

@@ -1,0 +1,85 @@
+"""`effdet-keras eval`: how good a detector is on a dataset, and what it gets wrong."""
+
+import argparse
+
+from effdet_keras.commands.shared_arguments import (
+    add_dataset_format,
+    add_overwrite,
+    add_threads,
+)
+
+
+def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
+    """Adds the command and its flags."""
+    parser = commands.add_parser(
+        "eval",
+        help="evaluate a model on a dataset, or compare two",
+        description="Prints COCO's numbers, Pascal VOC's, those of each class, the "
+        "kinds of errors and what matters most. --out writes a report with curves and "
+        "images. Two models are compared, with an interval of the difference.",
+    )
+    parser.add_argument(
+        "models",
+        metavar="MODEL",
+        nargs="*",
+        help="a .keras file, a folder of CheckpointArchive, the folder of a run of "
+        "`train`, an exported file or folder, or the name of a published model such as "
+        "efficientdet-d0; two of them to compare",
+    )
+    parser.add_argument("data", metavar="DATA", help="file or folder of the dataset")
+    parser.add_argument(
+        "--split",
+        metavar="NAME",
+        default=None,
+        help="the split to evaluate on (test, or else valid, validation or val)",
+    )
+    add_dataset_format(parser)
+    parser.add_argument(
+        "--batch-size",
+        metavar="N",
+        type=int,
+        default=8,
+        help="images to process at once (8)",
+    )
+    parser.add_argument(
+        "--out",
+        metavar="FOLDER",
+        default=None,
+        help="folder for numbers.json and report.html; of two models the report is of "
+        "the second",
+    )
+    parser.add_argument(
+        "--json",
+        metavar="FILE",
+        default=None,
+        help="file for the detections in COCO's result format",
+    )
+    parser.add_argument(
+        "--detections",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="a file in COCO's result format, of any system, to evaluate in the place "
+        "of a model, or to compare with one",
+    )
+    add_threads(parser)
+    add_overwrite(parser)
+    return parser
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs the command; returns its exit status."""
+    from effdet_keras.commands.dataset_source import DatasetSource
+    from effdet_keras.commands.evaluate_files import evaluate_files
+
+    evaluate_files(
+        arguments.models,
+        DatasetSource("DATA", arguments.data, arguments.split, arguments.format),
+        detections=arguments.detections,
+        batch_size=arguments.batch_size,
+        threads=arguments.threads,
+        out=arguments.out,
+        json_path=arguments.json,
+        overwrite=arguments.overwrite,
+    )
+    return 0

@@ -1,0 +1,187 @@
+"""Evaluates models and files of detections on a dataset, and writes a report."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from effdet_keras._internal.local_paths import local_path
+from effdet_keras._internal.whole_files import replacing
+from effdet_keras.commands.dataset_source import EVALUATION_SPLITS, DatasetSource
+from effdet_keras.commands.detection_sources import (
+    DetectionSource,
+    FileSource,
+    ModelSource,
+)
+from effdet_keras.commands.outputs import check_outputs
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.evaluation.comparison import Comparison, compare_evaluations
+from effdet_keras.evaluation.evaluation import Evaluation, analyze_results
+from effdet_keras.evaluation.image_result import ImageResult
+from effdet_keras.evaluation.results_to_coco import detections_to_coco
+from effdet_keras.report.evaluation_report import EvaluationReport
+from effdet_keras.runs.environment import describe_environment, environment_facts
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Evaluated:
+    """What one model, or one file of detections, came to.
+
+    Attributes:
+        name: string, what the user called it.
+        results: list of `ImageResult`.
+        evaluation: `Evaluation` of these.
+        facts: dict from name to number or text, what else is known of it.
+    """
+
+    name: str
+    results: list[ImageResult]
+    evaluation: Evaluation
+    facts: dict[str, Any]
+
+
+def evaluate_files(
+    models: Sequence[str],
+    data: DatasetSource,
+    *,
+    detections: Sequence[str] = (),
+    batch_size: int = 8,
+    threads: int | None = None,
+    out: str | os.PathLike | None = None,
+    json_path: str | os.PathLike | None = None,
+    overwrite: bool = False,
+) -> list[Evaluated]:
+    """Evaluates one or two detectors, prints what they came to, and writes files.
+
+    Args:
+        models: paths or names of models, as `open_any_model` takes them.
+        data: `DatasetSource`; without a split, the first of `EVALUATION_SPLITS`.
+        detections: paths of files in COCO's result format. Together with `models`
+            there must be one or two; models come first.
+        batch_size: int, images at once.
+        threads: int, of the runtime of exported models; None for its own choice.
+        out: folder for `numbers.json` and `report.html`, made if need be; None for
+            none.
+        json_path: file for the detections in COCO's result format; None for none.
+        overwrite: bool, whether files that are there may be replaced.
+
+    Returns:
+        List of `Evaluated`, one or two.
+
+    Raises:
+        ValueError: If there are no detectors or more than two, `json_path` is given
+            with two, the classes of a model are not those of the dataset, or a file
+            is not what it should be.
+        FileExistsError: If a file to be written is there, and `overwrite` is False.
+        OSError: If a file to be read is not there.
+    """
+    out, json_path = (
+        None if path is None else local_path(path, f"`{flag}`")
+        for path, flag in ((out, "--out"), (json_path, "--json"))
+    )
+    _check(len(models) + len(detections), json_path, batch_size)
+    written = [] if out is None else [out / "numbers.json", out / "report.html"]
+    read = [*models, *detections, data.path]
+    check_outputs([*written, json_path], read, overwrite=overwrite)
+    split = data.chosen_split(EVALUATION_SPLITS)
+    sources: list[DetectionSource] = [
+        *(ModelSource(model, batch_size, threads) for model in models),
+        *(FileSource(path) for path in detections),
+    ]
+    dataset = data.load((split,))
+    _check_objects(dataset, len(sources))
+    evaluated = [_evaluated(source, dataset, split, json_path) for source in sources]
+    comparison = _compared(*evaluated) if len(evaluated) == 2 else None
+    if out is not None:
+        about = {"data": os.fspath(data.path), "split": split}
+        _write(out, evaluated, comparison, about, dataset)
+    return evaluated
+
+
+def _check(number, json_path, batch_size):
+    if number not in (1, 2):
+        raise InvalidValueError(
+            "`eval` takes one model, or two to compare, or files of --detections in "
+            f"their places. Received: {number} of them. As in `effdet-keras eval MODEL "
+            "DATA`, the dataset comes last."
+        )
+    if number == 2 and json_path is not None:
+        raise InvalidValueError(
+            "--json writes the detections of one model. Received: two. Evaluate them "
+            "one by one."
+        )
+    if batch_size < 1:
+        raise InvalidValueError(
+            f"`--batch-size` must be 1 or more. Received: {batch_size}"
+        )
+
+
+def _check_objects(dataset, number):
+    if number == 2 and all(record.is_crowd.all() for record in dataset.records):
+        raise InvalidValueError(
+            "Two models can be compared on a dataset with objects. Received: "
+            f"{len(dataset)} images without any."
+        )
+
+
+def _evaluated(source, dataset, split, json_path):
+    """Detects, writes the detections if they are wanted, analyzes, and says so."""
+    print(f"\n'{source.name}' on the {len(dataset):,} images of '{split}':", flush=True)
+    results = source.results(dataset)
+    if json_path is not None:
+        records = detections_to_coco(results, dataset.category_ids)
+        _write_json(records, json_path, indent=None)
+        print(f"Wrote '{json_path}'")
+    evaluation = analyze_results(results, dataset.class_names)
+    print(f"\n{evaluation}", flush=True)
+    return Evaluated(source.name, results, evaluation, source.facts())
+
+
+def _compared(first, second) -> Comparison:
+    comparison = compare_evaluations(
+        (first.name, second.name),
+        (first.evaluation, second.evaluation),
+        (first.results, second.results),
+    )
+    print(f"\n{comparison}", flush=True)
+    return comparison
+
+
+def _write(out, evaluated, comparison, about, dataset):
+    """`numbers.json` of all detectors, and `report.html` of the last."""
+    parts = [
+        {"detector": one.name, **one.facts, **one.evaluation.to_dict()}
+        for one in evaluated
+    ]
+    environment = describe_environment()
+    if comparison is None:
+        content = {**about, "environment": environment, **parts[0]}
+    else:
+        content = {**about, "environment": environment, "detectors": parts}
+        content["differences"] = comparison.to_dict()
+    last = evaluated[-1]
+    report = EvaluationReport(
+        f"{last.name} on {about['data']}, {about['split']}",
+        last.evaluation,
+        last.results,
+        dataset,
+        facts={
+            "detector": last.name,
+            **last.facts,
+            **about,
+            **environment_facts(environment),
+        },
+        comparison=comparison,
+    )
+    report.save(out / "report.html")
+    _write_json(content, out / "numbers.json", indent=1)
+    print(f"\nReport: {out / 'report.html'}\nNumbers: {out / 'numbers.json'}")
+
+
+def _write_json(content, path, indent):
+    with replacing(path) as partial:
+        text = json.dumps(content, indent=indent, ensure_ascii=False)
+        partial.write_text(f"{text}\n", encoding="utf-8")

@@ -1,0 +1,148 @@
+"""Detects in every image of a dataset: what each evaluation begins with."""
+
+import dataclasses
+import warnings
+from collections.abc import Callable
+
+import keras
+import numpy as np
+
+from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.geometry.letterbox import boxes_in_image
+from effdet_keras.inference.batches_to_evaluate import BatchesToEvaluate
+from effdet_keras.inference.dataset_to_evaluate import DatasetToEvaluate
+
+_AT_PRIOR = 0.02  # twice the prior of focal loss (paper, section 3.3)
+
+
+@dataclasses.dataclass(frozen=True)
+class DatasetDetections:
+    """What was found in the images of a dataset, and what is true of them.
+
+    Attributes:
+        images: list of `(image_id, boxes, scores, category_ids)`, one per image:
+            boxes `[n, 4]` are `yxyx` in pixels of the image, clipped to it, and the
+            category ids those of the dataset's annotations.
+        ground_truth: function without arguments that makes the dataset's COCO dict.
+    """
+
+    images: list
+    ground_truth: Callable[[], dict]
+
+
+def detect_dataset(detector, data, *, batch_size, verbose):
+    """Detects in every image of a dataset, or of a user's own batches.
+
+    Args:
+        detector, data, batch_size: as of `effdet_keras.inference.evaluate.evaluate`.
+        verbose: bool, whether to show progress.
+
+    Returns:
+        `DatasetDetections`.
+
+    Raises:
+        ValueError, TypeError: As of `evaluate`.
+    """
+    if isinstance(data, DetectionDataset):
+        category_ids = category_ids_in_dataset(detector, data)
+        source = DatasetToEvaluate(detector.config, data, batch_size)
+    else:
+        source = BatchesToEvaluate(detector, data, batch_size)
+        category_ids = np.array(source.category_ids)
+    found = [
+        (image_id, boxes, scores, category_ids[labels])
+        for image_id, boxes, scores, labels in _detect(detector, source, verbose)
+    ]
+    _warn_if_at_prior(found)
+    return DatasetDetections(found, source.ground_truth)
+
+
+def category_ids_in_dataset(detector, dataset):
+    """The ids in a dataset's annotations of a detector's labels.
+
+    Args:
+        detector: has `class_names`, `category_ids` and `config`.
+        dataset: `effdet_keras.data.DetectionDataset`.
+
+    Returns:
+        Int array `[C]`.
+
+    Raises:
+        ValueError: If the classes of detector and dataset differ.
+    """
+    names, ids = detector.class_names, detector.category_ids
+    if names is not None and tuple(names) == tuple(dataset.class_names):
+        return np.array(dataset.category_ids)
+    if ids is not None:
+        names_of_data = dict(zip(dataset.category_ids, dataset.class_names))
+        names_of_model = dict(zip(ids, names or [names_of_data.get(i) for i in ids]))
+        shared = set(names_of_data) & set(names_of_model)
+        if shared and all(names_of_data[i] == names_of_model[i] for i in shared):
+            return np.array(ids)
+    elif names is None and detector.config.num_classes == dataset.num_classes:
+        return np.array(dataset.category_ids)
+    raise InvalidValueError(
+        "The labels of the model and those of the dataset mean different things. "
+        f"Received: a model with {detector.config.num_classes} classes "
+        f"({_short(names)}; category ids {_short(ids)}), a dataset with "
+        f"{dataset.num_classes} ({_short(dataset.class_names)}; category ids "
+        f"{_short(dataset.category_ids)}). Make the model with "
+        "`class_names=dataset.class_names`, or give it `category_ids`."
+    )
+
+
+def _detect(detector, source, verbose):
+    """Yields id, boxes in pixels of the image, scores and labels of each image."""
+    progress = keras.utils.Progbar(
+        source.num_images, unit_name="image", verbose=int(verbose)
+    )
+    done, rows = 0, 0
+    for batch in source:
+        rows = max(rows, len(batch.images))
+        outputs = detector.predict_on_batch(_filled_up(batch.images, rows))
+        outputs = {name: np.asarray(value) for name, value in outputs.items()}
+        for row in range(len(batch.images)):
+            yield (batch.image_ids[row], *_in_image(outputs, batch, row))
+        done += len(batch.images)
+        progress.update(done)
+    if source.num_images is None:
+        progress.update(done, finalize=True)
+
+
+def _warn_if_at_prior(found):
+    """Says so where no score has left the value that new class heads start from."""
+    best = max((scores.max() for _, _, scores, _ in found if len(scores)), default=None)
+    if best is None or best > _AT_PRIOR:
+        return
+    warnings.warn(
+        f"The best score of all images is {best:.3f}: the class head still stands at "
+        "its prior, 0.01, and has not learned yet. Train for more steps or with a "
+        "higher learning rate. If the model was compiled with recipe='reference' or "
+        "`batch_norm_warmup=False`, the moving statistics of batch norm may lag behind "
+        "the weights: compile with `batch_norm_warmup=True`.",
+        stacklevel=4,
+    )
+
+
+def _filled_up(images, rows):
+    """A last batch in the size of the others: another one is compiled anew."""
+    missing = rows - len(images)
+    return np.pad(images, [(0, missing), (0, 0), (0, 0), (0, 0)]) if missing else images
+
+
+def _in_image(outputs, batch, row):
+    """Boxes in pixels of the image, scores and labels of one row."""
+    scale = batch.image_scales[row]
+    # A scale of 0 marks an image that could not be read: nothing is found in it.
+    count = int(outputs["num_detections"][row]) if scale > 0 else 0
+    boxes, scores, labels = (
+        outputs[name][row, :count] for name in ("boxes", "scores", "labels")
+    )
+    return boxes_in_image(boxes, scale, batch.image_sizes[row]), scores, labels
+
+
+def _short(values):
+    if values is None:
+        return "not given"
+    return ", ".join(map(str, values[:5])) + (", ..." if len(values) > 5 else "")

@@ -1,0 +1,225 @@
+"""The report: one whole file, every image in it, labels legible, markup escaped."""
+
+import base64
+import dataclasses
+import html.parser
+import io
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+from support.image_results import random_results
+
+import effdet_keras as ek
+from effdet_keras.evaluation.comparison import compare_evaluations
+from effdet_keras.report.pictures import crop_around
+from effdet_keras.report.training_charts import training_charts
+
+pytestmark = pytest.mark.tensorflow  # `ek.data`
+
+NAMES = ("<script>cat", "dog", "bird")
+EVIL = "<script>alert('x')</script>&\".jpg"
+
+
+class Tags(html.parser.HTMLParser):
+    """Collects tags, attributes and text, and sees that they close."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.names, self.attributes, self.text, self.open = [], [], [], []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.names.append(tag)
+        self.attributes += attributes
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.attributes += attributes
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+@pytest.fixture(scope="module")
+def results():
+    found = random_results(4, num_images=8, num_classes=3)
+    return [dataclasses.replace(r, name=f"{r.image_id}{EVIL}") for r in found]
+
+
+@pytest.fixture(scope="module")
+def dataset(results):
+    """Images of these results, in sizes from small to large; one cannot be read."""
+    sides = [(40, 60), (900, 1200), *[(300, 300)] * 6]
+    records = []
+    for result, side in zip(results, sides):
+        made = ek.data.from_arrays([np.full((*side, 3), 90, "uint8")], [[]], [[]], ["a"])
+        (record,) = made.records
+        fields = {"image_id": result.image_id, "file_name": result.name}
+        records.append(dataclasses.replace(record, **fields))
+    records[-1] = dataclasses.replace(records[-1], image="nowhere.jpg")
+    return ek.data.DetectionDataset(records, NAMES)
+
+
+@pytest.fixture(scope="module")
+def report(results, dataset):
+    evaluation = ek.metrics.analyze_results(results, NAMES)
+    weaker = [dataclasses.replace(r, boxes=r.boxes + 5) for r in results]
+    other = ek.metrics.analyze_results(weaker, NAMES)
+    return ek.EvaluationReport(
+        "Pets & more",
+        evaluation,
+        results,
+        dataset,
+        facts={"model": "<b>tiny", "seconds": 3.5},
+        history={"loss": [2.0, 1.0, 0.5], "AP": [0.1, float("nan"), 0.3]},
+        configuration="epochs: 3\nmodel: <tiny>",
+        comparison=compare_evaluations(
+            ("first.keras", "<i>"), (other, evaluation), (weaker, results)
+        ),
+    )
+
+
+@pytest.fixture(scope="module")
+def page(report, tmp_path_factory):
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    report.save(path)
+    return path.read_text(encoding="utf-8")
+
+
+def test_the_page_is_whole_and_needs_nothing_from_outside(page):
+    tags = Tags(page)
+    assert tags.open == []
+    assert not {"script", "link", "iframe", "object"} & set(tags.names)
+    links = [value for name, value in tags.attributes if name in ("src", "href")]
+    assert links and all(link.startswith("data:image/jpeg;base64,") for link in links)
+    text = re.sub('base64,[^"]*', "", page)
+    assert "http" not in text and "url(" not in text and "@import" not in text
+    assert "<script" not in page and "<i>" not in page and "<b>tiny" not in page
+    words = "".join(tags.text)
+    assert EVIL in words and "<script>cat" in words and "model: <tiny>" in words
+
+
+def test_every_part_is_there(page, report):
+    titles = re.findall("<h2>(.*?)</h2>", page)
+    assert titles == [
+        *("What matters most", "Compared with another detector", "Numbers"),
+        *("Classes", "Charts", "The worst images", "Annotations that may be wrong"),
+        *("Training", "Model, data, timing", "Configuration"),
+    ]
+    charts = re.findall("<h3>([A-Z][^<:]*)</h3><svg", page)
+    assert charts == [
+        *("Precision and recall", "Which class is taken for which"),
+        *("What the errors cost", "Whether scores can be trusted"),
+        *("AP by size of object", "Loss", "Average precision"),
+    ]
+    words = "".join(Tags(page).text)
+    for name in ek.metrics.METRIC_NAMES:
+        value = report.evaluation.coco[name]
+        assert value == -1 or f"{value:.4f}" in words
+    for sentence in report.evaluation.findings + report.comparison.conclusions:
+        assert sentence in words
+
+
+def images_of(page):
+    found = re.findall(
+        r'alt="([^"]*)" width="(\d+)" height="(\d+)" '
+        r'src="data:image/jpeg;base64,([^"]*)"',
+        page,
+    )
+    assert len(found) == page.count("<img") > 6
+    images = []
+    for name, width, height, code in found:
+        image = Image.open(io.BytesIO(base64.b64decode(code)))
+        assert image.size == (int(width), int(height))
+        images.append((html.unescape(name), image))
+    return images
+
+
+def test_images_are_shown_in_the_size_they_are_drawn_in(page, report, results):
+    """So that names, which are drawn in at 11 pixels, are legible on a phone too."""
+    images = images_of(page)
+    assert all(160 < max(image.size) <= 320 for _, image in images)
+    assert "img { display: block; max-width: 100%;" in page
+    worst = [x for x in report.evaluation.worst_images if x.badness > 0]
+    shown = [name for name, _ in images if name.startswith("Ground truth of ")]
+    readable = [x.name for x in worst if x.name != results[-1].name]
+    assert shown == [f"Ground truth of {name}" for name in readable]
+    kinds = {x.kind for x in report.evaluation.suspects}
+    for kind in kinds:
+        count = sum(x.kind == kind for x in report.evaluation.suspects)
+        assert f"<h3>{kind.capitalize()}: {count}</h3>" in page
+
+
+def test_what_is_right_is_green_and_what_is_wrong_is_red():
+    image = np.full((200, 200, 3), 90, "uint8")
+    truth, found = [[20, 20, 80, 80], [100, 100, 160, 160]], [[20, 20, 80, 80]]
+    dataset = ek.data.from_arrays([image], [truth], [[0, 0]], ["cat"])
+    result = ek.metrics.ImageResult(
+        1, truth, [0, 0], found, [0.9], [0], size=(200, 200)
+    )
+    evaluation = ek.metrics.analyze_results([result], ["cat"])
+    page = ek.EvaluationReport("t", evaluation, [result], dataset).html()
+    (_, true), (_, detected), (_, crop) = images_of(page * 3)[:3]
+    pixels = np.asarray(true).astype(int)
+    assert pixels[20, 50, 1] > pixels[20, 50, 0] + 60  # found: green
+    assert pixels[159, 130, 0] > pixels[159, 130, 1] + 60  # missed: red
+    pixels = np.asarray(detected).astype(int)
+    assert pixels[20, 50, 1] > pixels[20, 50, 0] + 60
+    assert abs(pixels[159, 130] - 90).max() < 30  # nothing was found there
+    assert max(crop.size) > 160
+
+
+def test_a_crop_is_inside_the_image_and_around_its_box():
+    assert crop_around(np.array([[0, 0, 10, 10]]), (50, 400)) == (0, 0, 37, 37)
+    top, left, bottom, right = crop_around(np.array([[95, 380, 99, 400]]), (100, 400))
+    assert (bottom, right) == (100, 400) and 0 <= top < 95 and 0 <= left < 380
+    outside = crop_around(np.array([[120.0, 500, 130, 520]]), (100, 400))
+    assert outside[2] > outside[0] and outside[3] > outside[1]
+
+
+def test_results_without_objects_or_images_have_a_page():
+    nothing = ek.metrics.ImageResult(1, [], [], [[0, 0, 9, 9]], [0.9], [0])
+    evaluation = ek.metrics.analyze_results([nothing], ["cat"])
+    page = ek.EvaluationReport("Nothing", evaluation, [nothing]).html()
+    assert Tags(page).open == [] and "There are no objects" in page
+    missed = ek.metrics.ImageResult(1, [[0, 0, 9, 9]], [0], [], [], [])
+    evaluation = ek.metrics.analyze_results([missed], ["cat"])
+    page = ek.EvaluationReport("Missed", evaluation, [missed]).html()
+    assert Tags(page).open == [] and "<img" not in page
+    assert "No detection is right" in page
+
+
+def test_many_classes_are_cut_and_it_is_said():
+    names = [f"class {k}" for k in range(30)]
+    boxes = [[0, 10 * k, 9, 10 * k + 9] for k in range(30)]
+    result = ek.metrics.ImageResult(1, boxes, range(30), boxes, [0.9] * 30, range(30))
+    evaluation = ek.metrics.analyze_results([result], names)
+    page = ek.EvaluationReport("Many", evaluation, [result]).html()
+    assert "The 7 classes with most objects, of 30" in page
+    assert "The 9 classes with most errors, of 30" in page
+    assert page.count('data-name="AP50"') == 31
+
+
+def test_curves_of_losses_are_logarithmic_and_empty_ones_left_out():
+    history = {
+        "loss": [100.0, 10.0, 1.0],
+        "val_loss": [float("nan")] * 3,
+        "reg_l2_loss": [0.0] * 3,
+        "AP": [float("nan"), float("nan"), 0.2],
+        "learning_rate": [0.1, 0.05, 0.0],
+    }
+    charts = {chart.title: chart for chart in training_charts(history)}
+    assert list(charts) == ["Loss", "Average precision", "Learning rate"]
+    assert charts["Loss"].legend == ("loss",)
+    (path,) = re.findall(r'class="line" d="([^"]*)"', charts["Loss"].svg)
+    y = [float(point.split()[1]) for point in path[1:].split("L")]
+    assert y[1] - y[0] == pytest.approx(y[2] - y[1], abs=0.2)
+    assert training_charts({"loss": [float("nan")]}) == []
+    assert len(training_charts({"loss": [0.5]})) == 1
