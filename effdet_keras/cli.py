@@ -25,13 +25,14 @@ from effdet_keras.commands import (
     inspect,
     inspect_weights,
     predict,
+    selftest,
     train,
 )
 from effdet_keras.commands.log_filter import tensorflow_notes_dropped
 from effdet_keras.errors import EffDetError
 
 _COMMANDS = (
-    *(demo, inspect, convert, train, predict, benchmark),
+    *(demo, inspect, convert, selftest, train, predict, benchmark),
     *(export, inspect_weights, import_),
 )
 # Exit statuses: those of a signal are 128 and its number.
