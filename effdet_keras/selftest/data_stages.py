@@ -227,7 +227,7 @@ def _beyond_what_counts(table):
 def _are_fractions(table, sizes):
     """Boxes of images whose boxes, two or more, all lie between 0 and 1."""
     is_small = (np.abs(table.boxes) <= 1.01).all(axis=1)
-    is_small &= sizes[table.owner].min(axis=1, initial=np.inf) > 2
+    is_small &= (sizes[table.owner] > 2).all(axis=1)
     count = np.bincount(table.owner, minlength=len(sizes))
     small = np.bincount(table.owner[is_small], minlength=len(sizes))
     all_small = (small == count) & ((count > 1) | (small.sum() == len(table)))
