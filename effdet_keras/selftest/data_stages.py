@@ -49,18 +49,18 @@ def check_scoring(table: AnnotatedBoxes) -> tuple[SelfTestStage, Followed]:
         table,
         (
             ~has_class,
-            "boxes have a label that is no class",
+            "a box has a label that is no class",
             f"Labels count from 0 to {classes - 1}.",
         ),
         (
             has_class & ~has_area,
-            "boxes have no area, so that nothing can find them; evaluation counts "
-            "them as missed",
+            "a box has no area: nothing can find it, and evaluation counts it as "
+            "missed",
             "Correct or remove them.",
         ),
         (
             uncounted,
-            f"boxes come after the {_COUNTED} of their class in an image that "
+            f"a box comes after the {_COUNTED} of its class in an image that "
             "evaluation counts",
             "Cut the images into tiles, or evaluate with "
             "`COCOMetric(max_detections=...)`.",
@@ -106,24 +106,24 @@ def check_reading(
         table,
         (
             there & ~is_read,
-            "boxes are in images that cannot be read, or have another size than "
+            "a box is in an image that cannot be read, or has another size than "
             "annotated",
             "`effdet-keras inspect DATA` names each image; save it again, or correct "
             "its annotation.",
         ),
         (
             there & is_read & ~usable,
-            "boxes lie outside of their image",
+            "a box lies outside of its image",
             "Are x and y exchanged, or the boxes those of an image of another size?",
         ),
         (
             there & is_read & usable & fractions,
-            "boxes lie between 0 and 1, where pixels are expected",
+            "a box lies between 0 and 1, where pixels are expected",
             "Multiply them by width and height of the image.",
         ),
         (
             there & is_read & cut & ~fractions,
-            "boxes lie mostly outside of their image, and are cut to its border",
+            "a box lies mostly outside of its image, and is cut to its border",
             "Are x and y exchanged, or the boxes those of an image of another size?",
         ),
     )
@@ -164,7 +164,7 @@ def check_letterbox(
         table,
         (
             there & ~large_enough,
-            f"boxes are too small on the network's input of {height}x{width}: less "
+            f"a box is too small on the network's input of {height}x{width}: less "
             f"than {SMALLEST:g} pixels high or wide",
             _cure_of_small_boxes(config, sides[there & inputs.is_there]),
         ),
@@ -193,8 +193,11 @@ def _nothing_to_find(table):
             f"All {crowds:,} annotations are crowd regions (or VOC's difficult "
             "objects), which are neither trained on nor counted: set `iscrowd` to 0"
         )
+    told, has_error = _told_by_reader(table.dataset.problems)
+    if has_error:
+        cure = "The reader left boxes or images out: see below"
     images = count_of(len(table.dataset), "image")
-    return SelfTestStage("scoring", -1.0, WHOLE, f"no box in {images}", (), cure)
+    return SelfTestStage("scoring", -1.0, WHOLE, f"no box in {images}", told, cure)
 
 
 def _scored_against_itself(table, rows):
@@ -242,7 +245,7 @@ def _told_by_reader(problems):
             kinds.setdefault(problem.kind, []).append(problem)
     told = tuple(
         LostBoxes(
-            f"times '{kind}': {KINDS[kind].consequence}",
+            f"'{kind}': {KINDS[kind].consequence}",
             len(found),
             tuple(str(problem) for problem in found[:_SHOWN]),
         )

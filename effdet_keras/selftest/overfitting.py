@@ -84,7 +84,7 @@ def check_overfitting(
         taught.numbers["AP"],
         LEARNED,
         f"{images} with {boxes}, after {taught.done} steps",
-        cure=_cure(taught, steps),
+        cure=cure_of(taught, steps),
     )
 
 
@@ -188,8 +188,16 @@ class _Lessons:
         self.losses.append(float(logs["loss"]))
 
 
-def _cure(lessons, steps):
-    """What to do, from what the training looked like."""
+def cure_of(lessons, steps):
+    """What to do, from what a training of so many steps looked like.
+
+    Args:
+        lessons: has `numbers`, `losses` and `best_score`, see `_Lessons`.
+        steps: int.
+
+    Returns:
+        string, empty where the images were learned.
+    """
     numbers, losses = lessons.numbers, lessons.losses
     if numbers["AP"] >= LEARNED:
         return ""

@@ -10,10 +10,10 @@ _WIDTH = 88
 
 @dataclasses.dataclass(frozen=True)
 class LostBoxes:
-    """Boxes, or images, that a stage loses for one reason.
+    """Boxes that a stage loses for one reason, or problems that the reader had.
 
     Attributes:
-        reason: string, why.
+        reason: string, why: "a box lies outside of its image".
         count: int, how many.
         examples: tuple of strings, the first few: file names and boxes.
         cure: string, what to do about it.
@@ -104,7 +104,7 @@ class SelfTestReport:
 
 def _lines(lost):
     for part in lost:
-        text = f"{part.count:,} {part.reason}. {part.cure}".rstrip()
+        text = f"{part.count:,} x {part.reason}. {part.cure}".rstrip()
         yield textwrap.fill(
             text, _WIDTH, initial_indent=" " * 8, subsequent_indent=" " * 10
         )

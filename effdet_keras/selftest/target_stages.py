@@ -54,12 +54,12 @@ def check_matching(
         table,
         (
             there & ~has_anchor & is_copy,
-            "boxes get no anchor, because a box at the same place has it",
+            "a box gets no anchor, because a box at the same place has it",
             cure[0],
         ),
         (
             there & ~has_anchor & ~is_copy,
-            "boxes get no anchor, because another box has the one they overlap most",
+            "a box gets no anchor, because another has the one it overlaps most",
             cure[1],
         ),
     )
@@ -111,8 +111,8 @@ def check_encoding(
     )
     lost = lost_boxes(
         table,
-        (there & other_class, "boxes are decoded as another class", cure),
-        (there & elsewhere & ~other_class, "boxes are decoded at another place", cure),
+        (there & other_class, "a box is decoded as another class", cure),
+        (there & elsewhere & ~other_class, "a box is decoded at another place", cure),
     )
     after = Followed(boxes, there & ~other_class & ~elsewhere)
     # Scored as they are: a box of another class, or elsewhere, is a wrong detection.

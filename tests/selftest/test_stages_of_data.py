@@ -134,7 +134,7 @@ def test_images_that_cannot_be_read_fail_in_reading(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("boxes", "reason"),
     [
-        ([[100, 8, 32, 32], [30, 4, 16, 16]], "outside of their image"),
+        ([[100, 8, 32, 32], [30, 4, 16, 16]], "outside of its image"),
         ([[40, 8, 100, 32], [30, 4, 16, 16]], "mostly outside"),
         ([[0.1, 0.1, 0.5, 0.5], [0.2, 0.4, 0.5, 0.3]], "between 0 and 1"),
     ],
@@ -187,7 +187,7 @@ def test_small_boxes_side_by_side_fail_in_matching():
     first = failed(report)[0]
     assert first.startswith("matching")
     stage = report.stage(first)
-    assert "another box has" in stage.lost[0].reason and stage.lost[0].count == 1
+    assert "another has" in stage.lost[0].reason and stage.lost[0].count == 1
     assert "inspect DATA --anchors" in stage.cure
     assert report.stage(first.replace("matching", "encoding")).passed  # what is left
     assert not report.stage(first.replace("matching", "all of it")).passed
@@ -250,11 +250,11 @@ def test_a_rule_that_leaves_boxes_out_says_which_rule_does_not():
 
 
 def test_a_stage_is_one_line_and_what_is_lost_below_it():
-    lost = LostBoxes("boxes are blue", 2, ("a.jpg: cat", "b.jpg: dog"), "Paint them.")
+    lost = LostBoxes("a box is blue", 2, ("a.jpg: cat", "b.jpg: dog"), "Paint them.")
     stage = SelfTestStage("letterbox", 0.5, 0.99, "2 of 4 boxes lost", (lost,), "Paint")
     assert str(stage).splitlines() == [
         "FAILED  letterbox        AP 0.500  2 of 4 boxes lost. Paint",
-        "        2 boxes are blue. Paint them.",
+        "        2 x a box is blue. Paint them.",
         "          a.jpg: cat",
         "          b.jpg: dog",
     ]
