@@ -40,6 +40,12 @@ class AnchorFit:
         """Whether other anchors fit better than the model's own."""
         return self.fitted != self.config
 
+    @property
+    def worse_sizes(self) -> tuple[str, ...]:
+        """The sizes of which fewer boxes have an anchor with an IoU of 0.5 or more."""
+        pairs = zip(self.before[1:], self.after[1:])
+        return tuple(then.size for then, now in pairs if now.share < then.share)
+
     def how_to_use(self, data: str | os.PathLike[str] = "DATA") -> str:
         """Returns the lines that make and train a model with the fitted anchors.
 
@@ -57,8 +63,16 @@ class AnchorFit:
         scale, size = self.fitted.anchor_scale, self.config.image_size
         settings = f"model_config={{anchor_scale: {scale}, aspect_ratios: {ratios}}}"
         name = self.config.name
+        caution = []
+        if self.worse_sizes:
+            caution = [
+                f"Caution: fewer of the {' and '.join(self.worse_sizes)} boxes have an "
+                "anchor with an IoU of 0.5 or more. If these matter, keep the model's "
+                "own, or take a larger input."
+            ]
         return "\n".join(
             [
+                *caution,
                 "To use them, either of",
                 f"  effdet-keras train {shlex.quote(str(data))} --model {name} "
                 f"--image-size {size[0]} {size[1]} --set {shlex.quote(settings)} "

@@ -28,6 +28,10 @@ from effdet_keras.selftest.stages import LostBoxes, SelfTestStage
 SMALLEST = 2.0  # pixels of the input: less is no cell of the stem's first convolution
 _COUNTED = 100  # detections per image and class that COCO's evaluation counts
 _SHOWN = 3
+_ASK_INSPECT = (
+    "Are x and y exchanged, corners read as width and height, or the boxes those of an "
+    "image of another size? `effdet-keras inspect DATA` tries it out."
+)
 # Problems of readers with boxes that are in the records, and followed.
 _FOLLOWED = ("empty box", "box outside")
 
@@ -114,7 +118,7 @@ def check_reading(
         (
             there & is_read & ~usable,
             "a box lies outside of its image",
-            "Are x and y exchanged, or the boxes those of an image of another size?",
+            _ASK_INSPECT,
         ),
         (
             there & is_read & usable & fractions,
@@ -124,7 +128,7 @@ def check_reading(
         (
             there & is_read & cut & ~fractions,
             "a box lies mostly outside of its image, and is cut to its border",
-            "Are x and y exchanged, or the boxes those of an image of another size?",
+            _ASK_INSPECT,
         ),
     )
     told, has_error = _told_by_reader(table.dataset.problems)

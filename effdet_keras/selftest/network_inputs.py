@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 
 import numpy as np
 
 from effdet_keras.config import EfficientDetConfig
 from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.selftest.annotated_boxes import AnnotatedBoxes
 from effdet_keras.training.run import Run
 
@@ -46,7 +48,6 @@ def read_network_inputs(
         `NetworkInputs`.
 
     Raises:
-        ValueError: If none of the images can be read.
         ImportError: If TensorFlow is not installed.
 
     Example:
@@ -71,13 +72,19 @@ def read_network_inputs(
     place = {record.image_id: number for number, record in enumerate(records)}
     boxes, is_there = np.zeros((len(table), 4), "float32"), np.zeros(len(table), bool)
     scales = np.zeros(len(records), "float32")
-    with Run(batches).plain_errors():
-        for _, truth in batches.as_numpy_iterator():
-            for index, image_id in enumerate(truth["image_id"].tolist()):
-                owner = place[image_id]
-                scales[owner] = truth["image_scale"][index]
-                for box, row in zip(truth["boxes"][index], truth["labels"][index]):
-                    if row >= 0:
-                        boxes[at[owner, int(row)]] = box
-                        is_there[at[owner, int(row)]] = True
+    for truth in _ground_truth(batches):
+        for index, image_id in enumerate(truth["image_id"].tolist()):
+            owner = place[image_id]
+            scales[owner] = truth["image_scale"][index]
+            for box, row in zip(truth["boxes"][index], truth["labels"][index]):
+                if row >= 0:
+                    boxes[at[owner, int(row)]] = box
+                    is_there[at[owner, int(row)]] = True
     return NetworkInputs(boxes, is_there, scales)
+
+
+def _ground_truth(batches):
+    """The ground truth of each batch; none where no image can be read."""
+    with contextlib.suppress(InvalidValueError), Run(batches).plain_errors():
+        for _, truth in batches.as_numpy_iterator():
+            yield truth

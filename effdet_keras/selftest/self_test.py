@@ -72,8 +72,7 @@ def self_test(
 
     Raises:
         TypeError: If `dataset` or `model` is something else.
-        ValueError: If the dataset has no image, or none that can be read, or other
-            classes than the model.
+        ValueError: If the dataset has no image, or other classes than the model.
         ImportError: If TensorFlow is not installed, which the input pipeline needs.
 
     Example:
@@ -138,8 +137,12 @@ def follow_boxes(
     inputs = read_network_inputs(table, config)
     reading, read = check_reading(table, start, inputs)
     add(reading)
+    if not read.is_there.any():
+        return np.zeros(len(dataset), bool)
     letterbox, seen = check_letterbox(table, read, inputs, config)
     add(letterbox)
+    if not seen.is_there.any():
+        return np.zeros(len(dataset), bool)
     targets = {
         name: follow_targets(table, inputs, config, rule)
         for name, rule in rules.items()

@@ -120,7 +120,8 @@ def test_images_that_cannot_be_read_fail_in_reading(tmp_path, capsys):
     small, broken = tmp_path / "small.png", tmp_path / "broken.png"
     Image.new("RGB", (32, 32)).save(small)  # annotated as 64 x 64
     broken.write_bytes(b"no image")
-    dataset = changed(sound(), 0, image=str(small), file_name="small.png")
+    dataset = sound(boxes=[*BOXES[:2], BOXES[1]])
+    dataset = changed(dataset, 0, image=str(small), file_name="small.png")
     dataset = changed(dataset, 1, image=str(broken), file_name="broken.png")
     report, usable = follow(dataset)
     assert failed(report)[0] == "reading"
@@ -129,6 +130,14 @@ def test_images_that_cannot_be_read_fail_in_reading(tmp_path, capsys):
     assert stage.lost[0].examples[0].startswith("small.png: cat")
     assert usable.tolist() == [False, False, True]
     assert "could not be read" in capsys.readouterr().err
+
+
+def test_nothing_that_can_be_read_ends_the_test():
+    image = {"image": "nowhere.jpg", "file_name": "nowhere.jpg"}
+    report, usable = follow(changed(sound(boxes=BOXES[:1]), 0, **image))
+    assert failed(report) == ["reading"] and len(report.stages) == 2
+    assert report.stage("reading").lost[0].count == 2
+    assert usable.tolist() == [False]
 
 
 @pytest.mark.parametrize(
