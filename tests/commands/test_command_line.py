@@ -18,7 +18,7 @@ from effdet_keras.commands import demo
 from effdet_keras.weights.archive import write_archive
 
 COMMANDS = (
-    *("demo", "inspect", "convert", "train", "predict", "benchmark"),
+    *("demo", "inspect", "convert", "selftest", "train", "predict", "benchmark"),
     *("export", "inspect-weights", "import"),
 )
 HEAVY = ("tensorflow", "keras", "numpy", "PIL", "jax", "torch", "matplotlib")
