@@ -20,7 +20,12 @@ from effdet_keras.selftest.data_stages import (
     check_scoring,
 )
 from effdet_keras.selftest.network_inputs import read_network_inputs
-from effdet_keras.selftest.overfitting import STEPS, check_overfitting, choose_images
+from effdet_keras.selftest.overfitting import (
+    LEARNED,
+    STEPS,
+    check_overfitting,
+    choose_images,
+)
 from effdet_keras.selftest.stages import SelfTestReport, SelfTestStage
 from effdet_keras.selftest.target_stages import (
     check_encoding,
@@ -171,7 +176,7 @@ def _overfit(dataset, model, is_usable, steps, run_eagerly, verbose, add):
             SelfTestStage(
                 "overfitting",
                 -1.0,
-                0.9,
+                LEARNED,
                 "there is no image all of whose boxes reach the network",
                 cure="See the stages above",
             )
