@@ -36,6 +36,7 @@ TENSORFLOW_ROOMS = (
     "hub",
     "inspection",
     "runs",
+    "selftest",
 )
 FRAMEWORK = re.compile(
     r"^(?:import|from) (?:keras\.src\.backend\.)?(tensorflow|jax|torch)\b", re.MULTILINE

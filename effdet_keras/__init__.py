@@ -43,6 +43,8 @@ if TYPE_CHECKING or not started_as_command():
     from effdet_keras.runs.configuration import RunConfiguration
     from effdet_keras.runs.fine_tune import fine_tune
     from effdet_keras.runs.fine_tuned import FineTuned
+    from effdet_keras.selftest.self_test import self_test
+    from effdet_keras.selftest.stages import SelfTestReport
     from effdet_keras.training import schedules
     from effdet_keras.weights.archive import read_archive_info
     from effdet_keras.weights.report import LoadReport
@@ -61,6 +63,7 @@ __all__ = [
     "Postprocess",
     "Predictor",
     "RunConfiguration",
+    "SelfTestReport",
     "__version__",
     "anchors",
     "augment",
@@ -78,5 +81,6 @@ __all__ = [
     "metrics",
     "read_archive_info",
     "schedules",
+    "self_test",
     "visualize",
 ]

@@ -26,13 +26,14 @@ from effdet_keras.commands import (
     inspect,
     inspect_weights,
     predict,
+    selftest,
     train,
 )
 from effdet_keras.commands.log_filter import tensorflow_notes_dropped
 from effdet_keras.errors import EffDetError
 
 _COMMANDS = (
-    *(demo, inspect, convert, train, eval_, predict, benchmark),
+    *(demo, inspect, convert, selftest, train, eval_, predict, benchmark),
     *(export, inspect_weights, import_),
 )
 # Exit statuses: those of a signal are 128 and its number.

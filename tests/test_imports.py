@@ -28,6 +28,7 @@ ROWS = [
     ["models"],
     ["callbacks"],
     ["runs"],
+    ["selftest"],
     ["commands"],
     ["cli"],
     ["__main__"],

@@ -60,6 +60,12 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         help="where --augment writes its image; one file per split (augmented.png)",
     )
     parser.add_argument(
+        "--anchors",
+        action="store_true",
+        help="fit the anchors to the boxes of the training split, and say what that "
+        "gains and how to use it",
+    )
+    parser.add_argument(
         "--no-decode",
         dest="decode",
         action="store_false",
@@ -83,6 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
         html=arguments.html,
         augment=arguments.augment,
         out=arguments.out,
+        anchors=arguments.anchors,
         decode=arguments.decode,
         overwrite=arguments.overwrite,
     )

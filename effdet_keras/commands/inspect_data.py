@@ -11,7 +11,7 @@ from effdet_keras._internal.local_paths import local_path
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.commands.outputs import check_outputs
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.inspection import check, check_splits
+from effdet_keras.inspection import check, check_splits, fit_anchors
 from effdet_keras.weights.describe import what_weights_are
 from effdet_keras.weights.fetch.locate import looks_like_weights
 
@@ -24,6 +24,7 @@ def inspect_data(
     html: str | os.PathLike | None = None,
     augment: str | None = None,
     out: str | os.PathLike = "augmented.png",
+    anchors: bool = False,
     overwrite: bool = False,
     **options,
 ) -> bool:
@@ -39,6 +40,8 @@ def inspect_data(
             Images are drawn as training with these augmentations sees them; with an
             empty text, as it sees them without any. None draws nothing.
         out: path of the image that `augment` asks for, named as the pages are.
+        anchors: bool, whether to fit the anchors of the model to the boxes of the
+            training split, or of each where none is called "train".
         overwrite: bool, whether files of these names may be replaced.
         **options: `model`, `image_size` and `decode` of `effdet_keras.data.check`.
 
@@ -71,6 +74,8 @@ def inspect_data(
         raise
     for name, report in reports.items():
         print(f"\n== {name} ==\n{report}")
+    if anchors:
+        _fit_anchors(reports, data)
     pages = [
         _of_split(path, n, reports) for path in (html, out) if path for n in reports
     ]
@@ -83,6 +88,14 @@ def inspect_data(
         if out is not None:
             _draw_augmented(report, chosen, _of_split(out, name, reports))
     return all(report.ok for report in reports.values())
+
+
+def _fit_anchors(reports: dict, data: str | os.PathLike) -> None:
+    """Prints which anchors would fit, for what is trained on."""
+    chosen = ["train"] if "train" in reports else list(reports)
+    for name in chosen:
+        fit = fit_anchors(reports[name].dataset, reports[name].config)
+        print(f"\n== anchors for {name} ==\n{fit}\n{fit.how_to_use(data)}")
 
 
 def _of_split(path: pathlib.Path, split: str, reports: dict) -> pathlib.Path:

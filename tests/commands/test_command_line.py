@@ -18,8 +18,8 @@ from effdet_keras.commands import demo
 from effdet_keras.weights.archive import write_archive
 
 COMMANDS = (
-    *("demo", "inspect", "convert", "train", "eval", "predict", "benchmark"),
-    *("export", "inspect-weights", "import"),
+    *("demo", "inspect", "convert", "selftest", "train", "eval", "predict"),
+    *("benchmark", "export", "inspect-weights", "import"),
 )
 HEAVY = ("tensorflow", "keras", "numpy", "PIL", "jax", "torch", "matplotlib")
 

@@ -6,7 +6,6 @@ Run where tidecv is installed; see PROVENANCE-tide.md.
 import pathlib
 
 import numpy as np
-from tidecv import TIDE, Data
 
 NUM_CASES, NUM_IMAGES, NUM_CLASSES = 6, 20, 3
 KINDS = {
@@ -54,6 +53,9 @@ def xywh(y_min, x_min, y_max, x_max):
 
 def judged_by_tide(truth_rows, found_rows):
     """AP, and of each kind the number of errors and the AP they cost."""
+    # Here, because doctests are looked for where it is not installed.
+    from tidecv import TIDE, Data
+
     truth, found = Data("truth"), Data("found")
     for image in range(NUM_IMAGES):
         truth.add_image(image, str(image))

@@ -59,7 +59,9 @@ def dataset(results):
     sides = [(40, 60), (900, 1200), *[(300, 300)] * 6]
     records = []
     for result, side in zip(results, sides):
-        made = ek.data.from_arrays([np.full((*side, 3), 90, "uint8")], [[]], [[]], ["a"])
+        made = ek.data.from_arrays(
+            [np.full((*side, 3), 90, "uint8")], [[]], [[]], ["a"]
+        )
         (record,) = made.records
         fields = {"image_id": result.image_id, "file_name": result.name}
         records.append(dataclasses.replace(record, **fields))

@@ -1,0 +1,111 @@
+"""`effdet-keras selftest`: at which stage a training loses its boxes."""
+
+import json
+import shutil
+
+import pytest
+from support.tiny import tiny_model
+from support.tiny_run import MODEL_CONFIG
+
+from effdet_keras import cli
+from effdet_keras.data import write_shapes
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shapes")
+    write_shapes(folder, num_train=4, num_valid=2, image_size=64)
+    return folder
+
+
+def selftest(data, *flags):
+    """The command with a small new model."""
+    settings = {f"model_config.{n}": v for n, v in MODEL_CONFIG.items()}
+    settings |= {"run_eagerly": "true", "weights": "null"}
+    arguments = [f"--set={name}={value}" for name, value in settings.items()]
+    size = ["--image-size", "64"]
+    return cli.main(["selftest", str(data), *map(str, flags), *size, *arguments])
+
+
+def test_sound_data_passes(shapes, capsys):
+    assert selftest(shapes, "--no-training") == 0
+    said = capsys.readouterr().out
+    assert "efficientdet-lite0 at 64x64 on DetectionDataset(4 images" in said
+    assert said.count("passed  ") == 9 and "All 9 stages passed." in said
+
+
+def test_broken_data_fails_with_its_stage_and_status(shapes, tmp_path, capsys):
+    data = tmp_path / "data"
+    shutil.copytree(shapes, data)
+    path = next(data.glob("*valid*.json"))
+    content = json.loads(path.read_text())
+    for annotation in content["annotations"]:
+        annotation["bbox"] = [number / 64 for number in annotation["bbox"]]
+    path.write_text(json.dumps(content))
+    assert selftest(data, "--no-training", "--split", "valid") == 1
+    said = capsys.readouterr().out
+    assert "FAILED  scoring" in said and "'normalized box'" in said
+    assert "1 of 1 stages failed: scoring" in said
+    assert selftest(data, "--no-training") == 0  # the other split
+
+
+def test_boxes_elsewhere_are_named_with_their_file(shapes, tmp_path, capsys):
+    data = tmp_path / "data"
+    shutil.copytree(shapes, data)
+    path = next(data.glob("*train*.json"))
+    content = json.loads(path.read_text())
+    annotation = content["annotations"][0]
+    annotation["bbox"][0] += 200
+    path.write_text(json.dumps(content))
+    assert selftest(data, "--no-training") == 1
+    said = capsys.readouterr().out
+    assert "FAILED  reading" in said and "1 x a box lies outside of its image" in said
+    name = content["images"][0]["file_name"]
+    assert f"{name}: " in said and f"left {annotation['bbox'][0]:g}" in said
+
+
+def test_a_training_that_is_too_short_fails_at_the_last_stage(shapes, capsys):
+    assert selftest(shapes, "--steps", 2, "--num-images", 2) == 1
+    said = capsys.readouterr().out
+    assert "Learning 2 images by heart" in said and "FAILED  overfitting" in said
+    assert said.index("A step takes") < said.index("overfitting")
+
+
+def test_an_archive_is_tested_as_it_is(shapes, tmp_path, capsys):
+    path = tmp_path / "cats.keras"
+    names = json.loads(next(shapes.glob("*train*.json")).read_text())["categories"]
+    names = [category["name"] for category in names]
+    tiny_model(class_names=names).save(path)
+    assert cli.main(["selftest", str(shapes), str(path), "--no-training"]) == 0
+    assert "efficientdet-lite0 at 64x64" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["cats.keras", "--model", "efficientdet-d0"], "--model is for a model that"),
+        (["--split", "test"], "['train', 'valid']"),
+        (["--set", "epoch=3"], "Did you mean 'epochs'"),
+        (["nowhere.keras"], "nowhere.keras"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_is_one_line(shapes, flags, message, capsys):
+    assert cli.main(["selftest", str(shapes), *flags]) == 1
+    said = capsys.readouterr().err
+    assert message in said and said.startswith("effdet-keras: ")
+
+
+def test_data_without_boxes_says_so(shapes, tmp_path, capsys):
+    data = tmp_path / "data"
+    shutil.copytree(shapes, data)
+    for path in data.glob("*.json"):
+        content = json.loads(path.read_text())
+        for annotation in content["annotations"]:
+            annotation["iscrowd"] = 1
+        path.write_text(json.dumps(content))
+    flags = [f"--set=model_config.{n}={v}" for n, v in MODEL_CONFIG.items()]
+    assert cli.main(["selftest", str(data), "--no-training", *flags]) == 1
+    assert "set `iscrowd` to 0" in capsys.readouterr().out

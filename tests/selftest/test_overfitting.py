@@ -1,0 +1,124 @@
+"""The last stage: a model that can learn learns four images by heart."""
+
+import types
+
+import numpy as np
+import pytest
+from support.tiny import EAGER, tiny_model
+
+from effdet_keras.data import from_arrays
+from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.selftest import self_test
+from effdet_keras.selftest.overfitting import (
+    check_overfitting,
+    choose_images,
+    cure_of,
+)
+
+pytestmark = pytest.mark.tensorflow
+
+NAMES = ["cat", "dog", "bird"]
+
+
+def dataset(count=2):
+    """A bright square on black, at another place in each image."""
+    images, boxes = np.zeros((count, 64, 64, 3), "uint8"), []
+    for number, image in enumerate(images):
+        y = x = 4 + 12 * number
+        image[y : y + 32, x : x + 32] = 255
+        boxes.append([[y, x, y + 32, x + 32]])
+    return from_arrays(list(images), boxes, [[0]] * count, NAMES)
+
+
+def test_images_are_chosen_for_their_classes_and_few_boxes():
+    labels = [[0, 0], [0], [], [1, 0, 0], [2]]
+    boxes = [[[0, 0, 8, 8]] * len(one) for one in labels]
+    images = [np.zeros((8, 8, 3), "uint8")] * len(labels)
+    data = from_arrays(images, boxes, labels, NAMES)
+    assert choose_images(data, 3) == [1, 3, 4]
+    assert choose_images(data, 9) == [0, 1, 3, 4]
+    assert choose_images(data[2:3]) == []
+
+
+def test_a_model_in_which_nothing_trains_fails_at_once():
+    model = tiny_model()
+    model.trainable = False
+    stage = check_overfitting(model, dataset(), verbose=False)
+    assert not stage.passed and "no weight of the model trains" in str(stage)
+    assert "unfreeze" in stage.cure
+
+
+@pytest.mark.parametrize(
+    ("losses", "score", "average_precision_50", "message"),
+    [
+        ((3.0, 2.9), 0.5, 0.0, "The loss has not fallen"),
+        ((3.0, 0.5), 0.01, 0.0, "No score has left its first value"),
+        ((3.0, 0.5), 0.5, 0.95, "boxes are not exact"),
+        ((3.0, 0.5), 0.5, 0.4, "objects that are too small"),
+    ],
+)
+def test_the_cure_follows_what_the_training_looked_like(
+    losses, score, average_precision_50, message
+):
+    lessons = types.SimpleNamespace(
+        numbers={"AP": 0.3, "AP50": average_precision_50},
+        losses=list(losses),
+        best_score=score,
+    )
+    assert message in cure_of(lessons, steps=400)
+    lessons.numbers["AP"] = 0.95
+    assert cure_of(lessons, steps=400) == ""
+
+
+def test_what_stops_training_is_the_stage_s_answer():
+    image, names = np.zeros((64, 64, 3), "uint8"), [*NAMES, "fish"]
+    data = from_arrays([image], [[[4, 4, 40, 40]]], [[3]], names)
+    stage = check_overfitting(tiny_model(), data, verbose=False, run_eagerly=EAGER)
+    assert not stage.passed and "training stopped" in stage.detail
+    assert "`num_classes`, 3" in stage.detail
+
+
+def test_the_model_that_is_tested_stays_as_it_was():
+    model = tiny_model()
+    model.freeze("backbone")
+    before = [np.array(w) for w in model.get_weights()]
+    report = self_test(dataset(), model, steps=1, run_eagerly=EAGER, verbose=False)
+    for now, then in zip(model.get_weights(), before):
+        np.testing.assert_array_equal(now, then)
+    assert [stage.name for stage in report.stages][-1] == "overfitting"
+    assert all(stage.passed for stage in report.stages[:-1])
+
+
+def test_fewer_images_can_be_followed():
+    options = {"training": False, "verbose": False}
+    report = self_test(dataset(4), tiny_model(), num_images=3, **options)
+    assert "3 boxes of 3 images" in str(report.stages[0])
+
+
+def test_arguments_that_cannot_be_used_are_told():
+    with pytest.raises(InvalidTypeError, match="takes a `DetectionDataset`"):
+        self_test("DATA", tiny_model())
+    with pytest.raises(InvalidValueError, match="`num_images` must be 1 or more"):
+        self_test(dataset(), tiny_model(), num_images=0)
+    with pytest.raises(InvalidValueError, match="no image"):
+        self_test(dataset()[:0], tiny_model())
+    other = from_arrays([np.zeros((8, 8, 3), "uint8")], [[]], [[]], ["fish"])
+    with pytest.raises(InvalidValueError, match="mean different things"):
+        self_test(other, tiny_model())
+
+
+def test_labels_follow_the_names_of_the_model():
+    data = dataset()
+    only = from_arrays(
+        [np.zeros((64, 64, 3), "uint8")], [[[4, 4, 40, 40]]], [[0]], ["bird"]
+    )
+    assert self_test(only, tiny_model(), training=False, verbose=False).ok
+    assert data.class_names == tuple(NAMES)
+
+
+def test_it_learns_two_images_by_heart():
+    stage = check_overfitting(
+        tiny_model(), dataset(), learning_rate=1e-2, verbose=False
+    )
+    assert stage.passed and stage.average_precision >= 0.9
+    assert stage.cure == ""
