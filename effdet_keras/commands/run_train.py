@@ -19,6 +19,7 @@ def run_train(
     settings: Sequence[str] = (),
     configuration: str | os.PathLike | None = None,
     hparams: str | os.PathLike | None = None,
+    pipeline_config: str | os.PathLike | None = None,
     resume: bool = False,
     overwrite: bool = False,
 ) -> FineTuned:
@@ -28,7 +29,8 @@ def run_train(
         out: path of the folder of the run.
         fields: dict, fields of `RunConfiguration`.
         settings: strings "field=value", more fields.
-        configuration, hparams, resume, overwrite: of `effdet_keras.fine_tune`.
+        configuration, hparams, pipeline_config, resume, overwrite: of
+            `effdet_keras.fine_tune`.
 
     Returns:
         `FineTuned`.
@@ -50,6 +52,7 @@ def run_train(
             out=out,
             configuration=configuration,
             hparams=hparams,
+            pipeline_config=pipeline_config,
             resume=resume,
             overwrite=overwrite,
             **given,

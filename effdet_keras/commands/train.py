@@ -50,6 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
         settings=arguments.set,
         configuration=arguments.config,
         hparams=arguments.hparams,
+        pipeline_config=arguments.pipeline_config,
         resume=arguments.resume,
         overwrite=arguments.overwrite,
     )
@@ -177,6 +178,13 @@ def _add_run(parser):
         metavar="TEXT",
         default=None,
         help="hyper-parameters of google/automl: name=value,... or a YAML file",
+    )
+    group.add_argument(
+        "--pipeline-config",
+        metavar="FILE",
+        default=None,
+        help="the pipeline.config of an EfficientDet of the TensorFlow Object "
+        "Detection API; what has no place here is listed",
     )
     group.add_argument(
         "--resume",

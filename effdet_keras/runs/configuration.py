@@ -50,6 +50,8 @@ class RunConfiguration:
         weights: string, what to start from: a key of published weights ("coco",
             "imagenet"), a file, a folder or an address; None for random weights.
             "auto" is "imagenet" where it can be had, and else random.
+        checkpoint_type: "classification", "detection" or "full", what to take of
+            `weights`, see `EfficientDet.load_pretrained`; None is all that fits.
         image_size: int or `(height, width)`; "auto" fits it to the boxes; None is the
             model's own.
         anchors: "auto" fits the anchors to the boxes, unless `model_config` has
@@ -110,6 +112,7 @@ mean 'epochs'? It has: data, format, ...
 
     model: str = "efficientdet-lite0"
     weights: str | None = "auto"
+    checkpoint_type: str | None = None
     image_size: int | tuple[int, int] | str | None = "auto"
     anchors: str | None = "auto"
     model_config: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -266,6 +269,12 @@ mean 'epochs'? It has: data, format, ...
                     f"`model_config` has no {name!r}: that is {instead}. "
                     f"Received: model_config={self.model_config!r}"
                 )
+        if self.checkpoint_type is not None and self.weights in ("auto", None):
+            raise InvalidValueError(
+                "`checkpoint_type` says what to take of `weights`: name a file. "
+                f"Received: checkpoint_type={self.checkpoint_type!r}, "
+                f"weights={self.weights!r}"
+            )
         if not self.is_hub_module:
             is_open = self.image_size in ("auto", None)
             size = {} if is_open else {"image_size": self.image_size}

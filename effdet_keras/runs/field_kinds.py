@@ -39,6 +39,7 @@ FIELD_KINDS = {
     "class_names": _NAMES | TEXT | MAPPING | NOTHING,
     "model": TEXT,
     "weights": TEXT | NOTHING,
+    "checkpoint_type": one_of("classification", "detection", "full") | NOTHING,
     "image_size": AUTO | _SIZE | NOTHING,
     "anchors": AUTO | NOTHING,
     "model_config": MAPPING,
