@@ -43,6 +43,7 @@ if TYPE_CHECKING or not started_as_command():
     from effdet_keras.runs.fine_tune import fine_tune
     from effdet_keras.runs.fine_tuned import FineTuned
     from effdet_keras.training import schedules
+    from effdet_keras.training.rate_test import LearningRates, find_learning_rate
     from effdet_keras.weights.archive import read_archive_info
     from effdet_keras.weights.report import LoadReport
 
@@ -55,6 +56,7 @@ __all__ = [
     "EfficientDetConfig",
     "ExportReport",
     "FineTuned",
+    "LearningRates",
     "LoadReport",
     "Postprocess",
     "Predictor",
@@ -66,6 +68,7 @@ __all__ = [
     "callbacks",
     "data",
     "errors",
+    "find_learning_rate",
     "fine_tune",
     "inference",
     "inspection",

@@ -25,6 +25,8 @@ _NOT_IN_MODEL_CONFIG = {
     "image_size": "`image_size`",
     "num_classes": "the classes of the dataset, or `class_names`",
 }
+# A run is as long as one of these says.
+LENGTHS = ("epochs", "steps", "time_budget")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
@@ -66,9 +68,14 @@ class RunConfiguration:
             `steps_per_execution`.
         loss: dict, fields of `DetectionLoss`; empty for the recipe's loss.
         epochs: int; None is enough for 1,000 steps.
-        steps: int, the steps of the whole training, in the place of `epochs`; they are
-            rounded up to whole epochs.
+        steps: int, the steps of the whole training, in the place of `epochs`; those of
+            more than one epoch are rounded up to whole epochs.
+        time_budget: string, the time for the whole run, in the place of `epochs`:
+            "90s", "20m", "1.5h". Some steps and an evaluation are measured first, and
+            the length is chosen so that the run ends within it.
         batch_size: int, images per step; evaluation has batches of this size as well.
+            "auto" is the largest that fits into memory, up to 16 (64 for 5,000
+            images or more): it is measured.
         one_batch: bool, whether to train one step on one batch, not compiled, and
             evaluate as many images: a minute shows whether all parts work.
         seed: int, of weights, order and augmentation.
@@ -134,7 +141,8 @@ mean 'epochs'? It has: data, format, ...
 
     epochs: int | None = None
     steps: int | None = None
-    batch_size: int = 8
+    time_budget: str | None = None
+    batch_size: int | str = 8
     steps_per_execution: int = 1
     jit_compile: bool | str = "auto"
     run_eagerly: bool = False
@@ -281,10 +289,12 @@ mean 'epochs'? It has: data, format, ...
             EfficientDetConfig.from_name(self.model, **size, **self.model_config)
 
     def _check_length(self):
-        if self.epochs is not None and self.steps is not None:
+        lengths = {name: getattr(self, name) for name in LENGTHS}
+        given = [f"{n}={v!r}" for n, v in lengths.items() if v is not None]
+        if len(given) > 1:
             raise InvalidValueError(
-                "A training is as long as `epochs` or `steps` says, not both. "
-                f"Received: epochs={self.epochs}, steps={self.steps}"
+                "A training is as long as one of `epochs`, `steps` and `time_budget` "
+                f"says. Received: {', '.join(given)}"
             )
 
     def _check_monitor(self):

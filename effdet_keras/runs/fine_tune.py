@@ -13,7 +13,7 @@ import keras
 
 from effdet_keras.data import DetectionDataset
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
-from effdet_keras.runs.configuration import RunConfiguration
+from effdet_keras.runs.configuration import LENGTHS, RunConfiguration
 from effdet_keras.runs.fine_tuned import FineTuned
 from effdet_keras.runs.hparams import read_hparams
 from effdet_keras.runs.pipeline_config import read_pipeline_config
@@ -24,8 +24,6 @@ from effdet_keras.runs.train import train
 
 # What may change when a run goes on: how long it is, what it says, where its data is.
 _FREE_ON_RESUME = {"epochs", "steps", "verbose", "data", "tensorboard"}
-# A run is as long as one of these says.
-_LENGTHS = ("epochs", "steps")
 # Fields of which one name can be given, and the others stay.
 _MAPPINGS = ("model_config", "loss", "postprocess", "gradient_multipliers")
 
@@ -195,8 +193,8 @@ def configured(configuration, hparams, fields, pipeline_config=None):
 
 def _merged(fields, more):
     """Fields, of which those in `more` count; in mappings, name by name."""
-    if any(more.get(name) is not None for name in _LENGTHS):
-        fields = {**fields, **dict.fromkeys(set(_LENGTHS) & set(fields))}
+    if any(more.get(name) is not None for name in LENGTHS):
+        fields = {**fields, **dict.fromkeys(set(LENGTHS) & set(fields))}
     both = {name: value for name, value in fields.items() if name in more}
     inner = {
         name: {**value, **more[name]}
