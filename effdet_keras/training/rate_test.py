@@ -16,6 +16,7 @@ from keras import ops
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidStateError, InvalidValueError, NonFiniteLossError
+from effdet_keras.training import inputs
 from effdet_keras.training.schedules import REFERENCE_BATCH_SIZE
 from effdet_keras.visualize.learning_rates import plot_learning_rates
 
@@ -164,9 +165,7 @@ def _arguments(model, batches, rate):
         return {"learning_rate": rate}
     if optimizer is not None:
         return {"optimizer": optimizer, "learning_rate": rate}
-    batch_size = keras.tree.flatten(batches.element_spec)[0].shape[0]
-    if batch_size is None:
-        return {"learning_rate": rate}
+    batch_size, _ = inputs.batch_size_and_steps(batches, None, 1)
     return {"learning_rate": float(f"{rate * REFERENCE_BATCH_SIZE / batch_size:.2g}")}
 
 

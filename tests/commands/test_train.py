@@ -1,7 +1,6 @@
 """`effdet-keras train`: from a dataset to a judged detector, without Python."""
 
 import dataclasses
-import functools
 import json
 import sys
 
@@ -13,7 +12,7 @@ from effdet_keras.commands.train import FIELDS
 from effdet_keras.data import write_shapes
 from effdet_keras.runs import RunConfiguration
 from effdet_keras.runs.run_folder import RunFolder
-from effdet_keras.training.rate_test import find_learning_rate
+from effdet_keras.training.rate_test import LearningRates
 
 pytestmark = pytest.mark.tensorflow
 
@@ -61,13 +60,20 @@ def test_find_rate_writes_a_curve_and_leaves_the_folder_to_the_run(
     data, tmp_path, capsys, monkeypatch
 ):
     out = tmp_path / "run"
-    few = functools.partial(find_learning_rate, num_steps=10, lowest=1e-5)
-    monkeypatch.setattr("effdet_keras.runs.find_rate.find_learning_rate", few)
+    seen = []
+
+    def measured(model, batches):
+        seen.append((model.name, len(batches)))
+        arguments = {"optimizer": "adamw", "learning_rate": 0.002}
+        return LearningRates((0.001, 0.02, 0.4), (3.0, 2.0, 9.0), 0.002, arguments)
+
+    monkeypatch.setattr("effdet_keras.runs.find_rate.find_learning_rate", measured)
     assert train(data, "--find-rate", out=out) == 0
     said = capsys.readouterr().out
-    assert "--set optimizer=adamw --learning-rate " in said
+    assert "--set optimizer=adamw --learning-rate 0.002" in said
+    assert seen == [("efficientdet-lite0", 2)]
     found = json.loads((out / "learning_rates.json").read_text())
-    assert len(found["rates"]) == len(found["losses"]) <= 10
+    assert (found["suggestion"], found["losses"]) == (0.002, [3.0, 2.0, 9.0])
     assert (out / "learning_rates.png").exists()
     assert sorted(p.name for p in out.iterdir() if p.name[0] != ".") == [
         *("learning_rates.json", "learning_rates.png"),

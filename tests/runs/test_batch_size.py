@@ -94,17 +94,16 @@ def results(out):
 def test_the_trial_trains_each_size(tmp_path, splits, monkeypatch):
     path, out = task(tmp_path, splits, [1, 2])
     sizes = []
-    fit = ek.EfficientDet.fit
 
-    def spy(model, batches, **arguments):
-        images, _ = batches.element_spec
-        sizes.append((images.shape[0], len(batches), model.config.image_size))
-        return fit(model, batches, **arguments)
+    def fit(model, batches, **_):
+        images, truth = next(iter(batches))
+        sizes.append((images.shape, len(batches), truth["boxes"].shape[1]))
+        return types.SimpleNamespace(history={"loss": [1.0]})
 
-    monkeypatch.setattr(ek.EfficientDet, "fit", spy)
+    monkeypatch.setattr(ek.EfficientDet, "fit", fit)
     batch_size_trial.main(str(path))
     assert results(out) == [(1, "done", ""), (2, "done", "")]
-    assert sizes == [(1, 2, (64, 64)), (2, 2, (64, 64))]
+    assert sizes == [((size, 64, 64, 3), 2, 3) for size in (1, 2)]
 
 
 def test_the_trial_stops_before_memory_is_full(tmp_path, splits, monkeypatch):
@@ -157,10 +156,17 @@ def test_the_child_gets_the_size_that_fits_the_boxes_and_no_weights(splits):
 
 def test_a_run_takes_the_size(monkeypatch, shapes, tmp_path):
     monkeypatch.setattr("effdet_keras.runs.train.choose_batch_size", lambda *_: 2)
+    made = []
+
+    def make_model(configuration, dataset):
+        made.append((configuration.batch_size, len(dataset)))
+        raise KeyboardInterrupt  # enough is known
+
+    monkeypatch.setattr("effdet_keras.runs.train.make_model", make_model)
     fields = tiny_run(batch_size="auto", one_batch=True)
-    ek.fine_tune(shapes, out=tmp_path / "run", **fields)
-    run = ek.RunConfiguration.read(tmp_path / "run" / "configuration.yaml")
-    assert run.batch_size == 2
+    with pytest.raises(KeyboardInterrupt):
+        ek.fine_tune(shapes, out=tmp_path / "run", **fields)
+    assert made == [(2, 2)]
 
 
 def test_free_memory_is_that_of_the_machine_or_the_container(tmp_path):

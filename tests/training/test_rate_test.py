@@ -2,6 +2,7 @@
 
 import json
 
+import keras
 import numpy as np
 import pytest
 from support.tiny import EAGER, tiny_model
@@ -46,14 +47,14 @@ def test_the_rate_rises_exponentially():
 def test_the_model_stays_as_it_is_and_the_copy_is_trained(model, dataset, tmp_path):
     before, settings = variables_of(model), model.settings
     found = find_learning_rate(
-        model, dataset, 2, num_steps=14, lowest=1e-5, highest=1e-1
+        model, dataset, 2, num_steps=12, lowest=1e-5, highest=1e-1
     )
     for old, new in zip(before, variables_of(model)):
         np.testing.assert_array_equal(old, new)
     assert model.settings is settings
     assert model.trainable_variables == tiny_trainable(model)
-    assert 10 <= len(found.losses) == len(found.rates) <= 14
-    assert found.rates[:2] == pytest.approx((1e-5, 1e-5 * 1e4 ** (1 / 13)))
+    assert 10 <= len(found.losses) == len(found.rates) <= 12
+    assert found.rates[:2] == pytest.approx((1e-5, 1e-5 * 1e4 ** (1 / 11)))
     assert found.losses[0] > min(found.losses)  # it learned
     best = found.rates[int(np.argmin(found.smoothed))]
     assert found.suggestion == pytest.approx(best / 10, rel=0.06)
@@ -76,23 +77,28 @@ def tiny_trainable(model):
 def test_the_rate_of_the_reference_is_for_a_batch_of_64(dataset):
     model = tiny_model()
     model.compile(recipe="reference", run_eagerly=EAGER)
-    found = find_learning_rate(model, dataset, 2, num_steps=10, lowest=1e-6)
-    assert found.arguments == {
-        "learning_rate": pytest.approx(found.suggestion * 64 / 2, rel=0.06)
+    batches = model.batches(dataset, 2)
+    assert rate_test._arguments(model, batches, 0.01) == {"learning_rate": 0.32}
+    model.compile("sgd", run_eagerly=EAGER)  # whose rate is not scaled
+    assert rate_test._arguments(model, batches, 0.01) == {
+        "optimizer": "sgd",
+        "learning_rate": 0.01,
     }
+    model.compile(keras.optimizers.Adam(), run_eagerly=EAGER)
+    assert rate_test._arguments(model, batches, 0.01) == {"learning_rate": 0.01}
 
 
 def test_a_loss_that_grows_ends_the_test(model, dataset, monkeypatch):
     callback = rate_test._Rising(1e-6, 1.0, 100)
     callback.set_model(model)
     for batch in range(20):
-        mean = 1.0 if batch < 12 else 1.0 + 30.0 * (batch - 11) / (batch + 1)
+        mean = 1.0 if batch < 12 else 1.0 + 14.0 * (batch - 11) / (batch + 1)
         callback.on_train_batch_end(batch, {"loss": mean})
         if model.stop_training:
             break
-    assert batch == 13  # smoothed over the steps: 1, 3.8, 6.4
+    assert batch == 13  # smoothed: 1.0, 2.9, 4.4
     assert callback.losses[:12] == pytest.approx([1.0] * 12)
-    assert callback.losses[12:] == pytest.approx([31.0] * (batch - 11))
+    assert callback.losses[12:] == pytest.approx([15.0] * (batch - 11))
 
 
 def test_a_rate_that_is_too_high_from_the_start_is_told(model, dataset):
