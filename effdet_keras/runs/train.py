@@ -67,7 +67,8 @@ def train(
     done = read_archive_info(last)["epoch"] if resume and last.exists() else 0
     if done:
         folder.check_same_data(described)
-    if configuration.time_budget is not None:
+    has_length = done or configuration.one_batch
+    if configuration.time_budget is not None and not has_length:
         configuration = choose_length(configuration, splits, started=started)
     # So that a run that goes on does not see the order of its first epochs again.
     keras.utils.set_random_seed(configuration.seed + done)

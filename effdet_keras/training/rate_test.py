@@ -15,7 +15,12 @@ from keras import ops
 
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.errors import InvalidStateError, InvalidValueError, NonFiniteLossError
+from effdet_keras.errors import (
+    InvalidStateError,
+    InvalidTypeError,
+    InvalidValueError,
+    NonFiniteLossError,
+)
 from effdet_keras.training import inputs
 from effdet_keras.training.schedules import REFERENCE_BATCH_SIZE
 from effdet_keras.visualize.learning_rates import plot_learning_rates
@@ -98,7 +103,8 @@ def find_learning_rate(
         `LearningRates`.
 
     Raises:
-        ValueError: If a number is out of range, or the data cannot be trained on.
+        ValueError, TypeError: If a number is out of range, or the data cannot be
+            trained on.
         RuntimeError: If the loss grows from the first steps on.
 
     Example:
@@ -118,6 +124,11 @@ Received: lowest=0.1, highest=0.01
     if num_steps < _LEAST:
         raise InvalidValueError(
             f"`num_steps` must be at least {_LEAST}. Received: num_steps={num_steps}"
+        )
+    if not (isinstance(data, DetectionDataset) or hasattr(data, "repeat")):
+        raise InvalidTypeError(
+            "`data` must be a `DetectionDataset`, or its batches (`tf.data.Dataset`). "
+            f"Received: data of type {type(data).__name__}"
         )
     copy = _copy_of(model)
     if isinstance(data, DetectionDataset):

@@ -117,3 +117,8 @@ def test_a_rate_that_is_too_high_from_the_start_is_told(model, dataset):
 def test_numbers_out_of_range_are_told(model, dataset, fields, message):
     with pytest.raises(ek.errors.InvalidValueError, match=message):
         find_learning_rate(model, dataset, **fields)
+
+
+def test_other_data_is_told(model):
+    with pytest.raises(TypeError, match="data of type list"):
+        find_learning_rate(model, [1, 2])
