@@ -46,6 +46,7 @@ if TYPE_CHECKING or not started_as_command():
     from effdet_keras.selftest.self_test import self_test
     from effdet_keras.selftest.stages import SelfTestReport
     from effdet_keras.training import schedules
+    from effdet_keras.training.rate_test import LearningRates, find_learning_rate
     from effdet_keras.weights.archive import read_archive_info
     from effdet_keras.weights.report import LoadReport
 
@@ -59,6 +60,7 @@ __all__ = [
     "EvaluationReport",
     "ExportReport",
     "FineTuned",
+    "LearningRates",
     "LoadReport",
     "Postprocess",
     "Predictor",
@@ -71,6 +73,7 @@ __all__ = [
     "callbacks",
     "data",
     "errors",
+    "find_learning_rate",
     "fine_tune",
     "inference",
     "inspection",

@@ -72,6 +72,7 @@ WITHOUT_EXAMPLE = {
     "LoadReport": "what `EfficientDet.load_pretrained` returns: its example",
     "SelfTestReport": "what `self_test` returns: its example",
     "inspection.AnchorFit": "what `inspection.fit_anchors` returns: its example",
+    "LearningRates": "what `find_learning_rate` returns: its example",
     "FineTuned": "what `fine_tune` returns: its example",
     "ExportReport": "what `EfficientDet.export` returns: docs/export.md",
 }

@@ -8,8 +8,10 @@ from typing import Any
 
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.runs import FineTuned, fine_tune
+from effdet_keras.runs.find_rate import find_rate as find_rate_of_run
 from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.runs.settings_text import parse_settings
+from effdet_keras.training.rate_test import LearningRates
 
 
 def run_train(
@@ -19,19 +21,23 @@ def run_train(
     settings: Sequence[str] = (),
     configuration: str | os.PathLike | None = None,
     hparams: str | os.PathLike | None = None,
+    pipeline_config: str | os.PathLike | None = None,
     resume: bool = False,
     overwrite: bool = False,
-) -> FineTuned:
+    find_rate: bool = False,
+) -> FineTuned | LearningRates:
     """Trains, and says where what is.
 
     Args:
         out: path of the folder of the run.
         fields: dict, fields of `RunConfiguration`.
         settings: strings "field=value", more fields.
-        configuration, hparams, resume, overwrite: of `effdet_keras.fine_tune`.
+        configuration, hparams, pipeline_config, resume, overwrite: of
+            `effdet_keras.fine_tune`.
+        find_rate: bool, whether to test learning rates, and train nothing.
 
     Returns:
-        `FineTuned`.
+        `FineTuned`, or `LearningRates`.
 
     Raises:
         ValueError: If a field is given twice, or see `fine_tune`.
@@ -44,12 +50,18 @@ def run_train(
             f"`{twice[0]}` is given by {flag} and by --set: leave one of the two out."
         )
     given = {**fields, **more}
+    files = {
+        "configuration": configuration,
+        "hparams": hparams,
+        "pipeline_config": pipeline_config,
+    }
+    if find_rate:
+        return find_rate_of_run(out, given, **files)
     try:
         result = fine_tune(
             given.pop("data", None),
             out=out,
-            configuration=configuration,
-            hparams=hparams,
+            **files,
             resume=resume,
             overwrite=overwrite,
             **given,
@@ -67,6 +79,7 @@ def _say(result, folder):
     numbers, archive = result.numbers, folder.archive / "best.keras"
     rows = [("best checkpoint", archive), ("report", folder.report)]
     rows += [("training curves", folder.curves)]
+    rows += [("first batch", folder.first_batch)]
     rows += [("log", folder.text), ("for TensorBoard", folder.tensorboard)]
     print(f"\nAP {numbers['AP']:.3f}, AP50 {numbers['AP50']:.3f} on '{result.split}'")
     for title, path in rows:

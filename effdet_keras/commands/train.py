@@ -8,7 +8,16 @@ from effdet_keras.commands.shared_arguments import DATASET_FORMATS, add_overwrit
 FIELDS = (
     *("data", "format", "train_split", "validation_split", "test_split"),
     *("model", "weights", "image_size", "precision", "recipe", "learning_rate"),
-    *("freeze", "epochs", "steps", "batch_size", "seed", "one_batch", "augment"),
+    *(
+        "freeze",
+        "epochs",
+        "steps",
+        "time_budget",
+        "batch_size",
+        "seed",
+        "one_batch",
+        "augment",
+    ),
 )
 
 
@@ -50,8 +59,10 @@ def run(arguments: argparse.Namespace) -> int:
         settings=arguments.set,
         configuration=arguments.config,
         hparams=arguments.hparams,
+        pipeline_config=arguments.pipeline_config,
         resume=arguments.resume,
         overwrite=arguments.overwrite,
+        find_rate=arguments.find_rate,
     )
     return 0
 
@@ -115,7 +126,16 @@ def _add_training(parser):
         help="steps of the whole training, in the place of --epochs",
     )
     group.add_argument(
-        "--batch-size", metavar="N", type=int, help="images per step (8)"
+        "--time-budget",
+        metavar="TIME",
+        help="time for the whole run, such as 90s, 20m or 1.5h, in the place of "
+        "--epochs: steps and an evaluation are measured first",
+    )
+    group.add_argument(
+        "--batch-size",
+        metavar="N",
+        type=_size,
+        help="images per step, or auto, which measures the largest that fits (8)",
     )
     group.add_argument("--seed", metavar="N", type=int, help="random seed (0)")
     group.add_argument(
@@ -179,10 +199,24 @@ def _add_run(parser):
         help="hyper-parameters of google/automl: name=value,... or a YAML file",
     )
     group.add_argument(
+        "--pipeline-config",
+        metavar="FILE",
+        default=None,
+        help="the pipeline.config of an EfficientDet of the TensorFlow Object "
+        "Detection API; what has no place here is listed",
+    )
+    group.add_argument(
         "--resume",
         action="store_true",
         default=False,
         help="go on with the run in FOLDER, with its configuration",
+    )
+    group.add_argument(
+        "--find-rate",
+        action="store_true",
+        default=False,
+        help="test learning rates on up to 100 steps, print one that is suggested, "
+        "write the curve to FOLDER, and train nothing",
     )
     parser.set_defaults(overwrite=False)
     add_overwrite(parser)

@@ -25,6 +25,8 @@ _NOT_IN_MODEL_CONFIG = {
     "image_size": "`image_size`",
     "num_classes": "the classes of the dataset, or `class_names`",
 }
+# A run is as long as one of these says.
+LENGTHS = ("epochs", "steps", "time_budget")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
@@ -50,6 +52,8 @@ class RunConfiguration:
         weights: string, what to start from: a key of published weights ("coco",
             "imagenet"), a file, a folder or an address; None for random weights.
             "auto" is "imagenet" where it can be had, and else random.
+        checkpoint_type: "classification", "detection" or "full", what to take of
+            `weights`, see `EfficientDet.load_pretrained`; None is all that fits.
         image_size: int or `(height, width)`; "auto" fits it to the boxes; None is the
             model's own.
         anchors: "auto" fits the anchors to the boxes, unless `model_config` has
@@ -64,9 +68,14 @@ class RunConfiguration:
             `steps_per_execution`.
         loss: dict, fields of `DetectionLoss`; empty for the recipe's loss.
         epochs: int; None is enough for 1,000 steps.
-        steps: int, the steps of the whole training, in the place of `epochs`; they are
-            rounded up to whole epochs.
+        steps: int, the steps of the whole training, in the place of `epochs`; those of
+            more than one epoch are rounded up to whole epochs.
+        time_budget: string, the time for the whole run, in the place of `epochs`:
+            "90s", "20m", "1.5h". Some steps and an evaluation are measured first, and
+            the length is chosen so that the run ends within it.
         batch_size: int, images per step; evaluation has batches of this size as well.
+            "auto" is the largest that fits into memory, up to 16 (64 for 5,000
+            images or more): it is measured.
         one_batch: bool, whether to train one step on one batch, not compiled, and
             evaluate as many images: a minute shows whether all parts work.
         seed: int, of weights, order and augmentation.
@@ -110,6 +119,7 @@ mean 'epochs'? It has: data, format, ...
 
     model: str = "efficientdet-lite0"
     weights: str | None = "auto"
+    checkpoint_type: str | None = None
     image_size: int | tuple[int, int] | str | None = "auto"
     anchors: str | None = "auto"
     model_config: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -131,7 +141,8 @@ mean 'epochs'? It has: data, format, ...
 
     epochs: int | None = None
     steps: int | None = None
-    batch_size: int = 8
+    time_budget: str | None = None
+    batch_size: int | str = 8
     steps_per_execution: int = 1
     jit_compile: bool | str = "auto"
     run_eagerly: bool = False
@@ -266,16 +277,24 @@ mean 'epochs'? It has: data, format, ...
                     f"`model_config` has no {name!r}: that is {instead}. "
                     f"Received: model_config={self.model_config!r}"
                 )
+        if self.checkpoint_type is not None and self.weights in ("auto", None):
+            raise InvalidValueError(
+                "`checkpoint_type` says what to take of `weights`: name a file. "
+                f"Received: checkpoint_type={self.checkpoint_type!r}, "
+                f"weights={self.weights!r}"
+            )
         if not self.is_hub_module:
             is_open = self.image_size in ("auto", None)
             size = {} if is_open else {"image_size": self.image_size}
             EfficientDetConfig.from_name(self.model, **size, **self.model_config)
 
     def _check_length(self):
-        if self.epochs is not None and self.steps is not None:
+        lengths = {name: getattr(self, name) for name in LENGTHS}
+        given = [f"{n}={v!r}" for n, v in lengths.items() if v is not None]
+        if len(given) > 1:
             raise InvalidValueError(
-                "A training is as long as `epochs` or `steps` says, not both. "
-                f"Received: epochs={self.epochs}, steps={self.steps}"
+                "A training is as long as one of `epochs`, `steps` and `time_budget` "
+                f"says. Received: {', '.join(given)}"
             )
 
     def _check_monitor(self):

@@ -2,6 +2,7 @@
 
 from effdet_keras import augment as augmentations
 from effdet_keras.data.formats.registry import FORMATS
+from effdet_keras.runs.durations import is_duration
 from effdet_keras.runs.kinds import (
     AUTO,
     MAPPING,
@@ -22,6 +23,7 @@ _SHARE = number("a number from 0 to 1", lambda x: 0 <= x <= 1)
 _BELOW_ONE = number("a number of at least 0 and below 1", lambda x: 0 <= x < 1)
 _PART = number("a number above 0 and below 1", lambda x: 0 < x < 1)
 _SIZE = whole(1) | many(whole(1), "[height, width] in pixels", count=2)
+_DURATION = Kind("a duration such as '90s', '20m' or '1.5h'", is_duration)
 _LINES = Kind("0, 1, 2", lambda value: type(value) is int and value in (0, 1, 2))
 _NAMES = many(TEXT, "a list of names")
 _AUGMENT = many(
@@ -39,6 +41,7 @@ FIELD_KINDS = {
     "class_names": _NAMES | TEXT | MAPPING | NOTHING,
     "model": TEXT,
     "weights": TEXT | NOTHING,
+    "checkpoint_type": one_of("classification", "detection", "full") | NOTHING,
     "image_size": AUTO | _SIZE | NOTHING,
     "anchors": AUTO | NOTHING,
     "model_config": MAPPING,
@@ -58,7 +61,8 @@ FIELD_KINDS = {
     "loss": MAPPING,
     "epochs": whole(1) | NOTHING,
     "steps": whole(1) | NOTHING,
-    "batch_size": whole(1),
+    "time_budget": _DURATION | NOTHING,
+    "batch_size": AUTO | whole(1),
     "steps_per_execution": whole(1),
     "jit_compile": AUTO | SWITCH,
     "run_eagerly": SWITCH,

@@ -13,9 +13,10 @@ import keras
 
 from effdet_keras.data import DetectionDataset
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
-from effdet_keras.runs.configuration import RunConfiguration
+from effdet_keras.runs.configuration import LENGTHS, RunConfiguration
 from effdet_keras.runs.fine_tuned import FineTuned
 from effdet_keras.runs.hparams import read_hparams
+from effdet_keras.runs.pipeline_config import read_pipeline_config
 from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.runs.splits import choose_splits
 from effdet_keras.runs.text_log import standard_output_kept
@@ -38,6 +39,7 @@ def fine_tune(
     out: str | os.PathLike | None = None,
     configuration: RunConfiguration | str | os.PathLike | None = None,
     hparams: str | os.PathLike | Mapping[str, Any] | None = None,
+    pipeline_config: str | os.PathLike | None = None,
     resume: bool = False,
     overwrite: bool = False,
     callbacks: Sequence[keras.callbacks.Callback] = (),
@@ -54,8 +56,8 @@ def fine_tune(
     text and as lines of JSON, the curves, files for TensorBoard, and the checkpoints
     (docs/train.md).
 
-    Where several say the same, `fields` count more than `hparams`, and these more than
-    `configuration`.
+    Where several say the same, `fields` count more than `hparams` or
+    `pipeline_config`, and these more than `configuration`.
 
     Args:
         data: path of the dataset; or a `DetectionDataset`; or a dict of them by split,
@@ -67,6 +69,8 @@ def fine_tune(
         hparams: hyper-parameters of google/automl: a string such as
             "learning_rate=0.04,gamma=2.0", the path of a YAML file, or a dict
             (docs/train.md).
+        pipeline_config: path of the config of an EfficientDet of the TensorFlow
+            Object Detection API (docs/migrating_from_tfod.md).
         resume: bool, whether to go on with the run in `out`, with its configuration;
             only its length, `verbose` and the path of its data may change.
         overwrite: bool, whether to remove the run that is in `out`.
@@ -115,10 +119,17 @@ mean 'epochs'? It has: data, format, ...
             folder = RunFolder(out)
         text = stack.enter_context(standard_output_kept())
         if resume:
-            chosen = _of_run(folder, configuration, hparams, fields)
+            files = {"configuration": configuration, "hparams": hparams}
+            files["pipeline_config"] = pipeline_config
+            chosen = _of_run(folder, files, fields)
         else:
             folder.check_free(overwrite=overwrite)
-            chosen = configured(configuration, hparams, fields)
+            chosen = configured(configuration, hparams, fields, pipeline_config)
+            if pipeline_config is not None and datasets is not None:
+                names = fields.get(
+                    "class_names"
+                )  # of its label map: datasets have some
+                chosen = chosen.replace(class_names=names)
         if out is None:
             chosen = chosen.replace(tensorboard=False)  # nobody could look at it
         _check_data(chosen, datasets)
@@ -146,11 +157,11 @@ def _in_memory(data):
     return dict(data)
 
 
-def configured(configuration, hparams, fields):
+def configured(configuration, hparams, fields, pipeline_config=None):
     """The configuration of a new run, from all that says something of it.
 
     Args:
-        configuration, hparams: of `fine_tune`.
+        configuration, hparams, pipeline_config: of `fine_tune`.
         fields: dict, fields of `RunConfiguration`, which count most.
     """
     if configuration is None:
@@ -162,6 +173,16 @@ def configured(configuration, hparams, fields):
             "`configuration` must be a `RunConfiguration`, or the path of its YAML "
             f"file. Received: {configuration!r}"
         )
+    if hparams is not None and pipeline_config is not None:
+        raise InvalidValueError(
+            "`hparams` is google/automl's, `pipeline_config` the Object Detection "
+            "API's: give one of the two."
+        )
+    if pipeline_config is not None:
+        read = read_pipeline_config(pipeline_config)
+        title = f"No place here, or another one, of '{os.fspath(pipeline_config)}':"
+        print("\n  ".join([title, *read.notes]))
+        fields = _merged(read.fields, fields)
     if hparams is not None:
         batch_size = fields.get("batch_size", configuration.batch_size)
         read = read_hparams(hparams, batch_size=batch_size)
@@ -172,6 +193,8 @@ def configured(configuration, hparams, fields):
 
 def _merged(fields, more):
     """Fields, of which those in `more` count; in mappings, name by name."""
+    if any(more.get(name) is not None for name in LENGTHS):
+        fields = {**fields, **dict.fromkeys(set(LENGTHS) & set(fields))}
     both = {name: value for name, value in fields.items() if name in more}
     inner = {
         name: {**value, **more[name]}
@@ -181,13 +204,14 @@ def _merged(fields, more):
     return {**fields, **more, **inner}
 
 
-def _of_run(folder, configuration, hparams, fields):
+def _of_run(folder, files, fields):
     """The configuration of a run that goes on."""
     folder.check_run()
-    if configuration is not None or hparams is not None:
+    given = [f"`{name}`" for name, value in files.items() if value is not None]
+    if given:
         raise InvalidValueError(
-            "A run that goes on keeps its configuration: leave `configuration` and "
-            "`hparams` (--config, --hparams) out."
+            "A run that goes on keeps its configuration: leave "
+            f"{' and '.join(given)} out."
         )
     before = folder.read_configuration()
     after = before.replace(**_merged(before.to_dict(), fields))

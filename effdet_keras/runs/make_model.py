@@ -70,6 +70,14 @@ def _of_preset(configuration, train):
     options["dataset"] = train
     options["verbose"] = int(configuration.verbose != 0)
     name, weights = configuration.model, configuration.weights
+    if configuration.checkpoint_type is not None:
+        model = EfficientDet.from_preset(name, **options)
+        model.load_pretrained(
+            weights,
+            checkpoint_type=configuration.checkpoint_type,
+            verbose=options["verbose"],
+        )
+        return model
     if weights != "auto":
         return EfficientDet.from_preset(name, weights, **options)
     try:

@@ -18,9 +18,11 @@ from effdet_keras.runs.configuration import RunConfiguration
 _CONFIGURATION = "configuration.yaml"
 _FILES = (
     *("environment.json", "data.json", "log.jsonl", "log.txt", "curves.png"),
-    *("numbers.json", "report.html"),
+    *("first_batch.png", "numbers.json", "report.html"),
     _CONFIGURATION,  # which makes it the folder of a run: last
 )
+# Of the range test, which is made before a run begins.
+_RATES = ("learning_rates.json", "learning_rates.png")
 _FOLDERS = ("archive", "tensorboard")
 
 
@@ -54,6 +56,8 @@ class RunFolder:
         self.tensorboard = self.path / "tensorboard"
         self.curves = self.path / "curves.png"
         self.report = self.path / "report.html"
+        self.rates, self.rates_image = (self.path / name for name in _RATES)
+        self.first_batch = self.path / "first_batch.png"
         self.log = self.path / "log.jsonl"
         self.text = self.path / "log.txt"
 
@@ -78,7 +82,8 @@ class RunFolder:
                 )
             return
         if self.path.is_dir():
-            there = [p.name for p in self.path.iterdir() if not p.name.startswith(".")]
+            names = {p.name for p in self.path.iterdir()} - set(_RATES)
+            there = [name for name in names if not name.startswith(".")]
             if there:
                 raise FileExistsError(
                     f"The folder '{self.path}' has {sorted(there)[:3]} in it, which is "

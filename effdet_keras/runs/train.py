@@ -4,35 +4,34 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from collections.abc import Sequence
-from typing import Any
 
 import keras
 
-from effdet_keras import augment as augmentations
 from effdet_keras import visualize
-from effdet_keras._internal.optional_imports import OptionalModule, tensorflow
 from effdet_keras._internal.whole_files import replacing
-from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation, ImageSummary
 from effdet_keras.data.summary import count_of
 from effdet_keras.errors import MissingPackageError
 from effdet_keras.evaluation.evaluation import analyze_results
 from effdet_keras.inference.image_results import image_results
 from effdet_keras.models import EfficientDet
 from effdet_keras.report.evaluation_report import EvaluationReport
+from effdet_keras.runs.batch_size import choose_batch_size
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.runs.environment import describe_environment, environment_facts
 from effdet_keras.runs.fine_tuned import FineTuned
 from effdet_keras.runs.fingerprint import describe_data
+from effdet_keras.runs.first_batch import draw_first_batch
+from effdet_keras.runs.fitting import callbacks_of_run, training_batches
 from effdet_keras.runs.make_model import load_to_resume, make_model
 from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.runs.run_log import RunLog, history_of
 from effdet_keras.runs.splits import Splits
 from effdet_keras.runs.text_log import TextLog
+from effdet_keras.runs.time_budget import choose_length
 from effdet_keras.training import auto_recipe
 from effdet_keras.weights.archive import BEST_FILE, LAST_FILE, read_archive_info
-
-_tensorboard = OptionalModule("tensorboard", install="effdet-keras[tensorboard]")
 
 
 def train(
@@ -58,6 +57,10 @@ def train(
     Returns:
         `FineTuned`.
     """
+    started = time.monotonic()
+    if configuration.batch_size == "auto":  # before anything is on a graphics card
+        size = choose_batch_size(configuration, splits)
+        configuration = configuration.replace(batch_size=size)
     if configuration.one_batch:
         splits = splits.one_batch(configuration.batch_size)
     described = describe_data(splits.by_role())
@@ -65,6 +68,9 @@ def train(
     done = read_archive_info(last)["epoch"] if resume and last.exists() else 0
     if done:
         folder.check_same_data(described)
+    has_length = done or configuration.one_batch
+    if configuration.time_budget is not None and not has_length:
+        configuration = choose_length(configuration, splits, started=started)
     # So that a run that goes on does not see the order of its first epochs again.
     keras.utils.set_random_seed(configuration.seed + done)
     if done:
@@ -86,11 +92,15 @@ def train(
 
 
 def _fit(model, configuration, splits, folder, log, done, more):
-    batches = _batches(model, configuration, splits.train)
+    batches = training_batches(model, configuration, splits.train)
+    if configuration.steps is not None and configuration.steps < len(batches):
+        batches = batches.take(configuration.steps)
     epochs = _num_epochs(configuration, splits.train, len(batches))
     if done >= epochs:
         print(f"All is done: {count_of(epochs, 'epoch')}.")
         return
+    if not done:
+        draw_first_batch(model, configuration, splits.train, folder)
     print(splits.train.summary())
     print(
         f"Training {model.name} at {'x'.join(map(str, model.config.image_size))} with "
@@ -106,18 +116,8 @@ def _fit(model, configuration, splits, folder, log, done, more):
         initial_epoch=done,
         validation_data=losses,
         verbose=_verbose(configuration),
-        callbacks=[*_callbacks(configuration, splits, folder, log), *more],
+        callbacks=[*callbacks_of_run(configuration, splits, folder, log), *more],
     )
-
-
-def _batches(model, configuration, dataset):
-    options: dict[str, Any] = {"flip_probability": configuration.flip_probability}
-    if configuration.scale_jitter != "auto":
-        options["scale_jitter"] = configuration.scale_jitter
-    if configuration.augment:
-        names = configuration.augment
-        options["augment"] = [augmentations.NAMES[name]() for name in names]
-    return model.batches(dataset, configuration.batch_size, training=True, **options)
 
 
 def _num_epochs(configuration, dataset, steps_per_epoch):
@@ -135,41 +135,6 @@ def _verbose(configuration):
     if configuration.verbose == 1 and not sys.stdout.isatty():
         return 2
     return configuration.verbose
-
-
-def _callbacks(configuration, splits, folder, log):
-    every, is_loud = configuration.evaluate_every, configuration.verbose != 0
-    evaluation = COCOEvaluation(
-        splits.validation,
-        every=every,
-        batch_size=configuration.batch_size,
-        verbose="auto" if is_loud else False,
-    )
-    archive = CheckpointArchive(
-        folder.archive,
-        monitor=configuration.monitor,
-        mode=configuration.monitor_mode,
-        verbose=is_loud,
-    )
-    # The log before the archive: no epoch has a checkpoint and no line.
-    callbacks = [evaluation, log, archive]
-    if _writes_tensorboard(configuration):
-        path = str(folder.tensorboard)
-        callbacks += [
-            keras.callbacks.TensorBoard(path, write_graph=False),
-            ImageSummary(splits.validation, path, every=every),
-        ]
-    return callbacks
-
-
-def _writes_tensorboard(configuration):
-    needed = (_tensorboard, tensorflow)
-    if configuration.tensorboard is True:
-        for module in needed:
-            module.require("`tensorboard=True`")
-        return True
-    installed = all(module.is_installed() for module in needed)
-    return configuration.tensorboard == "auto" and installed
 
 
 def _draw_curves(log, folder):

@@ -19,7 +19,7 @@ STEPS = 1_000  # of a training whose number of epochs is not given
 
 BOX_LOSS = DetectionLoss(iou_loss_type="ciou", iou_loss_weight=4.0)
 
-_SHORT = 3_000  # steps in which a pretrained backbone is better left as it is
+SHORT = 3_000  # steps in which a pretrained backbone is better left as it is
 _BACKBONE, _DETECTOR = "backbone", "detector"
 
 
@@ -104,7 +104,7 @@ def choose(facts: Facts) -> list[Choice]:
             Choice("matching", ATSSMatching(), "a threshold for each box"),
             Choice("loss", BOX_LOSS, "boxes as they are judged, by overlap"),
         ]
-    if facts.pretrained == _BACKBONE and facts.steps < _SHORT:
+    if facts.pretrained == _BACKBONE and facts.steps < SHORT:
         choices.append(
             Choice("freeze", "backbone", "it is pretrained, and the training short")
         )

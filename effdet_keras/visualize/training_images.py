@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import numbers
 from collections.abc import Iterable
 from typing import Any
@@ -80,6 +81,37 @@ def augmented(
     passes = batches.take(1).repeat(int(repeats))
     columns = [_drawn(*batch, dataset.class_names) for batch in passes]
     return _grid(list(zip(*columns)))
+
+
+def batch_grid(
+    images: Any, truth: Any, class_names: Any, *, max_images: int = 16
+) -> np.ndarray:
+    """Draws the images of a batch, as a step of the training gets them.
+
+    Args:
+        images: array `[B, H, W, 3]`, pixels 0-255.
+        truth: dict with `boxes` `[B, M, 4]` and `labels` `[B, M]`, -1 in padding.
+        class_names: list of strings, one per label.
+        max_images: int, how many to draw at most.
+
+    Returns:
+        uint8 array `[H, W, 3]`, about as many rows as columns.
+
+    Example:
+        >>> truth = {"boxes": np.zeros((3, 1, 4)), "labels": np.full((3, 1), -1)}
+        >>> batch_grid(np.zeros((3, 64, 64, 3), "uint8"), truth, ["cat"]).shape
+        (132, 132, 3)
+    """
+    drawn = _drawn(
+        np.asarray(images)[:max_images],
+        {name: np.asarray(truth[name])[:max_images] for name in ("boxes", "labels")},
+        class_names,
+    )
+    columns = math.ceil(math.sqrt(len(drawn)))
+    rows = [drawn[i : i + columns] for i in range(0, len(drawn), columns)]
+    white = np.full_like(drawn[0], 255)
+    rows[-1] = rows[-1] + [white] * (columns - len(rows[-1]))
+    return _grid(rows)
 
 
 def _indices(images, size):

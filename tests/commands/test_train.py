@@ -11,6 +11,8 @@ from effdet_keras import cli
 from effdet_keras.commands.train import FIELDS
 from effdet_keras.data import write_shapes
 from effdet_keras.runs import RunConfiguration
+from effdet_keras.runs.run_folder import RunFolder
+from effdet_keras.training.rate_test import LearningRates
 
 pytestmark = pytest.mark.tensorflow
 
@@ -54,9 +56,43 @@ def test_it_trains_and_says_where_what_is_and_goes_on(data, tmp_path, capsys):
     assert "All is done: 1 epoch." in capsys.readouterr().out
 
 
+def test_find_rate_writes_a_curve_and_leaves_the_folder_to_the_run(
+    data, tmp_path, capsys, monkeypatch
+):
+    out = tmp_path / "run"
+    seen = []
+
+    def measured(model, batches):
+        seen.append((model.name, len(batches)))
+        arguments = {"optimizer": "adamw", "learning_rate": 0.002}
+        return LearningRates((0.001, 0.02, 0.4), (3.0, 2.0, 9.0), 0.002, arguments)
+
+    monkeypatch.setattr("effdet_keras.runs.find_rate.find_learning_rate", measured)
+    assert train(data, "--find-rate", out=out) == 0
+    said = capsys.readouterr().out
+    assert "--set optimizer=adamw --learning-rate 0.002" in said
+    assert seen == [("efficientdet-lite0", 2)]
+    found = json.loads((out / "learning_rates.json").read_text())
+    assert (found["suggestion"], found["losses"]) == (0.002, [3.0, 2.0, 9.0])
+    assert (out / "learning_rates.png").exists()
+    assert sorted(p.name for p in out.iterdir() if p.name[0] != ".") == [
+        *("learning_rates.json", "learning_rates.png"),
+    ]
+    RunFolder(out).check_free(overwrite=False)  # a run can begin here
+
+
+def test_a_pipeline_config_is_read(data, tmp_path, capsys):
+    path = tmp_path / "pipeline.config"
+    path.write_text("model { center_net { } }")
+    out = tmp_path / "run"
+    assert train(data, "--pipeline-config", path, out=out) == 1
+    assert "the config of a `center_net`" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
+        (["--time-budget", "20"], "a duration such as '90s'"),
         (["--set", "epoch=3"], "Did you mean 'epochs'"),
         (["--set", "epochs"], "FIELD=VALUE"),
         (["--seed", "1", "--set", "seed=2"], "`seed` is given by --seed and by --set"),
@@ -65,7 +101,7 @@ def test_it_trains_and_says_where_what_is_and_goes_on(data, tmp_path, capsys):
         (["--hparams", "gama=2"], "Did you mean 'gamma'"),
         (["--config", "nowhere.yaml"], "nowhere.yaml"),
         (["--train-split", "all"], "`train_split` must be one of ['train', 'valid']"),
-        (["--epochs", "1", "--steps", "3"], "`epochs` or `steps`"),
+        (["--epochs", "1", "--steps", "3"], "one of `epochs`, `steps` and"),
         (["--weights", "cocoa"], "Did you mean 'coco'"),
     ],
     ids=str,

@@ -20,6 +20,7 @@ OTHERS = {
     "class_names": ("cat", "dog"),
     "model": "efficientdet-d1",
     "weights": "coco",
+    "checkpoint_type": "detection",
     "image_size": (192, 256),
     "anchors": None,
     "model_config": {"max_level": 5, "aspect_ratios": (1.0, 2.0)},
@@ -59,7 +60,7 @@ OTHERS = {
 def test_all_fields_come_back_from_yaml(tmp_path):
     run = RunConfiguration(**OTHERS)
     left = {f.name for f in dataclasses.fields(run)} - set(OTHERS)
-    assert left == {"steps"}  # `epochs` has its place
+    assert left == {"steps", "time_budget"}  # `epochs` has their place
     for field in dataclasses.fields(run):
         if field.name not in left:
             assert getattr(run, field.name) != getattr(
@@ -67,9 +68,10 @@ def test_all_fields_come_back_from_yaml(tmp_path):
             ), field.name
     run.write(tmp_path / "run.yaml")
     assert RunConfiguration.read(tmp_path / "run.yaml") == run
-    assert RunConfiguration.read(tmp_path / "run.yaml").replace(
-        epochs=None, steps=9
-    ) == run.replace(epochs=None, steps=9)
+    for length in ({"steps": 9}, {"time_budget": "1.5h"}):
+        other = run.replace(epochs=None, **length)
+        other.write(tmp_path / "run.yaml")
+        assert RunConfiguration.read(tmp_path / "run.yaml") == other
 
 
 def test_an_empty_file_is_the_defaults(tmp_path):
@@ -81,8 +83,12 @@ def test_an_empty_file_is_the_defaults(tmp_path):
     ("fields", "message"),
     [
         ({"epochs": 0}, "`epochs` must be a whole number of at least 1, or None"),
-        ({"epochs": 2, "steps": 9}, "`epochs` or `steps`"),
-        ({"batch_size": 2.5}, "`batch_size` must be a whole number"),
+        ({"epochs": 2, "steps": 9}, "one of `epochs`, `steps` and `time_budget`"),
+        ({"epochs": 2, "time_budget": "9s"}, "Received: epochs=2, time_budget='9s'"),
+        ({"time_budget": "20"}, "a duration such as '90s', '20m' or '1.5h'"),
+        ({"time_budget": "0m"}, "a duration such as"),
+        ({"batch_size": "all"}, "`batch_size` must be 'auto', or a whole number"),
+        ({"batch_size": 2.5}, "`batch_size` must be 'auto', or a whole number"),
         ({"image_size": (320,)}, r"`image_size` must be 'auto', or a whole number"),
         ({"image_size": 0}, "`image_size` must be"),
         ({"precision": "float16"}, "'mixed_bfloat16'"),
@@ -102,6 +108,7 @@ def test_an_empty_file_is_the_defaults(tmp_path):
         ({"loss": {"gamma": "x"}}, "`loss` has a value of a wrong type"),
         ({"postprocess": {"method": "soft"}}, "'hard'"),
         ({"postprocess": {"iou": 0.5}}, "`postprocess` has no field 'iou'"),
+        ({"checkpoint_type": "full"}, "`checkpoint_type` says what to take of"),
         ({"monitor": "val_loss"}, "set `validation_losses` to True"),
         ({"verbose": 3}, "`verbose` must be 'auto', or 0, 1, 2"),
         ({"seeds": 3}, "Did you mean 'seed'"),

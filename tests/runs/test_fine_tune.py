@@ -6,10 +6,13 @@ import shutil
 import keras
 import numpy as np
 import pytest
+from PIL import Image
 from support.tiny_run import tiny_run
 
 import effdet_keras as ek
 from effdet_keras.runs.fine_tune import configured
+from effdet_keras.runs.fitting import training_batches
+from effdet_keras.visualize.training_images import batch_grid
 
 pytestmark = pytest.mark.tensorflow
 
@@ -52,6 +55,7 @@ def test_the_folder_has_all_of_the_run(trained, shapes):
     assert there == {
         *("configuration.yaml", "environment.json", "data.json", "numbers.json"),
         *("log.jsonl", "log.txt", "archive", "curves.png", "report.html"),
+        "first_batch.png",
     }
     configuration = ek.RunConfiguration.read(out / "configuration.yaml")
     assert (configuration.data, configuration.epochs) == (str(shapes), 2)
@@ -69,6 +73,16 @@ def test_the_folder_has_all_of_the_run(trained, shapes):
     text = (out / "log.txt").read_text()
     assert "epoch 1/2  loss" in text and "\r" not in text
     assert 'Recipe "auto"' in text and "on the 2 images of 'validation'" in text
+
+
+def test_the_first_batch_is_drawn_as_the_training_gets_it(trained, shapes):
+    out, result = trained
+    run = ek.RunConfiguration.read(out / "configuration.yaml")
+    dataset = ek.data.load_splits(shapes)["train"]
+    images, truth = next(iter(training_batches(result.model, run, dataset)))
+    expected = batch_grid(images, truth, dataset.class_names)
+    assert expected.shape == (132, 132, 3)  # two by two, 4 pixels apart
+    np.testing.assert_array_equal(Image.open(out / "first_batch.png"), expected)
 
 
 def test_the_archive_detects_as_the_model_does(trained):
@@ -102,7 +116,7 @@ def test_a_run_whose_epochs_are_done_is_judged_again(run, capsys):
 def test_a_run_goes_on_as_it_was_configured(run):
     with pytest.raises(ValueError, match=r"learning_rate=0\.5, but it began with None"):
         ek.fine_tune(out=run, resume=True, learning_rate=0.5)
-    with pytest.raises(ValueError, match="leave `configuration` and `hparams`"):
+    with pytest.raises(ValueError, match="leave `hparams` out"):
         ek.fine_tune(out=run, resume=True, hparams="gamma=2.0")
     with pytest.raises(FileNotFoundError, match="no run to go on with"):
         ek.fine_tune(out=run.parent / "nowhere", resume=True)
@@ -155,7 +169,8 @@ def test_what_is_stopped_leaves_a_curve_and_goes_on(shapes, tmp_path):
         ek.fine_tune(shapes, out=out, callbacks=[Stop()], **fields)
     assert (out / "curves.png").exists() and not (out / ".in_use.json").exists()
     assert not (out / "numbers.json").exists()
-    assert list((out / "tensorboard").rglob("events*"))
+    events = list((out / "tensorboard").rglob("events*"))
+    assert any(b"first batch" in path.read_bytes() for path in events)
     before = rows(out)
     result = ek.fine_tune(out=out, resume=True, epochs=3, tensorboard=False)
     after = rows(out)

@@ -1,0 +1,88 @@
+"""What a run gives to `fit`: batches to train on, and callbacks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from effdet_keras import augment as augmentations
+from effdet_keras._internal.optional_imports import OptionalModule, tensorflow
+from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation, ImageSummary
+from effdet_keras.data import DetectionDataset
+from effdet_keras.models import EfficientDet
+from effdet_keras.runs.configuration import RunConfiguration
+from effdet_keras.runs.run_folder import RunFolder
+from effdet_keras.runs.run_log import RunLog
+from effdet_keras.runs.splits import Splits
+
+_tensorboard = OptionalModule("tensorboard", install="effdet-keras[tensorboard]")
+
+
+def training_batches(
+    model: EfficientDet, configuration: RunConfiguration, dataset: DetectionDataset
+) -> Any:
+    """The batches of an epoch, augmented: a `tf.data.Dataset`.
+
+    Args:
+        model: `EfficientDet`, compiled.
+        configuration: `RunConfiguration`.
+        dataset: `DetectionDataset`.
+    """
+    options: dict[str, Any] = {"flip_probability": configuration.flip_probability}
+    if configuration.scale_jitter != "auto":
+        options["scale_jitter"] = configuration.scale_jitter
+    if configuration.augment:
+        names = configuration.augment
+        options["augment"] = [augmentations.NAMES[name]() for name in names]
+    return model.batches(dataset, configuration.batch_size, training=True, **options)
+
+
+def callbacks_of_run(
+    configuration: RunConfiguration, splits: Splits, folder: RunFolder, log: RunLog
+) -> list[keras.callbacks.Callback]:
+    """Evaluation, log, checkpoints, and TensorBoard where it is wanted.
+
+    Args:
+        configuration: `RunConfiguration`.
+        splits: `Splits`.
+        folder: `RunFolder`.
+        log: `RunLog`.
+    """
+    every, is_loud = configuration.evaluate_every, configuration.verbose != 0
+    evaluation = COCOEvaluation(
+        splits.validation,
+        every=every,
+        batch_size=configuration.batch_size,
+        verbose="auto" if is_loud else False,
+    )
+    archive = CheckpointArchive(
+        folder.archive,
+        monitor=configuration.monitor,
+        mode=configuration.monitor_mode,
+        verbose=is_loud,
+    )
+    # The log before the archive: no epoch has a checkpoint and no line.
+    callbacks = [evaluation, log, archive]
+    if writes_tensorboard(configuration):
+        path = str(folder.tensorboard)
+        callbacks += [
+            keras.callbacks.TensorBoard(path, write_graph=False),
+            ImageSummary(splits.validation, path, every=every),
+        ]
+    return callbacks
+
+
+def writes_tensorboard(configuration: RunConfiguration) -> bool:
+    """Whether a run writes files for TensorBoard.
+
+    Raises:
+        ImportError: If it is to, and a package is missing.
+    """
+    needed = (_tensorboard, tensorflow)
+    if configuration.tensorboard is True:
+        for module in needed:
+            module.require("`tensorboard=True`")
+        return True
+    installed = all(module.is_installed() for module in needed)
+    return configuration.tensorboard == "auto" and installed

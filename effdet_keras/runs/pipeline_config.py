@@ -1,0 +1,162 @@
+"""A `pipeline.config` of the TF Object Detection API, as fields of a run.
+
+docs/migrating_from_tfod.md has the table of its fields. Where a field is absent, its
+default there counts, not the one here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any
+
+from effdet_keras._internal.local_paths import local_path
+from effdet_keras._internal.proto_text import Message, parse
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.runs.pipeline_loss import loss, postprocess, weight_decay
+from effdet_keras.runs.pipeline_model import EXTRACTOR, model
+from effdet_keras.runs.pipeline_places import NO_PLACE, SILENT, is_as_here, place_of
+from effdet_keras.runs.pipeline_training import (
+    augmentation,
+    optimizer,
+    overall,
+)
+
+_UNKNOWN = "this field is not known here"
+
+
+@dataclasses.dataclass(frozen=True)
+class PipelineReading:
+    """What a `pipeline.config` means here.
+
+    Args:
+        fields: dict, fields of `RunConfiguration`.
+        notes: strings, a line for each field that has no place here or means
+            something else.
+    """
+
+    fields: dict[str, Any]
+    notes: tuple[str, ...]
+
+
+def read_pipeline_config(path: str | os.PathLike) -> PipelineReading:
+    """Reads the `pipeline.config` of an EfficientDet.
+
+    Args:
+        path: path of the file.
+
+    Returns:
+        `PipelineReading`. Its recipe is "reference", with everything that the file
+        says or leaves at a default of the Object Detection API.
+
+    Raises:
+        OSError: If there is no such file.
+        ValueError: If it is not in the text format of protocol buffers, is the config
+            of another kind of model, or a field has a wrong value.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "pipeline.config")
+        >>> _ = path.write_text("model { faster_rcnn { num_classes: 3 } }")
+        >>> read_pipeline_config(path)
+        Traceback (most recent call last):
+            ...
+        effdet_keras.errors.InvalidValueError: '...pipeline.config': this is the \
+config of a `faster_rcnn`. Only those of an EfficientDet can be read ...
+    """
+    path = local_path(path, "`pipeline_config`")
+    try:
+        config = parse(path.read_text(encoding="utf-8"))
+        return _Reading(config).result()
+    except UnicodeDecodeError:
+        raise InvalidValueError(f"'{path}' is not a text file.") from None
+    except RecursionError:
+        raise InvalidValueError(f"'{path}': messages in messages, too deep.") from None
+    except InvalidValueError as error:
+        raise InvalidValueError(f"'{path}': {error}") from error
+
+
+class _Reading:
+    """Turns the messages into fields; notes what has no place."""
+
+    def __init__(self, config: Message) -> None:
+        self.config = config
+        self.ssd = _ssd(config)
+        self.notes: list[str] = []
+
+    def note(self, place: str, value: Any, reason: str) -> None:
+        self.notes.append(f"{place}={value}: {reason}")
+
+    def result(self):
+        train = self.config.message("train_config")
+        fields: dict[str, Any] = {
+            "recipe": "reference",
+            "anchors": None,
+            **model(self.ssd, self.note),
+            "loss": loss(self.ssd, self.note),
+            "postprocess": postprocess(self.ssd, self.note),
+            **weight_decay(self.config, self.note),
+            **overall(self.config, self.note),
+            **optimizer(train, self.note),
+            **augmentation(train, self.note),
+            **self.classes(),
+        }
+        self.leftovers()
+        return PipelineReading(fields, tuple(self.notes))
+
+    def classes(self):
+        """The label map, where it is on this machine."""
+        reader = self.config.message("train_input_reader")
+        path = reader.text("label_map_path", "")
+        if not path:
+            return {}
+        if not os.path.isfile(path):
+            place = reader.place_of("label_map_path")
+            self.note(place, path, "there is no such file; names are those of the data")
+            return {}
+        return {"class_names": path}
+
+    def leftovers(self):
+        """Notes each field that nobody asked for."""
+        told = set()
+        for path, value in self.config.left():
+            place = place_of(path)
+            if place in SILENT:
+                continue
+            same, reason = NO_PLACE.get(place, (None, _UNKNOWN))
+            if is_as_here(value, same):
+                continue
+            is_whole = place is None or path.endswith(place)
+            if not is_whole:  # something in a message, which is told once
+                path, value = path[: path.index(place) + len(place)], "{...}"
+            if (path, value) not in told:
+                told.add((path, value))
+                self.note(path, value, reason)
+
+
+def _ssd(config):
+    """The message of the model; refuses those of other kinds by name."""
+    expected = (
+        "Only those of an EfficientDet can be read: `model { ssd { ... } }` with a "
+        "`feature_extractor` of the type `ssd_efficientnet-b0_bifpn_keras`, b0 to b7."
+    )
+    model = config.message("model")
+    if not model.has("ssd"):
+        name = (model.names or ["file without a `model`"])[0]
+        raise InvalidValueError(f"this is the config of a `{name}`. {expected}")
+    ssd = model.message("ssd")
+    kind = ssd.message("feature_extractor").text("type", "")
+    if not EXTRACTOR.fullmatch(kind):
+        raise InvalidValueError(f"this is the config of a `{kind}`. {expected}")
+    for name, needed in (
+        ("anchor_generator", "multiscale_anchor_generator"),
+        ("box_coder", "faster_rcnn_box_coder"),
+        ("box_predictor", "weight_shared_convolutional_box_predictor"),
+    ):
+        found = ssd.message(name).names
+        if found and found != [needed]:
+            raise InvalidValueError(
+                f"`{ssd.place_of(name)}` must be a `{needed}`, as an EfficientDet has "
+                f"it. Received: {found}"
+            )
+    return ssd

@@ -1,0 +1,231 @@
+"""`time_budget`: the length of a run whose time is given.
+
+A few steps and an evaluation are measured with a model that is thrown away, so that the
+run itself begins as any other, and its schedule ends where the run does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+import io
+import math
+import tempfile
+import time
+
+import keras
+
+from effdet_keras.data.summary import count_of
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.runs.configuration import RunConfiguration
+from effdet_keras.runs.durations import in_words, seconds_of
+from effdet_keras.runs.fitting import callbacks_of_run, training_batches
+from effdet_keras.runs.make_model import make_model
+from effdet_keras.runs.run_folder import RunFolder
+from effdet_keras.runs.run_log import RunLog
+from effdet_keras.runs.splits import Splits
+from effdet_keras.training import auto_recipe
+
+_STEPS = 8  # that are measured, after as many in which the step is compiled
+_IMAGES = 32  # that are evaluated, at least a batch
+_RESERVE = 0.07  # of the time that is left: no two epochs take equally long
+
+
+@dataclasses.dataclass(frozen=True)
+class Times:
+    """What was measured, in seconds.
+
+    Args:
+        steps_per_epoch: int.
+        step: a training step.
+        evaluation: all that is done after an epoch, mostly an evaluation.
+        final: the evaluation at the end of the run.
+        once: making and compiling.
+        is_frozen: bool, whether a part of the model was frozen.
+    """
+
+    steps_per_epoch: int
+    step: float
+    evaluation: float
+    final: float
+    once: float
+    is_frozen: bool = False
+
+
+def choose_length(
+    configuration: RunConfiguration, splits: Splits, *, started: float
+) -> RunConfiguration:
+    """Chooses `epochs`, or `steps` of less than one epoch, for `time_budget`.
+
+    Args:
+        configuration: `RunConfiguration` with a `time_budget`.
+        splits: `Splits`.
+        started: float, when the time began to count, of `time.monotonic`.
+
+    Returns:
+        `RunConfiguration` with a length in the place of the time.
+
+    Raises:
+        ValueError: If the time is not enough for one step and its evaluation.
+    """
+    times = measure(configuration, splits, auto_recipe.STEPS)
+    chosen = length_for(times, configuration, time.monotonic() - started)
+    steps = chosen.steps or chosen.epochs * times.steps_per_epoch
+    if (
+        times.is_frozen
+        and steps >= auto_recipe.SHORT
+        and configuration.freeze == "auto"
+    ):
+        # In a training as long the recipe freezes nothing, and a step takes longer.
+        times = measure(configuration, splits, steps)
+        chosen = length_for(times, configuration, time.monotonic() - started)
+    _say(configuration, times, chosen)
+    return chosen
+
+
+def length_for(
+    times: Times, configuration: RunConfiguration, spent: float
+) -> RunConfiguration:
+    """The configuration with the length for which there is time.
+
+    Args:
+        times: `Times`.
+        configuration: `RunConfiguration` with a `time_budget`.
+        spent: float, the seconds that are gone.
+
+    Raises:
+        ValueError: If there is no time for a step.
+
+    Example:
+        >>> times = Times(steps_per_epoch=10, step=1.0, evaluation=2.0, final=5.0,
+        ...               once=3.0)
+        >>> length_for(times, RunConfiguration(time_budget="3m"), 10.0).epochs
+        12
+    """
+    budget = seconds_of(configuration.time_budget)
+    once = times.once + times.final
+    left = (budget - spent - once) * (1 - _RESERVE)
+    of_steps = times.steps_per_epoch * times.step
+    every = configuration.evaluate_every
+    epochs = math.floor(left / (of_steps + times.evaluation / every))
+    while epochs > 0 and (  # the last epoch is evaluated in any case
+        epochs * of_steps + math.ceil(epochs / every) * times.evaluation > left
+    ):
+        epochs -= 1
+    if epochs > 0:
+        return configuration.replace(time_budget=None, epochs=epochs)
+    steps = math.floor((left - times.evaluation) / times.step)
+    if steps < 1:
+        least = (spent + once + times.evaluation + times.step) * (1 + _RESERVE)
+        raise InvalidValueError(
+            "There is no time for a training step: making, compiling and evaluating "
+            f"take {in_words(spent + once + times.evaluation)}. Give at least "
+            f"time_budget='{math.ceil(least)}s' (--time-budget). Received: "
+            f"time_budget={configuration.time_budget!r}"
+        )
+    return configuration.replace(time_budget=None, steps=steps)
+
+
+def measure(configuration: RunConfiguration, splits: Splits, steps: int) -> Times:
+    """Measures steps and evaluations, with a model of its own.
+
+    Args:
+        configuration: `RunConfiguration`.
+        splits: `Splits`.
+        steps: int, how long a training to prepare for.
+
+    Returns:
+        `Times`.
+    """
+    begun = time.monotonic()
+    with contextlib.redirect_stdout(io.StringIO()):
+        model = make_model(configuration, splits.train)
+    made = time.monotonic() - begun
+    batches = training_batches(model, configuration, splits.train)
+    per_epoch = len(batches)
+    some = batches.take(_STEPS)
+    few = splits.validation[: max(_IMAGES, configuration.batch_size)]
+    every_epoch = configuration.replace(evaluate_every=1, verbose=0)
+    watch = _Stopwatch()
+    with (
+        tempfile.TemporaryDirectory() as path,
+        contextlib.redirect_stdout(io.StringIO()),
+    ):
+        folder = RunFolder(path)
+        reduced = dataclasses.replace(splits, validation=few)
+        others = callbacks_of_run(every_epoch, reduced, folder, RunLog(folder.log))
+        losses = None
+        if configuration.validation_losses:
+            losses = model.batches(few, configuration.batch_size)
+        model.fit(
+            some,
+            epochs=max(2, math.ceil(steps / len(some))),
+            validation_data=losses,
+            verbose=0,
+            callbacks=[watch, *others],
+        )
+    is_frozen = any(not v.trainable for v in model.weights if "kernel" in v.path)
+    del model, batches, some
+    gc.collect()
+    first_steps, first_evaluation, later_steps, evaluation = watch.seconds
+    of_images = evaluation / len(few)
+    return Times(
+        steps_per_epoch=per_epoch,
+        step=later_steps / min(_STEPS, per_epoch),
+        evaluation=of_images * len(splits.validation),
+        final=first_evaluation + of_images * len(splits.final[1]) + made,
+        once=made
+        + max(first_steps - later_steps, 0.0)
+        + max(first_evaluation - evaluation, 0.0),
+        is_frozen=is_frozen,
+    )
+
+
+class _Stopwatch(keras.callbacks.Callback):
+    """Times the steps of two epochs, and what comes after each; then ends the fit."""
+
+    def __init__(self):
+        super().__init__()
+        self._marks = []
+
+    @property
+    def seconds(self):
+        """First steps and their evaluation, then the same of the second epoch."""
+        return [after - before for before, after in zip(self._marks, self._marks[1:])]
+
+    def on_train_begin(self, logs=None):
+        self._marks = [time.monotonic()]
+
+    def on_test_begin(self, logs=None):
+        self._mark_steps()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._mark_steps()
+        self.model.stop_training = epoch == 1
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch > 0:
+            self._marks.append(time.monotonic())
+
+    def on_train_end(self, logs=None):
+        self._marks.append(time.monotonic())
+
+    def _mark_steps(self):
+        if len(self._marks) % 2:
+            self._marks.append(time.monotonic())
+
+
+def _say(configuration, times, chosen):
+    length = (
+        f"{chosen.steps} steps"
+        if chosen.steps is not None
+        else f"{count_of(chosen.epochs, 'epoch')} of "
+        f"{count_of(times.steps_per_epoch, 'step')}"
+    )
+    print(
+        f"Time budget {configuration.time_budget}: a step of "
+        f"{configuration.batch_size} images takes {in_words(times.step)}, an "
+        f"evaluation {in_words(times.evaluation)}, and what is done once, with the "
+        f"last evaluation, {in_words(times.once + times.final)}. That gives {length}."
+    )

@@ -1,0 +1,186 @@
+"""`batch_size="auto"`: measured in a child process, which may be killed."""
+
+import json
+import os
+import signal
+import sys
+import types
+
+import numpy as np
+import pytest
+from support.tiny_run import tiny_run
+
+import effdet_keras as ek
+from effdet_keras.runs import batch_size, batch_size_trial
+from effdet_keras.runs.memory import available_bytes, peak_bytes
+from effdet_keras.runs.splits import choose_splits
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.fixture
+def splits(shapes, capsys):
+    return choose_splits(ek.RunConfiguration(data=str(shapes)))
+
+
+def child(monkeypatch, *lines, end="", code=None):
+    """A child that writes lines, and then ends as some Python code does."""
+    script = code or (
+        "import json, os, sys, time; "
+        "out = open(json.load(open(sys.argv[1]))['out'], 'a'); "
+        f"out.write({''.join(json.dumps(line) + chr(10) for line in lines)!r}); "
+        f"out.flush(); {end}"
+    )
+    monkeypatch.setattr(batch_size, "_COMMAND", (sys.executable, "-c", script))
+
+
+def line(size, result="done", reason=""):
+    return {"size": size, "result": result, "reason": reason}
+
+
+def choose(splits, **fields):
+    return batch_size.choose_batch_size(ek.RunConfiguration(**fields), splits)
+
+
+def test_the_last_size_that_was_done_survives_a_kill(monkeypatch, splits, capsys):
+    kill = (
+        f"out.write('{{\"size\"'); out.flush(); os.kill(os.getpid(), {signal.SIGKILL})"
+    )
+    child(monkeypatch, line(1), line(2), end=kill)
+    assert choose(splits) == 2
+    said = capsys.readouterr().out
+    assert "1, 2, 4" in said and "batch_size=2: with the next size the system" in said
+
+
+def test_the_reason_is_told(monkeypatch, splits, capsys):
+    child(monkeypatch, line(1), line(2), line(4))
+    assert choose(splits) == 4
+    assert "batch_size=4: the largest that is tried" in capsys.readouterr().out
+    child(monkeypatch, line(1), line(2, "too large", "it would need 3 GB"))
+    assert choose(splits) == 1
+    assert "2 is too large: it would need 3 GB" in capsys.readouterr().out
+
+
+def test_no_size_at_all_is_an_error_with_the_cause(monkeypatch, splits):
+    child(monkeypatch, code="raise SystemExit('no such thing')")
+    with pytest.raises(RuntimeError, match="the trial failed: no such thing"):
+        choose(splits)
+    child(monkeypatch, end="time.sleep(60)")
+    monkeypatch.setattr(batch_size, "_PATIENCE", 0.5)
+    with pytest.raises(RuntimeError, match="it took more than"):
+        choose(splits)
+
+
+def task(tmp_path, splits, sizes, **fields):
+    """A task of `choose_batch_size`, as a file, and its output."""
+    run = ek.RunConfiguration(**tiny_run(**{"batch_size": "auto", **fields}))
+    out = tmp_path / "out.jsonl"
+    content = {
+        "configuration": batch_size._for_trial(run, splits.train).to_dict(),
+        "class_names": list(splits.train.class_names),
+        "boxes": 3,
+        "sizes": sizes,
+        "out": str(out),
+    }
+    (tmp_path / "task.json").write_text(json.dumps(content))
+    return tmp_path / "task.json", out
+
+
+def results(out):
+    lines = map(json.loads, out.read_text().splitlines())
+    return [(entry["size"], entry["result"], entry["reason"]) for entry in lines]
+
+
+def test_the_trial_trains_each_size(tmp_path, splits, monkeypatch):
+    path, out = task(tmp_path, splits, [1, 2])
+    sizes = []
+
+    def fit(model, batches, **_):
+        images, truth = next(iter(batches))
+        sizes.append((images.shape, len(batches), truth["boxes"].shape[1]))
+        return types.SimpleNamespace(history={"loss": [1.0]})
+
+    monkeypatch.setattr(ek.EfficientDet, "fit", fit)
+    batch_size_trial.main(str(path))
+    assert results(out) == [(1, "done", ""), (2, "done", "")]
+    assert sizes == [((size, 64, 64, 3), 2, 3) for size in (1, 2)]
+
+
+def test_the_trial_stops_before_memory_is_full(tmp_path, splits, monkeypatch):
+    path, out = task(tmp_path, splits, [1, 2, 4])
+    monkeypatch.setattr(batch_size_trial, "train", lambda *_: None)
+    peaks = iter([1e9, 2e9, 3e9])  # a gigabyte for each image: 4 of 4.5 are too many
+    monkeypatch.setattr(batch_size_trial, "peak_bytes", lambda: int(next(peaks)))
+    monkeypatch.setattr(batch_size_trial, "available_bytes", lambda: int(4.5e9))
+    batch_size_trial.main(str(path))
+    (_, first, _), (_, second, _), (size, result, reason) = results(out)
+    assert first == second == "done" and (size, result) == (4, "too large")
+    assert reason == "it would need about 4.0 GB of 4.5 GB that are free"
+
+
+def test_the_trial_ends_when_the_device_is_full_and_raises_other_errors(
+    tmp_path, splits, monkeypatch
+):
+    path, out = task(tmp_path, splits, [1, 2])
+    error = type("ResourceExhaustedError", (Exception,), {})("OOM when allocating")
+
+    def train(configuration, _):
+        if configuration.batch_size == 2:
+            raise error
+
+    monkeypatch.setattr(batch_size_trial, "train", train)
+    batch_size_trial.main(str(path))
+    assert results(out)[1] == (2, "too large", "the memory of the device is full")
+    error = ValueError("a shape")
+    with pytest.raises(ValueError, match="a shape"):
+        batch_size_trial.main(str(path))
+
+
+def test_a_real_child_measures(splits, capsys):
+    fields = tiny_run(batch_size="auto")
+    del fields["model_config"]["backbone"]  # the child does not know the tests' own
+    fields["image_size"] = "auto"
+    fields["model_config"]["max_level"] = 7
+    few = types.SimpleNamespace(train=splits.train[:1])
+    assert batch_size.choose_batch_size(ek.RunConfiguration(**fields), few) == 1
+
+
+def test_the_child_gets_the_size_that_fits_the_boxes_and_no_weights(splits):
+    run = ek.RunConfiguration(
+        batch_size="auto", weights="coco", epochs=3, data="x", image_size="auto"
+    )
+    trial = batch_size._for_trial(run, splits.train)
+    assert (trial.weights, trial.anchors, trial.data, trial.epochs) == (None,) * 4
+    assert isinstance(trial.image_size, tuple) and trial.steps
+
+
+def test_a_run_takes_the_size(monkeypatch, shapes, tmp_path):
+    monkeypatch.setattr("effdet_keras.runs.train.choose_batch_size", lambda *_: 2)
+    made = []
+
+    def make_model(configuration, dataset):
+        made.append((configuration.batch_size, len(dataset)))
+        raise KeyboardInterrupt  # enough is known
+
+    monkeypatch.setattr("effdet_keras.runs.train.make_model", make_model)
+    fields = tiny_run(batch_size="auto", one_batch=True)
+    with pytest.raises(KeyboardInterrupt):
+        ek.fine_tune(shapes, out=tmp_path / "run", **fields)
+    assert made == [(2, 2)]
+
+
+def test_free_memory_is_that_of_the_machine_or_the_container(tmp_path):
+    (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:   4096 kB\n")
+    meminfo = tmp_path / "meminfo"
+    assert available_bytes(meminfo, tmp_path) == 4096 * 1024
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "memory.current").write_text("1000\n")
+    assert available_bytes(meminfo, tmp_path) == 4096 * 1024
+    (tmp_path / "memory.max").write_text("5000\n")
+    assert available_bytes(meminfo, tmp_path) == 4000
+    (tmp_path / "memory.stat").write_text("anon 1\ninactive_file 300\n")
+    assert available_bytes(meminfo, tmp_path) == 4300
+    assert available_bytes(tmp_path / "none", tmp_path / "none") is None
+    if os.path.exists("/proc/self/status"):
+        held = np.ones(50_000_000, "uint8")
+        assert peak_bytes() > held.nbytes
