@@ -184,14 +184,14 @@ class Message:
 
 def _switch(text):
     if text not in (*_TRUE, *_FALSE):
-        raise ValueError(text)
+        raise InvalidValueError(f"not a switch: {text!r}")
     return text in _TRUE
 
 
 def _number(text):
     value = float(re.sub(r"(?<=[0-9.])[fF]$", "", text))
     if not math.isfinite(value):
-        raise ValueError(text)
+        raise InvalidValueError(f"not a finite number: {text!r}")
     return value
 
 

@@ -55,7 +55,7 @@ class EvaluationReport:
         >>> report = EvaluationReport("Cats", evaluation, results, dataset)
         >>> page = report.html()
         >>> "<h1>Cats</h1>" in page, "http" in page, page.count("<img")
-        (True, False, 1)
+        (True, False, 2)
     """
 
     title: str

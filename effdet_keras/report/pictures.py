@@ -68,12 +68,12 @@ class Pictures:
         matches = match_detections(shown)
         truth = draw_marked(image, *self._truth(shown, matches, scale))
         found = draw_marked(image, *self._found(shown, matches, scale))
-        name = html.escape(errors.name or f"image {errors.image_id}")
+        name = errors.name or f"image {errors.image_id}"
         return (
             '<figure><div class="pair">'
-            f"{_titled(truth, 'Ground truth', errors.name)}"
-            f"{_titled(found, 'Detections', errors.name)}</div>"
-            f"<figcaption><code>{name}</code> {errors.num_found} found, "
+            f"{_titled(truth, 'Ground truth', name)}"
+            f"{_titled(found, 'Detections', name)}</div>"
+            f"<figcaption><code>{html.escape(name)}</code> {errors.num_found} found, "
             f"{errors.num_missed} missed, {errors.num_false} wrong</figcaption>"
             "</figure>\n"
         )

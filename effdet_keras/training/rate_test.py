@@ -180,7 +180,6 @@ def _arguments(model, batches, rate):
     return {"learning_rate": float(f"{rate * REFERENCE_BATCH_SIZE / batch_size:.2g}")}
 
 
-@keras.saving.register_keras_serializable(package="effdet_keras")
 class RisingRate(keras.optimizers.schedules.LearningRateSchedule):
     """The rate of the range test.
 
