@@ -33,15 +33,15 @@ class Facts:
         steps: int, of the whole training.
         pretrained: "backbone" or "detector", what of the weights was loaded; None if
             all are random.
-        makes_batches: bool, whether `fit` makes the batches itself, and with them
-            chooses the jitter.
+        chosen_by_fit: names of what `fit` chose of "scale_jitter", "batch_size" and
+            "epochs".
     """
 
     num_images: int
     batch_size: int
     steps: int
     pretrained: str | None = None
-    makes_batches: bool = False
+    chosen_by_fit: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,12 +161,26 @@ def describe(choices: list[Choice], facts: Facts, given: list[str]) -> str:
     if facts.num_images >= SMALL:
         return f"{title}: the reference's."
     rows = [(f"{c.field}={c.value!r}", c.reason) for c in choices]
-    if facts.makes_batches:
-        jitter = f"scale_jitter={scale_jitter(facts.num_images)}"
-        rows.append((jitter, "objects keep about their size; of `batches`"))
+    rows += _rows_of_fit(facts)
     width = max((len(argument) for argument, _ in rows), default=0)
     lines = [f"{title}. Each line is an argument of `compile`, which sets another:"]
     lines += [f"  {argument:<{width}}  {reason}" for argument, reason in rows]
     if given:
         lines.append(f"  as given: {', '.join(given)}")
     return "\n".join(lines)
+
+
+def _rows_of_fit(facts):
+    """What `fit` chose, because it makes the batches, and why."""
+    jitter = scale_jitter(facts.num_images)
+    epochs = num_epochs(facts.num_images, facts.batch_size)
+    may_choose = {
+        "scale_jitter": (jitter, "objects keep about their size; of `batches`"),
+        "batch_size": (facts.batch_size, "fits into most memories; of `fit`"),
+        "epochs": (epochs, f"{STEPS:,} steps, without early stopping; of `fit`"),
+    }
+    return [
+        (f"{name}={value}", reason)
+        for name, (value, reason) in may_choose.items()
+        if name in facts.chosen_by_fit
+    ]

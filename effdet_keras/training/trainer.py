@@ -92,7 +92,7 @@ class Trainer(Compiling):
             validation_data, _ = self._batched(
                 validation_data, batch_size, training=False
             )
-        dataset = x
+        dataset, chosen = x, _chosen_by_fit(x, batch_size=batch_size, epochs=epochs)
         if epochs is None:
             epochs = self._num_epochs(dataset, batch_size)
         x, batch_size = self._batched(x, batch_size, training=True)
@@ -107,7 +107,7 @@ class Trainer(Compiling):
                 batch_size,
                 kwargs.get("steps_per_epoch"),
                 epochs - kwargs.get("initial_epoch", 0),
-                makes_batches=x is not dataset,
+                chosen_by_fit=chosen,
                 verbose=verbose != 0,
             )
         has_epoch_lines = verbose == "auto"
@@ -286,7 +286,7 @@ class Trainer(Compiling):
         return auto_recipe.num_epochs(len(data), batch_size or _BATCH_SIZE)
 
     def _fit_to_length(
-        self, x, batch_size, steps_per_epoch, epochs, *, makes_batches, verbose
+        self, x, batch_size, steps_per_epoch, epochs, *, chosen_by_fit, verbose
     ):
         """Chooses and computes what depends on the data and on how long it trains."""
         settings = self.settings
@@ -299,7 +299,7 @@ class Trainer(Compiling):
                 batch_size=batch_size,
                 steps=steps * epochs,
                 pretrained=self.pretrained,
-                makes_batches=makes_batches,
+                chosen_by_fit=chosen_by_fit,
             ),
             verbose=verbose,
         )
@@ -366,3 +366,10 @@ class Trainer(Compiling):
     @property
     def metrics_variables(self):
         return [*super().metrics_variables, *self._step.carried_variables()]
+
+
+def _chosen_by_fit(data, **given):
+    """Names of what `fit` chooses itself, because it makes the batches."""
+    if not isinstance(data, DetectionDataset):
+        return ()
+    return ("scale_jitter", *(name for name, value in given.items() if value is None))

@@ -68,8 +68,26 @@ def test_what_was_chosen_is_told_with_its_reason_and_what_was_given():
 
 
 def test_what_fit_chooses_for_its_own_batches_is_told_as_well():
-    facts = Facts(num_images=160, batch_size=8, steps=200, makes_batches=True)
-    assert "scale_jitter=(0.8, 1.25)" in describe(choose(facts), facts, [])
+    facts = Facts(160, 8, steps=1_000, chosen_by_fit=("scale_jitter", "epochs"))
+    text = describe(choose(facts), facts, [])
+    assert "scale_jitter=(0.8, 1.25)" in text and "epochs=50 " in text
+    assert "batch_size" not in text
+
+
+@pytest.mark.tensorflow
+def test_fit_tells_only_what_it_was_not_given(model, capsys):
+    def stop(logs):
+        raise InterruptedError
+
+    image = np.zeros((64, 64, 3), "uint8")
+    data = from_arrays([image] * 8, [[[4, 8, 30, 40]]] * 8, [[0]] * 8, ["cat"])
+    model.compile()
+    with pytest.raises(InterruptedError):
+        stopped = keras.callbacks.LambdaCallback(on_train_begin=stop)
+        model.fit(data, epochs=3, callbacks=[stopped])
+    text = capsys.readouterr().out
+    assert "batch_size=8 " in text and "scale_jitter=" in text
+    assert "epochs=" not in text
 
 
 @pytest.fixture(scope="module")
