@@ -67,6 +67,7 @@ def test_targets_equal_their_definition(top_k):
         assert not deltas[i][~positive].any()
 
 
+@pytest.mark.slow_elsewhere
 def test_the_threshold_by_hand():
     """One level of 1 x 3 places, one square anchor of 8 pixels each."""
     anchors = generate_anchors(

@@ -97,6 +97,7 @@ def test_iou_of_touching_half_and_equal_boxes():
     )
 
 
+@pytest.mark.slow_elsewhere
 def test_metrics_of_empty_boxes_are_finite():
     empty = np.zeros((1, 4), "float32")
     assert box_ops.pairwise_iou(empty, empty) == 0

@@ -109,6 +109,7 @@ def test_equal_boxes_give_their_anchors_to_the_first():
 # Padding.
 
 
+@pytest.mark.slow_elsewhere
 @pytest.mark.parametrize("num_boxes", [0, 1, 5])
 def test_image_without_objects_is_all_background(num_boxes):
     classes, deltas = match(np.zeros((2, num_boxes, 4)), np.full((2, num_boxes), -1))
@@ -160,6 +161,7 @@ def test_batch_equals_its_images_one_by_one():
         np.testing.assert_allclose(together[1][i], alone[1][0], atol=1e-5)
 
 
+@pytest.mark.slow_elsewhere
 def test_positives_decode_to_their_boxes():
     boxes, labels = random_truth(4, 1, 5)
     labels[0] = np.arange(5)

@@ -17,6 +17,7 @@ def test_graph_equals_the_reference(golden_path, levels):
     assert ours == expected
 
 
+@pytest.mark.slow_elsewhere
 def test_top_down_information_reaches_the_finest_level():
     fpn = BiFPN(4, repeats=1, min_level=3, max_level=5)
     features = [np.zeros((1, n, n, 4), "float32") for n in (8, 4, 2)]

@@ -12,6 +12,7 @@ def reference_cases(golden):
     return [k for k in arrays.files if k.startswith("resample/") and "_to_" in k]
 
 
+@pytest.mark.slow_elsewhere
 def test_equals_the_reference_for_all_sizes(golden, refweights):
     arrays = golden("layers.npz")
     names = reference_cases(golden)

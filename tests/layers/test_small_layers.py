@@ -77,6 +77,7 @@ def test_normalize_tells_bright_pixels_apart_in_float16():
     assert len(np.unique(ops.convert_to_numpy(out))) == 3
 
 
+@pytest.mark.slow_elsewhere
 def test_residual_is_added_only_where_shapes_agree():
     x = np.random.default_rng(0).normal(size=(1, 4, 4, 4)).astype("float32")
     for filters, stride, residual in ((4, 1, True), (4, 2, False), (6, 1, False)):

@@ -81,6 +81,7 @@ def test_anchors_belong_to_the_outputs():
     assert len(model.anchors) == outputs["box_deltas"].shape[1]
 
 
+@pytest.mark.slow_elsewhere
 def test_pixels_of_any_type_give_the_same_outputs():
     model, (images, _) = tiny_model(), batch(1)
     expected = ops.convert_to_numpy(model(images)["class_logits"])
@@ -204,6 +205,7 @@ def test_the_schedule_knows_the_length_of_the_training():
     assert model.optimizer._learning_rate.total_steps == 10
 
 
+@pytest.mark.slow_elsewhere
 def test_weight_decay_is_that_of_kernels_alone():
     model = tiny_model()
     model.compile(weight_decay=0.5, run_eagerly=EAGER)
@@ -216,6 +218,7 @@ def test_weight_decay_is_that_of_kernels_alone():
     assert logs["reg_l2_loss"] == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.slow_elsewhere
 def test_iou_loss_is_logged_where_it_is_asked_for():
     model = tiny_model()
     model.compile(loss=DetectionLoss(iou_loss_type="ciou"), run_eagerly=EAGER)
@@ -302,6 +305,7 @@ def test_predict_returns_padded_detections_in_pixels_of_the_input(trained):
         assert (result["labels"][row, count:] == -1).all()
 
 
+@pytest.mark.slow_elsewhere
 def test_postprocess_options_reach_predict():
     model = tiny_model(postprocess=Postprocess(max_detections=3, score_threshold=0.0))
     result = model.predict(batch(1)[0], verbose=0)
@@ -325,6 +329,7 @@ def test_detect_scales_boxes_back_to_the_image(trained):
     np.testing.assert_allclose(found.boxes, boxes, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.slow_elsewhere
 def test_detect_takes_paths_folders_and_arrays(trained, tmp_path):
     model, _ = trained
     rng = np.random.default_rng(5)
@@ -486,6 +491,7 @@ def test_a_clone_by_keras_is_refused_and_what_to_do_is_told(trained):
     assert_equal(values(again.weights), values(model.weights))
 
 
+@pytest.mark.slow_elsewhere
 def test_mixed_precision_keeps_outputs_and_weights_in_float32():
     model = tiny_model(dtype="mixed_bfloat16")
     outputs = model(batch(1)[0])

@@ -79,7 +79,10 @@ def test_anchor_counts_equal_the_reference(published, name):
     "name, file",
     [
         ("efficientdet-d0", "a_d0_s128.npz"),
-        ("efficientdet-d0", "a_d0_s200x136.npz"),  # odd maps, not square
+        pytest.param(
+            *("efficientdet-d0", "a_d0_s200x136.npz"),  # odd maps, not square
+            marks=pytest.mark.slow_elsewhere,
+        ),
         ("efficientdet-lite0", "a_lite0_s128.npz"),
     ],
 )
@@ -136,6 +139,7 @@ def test_every_option_builds_and_runs(overrides):
     assert np.isfinite(ops.convert_to_numpy(outputs["box_deltas"])).all()
 
 
+@pytest.mark.slow_elsewhere
 def test_frozen_batch_norm_neither_trains_nor_moves():
     _, network = build(
         "efficientdet-d0", image_size=64, max_level=6, frozen_batch_norm=True
