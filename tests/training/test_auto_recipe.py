@@ -121,6 +121,7 @@ def test_what_the_caller_gives_stays(model):
     assert model.averages is None and not recipe.batch_norm_warmup
 
 
+@pytest.mark.slow_elsewhere
 def test_a_matching_of_ones_own_gives_the_targets(model):
     seen = []
 

@@ -362,6 +362,7 @@ def test_compiling_again_starts_from_the_weights_in_place(tmp_path, trained):
     assert_equal(values(model.averages.sources), averages)
 
 
+@pytest.mark.slow_elsewhere
 def test_weights_that_cannot_be_loaded_leave_the_model_as_it_was(tmp_path):
     other = EfficientDet(tiny_model().config.replace(num_classes=7))
     other.save_weights(tmp_path / "other.weights.h5")
@@ -400,6 +401,7 @@ def test_a_file_of_weights_is_whole_and_tells_of_damage(tmp_path, monkeypatch):
     model.load_weights(path)
 
 
+@pytest.mark.slow_elsewhere
 @pytest.mark.parametrize("name", ["model.keras", "model.weights.h5"])
 def test_weights_that_are_no_numbers_are_told_when_they_are_loaded(tmp_path, name):
     model = tiny_model(backbone=LITE0)

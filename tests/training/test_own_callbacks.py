@@ -37,6 +37,7 @@ def test_a_second_fit_with_the_same_list_adds_none_twice():
     assert first.model is model and last.model is model
 
 
+@pytest.mark.slow_elsewhere
 @pytest.mark.parametrize("verbose", ["auto", 0, 1, 2])
 def test_only_the_automatic_verbosity_prints_our_lines(verbose, capsys):
     model = tiny_model()
