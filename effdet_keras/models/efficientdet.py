@@ -150,7 +150,8 @@ class EfficientDet(Trainer, keras.Model):
             averages, skip_mismatch, verbose: see `load_pretrained`.
             **config_overrides: fields of `EfficientDetConfig`. `image_size="auto"` is
                 the smallest, up to the model's own, at which nine boxes of ten in
-                `dataset` are 24 pixels or larger. What the weights were trained with,
+                `dataset`, and half of each class, are 24 pixels or larger, in the
+                shape of the images. What the weights were trained with,
                 such as the normalisation of AdvProp's, is taken from them if it is
                 not given here.
 

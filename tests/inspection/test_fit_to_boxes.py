@@ -30,6 +30,26 @@ def test_one_small_box_of_twenty_does_not_count():
     assert fitted_image_size(dataset(*boxes), EfficientDetConfig()) == (192, 192)
 
 
+def two_classes(num_small):
+    """Large boxes, and among them a class of few small ones."""
+    image = np.zeros((400, 400, 3), "uint8")
+    boxes = [[0, 0, 100, 100]] * 300 + [[9, 9, 39, 39]] * num_small
+    labels = [0] * 300 + [1] * num_small
+    return from_arrays([image], [boxes], [labels], ["plate", "crumb"])
+
+
+def test_a_class_of_small_boxes_counts_though_they_are_few():
+    config = EfficientDetConfig()
+    assert fitted_image_size(two_classes(9), config) == (320, 320)
+    assert fitted_image_size(two_classes(0), config) == (192, 192)
+
+    config = EfficientDetConfig(image_size=384)
+    scales = [
+        fitted_anchors(two_classes(count), config)["anchor_scale"] for count in (12, 0)
+    ]
+    assert scales[0] < scales[1]
+
+
 @pytest.mark.parametrize(
     ("sizes", "expected"),
     [
