@@ -86,7 +86,9 @@ class RunConfiguration:
         postprocess: dict, fields of `Postprocess`.
         monitor: string, the number in the logs by which the best checkpoint is chosen;
             more is better, unless its name has "loss" in it.
-        evaluate_every: int, epochs from one evaluation to the next.
+        evaluate_every: int, epochs from one evaluation to the next; 0 evaluates
+            nothing, neither while it trains nor at the end: the last checkpoint is
+            what there is then.
         validation_losses: bool, whether to compute the losses of the validation split
             as well, after each epoch.
         tensorboard: bool, whether to write files for TensorBoard; "auto" where it is
@@ -248,6 +250,11 @@ mean 'epochs'? It has: data, format, ...
     def monitor_mode(self) -> str:
         """The `mode` that goes with `monitor`: "min" for a loss, or else "max"."""
         return "min" if "loss" in self.monitor else "max"
+
+    @property
+    def has_best(self) -> bool:
+        """Whether epochs have the number by which the best checkpoint is chosen."""
+        return self.evaluate_every > 0 or "loss" in self.monitor
 
     def recipe_arguments(self) -> dict[str, Any]:
         """Returns the arguments of `EfficientDet.compile` that make the recipe."""

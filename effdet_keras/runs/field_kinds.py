@@ -73,7 +73,7 @@ FIELD_KINDS = {
     "scale_jitter": AUTO | many(_POSITIVE, "[lowest, highest] factor", count=2),
     "postprocess": MAPPING,
     "monitor": TEXT,
-    "evaluate_every": whole(1),
+    "evaluate_every": whole(0),
     "validation_losses": SWITCH,
     "tensorboard": AUTO | SWITCH,
     "verbose": AUTO | _LINES,

@@ -88,7 +88,12 @@ def train(
         _fit(model, configuration, splits, folder, log, done, callbacks)
     finally:
         _draw_curves(log, folder)
-    return _judge(configuration, splits, folder, log)
+    if configuration.evaluate_every:
+        result = _judge(configuration, splits, folder, log)
+    else:
+        result = _not_judged(folder, log)
+    folder.finish(len(log.rows))
+    return result
 
 
 def _fit(model, configuration, splits, folder, log, done, more):
@@ -150,14 +155,25 @@ def _draw_curves(log, folder):
         visualize.plot_history(history_of(log.rows), partial)
 
 
+def _not_judged(folder, log):
+    """What a run that does not evaluate comes to: mostly the last checkpoint."""
+    which, epoch, model = _checkpoint(folder)
+    print(f"The {which} checkpoint, of epoch {epoch}, was not evaluated.")
+    return FineTuned(model, {}, None, None, history_of(log.rows), folder.path)
+
+
+def _checkpoint(folder):
+    """Which checkpoint counts, "best" or "last", its epoch and its model."""
+    has_best = (folder.archive / BEST_FILE).exists()
+    path = folder.archive / (BEST_FILE if has_best else LAST_FILE)
+    which = "best" if has_best else "last"
+    return which, read_archive_info(path)["epoch"], EfficientDet.from_archive(path)
+
+
 def _judge(configuration, splits, folder, log):
     """Evaluates the best checkpoint on images on which nothing was trained."""
-    has_best = (folder.archive / BEST_FILE).exists()
-    checkpoint = folder.archive / (BEST_FILE if has_best else LAST_FILE)
-    epoch = read_archive_info(checkpoint)["epoch"]
-    model = EfficientDet.from_archive(checkpoint)
+    which, epoch, model = _checkpoint(folder)
     name, dataset = splits.final
-    which = "best" if has_best else "last"
     print(
         f"The {which} checkpoint, of epoch {epoch}, on the {len(dataset)} images of "
         f"'{name}':"
