@@ -62,6 +62,19 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         help="a file in COCO's result format, of any system, to evaluate in the place "
         "of a model, or to compare with one",
     )
+    parser.add_argument(
+        "--follow",
+        action="store_true",
+        help="MODEL is the folder of a run that trains in another process: evaluate "
+        "each new checkpoint, until the run is done",
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="TIME",
+        default=None,
+        help="with --follow, how long to wait for something new, such as 90s, 20m or "
+        "1.5h (20m)",
+    )
     add_threads(parser)
     add_overwrite(parser)
     return parser
@@ -72,14 +85,39 @@ def run(arguments: argparse.Namespace) -> int:
     from effdet_keras.commands.dataset_source import DatasetSource
     from effdet_keras.commands.evaluate_files import evaluate_files
 
+    data = DatasetSource("DATA", arguments.data, arguments.split, arguments.format)
+    if arguments.follow or arguments.timeout is not None:
+        return _follow(arguments, data)
     evaluate_files(
         arguments.models,
-        DatasetSource("DATA", arguments.data, arguments.split, arguments.format),
+        data,
         detections=arguments.detections,
         batch_size=arguments.batch_size,
         threads=arguments.threads,
         out=arguments.out,
         json_path=arguments.json,
         overwrite=arguments.overwrite,
+    )
+    return 0
+
+
+def _follow(arguments, data):
+    from effdet_keras.commands.follow_run import follow_run
+    from effdet_keras.errors import InvalidValueError
+
+    others = ("json", "detections", "threads", "overwrite")
+    given = [f"--{name}" for name in others if getattr(arguments, name)]
+    if given or not arguments.follow or len(arguments.models) != 1:
+        raise InvalidValueError(
+            "To follow a run: `effdet-keras eval RUN DATA --follow`, with --timeout, "
+            f"--out, --split, --format and --batch-size. Received: models="
+            f"{arguments.models}, follow={arguments.follow}, and {given or 'no others'}"
+        )
+    follow_run(
+        arguments.models[0],
+        data,
+        timeout=arguments.timeout or "20m",
+        batch_size=arguments.batch_size,
+        out=arguments.out,
     )
     return 0

@@ -25,7 +25,7 @@ _FILES = (
 )
 # Of the range test, which is made before a run begins.
 _RATES = ("learning_rates.json", "learning_rates.png")
-_FOLDERS = ("archive", "tensorboard")
+_FOLDERS = ("archive", "tensorboard", "followed")
 
 
 class RunFolder:
@@ -56,6 +56,7 @@ class RunFolder:
         self.path = local_path(path, "The folder of a run")
         self.archive = self.path / "archive"
         self.tensorboard = self.path / "tensorboard"
+        self.followed = self.path / "followed"  # of `eval --follow`
         self.curves = self.path / "curves.png"
         self.report = self.path / "report.html"
         self.rates, self.rates_image = (self.path / name for name in _RATES)
