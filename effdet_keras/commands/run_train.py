@@ -84,6 +84,7 @@ def _say(result, folder):
     rows += [("training curves", folder.curves)]
     rows += [("first batch", folder.first_batch)]
     rows += [("log", folder.text), ("for TensorBoard", folder.tensorboard)]
+    rows += [("trace", folder.profile)]
     if numbers:
         found = f"AP {numbers['AP']:.3f}, AP50 {numbers['AP50']:.3f}"
         print(f"\n{found} on '{result.split}'")

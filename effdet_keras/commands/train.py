@@ -7,17 +7,9 @@ from effdet_keras.commands.shared_arguments import DATASET_FORMATS, add_overwrit
 # The flags that are fields of a run by themselves; any other is given by `--set`.
 FIELDS = (
     *("data", "format", "train_split", "validation_split", "test_split"),
-    *("model", "weights", "image_size", "precision", "recipe", "learning_rate"),
-    *(
-        "freeze",
-        "epochs",
-        "steps",
-        "time_budget",
-        "batch_size",
-        "seed",
-        "one_batch",
-        "augment",
-    ),
+    *("augment", "model", "weights", "image_size", "precision"),
+    *("recipe", "learning_rate", "freeze", "epochs", "steps", "time_budget"),
+    *("batch_size", "seed", "one_batch", "evaluate_every", "profile"),
 )
 
 
@@ -143,6 +135,19 @@ def _add_training(parser):
         action="store_true",
         help="train one step on one batch, to see in a minute whether all parts work",
     )
+    group.add_argument(
+        "--evaluate-every",
+        metavar="N",
+        type=int,
+        help="epochs from one evaluation to the next; 0 only trains, for `eval "
+        "--follow` in another process to evaluate (1)",
+    )
+    group.add_argument(
+        "--profile",
+        metavar="STEPS",
+        help="trace a step, or a first to a last one such as 10,20: where their time "
+        "goes (none)",
+    )
 
 
 def _add_data(parser):
@@ -182,7 +187,7 @@ def _add_run(parser):
         metavar="FIELD=VALUE",
         action="append",
         default=[],
-        help="any other field of a run, such as evaluate_every=5 or "
+        help="any other field of a run, such as monitor=AP50 or "
         "model_config.max_level=5; values as in YAML; may be given several times",
     )
     group.add_argument(

@@ -93,6 +93,8 @@ class RunConfiguration:
             as well, after each epoch.
         tensorboard: bool, whether to write files for TensorBoard; "auto" where it is
             installed.
+        profile: the steps to trace, such as "10,20" for a first and a last one, or 10;
+            None for none. The trace lies in the folder of the run.
         verbose: "auto" prints one line per epoch, 1 a progress bar, 2 all numbers of
             each epoch, 0 nothing.
 
@@ -160,6 +162,7 @@ mean 'epochs'? It has: data, format, ...
     evaluate_every: int = 1
     validation_losses: bool = False
     tensorboard: bool | str = "auto"
+    profile: str | int | tuple[int, int] | None = None
     verbose: int | str = "auto"
 
     def __post_init__(self):

@@ -23,7 +23,7 @@ from effdet_keras.runs.text_log import standard_output_kept
 from effdet_keras.runs.train import train
 
 # What may change when a run goes on: how long it is, what it says, where its data is.
-_FREE_ON_RESUME = {"epochs", "steps", "verbose", "data", "tensorboard"}
+_FREE_ON_RESUME = {"epochs", "steps", "verbose", "data", "tensorboard", "profile"}
 # Fields of which one name can be given, and the others stay.
 _MAPPINGS = ("model_config", "loss", "postprocess", "gradient_multipliers")
 
@@ -132,6 +132,11 @@ mean 'epochs'? It has: data, format, ...
                 chosen = chosen.replace(class_names=names)
         if out is None:
             chosen = chosen.replace(tensorboard=False)  # nobody could look at it
+            if chosen.profile is not None:
+                raise InvalidValueError(
+                    "`profile` writes a trace to the folder of the run: name it with "
+                    f"`out`. Received: profile={chosen.profile!r}"
+                )
         _check_data(chosen, datasets)
         text.is_quiet = chosen.verbose == 0
         splits = choose_splits(chosen, datasets)

@@ -12,6 +12,7 @@ from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation, ImageSumma
 from effdet_keras.data import DetectionDataset
 from effdet_keras.models import EfficientDet
 from effdet_keras.runs.configuration import RunConfiguration
+from effdet_keras.runs.profile import ProfiledSteps, range_of_steps
 from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.runs.run_log import RunLog
 from effdet_keras.runs.splits import Splits
@@ -72,6 +73,20 @@ def callbacks_of_run(
         if every:
             callbacks.append(ImageSummary(splits.validation, path, every=every))
     return callbacks
+
+
+def profiled_steps(
+    configuration: RunConfiguration, folder: RunFolder
+) -> list[keras.callbacks.Callback]:
+    """The callback that traces steps, where that is wanted.
+
+    Args:
+        configuration: `RunConfiguration`.
+        folder: `RunFolder`.
+    """
+    if configuration.profile is None:
+        return []
+    return [ProfiledSteps(*range_of_steps(configuration.profile), folder.profile)]
 
 
 def writes_tensorboard(configuration: RunConfiguration) -> bool:

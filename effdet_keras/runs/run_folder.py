@@ -25,7 +25,7 @@ _FILES = (
 )
 # Of the range test, which is made before a run begins.
 _RATES = ("learning_rates.json", "learning_rates.png")
-_FOLDERS = ("archive", "tensorboard", "followed")
+_FOLDERS = ("archive", "tensorboard", "profile", "followed")
 
 
 class RunFolder:
@@ -57,6 +57,7 @@ class RunFolder:
         self.archive = self.path / "archive"
         self.tensorboard = self.path / "tensorboard"
         self.followed = self.path / "followed"  # of `eval --follow`
+        self.profile = self.path / "profile"
         self.curves = self.path / "curves.png"
         self.report = self.path / "report.html"
         self.rates, self.rates_image = (self.path / name for name in _RATES)

@@ -23,7 +23,11 @@ from effdet_keras.runs.environment import describe_environment, environment_fact
 from effdet_keras.runs.fine_tuned import FineTuned
 from effdet_keras.runs.fingerprint import describe_data
 from effdet_keras.runs.first_batch import draw_first_batch
-from effdet_keras.runs.fitting import callbacks_of_run, training_batches
+from effdet_keras.runs.fitting import (
+    callbacks_of_run,
+    profiled_steps,
+    training_batches,
+)
 from effdet_keras.runs.make_model import load_to_resume, make_model
 from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.runs.run_log import RunLog, history_of
@@ -121,7 +125,11 @@ def _fit(model, configuration, splits, folder, log, done, more):
         initial_epoch=done,
         validation_data=losses,
         verbose=_verbose(configuration),
-        callbacks=[*callbacks_of_run(configuration, splits, folder, log), *more],
+        callbacks=[
+            *callbacks_of_run(configuration, splits, folder, log),
+            *profiled_steps(configuration, folder),
+            *more,
+        ],
     )
 
 

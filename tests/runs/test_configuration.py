@@ -53,6 +53,7 @@ OTHERS = {
     "evaluate_every": 2,
     "validation_losses": True,
     "tensorboard": False,
+    "profile": "10,20",
     "verbose": 0,
 }
 
