@@ -84,10 +84,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs the command; returns its exit status."""
     from effdet_keras.commands.dataset_source import DatasetSource
     from effdet_keras.commands.evaluate_files import evaluate_files
+    from effdet_keras.commands.follow_run import check_flags, follow_run
 
     data = DatasetSource("DATA", arguments.data, arguments.split, arguments.format)
     if arguments.follow or arguments.timeout is not None:
-        return _follow(arguments, data)
+        check_flags(vars(arguments))
+        timeout = arguments.timeout or "20m"
+        options = {"batch_size": arguments.batch_size, "out": arguments.out}
+        follow_run(arguments.models[0], data, timeout=timeout, **options)
+        return 0
     evaluate_files(
         arguments.models,
         data,
@@ -97,27 +102,5 @@ def run(arguments: argparse.Namespace) -> int:
         out=arguments.out,
         json_path=arguments.json,
         overwrite=arguments.overwrite,
-    )
-    return 0
-
-
-def _follow(arguments, data):
-    from effdet_keras.commands.follow_run import follow_run
-    from effdet_keras.errors import InvalidValueError
-
-    others = ("json", "detections", "threads", "overwrite")
-    given = [f"--{name}" for name in others if getattr(arguments, name)]
-    if given or not arguments.follow or len(arguments.models) != 1:
-        raise InvalidValueError(
-            "To follow a run: `effdet-keras eval RUN DATA --follow`, with --timeout, "
-            f"--out, --split, --format and --batch-size. Received: models="
-            f"{arguments.models}, follow={arguments.follow}, and {given or 'no others'}"
-        )
-    follow_run(
-        arguments.models[0],
-        data,
-        timeout=arguments.timeout or "20m",
-        batch_size=arguments.batch_size,
-        out=arguments.out,
     )
     return 0

@@ -8,6 +8,7 @@ import os
 import pathlib
 import tempfile
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from effdet_keras._internal.local_paths import local_path
@@ -26,7 +27,32 @@ from effdet_keras.runs.run_log import read_rows
 from effdet_keras.runs.splits import choose_splits
 from effdet_keras.weights.archive import BEST_FILE, copy_archive
 
+_OTHERS = ("json", "detections", "threads", "overwrite")  # flags of `eval`
 _PAUSE = 2.0  # seconds between two looks into the folder
+
+
+def check_flags(given: Mapping[str, Any]) -> None:
+    """Raises ValueError where flags of `eval` do not go together with `--follow`.
+
+    Args:
+        given: mapping from names of flags to values.
+
+    Example:
+        >>> check_flags({"follow": False, "timeout": "20m", "models": ["runs/cats"]})
+        Traceback (most recent call last):
+            ...
+        effdet_keras.errors.InvalidValueError: --timeout is for --follow: ...
+    """
+    usage = "`effdet-keras eval RUN DATA --follow` evaluates the checkpoints of a run."
+    if not given["follow"]:
+        raise InvalidValueError(f"--timeout is for --follow: {usage}")
+    others = [name for name in _OTHERS if given[name]]
+    if others:
+        raise InvalidValueError(f"--follow takes no --{others[0]}: {usage}")
+    if len(given["models"]) != 1:
+        raise InvalidValueError(
+            f"--follow takes one run: {usage} Received: {given['models']}"
+        )
 
 
 def follow_run(
