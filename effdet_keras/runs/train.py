@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 from collections.abc import Sequence
 
 import keras
@@ -17,7 +16,6 @@ from effdet_keras.evaluation.evaluation import analyze_results
 from effdet_keras.inference.image_results import image_results
 from effdet_keras.models import EfficientDet
 from effdet_keras.report.evaluation_report import EvaluationReport
-from effdet_keras.runs.batch_size import choose_batch_size
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.runs.environment import describe_environment, environment_facts
 from effdet_keras.runs.fine_tuned import FineTuned
@@ -44,27 +42,25 @@ def train(
     folder: RunFolder,
     text: TextLog,
     *,
+    started: float,
     resume: bool = False,
     callbacks: Sequence[keras.callbacks.Callback] = (),
 ) -> FineTuned:
     """Trains, keeps the best checkpoint, and evaluates it.
 
     Args:
-        configuration: `RunConfiguration`.
+        configuration: `RunConfiguration` with a `batch_size`.
         splits: `Splits`.
         folder: `RunFolder`, which is this process' alone. What is in it is replaced
             once the model is made.
         text: `TextLog`, which is kept there.
+        started: float, when the run's time began to count, of `time.monotonic`.
         resume: bool, whether to go on from the last checkpoint in the folder.
         callbacks: more callbacks of `fit`, behind those of the run.
 
     Returns:
         `FineTuned`.
     """
-    started = time.monotonic()
-    if configuration.batch_size == "auto":  # before anything is on a graphics card
-        size = choose_batch_size(configuration, splits)
-        configuration = configuration.replace(batch_size=size)
     if configuration.one_batch:
         splits = splits.one_batch(configuration.batch_size)
     described = describe_data(splits.by_role())
