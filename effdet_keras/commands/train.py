@@ -2,7 +2,12 @@
 
 import argparse
 
-from effdet_keras.commands.shared_arguments import DATASET_FORMATS, add_overwrite
+from effdet_keras.commands.shared_arguments import (
+    DATASET_FORMATS,
+    add_image_size,
+    add_overwrite,
+    size_or_auto,
+)
 
 # The flags that are fields of a run by themselves; any other is given by `--set`.
 FIELDS = (
@@ -74,14 +79,12 @@ def _add_model(parser):
         help="what to start from: imagenet, coco, a file, a folder, an address, or "
         "none (imagenet where it can be had, or else none)",
     )
-    group.add_argument(
-        "--image-size",
-        metavar="PIXELS",
-        type=_size,
-        nargs="+",
-        action=_Size,
-        help="the network's input size: one number, height and width, or auto, which "
-        "fits it to the boxes (auto)",
+    add_image_size(
+        group,
+        "the network's input size: one number, height and width, or auto, which fits "
+        "it to the boxes (auto)",
+        may_be_auto=True,
+        default=argparse.SUPPRESS,
     )
     group.add_argument(
         "--precision",
@@ -126,7 +129,7 @@ def _add_training(parser):
     group.add_argument(
         "--batch-size",
         metavar="N",
-        type=_size,
+        type=size_or_auto,
         help="images per step, or auto, which measures the largest that fits (8)",
     )
     group.add_argument("--seed", metavar="N", type=int, help="random seed (0)")
@@ -225,19 +228,6 @@ def _add_run(parser):
     )
     parser.set_defaults(overwrite=False)
     add_overwrite(parser)
-
-
-class _Size(argparse.Action):
-    """One size, or height and width, as the field of a run has them."""
-
-    def __call__(self, parser, namespace, values, option_string=None):
-        if len(values) > 2 or (len(values) == 2 and "auto" in values):
-            parser.error(f"{option_string} takes one number, two, or auto")
-        setattr(namespace, self.dest, values[0] if len(values) == 1 else tuple(values))
-
-
-def _size(text):
-    return text if text == "auto" else int(text)
 
 
 def _word(text):
