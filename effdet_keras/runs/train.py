@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 from collections.abc import Sequence
@@ -9,14 +10,13 @@ from collections.abc import Sequence
 import keras
 
 from effdet_keras import visualize
-from effdet_keras._internal.whole_files import replacing
 from effdet_keras.data.summary import count_of
-from effdet_keras.errors import MissingPackageError
 from effdet_keras.evaluation.evaluation import analyze_results
 from effdet_keras.inference.image_results import image_results
 from effdet_keras.models import EfficientDet
 from effdet_keras.report.evaluation_report import EvaluationReport
 from effdet_keras.runs.configuration import RunConfiguration
+from effdet_keras.runs.drawing import draw_chart
 from effdet_keras.runs.environment import describe_environment, environment_facts
 from effdet_keras.runs.fine_tuned import FineTuned
 from effdet_keras.runs.fingerprint import describe_data
@@ -148,15 +148,9 @@ def _verbose(configuration):
 
 def _draw_curves(log, folder):
     """Draws what was trained so far, also of a run that was stopped."""
-    if not log.rows:
-        return
-    try:
-        visualize.require_matplotlib()
-    except MissingPackageError as error:
-        print(f"There is no {folder.curves.name}: {error}")
-        return
-    with replacing(folder.curves) as partial:
-        visualize.plot_history(history_of(log.rows), partial)
+    if log.rows:
+        history = history_of(log.rows)
+        draw_chart(folder.curves, functools.partial(visualize.plot_history, history))
 
 
 def _not_judged(folder, log):
