@@ -15,11 +15,11 @@ from effdet_keras._internal.local_paths import local_path
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter, has_tensorboard
 from effdet_keras.commands.dataset_source import DatasetSource
-from effdet_keras.commands.detection_sources import ModelSource
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.summary import count_of
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.evaluation.results_to_coco import coco_numbers_of
+from effdet_keras.inference.evaluate import evaluate
+from effdet_keras.models import EfficientDet
 from effdet_keras.runs.durations import in_words, is_duration, seconds_of
 from effdet_keras.runs.new_checkpoints import NewCheckpoints, moment_of
 from effdet_keras.runs.run_folder import RunFolder
@@ -123,6 +123,7 @@ def follow_run(
 def _evaluate_new_ones(folder, dataset, numbers, wait, batch_size):
     """Whether the run was done in the end."""
     checkpoints = NewCheckpoints(folder.archive, {moment_of(r) for r in numbers.rows})
+    checkpoint = OneModel()
     with tempfile.TemporaryDirectory() as place:
         copy = pathlib.Path(place, "checkpoint.keras")
         while True:
@@ -130,8 +131,7 @@ def _evaluate_new_ones(folder, dataset, numbers, wait, batch_size):
             taken = checkpoints.take(copy)
             if taken is not None:
                 started = time.monotonic()
-                found = ModelSource(str(copy), batch_size, None).results(dataset)
-                coco = coco_numbers_of(found, dataset.class_names)
+                coco = checkpoint.numbers(copy, taken[1], dataset, batch_size)
                 numbers.add(*taken, coco, time.monotonic() - started, copy)
                 wait.begin_again()
             elif is_done or not wait.goes_on():
@@ -144,6 +144,51 @@ def _images(folder, data) -> tuple[str, DetectionDataset]:
         return data.split, data.load((data.split,))
     chosen = folder.read_configuration().replace(data=data.path, format=data.format)
     return "validation", choose_splits(chosen).validation
+
+
+class OneModel:
+    """Evaluates one checkpoint after the other, with a graph that is made once."""
+
+    def __init__(self) -> None:
+        self.model: EfficientDet | None = None
+        self._made_for: dict[str, Any] = {}
+
+    def numbers(
+        self,
+        path: pathlib.Path,
+        info: dict[str, Any],
+        dataset: DetectionDataset,
+        batch_size: int,
+    ) -> dict[str, float]:
+        """COCO's numbers of a checkpoint.
+
+        Args:
+            path: path of the file.
+            info: dict, what it says of itself.
+            dataset: `DetectionDataset`; its classes may be in another order.
+            batch_size: int, images at once.
+        """
+        self.take(path, info)
+        names = self.model.class_names
+        if names is not None and set(dataset.class_names) <= set(names):
+            dataset = dataset.with_classes(names)
+        options = {"batch_size": batch_size, "verbose": False}
+        return evaluate(self.model, dataset, **options)
+
+    def take(self, path: pathlib.Path, info: dict[str, Any]) -> None:
+        """Gives `model` the weights of a checkpoint, the averages where there are any.
+
+        Args:
+            path, info: see `numbers`.
+        """
+        made_for = {name: info.get(name) for name in ("config", "class_names")}
+        # The graph of a TF-Hub module has weights that only its archive knows.
+        is_known = self.model is not None and self.model.features is None
+        if is_known and made_for == self._made_for:
+            self.model.load_pretrained(path, verbose=0)
+        else:
+            self.model = EfficientDet.from_archive(path)
+            self._made_for = made_for
 
 
 @dataclasses.dataclass
@@ -210,9 +255,10 @@ class _Numbers:
             partial.write_text("".join(lines), encoding="utf-8")
         if self._board is not None:  # whose first epoch is 0, as in `fit`
             known = {f"coco/{n}": value for n, value in coco.items() if value >= 0}
-            self._board.scalars(known, step=info["epoch"] - 1)
+            self._board.scalars(known, step=max(info["epoch"] - 1, 0))
+        step = (info.get("place") or {}).get("step")  # where it is within an epoch
         print(
-            f"epoch {info['epoch']}  AP {coco['AP']:.4f}  AP50 {coco['AP50']:.4f}  "
+            f"epoch {info['epoch']}{f' and {step} steps' if step else ''}  AP {coco['AP']:.4f}  AP50 {coco['AP50']:.4f}  "
             f"{name}, {in_words(seconds)}" + (", the best so far" if is_best else ""),
             flush=True,
         )
