@@ -257,9 +257,10 @@ class _Numbers:
             known = {f"coco/{n}": value for n, value in coco.items() if value >= 0}
             self._board.scalars(known, step=max(info["epoch"] - 1, 0))
         step = (info.get("place") or {}).get("step")  # where it is within an epoch
+        moment = f"epoch {info['epoch']}" + (f" and {step} steps" if step else "")
         print(
-            f"epoch {info['epoch']}{f' and {step} steps' if step else ''}  AP {coco['AP']:.4f}  AP50 {coco['AP50']:.4f}  "
-            f"{name}, {in_words(seconds)}" + (", the best so far" if is_best else ""),
+            f"{moment}  AP {coco['AP']:.4f}  AP50 {coco['AP50']:.4f}  {name}, "
+            f"{in_words(seconds)}" + (", the best so far" if is_best else ""),
             flush=True,
         )
 
