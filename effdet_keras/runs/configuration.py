@@ -313,6 +313,11 @@ mean 'epochs'? It has: data, format, ...
                 f"`monitor={self.monitor!r}` is a loss of the validation split: set "
                 "`validation_losses` to True too, or take 'AP'."
             )
+        if self.validation_losses and not self.evaluate_every:
+            raise InvalidValueError(
+                "`evaluate_every=0` evaluates nothing, and `validation_losses` are "
+                "those of an evaluation: leave one of the two out."
+            )
 
 
 def _made(cls, field, arguments):

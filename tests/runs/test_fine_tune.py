@@ -154,7 +154,7 @@ def test_without_evaluation_a_loss_may_choose_the_best_checkpoint(shapes, tmp_pa
         choose_splits(ek.RunConfiguration(data=str(shapes))),
     )
     for fields, expected in (
-        ({"monitor": "val_loss", "validation_losses": True}, "val_loss"),
+        ({"monitor": "loss"}, "loss"),
         ({}, None),
     ):
         run = ek.RunConfiguration(evaluate_every=0, tensorboard=False, **fields)
