@@ -48,7 +48,7 @@ class CheckpointArchive(keras.callbacks.Callback):
 
     Args:
         folder: path of a folder on this machine; it is made if need be.
-        monitor: string, a name in the logs of `fit`.
+        monitor: string, a name in the logs of `fit`; None writes `last.keras` alone.
         mode: `"max"` if more is better, `"min"` if less is better.
         verbose: bool, whether to print each new best value.
 
@@ -78,7 +78,7 @@ class CheckpointArchive(keras.callbacks.Callback):
     def __init__(
         self,
         folder: str | os.PathLike[str],
-        monitor: str = "AP",
+        monitor: str | None = "AP",
         mode: str = "max",
         verbose: bool = True,
     ) -> None:
@@ -134,6 +134,8 @@ class CheckpointArchive(keras.callbacks.Callback):
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         self.let_go()
+        if self.monitor is None:
+            return
         if self._names_seen and self.monitor not in self._names_seen:
             warnings.warn(
                 f"`CheckpointArchive` wrote '{LAST_FILE}' but no '{BEST_FILE}': "

@@ -10,6 +10,16 @@ from effdet_keras.callbacks.writable import require_writable
 _tensorboard = OptionalModule("tensorboard", install="effdet-keras[tensorboard]")
 
 
+def has_tensorboard():
+    """Whether both packages that write files for TensorBoard are installed.
+
+    Example:
+        >>> has_tensorboard() in (True, False)
+        True
+    """
+    return _tensorboard.is_installed() and tf.is_installed()
+
+
 class TensorBoardWriter:
     """Writes event files with `tf.summary`, opened at the first use.
 

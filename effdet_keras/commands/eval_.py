@@ -62,6 +62,19 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         help="a file in COCO's result format, of any system, to evaluate in the place "
         "of a model, or to compare with one",
     )
+    parser.add_argument(
+        "--follow",
+        action="store_true",
+        help="MODEL is the folder of a run that trains in another process: evaluate "
+        "each new checkpoint, until the run is done",
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="TIME",
+        default=None,
+        help="with --follow, how long to wait for something new, such as 90s, 20m or "
+        "1.5h (20m)",
+    )
     add_threads(parser)
     add_overwrite(parser)
     return parser
@@ -71,10 +84,18 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs the command; returns its exit status."""
     from effdet_keras.commands.dataset_source import DatasetSource
     from effdet_keras.commands.evaluate_files import evaluate_files
+    from effdet_keras.commands.follow_run import check_flags, follow_run
 
+    data = DatasetSource("DATA", arguments.data, arguments.split, arguments.format)
+    if arguments.follow or arguments.timeout is not None:
+        check_flags(vars(arguments))
+        timeout = arguments.timeout or "20m"
+        options = {"batch_size": arguments.batch_size, "out": arguments.out}
+        follow_run(arguments.models[0], data, timeout=timeout, **options)
+        return 0
     evaluate_files(
         arguments.models,
-        DatasetSource("DATA", arguments.data, arguments.split, arguments.format),
+        data,
         detections=arguments.detections,
         batch_size=arguments.batch_size,
         threads=arguments.threads,

@@ -2,7 +2,11 @@
 
 import argparse
 
-from effdet_keras.commands.shared_arguments import add_dataset_format, add_overwrite
+from effdet_keras.commands.shared_arguments import (
+    add_dataset_format,
+    add_image_size,
+    add_overwrite,
+)
 
 
 def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
@@ -29,14 +33,9 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         default="efficientdet-d0",
         help="the model whose anchors are meant (efficientdet-d0)",
     )
-    parser.add_argument(
-        "--image-size",
-        metavar="PIXELS",
-        type=int,
-        nargs="+",
-        default=None,
-        help="the network's input size: one number, or height and width (the "
-        "model's own)",
+    add_image_size(
+        parser,
+        "the network's input size: one number, or height and width (the model's own)",
     )
     parser.add_argument(
         "--html",
@@ -79,13 +78,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs the command; returns its exit status."""
     from effdet_keras.commands.inspect_data import inspect_data
 
-    size = arguments.image_size
     is_fit = inspect_data(
         arguments.data,
         split=arguments.split,
         format=arguments.format,
         model=arguments.model,
-        image_size=size[0] if size and len(size) == 1 else size,
+        image_size=arguments.image_size,
         html=arguments.html,
         augment=arguments.augment,
         out=arguments.out,

@@ -76,12 +76,18 @@ def run_train(
 
 
 def _say(result, folder):
-    numbers, archive = result.numbers, folder.archive / "best.keras"
-    rows = [("best checkpoint", archive), ("report", folder.report)]
+    numbers, best = result.numbers, folder.archive / "best.keras"
+    rows = [("best checkpoint", best)]
+    if not best.exists():
+        rows = [("last checkpoint", folder.archive / "last.keras")]
+    rows += [("report", folder.report)]
     rows += [("training curves", folder.curves)]
     rows += [("first batch", folder.first_batch)]
     rows += [("log", folder.text), ("for TensorBoard", folder.tensorboard)]
-    print(f"\nAP {numbers['AP']:.3f}, AP50 {numbers['AP50']:.3f} on '{result.split}'")
+    rows += [("trace", folder.profile)]
+    if numbers:
+        found = f"AP {numbers['AP']:.3f}, AP50 {numbers['AP50']:.3f}"
+        print(f"\n{found} on '{result.split}'")
     for title, path in rows:
         if path.exists():
             print(f"  {title:<17} {path}")

@@ -2,7 +2,7 @@
 
 import argparse
 
-from effdet_keras.commands.shared_arguments import add_dataset_format
+from effdet_keras.commands.shared_arguments import add_dataset_format, add_image_size
 
 
 def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
@@ -37,14 +37,10 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         help="a preset, in the place of MODEL; made as `effdet-keras train` makes it "
         "(efficientdet-lite0)",
     )
-    parser.add_argument(
-        "--image-size",
-        metavar="PIXELS",
-        type=int,
-        nargs="+",
-        default=None,
-        help="the input size of --model: one number, or height and width (fitted to "
-        "the boxes)",
+    add_image_size(
+        parser,
+        "the input size of --model: one number, or height and width (fitted to the "
+        "boxes)",
     )
     parser.add_argument(
         "--set",
@@ -81,14 +77,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs the command; returns its exit status."""
     from effdet_keras.commands.selftest_data import selftest_data
 
-    size = arguments.image_size
     passed = selftest_data(
         arguments.data,
         archive=arguments.archive,
         preset=arguments.model,
         split=arguments.split,
         format=arguments.format,
-        image_size=size[0] if size and len(size) == 1 else size,
+        image_size=arguments.image_size,
         settings=arguments.set,
         num_images=arguments.num_images,
         training=arguments.training,

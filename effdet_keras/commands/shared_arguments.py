@@ -49,6 +49,52 @@ def add_raw(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_image_size(
+    parser: argparse._ActionsContainer,
+    meaning: str,
+    *,
+    may_be_auto: bool = False,
+    default: object = None,
+) -> None:
+    """Adds `--image-size`: an int, `(height, width)`, or the word "auto".
+
+    Args:
+        parser: parser, or group of one.
+        meaning: string, what the help says: of what it is, and its default.
+        may_be_auto: bool, whether "auto" is a size.
+        default: what it is if the flag is not given.
+    """
+    parser.add_argument(
+        "--image-size",
+        metavar="PIXELS",
+        type=size_or_auto if may_be_auto else int,
+        nargs="+",
+        action=_OneOrTwo,
+        default=default,
+        help=meaning,
+    )
+
+
+def size_or_auto(text: str) -> int | str:
+    """The number that a flag has, or the word "auto".
+
+    Example:
+        >>> size_or_auto("320"), size_or_auto("auto")
+        (320, 'auto')
+    """
+    return text if text == "auto" else int(text)
+
+
+class _OneOrTwo(argparse.Action):
+    """One size, or height and width."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        if len(values) > 2 or (len(values) == 2 and "auto" in values):
+            auto = ", or auto" if self.type is size_or_auto else ""
+            parser.error(f"{option_string} takes one number, or two{auto}")
+        setattr(namespace, self.dest, values[0] if len(values) == 1 else tuple(values))
+
+
 def add_dataset_format(
     parser: argparse.ArgumentParser, flag: str = "--format", of: str = "DATA"
 ) -> None:

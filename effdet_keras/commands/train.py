@@ -2,22 +2,19 @@
 
 import argparse
 
-from effdet_keras.commands.shared_arguments import DATASET_FORMATS, add_overwrite
+from effdet_keras.commands.shared_arguments import (
+    DATASET_FORMATS,
+    add_image_size,
+    add_overwrite,
+    size_or_auto,
+)
 
 # The flags that are fields of a run by themselves; any other is given by `--set`.
 FIELDS = (
     *("data", "format", "train_split", "validation_split", "test_split"),
-    *("model", "weights", "image_size", "precision", "recipe", "learning_rate"),
-    *(
-        "freeze",
-        "epochs",
-        "steps",
-        "time_budget",
-        "batch_size",
-        "seed",
-        "one_batch",
-        "augment",
-    ),
+    *("augment", "model", "weights", "image_size", "precision"),
+    *("recipe", "learning_rate", "freeze", "epochs", "steps", "time_budget"),
+    *("batch_size", "seed", "one_batch", "evaluate_every", "profile"),
 )
 
 
@@ -82,14 +79,12 @@ def _add_model(parser):
         help="what to start from: imagenet, coco, a file, a folder, an address, or "
         "none (imagenet where it can be had, or else none)",
     )
-    group.add_argument(
-        "--image-size",
-        metavar="PIXELS",
-        type=_size,
-        nargs="+",
-        action=_Size,
-        help="the network's input size: one number, height and width, or auto, which "
-        "fits it to the boxes (auto)",
+    add_image_size(
+        group,
+        "the network's input size: one number, height and width, or auto, which fits "
+        "it to the boxes (auto)",
+        may_be_auto=True,
+        default=argparse.SUPPRESS,
     )
     group.add_argument(
         "--precision",
@@ -134,7 +129,7 @@ def _add_training(parser):
     group.add_argument(
         "--batch-size",
         metavar="N",
-        type=_size,
+        type=size_or_auto,
         help="images per step, or auto, which measures the largest that fits (8)",
     )
     group.add_argument("--seed", metavar="N", type=int, help="random seed (0)")
@@ -142,6 +137,19 @@ def _add_training(parser):
         "--one-batch",
         action="store_true",
         help="train one step on one batch, to see in a minute whether all parts work",
+    )
+    group.add_argument(
+        "--evaluate-every",
+        metavar="N",
+        type=int,
+        help="epochs from one evaluation to the next; 0 only trains, for `eval "
+        "--follow` in another process to evaluate (1)",
+    )
+    group.add_argument(
+        "--profile",
+        metavar="STEPS",
+        help="trace a step, or a first to a last one such as 10,20: where their time "
+        "goes (none)",
     )
 
 
@@ -182,7 +190,7 @@ def _add_run(parser):
         metavar="FIELD=VALUE",
         action="append",
         default=[],
-        help="any other field of a run, such as evaluate_every=5 or "
+        help="any other field of a run, such as monitor=AP50 or "
         "model_config.max_level=5; values as in YAML; may be given several times",
     )
     group.add_argument(
@@ -220,19 +228,6 @@ def _add_run(parser):
     )
     parser.set_defaults(overwrite=False)
     add_overwrite(parser)
-
-
-class _Size(argparse.Action):
-    """One size, or height and width, as the field of a run has them."""
-
-    def __call__(self, parser, namespace, values, option_string=None):
-        if len(values) > 2 or (len(values) == 2 and "auto" in values):
-            parser.error(f"{option_string} takes one number, two, or auto")
-        setattr(namespace, self.dest, values[0] if len(values) == 1 else tuple(values))
-
-
-def _size(text):
-    return text if text == "auto" else int(text)
 
 
 def _word(text):

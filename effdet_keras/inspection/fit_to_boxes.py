@@ -67,29 +67,17 @@ def fitted_image_size(dataset: Any, config: EfficientDetConfig) -> tuple[int, in
 def fitted_anchors(dataset: Any, config: EfficientDetConfig) -> dict[str, Any]:
     """The anchors that boxes of a dataset overlap most, all classes alike.
 
-    Tried are scales from 1.5 to 6, each with the config's own shapes and with the
-    10 %, 50 % and 90 % quantiles of the boxes' shapes. Boxes are letterboxed to
-    `config.image_size`, as in evaluation.
+    `ek.inspection.fit_anchors` measures what they gain, and says what is tried.
 
     Args:
         dataset: `DetectionDataset`.
-        config: `EfficientDetConfig`.
+        config: `EfficientDetConfig`, whose anchors are kept unless others are better.
 
     Returns:
-        Dict of `anchor_scale` and `aspect_ratios` for `EfficientDetConfig`; the
-        config's own, unless others raise the mean IoU of a box and its best anchor,
-        averaged over the classes as AP is, by 0.01 or more.
+        Dict of `anchor_scale` and `aspect_ratios` for `EfficientDetConfig`.
 
     Raises:
         ValueError: If the dataset has no boxes to train on.
-
-    Example:
-        >>> from effdet_keras.data import from_arrays
-        >>> image = np.zeros((128, 128, 3), "uint8")
-        >>> boxes = [[[0, 0, 20, 80], [40, 40, 65, 128], [70, 10, 91, 90]]]
-        >>> flat = from_arrays([image], boxes, [[0, 0, 0]], ["pen"])
-        >>> fitted_anchors(flat, EfficientDetConfig(image_size=128))["aspect_ratios"]
-        (3.54, 3.81, 3.96)
     """
     boxes, classes = _boxes(dataset, config.image_size)
     heights, widths = (boxes[:, 2:] - boxes[:, :2]).T

@@ -7,18 +7,20 @@ done.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
+from typing import Any
 
 from effdet_keras.config import EfficientDetConfig
 from effdet_keras.errors import InvalidStateError
 from effdet_keras.inspection.fit_to_boxes import fitted_image_size
 from effdet_keras.runs.configuration import RunConfiguration
+from effdet_keras.runs.hparams import read_hparams
 from effdet_keras.runs.splits import Splits
 from effdet_keras.training import auto_recipe
 
@@ -71,6 +73,34 @@ def choose_batch_size(configuration: RunConfiguration, splits: Splits) -> int:
         reason = f"with the next size {failure or 'the memory was full'}"
     print(f"batch_size={done[-1]}: {reason}.", flush=True)
     return done[-1]
+
+
+def with_batch_size(
+    configuration: RunConfiguration,
+    splits: Splits,
+    hparams: str | os.PathLike | Mapping[str, Any] | None,
+    fields: Mapping[str, Any],
+) -> RunConfiguration:
+    """The configuration with a number where `batch_size` is "auto".
+
+    A rate of google/automl's hyper-parameters is that of 64 images, and is scaled when
+    the number is known. That of a `pipeline.config` is for any number, as there.
+
+    Args:
+        configuration: `RunConfiguration`.
+        splits: `Splits`.
+        hparams: of `fine_tune`, of which the configuration is.
+        fields: dict, fields of `RunConfiguration` that count more than these.
+    """
+    if configuration.batch_size != "auto":
+        return configuration
+    size = choose_batch_size(configuration, splits)
+    configuration = configuration.replace(batch_size=size)
+    if hparams is not None and "learning_rate" not in fields:
+        read = read_hparams(hparams, batch_size=size).fields
+        scaled = {n: rate for n, rate in read.items() if n == "learning_rate"}
+        configuration = configuration.replace(**scaled)
+    return configuration
 
 
 def candidates(num_images: int) -> list[int]:
@@ -136,30 +166,6 @@ def _failure(child):
         return "the system ended the trial, as it does when memory is full"
     said = child.stderr.strip().splitlines() or ["it says nothing"]
     return f"the trial failed: {said[-1]}"
-
-
-@dataclasses.dataclass(frozen=True)
-class Growth:
-    """How the memory of a process grows with the batch.
-
-    Args:
-        base: int, bytes before the first step.
-        size: int, the batch that was done.
-        peak: int, the most bytes with it.
-    """
-
-    base: int
-    size: int
-    peak: int
-
-    def expected(self, size: int) -> int:
-        """The bytes to expect with a larger batch, if they grow with its images.
-
-        Example:
-            >>> Growth(base=100, size=2, peak=140).expected(4)
-            180
-        """
-        return self.base + (self.peak - self.base) * size // self.size
 
 
 def _listed(sizes):

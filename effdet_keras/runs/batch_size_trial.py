@@ -11,11 +11,11 @@ import numpy as np
 
 from effdet_keras.data import DetectionDataset, from_arrays
 from effdet_keras.errors import InvalidStateError
-from effdet_keras.runs.batch_size import DONE, TOO_LARGE, Growth
+from effdet_keras.runs.batch_size import DONE, TOO_LARGE
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.runs.fitting import training_batches
 from effdet_keras.runs.make_model import make_model
-from effdet_keras.runs.memory import available_bytes, peak_bytes
+from effdet_keras.runs.memory import Growth, available_bytes, peak_bytes
 
 _SHARE = 0.8  # of the free memory that a batch may need
 _NAMES_OF_FULL = ("ResourceExhausted", "OutOfMemory", "MemoryError")

@@ -86,11 +86,15 @@ class RunConfiguration:
         postprocess: dict, fields of `Postprocess`.
         monitor: string, the number in the logs by which the best checkpoint is chosen;
             more is better, unless its name has "loss" in it.
-        evaluate_every: int, epochs from one evaluation to the next.
+        evaluate_every: int, epochs from one evaluation to the next; 0 evaluates
+            nothing, neither while it trains nor at the end: the last checkpoint is
+            what there is then.
         validation_losses: bool, whether to compute the losses of the validation split
             as well, after each epoch.
         tensorboard: bool, whether to write files for TensorBoard; "auto" where it is
             installed.
+        profile: the steps to trace, such as "10,20" for a first and a last one, or 10;
+            None for none. The trace lies in the folder of the run.
         verbose: "auto" prints one line per epoch, 1 a progress bar, 2 all numbers of
             each epoch, 0 nothing.
 
@@ -158,6 +162,7 @@ mean 'epochs'? It has: data, format, ...
     evaluate_every: int = 1
     validation_losses: bool = False
     tensorboard: bool | str = "auto"
+    profile: str | int | tuple[int, int] | None = None
     verbose: int | str = "auto"
 
     def __post_init__(self):
@@ -249,6 +254,11 @@ mean 'epochs'? It has: data, format, ...
         """The `mode` that goes with `monitor`: "min" for a loss, or else "max"."""
         return "min" if "loss" in self.monitor else "max"
 
+    @property
+    def has_best(self) -> bool:
+        """Whether epochs have the number by which the best checkpoint is chosen."""
+        return self.evaluate_every > 0 or "loss" in self.monitor
+
     def recipe_arguments(self) -> dict[str, Any]:
         """Returns the arguments of `EfficientDet.compile` that make the recipe."""
         arguments = {
@@ -302,6 +312,11 @@ mean 'epochs'? It has: data, format, ...
             raise InvalidValueError(
                 f"`monitor={self.monitor!r}` is a loss of the validation split: set "
                 "`validation_losses` to True too, or take 'AP'."
+            )
+        if self.validation_losses and not self.evaluate_every:
+            raise InvalidValueError(
+                "`evaluate_every=0` evaluates nothing, and `validation_losses` are "
+                "those of an evaluation: leave one of the two out."
             )
 
 

@@ -15,6 +15,7 @@ from effdet_keras.runs.kinds import (
     one_of,
     whole,
 )
+from effdet_keras.runs.profile import is_range_of_steps
 from effdet_keras.training import recipe
 
 _POSITIVE = number("a number above 0", lambda x: x > 0)
@@ -24,6 +25,7 @@ _BELOW_ONE = number("a number of at least 0 and below 1", lambda x: 0 <= x < 1)
 _PART = number("a number above 0 and below 1", lambda x: 0 < x < 1)
 _SIZE = whole(1) | many(whole(1), "[height, width] in pixels", count=2)
 _DURATION = Kind("a duration such as '90s', '20m' or '1.5h'", is_duration)
+_STEPS = Kind("a step such as 10, or steps such as '10,20'", is_range_of_steps)
 _LINES = Kind("0, 1, 2", lambda value: type(value) is int and value in (0, 1, 2))
 _NAMES = many(TEXT, "a list of names")
 _AUGMENT = many(
@@ -73,8 +75,9 @@ FIELD_KINDS = {
     "scale_jitter": AUTO | many(_POSITIVE, "[lowest, highest] factor", count=2),
     "postprocess": MAPPING,
     "monitor": TEXT,
-    "evaluate_every": whole(1),
+    "evaluate_every": whole(0),
     "validation_losses": SWITCH,
     "tensorboard": AUTO | SWITCH,
+    "profile": _STEPS | NOTHING,
     "verbose": AUTO | _LINES,
 }

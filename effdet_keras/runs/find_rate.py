@@ -8,10 +8,8 @@ from typing import Any
 
 import keras
 
-from effdet_keras import visualize
-from effdet_keras._internal.whole_files import replacing
-from effdet_keras.errors import MissingPackageError
-from effdet_keras.runs.batch_size import choose_batch_size
+from effdet_keras.runs.batch_size import with_batch_size
+from effdet_keras.runs.drawing import draw_chart
 from effdet_keras.runs.fine_tune import configured
 from effdet_keras.runs.fitting import training_batches
 from effdet_keras.runs.make_model import make_model
@@ -48,8 +46,7 @@ def find_rate(
     folder.check_free(overwrite=False)
     chosen = configured(configuration, hparams, dict(fields), pipeline_config)
     splits = choose_splits(chosen)
-    if chosen.batch_size == "auto":
-        chosen = chosen.replace(batch_size=choose_batch_size(chosen, splits))
+    chosen = with_batch_size(chosen, splits, hparams, fields)
     keras.utils.set_random_seed(chosen.seed)
     model = make_model(chosen, splits.train)
     print("Testing learning rates: up to 100 steps. The first takes longer ...")
@@ -57,19 +54,9 @@ def find_rate(
     found = find_learning_rate(model, batches)
     with folder.taken():
         found.write(folder.rates)
-        _draw(found, folder)
+        draw_chart(folder.rates_image, found.plot)
     _say(found, folder)
     return found
-
-
-def _draw(found, folder):
-    try:
-        visualize.require_matplotlib()
-    except MissingPackageError as error:
-        print(f"There is no {folder.rates_image.name}: {error}")
-        return
-    with replacing(folder.rates_image) as partial:
-        found.plot(partial)
 
 
 def _say(found, folder):

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import os
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ import keras
 
 from effdet_keras.data import DetectionDataset
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.runs.batch_size import with_batch_size
 from effdet_keras.runs.configuration import LENGTHS, RunConfiguration
 from effdet_keras.runs.fine_tuned import FineTuned
 from effdet_keras.runs.hparams import read_hparams
@@ -21,9 +23,10 @@ from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.runs.splits import choose_splits
 from effdet_keras.runs.text_log import standard_output_kept
 from effdet_keras.runs.train import train
+from effdet_keras.training.schedules import REFERENCE_BATCH_SIZE
 
 # What may change when a run goes on: how long it is, what it says, where its data is.
-_FREE_ON_RESUME = {"epochs", "steps", "verbose", "data", "tensorboard"}
+_FREE_ON_RESUME = {"epochs", "steps", "verbose", "data", "tensorboard", "profile"}
 # Fields of which one name can be given, and the others stay.
 _MAPPINGS = ("model_config", "loss", "postprocess", "gradient_multipliers")
 
@@ -132,13 +135,22 @@ mean 'epochs'? It has: data, format, ...
                 chosen = chosen.replace(class_names=names)
         if out is None:
             chosen = chosen.replace(tensorboard=False)  # nobody could look at it
+            if chosen.profile is not None:
+                raise InvalidValueError(
+                    "`profile` writes a trace to the folder of the run: name it with "
+                    f"`out`. Received: profile={chosen.profile!r}"
+                )
         _check_data(chosen, datasets)
         text.is_quiet = chosen.verbose == 0
         splits = choose_splits(chosen, datasets)
         stack.enter_context(folder.taken())
         if not resume:  # another process may have taken it meanwhile
             folder.check_free(overwrite=overwrite)
-        result = train(chosen, splits, folder, text, resume=resume, callbacks=callbacks)
+        started = time.monotonic()
+        # Before anything is on a graphics card.
+        chosen = with_batch_size(chosen, splits, hparams, fields)
+        options: dict[str, Any] = {"started": started, "resume": resume}
+        result = train(chosen, splits, folder, text, callbacks=callbacks, **options)
     return dataclasses.replace(result, folder=None) if out is None else result
 
 
@@ -185,7 +197,8 @@ def configured(configuration, hparams, fields, pipeline_config=None):
         fields = _merged(read.fields, fields)
     if hparams is not None:
         batch_size = fields.get("batch_size", configuration.batch_size)
-        read = read_hparams(hparams, batch_size=batch_size)
+        known = REFERENCE_BATCH_SIZE if batch_size == "auto" else batch_size
+        read = read_hparams(hparams, batch_size=known)
         print("\n".join(["google/automl's hyper-parameters:", *read.notes]))
         fields = _merged(read.fields, fields)
     return configuration.replace(**_merged(configuration.to_dict(), fields))

@@ -14,12 +14,15 @@ class FineTuned:
     """What `fine_tune` returns.
 
     Attributes:
-        model: `EfficientDet`, the best checkpoint.
-        numbers: dict from name to float, COCO's numbers of `model` on `split`.
+        model: `EfficientDet`, the best checkpoint; the last one of a run with
+            `evaluate_every=0`.
+        numbers: dict from name to float, COCO's numbers of `model` on `split`; empty
+            where the run does not evaluate.
         split: string, the split that it was evaluated on: by its name in the data for
-            the test split, or else "validation", by which the checkpoint was chosen.
+            the test split, or else "validation", by which the checkpoint was chosen;
+            None where the run does not evaluate.
         evaluation: `Evaluation`, all that was found out on that split; `numbers` is
-            its `coco`.
+            its `coco`. None where the run does not evaluate.
         history: dict from name to a list of floats, one per epoch, NaN where an epoch
             has no such number. `ek.visualize.plot_history` draws it.
         folder: `pathlib.Path` of the run; None where no folder was asked for.
@@ -27,7 +30,7 @@ class FineTuned:
 
     model: EfficientDet
     numbers: dict[str, float]
-    split: str
-    evaluation: Evaluation
+    split: str | None
+    evaluation: Evaluation | None
     history: dict[str, list[float]]
     folder: pathlib.Path | None

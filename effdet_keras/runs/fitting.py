@@ -12,6 +12,7 @@ from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation, ImageSumma
 from effdet_keras.data import DetectionDataset
 from effdet_keras.models import EfficientDet
 from effdet_keras.runs.configuration import RunConfiguration
+from effdet_keras.runs.profile import ProfiledSteps, range_of_steps
 from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.runs.run_log import RunLog
 from effdet_keras.runs.splits import Splits
@@ -41,7 +42,7 @@ def training_batches(
 def callbacks_of_run(
     configuration: RunConfiguration, splits: Splits, folder: RunFolder, log: RunLog
 ) -> list[keras.callbacks.Callback]:
-    """Evaluation, log, checkpoints, and TensorBoard where it is wanted.
+    """Evaluation, log, checkpoints, and TensorBoard where they are wanted.
 
     Args:
         configuration: `RunConfiguration`.
@@ -50,27 +51,42 @@ def callbacks_of_run(
         log: `RunLog`.
     """
     every, is_loud = configuration.evaluate_every, configuration.verbose != 0
-    evaluation = COCOEvaluation(
-        splits.validation,
-        every=every,
-        batch_size=configuration.batch_size,
-        verbose="auto" if is_loud else False,
-    )
     archive = CheckpointArchive(
         folder.archive,
-        monitor=configuration.monitor,
+        monitor=configuration.monitor if configuration.has_best else None,
         mode=configuration.monitor_mode,
         verbose=is_loud,
     )
     # The log before the archive: no epoch has a checkpoint and no line.
-    callbacks = [evaluation, log, archive]
+    callbacks = [log, archive]
+    if every:
+        evaluation = COCOEvaluation(
+            splits.validation,
+            every=every,
+            batch_size=configuration.batch_size,
+            verbose="auto" if is_loud else False,
+        )
+        callbacks.insert(0, evaluation)
     if writes_tensorboard(configuration):
         path = str(folder.tensorboard)
-        callbacks += [
-            keras.callbacks.TensorBoard(path, write_graph=False),
-            ImageSummary(splits.validation, path, every=every),
-        ]
+        callbacks.append(keras.callbacks.TensorBoard(path, write_graph=False))
+        if every:
+            callbacks.append(ImageSummary(splits.validation, path, every=every))
     return callbacks
+
+
+def profiled_steps(
+    configuration: RunConfiguration, folder: RunFolder
+) -> list[keras.callbacks.Callback]:
+    """The callback that traces steps, where that is wanted.
+
+    Args:
+        configuration: `RunConfiguration`.
+        folder: `RunFolder`.
+    """
+    if configuration.profile is None:
+        return []
+    return [ProfiledSteps(*range_of_steps(configuration.profile), folder.profile)]
 
 
 def writes_tensorboard(configuration: RunConfiguration) -> bool:

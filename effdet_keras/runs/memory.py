@@ -1,7 +1,8 @@
-"""How much memory this process had at most, and how much is free."""
+"""How much memory this process had, how much is free, and how much a batch needs."""
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import re
 
@@ -47,6 +48,30 @@ def available_bytes(
         of_files = int(found[1]) if found else 0
         free.append(max(limit - taken + of_files, 0))
     return min(free, default=None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Growth:
+    """How the memory of a process grows with the batch.
+
+    Args:
+        base: int, bytes before the first step.
+        size: int, the batch that was done.
+        peak: int, the most bytes with it.
+    """
+
+    base: int
+    size: int
+    peak: int
+
+    def expected(self, size: int) -> int:
+        """The bytes to expect with a larger batch, if they grow with its images.
+
+        Example:
+            >>> Growth(base=100, size=2, peak=140).expected(4)
+            180
+        """
+        return self.base + (self.peak - self.base) * size // self.size
 
 
 def _kilobytes(path, name):

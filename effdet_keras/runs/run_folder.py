@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import json
 import os
 import shutil
@@ -16,14 +17,15 @@ from effdet_keras.errors import InvalidStateError
 from effdet_keras.runs.configuration import RunConfiguration
 
 _CONFIGURATION = "configuration.yaml"
+_FINISHED = "finished.json"  # the last file that a run writes
 _FILES = (
     *("environment.json", "data.json", "log.jsonl", "log.txt", "curves.png"),
-    *("first_batch.png", "numbers.json", "report.html"),
+    *("first_batch.png", "numbers.json", "report.html", _FINISHED),
     _CONFIGURATION,  # which makes it the folder of a run: last
 )
 # Of the range test, which is made before a run begins.
 _RATES = ("learning_rates.json", "learning_rates.png")
-_FOLDERS = ("archive", "tensorboard")
+_FOLDERS = ("archive", "tensorboard", "profile", "followed")
 
 
 class RunFolder:
@@ -54,6 +56,8 @@ class RunFolder:
         self.path = local_path(path, "The folder of a run")
         self.archive = self.path / "archive"
         self.tensorboard = self.path / "tensorboard"
+        self.followed = self.path / "followed"  # of `eval --follow`
+        self.profile = self.path / "profile"
         self.curves = self.path / "curves.png"
         self.report = self.path / "report.html"
         self.rates, self.rates_image = (self.path / name for name in _RATES)
@@ -124,7 +128,22 @@ class RunFolder:
                 shutil.rmtree(self.path / name, ignore_errors=True)
             for name in _FILES:
                 (self.path / name).unlink(missing_ok=True)
+        (self.path / _FINISHED).unlink(missing_ok=True)
         configuration.write(self.path / _CONFIGURATION)
+
+    def finish(self, epoch: int) -> None:
+        """Notes that the run is done: nothing more will be written.
+
+        Args:
+            epoch: int, the epochs that were trained.
+        """
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        self.write_json("finished", {"epoch": epoch, "time": now})
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run is done, and does not go on."""
+        return (self.path / _FINISHED).is_file()
 
     def read_configuration(self) -> RunConfiguration:
         """The configuration of the run that is here."""
@@ -135,7 +154,7 @@ class RunFolder:
         return (self.path / _CONFIGURATION).read_text(encoding="utf-8")
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
-        """Writes "environment", "data" or "numbers" as JSON."""
+        """Writes "environment", "data", "numbers" or "finished" as JSON."""
         with replacing(self.path / f"{name}.json") as partial:
             partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 

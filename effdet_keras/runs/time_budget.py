@@ -107,7 +107,7 @@ def length_for(
     once = times.once + times.final
     left = (budget - spent - once) * (1 - _RESERVE)
     of_steps = times.steps_per_epoch * times.step
-    every = configuration.evaluate_every
+    every = max(configuration.evaluate_every, 1)
     epochs = math.floor(left / (of_steps + times.evaluation / every))
     while epochs > 0 and (  # the last epoch is evaluated in any case
         epochs * of_steps + math.ceil(epochs / every) * times.evaluation > left
@@ -146,7 +146,8 @@ def measure(configuration: RunConfiguration, splits: Splits, steps: int) -> Time
     per_epoch = len(batches)
     some = batches.take(_STEPS)
     few = splits.validation[: max(_IMAGES, configuration.batch_size)]
-    every_epoch = configuration.replace(evaluate_every=1, verbose=0)
+    evaluates = configuration.evaluate_every > 0
+    every_epoch = configuration.replace(evaluate_every=int(evaluates), verbose=0)
     watch = _Stopwatch()
     with (
         tempfile.TemporaryDirectory() as path,
@@ -173,8 +174,8 @@ def measure(configuration: RunConfiguration, splits: Splits, steps: int) -> Time
     return Times(
         steps_per_epoch=per_epoch,
         step=later_steps / min(_STEPS, per_epoch),
-        evaluation=of_images * len(splits.validation),
-        final=first_evaluation + of_images * len(splits.final[1]) + made,
+        evaluation=of_images * len(splits.validation) if evaluates else evaluation,
+        final=(first_evaluation + of_images * len(splits.final[1])) * evaluates + made,
         once=made
         + max(first_steps - later_steps, 0.0)
         + max(first_evaluation - evaluation, 0.0),

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
-import time
 from collections.abc import Sequence
 
 import keras
 
 from effdet_keras import visualize
-from effdet_keras._internal.whole_files import replacing
 from effdet_keras.data.summary import count_of
-from effdet_keras.errors import MissingPackageError
 from effdet_keras.evaluation.evaluation import analyze_results
 from effdet_keras.inference.image_results import image_results
 from effdet_keras.models import EfficientDet
 from effdet_keras.report.evaluation_report import EvaluationReport
-from effdet_keras.runs.batch_size import choose_batch_size
 from effdet_keras.runs.configuration import RunConfiguration
+from effdet_keras.runs.drawing import draw_chart
 from effdet_keras.runs.environment import describe_environment, environment_facts
 from effdet_keras.runs.fine_tuned import FineTuned
 from effdet_keras.runs.fingerprint import describe_data
 from effdet_keras.runs.first_batch import draw_first_batch
-from effdet_keras.runs.fitting import callbacks_of_run, training_batches
+from effdet_keras.runs.fitting import (
+    callbacks_of_run,
+    profiled_steps,
+    training_batches,
+)
 from effdet_keras.runs.make_model import load_to_resume, make_model
 from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.runs.run_log import RunLog, history_of
@@ -40,27 +42,25 @@ def train(
     folder: RunFolder,
     text: TextLog,
     *,
+    started: float,
     resume: bool = False,
     callbacks: Sequence[keras.callbacks.Callback] = (),
 ) -> FineTuned:
     """Trains, keeps the best checkpoint, and evaluates it.
 
     Args:
-        configuration: `RunConfiguration`.
+        configuration: `RunConfiguration` with a `batch_size`.
         splits: `Splits`.
         folder: `RunFolder`, which is this process' alone. What is in it is replaced
             once the model is made.
         text: `TextLog`, which is kept there.
+        started: float, when the run's time began to count, of `time.monotonic`.
         resume: bool, whether to go on from the last checkpoint in the folder.
         callbacks: more callbacks of `fit`, behind those of the run.
 
     Returns:
         `FineTuned`.
     """
-    started = time.monotonic()
-    if configuration.batch_size == "auto":  # before anything is on a graphics card
-        size = choose_batch_size(configuration, splits)
-        configuration = configuration.replace(batch_size=size)
     if configuration.one_batch:
         splits = splits.one_batch(configuration.batch_size)
     described = describe_data(splits.by_role())
@@ -88,7 +88,12 @@ def train(
         _fit(model, configuration, splits, folder, log, done, callbacks)
     finally:
         _draw_curves(log, folder)
-    return _judge(configuration, splits, folder, log)
+    if configuration.evaluate_every:
+        result = _judge(configuration, splits, folder, log)
+    else:
+        result = _not_judged(folder, log)
+    folder.finish(len(log.rows))
+    return result
 
 
 def _fit(model, configuration, splits, folder, log, done, more):
@@ -116,7 +121,11 @@ def _fit(model, configuration, splits, folder, log, done, more):
         initial_epoch=done,
         validation_data=losses,
         verbose=_verbose(configuration),
-        callbacks=[*callbacks_of_run(configuration, splits, folder, log), *more],
+        callbacks=[
+            *callbacks_of_run(configuration, splits, folder, log),
+            *profiled_steps(configuration, folder),
+            *more,
+        ],
     )
 
 
@@ -139,25 +148,30 @@ def _verbose(configuration):
 
 def _draw_curves(log, folder):
     """Draws what was trained so far, also of a run that was stopped."""
-    if not log.rows:
-        return
-    try:
-        visualize.require_matplotlib()
-    except MissingPackageError as error:
-        print(f"There is no {folder.curves.name}: {error}")
-        return
-    with replacing(folder.curves) as partial:
-        visualize.plot_history(history_of(log.rows), partial)
+    if log.rows:
+        history = history_of(log.rows)
+        draw_chart(folder.curves, functools.partial(visualize.plot_history, history))
+
+
+def _not_judged(folder, log):
+    """What a run that does not evaluate comes to: mostly the last checkpoint."""
+    which, epoch, model = _checkpoint(folder)
+    print(f"The {which} checkpoint, of epoch {epoch}, was not evaluated.")
+    return FineTuned(model, {}, None, None, history_of(log.rows), folder.path)
+
+
+def _checkpoint(folder):
+    """Which checkpoint counts, "best" or "last", its epoch and its model."""
+    has_best = (folder.archive / BEST_FILE).exists()
+    path = folder.archive / (BEST_FILE if has_best else LAST_FILE)
+    which = "best" if has_best else "last"
+    return which, read_archive_info(path)["epoch"], EfficientDet.from_archive(path)
 
 
 def _judge(configuration, splits, folder, log):
     """Evaluates the best checkpoint on images on which nothing was trained."""
-    has_best = (folder.archive / BEST_FILE).exists()
-    checkpoint = folder.archive / (BEST_FILE if has_best else LAST_FILE)
-    epoch = read_archive_info(checkpoint)["epoch"]
-    model = EfficientDet.from_archive(checkpoint)
+    which, epoch, model = _checkpoint(folder)
     name, dataset = splits.final
-    which = "best" if has_best else "last"
     print(
         f"The {which} checkpoint, of epoch {epoch}, on the {len(dataset)} images of "
         f"'{name}':"

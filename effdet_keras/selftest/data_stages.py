@@ -21,6 +21,7 @@ from effdet_keras.selftest.followed import (
     count_boxes,
     count_lost,
     lost_boxes,
+    score_after,
 )
 from effdet_keras.selftest.network_inputs import NetworkInputs
 from effdet_keras.selftest.stages import LostBoxes, SelfTestStage
@@ -136,7 +137,7 @@ def check_reading(
     detail = f"{count_lost(there, is_there)}, clipped to their images"
     cure = "The dataset has to be repaired: see below"
     after = Followed(boxes.astype("float64"), is_there)
-    number = table.average_precision(before.boxes, there, after.boxes, is_there)
+    number = score_after(table, before, after)
     stage = SelfTestStage(
         "reading", number, NEARLY_WHOLE, detail, (*told, *lost), cure, has_error
     )
@@ -175,7 +176,7 @@ def check_letterbox(
     )
     boxes = inputs.boxes * inputs.image_scales[table.owner][:, None]
     after = Followed(boxes, there & large_enough)
-    number = table.average_precision(before.boxes, there, boxes, after.is_there)
+    number = score_after(table, before, after)
     stage = SelfTestStage(
         "letterbox",
         number,

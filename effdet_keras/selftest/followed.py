@@ -25,6 +25,18 @@ class Followed:
     is_there: np.ndarray
 
 
+def score_after(table, before, after):
+    """COCO's AP of the boxes that a stage leaves, beside those before it.
+
+    Args:
+        table: `AnnotatedBoxes`.
+        before, after: `Followed`.
+    """
+    return table.average_precision(
+        before.boxes, before.is_there, after.boxes, after.is_there
+    )
+
+
 def lost_boxes(table, *reasons):
     """`LostBoxes` of those reasons that some box has.
 

@@ -11,6 +11,7 @@ from effdet_keras.selftest.followed import (
     Followed,
     count_lost,
     lost_boxes,
+    score_after,
 )
 from effdet_keras.selftest.network_inputs import NetworkInputs
 from effdet_keras.selftest.stages import SelfTestStage
@@ -64,7 +65,7 @@ def check_matching(
         ),
     )
     after = Followed(before.boxes, there & has_anchor)
-    number = table.average_precision(before.boxes, there, before.boxes, after.is_there)
+    number = score_after(table, before, after)
     counts = targets.num_anchors[after.is_there]
     median = float(np.median(counts)) if len(counts) else 0.0
     alone = 100 * float(np.mean(counts == 1)) if len(counts) else 0.0
@@ -141,9 +142,7 @@ def check_whole_way(
     Returns:
         `SelfTestStage`.
     """
-    number = table.average_precision(
-        start.boxes, start.is_there, end.boxes, end.is_there
-    )
+    number = score_after(table, start, end)
     return SelfTestStage(
         f"all of it ({rule})",
         number,

@@ -12,6 +12,8 @@ from support.tiny_run import tiny_run
 
 import effdet_keras as ek
 from effdet_keras.runs import batch_size, batch_size_trial
+from effdet_keras.runs.batch_size import with_batch_size
+from effdet_keras.runs.fine_tune import configured
 from effdet_keras.runs.memory import available_bytes, peak_bytes
 from effdet_keras.runs.splits import choose_splits
 
@@ -155,7 +157,7 @@ def test_the_child_gets_the_size_that_fits_the_boxes_and_no_weights(splits):
 
 
 def test_a_run_takes_the_size(monkeypatch, shapes, tmp_path):
-    monkeypatch.setattr("effdet_keras.runs.train.choose_batch_size", lambda *_: 2)
+    monkeypatch.setattr("effdet_keras.runs.batch_size.choose_batch_size", lambda *_: 2)
     made = []
 
     def make_model(configuration, dataset):
@@ -167,6 +169,25 @@ def test_a_run_takes_the_size(monkeypatch, shapes, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         ek.fine_tune(shapes, out=tmp_path / "run", **fields)
     assert made == [(2, 2)]
+
+
+@pytest.mark.parametrize(
+    ("hparams", "fields", "rate"),
+    [
+        ("optimizer=adam,learning_rate=0.032", {}, 0.004),  # of 8 images of 64
+        ("optimizer=adam,learning_rate=0.032", {"learning_rate": 0.5}, 0.5),
+        ("learning_rate=0.032", {}, 0.032),  # which `fit` scales
+        ("gamma=2.0", {}, None),
+    ],
+)
+def test_rates_of_automl_are_scaled_to_the_size(monkeypatch, hparams, fields, rate):
+    monkeypatch.setattr("effdet_keras.runs.batch_size.choose_batch_size", lambda *_: 8)
+    fields = {"batch_size": "auto", **fields}
+    chosen = configured(None, hparams, fields)
+    assert chosen.batch_size == "auto"
+    sized = with_batch_size(chosen, None, hparams, fields)
+    assert (sized.batch_size, sized.learning_rate) == (8, rate)
+    assert sized == configured(None, hparams, {**fields, "batch_size": 8})
 
 
 def test_free_memory_is_that_of_the_machine_or_the_container(tmp_path):

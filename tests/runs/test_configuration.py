@@ -53,6 +53,7 @@ OTHERS = {
     "evaluate_every": 2,
     "validation_losses": True,
     "tensorboard": False,
+    "profile": "10,20",
     "verbose": 0,
 }
 
@@ -87,6 +88,7 @@ def test_an_empty_file_is_the_defaults(tmp_path):
         ({"epochs": 2, "time_budget": "9s"}, "Received: epochs=2, time_budget='9s'"),
         ({"time_budget": "20"}, "a duration such as '90s', '20m' or '1.5h'"),
         ({"time_budget": "0m"}, "a duration such as"),
+        ({"evaluate_every": 0, "validation_losses": True}, "leave one of the two out"),
         ({"batch_size": "all"}, "`batch_size` must be 'auto', or a whole number"),
         ({"batch_size": 2.5}, "`batch_size` must be 'auto', or a whole number"),
         ({"image_size": (320,)}, r"`image_size` must be 'auto', or a whole number"),

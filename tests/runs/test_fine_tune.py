@@ -11,6 +11,10 @@ from support.tiny_run import tiny_run
 
 import effdet_keras as ek
 from effdet_keras.runs.fine_tune import configured
+from effdet_keras.runs.fitting import callbacks_of_run
+from effdet_keras.runs.run_folder import RunFolder
+from effdet_keras.runs.run_log import RunLog
+from effdet_keras.runs.splits import choose_splits
 
 pytestmark = pytest.mark.tensorflow
 
@@ -49,11 +53,12 @@ def test_it_returns_the_best_checkpoint_and_its_numbers(trained):
 
 def test_the_folder_has_all_of_the_run(trained, shapes):
     out, result = trained
+    assert json.loads((out / "finished.json").read_text())["epoch"] == 2
     there = {path.name for path in out.iterdir() if not path.name.startswith(".")}
     assert there == {
         *("configuration.yaml", "environment.json", "data.json", "numbers.json"),
         *("log.jsonl", "log.txt", "archive", "curves.png", "report.html"),
-        "first_batch.png",
+        *("first_batch.png", "finished.json"),
     }
     configuration = ek.RunConfiguration.read(out / "configuration.yaml")
     assert (configuration.data, configuration.epochs) == (str(shapes), 2)
@@ -126,6 +131,35 @@ def test_a_run_does_not_go_on_with_other_data(run, shapes, tmp_path):
     (other / "train.json").write_text(json.dumps(truth))
     with pytest.raises(RuntimeError, match="its train images are not those"):
         ek.fine_tune(other, out=run, resume=True, epochs=3)
+
+
+def test_a_training_without_evaluation_keeps_the_last_checkpoint(
+    shapes, tmp_path, capsys, recwarn
+):
+    out = tmp_path / "run"
+    result = ek.fine_tune(shapes, out=out, **tiny_run(one_batch=True, evaluate_every=0))
+    assert (result.numbers, result.split, result.evaluation) == ({}, None, None)
+    assert "The last checkpoint, of epoch 1, was not evaluated." in (
+        capsys.readouterr().out
+    )
+    assert [p.name for p in (out / "archive").glob("*.keras")] == ["last.keras"]
+    assert not (out / "numbers.json").exists() and (out / "finished.json").exists()
+    assert set(rows(out)[0]) & {"AP", "loss"} == {"loss"}
+    assert not [w for w in recwarn if "best.keras" in str(w.message)]
+
+
+def test_without_evaluation_a_loss_may_choose_the_best_checkpoint(shapes, tmp_path):
+    folder, splits = (
+        RunFolder(tmp_path),
+        choose_splits(ek.RunConfiguration(data=str(shapes))),
+    )
+    for fields, expected in (
+        ({"monitor": "loss"}, "loss"),
+        ({}, None),
+    ):
+        run = ek.RunConfiguration(evaluate_every=0, tensorboard=False, **fields)
+        _, archive = callbacks_of_run(run, splits, folder, RunLog(folder.log))
+        assert archive.monitor == expected
 
 
 def test_datasets_in_memory_and_no_folder(shapes, capsys):

@@ -3,6 +3,7 @@
 import pytest
 
 from effdet_keras.runs import RunConfiguration
+from effdet_keras.runs.batch_size import with_batch_size
 from effdet_keras.runs.fine_tune import configured
 from effdet_keras.runs.pipeline_config import read_pipeline_config
 
@@ -495,3 +496,13 @@ def test_arguments_count_more_than_the_file(tmp_path, capsys):
     assert "num_classes=3: the classes are those" in capsys.readouterr().out
     with pytest.raises(ValueError, match="give one of the two"):
         configured(None, "gamma=2.0", {}, path)
+
+
+def test_the_rate_of_a_pipeline_config_is_for_any_size(monkeypatch, tmp_path):
+    monkeypatch.setattr("effdet_keras.runs.batch_size.choose_batch_size", lambda *_: 8)
+    path = tmp_path / "pipeline.config"
+    path.write_text(D0)
+    chosen = configured(None, None, {"batch_size": "auto"}, path)
+    sized = with_batch_size(chosen, None, None, {"batch_size": "auto"})
+    assert chosen.learning_rate is not None
+    assert (sized.batch_size, sized.learning_rate) == (8, chosen.learning_rate)

@@ -67,3 +67,13 @@ def test_other_data_is_noticed(folder):
     data["splits"]["train"].update(images=5, sha256="b")
     with pytest.raises(RuntimeError, match=r"4 images with 9 boxes; now 5 with 9"):
         folder.check_same_data(data)
+
+
+def test_a_run_that_goes_on_is_no_longer_finished(tmp_path):
+    folder, run = RunFolder(tmp_path / "run"), RunConfiguration(data="cells")
+    folder.begin(run)
+    assert not folder.is_finished
+    folder.finish(epoch=3)
+    assert folder.is_finished
+    folder.begin(run, keeps_files=True)
+    assert not folder.is_finished

@@ -1,5 +1,7 @@
 """`time_budget`: the length is what there is time for."""
 
+import dataclasses
+
 import pytest
 from support.tiny_run import tiny_run
 
@@ -28,6 +30,11 @@ def test_epochs_without_an_evaluation_are_shorter_and_the_last_one_has_one():
     assert length("2m", evaluate_every=2) == {"epochs": 8}  # 80 + 4 * 3 of 93
     # 45.6 s: four epochs alone, but not with the evaluations of the second and fourth.
     assert length("69s", evaluate_every=3) == {"epochs": 3}
+
+
+def test_epochs_need_not_be_evaluated_at_all():
+    times = dataclasses.replace(TIMES, evaluation=1.0, final=0.0)  # a checkpoint
+    assert length("2m", times, evaluate_every=0) == {"epochs": 96 // 11}
 
 
 def test_less_than_an_epoch_is_counted_in_steps():
