@@ -68,6 +68,7 @@ FIELD_KINDS = {
     "run_eagerly": SWITCH,
     "one_batch": SWITCH,
     "seed": whole(0),
+    "deterministic": SWITCH,
     "augment": _AUGMENT,
     "flip_probability": _SHARE,
     "scale_jitter": AUTO | many(_POSITIVE, "[lowest, highest] factor", count=2),
@@ -75,6 +76,10 @@ FIELD_KINDS = {
     "monitor": TEXT,
     "evaluate_every": whole(1),
     "validation_losses": SWITCH,
+    "save_every_steps": whole(1) | NOTHING,
+    "save_every_minutes": _POSITIVE | NOTHING,
+    "keep": whole(1),
+    "keep_every_hours": _POSITIVE | NOTHING,
     "tensorboard": AUTO | SWITCH,
     "verbose": AUTO | _LINES,
 }
