@@ -38,6 +38,12 @@ class DataOrder:
             self._epochs_before = max(order.epochs_trained for order in self._passes)
         self._has_started = False
 
+    @property
+    def seed(self) -> int | None:
+        """The seed of the order, where there is one and no more."""
+        seeds = [order.seed for order in self._passes]
+        return seeds[0] if len(seeds) == 1 else None
+
     def start(self, epoch: int, step: int = 0) -> bool:
         """Names the epoch that begins, for the next iteration over the data.
 

@@ -23,6 +23,7 @@ class Place:
             which the running means of that epoch go on.
         callbacks: dict from the name of a callback to what it remembers.
         is_stopped: bool, whether a callback has ended the training.
+        seed: int, of the batches, where they are this package's; else None.
 
     Example:
         >>> place = Place(epoch=2, step=7, steps=47)
@@ -39,6 +40,7 @@ class Place:
     means: Mapping[str, list] = dataclasses.field(default_factory=dict)
     callbacks: Mapping[str, dict] = dataclasses.field(default_factory=dict)
     is_stopped: bool = False
+    seed: int | None = None
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Place:

@@ -83,6 +83,7 @@ class PlaceKeeper(OwnCallback):
             seconds=seconds if fields.get("step") else 0.0,
             callbacks=states_of(self.callbacks),
             is_stopped=bool(self.model.stop_training),
+            seed=self._order.seed,
             **fields,
         )
 

@@ -109,7 +109,8 @@ class Trainer(Compiling):
         if place is not None:
             kwargs["initial_epoch"] = place.epoch
             _say_where(place, epochs, verbose)
-        x, batch_size = self._batched(x, batch_size, training=True)
+        seed = None if place is None else place.seed
+        x, batch_size = self._batched(x, batch_size, training=True, seed=seed)
         inputs.check_data(self, x, y)
         inputs.check_validation_data(self, validation_data)
         adopt_classes(self, dataset)
@@ -371,12 +372,13 @@ class Trainer(Compiling):
             )
             self.train_function = None  # its trace holds the schedule of before
 
-    def _batched(self, data, batch_size, training):
+    def _batched(self, data, batch_size, training, seed=None):
         """A `DetectionDataset` in batches for this model, else what was given."""
         inputs.check_batch_size(batch_size)
         if not isinstance(data, DetectionDataset):
             return data, batch_size
-        return self.batches(data, batch_size or _BATCH_SIZE, training=training), None
+        size = batch_size or _BATCH_SIZE
+        return self.batches(data, size, training=training, seed=seed), None
 
     @contextlib.contextmanager
     def _running_on(self, data) -> Iterator[None]:

@@ -2,10 +2,13 @@
 
     python tests/support/resumed_run.py FOLDER KILLS
 
-One run is left alone. Others are killed with -9 after a save, within a save, within an
-evaluation, or at a random moment, and resumed until they are done. It never runs
-TensorFlow itself, so that its children may be forks, which have all modules loaded.
-It prints as JSON what was killed where, and which runs differ from the first.
+One run is left alone. Others are killed with -9 within a save, within an evaluation,
+before a step, or at a random moment, and resumed until they are done. With one kill
+there is no run that is left alone, and one that is killed in its second epoch.
+
+It never runs TensorFlow itself, so that its children may be forks, which have all
+modules loaded. It prints as JSON what was killed where, and which runs differ from the
+first.
 """
 
 import collections
@@ -152,6 +155,10 @@ def main(folder, kills):
     random.seed(0)
     shapes = folder / "shapes"
     write_shapes(shapes, num_train=2 * STEPS, num_valid=IMAGES, image_size=64)
+    if kills == 1:
+        assert not in_child(folder / "run", shapes, "step", STEPS + 1)
+        assert in_child(folder / "run", shapes, None, 0)
+        return
     begun = time.monotonic()
     assert in_child(folder / "whole", shapes, None, 0)
     seconds = time.monotonic() - begun

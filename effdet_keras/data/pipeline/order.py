@@ -27,7 +27,8 @@ class EpochOrder:
     def __init__(self, size, seed, shuffle, batch_size):
         self.batch_size = batch_size
         self.epochs_trained = 0  # by calls of `fit`, which go on counting
-        self._size, self._seed, self._shuffle = size, seed, shuffle
+        self.seed = seed
+        self._size, self._shuffle = size, shuffle
         self.start_at(0)
 
     def start_at(self, number, skipped=0, per_pass=None):
@@ -62,7 +63,7 @@ class EpochOrder:
         )
 
     def _of_pass(self, number):
-        rng = np.random.default_rng([self._seed, number])
+        rng = np.random.default_rng([self.seed, number])
         shuffled = self._shuffle
         indices = rng.permutation(self._size) if shuffled else np.arange(self._size)
         seeds = np.full(self._size, rng.integers(2**62), np.int64)
