@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 import warnings
 from typing import Any
 
@@ -12,6 +13,7 @@ from keras import ops
 
 from effdet_keras._internal.folder_lock import FolderLock
 from effdet_keras._internal.local_paths import local_path
+from effdet_keras.callbacks.kept_checkpoints import KeptCheckpoints
 from effdet_keras.callbacks.writable import require_writable
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.weights.archive import (
@@ -37,24 +39,39 @@ class CheckpointArchive(keras.callbacks.Callback):
     all `metrics` of that epoch, and `evaluated_weights`: `"averages"`, or `"live"`
     where the model has none.
 
+    With `save_every_steps` or `save_every_minutes` it writes `last.keras` within
+    epochs as well. Each file holds the place in the training: epoch, step, running
+    means, and what `EarlyStopping` and `ReduceLROnPlateau` have counted so far. So
+    `EfficientDet.from_archive(folder, resume=True)` and `fit` go on with the next step
+    (docs/train.md). A callback of your own takes part if it has a method `get_state()`,
+    which returns a dict of what JSON has, and `set_state(state)`.
+
     If the process is killed at any moment, the files written before stay whole. A
     training that is resumed goes on from the best value in the folder. A training
     that starts anew keeps the best checkpoint of the one before it as
     `best.previous.keras`. While it trains, no other process can train into the folder.
 
-    Put it behind the callback that computes `monitor`:
-    `callbacks=[COCOEvaluation(valid), CheckpointArchive("runs/cats")]`. In an epoch
-    without `monitor` it writes `last.keras` alone.
+    Put it last, behind the callback that computes `monitor`:
+    `callbacks=[COCOEvaluation(valid), CheckpointArchive("runs/cats")]`. What a callback
+    behind it counts at the end of an epoch is not in the file of that epoch. In an
+    epoch without `monitor` it writes `last.keras` alone.
 
     Args:
         folder: path of a folder on this machine; it is made if need be.
         monitor: string, a name in the logs of `fit`; None writes `last.keras` alone.
         mode: `"max"` if more is better, `"min"` if less is better.
         verbose: bool, whether to print each new best value.
+        save_every_steps: int, steps from one `last.keras` to the next; None for the
+            ends of epochs alone.
+        save_every_minutes: float, the same in minutes; both may be given.
+        keep: int, how many of the last checkpoints stay: beyond 1 they are called
+            `step-00001000.keras`, by the steps trained.
+        keep_every_hours: float; of older ones the first stays, and then one every so
+            many hours. None for none.
 
     Raises:
-        ValueError: If `mode` is neither of the two, or `folder` is an address such as
-            `gs://bucket/folder`.
+        ValueError: If `mode` is neither of the two, a number is not above 0, or
+            `folder` is an address such as `gs://bucket/folder`.
         OSError: If the folder cannot be written to, when training begins.
         RuntimeError: If another process trains into the folder, when training begins.
 
@@ -81,17 +98,39 @@ class CheckpointArchive(keras.callbacks.Callback):
         monitor: str | None = "AP",
         mode: str = "max",
         verbose: bool = True,
+        *,
+        save_every_steps: int | None = None,
+        save_every_minutes: float | None = None,
+        keep: int = 1,
+        keep_every_hours: float | None = None,
     ) -> None:
         super().__init__()
         if mode not in ("max", "min"):
             raise InvalidValueError(
                 f"`mode` must be 'max' or 'min'. Received: mode={mode!r}"
             )
+        numbers = {
+            "save_every_steps": save_every_steps,
+            "save_every_minutes": save_every_minutes,
+            "keep": keep,
+            "keep_every_hours": keep_every_hours,
+        }
+        for name, value in numbers.items():
+            if value is not None and not value > 0:
+                raise InvalidValueError(
+                    f"`{name}` must be above 0. Received: {name}={value!r}"
+                )
         self.folder = local_path(folder, "The folder of `CheckpointArchive`")
         self.monitor = monitor
         self.mode = mode
         self.verbose = verbose
+        self.save_every_steps = save_every_steps
+        self.save_every_minutes = save_every_minutes
         self.best = None  # the best value of `monitor`, or None before the first
+        self._kept = KeptCheckpoints(self.folder, keep, keep_every_hours)
+        self._epoch = self._step = 0  # under way, and its steps done
+        self._steps_since = 0  # the last file was written
+        self._written = time.monotonic()
         self._names_seen = set()
         self._starts_anew = False
         self._lock = FolderLock(self.folder)
@@ -100,6 +139,7 @@ class CheckpointArchive(keras.callbacks.Callback):
         require_writable(self.folder, "`CheckpointArchive`")
         self._lock.acquire("A training")
         self._names_seen = set()
+        self._steps_since, self._written = 0, time.monotonic()
         optimizer = getattr(self.model, "optimizer", None)
         if optimizer is not None:
             self._starts_anew = int(ops.convert_to_numpy(optimizer.iterations)) == 0
@@ -108,25 +148,44 @@ class CheckpointArchive(keras.callbacks.Callback):
         if best.exists() and not self._starts_anew:
             self.best = read_archive_info(best).get("metrics", {}).get(self.monitor)
 
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self._epoch, self._step = epoch, 0
+
+    def on_train_batch_begin(
+        self, batch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        self._step = batch
+
+    def on_train_batch_end(
+        self, batch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        self._steps_since += batch + 1 - self._step
+        self._step = batch + 1
+        if not self._is_due():
+            return
+        keeper = getattr(self.model, "place_keeper", None)
+        place = None if keeper is None else keeper.after_step(self._step)
+        last = self.folder / LAST_FILE
+        write_archive(self.model, last, self._info(self._epoch, logs or {}, place))
+        self._note_written(last)
+
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         logs = logs or {}
         self._names_seen |= set(logs)
-        info = {
-            "epoch": epoch + 1,
-            "metrics": {name: float(value) for name, value in logs.items()},
-            "monitor": self.monitor,
-            "mode": self.mode,
-            "evaluated_weights": self._evaluated_weights(),
-        }
+        keeper = getattr(self.model, "place_keeper", None)
+        place = None if keeper is None else keeper.after_epoch(logs)
+        info = self._info(epoch + 1, logs, place)
         best, last = self.folder / BEST_FILE, self.folder / LAST_FILE
         if not self._is_best(logs.get(self.monitor)):
             write_archive(self.model, last, info)
+            self._note_written(last)
             return
         if self._starts_anew and best.exists():
             copy_archive(best, self.folder / PREVIOUS_FILE)
         self._starts_anew = False
         write_archive(self.model, best, info)
         copy_archive(best, last)
+        self._note_written(last)
         before = "" if self.best is None else f", before {self.best:.4f}"
         self.best = float(logs[self.monitor])
         if self.verbose:
@@ -148,6 +207,30 @@ class CheckpointArchive(keras.callbacks.Callback):
     def let_go(self) -> None:
         """Lets other processes train into the folder; `fit` calls it on errors, too."""
         self._lock.release()
+
+    def _is_due(self):
+        """Whether a file is to be written after the step that was just trained."""
+        if self.save_every_steps and self._steps_since >= self.save_every_steps:
+            return True
+        seconds = time.monotonic() - self._written
+        return bool(self.save_every_minutes and seconds >= 60 * self.save_every_minutes)
+
+    def _note_written(self, path):
+        self._steps_since, self._written = 0, time.monotonic()
+        optimizer = getattr(self.model, "optimizer", None)
+        if optimizer is not None:
+            self._kept.add(path, int(ops.convert_to_numpy(optimizer.iterations)))
+
+    def _info(self, epochs, logs, place):
+        """What a file tells of its training."""
+        info = {
+            "epoch": epochs,
+            "metrics": {name: float(value) for name, value in logs.items()},
+            "monitor": self.monitor,
+            "mode": self.mode,
+            "evaluated_weights": self._evaluated_weights(),
+        }
+        return info if place is None else {**info, "place": place.to_dict()}
 
     def _is_best(self, value):
         if value is None or not math.isfinite(value):

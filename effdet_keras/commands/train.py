@@ -15,6 +15,7 @@ FIELDS = (
     *("augment", "model", "weights", "image_size", "precision"),
     *("recipe", "learning_rate", "freeze", "epochs", "steps", "time_budget"),
     *("batch_size", "seed", "one_batch", "evaluate_every", "profile"),
+    *("deterministic", "save_every_steps", "save_every_minutes"),
 )
 
 
@@ -217,7 +218,8 @@ def _add_run(parser):
         "--resume",
         action="store_true",
         default=False,
-        help="go on with the run in FOLDER, with its configuration",
+        help="go on with the run in FOLDER, with its configuration; or begin it, where "
+        "there is none",
     )
     group.add_argument(
         "--find-rate",
@@ -225,6 +227,24 @@ def _add_run(parser):
         default=False,
         help="test learning rates on up to 100 steps, print one that is suggested, "
         "write the curve to FOLDER, and train nothing",
+    )
+    group.add_argument(
+        "--save-every-steps",
+        metavar="N",
+        type=int,
+        help="steps from one checkpoint to the next within an epoch (the ends of "
+        "epochs alone)",
+    )
+    group.add_argument(
+        "--save-every-minutes",
+        metavar="M",
+        type=float,
+        help="the same in minutes; both may be given",
+    )
+    group.add_argument(
+        "--deterministic",
+        action="store_true",
+        help="compute the same bits each time, which may be slower",
     )
     parser.set_defaults(overwrite=False)
     add_overwrite(parser)

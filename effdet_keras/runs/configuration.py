@@ -79,6 +79,8 @@ class RunConfiguration:
         one_batch: bool, whether to train one step on one batch, not compiled, and
             evaluate as many images: a minute shows whether all parts work.
         seed: int, of weights, order and augmentation.
+        deterministic: bool, whether TensorFlow uses operations alone that compute the
+            same bits each time, which may be slower; it counts for the whole process.
         augment: list of names in `ek.augment.NAMES`.
         flip_probability: float from 0 to 1.
         scale_jitter: `(lowest, highest)` factor on the image size; "auto" is the
@@ -91,6 +93,12 @@ class RunConfiguration:
             what there is then.
         validation_losses: bool, whether to compute the losses of the validation split
             as well, after each epoch.
+        save_every_steps: int, steps from one checkpoint to the next within an epoch;
+            None for the ends of epochs alone.
+        save_every_minutes: float, the same in minutes; both may be given.
+        keep: int, how many of the last checkpoints stay.
+        keep_every_hours: float; of older ones the first stays, and then one every so
+            many hours. None for none.
         tensorboard: bool, whether to write files for TensorBoard; "auto" where it is
             installed.
         profile: the steps to trace, such as "10,20" for a first and a last one, or 10;
@@ -152,6 +160,7 @@ mean 'epochs'? It has: data, format, ...
     run_eagerly: bool = False
     one_batch: bool = False
     seed: int = 0
+    deterministic: bool = False
 
     augment: tuple[str, ...] = ()
     flip_probability: float = 0.5
@@ -161,6 +170,10 @@ mean 'epochs'? It has: data, format, ...
     monitor: str = "AP"
     evaluate_every: int = 1
     validation_losses: bool = False
+    save_every_steps: int | None = None
+    save_every_minutes: float | None = None
+    keep: int = 1
+    keep_every_hours: float | None = None
     tensorboard: bool | str = "auto"
     profile: str | int | tuple[int, int] | None = None
     verbose: int | str = "auto"

@@ -26,7 +26,10 @@ from effdet_keras.runs.train import train
 from effdet_keras.training.schedules import REFERENCE_BATCH_SIZE
 
 # What may change when a run goes on: how long it is, what it says, where its data is.
-_FREE_ON_RESUME = {"epochs", "steps", "verbose", "data", "tensorboard", "profile"}
+_FREE_ON_RESUME = {
+    *("epochs", "steps", "verbose", "data", "tensorboard", "profile"),
+    *("save_every_steps", "save_every_minutes", "keep", "keep_every_hours"),
+}
 # Fields of which one name can be given, and the others stay.
 _MAPPINGS = ("model_config", "loss", "postprocess", "gradient_multipliers")
 
@@ -75,7 +78,8 @@ def fine_tune(
         pipeline_config: path of the config of an EfficientDet of the TensorFlow
             Object Detection API (docs/migrating_from_tfod.md).
         resume: bool, whether to go on with the run in `out`, with its configuration;
-            only its length, `verbose` and the path of its data may change.
+            only its length, when it saves, `verbose` and the path of its data may
+            change. Where there is no run yet, and `data` is given, it begins.
         overwrite: bool, whether to remove the run that is in `out`.
         callbacks: more callbacks of `fit`, such as those of W&B or MLflow.
         **fields: fields of `RunConfiguration`, such as `epochs=20`, `batch_size=8`,
@@ -121,6 +125,7 @@ mean 'epochs'? It has: data, format, ...
         else:
             folder = RunFolder(out)
         text = stack.enter_context(standard_output_kept())
+        resume = resume and (folder.has_run or data is None)
         if resume:
             files = {"configuration": configuration, "hparams": hparams}
             files["pipeline_config"] = pipeline_config

@@ -23,7 +23,7 @@ def draw_first_batch(
 ) -> None:
     """Writes the image to the folder of a run, and to TensorBoard.
 
-    The batches are made anew, so that those of the training begin where they would.
+    The batches are made anew; with the seed of the run they are those of the training.
 
     Args:
         model: `EfficientDet`.

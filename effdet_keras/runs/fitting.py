@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -16,6 +17,7 @@ from effdet_keras.runs.profile import ProfiledSteps, range_of_steps
 from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.runs.run_log import RunLog
 from effdet_keras.runs.splits import Splits
+from effdet_keras.runs.tensorboard_curves import TensorBoardCurves
 
 _tensorboard = OptionalModule("tensorboard", install="effdet-keras[tensorboard]")
 
@@ -30,7 +32,10 @@ def training_batches(
         configuration: `RunConfiguration`.
         dataset: `DetectionDataset`.
     """
-    options: dict[str, Any] = {"flip_probability": configuration.flip_probability}
+    options: dict[str, Any] = {
+        "flip_probability": configuration.flip_probability,
+        "seed": configuration.seed,
+    }
     if configuration.scale_jitter != "auto":
         options["scale_jitter"] = configuration.scale_jitter
     if configuration.augment:
@@ -40,15 +45,21 @@ def training_batches(
 
 
 def callbacks_of_run(
-    configuration: RunConfiguration, splits: Splits, folder: RunFolder, log: RunLog
+    configuration: RunConfiguration,
+    splits: Splits,
+    folder: RunFolder,
+    log: RunLog,
+    more: Sequence[keras.callbacks.Callback] = (),
 ) -> list[keras.callbacks.Callback]:
-    """Evaluation, log, checkpoints, and TensorBoard where they are wanted.
+    """Evaluation, log, TensorBoard where they are wanted, and checkpoints.
 
     Args:
         configuration: `RunConfiguration`.
         splits: `Splits`.
         folder: `RunFolder`.
         log: `RunLog`.
+        more: callbacks that the run was given. The checkpoint of an epoch is written
+            behind them, and holds what they count.
     """
     every, is_loud = configuration.evaluate_every, configuration.verbose != 0
     archive = CheckpointArchive(
@@ -56,9 +67,12 @@ def callbacks_of_run(
         monitor=configuration.monitor if configuration.has_best else None,
         mode=configuration.monitor_mode,
         verbose=is_loud,
+        save_every_steps=configuration.save_every_steps,
+        save_every_minutes=configuration.save_every_minutes,
+        keep=configuration.keep,
+        keep_every_hours=configuration.keep_every_hours,
     )
-    # The log before the archive: no epoch has a checkpoint and no line.
-    callbacks = [log, archive]
+    callbacks: list[keras.callbacks.Callback] = [log]
     if every:
         evaluation = COCOEvaluation(
             splits.validation,
@@ -68,11 +82,12 @@ def callbacks_of_run(
         )
         callbacks.insert(0, evaluation)
     if writes_tensorboard(configuration):
-        path = str(folder.tensorboard)
-        callbacks.append(keras.callbacks.TensorBoard(path, write_graph=False))
+        callbacks.append(TensorBoardCurves(folder.tensorboard, log))
         if every:
+            path = str(folder.tensorboard)
             callbacks.append(ImageSummary(splits.validation, path, every=every))
-    return callbacks
+    # The archive behind the log: no epoch has a checkpoint and no line.
+    return [*callbacks, *more, archive]
 
 
 def profiled_steps(

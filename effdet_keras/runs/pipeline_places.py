@@ -97,7 +97,7 @@ NO_PLACE = {
     ),
     "keep_checkpoint_every_n_hours": (
         None,
-        "the best and the last checkpoint are kept",
+        "the best and the last checkpoint are kept; more with `keep_every_hours`",
     ),
     "use_bfloat16": (
         "false",

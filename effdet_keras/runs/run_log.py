@@ -1,4 +1,4 @@
-"""The log of a run, `log.jsonl`: one line of JSON per epoch."""
+"""The log of a run, `log.jsonl`: one line of JSON per epoch, each epoch once."""
 
 from __future__ import annotations
 
@@ -10,8 +10,13 @@ import time
 from typing import Any
 
 import keras
+from keras import ops
 
 from effdet_keras._internal.whole_files import replacing
+from effdet_keras.training.place import Place
+
+# What a line has besides numbers of the training; `steps` are those trained in all.
+OF_THE_ROW = ("epoch", "time", "seconds", "steps")
 
 
 class RunLog(keras.callbacks.Callback):
@@ -21,18 +26,22 @@ class RunLog(keras.callbacks.Callback):
 
     Args:
         path: path of the file.
-        done: int, the epochs that a run which goes on has done: lines of later ones,
+        place: `Place` that a run goes on from, or None: lines of epochs behind it,
             whose checkpoint was never written, are dropped.
     """
 
-    def __init__(self, path: pathlib.Path, done: int = 0) -> None:
+    def __init__(self, path: pathlib.Path, place: Place | None = None) -> None:
         super().__init__()
         self.path = path
-        self.rows = [row for row in read_rows(path) if row["epoch"] <= done]
+        self.place = place or Place(epoch=0)
+        rows = read_rows(path)
+        self.rows = [row for row in rows if row["epoch"] <= self.place.epoch]
         self._start = time.monotonic()
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._start = time.monotonic()
+        if epoch == self.place.epoch:  # some of it was trained before the stop
+            self._start -= self.place.seconds
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -41,6 +50,9 @@ class RunLog(keras.callbacks.Callback):
             "time": now,
             "seconds": round(time.monotonic() - self._start, 3),
         }
+        optimizer = getattr(self.model, "optimizer", None)
+        if optimizer is not None:
+            row["steps"] = int(ops.convert_to_numpy(optimizer.iterations))
         numbers = {name: float(value) for name, value in (logs or {}).items()}
         row |= {n: x if math.isfinite(x) else None for n, x in numbers.items()}
         self.rows.append(row)
@@ -65,7 +77,7 @@ def history_of(rows: list[dict[str, Any]]) -> dict[str, list[float]]:
         {'loss': [2.0, 1.0], 'AP': [nan, 0.5]}
     """
     names = dict.fromkeys(name for row in rows for name in row)
-    for name in ("epoch", "time", "seconds"):
+    for name in OF_THE_ROW:
         names.pop(name, None)
     return {name: [_number(row.get(name)) for row in rows] for name in names}
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import keras
 
 from effdet_keras import visualize
+from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.data.summary import count_of
 from effdet_keras.evaluation.evaluation import analyze_results
 from effdet_keras.inference.image_results import image_results
@@ -33,6 +34,7 @@ from effdet_keras.runs.splits import Splits
 from effdet_keras.runs.text_log import TextLog
 from effdet_keras.runs.time_budget import choose_length
 from effdet_keras.training import auto_recipe
+from effdet_keras.training.place import place_in
 from effdet_keras.weights.archive import BEST_FILE, LAST_FILE, read_archive_info
 
 
@@ -65,17 +67,18 @@ def train(
         splits = splits.one_batch(configuration.batch_size)
     described = describe_data(splits.by_role())
     last = folder.archive / LAST_FILE
-    done = read_archive_info(last)["epoch"] if resume and last.exists() else 0
-    if done:
+    place = place_in(read_archive_info(last)) if resume and last.exists() else None
+    if place is not None:
         folder.check_same_data(described)
-    has_length = done or configuration.one_batch
+    has_length = place is not None or configuration.one_batch
     if configuration.time_budget is not None and not has_length:
         configuration = choose_length(configuration, splits, started=started)
-    # So that a run that goes on does not see the order of its first epochs again.
-    keras.utils.set_random_seed(configuration.seed + done)
-    if done:
+    keras.utils.set_random_seed(configuration.seed)
+    if configuration.deterministic:
+        _compute_the_same_bits()
+    if place is not None:
         model = load_to_resume(configuration, folder.archive)
-        print(f"The run goes on after epoch {done}.")
+        print(f"The run goes on after {place}.")
     else:
         model = make_model(configuration, splits.train)
     folder.begin(configuration, keeps_files=resume)
@@ -83,9 +86,9 @@ def train(
     environment = {"seed": configuration.seed, **describe_environment()}
     folder.write_json("environment", environment)
     folder.write_json("data", {"path": configuration.data, **described})
-    log = RunLog(folder.log, done)
+    log = RunLog(folder.log, place)
     try:
-        _fit(model, configuration, splits, folder, log, done, callbacks)
+        _fit(model, configuration, splits, folder, log, place, callbacks)
     finally:
         _draw_curves(log, folder)
     if configuration.evaluate_every:
@@ -96,15 +99,22 @@ def train(
     return result
 
 
-def _fit(model, configuration, splits, folder, log, done, more):
+def _compute_the_same_bits():
+    """Sets TensorFlow so; the other backends do on a processor."""
+    if keras.backend.backend() == "tensorflow":
+        tf.config.experimental.enable_op_determinism()
+
+
+def _fit(model, configuration, splits, folder, log, place, more):
     batches = training_batches(model, configuration, splits.train)
     if configuration.steps is not None and configuration.steps < len(batches):
         batches = batches.take(configuration.steps)
     epochs = _num_epochs(configuration, splits.train, len(batches))
-    if done >= epochs:
-        print(f"All is done: {count_of(epochs, 'epoch')}.")
+    done = 0 if place is None else place.epoch
+    if done >= epochs or (place is not None and place.is_stopped):
+        print(f"All is done: {count_of(done, 'epoch')}.")
         return
-    if not done:
+    if place is None:
         draw_first_batch(model, configuration, splits.train, folder)
     print(splits.train.summary())
     print(
@@ -122,9 +132,8 @@ def _fit(model, configuration, splits, folder, log, done, more):
         validation_data=losses,
         verbose=_verbose(configuration),
         callbacks=[
-            *callbacks_of_run(configuration, splits, folder, log),
+            *callbacks_of_run(configuration, splits, folder, log, more),
             *profiled_steps(configuration, folder),
-            *more,
         ],
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Mapping
@@ -23,7 +24,8 @@ class EpochLines(OwnCallback):
     """
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
-        self._best = None  # AP and the epoch it belongs to, from 1
+        # AP and the epoch it belongs to, from 1.
+        self._best: tuple[float, int] | None = None
         self._is_terminal = sys.stdout.isatty()
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
@@ -46,14 +48,27 @@ class EpochLines(OwnCallback):
         logs = logs or {}
         parts = [f"{n} {float(logs[n]):.4g}" for n in _SHOWN[:2] if n in logs]
         parts += [f"{n} {float(logs[n]):.3f}" for n in _SHOWN[2:] if n in logs]
-        if _BEST in logs:
-            now = (float(logs[_BEST]), epoch + 1)
-            is_better = self._best is None or now[0] > self._best[0]
-            self._best = now if is_better else self._best
+        self.remember(epoch, logs)
+        if _BEST in logs and self._best is not None:
             parts.append(f"best AP {self._best[0]:.3f} (epoch {self._best[1]})")
         parts.append(f"{time.monotonic() - self._start:.0f} s")
         start = "\r" if self._is_terminal else ""
         print(f"{start}{self._title}  {'  '.join(parts)}", flush=True)
+
+    def remember(self, epoch: int, logs: Mapping[str, Any]) -> None:
+        """Notes the AP of an epoch, if it is the best so far."""
+        now = float(logs.get(_BEST, math.nan))
+        if now > (-math.inf if self._best is None else self._best[0]):
+            self._best = (now, epoch + 1)
+
+    def get_state(self) -> dict[str, Any]:
+        """What a training that goes on has to know of the epochs before."""
+        return {"best": self._best}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Goes on from what `get_state` returned."""
+        best = state.get("best")
+        self._best = None if best is None else (float(best[0]), int(best[1]))
 
     @property
     def _title(self):

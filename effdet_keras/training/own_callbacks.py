@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -19,6 +19,7 @@ def with_own_callbacks(
     *,
     first: Sequence[OwnCallback] = (),
     last: Sequence[OwnCallback] = (),
+    wrapped: Callable[[Any], Any] = lambda callback: callback,
 ) -> Any:
     """The callbacks of `fit`, between those that it adds itself.
 
@@ -28,12 +29,13 @@ def with_own_callbacks(
         model: the model that `fit` is called on.
         first: callbacks in front of all others, which find what these leave.
         last: callbacks behind all others, which see what the others add to the logs.
+        wrapped: function of a callback that was given, returns what stands for it.
     """
     if not isinstance(callbacks, keras.callbacks.CallbackList):
         given = keras.tree.flatten([] if callbacks is None else callbacks)
-        return [*first, *given, *last]
+        return [*first, *map(wrapped, given), *last]
     given = [c for c in callbacks.callbacks if not isinstance(c, OwnCallback)]
-    callbacks.callbacks = [*first, *given, *last]
+    callbacks.callbacks = [*first, *map(wrapped, given), *last]
     for own in (*first, *last):
         own.set_model(model)
         own.set_params(callbacks.params)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -15,12 +16,15 @@ from effdet_keras.training import truth as truth_rules
 from effdet_keras.training.averages_in_place import AveragesInPlace
 from effdet_keras.training.classes import adopt_classes
 from effdet_keras.training.compiling import Compiling
+from effdet_keras.training.data_order import DataOrder
 from effdet_keras.training.epoch_lines import EpochLines
 from effdet_keras.training.finite_weights import FiniteWeights
 from effdet_keras.training.own_callbacks import (
     let_go_afterwards,
     with_own_callbacks,
 )
+from effdet_keras.training.place import Place
+from effdet_keras.training.place_keeper import FromPlaceOn, PlaceKeeper
 from effdet_keras.training.run import Run
 
 _BATCH_SIZE = 8  # of a dataset, where none is given
@@ -36,6 +40,9 @@ class Trainer(Compiling):
     """
 
     _run = Run()  # of the call under way
+    # Of the `fit` under way; checkpoints ask it for the place.
+    place_keeper: PlaceKeeper | None = None
+    _place: Place | None = None  # that the file tells of which was loaded
 
     def fit(
         self,
@@ -76,7 +83,10 @@ class Trainer(Compiling):
                 nothing.
             callbacks: list of `keras.callbacks.Callback`.
             validation_data: what `x` may be, or `(images, ground truth)`.
-            **kwargs: more of `keras.Model.fit`, such as `initial_epoch`.
+            **kwargs: more of `keras.Model.fit`. `initial_epoch` is where the
+                checkpoint was, for a model of `from_archive(..., resume=True)`, and
+                else 0. Batches of our own have the order and the augmentation of the
+                epoch that it names.
 
         Returns:
             `keras.callbacks.History`.
@@ -95,30 +105,45 @@ class Trainer(Compiling):
         dataset, chosen = x, _chosen_by_fit(x, batch_size=batch_size, epochs=epochs)
         if epochs is None:
             epochs = self._num_epochs(dataset, batch_size)
-        x, batch_size = self._batched(x, batch_size, training=True)
+        place = self._place_to_go_on_from(kwargs.get("initial_epoch"))
+        if place is not None:
+            kwargs["initial_epoch"] = place.epoch
+            _say_where(place, epochs, verbose)
+        seed = None if place is None else place.seed
+        x, batch_size = self._batched(x, batch_size, training=True, seed=seed)
         inputs.check_data(self, x, y)
         inputs.check_validation_data(self, validation_data)
         adopt_classes(self, dataset)
         if hasattr(x, "element_spec"):
             kwargs.setdefault("shuffle", False)  # Keras warns that it cannot
+        initial_epoch = kwargs.get("initial_epoch", 0)
         if self.settings is not None:
             self._fit_to_length(
                 x,
                 batch_size,
                 kwargs.get("steps_per_epoch"),
-                epochs - kwargs.get("initial_epoch", 0),
+                epochs - initial_epoch,
                 chosen_by_fit=chosen,
                 verbose=verbose != 0,
+                steps_of_epoch=0 if place is None else place.step,
             )
         has_epoch_lines = verbose == "auto"
+        keeper = PlaceKeeper(
+            DataOrder(x, kwargs.get("steps_per_epoch"), initial_epoch),
+            place,
+            is_given_batches=self._step.is_given_batches,
+        )
         callbacks = with_own_callbacks(
             callbacks,
             self,
-            first=[AveragesInPlace(), FiniteWeights()],
+            first=[keeper, AveragesInPlace(), FiniteWeights()],
             last=[EpochLines()] if has_epoch_lines else [],
+            wrapped=lambda one: FromPlaceOn(one, keeper) if keeper.must_skip else one,
         )
+        keeper.watch(getattr(callbacks, "callbacks", callbacks))
         with (
             self._running_on(x),
+            self._keeping_place(keeper),
             self._averages_afterwards(),
             let_go_afterwards(callbacks),
         ):
@@ -285,8 +310,43 @@ class Trainer(Compiling):
             return 1
         return auto_recipe.num_epochs(len(data), batch_size or _BATCH_SIZE)
 
+    def go_on_from(self, place: Mapping[str, Any]) -> None:
+        """Makes the next `fit` go on from a place, with the weights as they are.
+
+        Args:
+            place: dict of `Place.to_dict`.
+        """
+        self._place = Place.from_dict(place)
+
+    def _place_to_go_on_from(self, initial_epoch):
+        """The place of the file, where the training that begins is the one of it."""
+        place, self._place = self._place, None
+        if place is None or self.settings is None or place.steps != self._steps_done:
+            return None
+        return place if initial_epoch in (None, place.epoch) else None
+
+    @contextlib.contextmanager
+    def _keeping_place(self, keeper) -> Iterator[None]:
+        if keeper.must_skip:
+            self.train_function = None
+        self.place_keeper = keeper
+        try:
+            yield
+        finally:
+            self.place_keeper = None
+            if keeper.must_skip:
+                self.train_function = None
+
     def _fit_to_length(
-        self, x, batch_size, steps_per_epoch, epochs, *, chosen_by_fit, verbose
+        self,
+        x,
+        batch_size,
+        steps_per_epoch,
+        epochs,
+        *,
+        chosen_by_fit,
+        verbose,
+        steps_of_epoch=0,
     ):
         """Chooses and computes what depends on the data and on how long it trains."""
         settings = self.settings
@@ -304,19 +364,21 @@ class Trainer(Compiling):
             verbose=verbose,
         )
         if self.settings.recipe.needs_length:
+            total = self._steps_done - steps_of_epoch + epochs * steps
             self.optimizer.learning_rate = self.settings.recipe.resolve_schedule(
                 batch_size=batch_size,
                 steps_per_epoch=steps,
-                epochs=max(self._steps_done + epochs * steps, 1) / steps,
+                epochs=max(total, 1) / steps,
             )
             self.train_function = None  # its trace holds the schedule of before
 
-    def _batched(self, data, batch_size, training):
+    def _batched(self, data, batch_size, training, seed=None):
         """A `DetectionDataset` in batches for this model, else what was given."""
         inputs.check_batch_size(batch_size)
         if not isinstance(data, DetectionDataset):
             return data, batch_size
-        return self.batches(data, batch_size or _BATCH_SIZE, training=training), None
+        size = batch_size or _BATCH_SIZE
+        return self.batches(data, size, training=training, seed=seed), None
 
     @contextlib.contextmanager
     def _running_on(self, data) -> Iterator[None]:
@@ -352,6 +414,22 @@ class Trainer(Compiling):
         super().make_train_function(force)
         if is_new:
             self.train_function = self._step.watched(self.train_function)
+            if self.place_keeper is not None and self.place_keeper.must_skip:
+                self.train_function = self._skipping(self.train_function)
+
+    def _skipping(self, train_function):
+        """The function that trains no step which is done already."""
+        keeper = self.place_keeper
+
+        def skipping(*arguments):
+            if not keeper.is_skipping:
+                return train_function(*arguments)
+            if keeper.draws:
+                for _ in range(self.steps_per_execution):
+                    next(arguments[-1])
+            return self._step.skipped(keeper.logs, *arguments)
+
+        return skipping
 
     def compute_loss_and_updates(self, trainable_variables: list, *args, **kwargs):
         # Keras has it on JAX alone, where it differentiates it.
@@ -373,3 +451,15 @@ def _chosen_by_fit(data, **given):
     if not isinstance(data, DetectionDataset):
         return ()
     return ("scale_jitter", *(name for name, value in given.items() if value is None))
+
+
+def _say_where(place, epochs, verbose):
+    if place.epoch >= epochs:
+        warnings.warn(
+            f"The checkpoint is from the end of epoch {place.epoch}, and `epochs` is "
+            f"{epochs}: there is nothing left to train. Give `epochs={place.epoch} + "
+            "...`, or `initial_epoch=0` to count anew.",
+            stacklevel=3,
+        )
+    elif verbose != 0:
+        print(f"The training goes on after {place}.", flush=True)

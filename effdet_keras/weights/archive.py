@@ -151,7 +151,8 @@ def load_archive(path, *, resume=False):
         resume: bool. Either way the model has the moving averages in the place of
             its weights, where there were any. False makes them its only weights, from
             which a new training starts. True keeps the weights of training beside
-            them, and the random state: the next `fit` goes on from these.
+            them, the random state, and the place in the training: the next `fit`
+            goes on from these.
 
     Returns:
         `EfficientDet`.
@@ -178,6 +179,8 @@ def load_archive(path, *, resume=False):
     averages = getattr(model, "averages", None)
     if resume:
         _restore_random_state(model, info.get("random_state", []))
+        if "place" in info:
+            model.go_on_from(info["place"])
     if averages is not None:
         averages.settle() if resume else averages.adopt()
     warn_unless_finite(model, path)

@@ -30,3 +30,39 @@ def test_a_kill_at_any_moment_leaves_only_what_is_whole(writer, times, tmp_path)
     assert counts["kills"] == kills
     assert counts["whole"] >= kills and "broken" not in counts
     assert counts["left in the end"] == 0
+
+
+def run_and_kill(folder, kills):
+    program = TESTS / "support" / "resumed_run.py"
+    path = os.pathsep.join([str(TESTS), str(TESTS.parent)])
+    result = subprocess.run(
+        [sys.executable, program, folder, str(kills)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    return result.stdout
+
+
+@pytest.mark.tensorflow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forks")
+def test_a_run_that_is_killed_in_an_epoch_goes_on_with_its_next_step(tmp_path):
+    run_and_kill(tmp_path, 1)
+    rows = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").open()]
+    assert [row["epoch"] for row in rows] == [1, 2, 3]
+    assert [row["steps"] for row in rows] == [2, 4, 6]
+    report = (tmp_path / "run" / "report.html").read_text()
+    assert report.count("<h2>Training</h2>") == 1 and "for 3 epochs" in report
+    assert "after step 1 of epoch 2." in (tmp_path / "run" / "log.txt").read_text()
+    assert (tmp_path / "run" / "curves.png").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.tensorflow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forks")
+def test_runs_that_are_killed_end_with_the_bits_of_one_that_is_not(tmp_path):
+    counts = json.loads(run_and_kill(tmp_path, 20).splitlines()[-1])
+    print(counts["kills"])
+    assert counts["different"] == [] and sum(counts["kills"].values()) >= 20
+    assert min(counts["kills"][place] for place in ("save", "evaluation")) >= 3

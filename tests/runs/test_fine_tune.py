@@ -15,8 +15,29 @@ from effdet_keras.runs.fitting import callbacks_of_run
 from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.runs.run_log import RunLog
 from effdet_keras.runs.splits import choose_splits
+from effdet_keras.visualize.training_images import batch_grid
 
 pytestmark = pytest.mark.tensorflow
+
+
+class FirstBatch(keras.callbacks.Callback):
+    """Keeps what the first training step gets."""
+
+    batch = None
+
+    def on_train_begin(self, logs=None):
+        compute_loss = self.model.compute_loss
+
+        def spy(x=None, y=None, *arguments, **options):
+            if self.batch is None:
+                arrays = {name: np.array(value) for name, value in y.items()}
+                self.batch = np.array(x), arrays
+            return compute_loss(x, y, *arguments, **options)
+
+        self.model.compute_loss = spy
+
+
+first_batch = FirstBatch()
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +45,7 @@ def trained(shapes, tmp_path_factory):
     """A run of two epochs in a folder, and what it returned."""
     out = tmp_path_factory.mktemp("runs") / "first"
     fields = tiny_run(epochs=2, validation_losses=True)
-    return out, ek.fine_tune(shapes, out=out, **fields)
+    return out, ek.fine_tune(shapes, out=out, callbacks=[first_batch], **fields)
 
 
 @pytest.fixture
@@ -78,11 +99,12 @@ def test_the_folder_has_all_of_the_run(trained, shapes):
     assert 'Recipe "auto"' in text and "on the 2 images of 'validation'" in text
 
 
-def test_the_first_batch_is_drawn(trained):
-    out, _ = trained
-    drawn = np.asarray(Image.open(out / "first_batch.png"))
-    assert drawn.shape == (132, 132, 3)  # two by two, 4 pixels apart
-    assert drawn.std() > 10
+def test_the_first_batch_is_drawn_as_the_first_step_gets_it(trained):
+    out, result = trained
+    images, truth = first_batch.batch
+    expected = batch_grid(images, truth, result.model.class_names)
+    assert expected.shape == (132, 132, 3)  # two by two, 4 pixels apart
+    np.testing.assert_array_equal(Image.open(out / "first_batch.png"), expected)
 
 
 def test_the_archive_detects_as_the_model_does(trained):
@@ -191,9 +213,17 @@ class Stop(keras.callbacks.Callback):
             raise KeyboardInterrupt
 
 
+def epochs_of_tensorboard(folder, name):
+    """The epochs, from 0, for which there is a number of this name."""
+    events = pytest.importorskip("tensorboard.backend.event_processing")
+    found = events.event_accumulator.EventAccumulator(str(folder)).Reload()
+    return [event.step for event in found.Tensors(name)]
+
+
 def test_what_is_stopped_leaves_a_curve_and_goes_on(shapes, tmp_path):
-    pytest.importorskip("tensorboard")
-    out, fields = tmp_path / "run", tiny_run(epochs=2, tensorboard="auto", seed=2)
+    pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    out = tmp_path / "run"
+    fields = tiny_run(epochs=2, tensorboard="auto", seed=2)
     with pytest.raises(KeyboardInterrupt):
         ek.fine_tune(shapes, out=out, callbacks=[Stop()], **fields)
     assert (out / "curves.png").exists() and not (out / ".in_use.json").exists()
@@ -201,13 +231,17 @@ def test_what_is_stopped_leaves_a_curve_and_goes_on(shapes, tmp_path):
     events = list((out / "tensorboard").rglob("events*"))
     assert any(b"first batch" in path.read_bytes() for path in events)
     before = rows(out)
-    result = ek.fine_tune(out=out, resume=True, epochs=3, tensorboard=False)
+    result = ek.fine_tune(shapes, out=out, resume=True, **{**fields, "epochs": 3})
     after = rows(out)
     assert [row["epoch"] for row in after] == [1, 2, 3] and after[:1] == before
+    assert [row["steps"] for row in after] == [1, 2, 3]
+    assert epochs_of_tensorboard(out / "tensorboard" / "train", "epoch_AP") == [0, 1, 2]
+    assert "3 epochs" in (out / "report.html").read_text()
     assert len(result.history["loss"]) == 3
     assert ek.RunConfiguration.read(out / "configuration.yaml").epochs == 3
     text = (out / "log.txt").read_text()
     assert "The run goes on after epoch 1." in text and "epoch 1/2" in text
+    assert text.count("best AP") == 3
     assert "epoch 3/3" in text and text.count("\n-- 2") == 1
 
 

@@ -6,10 +6,11 @@ import math
 
 from effdet_keras.runs.run_log import RunLog, history_of, read_rows
 from effdet_keras.runs.text_log import TextLog, standard_output_kept
+from effdet_keras.training.place import Place
 
 
 def logged(path, *epochs, done=0):
-    log = RunLog(path, done)
+    log = RunLog(path, Place(epoch=done, seconds=50.0 if done else 0.0))
     for epoch, logs in epochs:
         log.on_epoch_begin(epoch)
         log.on_epoch_end(epoch, logs)
@@ -32,6 +33,7 @@ def test_a_run_that_goes_on_drops_lines_without_a_checkpoint(tmp_path):
     logged(path, (0, {"loss": 3.0}), (1, {"loss": 2.0}), (2, {"loss": 9.0}))
     log = logged(path, (2, {"loss": 1.0}), done=2)
     assert history_of(log.rows) == {"loss": [3.0, 2.0, 1.0]}
+    assert log.rows[2]["seconds"] >= 50.0  # with those before the stop
     assert read_rows(path) == log.rows
 
 

@@ -1,6 +1,5 @@
 """Records to batches: the `tf.data` pipeline of training and evaluation."""
 
-import itertools
 import numbers
 
 import numpy as np
@@ -9,6 +8,7 @@ from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.data.pipeline import augmenting, transforms
 from effdet_keras.data.pipeline.image_reader import register_reader
+from effdet_keras.data.pipeline.order import EpochOrder
 from effdet_keras.errors import InvalidValueError
 
 _BATCHES_AHEAD = 2  # one in use, one ready; more only fills memory
@@ -75,8 +75,9 @@ def make_batches(
             arrays = transforms.letterbox(*arrays, **letterboxed)
         return _with_truth(example, *arrays)
 
+    order = EpochOrder(len(records), seed, shuffle, batch_size)
     with augmenting.plain_errors(reader):
-        examples = _indices(len(records), seed, shuffle).map(
+        examples = _indices(len(records), order).map(
             # AutoGraph is for code of users, whose functions get it elsewhere.
             tf.autograph.experimental.do_not_convert(load),
             num_parallel_calls=tf.data.AUTOTUNE,
@@ -84,6 +85,7 @@ def make_batches(
         )
     examples = _reported(examples, reader, len(records))
     dataset = _batched(examples, batch_size, image_size, max_boxes, drop_remainder)
+    reader.order = order
     register_reader(dataset, reader)
     return dataset
 
@@ -153,23 +155,13 @@ def _batched(examples, batch_size, image_size, max_boxes, drop_remainder):
     return dataset.prefetch(_BATCHES_AHEAD).with_options(options)
 
 
-def _indices(size, seed, shuffle):
-    """A dataset of `(index, seed of the epoch)`, in a new order at each iteration.
-
-    Epoch `e` depends on `seed` and `e` alone, so two runs with one seed see
-    the same examples, and epochs differ from each other.
-    """
-    epochs = itertools.count()
-
-    def draw_epoch():
-        rng = np.random.default_rng([seed, next(epochs)])
-        order = rng.permutation(size) if shuffle else np.arange(size)
-        return order.astype(np.int64), np.int64(rng.integers(2**62))
+def _indices(size, order):
+    """A dataset of `(index, seed of the epoch)`, in a new order at each iteration."""
 
     def start_epoch(_):
-        order, epoch_seed = tf.numpy_function(draw_epoch, [], (tf.int64, tf.int64))
-        order = tf.data.Dataset.from_tensor_slices(tf.ensure_shape(order, [size]))
-        return order.map(lambda index: (index, tf.ensure_shape(epoch_seed, [])))
+        drawn = tf.numpy_function(order.draw, [], (tf.int64, tf.int64))
+        drawn = tuple(tf.ensure_shape(array, [size]) for array in drawn)
+        return tf.data.Dataset.from_tensor_slices(drawn)
 
     dataset = tf.data.Dataset.range(1).flat_map(start_epoch)
     return dataset.apply(tf.data.experimental.assert_cardinality(size))

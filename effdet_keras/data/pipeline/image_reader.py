@@ -12,6 +12,7 @@ from effdet_keras.errors import InvalidValueError
 
 _SHOWN = 5  # images named in one report
 _EMPTY = np.full((1, 1, 3), 127, np.uint8)  # in the place of one not read
+_UNKNOWN = sys.maxsize  # batches, of a dataset that does not tell
 _readers = weakref.WeakKeyDictionary()  # `tf.data.Dataset` to the `ImageReader` behind
 
 
@@ -42,19 +43,31 @@ def readers_of(dataset):
     Returns:
         List of `ImageReader`, each once; empty where there is none.
     """
-    found, to_visit, visited = [], [dataset], set()
+    return list(passes_of(dataset))
+
+
+def passes_of(dataset):
+    """Finds the `ImageReader`s behind a `tf.data.Dataset`, and how long a pass is.
+
+    Returns:
+        Dict from `ImageReader` to int: the batches that are used of one pass over its
+        images, which `.take(5)` makes fewer.
+    """
+    found, to_visit, visited = {}, [(dataset, _UNKNOWN)], set()
     while to_visit:
-        dataset = to_visit.pop()
+        dataset, length = to_visit.pop()
         # Only a `tf.data.Dataset` has `_inputs`: the datasets it was made of.
         inputs = getattr(dataset, "_inputs", None)
         if not callable(inputs) or id(dataset) in visited:
             continue
         visited.add(id(dataset))
+        size = int(dataset.cardinality())
+        length = min(length, size) if size >= 0 else length  # it may be infinite
         reader = _readers.get(dataset)
         if reader is None:
-            to_visit.extend(reversed(inputs()))
-        elif reader not in found:
-            found.append(reader)
+            to_visit.extend((one, length) for one in reversed(inputs()))
+        else:
+            found.setdefault(reader, length)
     return found
 
 
@@ -77,6 +90,7 @@ class ImageReader:
         self.class_names = class_names
         self.category_ids = category_ids
         self.error = None  # what stopped the pipeline: TensorFlow only tells of it
+        self.order = None  # `EpochOrder` of the pipeline that reads with it
         self._records = records
         self._replace = replace
         self._strict = strict

@@ -22,6 +22,8 @@ class BackendStep(Protocol):
     # Whether gradients are clipped one by one, and their norm and the learning rate
     # logged. Where not, Keras' optimizer clips them together, and neither is logged.
     is_reference_step: bool
+    # Whether `fit` draws a batch before it asks for a step, or the step draws it.
+    is_given_batches: bool
 
     def __init__(self, model: Any) -> None: ...
 
@@ -50,6 +52,14 @@ class BackendStep(Protocol):
 
         Args:
             train_function: what Keras made of `train`, compiled.
+        """
+
+    def skipped(self, logs: dict, *arguments: Any) -> Any:
+        """What the function of `watched` returns for a step that is not trained.
+
+        Args:
+            logs: the logs of the steps before.
+            *arguments: what `fit` calls that function with.
         """
 
     def carried_variables(self) -> list:

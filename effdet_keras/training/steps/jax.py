@@ -22,6 +22,7 @@ class Step:
     """
 
     is_reference_step = False
+    is_given_batches = False
 
     def __init__(self, model):
         self._model = model
@@ -73,6 +74,9 @@ class Step:
             return logs, new_state
 
         return watched
+
+    def skipped(self, logs, state, iterator):
+        return logs, state
 
     def carried_variables(self):
         averages = self._model.averages

@@ -12,6 +12,7 @@ class Step:
     """`BackendStep` of torch."""
 
     is_reference_step = False
+    is_given_batches = True
 
     def __init__(self, model):
         self._model = model
@@ -55,6 +56,9 @@ class Step:
 
     def watched(self, train_function):
         return train_function
+
+    def skipped(self, logs, data):
+        return logs
 
     def carried_variables(self):
         return []
