@@ -39,20 +39,23 @@ class ModelSource:
         model: path or name, as `open_any_model` takes it.
         batch_size: int, images at once.
         threads: int, of the runtime of an exported model; None for its own choice.
+
+    Attributes:
+        predictor: `Predictor`.
     """
 
     def __init__(self, model: str, batch_size: int, threads: int | None) -> None:
         self.name = model
         self._batch_size = batch_size
-        self._predictor = open_any_model(model, threads)
+        self.predictor = open_any_model(model, threads)
         self._seconds, self._num_images = 0.0, 0
 
     def results(self, dataset: DetectionDataset) -> list[ImageResult]:
         start = time.perf_counter()
-        aligned = _with_classes_of(self._predictor, dataset)
+        aligned = _with_classes_of(self.predictor, dataset)
         # A bar counts the images, on terminals alone: it is made of carriage returns.
         options = {"batch_size": self._batch_size, "verbose": sys.stdout.isatty()}
-        results = image_results(self._predictor, aligned, **options)
+        results = image_results(self.predictor, aligned, **options)
         self._seconds = time.perf_counter() - start
         self._num_images = len(dataset)
         if aligned is dataset:
@@ -61,10 +64,10 @@ class ModelSource:
         return results_of_coco(dataset.to_coco(), found)
 
     def facts(self) -> dict[str, Any]:
-        height, width = self._predictor.config.image_size
+        height, width = self.predictor.config.image_size
         return {
-            "model": self._predictor.config.name,
-            "kind": _kind(self._predictor),
+            "model": self.predictor.config.name,
+            "kind": _kind(self.predictor),
             "network's input": f"{height} x {width}",
             "images at once": self._batch_size,
             "seconds of detection": round(self._seconds, 1),

@@ -62,6 +62,14 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         help="a file in COCO's result format, of any system, to evaluate in the place "
         "of a model, or to compare with one",
     )
+    parser.add_argument(
+        "--store-thresholds",
+        action="store_true",
+        help="store the score threshold with the best F1 of each class, and the "
+        "temperature that calibrates scores, in the model's .keras file, for `predict "
+        "--score best` and `--calibrated`; its weights stay as they are. Choose them "
+        "on other images than those that you judge by: --split valid",
+    )
     add_threads(parser)
     add_overwrite(parser)
     return parser
@@ -81,5 +89,6 @@ def run(arguments: argparse.Namespace) -> int:
         out=arguments.out,
         json_path=arguments.json,
         overwrite=arguments.overwrite,
+        store_thresholds=arguments.store_thresholds,
     )
     return 0

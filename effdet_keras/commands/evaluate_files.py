@@ -17,6 +17,7 @@ from effdet_keras.commands.detection_sources import (
     ModelSource,
 )
 from effdet_keras.commands.outputs import check_outputs
+from effdet_keras.commands.threshold_store import ThresholdStore
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluation.comparison import Comparison, compare_evaluations
 from effdet_keras.evaluation.evaluation import Evaluation, analyze_results
@@ -53,6 +54,7 @@ def evaluate_files(
     out: str | os.PathLike | None = None,
     json_path: str | os.PathLike | None = None,
     overwrite: bool = False,
+    store_thresholds: bool = False,
 ) -> list[Evaluated]:
     """Evaluates one or two detectors, prints what they came to, and writes files.
 
@@ -67,14 +69,16 @@ def evaluate_files(
             none.
         json_path: file for the detections in COCO's result format; None for none.
         overwrite: bool, whether files that are there may be replaced.
+        store_thresholds: bool, whether to store thresholds and temperature in the
+            model's `.keras` file, whose weights stay as they are.
 
     Returns:
         List of `Evaluated`, one or two.
 
     Raises:
         ValueError: If there are no detectors or more than two, `json_path` is given
-            with two, the classes of a model are not those of the dataset, or a file
-            is not what it should be.
+            with two, the model can store no thresholds, the classes of a model are
+            not those of the dataset, or a file is not what it should be.
         FileExistsError: If a file to be written is there, and `overwrite` is False.
         OSError: If a file to be read is not there.
     """
@@ -86,6 +90,7 @@ def evaluate_files(
     written = [] if out is None else [out / "numbers.json", out / "report.html"]
     read = [*models, *detections, data.path]
     check_outputs([*written, json_path], read, overwrite=overwrite)
+    store = _store_of(models, detections) if store_thresholds else None
     split = data.chosen_split(EVALUATION_SPLITS)
     sources: list[DetectionSource] = [
         *(ModelSource(model, batch_size, threads) for model in models),
@@ -98,6 +103,8 @@ def evaluate_files(
     if out is not None:
         about = {"data": os.fspath(data.path), "split": split}
         _write(out, evaluated, comparison, about, dataset)
+    if store is not None:
+        store.store(evaluated[0].evaluation, sources[0].predictor, dataset)
     return evaluated
 
 
@@ -117,6 +124,16 @@ def _check(number, json_path, batch_size):
         raise InvalidValueError(
             f"`--batch-size` must be 1 or more. Received: {batch_size}"
         )
+
+
+def _store_of(models, detections):
+    """The archive for the thresholds of the one model that is evaluated."""
+    if detections or len(models) != 1:
+        raise InvalidValueError(
+            "--store-thresholds needs one model, in whose file they are stored. "
+            f"Received: {len(models)} models and {len(detections)} files of detections."
+        )
+    return ThresholdStore(models[0])
 
 
 def _check_objects(dataset, number):

@@ -11,6 +11,7 @@ import numpy as np
 
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluation.calibration import (
+    SANE_TEMPERATURES,
     Calibration,
     find_temperature,
     measure_calibration,
@@ -29,6 +30,7 @@ from effdet_keras.evaluation.precision_recall import (
     precision_recall_curves,
 )
 from effdet_keras.evaluation.results_to_coco import coco_numbers_of
+from effdet_keras.evaluation.score_settings import ScoreSettings
 from effdet_keras.evaluation.slices import (
     Slice,
     slice_by_class,
@@ -113,6 +115,52 @@ class Evaluation:
     def findings(self) -> list[str]:
         """List of sentences: what is most worth knowing, the most useful first."""
         return find_what_matters(self)
+
+    def score_settings(self, class_names: Sequence[str] | None = None) -> ScoreSettings:
+        """Returns what `detect` needs to show what is best by this evaluation.
+
+        They are the threshold with the best F1 of each class, and the temperature. A
+        class of which nothing was found rightly gets `shown_score`. A temperature
+        below 0.1 or above 10 says that scores do not tell right from wrong, and is
+        left out. Judge a model on other images than those its thresholds were chosen
+        on.
+
+        Args:
+            class_names: names of a model's labels, in their order, among which are
+                all names of this evaluation; None for those of this evaluation.
+
+        Returns:
+            `ScoreSettings`, with a threshold for each of `class_names`.
+
+        Raises:
+            ValueError: If no detection is right, or a class is not in `class_names`.
+
+        Example:
+            >>> result = ImageResult(
+            ...     1, [[0, 0, 8, 8]], [0], [[0, 0, 8, 8]], [0.75], [0])
+            >>> evaluation = analyze_results([result], ["cat"])
+            >>> evaluation.score_settings(["dog", "cat"]).thresholds
+            (0.75, 0.75)
+        """
+        names = self.class_names if class_names is None else tuple(class_names)
+        missing = [name for name in self.class_names if name not in names]
+        if missing:
+            raise InvalidValueError(
+                "`class_names` must have all classes of the evaluation. Received: "
+                f"{len(names)} names; missing: {missing[:5]}"
+            )
+        if self.common_threshold.f1 <= 0:
+            raise InvalidValueError(
+                "No detection is right at IoU 0.5, so no threshold is better than "
+                "another. Evaluate on images in which the model finds something."
+            )
+        best = {one.name: one.threshold for one in self.thresholds if one.f1 > 0}
+        low, high = SANE_TEMPERATURES
+        is_sane = self.temperature is not None and low < self.temperature < high
+        return ScoreSettings(
+            tuple(best.get(name, self.shown_score) for name in names),
+            self.temperature if is_sane else None,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all numbers as dicts, lists, strings and numbers, for JSON.

@@ -31,8 +31,8 @@ class Trainer(Compiling):
 
     What `compile` set (`training/compiling.py`) is in `settings`. What differs from
     backend to backend is behind `_step`, a `BackendStep`. The class that mixes it in
-    offers `anchors`, `config`, `class_names`, `category_ids`, `detect_step` and
-    `detect_outputs`.
+    offers `anchors`, `config`, `class_names`, `category_ids`, `score_settings`,
+    `detect_step` and `detect_outputs`.
     """
 
     _run = Run()  # of the call under way
@@ -92,6 +92,7 @@ class Trainer(Compiling):
             validation_data, _ = self._batched(
                 validation_data, batch_size, training=False
             )
+        self.score_settings = None  # an evaluation of other weights chose them
         dataset = x
         if epochs is None:
             epochs = self._num_epochs(dataset, batch_size)
@@ -140,6 +141,7 @@ class Trainer(Compiling):
         per epoch: many steps are faster with `fit`.
         """
         with self._running_on(None), self._averages_afterwards():
+            self.score_settings = None
             if self.averages is not None:
                 self.averages.restore()
             return super().train_on_batch(*args, **kwargs)
