@@ -231,7 +231,12 @@ class Predictor:
         return detect_frames(detect_images, source, out, overwrite)
 
     def evaluate(
-        self, dataset: Any, *, batch_size: int = 8, verbose: bool = True
+        self,
+        dataset: Any,
+        *,
+        batch_size: int = 8,
+        verbose: bool = True,
+        losses: bool = False,
     ) -> dict[str, float]:
         """COCO's numbers on a dataset, as `COCOEvaluation` computes them.
 
@@ -240,16 +245,25 @@ class Predictor:
                 `COCOEvaluation` takes them.
             batch_size: int, images at once; see `detect`.
             verbose: bool, whether to show progress and the table of numbers.
+            losses: bool, whether to compute the losses as well, from the same forward
+                pass, as `model.evaluate` gives them.
 
         Returns:
             Dict of floats by name: `AP`, `AP50`, ..., `AP/<class>`; -1 where the
-            dataset has nothing to measure.
+            dataset has nothing to measure. With `losses` also `loss` and its parts.
 
         Raises:
-            ValueError: If the classes of model and dataset differ.
+            ValueError: If the classes of model and dataset differ, or there are to be
+                losses of an exported file.
+            RuntimeError: If there are to be losses, and the model was never compiled.
         """
-        batch_size = self._batch_size(batch_size)
-        return evaluate(self.detector, dataset, batch_size=batch_size, verbose=verbose)
+        return evaluate(
+            self.detector,
+            dataset,
+            batch_size=self._batch_size(batch_size),
+            verbose=verbose,
+            losses=losses,
+        )
 
     def predict_on_batch(self, images: np.ndarray) -> dict[str, np.ndarray]:
         """What the model finds in images of its input size: a predictor is a detector.

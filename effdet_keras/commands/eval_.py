@@ -63,6 +63,12 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         "of a model, or to compare with one",
     )
     parser.add_argument(
+        "--losses",
+        action="store_true",
+        help="compute the losses as well, from the same forward pass; for .keras files "
+        "of a training",
+    )
+    parser.add_argument(
         "--store-thresholds",
         action="store_true",
         help="store the score threshold with the best F1 of each class, and the "
@@ -90,5 +96,6 @@ def run(arguments: argparse.Namespace) -> int:
         json_path=arguments.json,
         overwrite=arguments.overwrite,
         store_thresholds=arguments.store_thresholds,
+        losses=arguments.losses,
     )
     return 0

@@ -23,6 +23,7 @@ from effdet_keras.evaluation.comparison import Comparison, compare_evaluations
 from effdet_keras.evaluation.evaluation import Evaluation, analyze_results
 from effdet_keras.evaluation.image_result import ImageResult
 from effdet_keras.evaluation.results_to_coco import detections_to_coco
+from effdet_keras.inference.evaluate import losses_text
 from effdet_keras.report.evaluation_report import EvaluationReport
 from effdet_keras.runs.environment import describe_environment, environment_facts
 
@@ -55,6 +56,7 @@ def evaluate_files(
     json_path: str | os.PathLike | None = None,
     overwrite: bool = False,
     store_thresholds: bool = False,
+    losses: bool = False,
 ) -> list[Evaluated]:
     """Evaluates one or two detectors, prints what they came to, and writes files.
 
@@ -71,6 +73,8 @@ def evaluate_files(
         overwrite: bool, whether files that are there may be replaced.
         store_thresholds: bool, whether to store thresholds and temperature in the
             model's `.keras` file, whose weights stay as they are.
+        losses: bool, whether to compute the losses of models as well, from the same
+            forward pass.
 
     Returns:
         List of `Evaluated`, one or two.
@@ -93,7 +97,7 @@ def evaluate_files(
     store = _store_of(models, detections) if store_thresholds else None
     split = data.chosen_split(EVALUATION_SPLITS)
     sources: list[DetectionSource] = [
-        *(ModelSource(model, batch_size, threads) for model in models),
+        *(ModelSource(model, batch_size, threads, losses) for model in models),
         *(FileSource(path) for path in detections),
     ]
     dataset = data.load((split,))
@@ -187,7 +191,7 @@ def _write(out, evaluated, comparison, about, dataset):
         dataset,
         facts={
             "detector": last.name,
-            **last.facts,
+            **_as_text(last.facts),
             **about,
             **environment_facts(environment),
         },
@@ -196,6 +200,14 @@ def _write(out, evaluated, comparison, about, dataset):
     report.save(out / "report.html")
     _write_json(content, out / "numbers.json", indent=1)
     print(f"\nReport: {out / 'report.html'}\nNumbers: {out / 'numbers.json'}")
+
+
+def _as_text(facts):
+    """The facts for people: losses are a line."""
+    return {
+        name: losses_text(value) if isinstance(value, dict) else value
+        for name, value in facts.items()
+    }
 
 
 def _write_json(content, path, indent):

@@ -53,6 +53,24 @@ def image_results(
     return results_of_coco(found.ground_truth(), _records(found))
 
 
+def image_results_and_losses(
+    detector: Any, data: Any, *, batch_size: int = 8, verbose: bool = True
+) -> tuple[list[ImageResult], dict[str, float]]:
+    """`image_results`, and the losses from the same forward pass.
+
+    Args:
+        detector: compiled `EfficientDet`, or `Predictor` of one.
+        data, batch_size, verbose: as of `image_results`.
+
+    Returns:
+        `(results, losses)`: as of `image_results`, and as of `evaluate`.
+    """
+    found = detect_dataset(
+        detector, data, batch_size=batch_size, verbose=verbose, losses=True
+    )
+    return results_of_coco(found.ground_truth(), _records(found)), found.losses
+
+
 def _records(found: DatasetDetections) -> Iterator[dict[str, Any]]:
     """The detections in COCO's result format."""
     for image_id, boxes, scores, category_ids in found.images:

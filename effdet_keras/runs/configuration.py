@@ -88,7 +88,7 @@ class RunConfiguration:
             more is better, unless its name has "loss" in it.
         evaluate_every: int, epochs from one evaluation to the next.
         validation_losses: bool, whether to compute the losses of the validation split
-            as well, after each epoch.
+            as well, from the same forward pass, after each epoch that is evaluated.
         tensorboard: bool, whether to write files for TensorBoard; "auto" where it is
             installed.
         verbose: "auto" prints one line per epoch, 1 a progress bar, 2 all numbers of

@@ -55,6 +55,7 @@ def callbacks_of_run(
         every=every,
         batch_size=configuration.batch_size,
         verbose="auto" if is_loud else False,
+        losses=configuration.validation_losses,
     )
     archive = CheckpointArchive(
         folder.archive,

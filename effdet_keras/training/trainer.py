@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import math
+import types
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
+from effdet_keras._internal.label_constants import IGNORE
 from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.errors import InvalidStateError
 from effdet_keras.training import auto_recipe, inputs
 from effdet_keras.training import truth as truth_rules
 from effdet_keras.training.averages_in_place import AveragesInPlace
 from effdet_keras.training.classes import adopt_classes
 from effdet_keras.training.compiling import Compiling
 from effdet_keras.training.epoch_lines import EpochLines
+from effdet_keras.training.evaluation_step import EvaluationStep
 from effdet_keras.training.finite_weights import FiniteWeights
 from effdet_keras.training.own_callbacks import (
     let_go_afterwards,
@@ -36,6 +43,11 @@ class Trainer(Compiling):
     """
 
     _run = Run()  # of the call under way
+
+    @functools.cached_property
+    def _evaluation_step(self):
+        """Keeps the `EvaluationStep`, where Keras does not take it for a layer."""
+        return types.SimpleNamespace(step=None)
 
     def fit(
         self,
@@ -245,26 +257,83 @@ class Trainer(Compiling):
             Float32 scalar.
         """
         inputs.check_truth(y, sample_weight)
-        recipe = self.settings.recipe
-        boxes, labels = y["boxes"], y["labels"]
+        losses = self.losses_of(y, y_pred)
+        self.settings.trackers.update_losses(losses)
+        return self._step.checked_loss(losses["loss"], y, training)
+
+    def losses_of(
+        self, truth: dict, outputs: dict[str, Any], is_counted: Any = None
+    ) -> dict[str, Any]:
+        """The losses of outputs, by the names under which `fit` logs them.
+
+        Args:
+            truth: dict with `boxes` `[B, M, 4]` and `labels` `[B, M]`; see
+                `compute_loss`.
+            outputs: outputs of the network, see `EfficientDet`.
+            is_counted: bools `[B]`; of the other images, without boxes, no loss is
+                taken. None counts all.
+
+        Returns:
+            Dict of float32 scalars: `loss`, the sum, NaN where the ground truth is
+            wrong; `class_loss`, `box_loss`, `reg_l2_loss`, and `box_iou_loss` where
+            there is one.
+        """
+        recipe, boxes, labels = self.settings.recipe, truth["boxes"], truth["labels"]
         is_valid = truth_rules.is_valid(
             boxes, labels, self.config.image_size, self.config.num_classes
         )
         class_targets, box_targets = recipe.matching(
             boxes, labels, self.anchors, self.config
         )
+        if is_counted is not None:
+            class_targets = ops.where(is_counted[:, None], class_targets, IGNORE)
         terms = recipe.loss(
             class_targets,
             box_targets,
-            y_pred["class_logits"],
-            y_pred["box_deltas"],
+            outputs["class_logits"],
+            outputs["box_deltas"],
             self.anchors,
         )
-        terms["reg_l2_loss"] = self.settings.weight_decay_loss(self.trainable_variables)
-        self.settings.trackers.update_losses(terms)
-        loss = terms["loss"] + terms["reg_l2_loss"]
-        loss = ops.where(is_valid, loss, float("nan"))
-        return self._step.checked_loss(loss, y, training)
+        decay = self.settings.weight_decay_loss(self.trainable_variables)
+        loss = ops.where(is_valid, terms["loss"] + decay, float("nan"))
+        return {**terms, "reg_l2_loss": decay, "loss": loss}
+
+    def evaluate_and_detect_on_batch(
+        self, images: Any, truth: dict, is_counted: Any
+    ) -> tuple[dict[str, Any], dict[str, float]]:
+        """Detections and losses of a batch, from one forward pass.
+
+        `COCOEvaluation(losses=True)` calls it.
+
+        Args:
+            images: float32 array `[B, H, W, 3]`, letterboxed pixels 0-255.
+            truth: dict of arrays, `boxes` `[B, M, 4]` and `labels` `[B, M]`.
+            is_counted: bools `[B]`: False for images that only fill up the batch.
+
+        Returns:
+            `(detections, losses)`: what `predict_on_batch` returns, and a dict of
+            floats with the names of `evaluate`.
+
+        Raises:
+            ValueError: If the ground truth is wrong.
+            RuntimeError: If the model was never compiled.
+            FloatingPointError: If the loss is NaN or infinite.
+        """
+        if self.settings is None:
+            raise InvalidStateError(
+                f"`{self.name}` was never compiled, so it has no losses. Call "
+                "`model.compile()`, or evaluate without losses."
+            )
+        step = self._evaluation_step.step
+        if step is None or not step.is_for(self):
+            step = self._evaluation_step.step = EvaluationStep(self)
+        counted = np.asarray(is_counted, bool)
+        arrays = {"images": images, **truth, "is_counted": counted}
+        outputs = step.predict_on_batch(arrays)
+        losses = {name: float(x[0]) for name, x in outputs["losses"].items()}
+        if not math.isfinite(losses["loss"]):
+            raise self.refusal(truth)
+        return outputs["detections"], losses
 
     def refusal(self, truth: dict, *, step: int | None = None) -> Exception:
         """The error for a batch whose loss is not finite; see `Run.refusal`."""
