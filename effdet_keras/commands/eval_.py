@@ -63,6 +63,13 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         "of a model, or to compare with one",
     )
     parser.add_argument(
+        "--slices",
+        metavar="FILE.csv",
+        default=None,
+        help="a CSV file with a row for each image: a column 'file_name' or "
+        "'image_id', and others, such as camera or weather, by whose values AP is told",
+    )
+    parser.add_argument(
         "--losses",
         action="store_true",
         help="compute the losses as well, from the same forward pass; for .keras files "
@@ -97,5 +104,6 @@ def run(arguments: argparse.Namespace) -> int:
         overwrite=arguments.overwrite,
         store_thresholds=arguments.store_thresholds,
         losses=arguments.losses,
+        slices=arguments.slices,
     )
     return 0

@@ -18,6 +18,7 @@ from effdet_keras.commands.detection_sources import (
 )
 from effdet_keras.commands.outputs import check_outputs
 from effdet_keras.commands.threshold_store import ThresholdStore
+from effdet_keras.data.image_columns import read_image_columns
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluation.comparison import Comparison, compare_evaluations
 from effdet_keras.evaluation.evaluation import Evaluation, analyze_results
@@ -57,6 +58,7 @@ def evaluate_files(
     overwrite: bool = False,
     store_thresholds: bool = False,
     losses: bool = False,
+    slices: str | os.PathLike | None = None,
 ) -> list[Evaluated]:
     """Evaluates one or two detectors, prints what they came to, and writes files.
 
@@ -75,6 +77,8 @@ def evaluate_files(
             model's `.keras` file, whose weights stay as they are.
         losses: bool, whether to compute the losses of models as well, from the same
             forward pass.
+        slices: path of a CSV file, as `read_image_columns` takes it, whose columns the
+            AP is sliced by; None for none.
 
     Returns:
         List of `Evaluated`, one or two.
@@ -92,7 +96,7 @@ def evaluate_files(
     )
     _check(len(models) + len(detections), json_path, batch_size)
     written = [] if out is None else [out / "numbers.json", out / "report.html"]
-    read = [*models, *detections, data.path]
+    read = [*models, *detections, data.path, *([] if slices is None else [slices])]
     check_outputs([*written, json_path], read, overwrite=overwrite)
     store = _store_of(models, detections) if store_thresholds else None
     split = data.chosen_split(EVALUATION_SPLITS)
@@ -102,7 +106,10 @@ def evaluate_files(
     ]
     dataset = data.load((split,))
     _check_objects(dataset, len(sources))
-    evaluated = [_evaluated(source, dataset, split, json_path) for source in sources]
+    columns = {} if slices is None else read_image_columns(slices, dataset)
+    evaluated = [
+        _evaluated(source, dataset, split, json_path, columns) for source in sources
+    ]
     comparison = _compared(*evaluated) if len(evaluated) == 2 else None
     if out is not None:
         about = {"data": os.fspath(data.path), "split": split}
@@ -148,7 +155,7 @@ def _check_objects(dataset, number):
         )
 
 
-def _evaluated(source, dataset, split, json_path):
+def _evaluated(source, dataset, split, json_path, columns):
     """Detects, writes the detections if they are wanted, analyzes, and says so."""
     print(f"\n'{source.name}' on the {len(dataset):,} images of '{split}':", flush=True)
     results = source.results(dataset)
@@ -156,7 +163,7 @@ def _evaluated(source, dataset, split, json_path):
         records = detections_to_coco(results, dataset.category_ids)
         _write_json(records, json_path, indent=None)
         print(f"Wrote '{json_path}'")
-    evaluation = analyze_results(results, dataset.class_names)
+    evaluation = analyze_results(results, dataset.class_names, columns=columns)
     print(f"\n{evaluation}", flush=True)
     return Evaluated(source.name, results, evaluation, source.facts())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ from effdet_keras.evaluation.score_settings import ScoreSettings
 from effdet_keras.evaluation.slices import (
     Slice,
     slice_by_class,
+    slice_by_column,
     slice_by_image_size,
     slice_by_object_size,
 )
@@ -82,6 +83,8 @@ class Evaluation:
         by_class: tuple of `C` `Slice`.
         by_object_size: tuple of `Slice`, by COCO's sizes.
         by_image_size: tuple of `Slice`; empty where sizes of images are not known.
+        by_column: dict from the name of a column to a tuple of `Slice`, one for each of
+            its values; empty where no columns were given.
         worst_images: tuple of `ImageErrors`, one for each image, the worst first, by
             shown detections.
         suspects: tuple of `Suspect`, the most suspicious annotation first.
@@ -110,6 +113,7 @@ class Evaluation:
     by_image_size: tuple[Slice, ...]
     worst_images: tuple[ImageErrors, ...]
     suspects: tuple[Suspect, ...]
+    by_column: dict[str, tuple[Slice, ...]] = dataclasses.field(default_factory=dict)
 
     @property
     def findings(self) -> list[str]:
@@ -192,7 +196,10 @@ class Evaluation:
 
 
 def analyze_results(
-    results: Sequence[ImageResult], class_names: Sequence[str]
+    results: Sequence[ImageResult],
+    class_names: Sequence[str],
+    *,
+    columns: Mapping[str, Mapping[int, object]] | None = None,
 ) -> Evaluation:
     """Computes all that this package knows to say of a detector's results.
 
@@ -200,13 +207,16 @@ def analyze_results(
         results: an `ImageResult` per image, also for images without objects, with
             detections down to a low score, as `ek.inference.image_results` gives them.
         class_names: strings `[C]`, in the order of the labels.
+        columns: what else is known of the images, to slice by: from the name of a
+            column to its values by image id, as `ek.data.read_image_columns` gives
+            them. None for nothing.
 
     Returns:
         `Evaluation`.
 
     Raises:
-        InvalidValueError: If there are no results, a label has no name, or two
-            results are of one image.
+        InvalidValueError: If there are no results, a label has no name, two results
+            are of one image, or a column has no value for an image.
 
     Example:
         >>> result = ImageResult(
@@ -255,6 +265,10 @@ def analyze_results(
         ),
         worst_images=tuple(worst_images(results, min_score=shown_score)),
         suspects=tuple(find_suspects(results)),
+        by_column={
+            name: tuple(slice_by_column(results, class_names, values))
+            for name, values in (columns or {}).items()
+        },
     )
 
 

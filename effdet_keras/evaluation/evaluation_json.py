@@ -55,6 +55,10 @@ def evaluation_to_dict(evaluation: Evaluation) -> dict[str, Any]:
             "slices": {
                 "object size": [_fields(x) for x in evaluation.by_object_size],
                 "image size": [_fields(x) for x in evaluation.by_image_size],
+                "columns": {
+                    name: [_fields(x) for x in slices]
+                    for name, slices in evaluation.by_column.items()
+                },
             },
             "worst_images": [_fields(x) for x in evaluation.worst_images[:_LISTED]],
             "num_suspects": dict(Counter(x.kind for x in evaluation.suspects)),

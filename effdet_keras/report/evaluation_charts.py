@@ -28,6 +28,7 @@ def evaluation_charts(evaluation):
         _calibration(evaluation),
         _slices("AP by size of object", evaluation.by_object_size),
         _slices("AP by size of image", evaluation.by_image_size),
+        *(_slices(f"AP by {x}", rows) for x, rows in evaluation.by_column.items()),
     ]
     return [chart for chart in drawn if chart is not None]
 
