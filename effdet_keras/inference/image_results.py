@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from effdet_keras.evaluation.coco_records import coco_records
 from effdet_keras.evaluation.image_result import ImageResult
 from effdet_keras.evaluation.results_of_coco import results_of_coco
+from effdet_keras.geometry.box_ops import yxyx_to_xywh
 from effdet_keras.inference.detect_dataset import DatasetDetections, detect_dataset
 
 
@@ -74,15 +76,5 @@ def image_results_and_losses(
 def _records(found: DatasetDetections) -> Iterator[dict[str, Any]]:
     """The detections in COCO's result format."""
     for image_id, boxes, scores, category_ids in found.images:
-        boxes = np.asarray(boxes, "float64")
-        boxes_xywh = np.concatenate(
-            [boxes[:, 1::-1], boxes[:, :1:-1] - boxes[:, 1::-1]], axis=-1
-        )
-        rows = boxes_xywh.tolist(), np.asarray(scores, float).tolist(), category_ids
-        for box, score, category_id in zip(*rows):
-            yield {
-                "image_id": image_id,
-                "category_id": int(category_id),
-                "bbox": box,
-                "score": score,
-            }
+        boxes_xywh = yxyx_to_xywh(np.asarray(boxes, "float64"))
+        yield from coco_records(image_id, boxes_xywh, scores, category_ids)
