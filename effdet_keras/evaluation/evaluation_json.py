@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from effdet_keras.evaluation.class_table import class_rows, row_of_all
-from effdet_keras.evaluation.precision_recall import COCO_RECALLS
+from effdet_keras.evaluation.interpolated_ap import COCO_RECALLS
 
 if TYPE_CHECKING:
     from effdet_keras.evaluation.evaluation import Evaluation
@@ -76,8 +76,7 @@ def _at_recalls(curve):
     """The best precision at COCO's recalls; None where there are no objects."""
     if not curve.num_objects:
         return None
-    places = np.searchsorted(curve.recall, COCO_RECALLS)
-    return np.append(curve.best_precision, 0.0)[places]
+    return curve.best_precision_at(COCO_RECALLS)
 
 
 def _plain(value):

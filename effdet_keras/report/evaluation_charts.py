@@ -3,7 +3,7 @@
 import numpy as np
 
 from effdet_keras.evaluation.error_kinds import ERROR_MEANINGS
-from effdet_keras.evaluation.precision_recall import COCO_RECALLS
+from effdet_keras.evaluation.interpolated_ap import COCO_RECALLS
 from effdet_keras.pages import charts
 from effdet_keras.pages.chart import Chart
 from effdet_keras.pages.curves import MAX_LINES, curves, unit_ticks
