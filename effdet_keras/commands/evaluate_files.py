@@ -100,10 +100,8 @@ def evaluate_files(
     check_outputs([*written, json_path], read, overwrite=overwrite)
     store = _store_of(models, detections) if store_thresholds else None
     split = data.chosen_split(EVALUATION_SPLITS)
-    sources: list[DetectionSource] = [
-        *(ModelSource(model, batch_size, threads, losses) for model in models),
-        *(FileSource(path) for path in detections),
-    ]
+    opened = [ModelSource(model, batch_size, threads, losses) for model in models]
+    sources: list[DetectionSource] = [*opened, *map(FileSource, detections)]
     dataset = data.load((split,))
     _check_objects(dataset, len(sources))
     columns = {} if slices is None else read_image_columns(slices, dataset)
@@ -115,7 +113,7 @@ def evaluate_files(
         about = {"data": os.fspath(data.path), "split": split}
         _write(out, evaluated, comparison, about, dataset)
     if store is not None:
-        store.store(evaluated[0].evaluation, sources[0].predictor, dataset)
+        store.store(evaluated[0].evaluation, opened[0].predictor, dataset)
     return evaluated
 
 
