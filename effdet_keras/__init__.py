@@ -48,6 +48,7 @@ if TYPE_CHECKING or not started_as_command():
     from effdet_keras.training import schedules
     from effdet_keras.training.rate_test import LearningRates, find_learning_rate
     from effdet_keras.weights.archive import read_archive_info
+    from effdet_keras.weights.archive_scores import store_score_settings
     from effdet_keras.weights.report import LoadReport
 
 __all__ = [
@@ -85,5 +86,6 @@ __all__ = [
     "read_archive_info",
     "schedules",
     "self_test",
+    "store_score_settings",
     "visualize",
 ]

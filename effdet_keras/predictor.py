@@ -15,17 +15,18 @@ from effdet_keras._internal.local_paths import local_path
 from effdet_keras.config import EfficientDetConfig
 from effdet_keras.detections import Detections
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.evaluation.score_settings import ScoreSettings
 from effdet_keras.export.exported_detector import ExportedDetector
 from effdet_keras.export.runtime import open_runtime
 from effdet_keras.inference.augmented import detect_augmented
 from effdet_keras.inference.detect import (
     DetectFunction,
     Images,
-    check_score_threshold,
     detect,
     image_sources,
 )
 from effdet_keras.inference.evaluate import evaluate
+from effdet_keras.inference.scores import ScoreRule, ScoreThreshold
 from effdet_keras.inference.tiles import detect_tiled
 from effdet_keras.inference.video import detect_frames
 from effdet_keras.weights.archive import BEST_FILE, LAST_FILE, load_archive
@@ -57,6 +58,7 @@ class Predictor:
         class_names: tuple of strings, one per label, or None.
         category_ids: tuple of ints, one per label, or None; then label `i` has the
             id `i + 1`.
+        score_settings: `ScoreSettings` that were stored with the model, or None.
 
     Example:
         >>> from effdet_keras.models import EfficientDet
@@ -121,21 +123,29 @@ class Predictor:
         """The category id of each label, or None where the model has no ids."""
         return self.detector.category_ids
 
+    @property
+    def score_settings(self) -> ScoreSettings | None:
+        """Thresholds and temperature that were stored with the model, or None."""
+        return self.detector.score_settings
+
     def detect(
         self,
         images: Images,
-        score_threshold: float = 0.3,
+        score_threshold: ScoreThreshold = 0.3,
         *,
         batch_size: int = 8,
         verbose: int | str = "auto",
         tiles: int | Sequence[int] | bool | None = None,
         tile_overlap: float = 0.2,
         augment: Sequence[float] | bool | None = None,
+        calibrated: bool = False,
     ) -> Detections | list[Detections]:
         """Finds objects in images of any size.
 
         Args:
-            images, score_threshold, verbose: see `EfficientDet.detect`.
+            images, score_threshold, verbose, calibrated: see `EfficientDet.detect`.
+                What was fused has scores of its own; thresholds and temperature are
+                applied to them.
             batch_size: int, images at once; an export of a fixed batch size goes by
                 its own.
             tiles: for images much larger than the network's input: the side in
@@ -154,11 +164,22 @@ class Predictor:
         Raises:
             FileNotFoundError, ValueError, TypeError: If an image is not there or
                 not an image, or an argument is out of its range.
+            RuntimeError: If the model has no thresholds or temperature, and they are
+                asked for.
         """
-        options = (score_threshold, batch_size, tiles, tile_overlap, augment)
-        detect_images = self._detect_function(*options)
         if tiles is None and augment is None:
-            return detect_images(images, verbose=verbose)
+            return detect(
+                self.detector,
+                images,
+                score_threshold=score_threshold,
+                batch_size=self._batch_size(batch_size),
+                verbose=verbose,
+                calibrated=calibrated,
+            )
+        rule = ScoreRule(self.detector, score_threshold, calibrated)
+        detect_images = self._detect_function(
+            rule, batch_size, tiles, tile_overlap, augment
+        )
         sources, is_single = image_sources(images)
         shows_progress = not is_single if verbose == "auto" else bool(verbose)
         progress = keras.utils.Progbar(len(sources), unit_name="image")
@@ -173,12 +194,13 @@ class Predictor:
         self,
         source: int | str | os.PathLike[str],
         out: str | os.PathLike[str] | None = None,
-        score_threshold: float = 0.3,
+        score_threshold: ScoreThreshold = 0.3,
         *,
         overwrite: bool = False,
         tiles: int | Sequence[int] | bool | None = None,
         tile_overlap: float = 0.2,
         augment: Sequence[float] | bool | None = None,
+        calibrated: bool = False,
     ) -> Iterator[Detections]:
         """Finds objects in a video or before a camera, frame by frame.
 
@@ -190,7 +212,7 @@ class Predictor:
             out: path of a video to write with the boxes drawn, `.mp4`, `.avi`, `.mov`
                 or `.mkv`. It appears when the last frame is done; of a camera or
                 stream, when the iterator is closed or Ctrl-C is pressed.
-            score_threshold, tiles, tile_overlap, augment: see `detect`.
+            score_threshold, tiles, tile_overlap, augment, calibrated: see `detect`.
             overwrite: bool, whether a file at `out` may be replaced.
 
         Returns:
@@ -204,11 +226,17 @@ class Predictor:
             OSError: If there is no such camera, or no encoder for `out`.
             ImportError: If OpenCV is not installed.
         """
-        options = (score_threshold, 1, tiles, tile_overlap, augment)
-        return detect_frames(self._detect_function(*options), source, out, overwrite)
+        rule = ScoreRule(self.detector, score_threshold, calibrated)
+        detect_images = self._detect_function(rule, 1, tiles, tile_overlap, augment)
+        return detect_frames(detect_images, source, out, overwrite)
 
     def evaluate(
-        self, dataset: Any, *, batch_size: int = 8, verbose: bool = True
+        self,
+        dataset: Any,
+        *,
+        batch_size: int = 8,
+        verbose: bool = True,
+        losses: bool = False,
     ) -> dict[str, float]:
         """COCO's numbers on a dataset, as `COCOEvaluation` computes them.
 
@@ -217,16 +245,25 @@ class Predictor:
                 `COCOEvaluation` takes them.
             batch_size: int, images at once; see `detect`.
             verbose: bool, whether to show progress and the table of numbers.
+            losses: bool, whether to compute the losses as well, from the same forward
+                pass, as `model.evaluate` gives them.
 
         Returns:
             Dict of floats by name: `AP`, `AP50`, ..., `AP/<class>`; -1 where the
-            dataset has nothing to measure.
+            dataset has nothing to measure. With `losses` also `loss` and its parts.
 
         Raises:
-            ValueError: If the classes of model and dataset differ.
+            ValueError: If the classes of model and dataset differ, or there are to be
+                losses of an exported file.
+            RuntimeError: If there are to be losses, and the model was never compiled.
         """
-        batch_size = self._batch_size(batch_size)
-        return evaluate(self.detector, dataset, batch_size=batch_size, verbose=verbose)
+        return evaluate(
+            self.detector,
+            dataset,
+            batch_size=self._batch_size(batch_size),
+            verbose=verbose,
+            losses=losses,
+        )
 
     def predict_on_batch(self, images: np.ndarray) -> dict[str, np.ndarray]:
         """What the model finds in images of its input size: a predictor is a detector.
@@ -245,29 +282,26 @@ class Predictor:
         outputs = self.detector.predict_on_batch(images)
         return {name: np.asarray(value) for name, value in outputs.items()}
 
-    def _detect_function(
-        self, score_threshold, batch_size, tiles, tile_overlap, augment
-    ):
+    def _detect_function(self, rule, batch_size, tiles, tile_overlap, augment):
         """A function of a list of images, with all these options bound to it."""
-        check_score_threshold(score_threshold)
+        lowest = rule.lowest
+        if augment is not None:
+            lowest = min(lowest, _AUGMENTED_MIN_SCORE)
         detect_images = functools.partial(
             detect,
             self.detector,
-            score_threshold=score_threshold,
+            score_threshold=lowest,
             batch_size=self._batch_size(batch_size),
             verbose=0,
         )
-        if augment is not None:
-            lowest = min(score_threshold, _AUGMENTED_MIN_SCORE)
-            detect_images = functools.partial(detect_images, score_threshold=lowest)
         if tiles is not None:
             tile_size = self.config.image_size if tiles is True else tiles
             detect_images = _tiled(detect_images, tile_size, tile_overlap)
         if augment is not None:
             scales = (1.0,) if augment is True else augment
             pad_rgb = self.config.padding_rgb
-            detect_images = _augmented(detect_images, scales, pad_rgb, score_threshold)
-        return detect_images
+            detect_images = _augmented(detect_images, scales, pad_rgb)
+        return _ruled(detect_images, rule)
 
     def _batch_size(self, batch_size):
         """Where the file has a size of its own, filling up a batch only costs time."""
@@ -305,11 +339,12 @@ def _tiled(detect: DetectFunction, tile_size, overlap) -> DetectFunction:
     return tiled
 
 
-def _augmented(
-    detect: DetectFunction, scales, pad_rgb, score_threshold
-) -> DetectFunction:
-    def augmented(images):
-        found = detect_augmented(detect, images, scales=scales, pad_rgb=pad_rgb)
-        return [detections.filter(score_threshold) for detections in found]
+def _augmented(detect: DetectFunction, scales, pad_rgb) -> DetectFunction:
+    return functools.partial(detect_augmented, detect, scales=scales, pad_rgb=pad_rgb)
 
-    return augmented
+
+def _ruled(detect: DetectFunction, rule: ScoreRule) -> DetectFunction:
+    def ruled(images):
+        return [rule.applied_to(detections) for detections in detect(images)]
+
+    return ruled

@@ -52,6 +52,10 @@ class COCOEvaluation(keras.callbacks.Callback):
         verbose: bool, whether to show progress and the table of numbers after each
             evaluation; "auto", in `fit` the table alone, when it ends: its line per
             epoch has AP and AP50. Your own batches then show both each time.
+        losses: bool, whether to log the losses on the dataset as well, as `val_loss`,
+            `val_class_loss`, `val_box_loss` and `val_reg_l2_loss`. They come from the
+            same forward pass as the detections; `validation_data` of `fit` would go
+            through the images a second time. `evaluate` names them without `val_`.
 
     Raises:
         ValueError: If the dataset is empty, or `every` or `batch_size` is below 1.
@@ -82,6 +86,7 @@ class COCOEvaluation(keras.callbacks.Callback):
         batch_size: int = 8,
         log_dir: str | os.PathLike[str] | None = None,
         verbose: bool | str = "auto",
+        losses: bool = False,
     ) -> None:
         super().__init__()
         for name, value in (("every", every), ("batch_size", batch_size)):
@@ -96,6 +101,7 @@ class COCOEvaluation(keras.callbacks.Callback):
         self.every = every
         self.batch_size = batch_size
         self.verbose = verbose
+        self.losses = losses
         self._writer = None if log_dir is None else TensorBoardWriter(log_dir)
         # The ground truth of the user's own batches is known when they have passed.
         self._metric = COCOMetric(dataset.to_coco()) if is_dataset else None
@@ -117,11 +123,13 @@ class COCOEvaluation(keras.callbacks.Callback):
             numbers = self.evaluate(self.model)
         finally:
             self._has_table_to_show, self._is_quiet = self._is_quiet, False
+        losses = {k: numbers.pop(k) for k in tuple(numbers) if _is_loss(k)}
+        losses = {f"val_{name}": value for name, value in losses.items()}
         if logs is not None:
-            logs.update(numbers)
+            logs.update({**losses, **numbers})
         if self._writer is not None:
             known = {f"coco/{k}": v for k, v in numbers.items() if v >= 0}
-            self._writer.scalars(known, step=epoch)
+            self._writer.scalars({**losses, **known}, step=epoch)
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         if self._has_table_to_show and self._metric.has_result:
@@ -156,6 +164,7 @@ class COCOEvaluation(keras.callbacks.Callback):
                 metric=self._metric,
                 batch_size=self.batch_size,
                 verbose=verbose,
+                losses=self.losses,
             )
 
 
@@ -163,3 +172,7 @@ _WEIGHTS = {
     "averages": "the moving averages of the weights",
     "live": "the weights as they are",
 }
+
+
+def _is_loss(name):
+    return name.endswith("loss") and "/" not in name  # which `AP/floss` has

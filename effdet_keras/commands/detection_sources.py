@@ -12,7 +12,11 @@ from effdet_keras.evaluation.image_result import ImageResult
 from effdet_keras.evaluation.results_of_coco import read_detections, results_of_coco
 from effdet_keras.evaluation.results_to_coco import detections_to_coco
 from effdet_keras.export.exported_detector import ExportedDetector
-from effdet_keras.inference.image_results import image_results
+from effdet_keras.inference.evaluate import losses_text
+from effdet_keras.inference.image_results import (
+    image_results,
+    image_results_and_losses,
+)
 from effdet_keras.predictor import Predictor
 
 
@@ -39,20 +43,37 @@ class ModelSource:
         model: path or name, as `open_any_model` takes it.
         batch_size: int, images at once.
         threads: int, of the runtime of an exported model; None for its own choice.
+        with_losses: bool, whether to compute the losses, from the same forward pass.
+
+    Attributes:
+        predictor: `Predictor`.
     """
 
-    def __init__(self, model: str, batch_size: int, threads: int | None) -> None:
+    def __init__(
+        self,
+        model: str,
+        batch_size: int,
+        threads: int | None,
+        with_losses: bool = False,
+    ) -> None:
         self.name = model
+        self._with_losses, self._losses = with_losses, {}
         self._batch_size = batch_size
-        self._predictor = open_any_model(model, threads)
+        self.predictor = open_any_model(model, threads)
         self._seconds, self._num_images = 0.0, 0
 
     def results(self, dataset: DetectionDataset) -> list[ImageResult]:
         start = time.perf_counter()
-        aligned = _with_classes_of(self._predictor, dataset)
+        aligned = _with_classes_of(self.predictor, dataset)
         # A bar counts the images, on terminals alone: it is made of carriage returns.
         options = {"batch_size": self._batch_size, "verbose": sys.stdout.isatty()}
-        results = image_results(self._predictor, aligned, **options)
+        if self._with_losses:
+            results, self._losses = image_results_and_losses(
+                self.predictor, aligned, **options
+            )
+            print(f"\n{losses_text(self._losses)}", flush=True)
+        else:
+            results = image_results(self.predictor, aligned, **options)
         self._seconds = time.perf_counter() - start
         self._num_images = len(dataset)
         if aligned is dataset:
@@ -61,10 +82,12 @@ class ModelSource:
         return results_of_coco(dataset.to_coco(), found)
 
     def facts(self) -> dict[str, Any]:
-        height, width = self._predictor.config.image_size
+        height, width = self.predictor.config.image_size
+        losses = {"losses": self._losses} if self._losses else {}
         return {
-            "model": self._predictor.config.name,
-            "kind": _kind(self._predictor),
+            **losses,
+            "model": self.predictor.config.name,
+            "kind": _kind(self.predictor),
             "network's input": f"{height} x {width}",
             "images at once": self._batch_size,
             "seconds of detection": round(self._seconds, 1),

@@ -63,6 +63,27 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         "of a model, or to compare with one",
     )
     parser.add_argument(
+        "--slices",
+        metavar="FILE.csv",
+        default=None,
+        help="a CSV file with a row for each image: a column 'file_name' or "
+        "'image_id', and others, such as camera or weather, by whose values AP is told",
+    )
+    parser.add_argument(
+        "--losses",
+        action="store_true",
+        help="compute the losses as well, from the same forward pass; for .keras files "
+        "of a training",
+    )
+    parser.add_argument(
+        "--store-thresholds",
+        action="store_true",
+        help="store the score threshold with the best F1 of each class, and the "
+        "temperature that calibrates scores, in the model's .keras file, for `predict "
+        "--score best` and `--calibrated`; its weights stay as they are. Choose them "
+        "on other images than those that you judge by: --split valid",
+    )
+    parser.add_argument(
         "--follow",
         action="store_true",
         help="MODEL is the folder of a run that trains in another process: evaluate "
@@ -102,5 +123,8 @@ def run(arguments: argparse.Namespace) -> int:
         out=arguments.out,
         json_path=arguments.json,
         overwrite=arguments.overwrite,
+        store_thresholds=arguments.store_thresholds,
+        losses=arguments.losses,
+        slices=arguments.slices,
     )
     return 0

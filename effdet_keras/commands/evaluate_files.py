@@ -17,11 +17,14 @@ from effdet_keras.commands.detection_sources import (
     ModelSource,
 )
 from effdet_keras.commands.outputs import check_outputs
+from effdet_keras.commands.threshold_store import ThresholdStore
+from effdet_keras.data.image_columns import read_image_columns
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluation.comparison import Comparison, compare_evaluations
 from effdet_keras.evaluation.evaluation import Evaluation, analyze_results
 from effdet_keras.evaluation.image_result import ImageResult
 from effdet_keras.evaluation.results_to_coco import detections_to_coco
+from effdet_keras.inference.evaluate import losses_text
 from effdet_keras.report.evaluation_report import EvaluationReport
 from effdet_keras.runs.environment import describe_environment, environment_facts
 
@@ -53,6 +56,9 @@ def evaluate_files(
     out: str | os.PathLike | None = None,
     json_path: str | os.PathLike | None = None,
     overwrite: bool = False,
+    store_thresholds: bool = False,
+    losses: bool = False,
+    slices: str | os.PathLike | None = None,
 ) -> list[Evaluated]:
     """Evaluates one or two detectors, prints what they came to, and writes files.
 
@@ -67,14 +73,20 @@ def evaluate_files(
             none.
         json_path: file for the detections in COCO's result format; None for none.
         overwrite: bool, whether files that are there may be replaced.
+        store_thresholds: bool, whether to store thresholds and temperature in the
+            model's `.keras` file, whose weights stay as they are.
+        losses: bool, whether to compute the losses of models as well, from the same
+            forward pass.
+        slices: path of a CSV file, as `read_image_columns` takes it, whose columns the
+            AP is sliced by; None for none.
 
     Returns:
         List of `Evaluated`, one or two.
 
     Raises:
         ValueError: If there are no detectors or more than two, `json_path` is given
-            with two, the classes of a model are not those of the dataset, or a file
-            is not what it should be.
+            with two, the model can store no thresholds, the classes of a model are
+            not those of the dataset, or a file is not what it should be.
         FileExistsError: If a file to be written is there, and `overwrite` is False.
         OSError: If a file to be read is not there.
     """
@@ -84,20 +96,24 @@ def evaluate_files(
     )
     _check(len(models) + len(detections), json_path, batch_size)
     written = [] if out is None else [out / "numbers.json", out / "report.html"]
-    read = [*models, *detections, data.path]
+    read = [*models, *detections, data.path, *([] if slices is None else [slices])]
     check_outputs([*written, json_path], read, overwrite=overwrite)
+    store = _store_of(models, detections) if store_thresholds else None
     split = data.chosen_split(EVALUATION_SPLITS)
-    sources: list[DetectionSource] = [
-        *(ModelSource(model, batch_size, threads) for model in models),
-        *(FileSource(path) for path in detections),
-    ]
+    opened = [ModelSource(model, batch_size, threads, losses) for model in models]
+    sources: list[DetectionSource] = [*opened, *map(FileSource, detections)]
     dataset = data.load((split,))
     _check_objects(dataset, len(sources))
-    evaluated = [_evaluated(source, dataset, split, json_path) for source in sources]
+    columns = {} if slices is None else read_image_columns(slices, dataset)
+    evaluated = [
+        _evaluated(source, dataset, split, json_path, columns) for source in sources
+    ]
     comparison = _compared(*evaluated) if len(evaluated) == 2 else None
     if out is not None:
         about = {"data": os.fspath(data.path), "split": split}
         _write(out, evaluated, comparison, about, dataset)
+    if store is not None:
+        store.store(evaluated[0].evaluation, opened[0].predictor, dataset)
     return evaluated
 
 
@@ -119,6 +135,16 @@ def _check(number, json_path, batch_size):
         )
 
 
+def _store_of(models, detections):
+    """The archive for the thresholds of the one model that is evaluated."""
+    if detections or len(models) != 1:
+        raise InvalidValueError(
+            "--store-thresholds needs one model, in whose file they are stored. "
+            f"Received: {len(models)} models and {len(detections)} files of detections."
+        )
+    return ThresholdStore(models[0])
+
+
 def _check_objects(dataset, number):
     if number == 2 and all(record.is_crowd.all() for record in dataset.records):
         raise InvalidValueError(
@@ -127,7 +153,7 @@ def _check_objects(dataset, number):
         )
 
 
-def _evaluated(source, dataset, split, json_path):
+def _evaluated(source, dataset, split, json_path, columns):
     """Detects, writes the detections if they are wanted, analyzes, and says so."""
     print(f"\n'{source.name}' on the {len(dataset):,} images of '{split}':", flush=True)
     results = source.results(dataset)
@@ -135,7 +161,7 @@ def _evaluated(source, dataset, split, json_path):
         records = detections_to_coco(results, dataset.category_ids)
         _write_json(records, json_path, indent=None)
         print(f"Wrote '{json_path}'")
-    evaluation = analyze_results(results, dataset.class_names)
+    evaluation = analyze_results(results, dataset.class_names, columns=columns)
     print(f"\n{evaluation}", flush=True)
     return Evaluated(source.name, results, evaluation, source.facts())
 
@@ -170,7 +196,7 @@ def _write(out, evaluated, comparison, about, dataset):
         dataset,
         facts={
             "detector": last.name,
-            **last.facts,
+            **_as_text(last.facts),
             **about,
             **environment_facts(environment),
         },
@@ -179,6 +205,14 @@ def _write(out, evaluated, comparison, about, dataset):
     report.save(out / "report.html")
     _write_json(content, out / "numbers.json", indent=1)
     print(f"\nReport: {out / 'report.html'}\nNumbers: {out / 'numbers.json'}")
+
+
+def _as_text(facts):
+    """The facts for people: losses are a line."""
+    return {
+        name: losses_text(value) if isinstance(value, dict) else value
+        for name, value in facts.items()
+    }
 
 
 def _write_json(content, path, indent):

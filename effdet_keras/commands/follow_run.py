@@ -27,7 +27,11 @@ from effdet_keras.runs.run_log import read_rows
 from effdet_keras.runs.splits import choose_splits
 from effdet_keras.weights.archive import BEST_FILE, copy_archive
 
-_OTHERS = ("json", "detections", "threads", "overwrite")  # flags of `eval`
+# Flags of `eval` for what is evaluated once.
+_OTHERS = (
+    *("json", "detections", "threads", "overwrite"),
+    *("slices", "losses", "store_thresholds"),
+)
 _PAUSE = 2.0  # seconds between two looks into the folder
 
 
@@ -48,7 +52,9 @@ def check_flags(given: Mapping[str, Any]) -> None:
         raise InvalidValueError(f"--timeout is for --follow: {usage}")
     others = [name for name in _OTHERS if given[name]]
     if others:
-        raise InvalidValueError(f"--follow takes no --{others[0]}: {usage}")
+        raise InvalidValueError(
+            f"--follow takes no --{others[0].replace('_', '-')}: {usage}"
+        )
     if len(given["models"]) != 1:
         raise InvalidValueError(
             f"--follow takes one run: {usage} Received: {given['models']}"

@@ -30,19 +30,19 @@ def open_any_model(model: str, threads: int | None = None) -> Predictor:
     Raises:
         OSError, ValueError, ImportError: As of `Predictor.load`.
     """
-    if _is_published(model):
+    if is_published(model):
         return Predictor(open_live_model(model))
-    return Predictor.load(_archive_of(model), num_threads=threads)
+    return Predictor.load(archive_of(model), num_threads=threads)
 
 
 def open_live_model(model: str) -> EfficientDet:
     """Opens an archive, or that of a run, or fetches a published model by its name."""
-    if _is_published(model):
+    if is_published(model):
         return EfficientDet.from_preset(model, weights="coco")
-    return EfficientDet.from_archive(_archive_of(model))
+    return EfficientDet.from_archive(archive_of(model))
 
 
-def _archive_of(model: str) -> str | os.PathLike:
+def archive_of(model: str) -> str | os.PathLike:
     """The folder of checkpoints, where `model` is the folder of a run."""
     if is_remote(model):
         return model
@@ -50,5 +50,5 @@ def _archive_of(model: str) -> str | os.PathLike:
     return folder.archive if folder.has_run else model
 
 
-def _is_published(model):
+def is_published(model):
     return model in MODEL_NAMES and not pathlib.Path(model).exists()

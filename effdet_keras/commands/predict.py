@@ -43,11 +43,19 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         "--json they are a dataset",
     )
     parser.add_argument(
-        "--score",
+        *("--score", "--score-threshold"),
         metavar="S",
-        type=float,
+        dest="score",
+        type=_score,
         default=0.3,
-        help="lowest score to keep (0.3)",
+        help="lowest score to keep (0.3), or 'best' for the threshold of each class "
+        "that `eval --store-thresholds` stored with the model",
+    )
+    parser.add_argument(
+        "--calibrated",
+        action="store_true",
+        help="give scores the temperature that `eval --store-thresholds` stored with "
+        "the model",
     )
     parser.add_argument(
         "--batch-size",
@@ -80,6 +88,16 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
     return parser
 
 
+def _score(text):
+    """The value of --score; what is out of its range `detect` refuses."""
+    try:
+        return text if text == "best" else float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"must be a number between 0 and 1, or 'best'. Received: {text!r}"
+        ) from error
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Runs the command; returns its exit status."""
     from effdet_keras.commands.open_model import open_predictor
@@ -93,6 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.inputs,
         arguments.out,
         score_threshold=arguments.score,
+        calibrated=arguments.calibrated,
         json_path=arguments.json,
         frames=arguments.frames,
         batch_size=arguments.batch_size,

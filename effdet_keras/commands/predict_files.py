@@ -23,6 +23,7 @@ from effdet_keras.commands.prediction_sources import (
 )
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import read_image
+from effdet_keras.inference.scores import ScoreRule, ScoreThreshold
 from effdet_keras.predictor import Predictor
 
 _JPEG_QUALITY = 95  # of frames, which may become training data
@@ -33,7 +34,8 @@ def predict_files(
     inputs: Sequence[str | os.PathLike],
     out: str | os.PathLike | None = None,
     *,
-    score_threshold: float = 0.3,
+    score_threshold: ScoreThreshold = 0.3,
+    calibrated: bool = False,
     json_path: str | os.PathLike | None = None,
     frames: str | os.PathLike | None = None,
     batch_size: int = 1,
@@ -52,7 +54,8 @@ def predict_files(
         out: folder for drawn images and videos, made if need be; None for none.
             They have the names of what was read; where two have one name, they are in
             folders as what was read is.
-        score_threshold, batch_size, tiles, augment: see `Predictor.detect`.
+        score_threshold, calibrated, batch_size, tiles, augment: see
+            `Predictor.detect`.
         json_path: file to write, or None: all detections, and those until an error
             or Ctrl-C, as a COCO json file, in
             which each annotation has a `score`. Each frame of a video is an image of
@@ -70,6 +73,8 @@ def predict_files(
     Raises:
         ValueError: If something would be written over what is read; or if `frames`
             is given, and no input is a video.
+        RuntimeError: If the model has no thresholds or temperature, and they are
+            asked for.
         FileExistsError: If a file to be written is there, and `overwrite` is False.
         OSError, ImportError: As of `Predictor.detect_video`.
     """
@@ -77,6 +82,7 @@ def predict_files(
         None if path is None else local_path(path, f"`{name}`")
         for name, path in (("out", out), ("frames", frames), ("json_path", json_path))
     )
+    ScoreRule(predictor, score_threshold, calibrated)  # before any work
     sources = find_sources(inputs)
     has_videos = any(map(is_video, sources))
     if frames is not None and not has_videos:
@@ -92,7 +98,12 @@ def predict_files(
         refuse_existing(_frames_of(filter(is_video, sources), names, frames))
     for folder in filter(None, (out, frames)):
         pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
-    options = {"tiles": tiles, "augment": augment, "score_threshold": score_threshold}
+    options = {
+        "tiles": tiles,
+        "augment": augment,
+        "score_threshold": score_threshold,
+        "calibrated": calibrated,
+    }
     work = _Work(predictor, targets, names, frames, options)
     failed, is_complete = 0, False
     try:

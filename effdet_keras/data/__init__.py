@@ -12,6 +12,7 @@ from effdet_keras.data.formats.tfds import from_tfds, write_tfds
 from effdet_keras.data.formats.tfrecord import from_tfrecord, write_tfrecord
 from effdet_keras.data.formats.voc import from_voc, write_voc
 from effdet_keras.data.formats.yolo import from_yolo, write_yolo
+from effdet_keras.data.image_columns import read_image_columns
 from effdet_keras.data.load import load, load_splits
 from effdet_keras.data.problems import Problem, Severity
 from effdet_keras.data.record import Record
@@ -38,6 +39,7 @@ __all__ = [
     "from_yolo",
     "load",
     "load_splits",
+    "read_image_columns",
     "write_coco",
     "write_csv",
     "write_shapes",

@@ -12,6 +12,7 @@ from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluation.image_result import ImageResult
 from effdet_keras.evaluation.matches import match_detections
 
+SANE_TEMPERATURES = (0.1, 10.0)  # beyond, scores do not tell right from wrong
 _MIN_TEMPERATURE, _MAX_TEMPERATURE = 0.01, 100.0
 _STEPS = 60  # halvings of the range of temperatures: to the last bit of a float64
 _CLOSEST = 2.0**-24  # a float32 score is no closer to 1 than this without being 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import warnings
@@ -12,6 +13,8 @@ from numpy.typing import ArrayLike
 
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluation.coco_backends import coco_numbers, resolve_backend
+from effdet_keras.evaluation.coco_records import coco_records
+from effdet_keras.geometry.box_ops import yxyx_to_xywh
 
 COCO_MEANINGS = {
     "AP": "precision, mean over IoU 0.50 to 0.95",
@@ -152,7 +155,7 @@ class COCOMetric:
         # COCO takes the best of each category, so no more than this can count.
         best = best[_rank_within(category_ids[best]) < self.max_detections]
         self._detections[image_id] = (
-            _xywh(boxes[best]),
+            yxyx_to_xywh(boxes[best]),
             scores[best],
             category_ids[best],
             len(boxes),
@@ -206,21 +209,13 @@ class COCOMetric:
 
     def _records(self):
         """The detections as pycocotools takes them, numbered from 1."""
-        number = 0
-        for image_id, (boxes_xywh, scores, categories, _) in self._detections.items():
-            for box, score, category in zip(
-                boxes_xywh.tolist(), scores.tolist(), categories.tolist()
-            ):
-                number += 1
-                yield {
-                    "id": number,
-                    "image_id": image_id,
-                    "category_id": category,
-                    "bbox": box,
-                    "area": box[2] * box[3],
-                    "score": score,
-                    "iscrowd": 0,
-                }
+        records = itertools.chain.from_iterable(
+            coco_records(image_id, *arrays)
+            for image_id, (*arrays, _) in self._detections.items()
+        )
+        for number, record in enumerate(records, start=1):
+            _, _, width, height = record["bbox"]
+            yield {**record, "id": number, "area": width * height, "iscrowd": 0}
 
     def _warn_if_no_category_fits(self):
         given = sum(count for *_, count in self._detections.values())
@@ -292,11 +287,6 @@ def _unique_names(categories):
             name = f"{name} ({category['id']})"
         names[category["id"]] = name
     return names
-
-
-def _xywh(boxes):
-    y_min, x_min, y_max, x_max = boxes.T
-    return np.stack([x_min, y_min, x_max - x_min, y_max - y_min], axis=-1)
 
 
 def _rank_within(groups):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluation.calibration import (
+    SANE_TEMPERATURES,
     Calibration,
     find_temperature,
     measure_calibration,
@@ -29,9 +30,11 @@ from effdet_keras.evaluation.precision_recall import (
     precision_recall_curves,
 )
 from effdet_keras.evaluation.results_to_coco import coco_numbers_of
+from effdet_keras.evaluation.score_settings import ScoreSettings
 from effdet_keras.evaluation.slices import (
     Slice,
     slice_by_class,
+    slice_by_column,
     slice_by_image_size,
     slice_by_object_size,
 )
@@ -80,6 +83,8 @@ class Evaluation:
         by_class: tuple of `C` `Slice`.
         by_object_size: tuple of `Slice`, by COCO's sizes.
         by_image_size: tuple of `Slice`; empty where sizes of images are not known.
+        by_column: dict from the name of a column to a tuple of `Slice`, one for each of
+            its values; empty where no columns were given.
         worst_images: tuple of `ImageErrors`, one for each image, the worst first, by
             shown detections.
         suspects: tuple of `Suspect`, the most suspicious annotation first.
@@ -108,11 +113,58 @@ class Evaluation:
     by_image_size: tuple[Slice, ...]
     worst_images: tuple[ImageErrors, ...]
     suspects: tuple[Suspect, ...]
+    by_column: dict[str, tuple[Slice, ...]] = dataclasses.field(default_factory=dict)
 
     @property
     def findings(self) -> list[str]:
         """List of sentences: what is most worth knowing, the most useful first."""
         return find_what_matters(self)
+
+    def score_settings(self, class_names: Sequence[str] | None = None) -> ScoreSettings:
+        """Returns what `detect` needs to show what is best by this evaluation.
+
+        They are the threshold with the best F1 of each class, and the temperature. A
+        class of which nothing was found rightly gets `shown_score`. A temperature
+        below 0.1 or above 10 says that scores do not tell right from wrong, and is
+        left out. Judge a model on other images than those its thresholds were chosen
+        on.
+
+        Args:
+            class_names: names of a model's labels, in their order, among which are
+                all names of this evaluation; None for those of this evaluation.
+
+        Returns:
+            `ScoreSettings`, with a threshold for each of `class_names`.
+
+        Raises:
+            ValueError: If no detection is right, or a class is not in `class_names`.
+
+        Example:
+            >>> result = ImageResult(
+            ...     1, [[0, 0, 8, 8]], [0], [[0, 0, 8, 8]], [0.75], [0])
+            >>> evaluation = analyze_results([result], ["cat"])
+            >>> evaluation.score_settings(["dog", "cat"]).thresholds
+            (0.75, 0.75)
+        """
+        names = self.class_names if class_names is None else tuple(class_names)
+        missing = [name for name in self.class_names if name not in names]
+        if missing:
+            raise InvalidValueError(
+                "`class_names` must have all classes of the evaluation. Received: "
+                f"{len(names)} names; missing: {missing[:5]}"
+            )
+        if self.common_threshold.f1 <= 0:
+            raise InvalidValueError(
+                "No detection is right at IoU 0.5, so no threshold is better than "
+                "another. Evaluate on images in which the model finds something."
+            )
+        best = {one.name: one.threshold for one in self.thresholds if one.f1 > 0}
+        low, high = SANE_TEMPERATURES
+        is_sane = self.temperature is not None and low < self.temperature < high
+        return ScoreSettings(
+            tuple(best.get(name, self.shown_score) for name in names),
+            self.temperature if is_sane else None,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all numbers as dicts, lists, strings and numbers, for JSON.
@@ -144,7 +196,10 @@ class Evaluation:
 
 
 def analyze_results(
-    results: Sequence[ImageResult], class_names: Sequence[str]
+    results: Sequence[ImageResult],
+    class_names: Sequence[str],
+    *,
+    columns: Mapping[str, Mapping[int, object]] | None = None,
 ) -> Evaluation:
     """Computes all that this package knows to say of a detector's results.
 
@@ -152,13 +207,16 @@ def analyze_results(
         results: an `ImageResult` per image, also for images without objects, with
             detections down to a low score, as `ek.inference.image_results` gives them.
         class_names: strings `[C]`, in the order of the labels.
+        columns: what else is known of the images, to slice by: from the name of a
+            column to its values by image id, as `ek.data.read_image_columns` gives
+            them. None for nothing.
 
     Returns:
         `Evaluation`.
 
     Raises:
-        InvalidValueError: If there are no results, a label has no name, or two
-            results are of one image.
+        InvalidValueError: If there are no results, a label has no name, two results
+            are of one image, or a column has no value for an image.
 
     Example:
         >>> result = ImageResult(
@@ -207,6 +265,10 @@ def analyze_results(
         ),
         worst_images=tuple(worst_images(results, min_score=shown_score)),
         suspects=tuple(find_suspects(results)),
+        by_column={
+            name: tuple(slice_by_column(results, class_names, values))
+            for name, values in (columns or {}).items()
+        },
     )
 
 

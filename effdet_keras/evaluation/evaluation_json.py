@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from effdet_keras.evaluation.class_table import class_rows, row_of_all
-from effdet_keras.evaluation.precision_recall import COCO_RECALLS
+from effdet_keras.evaluation.interpolated_ap import COCO_RECALLS
 
 if TYPE_CHECKING:
     from effdet_keras.evaluation.evaluation import Evaluation
@@ -55,6 +55,10 @@ def evaluation_to_dict(evaluation: Evaluation) -> dict[str, Any]:
             "slices": {
                 "object size": [_fields(x) for x in evaluation.by_object_size],
                 "image size": [_fields(x) for x in evaluation.by_image_size],
+                "columns": {
+                    name: [_fields(x) for x in slices]
+                    for name, slices in evaluation.by_column.items()
+                },
             },
             "worst_images": [_fields(x) for x in evaluation.worst_images[:_LISTED]],
             "num_suspects": dict(Counter(x.kind for x in evaluation.suspects)),
@@ -72,8 +76,7 @@ def _at_recalls(curve):
     """The best precision at COCO's recalls; None where there are no objects."""
     if not curve.num_objects:
         return None
-    places = np.searchsorted(curve.recall, COCO_RECALLS)
-    return np.append(curve.best_precision, 0.0)[places]
+    return curve.best_precision_at(COCO_RECALLS)
 
 
 def _plain(value):

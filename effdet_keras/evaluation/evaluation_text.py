@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from effdet_keras.evaluation.class_table import class_rows, row_of_all
 from effdet_keras.evaluation.coco_metric import COCO_MEANINGS
+from effdet_keras.evaluation.slices import Slice
 from effdet_keras.evaluation.unmeasured import UNMEASURED
 
 if TYPE_CHECKING:
@@ -15,7 +17,8 @@ CLASS_COLUMNS = (
     *("class", "objects", "AP", "AP50", "VOC 07", "VOC 10"),
     *("from score", "precision", "recall", "F1"),
 )
-_LONGEST = 24  # characters of a class name
+SLICE_COLUMNS = ("images", "objects", "AP", "AP50")
+_LONGEST = 24  # characters of the name of a class or slice
 
 
 def evaluation_to_text(evaluation: Evaluation) -> str:
@@ -40,6 +43,7 @@ def evaluation_to_text(evaluation: Evaluation) -> str:
     parts = [_counts(evaluation)]
     if evaluation.num_objects:
         parts += [_numbers(evaluation), class_table(evaluation)]
+        parts += [slices_table(*column) for column in evaluation.by_column.items()]
         parts.append(f"At IoU 0.5: {evaluation.errors}")
     else:
         parts.append("There are no objects to be found: nothing can be measured.")
@@ -67,7 +71,42 @@ def class_table(evaluation: Evaluation) -> str:
     """
     rows = [_cells(row) for row in class_rows(evaluation)]
     rows.append(_cells(row_of_all(evaluation)))
-    table = [CLASS_COLUMNS, *rows]
+    return _aligned([CLASS_COLUMNS, *rows])
+
+
+def slices_table(column: str, slices: Sequence[Slice]) -> str:
+    """Writes a line per slice of a column.
+
+    Args:
+        column: string, its name.
+        slices: `Slice`s.
+
+    Returns:
+        str of several lines.
+
+    Example:
+        >>> print(slices_table("weather", [Slice("rain", 2, 9, 0.5, 0.75)]))
+        weather  images  objects     AP   AP50
+        rain          2        9  0.500  0.750
+    """
+    rows = [slice_cells(one) for one in slices]
+    return _aligned(
+        [(column, *SLICE_COLUMNS), *([_shortened(r[0]), *r[1:]] for r in rows)]
+    )
+
+
+def slice_cells(one: Slice) -> list[str]:
+    """The cells of a slice: its name, and `SLICE_COLUMNS`.
+
+    Example:
+        >>> slice_cells(Slice("rain", 2, 9000, 0.5, -1.0))
+        ['rain', '2', '9,000', '0.500', '-']
+    """
+    counts = f"{one.num_images:,}", f"{one.num_objects:,}"
+    return [one.name, *counts, number(one.ap), number(one.ap50)]
+
+
+def _aligned(table):
     widths = [max(map(len, column)) for column in zip(*table)]
     return "\n".join(
         f"{name:<{widths[0]}}  "
@@ -88,8 +127,11 @@ def number(value: float | None, digits: int = 3) -> str:
 
 def _cells(row):
     name, num_objects, *numbers = row
-    name = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
-    return [name, f"{num_objects:,}", *map(number, numbers)]
+    return [_shortened(name), f"{num_objects:,}", *map(number, numbers)]
+
+
+def _shortened(name):
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
 
 
 def _counts(evaluation):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from effdet_keras.evaluation.calibration import SANE_TEMPERATURES
 from effdet_keras.evaluation.error_kinds import ERROR_MEANINGS
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 _FEW = 10  # objects: the AP of a class with fewer is mostly luck
 _NOTABLE = 0.01  # of AP, or of calibration: less is not worth a sentence
 _ENOUGH = 100  # detections, from which their scores can be judged
-_SANE = (0.1, 10.0)  # temperatures beyond say that scores mean nothing
 _UNCALIBRATED = 0.1  # expected error from which scores mislead people
 
 
@@ -137,7 +137,8 @@ def _calibration(evaluation):
         f"Scores are {how}: they are {error:.2f} away from how often detections are "
         "right, in the mean."
     )
-    if not _SANE[0] < temperature < _SANE[1]:
+    low, high = SANE_TEMPERATURES
+    if not low < temperature < high:
         return words
     return f"{words} A temperature of {temperature:.2f} fits best."
 

@@ -20,6 +20,7 @@ from effdet_keras.evaluation.precision_recall import (
 )
 from effdet_keras.evaluation.results_of_coco import read_detections, results_of_coco
 from effdet_keras.evaluation.results_to_coco import detections_to_coco
+from effdet_keras.evaluation.score_settings import ScoreSettings
 from effdet_keras.evaluation.slices import (
     COCO_SIZES,
     FINE_SIZES,
@@ -51,6 +52,7 @@ __all__ = [
     "ImageErrors",
     "ImageResult",
     "PrecisionRecallCurve",
+    "ScoreSettings",
     "Slice",
     "Suspect",
     "VOCAveragePrecision",

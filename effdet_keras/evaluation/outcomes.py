@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluation.image_result import ImageResult
-from effdet_keras.evaluation.matches import EVERY_AREA, Matches, objects_that_count
+from effdet_keras.evaluation.matches import (
+    EVERY_AREA,
+    Matches,
+    match_detections,
+    objects_that_count,
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -25,6 +30,39 @@ class Outcomes:
     scores: np.ndarray
     is_true: np.ndarray
     num_objects: int
+
+
+def outcomes_of(
+    results: Sequence[ImageResult],
+    class_names: Sequence[str],
+    iou_threshold: float,
+    match: Callable[[ImageResult, float], Matches] = match_detections,
+) -> list[Outcomes]:
+    """Checks results, matches each image, and collects the detections of each class.
+
+    Args:
+        results: an `ImageResult` per image.
+        class_names: strings `[C]`, in the order of the labels.
+        iou_threshold: float above 0, at most 1.
+        match: function of a result and the threshold, the rule by which detections
+            find objects.
+
+    Returns:
+        List of `C` `Outcomes`, in the order of the labels.
+
+    Raises:
+        InvalidValueError: If a label has no name, or the threshold is out of its range.
+
+    Example:
+        >>> result = ImageResult(
+        ...     1, [[0, 0, 8, 8]], [0], [[0, 0, 8, 8]] * 2, [0.9, 0.8], [0, 0])
+        >>> outcomes_of([result], ["cat"], 0.5)[0].is_true
+        array([ True, False])
+    """
+    check_labels(results, class_names)
+    check_iou_threshold(iou_threshold)
+    matches = [match(result, iou_threshold) for result in results]
+    return pool_outcomes(results, matches, len(class_names))
 
 
 def pool_outcomes(

@@ -9,18 +9,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from effdet_keras.evaluation.image_result import ImageResult
-from effdet_keras.evaluation.matches import EVERY_AREA, match_detections
-from effdet_keras.evaluation.outcomes import (
-    Outcomes,
-    check_iou_threshold,
-    check_labels,
-    pool_outcomes,
+from effdet_keras.evaluation.interpolated_ap import (
+    COCO_RECALLS,
+    best_precision,
+    precision_at_recalls,
 )
+from effdet_keras.evaluation.matches import EVERY_AREA, match_detections
+from effdet_keras.evaluation.outcomes import Outcomes, outcomes_of, pool_outcomes
 from effdet_keras.evaluation.unmeasured import UNMEASURED, mean_of_measured
 
-# By `linspace`, as in pycocotools: its 0.35 is a little above 7 / 20.
+# By `linspace`, as in pycocotools, and as its recalls.
 COCO_IOU_THRESHOLDS = np.linspace(0.5, 0.95, 10)
-COCO_RECALLS = np.linspace(0.0, 1.0, 101)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -57,7 +56,7 @@ class PrecisionRecallCurve:
     @property
     def best_precision(self) -> np.ndarray:
         """Floats `[k]`: the best precision at this recall or a higher one."""
-        return np.maximum.accumulate(self.precision[::-1])[::-1]
+        return best_precision(self.precision)
 
     @property
     def average_precision(self) -> float:
@@ -76,8 +75,18 @@ class PrecisionRecallCurve:
         """
         if not self.num_objects:
             return UNMEASURED
-        places = np.searchsorted(self.recall, np.asarray(recalls, float))
-        return float(np.append(self.best_precision, 0.0)[places].mean())
+        return float(self.best_precision_at(recalls).mean())
+
+    def best_precision_at(self, recalls: ArrayLike) -> np.ndarray:
+        """The best precision at each of some recalls, or at a higher one.
+
+        Args:
+            recalls: floats `[r]`, 0 to 1.
+
+        Returns:
+            Float64 array `[r]`; 0 at a recall that was not reached.
+        """
+        return precision_at_recalls(self.recall, self.best_precision, recalls)
 
 
 def precision_recall_curves(
@@ -114,10 +123,7 @@ def precision_recall_curves(
         >>> round(curve.average_precision, 3)  # 51 recalls with 1, 50 with 2 / 3
         0.835
     """
-    check_labels(results, class_names)
-    check_iou_threshold(iou_threshold)
-    matches = [match_detections(result, iou_threshold) for result in results]
-    outcomes = pool_outcomes(results, matches, len(class_names))
+    outcomes = outcomes_of(results, class_names, iou_threshold)
     return [curve_of(name, one) for name, one in zip(class_names, outcomes)]
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluation.image_result import ImageResult
+from effdet_keras.geometry.box_ops import xywh_to_yxyx
 
 _KEYS = ("image_id", "category_id", "bbox", "score")
 
@@ -147,8 +148,7 @@ def _area(annotation):
 
 def _boxes(rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
     boxes_xywh = np.array([row["bbox"] for row in rows], float).reshape(-1, 4)
-    x, y, width, height = boxes_xywh.T
-    return np.stack([y, x, y + height, x + width], axis=-1)
+    return xywh_to_yxyx(boxes_xywh)
 
 
 def _size(image):

@@ -9,8 +9,10 @@ import numpy as np
 
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluation.coco_metric import COCOMetric
+from effdet_keras.evaluation.coco_records import coco_records
 from effdet_keras.evaluation.image_result import ImageResult
 from effdet_keras.evaluation.outcomes import check_labels
+from effdet_keras.geometry.box_ops import yxyx_to_xywh
 
 
 def detections_to_coco(
@@ -45,16 +47,15 @@ def detections_to_coco(
             "`category_ids` must have an id for each label. Received: "
             f"{len(category_ids)} ids; label {highest}"
         )
+    ids = np.array(category_ids, int)
     return [
-        {
-            "image_id": result.image_id,
-            "category_id": int(category_ids[label]),
-            "bbox": box,
-            "score": score,
-        }
+        record
         for result in results
-        for box, score, label in zip(
-            _xywh(result.boxes), result.scores.tolist(), result.labels
+        for record in coco_records(
+            result.image_id,
+            yxyx_to_xywh(result.boxes),
+            result.scores,
+            ids[result.labels],
         )
     ]
 
@@ -107,7 +108,7 @@ def _ground_truth(results, class_names):
         }
         for result in results
         for box, label, area, is_crowd in zip(
-            _xywh(result.truth_boxes),
+            yxyx_to_xywh(result.truth_boxes).tolist(),
             result.truth_labels,
             result.truth_areas.tolist(),
             result.truth_is_crowd,
@@ -120,8 +121,3 @@ def _ground_truth(results, class_names):
             {"id": label + 1, "name": name} for label, name in enumerate(class_names)
         ],
     }
-
-
-def _xywh(boxes: np.ndarray) -> list[list[float]]:
-    y_min, x_min, y_max, x_max = boxes.T
-    return np.stack([x_min, y_min, x_max - x_min, y_max - y_min], axis=-1).tolist()

@@ -9,14 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from effdet_keras.evaluation.image_result import ImageResult
-from effdet_keras.evaluation.matches import match_detections
-from effdet_keras.evaluation.outcomes import (
-    Outcomes,
-    check_iou_threshold,
-    check_labels,
-    pool_classes,
-    pool_outcomes,
-)
+from effdet_keras.evaluation.outcomes import Outcomes, outcomes_of, pool_classes
 from effdet_keras.evaluation.unmeasured import UNMEASURED
 
 
@@ -78,7 +71,8 @@ def best_thresholds(
         >>> cat.threshold, round(cat.f1, 3), cat.precision, cat.recall
         (0.9, 0.667, 1.0, 0.5)
     """
-    outcomes = _outcomes(results, class_names, iou_threshold)
+    # Detections choose best first, so that a threshold changes no match above it.
+    outcomes = outcomes_of(results, class_names, iou_threshold)
     return [_best(name, one) for name, one in zip(class_names, outcomes)]
 
 
@@ -112,16 +106,8 @@ def best_common_threshold(
         >>> best_common_threshold([result], ["cat", "dog"]).threshold
         0.4
     """
-    outcomes = _outcomes(results, class_names, iou_threshold)
+    outcomes = outcomes_of(results, class_names, iou_threshold)
     return _best("all classes", pool_classes(outcomes))
-
-
-def _outcomes(results, class_names, iou_threshold):
-    check_labels(results, class_names)
-    check_iou_threshold(iou_threshold)
-    # Detections choose best first, so that a threshold changes no match above it.
-    matches = [match_detections(result, iou_threshold) for result in results]
-    return pool_outcomes(results, matches, len(class_names))
 
 
 def _best(name: str, outcomes: Outcomes) -> BestThreshold:

@@ -11,11 +11,7 @@ import numpy as np
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluation.image_result import ImageResult
 from effdet_keras.evaluation.matches import NONE, Matches, pairwise_iou
-from effdet_keras.evaluation.outcomes import (
-    check_iou_threshold,
-    check_labels,
-    pool_outcomes,
-)
+from effdet_keras.evaluation.outcomes import outcomes_of
 from effdet_keras.evaluation.precision_recall import PrecisionRecallCurve, curve_of
 from effdet_keras.evaluation.unmeasured import UNMEASURED, mean_of_measured
 
@@ -84,15 +80,12 @@ def voc_average_precision(
         >>> round(voc_average_precision([result], names, rule="07").mean, 3)
         0.848
     """
-    check_labels(results, class_names)
-    check_iou_threshold(iou_threshold)
     if rule not in _RULES:
         raise InvalidValueError(
             "`rule` must be '07', the mean at eleven recalls, or '10', the area under "
             f"the curve. Received: rule={rule!r}"
         )
-    matches = [_match_most_overlapped(result, iou_threshold) for result in results]
-    outcomes = pool_outcomes(results, matches, len(class_names))
+    outcomes = outcomes_of(results, class_names, iou_threshold, _match_most_overlapped)
     curves = [curve_of(name, one) for name, one in zip(class_names, outcomes)]
     per_class = np.array([_RULES[rule](curve) for curve in curves])
     return VOCAveragePrecision(mean_of_measured(per_class), per_class)

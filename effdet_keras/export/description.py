@@ -6,6 +6,7 @@ import json
 from effdet_keras._version import __version__
 from effdet_keras.config import EfficientDetConfig
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.evaluation.score_settings import ScoreSettings
 from effdet_keras.postprocess import Postprocess
 
 DESCRIPTION_NAME = "effdet_keras.json"  # of the asset, the entry, the property
@@ -25,6 +26,7 @@ class Description:
         outputs: "detections" or "raw": what the file returns.
         precision: string, of the weights: "float32", "float16", "dynamic", "int8".
         batch_size: int, or None where the file takes any.
+        score_settings: `ScoreSettings` of the model, or None.
 
     Example:
         >>> config = EfficientDetConfig(num_classes=1)
@@ -40,15 +42,18 @@ class Description:
     outputs: str = "detections"
     precision: str = "float32"
     batch_size: int | None = None
+    score_settings: ScoreSettings | None = None
 
     def to_json(self):
         """The description as text, to be stored in the file."""
+        settings = self.score_settings
         fields = {
             "format": _FORMAT,
             "effdet_keras": __version__,
             **{f.name: getattr(self, f.name) for f in dataclasses.fields(self)},
             "config": self.config.to_dict(),
             "postprocess": self.postprocess.get_config(),
+            "score_settings": settings.to_dict() if settings is not None else None,
         }
         return json.dumps(fields, indent=1)
 
@@ -69,6 +74,7 @@ class Description:
         try:
             fields = json.loads(text)
             version, written_by = fields.pop("format"), fields.pop("effdet_keras")
+            settings = fields.get("score_settings")
             if version > _FORMAT:
                 raise InvalidValueError(
                     f"a newer effdet_keras wrote it ({written_by}; this is "
@@ -81,6 +87,7 @@ class Description:
                     "postprocess": Postprocess(**fields["postprocess"]),
                     "class_names": _as_tuple(fields["class_names"]),
                     "category_ids": _as_tuple(fields["category_ids"]),
+                    "score_settings": settings and ScoreSettings.from_dict(settings),
                 }
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -103,6 +110,7 @@ def describe(model, **fields):
             "class_names": model.class_names,
             "category_ids": model.category_ids,
             "postprocess": model.postprocess,
+            "score_settings": model.score_settings,
             **fields,
         }
     )

@@ -14,7 +14,8 @@ class ExportedDetector:
         runtime: `Runtime`.
 
     Attributes:
-        config, class_names, category_ids, postprocess: of the exported model.
+        config, class_names, category_ids, postprocess, score_settings: of the
+            exported model.
     """
 
     def __init__(self, runtime):
@@ -24,6 +25,7 @@ class ExportedDetector:
         self.class_names = description.class_names
         self.category_ids = description.category_ids
         self.postprocess = description.postprocess
+        self.score_settings = description.score_settings
         self._compiled_postprocess = None
         if description.outputs == "raw":
             self._compiled_postprocess = _CompiledPostprocess(

@@ -106,6 +106,35 @@ def letterbox_array(
     return result, float(np.float32(1) / scale)
 
 
+def boxes_in_input(
+    boxes: ArrayLike, image_size: Sequence[float], input_size: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Takes boxes of an image to its letterboxed input, as in training batches.
+
+    The image was scaled to whole pixels, and boxes are scaled by as much. They end at
+    the last pixel, not at the border: so does the reference.
+
+    Args:
+        boxes: array `[n, 4]`, `yxyx` in pixels of the image.
+        image_size: `(height, width)` of the image, in pixels.
+        input_size: `(height, width)` of the input, ints, in pixels.
+
+    Returns:
+        `(boxes, has_area)`: float32 array `[n, 4]`, `yxyx` in pixels of the input;
+        bools `[n]`, whether something of a box is left.
+
+    Example:
+        >>> boxes_in_input([[0, 2, 4, 6], [9, 0, 9, 5]], (4, 8), (16, 16))
+        (array([[ 0.,  4.,  8., 12.],
+               [15.,  0., 15., 10.]], dtype=float32), array([ True, False]))
+    """
+    size, target = np.float32(image_size), np.float32(input_size)
+    scaled = np.maximum(np.floor(size * np.min(target / size)), np.float32(1))
+    boxes = np.asarray(boxes, "float32").reshape(-1, 4) * np.tile(scaled / size, 2)
+    boxes = np.clip(boxes, np.float32(0), np.tile(target - 1, 2))
+    return boxes, (boxes[:, 2:] > boxes[:, :2]).all(axis=1)
+
+
 def boxes_in_image(
     boxes: ArrayLike, image_scale: float, image_size: Sequence[float]
 ) -> np.ndarray:

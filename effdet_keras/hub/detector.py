@@ -9,11 +9,8 @@ from effdet_keras.detections import Detections
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.geometry.letterbox import boxes_in_image, letterbox
 from effdet_keras.hub.module import detector_form
-from effdet_keras.inference.detect import (
-    check_score_threshold,
-    image_sources,
-    pixels_of,
-)
+from effdet_keras.inference.detect import image_sources, pixels_of
+from effdet_keras.inference.scores import ScoreRule
 
 # The outputs (boxes, scores, classes) by form. Those of the Object Detection API
 # are fractions of the image, those of google/automl's inspector are pixels.
@@ -57,7 +54,7 @@ class HubDetector:
         The module takes one image at a time: `batch_size` is accepted because that
         method has it, and changes nothing.
         """
-        check_score_threshold(score_threshold)
+        ScoreRule(self, score_threshold)  # which it has no thresholds for
         sources, is_single = image_sources(images)
         shows_progress = len(sources) > 1 if verbose == "auto" else bool(verbose)
         progress = keras.utils.Progbar(len(sources), unit_name="image")

@@ -68,7 +68,11 @@ class BatchesToEvaluate:
             scales = np.asarray(scales, "float32").reshape(-1)
             self._collect(ids, scales, ground_truth)
             sizes = [np.float32(self._image_size) * scale for scale in scales]
-            yield EvaluationBatch(images, ids, scales, sizes)
+            truth = {
+                "boxes": np.asarray(ground_truth["boxes"], "float32"),
+                "labels": np.asarray(ground_truth["labels"], "int32"),
+            }
+            yield EvaluationBatch(images, ids, scales, sizes, truth)
         if not seen:
             raise InvalidValueError(
                 "Evaluation needs at least one image. Received none"

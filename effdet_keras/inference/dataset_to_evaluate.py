@@ -8,9 +8,10 @@ import os
 
 import numpy as np
 
+from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras.data.pipeline.image_reader import ImageReader
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.geometry.letterbox import letterbox_array
+from effdet_keras.geometry.letterbox import boxes_in_input, letterbox_array
 
 _BATCHES_AHEAD = 2  # one in use, one ready; more only fills memory
 
@@ -25,12 +26,15 @@ class EvaluationBatch:
         image_scales: float32 array `[B]`, pixels of the image per pixel of the
             input; 0 marks an image that could not be read.
         image_sizes: list of `B` pairs `(height, width)`, pixels of the image.
+        truth: dict of `boxes` `[B, M, 4]`, float32, `yxyx` in pixels of the input, and
+            `labels` `[B, M]`, int32, -1 in padding rows: what losses are taken of.
     """
 
     images: np.ndarray
     image_ids: list
     image_scales: np.ndarray
     image_sizes: list
+    truth: dict
 
 
 class DatasetToEvaluate:
@@ -44,9 +48,11 @@ class DatasetToEvaluate:
         config: `EfficientDetConfig`.
         dataset: `DetectionDataset`.
         batch_size: int, images at once.
+        labels: ints `[C]`, the detector's label of each label of the dataset; None
+            where they are the same.
     """
 
-    def __init__(self, config, dataset, batch_size):
+    def __init__(self, config, dataset, batch_size, labels=None):
         if len(dataset) == 0:
             raise InvalidValueError(
                 "Evaluation needs at least one image. The dataset is empty"
@@ -55,6 +61,10 @@ class DatasetToEvaluate:
         self._config = config
         self._dataset = dataset
         self._batch_size = batch_size
+        self._labels = np.arange(dataset.num_classes) if labels is None else labels
+        # One number of rows for all batches: another shape is compiled anew.
+        counts = [np.count_nonzero(~record.is_crowd) for record in dataset.records]
+        self._num_rows = max(counts)
 
     def __iter__(self):
         records = self._dataset.records
@@ -63,23 +73,35 @@ class DatasetToEvaluate:
         )
 
         def read(index):
-            image, *_, is_there = reader.read(index)
+            image, boxes, labels, _, is_there = reader.read(index)
+            truth = self._padded(boxes, labels, image.shape[:2])
             image, scale = letterbox_array(
                 image, self._config.image_size, self._config.padding_rgb
             )
-            return image, scale if is_there else 0.0
+            return image, scale if is_there else 0.0, *truth
 
         inputs = _read_ahead(read, len(records), _BATCHES_AHEAD * self._batch_size)
         for start in range(0, len(records), self._batch_size):
             batch = records[start : start + self._batch_size]
-            images, scales = zip(*itertools.islice(inputs, len(batch)))
+            read_ahead = itertools.islice(inputs, len(batch))
+            images, scales, boxes, labels = zip(*read_ahead)
             yield EvaluationBatch(
                 np.stack(images),
                 [record.image_id for record in batch],
                 np.float32(scales),
                 [record.image_size for record in batch],
+                {"boxes": np.stack(boxes), "labels": np.stack(labels)},
             )
         reader.report()
+
+    def _padded(self, boxes, labels, image_size):
+        """The boxes and labels of an image in rows of its input."""
+        boxes, kept = boxes_in_input(boxes, image_size, self._config.image_size)
+        count = np.count_nonzero(kept)
+        rows = np.zeros((self._num_rows, 4), "float32")
+        rows_labels = np.full(self._num_rows, BACKGROUND, "int32")
+        rows[:count], rows_labels[:count] = boxes[kept], self._labels[labels[kept]]
+        return rows, rows_labels
 
     def ground_truth(self):
         """Returns the ground truth as a COCO dict."""

@@ -16,6 +16,7 @@ from effdet_keras.detections import Detections
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.geometry.letterbox import boxes_in_image, letterbox_array
 from effdet_keras.images import list_images, read_image
+from effdet_keras.inference.scores import ScoreRule
 
 # What `detect` takes: a path (of an image, or of a folder of images), the array of an
 # image or of a batch, or a list of any of these.
@@ -25,7 +26,15 @@ Images: TypeAlias = Image | Sequence[Image]
 DetectFunction: TypeAlias = Callable[[list[np.ndarray]], list[Detections]]
 
 
-def detect(detector, images, *, score_threshold=0.3, batch_size=8, verbose="auto"):
+def detect(
+    detector,
+    images,
+    *,
+    score_threshold=0.3,
+    batch_size=8,
+    verbose="auto",
+    calibrated=False,
+):
     """Finds objects in images: letterbox, network, boxes back to the image.
 
     Boxes end at the image's border, whatever the postprocess leaves: the padding of
@@ -36,12 +45,13 @@ def detect(detector, images, *, score_threshold=0.3, batch_size=8, verbose="auto
             (`image_size`, `padding_rgb`), `class_names`, `category_ids` and
             `predict_on_batch`, which takes float32 `[B, H, W, 3]`, letterboxed
             pixels 0-255, and returns the dict that `Postprocess` returns.
-        images, score_threshold, batch_size, verbose: see `EfficientDet.detect`.
+        images, score_threshold, batch_size, verbose, calibrated: see
+            `EfficientDet.detect`.
 
     Returns:
         `Detections` for one image, else a list of them.
     """
-    check_score_threshold(score_threshold)
+    rule = ScoreRule(detector, score_threshold, calibrated)
     if batch_size < 1:
         raise InvalidValueError(
             f"`batch_size` must be 1 or more. Received: {batch_size}"
@@ -55,19 +65,10 @@ def detect(detector, images, *, score_threshold=0.3, batch_size=8, verbose="auto
         batch = sources[start : start + batch_size]
         # A last batch of another size would be compiled anew.
         rows = batch_size if num_batches > 1 else len(batch)
-        detections += _detect_batch(detector, batch, rows, score_threshold)
+        detections += _detect_batch(detector, batch, rows, rule)
         if shows_progress:
             progress.update(len(detections))
     return detections[0] if is_single else detections
-
-
-def check_score_threshold(score_threshold):
-    """Raises ValueError where a score threshold is not between 0 and 1."""
-    if not 0 <= score_threshold <= 1:
-        raise InvalidValueError(
-            "`score_threshold` must be between 0 and 1. "
-            f"Received: score_threshold={score_threshold}"
-        )
 
 
 def image_sources(images):
@@ -81,7 +82,7 @@ def image_sources(images):
     return (list(array), False) if array.ndim == 4 else ([array], True)
 
 
-def _detect_batch(detector, batch, rows, score_threshold):
+def _detect_batch(detector, batch, rows, rule):
     config = detector.config
     inputs = np.zeros((rows, *config.image_size, 3), "float32")
     origins = []  # of each image: how to get back to it
@@ -92,7 +93,7 @@ def _detect_batch(detector, batch, rows, score_threshold):
         origins.append((source if is_path else pixels, scale, pixels.shape[:2]))
     outputs = detector.predict_on_batch(inputs)
     return [
-        _detections(detector, outputs, index, score_threshold, *origin)
+        _detections(detector, outputs, index, rule, *origin)
         for index, origin in enumerate(origins)
     ]
 
@@ -110,16 +111,15 @@ def letterboxed(config, source):
     return letterbox_array(pixels_of(source), config.image_size, config.padding_rgb)
 
 
-def _detections(
-    detector, outputs, index, score_threshold, image, image_scale, image_size
-):
+def _detections(detector, outputs, index, rule, image, image_scale, image_size):
     """One row of a batch's outputs as `Detections`, in pixels of its image."""
     row = {name: np.asarray(value[index]) for name, value in outputs.items()}
     count = int(row["num_detections"])
-    kept = np.flatnonzero(row["scores"][:count] >= score_threshold)
+    is_kept, scores = rule.apply(row["scores"][:count], row["labels"][:count])
+    kept = np.flatnonzero(is_kept)
     return Detections(
         boxes=boxes_in_image(row["boxes"][kept], image_scale, image_size),
-        scores=row["scores"][kept],
+        scores=scores[kept],
         labels=row["labels"][kept],
         class_names=detector.class_names,
         category_ids=detector.category_ids,

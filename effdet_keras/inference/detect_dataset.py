@@ -10,6 +10,7 @@ import numpy as np
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.geometry.letterbox import boxes_in_image
+from effdet_keras.inference.batch_losses import BatchLosses, labels_of_detector
 from effdet_keras.inference.batches_to_evaluate import BatchesToEvaluate
 from effdet_keras.inference.dataset_to_evaluate import DatasetToEvaluate
 
@@ -25,37 +26,46 @@ class DatasetDetections:
             boxes `[n, 4]` are `yxyx` in pixels of the image, clipped to it, and the
             category ids those of the dataset's annotations.
         ground_truth: function without arguments that makes the dataset's COCO dict.
+        losses: dict of floats, the means of the losses over the batches; empty where
+            they were not asked for.
     """
 
     images: list
     ground_truth: Callable[[], dict]
+    losses: dict[str, float]
 
 
-def detect_dataset(detector, data, *, batch_size, verbose):
+def detect_dataset(detector, data, *, batch_size, verbose, losses=False):
     """Detects in every image of a dataset, or of a user's own batches.
 
     Args:
         detector, data, batch_size: as of `effdet_keras.inference.evaluate.evaluate`.
         verbose: bool, whether to show progress.
+        losses: bool, whether to compute the losses from the same forward pass.
 
     Returns:
         `DatasetDetections`.
 
     Raises:
-        ValueError, TypeError: As of `evaluate`.
+        ValueError, TypeError, RuntimeError: As of `evaluate`.
     """
+    batch_losses = BatchLosses(detector) if losses else None
     if isinstance(data, DetectionDataset):
         category_ids = category_ids_in_dataset(detector, data)
-        source = DatasetToEvaluate(detector.config, data, batch_size)
+        labels = labels_of_detector(category_ids, data) if losses else None
+        source = DatasetToEvaluate(detector.config, data, batch_size, labels)
     else:
         source = BatchesToEvaluate(detector, data, batch_size)
         category_ids = np.array(source.category_ids)
     found = [
         (image_id, boxes, scores, category_ids[labels])
-        for image_id, boxes, scores, labels in _detect(detector, source, verbose)
+        for image_id, boxes, scores, labels in _detect(
+            detector, source, verbose, batch_losses
+        )
     ]
     _warn_if_at_prior(found)
-    return DatasetDetections(found, source.ground_truth)
+    means = {} if batch_losses is None else batch_losses.means()
+    return DatasetDetections(found, source.ground_truth, means)
 
 
 def category_ids_in_dataset(detector, dataset):
@@ -92,7 +102,7 @@ def category_ids_in_dataset(detector, dataset):
     )
 
 
-def _detect(detector, source, verbose):
+def _detect(detector, source, verbose, batch_losses):
     """Yields id, boxes in pixels of the image, scores and labels of each image."""
     progress = keras.utils.Progbar(
         source.num_images, unit_name="image", verbose=int(verbose)
@@ -100,7 +110,11 @@ def _detect(detector, source, verbose):
     done, rows = 0, 0
     for batch in source:
         rows = max(rows, len(batch.images))
-        outputs = detector.predict_on_batch(_filled_up(batch.images, rows))
+        images = _filled_up(batch.images, rows)
+        if batch_losses is None:
+            outputs = detector.predict_on_batch(images)
+        else:
+            outputs = batch_losses.detect(images, batch)
         outputs = {name: np.asarray(value) for name, value in outputs.items()}
         for row in range(len(batch.images)):
             yield (batch.image_ids[row], *_in_image(outputs, batch, row))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from effdet_keras.data.dataset import DetectionDataset
@@ -20,6 +21,7 @@ def evaluate(
     metric: COCOMetric | None = None,
     batch_size: int = 8,
     verbose: bool = True,
+    losses: bool = False,
 ) -> dict[str, float]:
     """Detects in every image of a dataset, and compares with its annotations.
 
@@ -44,12 +46,18 @@ def evaluate(
             your own batches carry; None makes one from `data`.
         batch_size: int, images at once, where `data` has no batches of its own.
         verbose: bool, whether to show progress and the table of numbers.
+        losses: bool, whether to compute the losses as well, from the same forward
+            pass: the means over the batches, as `model.evaluate` gives them. The
+            detector must be a compiled `EfficientDet`.
 
     Returns:
         Dict of floats by name: COCO's twelve, then `AP/<class>`; -1 where the
-            dataset has nothing to measure.
+            dataset has nothing to measure. With `losses` also `loss`, `class_loss`,
+            `box_loss`, `reg_l2_loss`, and `box_iou_loss` where there is one.
 
     Raises:
+        RuntimeError: If there are to be losses, and the model was never compiled.
+        FloatingPointError: If a loss is NaN or infinite.
         ValueError: If the classes of detector and dataset differ, or the data is
             empty, endless or has ground truth that cannot be right.
         TypeError: If `data` is something else.
@@ -66,7 +74,9 @@ def evaluate(
         >>> len(numbers), 0 <= numbers["AP"] == numbers["AP/cat"], numbers["APl"]
         (13, True, -1.0)
     """
-    found = detect_dataset(detector, data, batch_size=batch_size, verbose=verbose)
+    found = detect_dataset(
+        detector, data, batch_size=batch_size, verbose=verbose, losses=losses
+    )
     metric = COCOMetric(found.ground_truth()) if metric is None else metric
     metric.reset()
     for image_id, boxes, scores, category_ids in found.images:
@@ -74,7 +84,20 @@ def evaluate(
     numbers = metric.result()
     if verbose:
         print(metric.table(), flush=True)
-    return numbers
+        if losses:
+            print(losses_text(found.losses), flush=True)
+    return {**numbers, **found.losses}
+
+
+def losses_text(losses: Mapping[str, float]) -> str:
+    """Writes losses as a line for people.
+
+    Example:
+        >>> losses_text({"loss": 1.25, "class_loss": 1.0, "box_loss": 0.25})
+        'loss 1.2500: class_loss 1.0000, box_loss 0.2500'
+    """
+    total, *parts = (f"{name} {value:.4f}" for name, value in losses.items())
+    return f"{total}: {', '.join(parts)}"
 
 
 def check_evaluation_data(detector, data, batch_size):

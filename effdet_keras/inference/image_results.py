@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from effdet_keras.evaluation.coco_records import coco_records
 from effdet_keras.evaluation.image_result import ImageResult
 from effdet_keras.evaluation.results_of_coco import results_of_coco
+from effdet_keras.geometry.box_ops import yxyx_to_xywh
 from effdet_keras.inference.detect_dataset import DatasetDetections, detect_dataset
 
 
@@ -53,18 +55,26 @@ def image_results(
     return results_of_coco(found.ground_truth(), _records(found))
 
 
+def image_results_and_losses(
+    detector: Any, data: Any, *, batch_size: int = 8, verbose: bool = True
+) -> tuple[list[ImageResult], dict[str, float]]:
+    """`image_results`, and the losses from the same forward pass.
+
+    Args:
+        detector: compiled `EfficientDet`, or `Predictor` of one.
+        data, batch_size, verbose: as of `image_results`.
+
+    Returns:
+        `(results, losses)`: as of `image_results`, and as of `evaluate`.
+    """
+    found = detect_dataset(
+        detector, data, batch_size=batch_size, verbose=verbose, losses=True
+    )
+    return results_of_coco(found.ground_truth(), _records(found)), found.losses
+
+
 def _records(found: DatasetDetections) -> Iterator[dict[str, Any]]:
     """The detections in COCO's result format."""
     for image_id, boxes, scores, category_ids in found.images:
-        boxes = np.asarray(boxes, "float64")
-        boxes_xywh = np.concatenate(
-            [boxes[:, 1::-1], boxes[:, :1:-1] - boxes[:, 1::-1]], axis=-1
-        )
-        rows = boxes_xywh.tolist(), np.asarray(scores, float).tolist(), category_ids
-        for box, score, category_id in zip(*rows):
-            yield {
-                "image_id": image_id,
-                "category_id": int(category_id),
-                "bbox": box,
-                "score": score,
-            }
+        boxes_xywh = yxyx_to_xywh(np.asarray(boxes, "float64"))
+        yield from coco_records(image_id, boxes_xywh, scores, category_ids)

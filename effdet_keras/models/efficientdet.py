@@ -13,13 +13,15 @@ from effdet_keras._internal.jit import default_jit_compile
 from effdet_keras.config import EfficientDetConfig
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.detections import Detections
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.evaluation.score_settings import ScoreSettings
 from effdet_keras.export.check import ExportReport
 from effdet_keras.export.export_model import export_model
 from effdet_keras.geometry.anchors import anchors_of
 from effdet_keras.hub.export import export_hub_module
 from effdet_keras.hub.features import HubFeatures  # noqa: F401 (for saved models)
 from effdet_keras.inference.detect import detect
+from effdet_keras.inference.scores import ScoreThreshold
 from effdet_keras.inspection.fit_to_boxes import fitted_anchors, fitted_image_size
 from effdet_keras.models.network import build_network
 from effdet_keras.postprocess import Postprocess
@@ -53,6 +55,10 @@ class EfficientDet(Trainer, keras.Model):
         dtype: dtype policy, such as "mixed_bfloat16"; None for Keras' own.
         features: Keras layer in the place of all but the last layer of each head,
             as `from_hub` gives; see `models/network.py`. None for EfficientDet's.
+        score_settings: `ScoreSettings` of an evaluation of these weights, or what its
+            `to_dict` returned; None for none. It is an attribute that can be set,
+            saved and exported with the model. Training, and loading weights, make it
+            None: the scores are then others.
         **kwargs: `name` and `trainable` of `keras.Model`.
 
     Call arguments:
@@ -87,6 +93,7 @@ class EfficientDet(Trainer, keras.Model):
         postprocess: Postprocess | None = None,
         dtype: str | keras.DTypePolicy | None = None,
         features: keras.layers.Layer | None = None,
+        score_settings: ScoreSettings | Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         if not isinstance(config, EfficientDetConfig):
@@ -104,6 +111,9 @@ class EfficientDet(Trainer, keras.Model):
         self.category_ids = category_ids
         self.postprocess = postprocess or Postprocess()
         self.features = features
+        if isinstance(score_settings, Mapping):
+            score_settings = ScoreSettings.from_dict(score_settings)
+        self.score_settings = score_settings
         self._network_dtype = dtype
         self.anchors = anchors_of(config)
         # Keras' own "auto" is XLA, also on CPUs, where it is many times slower.
@@ -507,6 +517,23 @@ class EfficientDet(Trainer, keras.Model):
         """Number of labels."""
         return self.config.num_classes
 
+    @property
+    def score_settings(self) -> ScoreSettings | None:
+        """Thresholds and temperature for `detect`, or None where none were chosen."""
+        return self._score_settings
+
+    @score_settings.setter
+    def score_settings(self, settings: ScoreSettings | None) -> None:
+        if settings is not None:
+            if not isinstance(settings, ScoreSettings):
+                raise InvalidTypeError(
+                    "`score_settings` must be `ek.metrics.ScoreSettings`, such as "
+                    "`evaluation.score_settings(model.class_names)`, or None. "
+                    f"Received: {type(settings).__name__}"
+                )
+            _one_per_class("thresholds", settings.thresholds, self.num_classes)
+        self._score_settings = settings
+
     def detect_outputs(self, outputs: dict[str, Any]) -> dict[str, Any]:
         """Network outputs as detections, in pixels of the input; see `predict`."""
         return self.postprocess(outputs, self.anchors, self.config.image_size)
@@ -518,10 +545,11 @@ class EfficientDet(Trainer, keras.Model):
     def detect(
         self,
         images: Any,
-        score_threshold: float = 0.3,
+        score_threshold: ScoreThreshold = 0.3,
         *,
         batch_size: int = 8,
         verbose: int | str = "auto",
+        calibrated: bool = False,
     ) -> Detections | list[Detections]:
         """Finds objects in images of any size.
 
@@ -532,10 +560,16 @@ class EfficientDet(Trainer, keras.Model):
             images: path of an image or of a folder of images; array
                 `[H, W, 3]`, `[H, W]` or `[H, W, 4]` of pixels 0-255; or a list
                 of any of these, or an array `[B, H, W, 3]`.
-            score_threshold: float, the lowest score to keep.
+            score_threshold: float, the lowest score to keep; or "best", for each
+                class the threshold that is in `score_settings`.
             batch_size: int, images at once.
             verbose: 0, 1 or "auto": a progress bar, by default where there is
                 more than one batch.
+            calibrated: bool, whether scores get the temperature of `score_settings`,
+                which makes them more like the share of detections that is right.
+                A number in `score_threshold` is then compared with calibrated scores.
+                The thresholds of "best" were chosen before the temperature and are
+                compared so: `calibrated` changes the scores, not what is found.
 
         Returns:
             `Detections` for one image, else a list of them.
@@ -543,6 +577,8 @@ class EfficientDet(Trainer, keras.Model):
         Raises:
             FileNotFoundError: If an image or folder does not exist.
             ValueError, TypeError: If something is not an image.
+            RuntimeError: If thresholds or a temperature are asked for, and the model
+                has none.
 
         Example:
             >>> model = EfficientDet.from_preset(
@@ -558,10 +594,11 @@ class EfficientDet(Trainer, keras.Model):
             score_threshold=score_threshold,
             batch_size=batch_size,
             verbose=verbose,
+            calibrated=calibrated,
         )
 
     def get_config(self) -> dict[str, Any]:
-        policy = self._network_dtype
+        policy, settings = self._network_dtype, self.score_settings
         return {
             "name": self.name,
             "trainable": self.trainable,
@@ -570,6 +607,7 @@ class EfficientDet(Trainer, keras.Model):
             "category_ids": self.category_ids,
             "postprocess": keras.saving.serialize_keras_object(self.postprocess),
             "features": keras.saving.serialize_keras_object(self.features),
+            "score_settings": settings.to_dict() if settings is not None else None,
             "dtype": keras.saving.serialize_keras_object(policy) if policy else None,
         }
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from effdet_keras.evaluation.error_kinds import ERROR_MEANINGS
-from effdet_keras.evaluation.precision_recall import COCO_RECALLS
+from effdet_keras.evaluation.interpolated_ap import COCO_RECALLS
 from effdet_keras.pages import charts
 from effdet_keras.pages.chart import Chart
 from effdet_keras.pages.curves import MAX_LINES, curves, unit_ticks
@@ -28,6 +28,7 @@ def evaluation_charts(evaluation):
         _calibration(evaluation),
         _slices("AP by size of object", evaluation.by_object_size),
         _slices("AP by size of image", evaluation.by_image_size),
+        *(_slices(f"AP by {x}", rows) for x, rows in evaluation.by_column.items()),
     ]
     return [chart for chart in drawn if chart is not None]
 

@@ -21,6 +21,7 @@ from effdet_keras.report.tables import (
     comparison_table,
     facts_table,
     numbers_table,
+    slices_table,
 )
 from effdet_keras.report.training_charts import training_charts
 
@@ -98,6 +99,9 @@ class EvaluationReport:
             return
         yield f"<h2>Numbers</h2>{numbers_table(self.evaluation)}"
         yield f"<h2>Classes</h2>{classes_table(self.evaluation)}"
+        for column, slices in self.evaluation.by_column.items():
+            title = html.escape(column)
+            yield f"<h2>By {title}</h2>{slices_table(column, slices)}"
         yield f"<h2>Charts</h2>{chart_figures(evaluation_charts(self.evaluation))}"
 
     def _comparison(self):

@@ -5,7 +5,12 @@ import html
 from effdet_keras.evaluation.class_table import class_rows, row_of_all
 from effdet_keras.evaluation.coco_metric import COCO_MEANINGS
 from effdet_keras.evaluation.comparison import difference
-from effdet_keras.evaluation.evaluation_text import CLASS_COLUMNS, number
+from effdet_keras.evaluation.evaluation_text import (
+    CLASS_COLUMNS,
+    SLICE_COLUMNS,
+    number,
+    slice_cells,
+)
 
 
 def numbers_table(evaluation):
@@ -36,6 +41,11 @@ def classes_table(evaluation):
     rows = [*class_rows(evaluation), row_of_all(evaluation)]
     cells = [(row.name, f"{row.num_objects:,}", *map(number, row[2:])) for row in rows]
     return _stacked(CLASS_COLUMNS, cells, last_is_all=True)
+
+
+def slices_table(column, slices):
+    """A row per value of a column."""
+    return _stacked((column, *SLICE_COLUMNS), [slice_cells(one) for one in slices])
 
 
 def comparison_table(comparison):

@@ -92,7 +92,7 @@ class RunConfiguration:
             nothing, neither while it trains nor at the end: the last checkpoint is
             what there is then.
         validation_losses: bool, whether to compute the losses of the validation split
-            as well, after each epoch.
+            as well, from the same forward pass, after each epoch that is evaluated.
         save_every_steps: int, steps from one checkpoint to the next within an epoch;
             None for the ends of epochs alone.
         save_every_minutes: float, the same in minutes; both may be given.

@@ -79,6 +79,7 @@ def callbacks_of_run(
             every=every,
             batch_size=configuration.batch_size,
             verbose="auto" if is_loud else False,
+            losses=configuration.validation_losses,
         )
         callbacks.insert(0, evaluation)
     if writes_tensorboard(configuration):

@@ -156,13 +156,9 @@ def measure(configuration: RunConfiguration, splits: Splits, steps: int) -> Time
         folder = RunFolder(path)
         reduced = dataclasses.replace(splits, validation=few)
         others = callbacks_of_run(every_epoch, reduced, folder, RunLog(folder.log))
-        losses = None
-        if configuration.validation_losses:
-            losses = model.batches(few, configuration.batch_size)
         model.fit(
             some,
             epochs=max(2, math.ceil(steps / len(some))),
-            validation_data=losses,
             verbose=0,
             callbacks=[watch, *others],
         )

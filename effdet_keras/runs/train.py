@@ -122,14 +122,10 @@ def _fit(model, configuration, splits, folder, log, place, more):
         f"{model.count_params():,} parameters for {count_of(epochs, 'epoch')} of "
         f"{count_of(len(batches), 'step')}. The first step takes longer ..."
     )
-    losses = splits.validation if configuration.validation_losses else None
-    if losses is not None:
-        losses = model.batches(losses, configuration.batch_size)
     model.fit(
         batches,
         epochs=epochs,
         initial_epoch=done,
-        validation_data=losses,
         verbose=_verbose(configuration),
         callbacks=[
             *callbacks_of_run(configuration, splits, folder, log, more),

@@ -384,6 +384,7 @@ class Compiling:
                 "count and config of the file, or pass `skip_mismatch=True` to leave "
                 f"what does not fit as it is. Keras says: {error}"
             ) from error
+        self.score_settings = None  # an evaluation of other weights chose them
         warn_unless_finite(self, filepath)
         if self.averages is None:
             return

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import math
+import types
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
+from effdet_keras._internal.label_constants import IGNORE
 from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.errors import InvalidStateError
 from effdet_keras.training import auto_recipe, inputs
 from effdet_keras.training import truth as truth_rules
 from effdet_keras.training.averages_in_place import AveragesInPlace
@@ -18,6 +24,7 @@ from effdet_keras.training.classes import adopt_classes
 from effdet_keras.training.compiling import Compiling
 from effdet_keras.training.data_order import DataOrder
 from effdet_keras.training.epoch_lines import EpochLines
+from effdet_keras.training.evaluation_step import EvaluationStep
 from effdet_keras.training.finite_weights import FiniteWeights
 from effdet_keras.training.own_callbacks import (
     let_go_afterwards,
@@ -35,14 +42,19 @@ class Trainer(Compiling):
 
     What `compile` set (`training/compiling.py`) is in `settings`. What differs from
     backend to backend is behind `_step`, a `BackendStep`. The class that mixes it in
-    offers `anchors`, `config`, `class_names`, `category_ids`, `detect_step` and
-    `detect_outputs`.
+    offers `anchors`, `config`, `class_names`, `category_ids`, `score_settings`,
+    `detect_step` and `detect_outputs`.
     """
 
     _run = Run()  # of the call under way
     # Of the `fit` under way; checkpoints ask it for the place.
     place_keeper: PlaceKeeper | None = None
     _place: Place | None = None  # that the file tells of which was loaded
+
+    @functools.cached_property
+    def _evaluation_step(self):
+        """Keeps the `EvaluationStep`, where Keras does not take it for a layer."""
+        return types.SimpleNamespace(step=None)
 
     def fit(
         self,
@@ -102,6 +114,7 @@ class Trainer(Compiling):
             validation_data, _ = self._batched(
                 validation_data, batch_size, training=False
             )
+        self.score_settings = None  # an evaluation of other weights chose them
         dataset, chosen = x, _chosen_by_fit(x, batch_size=batch_size, epochs=epochs)
         if epochs is None:
             epochs = self._num_epochs(dataset, batch_size)
@@ -165,6 +178,7 @@ class Trainer(Compiling):
         per epoch: many steps are faster with `fit`.
         """
         with self._running_on(None), self._averages_afterwards():
+            self.score_settings = None
             if self.averages is not None:
                 self.averages.restore()
             return super().train_on_batch(*args, **kwargs)
@@ -268,26 +282,83 @@ class Trainer(Compiling):
             Float32 scalar.
         """
         inputs.check_truth(y, sample_weight)
-        recipe = self.settings.recipe
-        boxes, labels = y["boxes"], y["labels"]
+        losses = self.losses_of(y, y_pred)
+        self.settings.trackers.update_losses(losses)
+        return self._step.checked_loss(losses["loss"], y, training)
+
+    def losses_of(
+        self, truth: dict, outputs: dict[str, Any], is_counted: Any = None
+    ) -> dict[str, Any]:
+        """The losses of outputs, by the names under which `fit` logs them.
+
+        Args:
+            truth: dict with `boxes` `[B, M, 4]` and `labels` `[B, M]`; see
+                `compute_loss`.
+            outputs: outputs of the network, see `EfficientDet`.
+            is_counted: bools `[B]`; of the other images, without boxes, no loss is
+                taken. None counts all.
+
+        Returns:
+            Dict of float32 scalars: `loss`, the sum, NaN where the ground truth is
+            wrong; `class_loss`, `box_loss`, `reg_l2_loss`, and `box_iou_loss` where
+            there is one.
+        """
+        recipe, boxes, labels = self.settings.recipe, truth["boxes"], truth["labels"]
         is_valid = truth_rules.is_valid(
             boxes, labels, self.config.image_size, self.config.num_classes
         )
         class_targets, box_targets = recipe.matching(
             boxes, labels, self.anchors, self.config
         )
+        if is_counted is not None:
+            class_targets = ops.where(is_counted[:, None], class_targets, IGNORE)
         terms = recipe.loss(
             class_targets,
             box_targets,
-            y_pred["class_logits"],
-            y_pred["box_deltas"],
+            outputs["class_logits"],
+            outputs["box_deltas"],
             self.anchors,
         )
-        terms["reg_l2_loss"] = self.settings.weight_decay_loss(self.trainable_variables)
-        self.settings.trackers.update_losses(terms)
-        loss = terms["loss"] + terms["reg_l2_loss"]
-        loss = ops.where(is_valid, loss, float("nan"))
-        return self._step.checked_loss(loss, y, training)
+        decay = self.settings.weight_decay_loss(self.trainable_variables)
+        loss = ops.where(is_valid, terms["loss"] + decay, float("nan"))
+        return {**terms, "reg_l2_loss": decay, "loss": loss}
+
+    def evaluate_and_detect_on_batch(
+        self, images: Any, truth: dict, is_counted: Any
+    ) -> tuple[dict[str, Any], dict[str, float]]:
+        """Detections and losses of a batch, from one forward pass.
+
+        `COCOEvaluation(losses=True)` calls it.
+
+        Args:
+            images: float32 array `[B, H, W, 3]`, letterboxed pixels 0-255.
+            truth: dict of arrays, `boxes` `[B, M, 4]` and `labels` `[B, M]`.
+            is_counted: bools `[B]`: False for images that only fill up the batch.
+
+        Returns:
+            `(detections, losses)`: what `predict_on_batch` returns, and a dict of
+            floats with the names of `evaluate`.
+
+        Raises:
+            ValueError: If the ground truth is wrong.
+            RuntimeError: If the model was never compiled.
+            FloatingPointError: If the loss is NaN or infinite.
+        """
+        if self.settings is None:
+            raise InvalidStateError(
+                f"`{self.name}` was never compiled, so it has no losses. Call "
+                "`model.compile()`, or evaluate without losses."
+            )
+        step = self._evaluation_step.step
+        if step is None or not step.is_for(self):
+            step = self._evaluation_step.step = EvaluationStep(self)
+        counted = np.asarray(is_counted, bool)
+        arrays = {"images": images, **truth, "is_counted": counted}
+        outputs = step.predict_on_batch(arrays)
+        losses = {name: float(x[0]) for name, x in outputs["losses"].items()}
+        if not math.isfinite(losses["loss"]):
+            raise self.refusal(truth)
+        return outputs["detections"], losses
 
     def refusal(self, truth: dict, *, step: int | None = None) -> Exception:
         """The error for a batch whose loss is not finite; see `Run.refusal`."""

@@ -41,8 +41,8 @@ def write_archive(model, path, info=None):
 
     The file is one that `keras.saving.load_model` loads, with the optimizer
     and the moving averages. An entry `archive.json` is added to it, with the
-    model's `config`, `class_names` and `category_ids`, the `versions` of the
-    packages, the `backend`, the time (`created`, UTC), and the `random_state`
+    model's `config`, `class_names`, `category_ids` and `score_settings`, the `versions`
+    of the packages, the `backend`, the time (`created`, UTC), and the `random_state`
     of stochastic depth, which Keras does not save; and with `info`.
 
     It is written beside `path` under another name, flushed to the disk and
@@ -115,8 +115,8 @@ def read_archive_info(path: str | os.PathLike) -> dict[str, Any]:
             `CheckpointArchive`, of which it reads `best.keras`.
 
     Returns:
-        Dict with `config`, `class_names`, `category_ids`, `versions`,
-        `backend`, `created`, `random_state`, and what the writer noted:
+        Dict with `config`, `class_names`, `category_ids`, `score_settings`,
+        `versions`, `backend`, `created`, `random_state`, and what the writer noted:
         `CheckpointArchive` notes `epoch`, `metrics`, `monitor`, `mode` and
         `evaluated_weights`.
 
@@ -131,8 +131,8 @@ def read_archive_info(path: str | os.PathLike) -> dict[str, Any]:
             ...
         FileNotFoundError: There is no checkpoint 'nowhere.keras'
     """
-    path = _checkpoint_file(path, BEST_FILE)
-    info = _read_entry(path)
+    path = checkpoint_file(path, BEST_FILE)
+    info = read_entry(path)
     if info is None:
         raise InvalidValueError(
             f"'{path}' is a Keras file without '{ARCHIVE_ENTRY}': `CheckpointArchive` "
@@ -173,8 +173,8 @@ def load_archive(path, *, resume=False):
         ...     print(load_archive(f"{folder}/cats.keras").class_names)
         ('cat',)
     """
-    path = _checkpoint_file(path, LAST_FILE if resume else BEST_FILE)
-    info = _read_entry(path, check_all=True) or {}
+    path = checkpoint_file(path, LAST_FILE if resume else BEST_FILE)
+    info = read_entry(path, check_all=True) or {}
     model = _load_model(path)
     averages = getattr(model, "averages", None)
     if resume:
@@ -212,11 +212,13 @@ def _restore_random_state(model, values):
 
 def _described(model, info):
     packages = {name: _version(name) for name in _PACKAGES}
+    settings = getattr(model, "score_settings", None)
     own = {
         "format": _FORMAT,
         "config": model.config.to_dict(),
         "class_names": model.class_names,
         "category_ids": model.category_ids,
+        "score_settings": settings.to_dict() if settings is not None else None,
         "versions": {
             "effdet_keras": __version__,
             "python": platform.python_version(),
@@ -255,7 +257,19 @@ def _plain(value):
     return value
 
 
-def _checkpoint_file(path, name_in_folder):
+def checkpoint_file(path, name_in_folder):
+    """The path of a checkpoint, of which a folder has several.
+
+    Args:
+        path: path of a file, or of a folder of `CheckpointArchive`.
+        name_in_folder: string, the one of a folder.
+
+    Returns:
+        `pathlib.Path`.
+
+    Raises:
+        FileNotFoundError: If there is none.
+    """
     path = local_path(path, "The path of a checkpoint")
     if path.is_dir():
         folder, path = path, path / name_in_folder
@@ -267,7 +281,7 @@ def _checkpoint_file(path, name_in_folder):
     return path
 
 
-def _read_entry(path, check_all=False):
+def read_entry(path, check_all=False):
     """The content of `archive.json`, or None in a file of `model.save`."""
     with open(path, "rb") as file:
         try:

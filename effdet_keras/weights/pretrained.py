@@ -77,6 +77,7 @@ def load_source(model, source, *, skip_mismatch, checkpoint_type=None, verbose):
     report = assign_source(
         model, source, skip_mismatch=skip_mismatch, checkpoint_type=checkpoint_type
     )
+    model.score_settings = None  # an evaluation of other weights chose them
     notes = [
         *source.notes,
         *_not_finite(source),

@@ -183,6 +183,28 @@ def test_what_is_wrong_is_one_line(arguments, message, data, exact, capsys):
     assert len(said.splitlines()) == 1
 
 
+def test_slices_of_a_file_are_printed_and_written(data, exact, tmp_path, capsys):
+    images = json.loads((data / "valid.json").read_text())["images"]
+    path, out = tmp_path / "light.csv", tmp_path / "out"
+    rows = [f"{row['file_name']},<{'ab'[i > 0]}>" for i, row in enumerate(images)]
+    path.write_text("\n".join(["file_name,light & dark", *rows]))
+    flags = ["--detections", exact, "--slices", path]
+    assert run(data, *flags, "--out", out) == 0
+    said = capsys.readouterr().out
+    slices = json.loads((out / "numbers.json").read_text())["slices"]["columns"]
+    first, second = slices["light & dark"]
+    assert (first["name"], first["num_images"], second["num_images"]) == ("<a>", 1, 3)
+    assert f"<a>                1{first['num_objects']:>9}  {first['ap']:.3f}" in said
+    page = (out / "report.html").read_text()
+    assert "<h2>By light &amp; dark</h2>" in page and "<td>&lt;a&gt;</td>" in page
+    assert "<h3>AP by light &amp; dark</h3>" in page
+    path.write_text("\n".join(["file_name,light", *rows[1:]]))
+    assert run(data, *flags) == 1
+    said = capsys.readouterr().err
+    assert "must have a row for every image. Missing: 1 of 4" in said
+    assert len(said.splitlines()) == 1
+
+
 def test_detections_of_other_images_are_refused(data, exact, tmp_path, capsys):
     records = json.loads(exact.read_text())
     records[0]["image_id"] = 99

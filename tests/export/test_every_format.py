@@ -50,6 +50,7 @@ def model():
             if part in weight.path and weight.path.endswith("kernel"):
                 # Depthwise and pointwise kernels: their product gets the factor.
                 weight.assign(weight * factor**0.5)
+    model.score_settings = ek.metrics.ScoreSettings((0.1 + 0.2, 0.5, 0.6), 1.5)
     return model
 
 
@@ -198,6 +199,8 @@ def test_it_knows_its_classes_and_finds_nothing_above_one(exported, model, image
     predictor = ek.Predictor.load(exported, num_threads=None)
     assert predictor.class_names == model.class_names
     assert predictor.config == model.config
+    assert predictor.score_settings == model.score_settings
+    assert predictor.score_settings is not None
     nothing = predictor.detect(images["rgb"], score_threshold=1.0)
     assert len(nothing) == 0 and nothing.boxes.shape == (0, 4)
 

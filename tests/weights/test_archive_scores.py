@@ -1,0 +1,110 @@
+"""Thresholds in an archive: stored, loaded, exported, and nothing else changed."""
+
+import json
+import zipfile
+
+import keras
+import pytest
+from support.tiny import batch, tiny_model
+
+import effdet_keras as ek
+from effdet_keras.evaluation.score_settings import ScoreSettings
+from effdet_keras.weights.archive import write_archive
+from effdet_keras.weights.archive_scores import store_score_settings
+
+SETTINGS = ScoreSettings((0.1 + 0.2, 0.5, 1 / 3), temperature=10 / 7)
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    """An archive of a training: with averages, and a state of the optimizer."""
+    model = tiny_model()
+    model.compile(recipe="reference", run_eagerly=True)
+    model.train_on_batch(*batch())
+    path = tmp_path_factory.mktemp("archive") / "best.keras"
+    write_archive(model, path, {"epoch": 3})
+    return path.read_bytes()
+
+
+@pytest.fixture
+def path(original, tmp_path):
+    path = tmp_path / "best.keras"
+    path.write_bytes(original)
+    return path
+
+
+def entries(path):
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_settings_are_stored_and_all_else_stays(path):
+    before = entries(path)
+    assert store_score_settings(path, SETTINGS) == path
+    after = entries(path)
+    assert list(after) == list(before)
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed == {"config.json", "archive.json"}
+    info = ek.read_archive_info(path)
+    assert info["score_settings"] == SETTINGS.to_dict() and info["epoch"] == 3
+    for resume in (False, True):
+        model = ek.EfficientDet.from_archive(path, resume=resume)
+        assert model.score_settings == SETTINGS
+    assert ek.Predictor.load(path.parent).score_settings == SETTINGS
+    other = ScoreSettings((0.3, 0.3, 0.3))
+    store_score_settings(path, other)  # again
+    assert ek.EfficientDet.from_archive(path).score_settings == other
+
+
+def test_a_file_of_model_save_stores_them_too(path):
+    model = ek.EfficientDet.from_archive(path)
+    model.save(path)
+    store_score_settings(path, SETTINGS)
+    assert "archive.json" not in entries(path)
+    assert ek.EfficientDet.from_archive(path).score_settings == SETTINGS
+
+
+def test_an_archive_of_before_loads_without_settings(path):
+    old = entries(path)
+    config = json.loads(old["config.json"])
+    del config["config"]["score_settings"]
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in {**old, "config.json": json.dumps(config)}.items():
+            archive.writestr(name, content)
+    assert ek.EfficientDet.from_archive(path).score_settings is None
+
+
+def test_other_files_are_refused_and_stay(path, tmp_path):
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="has 3 classes.*Received: 1 thresholds"):
+        store_score_settings(path, ScoreSettings((0.5,)))
+    assert path.read_bytes() == before
+    for name in ("pets.tflite", "pets.weights.h5", "exported"):
+        with pytest.raises(ValueError, match="stored in a `.keras` file.*export that"):
+            store_score_settings(tmp_path / name, SETTINGS)
+    with pytest.raises(FileNotFoundError, match="no checkpoint"):
+        store_score_settings(tmp_path / "nothing.keras", SETTINGS)
+    other = tmp_path / "other.keras"
+    keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)]).save(other)
+    with pytest.raises(ValueError, match="another model than an `EfficientDet`"):
+        store_score_settings(other, SETTINGS)
+    damaged = bytearray(before)
+    damaged[len(damaged) // 2] ^= 255
+    path.write_bytes(damaged)
+    with pytest.raises(ValueError, match="is damaged"):
+        store_score_settings(path, SETTINGS)
+    assert path.read_bytes() == damaged
+
+
+def test_a_write_that_fails_leaves_the_file_whole(path, monkeypatch):
+    before = path.read_bytes()
+
+    def fail(*_):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("shutil.copyfileobj", fail)
+    with pytest.raises(OSError, match="No space left"):
+        store_score_settings(path, SETTINGS)
+    assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == ["best.keras"]
