@@ -52,9 +52,8 @@ def check_flags(given: Mapping[str, Any]) -> None:
         raise InvalidValueError(f"--timeout is for --follow: {usage}")
     others = [name for name in _OTHERS if given[name]]
     if others:
-        raise InvalidValueError(
-            f"--follow takes no --{others[0].replace('_', '-')}: {usage}"
-        )
+        flag = "--" + others[0].replace("_", "-")
+        raise InvalidValueError(f"--follow takes no {flag}: {usage}")
     if len(given["models"]) != 1:
         raise InvalidValueError(
             f"--follow takes one run: {usage} Received: {given['models']}"
