@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.result_rows import result
+from support.image_results import image_result
 
 from effdet_keras.evaluation.calibration import (
     apply_temperature,
@@ -16,7 +16,9 @@ BOX, ELSEWHERE = (0, 0, 8, 8), (20, 20, 28, 28)
 def results_with(scores, is_right):
     """One image for each score, with an object that is or is not found."""
     return [
-        result([(0, *BOX)], [(score, 0, *(BOX if right else ELSEWHERE))], image_id=i)
+        image_result(
+            [(0, *BOX)], [(0, score, *(BOX if right else ELSEWHERE))], image_id=i
+        )
         for i, (score, right) in enumerate(zip(scores, is_right))
     ]
 
@@ -47,21 +49,21 @@ def test_an_empty_bin_has_no_precision_and_no_part_in_the_error():
 
 @pytest.mark.filterwarnings("error")
 def test_without_detections_nothing_is_known():
-    found = measure_calibration([result([(0, *BOX)])])
+    found = measure_calibration([image_result([(0, *BOX)])])
     assert found.counts.sum() == 0
     assert np.isnan(found.expected_error)
 
 
 def test_a_detection_in_a_crowd_does_not_count():
-    truth, inside = [(0, 0, 0, 8, 8), (0, 20, 20, 60, 60)], (0.8, 0, 30, 30, 36, 36)
-    crowd = result(truth, [(0.9, 0, *BOX), inside], crowds=[False, True])
+    truth, inside = [(0, 0, 0, 8, 8), (0, 20, 20, 60, 60)], (0, 0.8, 30, 30, 36, 36)
+    crowd = image_result(truth, [(0, 0.9, *BOX), inside], crowds=[False, True])
     assert measure_calibration([crowd]).counts.sum() == 1
-    no_crowd = result(truth, [(0.9, 0, *BOX), inside])
+    no_crowd = image_result(truth, [(0, 0.9, *BOX), inside])
     assert measure_calibration([no_crowd]).counts.sum() == 2
 
 
 def test_the_iou_threshold_decides_what_is_right():
-    loose = [result([(0, *BOX)], [(0.9, 0, 0, 0, 8, 5)])]  # IoU 5/8
+    loose = [image_result([(0, *BOX)], [(0, 0.9, 0, 0, 8, 5)])]  # IoU 5/8
     assert measure_calibration(loose).precisions[-2] == 1
     assert measure_calibration(loose, iou_threshold=0.7).precisions[-2] == 0
 

@@ -4,7 +4,8 @@ import dataclasses
 
 import numpy as np
 import pytest
-from support.result_rows import coco_result, random_results, result
+from support.image_results import image_result
+from support.result_rows import coco_result, random_results
 
 from effdet_keras.evaluation import compare
 from effdet_keras.evaluation.compare import compare_detectors
@@ -57,8 +58,8 @@ def test_an_image_that_is_drawn_twice_counts_twice(seed):
 
 def test_a_class_that_was_not_drawn_is_left_out_of_the_mean():
     both = [
-        result([(0, *BOX)], [(0.9, 0, *BOX)], image_id=1),
-        result([(1, *BOX)], [(0.9, 0, *BOX)], image_id=2),
+        image_result([(0, *BOX)], [(0, 0.9, *BOX)], image_id=1),
+        image_result([(1, *BOX)], [(0, 0.9, *BOX)], image_id=2),
     ]
     assert ap_of(both) == (0.5, 0.5)
     assert ap_of(both, [1, 0]) == (1, 1)
@@ -101,9 +102,11 @@ def test_the_other_way_round_is_the_opposite():
 
 def test_the_interval_is_that_of_a_bootstrap_by_hand():
     """Of 20 objects, one on each image, the first misses 6 and the second none."""
-    truth, found = [(0, *BOX)], [(0.9, 0, *BOX)]
-    first = [result(truth, found if i >= 6 else [], image_id=i) for i in range(20)]
-    second = [result(truth, found, image_id=i) for i in range(20)]
+    truth, found = [(0, *BOX)], [(0, 0.9, *BOX)]
+    first = [
+        image_result(truth, found if i >= 6 else [], image_id=i) for i in range(20)
+    ]
+    second = [image_result(truth, found, image_id=i) for i in range(20)]
     ap50 = compare_detectors(first, second, num_draws=1000)["AP50"]
     assert (ap50.first, ap50.second) == pytest.approx((0.7, 1), abs=0.01)
     # The share that is missed is binomial: 95 % of it lies between 2 and 10 of 20.
@@ -127,8 +130,8 @@ def test_the_order_of_images_does_not_matter():
 
 
 def test_a_draw_without_objects_is_drawn_again():
-    images = [result(image_id=i) for i in range(30)]
-    images.append(result([(0, *BOX)], [(0.9, 0, *BOX)], image_id=30))
+    images = [image_result(image_id=i) for i in range(30)]
+    images.append(image_result([(0, *BOX)], [(0, 0.9, *BOX)], image_id=30))
     found = compare_detectors(images, images, num_draws=30)["AP"]
     assert (found.first, found.mean) == (1, 0)
 
@@ -154,12 +157,12 @@ def test_another_ground_truth_is_refused():
     first, second = random_results(1), random_results(2, truth_seed=5)
     with pytest.raises(ValueError, match="another `truth_boxes` for image 1"):
         compare_detectors(first, second)
-    one = [result([(0, *BOX)])], [result([(1, *BOX)])]
+    one = [image_result([(0, *BOX)])], [image_result([(1, *BOX)])]
     with pytest.raises(ValueError, match="another `truth_labels` for image 1"):
         compare_detectors(*one)
 
 
-@pytest.mark.parametrize("results", [[], [result([], [(0.9, 0, *BOX)])]])
+@pytest.mark.parametrize("results", [[], [image_result([], [(0, 0.9, *BOX)])]])
 def test_no_objects_are_refused(results):
     with pytest.raises(ValueError, match="A comparison needs objects"):
         compare_detectors(results, results)

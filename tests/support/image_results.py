@@ -8,7 +8,7 @@ from effdet_keras.evaluation.coco_metric import COCOMetric
 from effdet_keras.evaluation.image_result import ImageResult
 
 
-def image_result(truth, found, *, image_id=1, crowds=None, size=None):
+def image_result(truth=(), found=(), *, image_id=1, crowds=None, size=None):
     """A result by hand.
 
     Args:
@@ -25,6 +25,7 @@ def image_result(truth, found, *, image_id=1, crowds=None, size=None):
         boxes=found[:, 2:],
         scores=found[:, 1],
         labels=found[:, 0],
+        name=f"{image_id}.jpg",
         size=size,
     )
 

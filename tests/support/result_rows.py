@@ -1,23 +1,7 @@
-"""`ImageResult`s for tests: by hand, at random, and as COCO's dicts."""
+"""`ImageResult`s for tests: at random, and as COCO's dicts."""
 
 import numpy as np
-
-from effdet_keras.evaluation.image_result import ImageResult
-
-
-def result(truth=(), found=(), *, image_id=1, crowds=None):
-    """Rows are `(label, y1, x1, y2, x2)` and `(score, label, y1, x1, y2, x2)`."""
-    truth, found = np.float64(truth).reshape(-1, 5), np.float64(found).reshape(-1, 6)
-    return ImageResult(
-        image_id,
-        truth_boxes=truth[:, 1:],
-        truth_labels=truth[:, 0],
-        truth_is_crowd=crowds,
-        boxes=found[:, 2:],
-        scores=found[:, 0],
-        labels=found[:, 1],
-        name=f"{image_id}.jpg",
-    )
+from support.image_results import image_result
 
 
 def random_truth(rng, *, num_objects, num_classes=3):
@@ -29,12 +13,12 @@ def random_truth(rng, *, num_objects, num_classes=3):
 
 
 def random_found(rng, truth, *, num_extra, noise=3.0):
-    """Rows `(score, label, y1, x1, y2, x2)`: near the truth, and anywhere."""
+    """Rows `(label, score, y1, x1, y2, x2)`: near the truth, and anywhere."""
     near = truth + np.r_[0.0, noise * np.ones(4)] * rng.normal(size=truth.shape)
     near[:, 3:] = np.maximum(near[:, 3:], near[:, 1:3] + 1)
     rows = np.concatenate([near, random_truth(rng, num_objects=num_extra)])
     scores = np.r_[rng.beta(4, 2, len(near)), rng.beta(2, 4, num_extra)]
-    return np.column_stack([scores, rows])
+    return np.column_stack([rows[:, 0], scores, rows[:, 1:]])
 
 
 def random_results(
@@ -47,7 +31,8 @@ def random_results(
         truth = random_truth(of_truth, num_objects=of_truth.integers(0, 8))
         is_crowd = of_truth.random(len(truth)) < crowds
         found = random_found(rng, truth, num_extra=num_extra, noise=noise)
-        results.append(result(truth, found, image_id=image_id, crowds=is_crowd))
+        one = image_result(truth, found, image_id=image_id, crowds=is_crowd)
+        results.append(one)
     return results
 
 
