@@ -45,6 +45,7 @@ OTHERS = {
     "run_eagerly": True,
     "one_batch": True,
     "seed": 5,
+    "deterministic": True,
     "augment": ("mosaic", "blur"),
     "flip_probability": 0.0,
     "scale_jitter": (0.5, 1.5),
@@ -52,6 +53,10 @@ OTHERS = {
     "monitor": "val_loss",
     "evaluate_every": 2,
     "validation_losses": True,
+    "save_every_steps": 50,
+    "save_every_minutes": 2.5,
+    "keep": 3,
+    "keep_every_hours": 1.5,
     "tensorboard": False,
     "verbose": 0,
 }
