@@ -84,7 +84,7 @@ def _in_save(number):
     whole_files._flush = counted
 
 
-def train(folder, shapes, place, number):
+def train(folder, shapes, place, number, more):
     """The run, in a child; it may be killed at a place."""
     callbacks = []
     if place == "save":
@@ -95,8 +95,9 @@ def train(folder, shapes, place, number):
         callbacks.append(_Killer(number))
     elif place == "moment":
         threading.Timer(number, die).start()
+    fields = {"epochs": EPOCHS, **more}
     fields = tiny_run(
-        epochs=EPOCHS,
+        **fields,
         batch_size=2,
         deterministic=True,
         save_every_steps=1,
@@ -109,12 +110,12 @@ def train(folder, shapes, place, number):
     ek.fine_tune(shapes, out=folder, resume=True, callbacks=callbacks, **fields)
 
 
-def in_child(*arguments):
+def in_child(folder, shapes, place, number, **more):
     """Whether it came to its end; else it was killed."""
     child = os.fork()
     if not child:
         try:
-            train(*arguments)
+            train(folder, shapes, place, number, more)
         except BaseException:
             traceback.print_exc()
             os._exit(1)
@@ -156,8 +157,9 @@ def main(folder, kills):
     shapes = folder / "shapes"
     write_shapes(shapes, num_train=2 * STEPS, num_valid=IMAGES, image_size=64)
     if kills == 1:
-        assert not in_child(folder / "run", shapes, "step", STEPS + 1)
-        assert in_child(folder / "run", shapes, None, 0)
+        short = {"epochs": 2, "evaluate_every": 2}
+        assert not in_child(folder / "run", shapes, "step", STEPS + 1, **short)
+        assert in_child(folder / "run", shapes, None, 0, **short)
         return
     begun = time.monotonic()
     assert in_child(folder / "whole", shapes, None, 0)

@@ -56,7 +56,7 @@ def callbacks(folder):
 def new_model():
     keras.utils.set_random_seed(0)
     model = tiny_model()
-    model.compile(run_eagerly=EAGER)
+    model.compile("momentum", run_eagerly=EAGER)
     return model
 
 
