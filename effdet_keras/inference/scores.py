@@ -94,7 +94,7 @@ def check_score_threshold(score_threshold: Any) -> None:
     if not (isinstance(score_threshold, str) and score_threshold == "best"):
         raise InvalidValueError(
             "`score_threshold` must be between 0 and 1, or 'best' for the thresholds "
-            f"that are kept with the model. Received: {score_threshold!r}"
+            f"that are kept with the model. Received: {score_threshold=}"
         )
 
 

@@ -491,7 +491,8 @@ class EfficientDet(Trainer, keras.Model):
         Example:
             >>> import tempfile
             >>> model = EfficientDet.from_preset(
-            ...     "efficientdet-lite0", image_size=64, num_classes=2, max_level=5)
+            ...     "efficientdet-lite0", image_size=64, num_classes=2, max_level=5,
+            ...     fpn_cell_repeats=1, head_repeats=1)
             >>> path = f"{tempfile.mkdtemp()}/lite0"
             >>> model.export_hub_module(path)
             >>> other = EfficientDet.from_hub(path, class_names=["cat"], verbose=0)

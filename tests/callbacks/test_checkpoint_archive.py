@@ -137,6 +137,7 @@ def assert_equal(actual, expected):
         np.testing.assert_array_equal(np.array(a), np.array(b))
 
 
+@pytest.mark.slow
 def test_a_training_with_validation_on_averages_is_archived_and_restored(
     model, train, tmp_path
 ):

@@ -199,6 +199,7 @@ def test_nothing_is_printed_if_not_wanted(valid, capsys):
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.slow
 def test_the_logs_of_fit_have_the_numbers_and_other_callbacks_use_them(
     model, train, valid, tmp_path
 ):

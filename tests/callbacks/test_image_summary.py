@@ -100,6 +100,7 @@ def test_the_averages_are_used_and_go_back(valid, model, monkeypatch):
     assert not model.averages.is_swapped
 
 
+@pytest.mark.slow
 def test_tensorboard_gets_the_pairs_of_the_wanted_epochs(valid, train, model, tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

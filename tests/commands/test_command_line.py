@@ -11,6 +11,7 @@ import warnings
 
 import pytest
 from PIL import Image
+from support.kinds import slow_but
 from support.tiny import LITE0, lively_model
 
 from effdet_keras import cli, errors
@@ -231,7 +232,8 @@ def archive(tmp_path_factory):
 @pytest.mark.tensorflow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the filter needs fork")
 @pytest.mark.parametrize(
-    "command", ["inspect-weights", "predict", "export"], ids=lambda name: name
+    "command",
+    slow_but(["inspect-weights", "predict"], ["inspect-weights", "predict", "export"]),
 )
 def test_standard_error_stays_empty_when_all_goes_well(command, archive, tmp_path):
     image, out = tmp_path / "image.png", tmp_path / "out"

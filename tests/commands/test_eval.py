@@ -127,6 +127,7 @@ def test_two_detectors_are_compared(archive, data, exact, tmp_path, capsys):
     assert "Compared with another detector" in page and str(archive) in page
 
 
+@pytest.mark.slow
 def test_classes_in_another_order_are_put_in_order(data, exact, tmp_path):
     """The order of VOC's and YOLO's classes may depend on the split."""
     names = ("triangle", "circle", "square")

@@ -102,6 +102,7 @@ def test_each_checkpoint_of_a_training_is_evaluated_until_the_run_is_done(
     assert list(run.followed.glob("events.out.tfevents*"))
 
 
+@pytest.mark.slow
 def test_one_model_takes_the_weights_of_each_checkpoint(archives, data, monkeypatch):
     one = following.OneModel()
     info = read_archive_info(archives / "1.keras")

@@ -186,6 +186,7 @@ def test_a_video_is_drawn_frame_by_frame(archive, clip, tmp_path, capsys):
     assert "camera 77" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_frames_and_their_boxes_are_a_dataset(archive, clip, tmp_path, capsys):
     file, frames = tmp_path / "found.json", tmp_path / "found"
     arguments = ["predict", archive, str(clip), "--score", "0.1"]
@@ -250,6 +251,7 @@ def test_a_published_model_is_used_by_its_name(model, monkeypatch, images, capsy
     assert "efficientdet-d99" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_benchmark_prints_a_table_and_writes_it(archive, images, tmp_path, capsys):
     file, trace = tmp_path / "times.json", tmp_path / "trace"
     arguments = ["benchmark", archive, "--images", str(images), "--runs", "2"]

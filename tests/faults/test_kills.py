@@ -45,6 +45,7 @@ def run_and_kill(folder, kills):
     return result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forks")
 def test_a_run_that_is_killed_in_an_epoch_goes_on_with_its_next_step(tmp_path):

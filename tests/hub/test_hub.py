@@ -181,6 +181,7 @@ def test_saves_and_loads_exactly(small_module, ending, tmp_path):
     assert all_equal(values(model.averages.variables), values(other.averages.variables))
 
 
+@pytest.mark.slow
 def test_resumes_exactly_with_averages(small_module, tmp_path):
     straight = from_small(small_module)
     model = from_small(small_module)
@@ -232,6 +233,7 @@ def test_what_cannot_be_is_said(small_module, tmp_path):
         EfficientDet.from_hub(small_module, **SMALL)
 
 
+@pytest.mark.slow
 def test_exports_its_graph_again(small_module, tmp_path):
     model = from_small(small_module)
     train(model)
@@ -324,6 +326,7 @@ def test_twins_must_be_told_apart():
     assert found.name == "efficientdet-d7"
 
 
+@pytest.mark.slow
 def test_another_size_takes_the_same_weights(our_module, our_model):
     size = {"image_size": (96, 64)}
     model = EfficientDet.from_hub(our_module, num_classes=2, verbose=0, **size)

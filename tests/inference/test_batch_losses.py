@@ -89,6 +89,7 @@ def test_images_that_fill_up_a_batch_belong_to_no_loss(model):
     np.testing.assert_allclose(found["scores"][:2], alone["scores"], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_losses_follow_what_is_compiled_anew(model):
     images, truth = batch(2)
     _, before = model.evaluate_and_detect_on_batch(images, truth, [True, True])

@@ -410,6 +410,7 @@ def test_keras_file_restores_everything(trained, tmp_path):
     assert_equal(values(again.optimizer.variables), values(model.optimizer.variables))
 
 
+@pytest.mark.slow
 @pytest.mark.slow_elsewhere
 def test_training_goes_on_from_a_keras_file_as_if_it_had_not_stopped(tmp_path):
     images, truth = batch(4)

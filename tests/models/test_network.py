@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from support.kinds import slow_but
 from support.network_outputs import assert_outputs_equal
 
 from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
@@ -38,17 +39,11 @@ def published(golden_path):
         return {row["model"]: row for row in csv.DictReader(file)}
 
 
-LARGE = [f"efficientdet-{name}" for name in ("d4", "d5", "d6", "d7", "d7x")]
+QUICK = ["efficientdet-d0", "efficientdet-d1", "efficientdet-lite0"]
 
 
 @pytest.mark.slow_elsewhere  # a count is the same on every backend
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow) if name in LARGE else name
-        for name in MODEL_NAMES
-    ],
-)
+@pytest.mark.parametrize("name", slow_but(QUICK, MODEL_NAMES))
 def test_parameter_counts_equal_the_reference(published, name):
     # The count does not depend on the image; a small one is quick to build.
     config, network = build(name, image_size=256)

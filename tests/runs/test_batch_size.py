@@ -138,6 +138,7 @@ def test_the_trial_ends_when_the_device_is_full_and_raises_other_errors(
         batch_size_trial.main(str(path))
 
 
+@pytest.mark.slow
 def test_a_real_child_measures(splits, capsys):
     fields = tiny_run(batch_size="auto")
     del fields["model_config"]["backbone"]  # the child does not know the tests' own

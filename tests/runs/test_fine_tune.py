@@ -128,6 +128,7 @@ def test_what_is_wrong_is_told_before_an_old_run_is_removed(run, shapes):
         assert len(rows(run)) == 2 and (run / "archive" / "best.keras").exists()
 
 
+@pytest.mark.slow
 def test_a_run_whose_epochs_are_done_is_judged_again(run, capsys):
     (run / "numbers.json").unlink()
     result = ek.fine_tune(out=run, resume=True)
@@ -184,6 +185,7 @@ def test_without_evaluation_a_loss_may_choose_the_best_checkpoint(shapes, tmp_pa
         assert archive.monitor == expected
 
 
+@pytest.mark.slow
 def test_datasets_in_memory_and_no_folder(shapes, capsys):
     splits = ek.data.load_splits(shapes)
     capsys.readouterr()

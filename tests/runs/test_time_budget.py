@@ -76,6 +76,7 @@ def test_what_is_frozen_for_short_trainings_is_measured_again_for_long_ones(
     assert len(asked) == 1
 
 
+@pytest.mark.slow
 def test_steps_and_evaluations_are_measured_and_the_run_ends_there(
     monkeypatch, shapes, splits, tmp_path, capsys
 ):

@@ -116,6 +116,7 @@ def test_labels_follow_the_names_of_the_model():
     assert data.class_names == tuple(NAMES)
 
 
+@pytest.mark.slow
 def test_it_learns_two_images_by_heart():
     stage = check_overfitting(
         tiny_model(), dataset(), learning_rate=1e-2, verbose=False

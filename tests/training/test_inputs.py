@@ -279,6 +279,7 @@ class TestDatasets:
         with pytest.raises(FloatingPointError, match=r"images 0000\d\.jpg, 0000\d"):
             model.fit(batches.take(1), verbose=0)
 
+    @pytest.mark.slow
     @pytest.mark.slow_elsewhere
     def test_predict_takes_a_dataset_as_fit_and_evaluate_do(self, dataset):
         model = tiny_model(class_names=dataset.class_names)

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from support.kinds import slow_but
 from support.tiny import EAGER, LITE0, batch, lively_model, tiny_model
 
 from effdet_keras._internal import weights_h5
@@ -11,6 +12,9 @@ from effdet_keras.models import EfficientDet
 from effdet_keras.weights.archive import write_archive
 from effdet_keras.weights.kinds.own import read_own_weights
 from effdet_keras.weights.kinds.registry import open_weights
+
+FILES = ["model.keras", "model.weights.h5"]
+STOPS = [KeyboardInterrupt, RuntimeError]
 
 
 def without_stochastic_depth(model):
@@ -234,7 +238,7 @@ def test_a_weight_that_is_assigned_after_fit_trains_on_from_its_new_value(traine
 
 
 @pytest.mark.slow_elsewhere
-@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+@pytest.mark.parametrize("error", slow_but([KeyboardInterrupt], STOPS))
 def test_an_interrupted_fit_leaves_the_model_as_one_that_ends(both, error):
     def interrupt(batch, logs=None):
         if batch == 1:
@@ -253,7 +257,7 @@ def test_an_interrupted_fit_leaves_the_model_as_one_that_ends(both, error):
 
 
 @pytest.mark.slow_elsewhere
-@pytest.mark.parametrize("name", ["model.keras", "model.weights.h5"])
+@pytest.mark.parametrize("name", slow_but(["model.keras"], FILES))
 def test_what_is_saved_after_fit_detects_alike_and_trains_on(tmp_path, both, name):
     model, other = both
     fit(model)
@@ -272,6 +276,7 @@ def test_what_is_saved_after_fit_detects_alike_and_trains_on(tmp_path, both, nam
     assert_same_sets(other, both_sets(model))
 
 
+@pytest.mark.slow
 @pytest.mark.slow_elsewhere
 def test_a_model_checkpoint_detects_as_the_model_did(tmp_path, both):
     model, other = both
@@ -307,6 +312,7 @@ def test_a_file_saved_between_steps_has_the_averages_in_place(tmp_path, model):
     assert_same_sets(again, saver.sets)
 
 
+@pytest.mark.slow
 @pytest.mark.slow_elsewhere
 def test_an_archive_is_resumed_from_the_weights_of_training(tmp_path, trained):
     model = trained
@@ -362,6 +368,7 @@ def test_compiling_again_starts_from_the_weights_in_place(tmp_path, trained):
     assert_equal(values(model.averages.sources), averages)
 
 
+@pytest.mark.slow
 @pytest.mark.slow_elsewhere
 def test_weights_that_cannot_be_loaded_leave_the_model_as_it_was(tmp_path):
     other = EfficientDet(tiny_model().config.replace(num_classes=7))
@@ -402,7 +409,7 @@ def test_a_file_of_weights_is_whole_and_tells_of_damage(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow_elsewhere
-@pytest.mark.parametrize("name", ["model.keras", "model.weights.h5"])
+@pytest.mark.parametrize("name", slow_but(["model.keras"], FILES))
 def test_weights_that_are_no_numbers_are_told_when_they_are_loaded(tmp_path, name):
     model = tiny_model(backbone=LITE0)
     kernel = model.trainable_variables[0]

@@ -233,6 +233,7 @@ def eager_step(**arguments):
     return model, before, logs
 
 
+@pytest.mark.slow
 @pytest.mark.slow_elsewhere
 def test_adamw_decays_a_models_kernels_and_adds_nothing_to_the_loss():
     # Without `epsilon` a step is the gradient's sign: noise, where the gradient is 0.

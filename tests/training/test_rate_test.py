@@ -44,6 +44,7 @@ def test_the_rate_rises_exponentially():
     assert RisingRate.from_config(rate.get_config()).rate_at(2) == rate.rate_at(2)
 
 
+@pytest.mark.slow
 def test_the_model_stays_as_it_is_and_the_copy_is_trained(model, dataset, tmp_path):
     before, settings = variables_of(model), model.settings
     found = find_learning_rate(

@@ -59,6 +59,7 @@ def test_zero_gradients_and_no_limit_pass_through():
     assert ours[0].numpy().tolist() == [0.0, 0.0]
 
 
+@pytest.mark.slow
 def test_logged_learning_rate_is_that_of_the_last_step():
     model = tiny_model()
     model.compile(

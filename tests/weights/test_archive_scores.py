@@ -57,6 +57,7 @@ def test_settings_are_stored_and_all_else_stays(path):
     assert ek.EfficientDet.from_archive(path).score_settings == other
 
 
+@pytest.mark.slow
 def test_a_file_of_model_save_stores_them_too(path):
     model = ek.EfficientDet.from_archive(path)
     model.save(path)

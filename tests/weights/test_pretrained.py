@@ -326,6 +326,7 @@ def fit(model, epochs, archive, initial_epoch=0):
     )
 
 
+@pytest.mark.slow
 def test_fine_tuning_from_loaded_weights_resumes_exactly(tmp_path):
     """Two epochs in one go, and with a stop between them, are the same bit by bit."""
     start = tiny_model()
@@ -360,6 +361,7 @@ def test_fine_tuning_from_loaded_weights_resumes_exactly(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_import_writes_what_the_ending_says(d0, tmp_path, capsys):
     d0.save(tmp_path / "pets.keras")
     outs = ["model", "again.keras", "again.weights.h5"]

@@ -23,7 +23,7 @@ FILES = [
     pytest.param({"precision": "float16", "outputs": "raw"}, marks=pytest.mark.slow),
     pytest.param({"precision": "dynamic", "outputs": "raw"}, marks=pytest.mark.slow),
     {"precision": "int8", **DETECTIONS},
-    {"precision": "int8", "outputs": "raw"},
+    pytest.param({"precision": "int8", "outputs": "raw"}, marks=pytest.mark.slow),
 ]
 
 

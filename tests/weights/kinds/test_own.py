@@ -103,7 +103,10 @@ def test_weights_frozen_before_training_have_no_averages(tmp_path):
             **{"head_repeats": 2, "fpn_cell_repeats": 2},
             "fpn_num_filters": 40,  # as level 3: no convolution between them
         },
-        {"backbone": "efficientnet-b0", "fpn_weight_method": "fastattn"},
+        pytest.param(
+            {"backbone": "efficientnet-b0", "fpn_weight_method": "fastattn"},
+            marks=pytest.mark.slow,
+        ),
         {
             **{"conv_bn_act_pattern": True, "apply_bn_for_resampling": False},
             **{"fpn_weight_method": "channel_fastattn", "separable_conv": False},
@@ -137,6 +140,7 @@ def test_a_keras_file_tells_names_ids_and_config(tmp_path, plain):
     assert (source.class_names, source.category_ids, source.config) == (None,) * 3
 
 
+@pytest.mark.slow
 def test_an_archive_gives_the_weights_that_were_evaluated(tmp_path, compiled):
     path = tmp_path / "x.keras"
     write_archive(compiled, path)
