@@ -38,9 +38,20 @@ TENSORFLOW_ROOMS = (
     "runs",
     "selftest",
 )
+# Tests of functions of arrays, each for many cases. Another backend than TensorFlow
+# compiles every case anew: one shows that it runs there, `--every-case` runs all.
+ROOMS_OF_CASES = ("geometry", "postprocess", "test_losses.py")
 FRAMEWORK = re.compile(
     r"^(?:import|from) (?:keras\.src\.backend\.)?(tensorflow|jax|torch)\b", re.MULTILINE
 )
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--every-case",
+        action="store_true",
+        help="on another backend than TensorFlow, every case of each test",
+    )
 
 
 def pytest_ignore_collect(collection_path):
@@ -59,19 +70,30 @@ def pytest_ignore_collect(collection_path):
     return any(importlib.util.find_spec(name) is None for name in needed) or None
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     # Minutes each: first, so that they do not run alone at the end.
     items.sort(key=lambda item: item.path.name != "test_backends.py")
     if BACKEND == "tensorflow":
         return
+    every_case, seen = config.getoption("--every-case"), set()
     for item in items:
+        is_another_case = _test_of(item) in seen and not every_case
         if item.get_closest_marker("tensorflow"):
             reason = "needs the TensorFlow backend"
         elif item.get_closest_marker("slow_elsewhere"):
             reason = f"minutes of compiling on {BACKEND}, for the same code"
+        elif is_another_case and _test_of(item)[0].startswith(ROOMS_OF_CASES):
+            reason = f"another case ran on {BACKEND}; --every-case runs all"
         else:
+            seen.add(_test_of(item))
             continue
         item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _test_of(item):
+    """The test that an item is a case of: its file in `tests`, and its name."""
+    file, _, name = item.nodeid.partition("::")
+    return file.removeprefix("tests/"), name.partition("[")[0]
 
 
 # The same random state for every test, whatever ran before it

@@ -233,7 +233,7 @@ def archive(tmp_path_factory):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the filter needs fork")
 @pytest.mark.parametrize(
     "command",
-    slow_but(["inspect-weights", "predict"], ["inspect-weights", "predict", "export"]),
+    slow_but(["inspect-weights"], ["inspect-weights", "predict", "export"]),
 )
 def test_standard_error_stays_empty_when_all_goes_well(command, archive, tmp_path):
     image, out = tmp_path / "image.png", tmp_path / "out"

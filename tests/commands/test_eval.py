@@ -94,6 +94,7 @@ def test_a_model_is_evaluated_and_all_is_written(
     assert len(server.anns) == len(records) == content["detections"]
 
 
+@pytest.mark.slow
 def test_a_run_and_an_exported_file_are_models_too(
     archive, model, data, numbers, tmp_path, capsys
 ):
@@ -214,6 +215,7 @@ def test_detections_of_other_images_are_refused(data, exact, tmp_path, capsys):
     assert "Received: image_id=99" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_dataset_without_objects_gets_its_detections(archive, data, tmp_path, capsys):
     """As COCO's test-dev, whose annotations nobody has."""
     content = json.loads((data / "valid.json").read_text())

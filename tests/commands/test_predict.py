@@ -126,6 +126,7 @@ def test_no_input_is_written_over(archive, images, tmp_path, capsys):
     assert written[0].read_bytes() != b"mine"
 
 
+@pytest.mark.slow
 def test_tiles_and_augmentation_are_those_of_the_predictor(
     archive, model, images, capsys
 ):
@@ -168,6 +169,7 @@ def clip(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_a_video_is_drawn_frame_by_frame(archive, clip, tmp_path, capsys):
     cv2 = pytest.importorskip("cv2")
     out, file = tmp_path / "out", tmp_path / "found.json"

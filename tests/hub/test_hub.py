@@ -136,6 +136,7 @@ def test_every_variable_that_trains_gets_a_gradient(small_module):
     assert all(float(tf.norm(g)) > 0 for g in gradients)
 
 
+@pytest.mark.slow
 def test_frozen_is_bit_equal_after_training(small_module):
     model = from_small(small_module, trainable=False)
     before = values(model.features.weights)
@@ -425,6 +426,7 @@ def test_a_failed_export_leaves_nothing(small_module, tmp_path, monkeypatch):
     assert "stem/conv/kernel" not in {v.path for v in model.trainable_variables}
 
 
+@pytest.mark.slow
 def test_names_alone_are_not_trusted(our_module, tmp_path):
     loaded = tf.saved_model.load(our_module)
     module = tf.train.Checkpoint(inner=loaded)

@@ -9,6 +9,7 @@ import types
 import keras
 import numpy as np
 import pytest
+from support.kinds import slow_but
 
 from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras.config import EfficientDetConfig
@@ -370,8 +371,7 @@ print(of_arrays == {name: numbers[name][-1] for name in of_arrays})
 
 
 @pytest.mark.extra_packages
-@pytest.mark.extra_packages
-@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("backend", slow_but(["torch"], ["jax", "torch"]))
 def test_evaluation_in_fit_needs_no_tensorflow(backend):
     pytest.importorskip(backend)
     tests = pathlib.Path(__file__).parents[1]

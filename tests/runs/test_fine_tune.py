@@ -156,6 +156,7 @@ def test_a_run_does_not_go_on_with_other_data(run, shapes, tmp_path):
         ek.fine_tune(other, out=run, resume=True, epochs=3)
 
 
+@pytest.mark.slow
 def test_a_training_without_evaluation_keeps_the_last_checkpoint(
     shapes, tmp_path, capsys, recwarn
 ):
@@ -222,6 +223,7 @@ def epochs_of_tensorboard(folder, name):
     return [event.step for event in found.Tensors(name)]
 
 
+@pytest.mark.slow
 def test_what_is_stopped_leaves_a_curve_and_goes_on(shapes, tmp_path):
     pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     out = tmp_path / "run"

@@ -244,6 +244,7 @@ class TestDatasets:
         with pytest.raises(ValueError, match=r"`read_image` expects.*00003\.jpg"):
             model.fit(batches, verbose=0)
 
+    @pytest.mark.slow
     @pytest.mark.slow_elsewhere
     def test_training_goes_on_without_a_broken_image(self, dataset, capsys):
         pathlib.Path(dataset[2]["path"]).write_bytes(b"no image")

@@ -303,6 +303,7 @@ class Saver(keras.callbacks.Callback):
             self.sets = both_sets(self.model)
 
 
+@pytest.mark.slow
 @pytest.mark.slow_elsewhere
 def test_a_file_saved_between_steps_has_the_averages_in_place(tmp_path, model):
     saver = Saver(tmp_path / "model.keras")
@@ -345,6 +346,7 @@ def test_a_checkpoint_has_both_sets_right_after_fit(tmp_path):
     assert open_weights(path, averages=True).num_averages == len(averages)
 
 
+@pytest.mark.slow
 @pytest.mark.slow_elsewhere
 def test_single_steps_leave_the_averages_in_place_and_train_as_fit_does(both):
     model, other = both

@@ -102,6 +102,7 @@ def test_a_loss_that_grows_ends_the_test(model, dataset, monkeypatch):
     assert callback.losses[12:] == pytest.approx([15.0] * (batch - 11))
 
 
+@pytest.mark.slow
 def test_a_rate_that_is_too_high_from_the_start_is_told(model, dataset):
     with pytest.raises(RuntimeError, match=r"lower rate than lowest=10000\.0"):
         find_learning_rate(model, dataset, 2, num_steps=12, lowest=1e4, highest=1e9)

@@ -233,6 +233,7 @@ def test_info_must_not_contradict_the_model(model, tmp_path):
         write_archive(model, tmp_path / "x.keras", {"config": 1, "class_names": 2})
 
 
+@pytest.mark.slow
 def test_an_archive_is_the_same_whichever_weights_are_in_place(model, file, tmp_path):
     with model.averages.swapped():
         write_archive(model, tmp_path / "x.keras")

@@ -132,6 +132,7 @@ def test_coco_weights_name_their_outputs_and_evaluate_right(cached, capsys, tmp_
     assert [record["category_id"] for record in records] == list(ids)
 
 
+@pytest.mark.slow
 def test_published_variants_bring_their_own_settings(cached):
     cached("efficientdet-d0", "coco-advprop")
     model = EfficientDet.from_preset(

@@ -12,7 +12,8 @@ from support.tiny import lively_model
 from effdet_keras.export.runtime import open_runtime
 from effdet_keras.postprocess import Postprocess
 
-pytestmark = pytest.mark.tensorflow
+# test_every_format.py runs such files in short tests as well.
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 openvino = pytest.importorskip("openvino")
 pytest.importorskip("tf2onnx")
 
