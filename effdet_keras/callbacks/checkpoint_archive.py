@@ -126,6 +126,8 @@ class CheckpointArchive(keras.callbacks.Callback):
         self.verbose = verbose
         self.save_every_steps = save_every_steps
         self.save_every_minutes = save_every_minutes
+        # Keras waits for the numbers of every step where a callback wants to see them.
+        self.async_safe = save_every_steps is None and save_every_minutes is None
         self.best = None  # the best value of `monitor`, or None before the first
         self._kept = KeptCheckpoints(self.folder, keep, keep_every_hours)
         self._epoch = self._step = 0  # under way, and its steps done
@@ -140,9 +142,9 @@ class CheckpointArchive(keras.callbacks.Callback):
         self._lock.acquire("A training")
         self._names_seen = set()
         self._steps_since, self._written = 0, time.monotonic()
-        optimizer = getattr(self.model, "optimizer", None)
-        if optimizer is not None:
-            self._starts_anew = int(ops.convert_to_numpy(optimizer.iterations)) == 0
+        steps = self._steps_trained()
+        if steps is not None:
+            self._starts_anew = steps == 0
         self.best = None
         best = self.folder / BEST_FILE
         if best.exists() and not self._starts_anew:
@@ -217,9 +219,16 @@ class CheckpointArchive(keras.callbacks.Callback):
 
     def _note_written(self, path):
         self._steps_since, self._written = 0, time.monotonic()
+        steps = self._steps_trained()
+        if steps is not None:
+            self._kept.add(path, steps)
+
+    def _steps_trained(self):
+        """None for a model without an optimizer."""
         optimizer = getattr(self.model, "optimizer", None)
-        if optimizer is not None:
-            self._kept.add(path, int(ops.convert_to_numpy(optimizer.iterations)))
+        if optimizer is None:
+            return None
+        return int(ops.convert_to_numpy(optimizer.iterations))
 
     def _info(self, epochs, logs, place):
         """What a file tells of its training."""

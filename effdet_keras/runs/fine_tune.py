@@ -134,10 +134,8 @@ mean 'epochs'? It has: data, format, ...
             folder.check_free(overwrite=overwrite)
             chosen = configured(configuration, hparams, fields, pipeline_config)
             if pipeline_config is not None and datasets is not None:
-                names = fields.get(
-                    "class_names"
-                )  # of its label map: datasets have some
-                chosen = chosen.replace(class_names=names)
+                # Not those of its label map: datasets have their own.
+                chosen = chosen.replace(class_names=fields.get("class_names"))
         if out is None:
             chosen = chosen.replace(tensorboard=False)  # nobody could look at it
             if chosen.profile is not None:

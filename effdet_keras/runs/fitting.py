@@ -51,7 +51,7 @@ def callbacks_of_run(
     log: RunLog,
     more: Sequence[keras.callbacks.Callback] = (),
 ) -> list[keras.callbacks.Callback]:
-    """Evaluation, log, TensorBoard where they are wanted, and checkpoints.
+    """Log and checkpoints; evaluation, TensorBoard and a trace where wanted.
 
     Args:
         configuration: `RunConfiguration`.
@@ -88,21 +88,11 @@ def callbacks_of_run(
             path = str(folder.tensorboard)
             callbacks.append(ImageSummary(splits.validation, path, every=every))
     # The archive behind the log: no epoch has a checkpoint and no line.
-    return [*callbacks, *more, archive]
-
-
-def profiled_steps(
-    configuration: RunConfiguration, folder: RunFolder
-) -> list[keras.callbacks.Callback]:
-    """The callback that traces steps, where that is wanted.
-
-    Args:
-        configuration: `RunConfiguration`.
-        folder: `RunFolder`.
-    """
-    if configuration.profile is None:
-        return []
-    return [ProfiledSteps(*range_of_steps(configuration.profile), folder.profile)]
+    callbacks += [*more, archive]
+    if configuration.profile is not None:
+        steps = range_of_steps(configuration.profile)
+        callbacks.append(ProfiledSteps(*steps, folder.profile))
+    return callbacks
 
 
 def writes_tensorboard(configuration: RunConfiguration) -> bool:

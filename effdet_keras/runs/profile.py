@@ -26,8 +26,7 @@ def is_range_of_steps(value: object) -> bool:
     """
     if isinstance(value, str) and not _STEPS.fullmatch(value):
         return False
-    pair = value.split(",") if isinstance(value, str) else value
-    pair = pair if isinstance(pair, (list, tuple)) else (pair,)
+    pair = _pair(value)
     if len(pair) not in (1, 2) or any(type(step) not in (int, str) for step in pair):
         return False
     first, last = int(pair[0]), int(pair[-1])
@@ -41,9 +40,14 @@ def range_of_steps(value: str | int | tuple[int, int]) -> tuple[int, int]:
         >>> range_of_steps("10,20"), range_of_steps(7), range_of_steps((10, 20))
         ((10, 20), (7, 7), (10, 20))
     """
-    pair = value.split(",") if isinstance(value, str) else value
-    pair = pair if isinstance(pair, (list, tuple)) else (pair,)
+    pair = _pair(value)
     return int(pair[0]), int(pair[-1])
+
+
+def _pair(value):
+    """A first and a last step, or a single one, as a sequence."""
+    parts = value.split(",") if isinstance(value, str) else value
+    return parts if isinstance(parts, (list, tuple)) else (parts,)
 
 
 class ProfiledSteps(keras.callbacks.Callback):

@@ -22,11 +22,7 @@ from effdet_keras.runs.environment import describe_environment, environment_fact
 from effdet_keras.runs.fine_tuned import FineTuned
 from effdet_keras.runs.fingerprint import describe_data
 from effdet_keras.runs.first_batch import draw_first_batch
-from effdet_keras.runs.fitting import (
-    callbacks_of_run,
-    profiled_steps,
-    training_batches,
-)
+from effdet_keras.runs.fitting import callbacks_of_run, training_batches
 from effdet_keras.runs.make_model import load_to_resume, make_model
 from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.runs.run_log import RunLog, history_of
@@ -127,10 +123,7 @@ def _fit(model, configuration, splits, folder, log, place, more):
         epochs=epochs,
         initial_epoch=done,
         verbose=_verbose(configuration),
-        callbacks=[
-            *callbacks_of_run(configuration, splits, folder, log, more),
-            *profiled_steps(configuration, folder),
-        ],
+        callbacks=callbacks_of_run(configuration, splits, folder, log, more),
     )
 
 

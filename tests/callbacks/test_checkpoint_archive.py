@@ -165,6 +165,12 @@ def test_a_training_with_validation_on_averages_is_archived_and_restored(
     assert_equal(last.optimizer.variables, model.optimizer.variables)
 
 
+def test_keras_waits_for_no_step_unless_files_are_written_within_epochs(tmp_path):
+    assert CheckpointArchive(tmp_path).async_safe
+    assert not CheckpointArchive(tmp_path, save_every_steps=5).async_safe
+    assert not CheckpointArchive(tmp_path, save_every_minutes=0.5).async_safe
+
+
 def test_an_unknown_mode_is_named(tmp_path):
     with pytest.raises(ValueError, match="mode='auto'"):
         CheckpointArchive(tmp_path, mode="auto")

@@ -12,19 +12,11 @@ from support.tiny import LITE0, lively_model
 import effdet_keras as ek
 from effdet_keras import cli
 from effdet_keras.commands import follow_run as following
-from effdet_keras.data import write_shapes
 from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.weights.archive import read_archive_info, write_archive
 
 pytestmark = pytest.mark.tensorflow
 SHAPES = ("circle", "square", "triangle")
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data")
-    write_shapes(folder, num_train=2, num_valid=4, image_size=64)
-    return folder
 
 
 @pytest.fixture(scope="module")
