@@ -111,14 +111,16 @@ def fit_auto(train, options, *, weights, batch_size):
         train, options, weights, image_size=options.image_size or "auto", anchors="auto"
     )
     model.compile()
-    model.fit(train, batch_size, epochs_of(train, options), verbose=0)
+    epochs = epochs_of(train, options)
+    model.fit(train, batch_size=batch_size, epochs=epochs, verbose=0)
     return model
 
 
 def fit_reference(train, options, *, weights, batch_size):
     model = new_model(train, options, weights, image_size=options.image_size)
     model.compile(recipe="reference")
-    model.fit(train, batch_size, epochs_of(train, options), verbose=0)
+    epochs = epochs_of(train, options)
+    model.fit(train, batch_size=batch_size, epochs=epochs, verbose=0)
     return model
 
 

@@ -27,7 +27,7 @@ def test_the_evaluation_prints_a_line_for_each_backend():
 
 @pytest.mark.slow
 def test_the_scorecard_prints_a_line_for_each_case_and_a_table(tmp_path):
-    options = ["--starts", "scratch", "--recipes", "by-hand"]
+    options = ["--starts", "scratch", "--recipes", "by-hand", "auto"]
     options += ["--image-size", "128", "--steps", "2", "--batch-size", "2"]
     options += ["--num-images", "4", "--num-judges", "2", "--seeds", "0", "1"]
     done = subprocess.run(
