@@ -31,7 +31,8 @@ def read_image_columns(
 
     Args:
         path: path of the file.
-        dataset: `DetectionDataset`, each image of which has one row.
+        dataset: `DetectionDataset`, each image of which has one row. Rows of other
+            images, such as those of other splits, are left out.
 
     Returns:
         Dict from the name of a column to its values by image id, in the order of the
@@ -39,8 +40,8 @@ def read_image_columns(
 
     Raises:
         ValueError: If the file is not such text, lacks a column, has a row with more or
-            fewer cells than columns, an image of another dataset, an image twice, or a
-            column with more than 100 values; or if an image of the dataset has no row.
+            fewer cells than columns, an image twice, or a column with more than 100
+            values; or if an image of the dataset has no row.
         OSError: If it cannot be read.
 
     Example:
@@ -164,21 +165,19 @@ def _last_part(name):
 
 
 def _check_images(path, dataset, row_of, unknown):
-    if unknown:
-        names = [record.name for record in dataset.records[:_SHOWN]]
-        raise InvalidValueError(
-            f"'{path}' has rows of images that the dataset does not have, or does not "
-            f"tell apart: {', '.join(unknown[:_SHOWN])}"
-            f"{_more(len(unknown))}. Its images are {', '.join(names)}"
-            f"{_more(len(dataset))}. Give the rows of this split alone, with whole "
-            "names."
-        )
     missing = [r.name for r in dataset.records if r.image_id not in row_of]
-    if missing:
-        raise InvalidValueError(
-            f"'{path}' must have a row for every image. Missing: {len(missing)} of "
-            f"{len(dataset)}: {', '.join(missing[:_SHOWN])}{_more(len(missing))}"
+    if not missing:
+        return  # rows of other images are those of other splits
+    text = (
+        f"'{path}' must have a row for every image. Missing: {len(missing)} of "
+        f"{len(dataset)}: {', '.join(missing[:_SHOWN])}{_more(len(missing))}"
+    )
+    if unknown:
+        text += (
+            ". Its rows of images that the dataset does not have, or does not tell "
+            f"apart: {', '.join(unknown[:_SHOWN])}{_more(len(unknown))}"
         )
+    raise InvalidValueError(text)
 
 
 def _check_values(path, name, values):

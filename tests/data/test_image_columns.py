@@ -75,7 +75,7 @@ def test_the_image_ids_of_arrays_are_known(read):
         ("file,light,light\n1.jpg,a,b\n2.jpg,a,b\n", "a name of its own"),
         ("file,light,\n1.jpg,a,b\n2.jpg,a,b\n", "a name of its own"),
         ("file,light\n1.jpg,day,new\n2.jpg,day\n", "row 2 of .* with 3 cells"),
-        ("file,light\n1.jpg,day\n3.jpg,day\n", "'3.jpg' in row 3.*images are a/1.jpg"),
+        ("file,light\n1.jpg,day\n3.jpg,day\n", "Missing: 1 of 2.*'3.jpg' in row 3"),
         ("file,light\n1.jpg,day\n", "Missing: 1 of 2: b/2.jpg"),
         ("file,light\n1.jpg,day\n2.jpg,day\na/1.jpg,day", "two of 'a/1.jpg', 2 and 4"),
         ("image_id,light\n1,day\n9,day\n", "'1' in row 2"),
@@ -104,3 +104,8 @@ def test_a_column_of_too_many_values_is_refused(read):
     rows = [f"{i}.jpg,{i}" for i in range(101)]
     with pytest.raises(ValueError, match="101 values of 'hash', such as"):
         read("\n".join(["file,hash", *rows]), dataset)
+
+
+def test_rows_of_other_splits_are_left_out(read):
+    columns = read("file,light\n1.jpg,day\n3.jpg,dusk\n2.jpg,night\n")
+    assert columns == {"light": {7: "day", 9: "night"}}
