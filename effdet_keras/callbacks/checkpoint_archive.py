@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import time
@@ -18,20 +19,22 @@ from effdet_keras.callbacks.writable import require_writable
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.weights.archive import (
     BEST_FILE,
+    BEST_OF_BEFORE_FILE,
     LAST_FILE,
+    PREVIOUS_FILE,
     copy_archive,
     read_archive_info,
     write_archive,
 )
-
-PREVIOUS_FILE = "best.previous.keras"
+from effdet_keras.weights.resumable import set_aside_if_damaged
 
 
 class CheckpointArchive(keras.callbacks.Callback):
     """Keeps the best and the last checkpoint as archives that describe themselves.
 
     After each epoch it writes `last.keras` to the folder, and `best.keras` if
-    `monitor` is better than ever before. `EfficientDet.from_archive` and
+    `monitor` is better than ever before. The `last.keras` before stays as
+    `last.previous.keras`. `EfficientDet.from_archive` and
     `keras.saving.load_model` read these files; they hold the optimizer and the moving
     averages as well. Each holds an entry `archive.json`, which
     `effdet_keras.weights.archive.read_archive_info` reads: config, class
@@ -46,8 +49,11 @@ class CheckpointArchive(keras.callbacks.Callback):
     (docs/train.md). A callback of your own takes part if it has a method `get_state()`,
     which returns a dict of what JSON has, and `set_state(state)`.
 
-    If the process is killed at any moment, the files written before stay whole. A
-    training that is resumed goes on from the best value in the folder. A training
+    If the process is killed at any moment, the files written before stay whole. If
+    `last.keras` is damaged later, `resume=True` takes the newest other checkpoint, and
+    what is damaged is kept under a name such as `last.damaged.keras`.
+
+    A training that is resumed goes on from the best value in the folder. A training
     that starts anew keeps the best checkpoint of the one before it as
     `best.previous.keras`. While it trains, no other process can train into the folder.
 
@@ -132,7 +138,7 @@ class CheckpointArchive(keras.callbacks.Callback):
         self._steps_since = 0  # the last file was written
         self._written = time.monotonic()
         self._names_seen = set()
-        self._starts_anew = False
+        self._starts_anew = self._keeps_best_of_before = False
         self._lock = FolderLock(self.folder)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
@@ -143,7 +149,10 @@ class CheckpointArchive(keras.callbacks.Callback):
         optimizer = getattr(self.model, "optimizer", None)
         if optimizer is not None:
             self._starts_anew = int(ops.convert_to_numpy(optimizer.iterations)) == 0
+        self._keeps_best_of_before = self._starts_anew
         self.best = None
+        if not self._starts_anew:
+            self._set_aside_damaged()
         best = self.folder / BEST_FILE
         if best.exists() and not self._starts_anew:
             self.best = read_archive_info(best).get("metrics", {}).get(self.monitor)
@@ -161,31 +170,32 @@ class CheckpointArchive(keras.callbacks.Callback):
     ) -> None:
         self._steps_since += batch + 1 - self._step
         self._step = batch + 1
-        if not self._is_due():
-            return
-        keeper = getattr(self.model, "place_keeper", None)
-        place = None if keeper is None else keeper.after_step(self._step)
-        last = self.folder / LAST_FILE
-        write_archive(self.model, last, self._info(self._epoch, logs or {}, place))
-        self._note_written(last)
+        if self._is_due():
+            self._write_within_epoch(logs or {})
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        logs = logs or {}
+        self._write_after_epoch(epoch, logs or {})
+
+    def _write_within_epoch(self, logs):
+        keeper = getattr(self.model, "place_keeper", None)
+        place = None if keeper is None else keeper.after_step(self._step)
+        info = self._info(self._epoch, logs, place)
+        self._write_last(functools.partial(write_archive, self.model, info=info))
+
+    def _write_after_epoch(self, epoch, logs):
         self._names_seen |= set(logs)
         keeper = getattr(self.model, "place_keeper", None)
         place = None if keeper is None else keeper.after_epoch(logs)
         info = self._info(epoch + 1, logs, place)
-        best, last = self.folder / BEST_FILE, self.folder / LAST_FILE
+        best = self.folder / BEST_FILE
         if not self._is_best(logs.get(self.monitor)):
-            write_archive(self.model, last, info)
-            self._note_written(last)
+            self._write_last(functools.partial(write_archive, self.model, info=info))
             return
-        if self._starts_anew and best.exists():
-            copy_archive(best, self.folder / PREVIOUS_FILE)
-        self._starts_anew = False
+        if self._keeps_best_of_before and best.exists():
+            copy_archive(best, self.folder / BEST_OF_BEFORE_FILE)
+        self._keeps_best_of_before = False
         write_archive(self.model, best, info)
-        copy_archive(best, last)
-        self._note_written(last)
+        self._write_last(functools.partial(copy_archive, best))
         before = "" if self.best is None else f", before {self.best:.4f}"
         self.best = float(logs[self.monitor])
         if self.verbose:
@@ -214,6 +224,21 @@ class CheckpointArchive(keras.callbacks.Callback):
             return True
         seconds = time.monotonic() - self._written
         return bool(self.save_every_minutes and seconds >= 60 * self.save_every_minutes)
+
+    def _set_aside_damaged(self):
+        for name in (LAST_FILE, PREVIOUS_FILE, BEST_FILE):
+            aside = set_aside_if_damaged(self.folder / name)
+            if aside is not None:
+                print(f"'{self.folder / name}' is damaged, and is '{aside.name}' now.")
+
+    def _write_last(self, write):
+        """Replaces the last checkpoint, which becomes the last but one."""
+        last, previous = self.folder / LAST_FILE, self.folder / PREVIOUS_FILE
+        if self._starts_anew:  # what is there is of another training
+            previous.unlink(missing_ok=True)
+        write(path=last, previous=None if self._starts_anew else previous)
+        self._starts_anew = False
+        self._note_written(last)
 
     def _note_written(self, path):
         self._steps_since, self._written = 0, time.monotonic()

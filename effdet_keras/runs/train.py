@@ -36,6 +36,10 @@ from effdet_keras.runs.time_budget import choose_length
 from effdet_keras.training import auto_recipe
 from effdet_keras.training.place import place_in
 from effdet_keras.weights.archive import BEST_FILE, LAST_FILE, read_archive_info
+from effdet_keras.weights.resumable import (
+    checkpoint_to_resume,
+    going_on_from_another,
+)
 
 
 def train(
@@ -66,8 +70,12 @@ def train(
     if configuration.one_batch:
         splits = splits.one_batch(configuration.batch_size)
     described = describe_data(splits.by_role())
-    last = folder.archive / LAST_FILE
-    place = place_in(read_archive_info(last)) if resume and last.exists() else None
+    checkpoint, damages = None, []
+    if resume:
+        checkpoint, damages = checkpoint_to_resume(folder.archive)
+    place = None if checkpoint is None else place_in(read_archive_info(checkpoint))
+    if damages:
+        print(going_on_from_another(checkpoint, damages))
     if place is not None:
         folder.check_same_data(described)
     has_length = place is not None or configuration.one_batch
@@ -77,7 +85,7 @@ def train(
     if configuration.deterministic:
         _compute_the_same_bits()
     if place is not None:
-        model = load_to_resume(configuration, folder.archive)
+        model = load_to_resume(configuration, checkpoint)
         print(f"The run goes on after {place}.")
     else:
         model = make_model(configuration, splits.train)
