@@ -15,6 +15,7 @@ from keras import ops
 from effdet_keras._internal.folder_lock import FolderLock
 from effdet_keras._internal.local_paths import local_path
 from effdet_keras.callbacks.kept_checkpoints import KeptCheckpoints
+from effdet_keras.callbacks.stop_signals import StopSignals
 from effdet_keras.callbacks.writable import require_writable
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.weights.archive import (
@@ -56,6 +57,11 @@ class CheckpointArchive(keras.callbacks.Callback):
     A training that is resumed goes on from the best value in the folder. A training
     that starts anew keeps the best checkpoint of the one before it as
     `best.previous.keras`. While it trains, no other process can train into the folder.
+
+    Ctrl-C and SIGTERM stop `fit` at the end of the step under way, or at once in an
+    evaluation, and `last.keras` is written before `fit` raises `KeyboardInterrupt`, or
+    for SIGTERM `SystemExit(143)`. A second Ctrl-C does not wait. This holds where `fit`
+    is called in the main thread, in which alone Python hears signals.
 
     Put it last, behind the callback that computes `monitor`:
     `callbacks=[COCOEvaluation(valid), CheckpointArchive("runs/cats")]`. What a callback
@@ -140,11 +146,14 @@ class CheckpointArchive(keras.callbacks.Callback):
         self._names_seen = set()
         self._starts_anew = self._keeps_best_of_before = False
         self._lock = FolderLock(self.folder)
+        self._signals = StopSignals()
+        self._has_trained = False  # a step, since `fit` began
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         require_writable(self.folder, "`CheckpointArchive`")
         self._lock.acquire("A training")
         self._names_seen = set()
+        self._has_trained = False
         self._steps_since, self._written = 0, time.monotonic()
         optimizer = getattr(self.model, "optimizer", None)
         if optimizer is not None:
@@ -156,6 +165,7 @@ class CheckpointArchive(keras.callbacks.Callback):
         best = self.folder / BEST_FILE
         if best.exists() and not self._starts_anew:
             self.best = read_archive_info(best).get("metrics", {}).get(self.monitor)
+        self._signals.listen()
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._epoch, self._step = epoch, 0
@@ -164,17 +174,22 @@ class CheckpointArchive(keras.callbacks.Callback):
         self, batch: int, logs: dict[str, Any] | None = None
     ) -> None:
         self._step = batch
+        if self._has_trained:  # before, there is nothing to save
+            self._signals.hold()
 
     def on_train_batch_end(
         self, batch: int, logs: dict[str, Any] | None = None
     ) -> None:
         self._steps_since += batch + 1 - self._step
-        self._step = batch + 1
+        self._step, self._has_trained = batch + 1, True
         if self._is_due():
             self._write_within_epoch(logs or {})
+        self._signals.release()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self._signals.hold()
         self._write_after_epoch(epoch, logs or {})
+        self._signals.release()
 
     def _write_within_epoch(self, logs):
         keeper = getattr(self.model, "place_keeper", None)
@@ -215,8 +230,22 @@ class CheckpointArchive(keras.callbacks.Callback):
             )
 
     def let_go(self) -> None:
-        """Lets other processes train into the folder; `fit` calls it on errors, too."""
-        self._lock.release()
+        """Lets other processes train into the folder; `fit` calls it on errors, too.
+
+        If a signal stops the training, what is not in a checkpoint yet is written.
+        """
+        try:
+            if self._signals.received is not None and not self._signals.is_at_once:
+                self._write_before_stop(self._signals.received.name)
+        finally:
+            self._signals.stop_listening()
+            self._signals.received = None
+            self._lock.release()
+
+    def _write_before_stop(self, name):
+        if self._steps_since:
+            self._write_within_epoch({})
+            print(f"{name}: a checkpoint was written to '{self.folder / LAST_FILE}'.")
 
     def _is_due(self):
         """Whether a file is to be written after the step that was just trained."""

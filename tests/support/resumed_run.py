@@ -3,8 +3,9 @@
     python tests/support/resumed_run.py FOLDER KILLS
 
 One run is left alone. Others are killed with -9 within a save, within an evaluation,
-before a step, or at a random moment, and resumed until they are done. With one kill
-there is no run that is left alone, and one that is killed in its second epoch.
+before a step, or at a random moment, or told to stop by SIGTERM, and resumed until they
+are done. With one kill there is no run that is left alone, and one that is killed in
+its second epoch.
 
 It never runs TensorFlow itself, so that its children may be forks, which have all
 modules loaded. It prints as JSON what was killed where, and which runs differ from the
@@ -13,6 +14,7 @@ and it goes on from the one before.
 """
 
 import collections
+import functools
 import hashlib
 import io
 import json
@@ -39,7 +41,7 @@ from effdet_keras.data import write_shapes
 from effdet_keras.evaluation.coco_metric import COCOMetric
 
 EPOCHS, STEPS, IMAGES = 3, 2, 2  # steps of an epoch, images of an evaluation
-_PLACES = ("save", "evaluation", "step", "moment")
+_PLACES = ("save", "evaluation", "step", "stop", "moment")
 _OF_THE_CLOCK = ("time", "seconds")
 
 
@@ -97,6 +99,9 @@ def train(folder, shapes, place, number, more):
         callbacks.append(_Killer(number))
     elif place == "moment":
         threading.Timer(number, die).start()
+    elif place == "stop":
+        send = functools.partial(os.kill, os.getpid(), signal.SIGTERM)
+        threading.Timer(number, send).start()
     fields = {"epochs": EPOCHS, **more}
     fields = tiny_run(
         **fields,
@@ -118,15 +123,18 @@ def in_child(folder, shapes, place, number, **more):
     if not child:
         try:
             train(folder, shapes, place, number, more)
+        except SystemExit as stopped:
+            os._exit(stopped.code)
         except BaseException:
             traceback.print_exc()
             os._exit(1)
         os._exit(0)
     _, status = os.waitpid(child, 0)
     if os.WIFEXITED(status):
-        assert os.WEXITSTATUS(status) == 0, "the run failed"
-        return True
-    assert os.WTERMSIG(status) == signal.SIGKILL
+        assert os.WEXITSTATUS(status) in (0, 128 + signal.SIGTERM), "the run failed"
+        return os.WEXITSTATUS(status) == 0
+    # SIGTERM before the training: nothing is caught, as nothing is to be saved.
+    assert os.WTERMSIG(status) in (signal.SIGKILL, signal.SIGTERM)
     return False
 
 
@@ -185,6 +193,7 @@ def main(folder, kills):
                 "save": random.randint(1, STEPS + 1),
                 "evaluation": random.randint(1, IMAGES),
                 "step": random.randint(1, STEPS),
+                "stop": random.uniform(0.1, 0.8) * seconds,
                 "moment": random.uniform(0.1, 0.8) * seconds,
             }[place]
             is_last = sum(counts.values()) == kills
