@@ -50,6 +50,7 @@ def train(
     *,
     started: float,
     resume: bool = False,
+    asked: RunConfiguration | None = None,
     callbacks: Sequence[keras.callbacks.Callback] = (),
 ) -> FineTuned:
     """Trains, keeps the best checkpoint, and evaluates it.
@@ -62,6 +63,7 @@ def train(
         text: `TextLog`, which is kept there.
         started: float, when the run's time began to count, of `time.monotonic`.
         resume: bool, whether to go on from the last checkpoint in the folder.
+        asked: `RunConfiguration` as it was asked for, before anything was measured.
         callbacks: more callbacks of `fit`, behind those of the run.
 
     Returns:
@@ -89,7 +91,7 @@ def train(
         print(f"The run goes on after {place}.")
     else:
         model = make_model(configuration, splits.train)
-    folder.begin(configuration, keeps_files=resume)
+    folder.begin(configuration, asked=asked, keeps_files=resume)
     text.keep_in(folder.text)
     environment = {"seed": configuration.seed, **describe_environment()}
     folder.write_json("environment", environment)
