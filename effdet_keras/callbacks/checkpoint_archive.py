@@ -10,7 +10,6 @@ import warnings
 from typing import Any
 
 import keras
-from keras import ops
 
 from effdet_keras._internal.folder_lock import FolderLock
 from effdet_keras._internal.local_paths import local_path
@@ -18,6 +17,7 @@ from effdet_keras.callbacks.kept_checkpoints import KeptCheckpoints
 from effdet_keras.callbacks.stop_signals import StopSignals
 from effdet_keras.callbacks.writable import require_writable
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.training.accumulation import steps_done
 from effdet_keras.weights.archive import (
     BEST_FILE,
     BEST_OF_BEFORE_FILE,
@@ -157,7 +157,7 @@ class CheckpointArchive(keras.callbacks.Callback):
         self._steps_since, self._written = 0, time.monotonic()
         optimizer = getattr(self.model, "optimizer", None)
         if optimizer is not None:
-            self._starts_anew = int(ops.convert_to_numpy(optimizer.iterations)) == 0
+            self._starts_anew = steps_done(optimizer) == 0
         self._keeps_best_of_before = self._starts_anew
         self.best = None
         if not self._starts_anew:
@@ -273,7 +273,7 @@ class CheckpointArchive(keras.callbacks.Callback):
         self._steps_since, self._written = 0, time.monotonic()
         optimizer = getattr(self.model, "optimizer", None)
         if optimizer is not None:
-            self._kept.add(path, int(ops.convert_to_numpy(optimizer.iterations)))
+            self._kept.add(path, steps_done(optimizer))
 
     def _info(self, epochs, logs, place):
         """What a file tells of its training."""

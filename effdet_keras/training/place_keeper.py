@@ -6,8 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import keras
-
+from effdet_keras.training.accumulation import steps_done
 from effdet_keras.training.callback_states import set_states, states_of
 from effdet_keras.training.data_order import DataOrder
 from effdet_keras.training.own_callbacks import OwnCallback
@@ -99,7 +98,7 @@ class PlaceKeeper(OwnCallback):
     def _place_now(self, **fields):
         seconds = time.monotonic() - self._start
         return Place(
-            steps=int(keras.ops.convert_to_numpy(self.model.optimizer.iterations)),
+            steps=steps_done(self.model.optimizer),
             seconds=seconds if fields.get("step") else 0.0,
             callbacks=states_of(self.callbacks),
             is_stopped=bool(self.model.stop_training),
