@@ -30,7 +30,7 @@ _last_look = {}  # when this process last looked for leftovers, by folder
 
 
 @contextlib.contextmanager
-def replacing(path, ending=None):
+def replacing(path, ending=None, *, previous=None):
     """Gives a path to write a file to, and puts that file in the place of `path`.
 
     It is flushed to the disk and then renamed: at every moment `path` is either
@@ -41,6 +41,8 @@ def replacing(path, ending=None):
         path: string or path of this machine. Its folder is made if need be.
         ending: string, what the name of the given path must end with too; None for
             the last suffix of `path`.
+        previous: path in the same folder, the name that the file which is replaced
+            has from then on; None removes that file.
 
     Yields:
         `pathlib.Path` in the same folder, with the same ending. No file is there.
@@ -62,6 +64,8 @@ def replacing(path, ending=None):
     with _hidden_beside(path, path.suffix if ending is None else ending) as partial:
         yield partial
         _flush(partial, os.O_RDWR)
+        if previous is not None and path.exists():
+            _rename_behind(path, previous)
         os.replace(partial, path)
     _flush_folder(path.parent)
 
@@ -193,6 +197,17 @@ def _refuse_existing(path):
             "or remove it",
             os.fspath(path),
         )
+
+
+def _rename_behind(path, previous):
+    """Gives a file a second name, in the place of what has it."""
+    with _hidden_beside(path, path.suffix) as hidden:
+        try:
+            os.link(path, hidden)  # there is a file at `path` at every moment
+        except OSError:  # a file system without links
+            os.replace(path, previous)
+        else:
+            os.replace(hidden, previous)
 
 
 def _put_in_place(new, old, path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import time
@@ -9,29 +10,32 @@ import warnings
 from typing import Any
 
 import keras
-from keras import ops
 
 from effdet_keras._internal.folder_lock import FolderLock
 from effdet_keras._internal.local_paths import local_path
 from effdet_keras.callbacks.kept_checkpoints import KeptCheckpoints
+from effdet_keras.callbacks.stop_signals import StopSignals
 from effdet_keras.callbacks.writable import require_writable
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.training.accumulation import steps_done
 from effdet_keras.weights.archive import (
     BEST_FILE,
+    BEST_OF_BEFORE_FILE,
     LAST_FILE,
+    PREVIOUS_FILE,
     copy_archive,
     read_archive_info,
     write_archive,
 )
-
-PREVIOUS_FILE = "best.previous.keras"
+from effdet_keras.weights.resumable import set_aside_if_damaged
 
 
 class CheckpointArchive(keras.callbacks.Callback):
     """Keeps the best and the last checkpoint as archives that describe themselves.
 
     After each epoch it writes `last.keras` to the folder, and `best.keras` if
-    `monitor` is better than ever before. `EfficientDet.from_archive` and
+    `monitor` is better than ever before. The `last.keras` before stays as
+    `last.previous.keras`. `EfficientDet.from_archive` and
     `keras.saving.load_model` read these files; they hold the optimizer and the moving
     averages as well. Each holds an entry `archive.json`, which
     `effdet_keras.weights.archive.read_archive_info` reads: config, class
@@ -46,10 +50,18 @@ class CheckpointArchive(keras.callbacks.Callback):
     (docs/train.md). A callback of your own takes part if it has a method `get_state()`,
     which returns a dict of what JSON has, and `set_state(state)`.
 
-    If the process is killed at any moment, the files written before stay whole. A
-    training that is resumed goes on from the best value in the folder. A training
+    If the process is killed at any moment, the files written before stay whole. If
+    `last.keras` is damaged later, `resume=True` takes the newest other checkpoint, and
+    what is damaged is kept under a name such as `last.damaged.keras`.
+
+    A training that is resumed goes on from the best value in the folder. A training
     that starts anew keeps the best checkpoint of the one before it as
     `best.previous.keras`. While it trains, no other process can train into the folder.
+
+    Ctrl-C and SIGTERM stop `fit` at the end of the step under way, or at once in an
+    evaluation, and `last.keras` is written before `fit` raises `KeyboardInterrupt`, or
+    for SIGTERM `SystemExit(143)`. A second Ctrl-C does not wait. This holds where `fit`
+    is called in the main thread, in which alone Python hears signals.
 
     Put it last, behind the callback that computes `monitor`:
     `callbacks=[COCOEvaluation(valid), CheckpointArchive("runs/cats")]`. What a callback
@@ -134,21 +146,28 @@ class CheckpointArchive(keras.callbacks.Callback):
         self._steps_since = 0  # the last file was written
         self._written = time.monotonic()
         self._names_seen = set()
-        self._starts_anew = False
+        self._starts_anew = self._keeps_best_of_before = False
         self._lock = FolderLock(self.folder)
+        self._signals = StopSignals()
+        self._has_trained = False  # a step, since `fit` began
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         require_writable(self.folder, "`CheckpointArchive`")
         self._lock.acquire("A training")
         self._names_seen = set()
+        self._has_trained = False
         self._steps_since, self._written = 0, time.monotonic()
-        steps = self._steps_trained()
-        if steps is not None:
-            self._starts_anew = steps == 0
+        optimizer = getattr(self.model, "optimizer", None)
+        if optimizer is not None:
+            self._starts_anew = steps_done(optimizer) == 0
+        self._keeps_best_of_before = self._starts_anew
         self.best = None
+        if not self._starts_anew:
+            self._set_aside_damaged()
         best = self.folder / BEST_FILE
         if best.exists() and not self._starts_anew:
             self.best = read_archive_info(best).get("metrics", {}).get(self.monitor)
+        self._signals.listen()
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._epoch, self._step = epoch, 0
@@ -157,37 +176,43 @@ class CheckpointArchive(keras.callbacks.Callback):
         self, batch: int, logs: dict[str, Any] | None = None
     ) -> None:
         self._step = batch
+        if self._has_trained:  # before, there is nothing to save
+            self._signals.hold()
 
     def on_train_batch_end(
         self, batch: int, logs: dict[str, Any] | None = None
     ) -> None:
         self._steps_since += batch + 1 - self._step
-        self._step = batch + 1
-        if not self._is_due():
-            return
-        keeper = getattr(self.model, "place_keeper", None)
-        place = None if keeper is None else keeper.after_step(self._step)
-        last = self.folder / LAST_FILE
-        write_archive(self.model, last, self._info(self._epoch, logs or {}, place))
-        self._note_written(last)
+        self._step, self._has_trained = batch + 1, True
+        if self._is_due():
+            self._write_within_epoch(logs or {})
+        self._signals.release()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        logs = logs or {}
+        self._signals.hold()
+        self._write_after_epoch(epoch, logs or {})
+        self._signals.release()
+
+    def _write_within_epoch(self, logs):
+        keeper = getattr(self.model, "place_keeper", None)
+        place = None if keeper is None else keeper.after_step(self._step)
+        info = self._info(self._epoch, logs, place)
+        self._write_last(functools.partial(write_archive, self.model, info=info))
+
+    def _write_after_epoch(self, epoch, logs):
         self._names_seen |= set(logs)
         keeper = getattr(self.model, "place_keeper", None)
         place = None if keeper is None else keeper.after_epoch(logs)
         info = self._info(epoch + 1, logs, place)
-        best, last = self.folder / BEST_FILE, self.folder / LAST_FILE
+        best = self.folder / BEST_FILE
         if not self._is_best(logs.get(self.monitor)):
-            write_archive(self.model, last, info)
-            self._note_written(last)
+            self._write_last(functools.partial(write_archive, self.model, info=info))
             return
-        if self._starts_anew and best.exists():
-            copy_archive(best, self.folder / PREVIOUS_FILE)
-        self._starts_anew = False
+        if self._keeps_best_of_before and best.exists():
+            copy_archive(best, self.folder / BEST_OF_BEFORE_FILE)
+        self._keeps_best_of_before = False
         write_archive(self.model, best, info)
-        copy_archive(best, last)
-        self._note_written(last)
+        self._write_last(functools.partial(copy_archive, best))
         before = "" if self.best is None else f", before {self.best:.4f}"
         self.best = float(logs[self.monitor])
         if self.verbose:
@@ -207,8 +232,22 @@ class CheckpointArchive(keras.callbacks.Callback):
             )
 
     def let_go(self) -> None:
-        """Lets other processes train into the folder; `fit` calls it on errors, too."""
-        self._lock.release()
+        """Lets other processes train into the folder; `fit` calls it on errors, too.
+
+        If a signal stops the training, what is not in a checkpoint yet is written.
+        """
+        try:
+            if self._signals.received is not None and not self._signals.is_at_once:
+                self._write_before_stop(self._signals.received.name)
+        finally:
+            self._signals.stop_listening()
+            self._signals.received = None
+            self._lock.release()
+
+    def _write_before_stop(self, name):
+        if self._steps_since:
+            self._write_within_epoch({})
+            print(f"{name}: a checkpoint was written to '{self.folder / LAST_FILE}'.")
 
     def _is_due(self):
         """Whether a file is to be written after the step that was just trained."""
@@ -217,18 +256,26 @@ class CheckpointArchive(keras.callbacks.Callback):
         seconds = time.monotonic() - self._written
         return bool(self.save_every_minutes and seconds >= 60 * self.save_every_minutes)
 
+    def _set_aside_damaged(self):
+        for name in (LAST_FILE, PREVIOUS_FILE, BEST_FILE):
+            aside = set_aside_if_damaged(self.folder / name)
+            if aside is not None:
+                print(f"'{self.folder / name}' is damaged, and is '{aside.name}' now.")
+
+    def _write_last(self, write):
+        """Replaces the last checkpoint, which becomes the last but one."""
+        last, previous = self.folder / LAST_FILE, self.folder / PREVIOUS_FILE
+        if self._starts_anew:  # what is there is of another training
+            previous.unlink(missing_ok=True)
+        write(path=last, previous=None if self._starts_anew else previous)
+        self._starts_anew = False
+        self._note_written(last)
+
     def _note_written(self, path):
         self._steps_since, self._written = 0, time.monotonic()
-        steps = self._steps_trained()
-        if steps is not None:
-            self._kept.add(path, steps)
-
-    def _steps_trained(self):
-        """None for a model without an optimizer."""
         optimizer = getattr(self.model, "optimizer", None)
-        if optimizer is None:
-            return None
-        return int(ops.convert_to_numpy(optimizer.iterations))
+        if optimizer is not None:
+            self._kept.add(path, steps_done(optimizer))
 
     def _info(self, epochs, logs, place):
         """What a file tells of its training."""

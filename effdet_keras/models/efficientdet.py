@@ -32,6 +32,7 @@ from effdet_keras.weights.identify import num_classes_of
 from effdet_keras.weights.pretrained import config_for_weights, load_source
 from effdet_keras.weights.read_weights import read_weights, with_class_names
 from effdet_keras.weights.report import LoadReport
+from effdet_keras.weights.resumable import load_to_resume
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
@@ -388,7 +389,8 @@ class EfficientDet(Trainer, keras.Model):
 
         Args:
             path: path of the `.keras` file, or of the archive's folder (its
-                best checkpoint, or with `resume` its last).
+                best checkpoint, or with `resume` its last; if that is damaged, the
+                newest in the folder that is whole, and a warning says so).
             resume: bool. Either way the model has the moving averages in the place of
                 its weights, where there were any. True keeps the weights of training
                 beside them: the next `fit` goes on from these, bit by bit. False
@@ -401,7 +403,7 @@ class EfficientDet(Trainer, keras.Model):
             FileNotFoundError, ValueError: If there is no such file, or it is
                 damaged or of another kind.
         """
-        model = load_archive(path, resume=resume)
+        model = load_to_resume(path) if resume else load_archive(path)
         if not hasattr(model, "detect_step"):
             raise InvalidValueError(
                 f"'{path}' holds a `{type(model).__name__}`, not an `EfficientDet`. "

@@ -8,9 +8,9 @@ from typing import Any
 
 import keras
 
+from effdet_keras.runs.asked import configured
 from effdet_keras.runs.batch_size import with_batch_size
 from effdet_keras.runs.drawing import draw_chart
-from effdet_keras.runs.fine_tune import configured
 from effdet_keras.runs.fitting import training_batches
 from effdet_keras.runs.make_model import make_model
 from effdet_keras.runs.run_folder import RunFolder

@@ -14,24 +14,14 @@ import keras
 
 from effdet_keras.data import DetectionDataset
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.runs.asked import configured, going_on
 from effdet_keras.runs.batch_size import with_batch_size
-from effdet_keras.runs.configuration import LENGTHS, RunConfiguration
+from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.runs.fine_tuned import FineTuned
-from effdet_keras.runs.hparams import read_hparams
-from effdet_keras.runs.pipeline_config import read_pipeline_config
 from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.runs.splits import choose_splits
 from effdet_keras.runs.text_log import standard_output_kept
 from effdet_keras.runs.train import train
-from effdet_keras.training.schedules import REFERENCE_BATCH_SIZE
-
-# What may change when a run goes on: how long it is, what it says, where its data is.
-_FREE_ON_RESUME = {
-    *("epochs", "steps", "verbose", "data", "tensorboard", "profile"),
-    *("save_every_steps", "save_every_minutes", "keep", "keep_every_hours"),
-}
-# Fields of which one name can be given, and the others stay.
-_MAPPINGS = ("model_config", "loss", "postprocess", "gradient_multipliers")
 
 
 def fine_tune(
@@ -79,7 +69,9 @@ def fine_tune(
             Object Detection API (docs/migrating_from_tfod.md).
         resume: bool, whether to go on with the run in `out`, with its configuration;
             only its length, when it saves, `verbose` and the path of its data may
-            change. Where there is no run yet, and `data` is given, it begins.
+            change. The arguments with which it began may be given again, and what
+            was measured for them stays. Where there is no run yet, and `data` or
+            `configuration` is given, it begins.
         overwrite: bool, whether to remove the run that is in `out`.
         callbacks: more callbacks of `fit`, such as those of W&B or MLflow.
         **fields: fields of `RunConfiguration`, such as `epochs=20`, `batch_size=8`,
@@ -125,17 +117,23 @@ mean 'epochs'? It has: data, format, ...
         else:
             folder = RunFolder(out)
         text = stack.enter_context(standard_output_kept())
-        resume = resume and (folder.has_run or data is None)
+        has_nothing_to_begin = data is None and configuration is None
+        resume = resume and (folder.has_run or has_nothing_to_begin)
         if resume:
-            files = {"configuration": configuration, "hparams": hparams}
-            files["pipeline_config"] = pipeline_config
-            chosen = _of_run(folder, files, fields)
+            folder.check_run()
         else:
             folder.check_free(overwrite=overwrite)
-            chosen = configured(configuration, hparams, fields, pipeline_config)
+        files = (configuration, hparams, pipeline_config)
+        asked = None  # what is asked for by files and fields
+        if not resume or any(file is not None for file in files):
+            asked = configured(configuration, hparams, fields, pipeline_config)
             if pipeline_config is not None and datasets is not None:
-                # Not those of its label map: datasets have their own.
-                chosen = chosen.replace(class_names=fields.get("class_names"))
+                # Datasets have names of their own, in the place of its label map's.
+                asked = asked.replace(class_names=fields.get("class_names"))
+        if resume:
+            asked, chosen = going_on(folder, asked, fields)
+        else:
+            chosen = asked
         if out is None:
             chosen = chosen.replace(tensorboard=False)  # nobody could look at it
             if chosen.profile is not None:
@@ -153,7 +151,8 @@ mean 'epochs'? It has: data, format, ...
         # Before anything is on a graphics card.
         chosen = with_batch_size(chosen, splits, hparams, fields)
         options: dict[str, Any] = {"started": started, "resume": resume}
-        result = train(chosen, splits, folder, text, callbacks=callbacks, **options)
+        options |= {"asked": asked, "callbacks": callbacks}
+        result = train(chosen, splits, folder, text, **options)
     return dataclasses.replace(result, folder=None) if out is None else result
 
 
@@ -170,76 +169,6 @@ def _in_memory(data):
                 f"split. Received: {type(dataset).__name__} for {split!r}"
             )
     return dict(data)
-
-
-def configured(configuration, hparams, fields, pipeline_config=None):
-    """The configuration of a new run, from all that says something of it.
-
-    Args:
-        configuration, hparams, pipeline_config: of `fine_tune`.
-        fields: dict, fields of `RunConfiguration`, which count most.
-    """
-    if configuration is None:
-        configuration = RunConfiguration()
-    elif isinstance(configuration, (str, os.PathLike)):
-        configuration = RunConfiguration.read(configuration)
-    elif not isinstance(configuration, RunConfiguration):
-        raise InvalidTypeError(
-            "`configuration` must be a `RunConfiguration`, or the path of its YAML "
-            f"file. Received: {configuration!r}"
-        )
-    if hparams is not None and pipeline_config is not None:
-        raise InvalidValueError(
-            "`hparams` is google/automl's, `pipeline_config` the Object Detection "
-            "API's: give one of the two."
-        )
-    if pipeline_config is not None:
-        read = read_pipeline_config(pipeline_config)
-        title = f"No place here, or another one, of '{os.fspath(pipeline_config)}':"
-        print("\n  ".join([title, *read.notes]))
-        fields = _merged(read.fields, fields)
-    if hparams is not None:
-        batch_size = fields.get("batch_size", configuration.batch_size)
-        known = REFERENCE_BATCH_SIZE if batch_size == "auto" else batch_size
-        read = read_hparams(hparams, batch_size=known)
-        print("\n".join(["google/automl's hyper-parameters:", *read.notes]))
-        fields = _merged(read.fields, fields)
-    return configuration.replace(**_merged(configuration.to_dict(), fields))
-
-
-def _merged(fields, more):
-    """Fields, of which those in `more` count; in mappings, name by name."""
-    if any(more.get(name) is not None for name in LENGTHS):
-        fields = {**fields, **dict.fromkeys(set(LENGTHS) & set(fields))}
-    both = {name: value for name, value in fields.items() if name in more}
-    inner = {
-        name: {**value, **more[name]}
-        for name, value in both.items()
-        if name in _MAPPINGS and isinstance(more[name], Mapping)
-    }
-    return {**fields, **more, **inner}
-
-
-def _of_run(folder, files, fields):
-    """The configuration of a run that goes on."""
-    folder.check_run()
-    given = [f"`{name}`" for name, value in files.items() if value is not None]
-    if given:
-        raise InvalidValueError(
-            "A run that goes on keeps its configuration: leave "
-            f"{' and '.join(given)} out."
-        )
-    before = folder.read_configuration()
-    after = before.replace(**_merged(before.to_dict(), fields))
-    for name in sorted(set(fields) - _FREE_ON_RESUME):
-        if getattr(before, name) != getattr(after, name):
-            raise InvalidValueError(
-                f"A run that goes on keeps its configuration. Received: {name}="
-                f"{getattr(after, name)!r}, but it began with "
-                f"{getattr(before, name)!r}. These may change: "
-                f"{', '.join(sorted(_FREE_ON_RESUME))}"
-            )
-    return after
 
 
 def _check_data(configuration, datasets):

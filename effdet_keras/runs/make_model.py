@@ -49,15 +49,15 @@ def make_model(
     return model
 
 
-def load_to_resume(configuration: RunConfiguration, archive: Any) -> EfficientDet:
-    """The last checkpoint of a run, to go on with: compiled as it was.
+def load_to_resume(configuration: RunConfiguration, checkpoint: Any) -> EfficientDet:
+    """The model of a checkpoint of a run, to go on with: compiled as it was.
 
     Args:
         configuration: `RunConfiguration` of the run.
-        archive: path of its folder of `CheckpointArchive`.
+        checkpoint: path of the file.
     """
     with _precision(configuration.precision), _scope(configuration.strategy):
-        return EfficientDet.from_archive(archive, resume=True)
+        return EfficientDet.from_archive(checkpoint, resume=True)
 
 
 def _of_preset(configuration, train):

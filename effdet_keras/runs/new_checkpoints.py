@@ -11,6 +11,7 @@ from typing import Any
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.weights.archive import (
     BEST_FILE,
+    PREVIOUS_FILE,
     ZIP_DAMAGES,
     read_archive_info,
 )
@@ -68,7 +69,7 @@ class NewCheckpoints:
         """Paths and identities of whole files, the oldest checkpoint first."""
         found = []
         for path in self.folder.glob("*.keras"):
-            if path.name.startswith((".", _OF_BEST)):
+            if path.name.startswith((".", _OF_BEST)) or path.name == PREVIOUS_FILE:
                 continue
             identity = _identity(path)
             if identity is None or identity == self._taken.get(path.name):

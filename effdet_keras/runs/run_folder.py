@@ -17,10 +17,11 @@ from effdet_keras.errors import InvalidStateError
 from effdet_keras.runs.configuration import RunConfiguration
 
 _CONFIGURATION = "configuration.yaml"
+_ASKED = "asked.yaml"  # the same before anything was measured or chosen
 _FINISHED = "finished.json"  # the last file that a run writes
 _FILES = (
     *("environment.json", "data.json", "log.jsonl", "log.txt", "curves.png"),
-    *("first_batch.png", "numbers.json", "report.html", _FINISHED),
+    *("first_batch.png", "numbers.json", "report.html", _FINISHED, _ASKED),
     _CONFIGURATION,  # which makes it the folder of a run: last
 )
 # Of the range test, which is made before a run begins.
@@ -114,12 +115,18 @@ class RunFolder:
             lock.release()
 
     def begin(
-        self, configuration: RunConfiguration, *, keeps_files: bool = False
+        self,
+        configuration: RunConfiguration,
+        *,
+        asked: RunConfiguration | None = None,
+        keeps_files: bool = False,
     ) -> None:
         """Writes the configuration of a run that begins, or goes on.
 
         Args:
             configuration: `RunConfiguration`.
+            asked: `RunConfiguration`, what the run was asked for, where something was
+                measured since; None is the same.
             keeps_files: bool, whether the run that is here goes on; or else its files
                 are removed.
         """
@@ -129,6 +136,7 @@ class RunFolder:
             for name in _FILES:
                 (self.path / name).unlink(missing_ok=True)
         (self.path / _FINISHED).unlink(missing_ok=True)
+        (asked or configuration).write(self.path / _ASKED)
         configuration.write(self.path / _CONFIGURATION)
 
     def finish(self, epoch: int) -> None:
@@ -148,6 +156,14 @@ class RunFolder:
     def read_configuration(self) -> RunConfiguration:
         """The configuration of the run that is here."""
         return RunConfiguration.read(self.path / _CONFIGURATION)
+
+    def read_asked(self) -> RunConfiguration:
+        """What the run was asked for, before anything was measured or chosen."""
+        path = self.path / _ASKED
+        # Runs of a version before have none.
+        return (
+            RunConfiguration.read(path) if path.is_file() else self.read_configuration()
+        )
 
     def configuration_text(self) -> str:
         """The same as it is in its file, for people."""

@@ -10,9 +10,9 @@ import time
 from typing import Any
 
 import keras
-from keras import ops
 
 from effdet_keras._internal.whole_files import replacing
+from effdet_keras.training.accumulation import steps_done
 from effdet_keras.training.place import Place
 
 # What a line has besides numbers of the training; `steps` are those trained in all.
@@ -52,7 +52,7 @@ class RunLog(keras.callbacks.Callback):
         }
         optimizer = getattr(self.model, "optimizer", None)
         if optimizer is not None:
-            row["steps"] = int(ops.convert_to_numpy(optimizer.iterations))
+            row["steps"] = steps_done(optimizer)
         numbers = {name: float(value) for name, value in (logs or {}).items()}
         row |= {n: x if math.isfinite(x) else None for n, x in numbers.items()}
         self.rows.append(row)

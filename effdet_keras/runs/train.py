@@ -32,6 +32,10 @@ from effdet_keras.runs.time_budget import choose_length
 from effdet_keras.training import auto_recipe
 from effdet_keras.training.place import place_in
 from effdet_keras.weights.archive import BEST_FILE, LAST_FILE, read_archive_info
+from effdet_keras.weights.resumable import (
+    checkpoint_to_resume,
+    going_on_from_another,
+)
 
 
 def train(
@@ -42,6 +46,7 @@ def train(
     *,
     started: float,
     resume: bool = False,
+    asked: RunConfiguration | None = None,
     callbacks: Sequence[keras.callbacks.Callback] = (),
 ) -> FineTuned:
     """Trains, keeps the best checkpoint, and evaluates it.
@@ -54,6 +59,7 @@ def train(
         text: `TextLog`, which is kept there.
         started: float, when the run's time began to count, of `time.monotonic`.
         resume: bool, whether to go on from the last checkpoint in the folder.
+        asked: `RunConfiguration` as it was asked for, before anything was measured.
         callbacks: more callbacks of `fit`, behind those of the run.
 
     Returns:
@@ -62,8 +68,12 @@ def train(
     if configuration.one_batch:
         splits = splits.one_batch(configuration.batch_size)
     described = describe_data(splits.by_role())
-    last = folder.archive / LAST_FILE
-    place = place_in(read_archive_info(last)) if resume and last.exists() else None
+    checkpoint, damages = None, []
+    if resume:
+        checkpoint, damages = checkpoint_to_resume(folder.archive)
+    place = None if checkpoint is None else place_in(read_archive_info(checkpoint))
+    if damages:
+        print(going_on_from_another(checkpoint, damages))
     if place is not None:
         folder.check_same_data(described)
     has_length = place is not None or configuration.one_batch
@@ -73,11 +83,11 @@ def train(
     if configuration.deterministic:
         _compute_the_same_bits()
     if place is not None:
-        model = load_to_resume(configuration, folder.archive)
+        model = load_to_resume(configuration, checkpoint)
         print(f"The run goes on after {place}.")
     else:
         model = make_model(configuration, splits.train)
-    folder.begin(configuration, keeps_files=resume)
+    folder.begin(configuration, asked=asked, keeps_files=resume)
     text.keep_in(folder.text)
     environment = {"seed": configuration.seed, **describe_environment()}
     folder.write_json("environment", environment)

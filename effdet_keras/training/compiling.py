@@ -24,6 +24,7 @@ from effdet_keras._internal.local_paths import is_remote, local_path
 from effdet_keras._internal.weights_h5 import ENDING, check_weights_h5, write_weights_h5
 from effdet_keras.errors import InvalidStateError, InvalidValueError
 from effdet_keras.training import auto_recipe, freezing
+from effdet_keras.training.accumulation import steps_done
 from effdet_keras.training.ema import WeightAverages
 from effdet_keras.training.gradient_multipliers import gradient_factors
 from effdet_keras.training.recipe import Recipe
@@ -109,7 +110,11 @@ class Compiling:
             optimizer: None for the recipe's; "sgd", "momentum" (SGD with 0.9),
                 "adam", "adamw" or "rmsprop"; a dict of such a name and Keras' own
                 arguments, such as `{"name": "rmsprop", "momentum": 0.9}`; or a
-                Keras optimizer, which brings its own learning rate.
+                Keras optimizer, which brings its own learning rate. With
+                `"gradient_accumulation_steps": N` the mean of the gradients of N
+                batches is clipped and moves weights and averages; steps, and so
+                schedules, still count batches. Not under a strategy of several
+                devices.
             loss: `effdet_keras.losses.DetectionLoss`. None is that of the reference,
                 and for a small dataset whose heads are new one with a CIoU term.
             recipe: "auto", or "reference" for google/automl's.
@@ -432,7 +437,7 @@ class Compiling:
     @property
     def _steps_done(self) -> int:
         """The training steps since `compile`."""
-        return int(ops.convert_to_numpy(self.optimizer.iterations))
+        return steps_done(self.optimizer)
 
     def _averages_in_place(self):
         if self.averages is None:

@@ -121,12 +121,14 @@ class WeightAverages:
     def state(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
 
-    def update(self, step: Any) -> None:
+    def update(self, step: Any, has_moved: Any = None) -> None:
         """Moves every average towards its variable.
 
         Args:
             step: int or scalar integer tensor, the 0-based number of this
                 step: `optimizer.iterations` before it applied the gradients.
+            has_moved: bool or scalar bool tensor, whether the step moved the
+                variables; if not, the averages stay where they are. None is True.
 
         Raises:
             RuntimeError: If the averages are swapped in. A compiled step
@@ -152,6 +154,8 @@ class WeightAverages:
         if self.dynamic:
             # 1 - (1 + k) / (10 + k) without the loss of digits.
             rate = ops.maximum(rate, 9.0 / (10.0 + ops.cast(step, "float32")))
+        if has_moved is not None:
+            rate = ops.where(has_moved, rate, 0.0)
         for source, average in zip(self._sources, self._averages):
             # Each `.value` of a variable is a node of the graph.
             old, dtype = average.value, average.dtype

@@ -5,9 +5,10 @@ import keras
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.training.by_name import choice
 
-_OF_SGD = ("momentum", "nesterov")
-_OF_ADAM = ("beta_1", "beta_2", "epsilon", "amsgrad")
-_OF_RMSPROP = ("rho", "momentum", "epsilon", "centered")
+_OF_ALL = ("gradient_accumulation_steps",)
+_OF_SGD = ("momentum", "nesterov", *_OF_ALL)
+_OF_ADAM = ("beta_1", "beta_2", "epsilon", "amsgrad", *_OF_ALL)
+_OF_RMSPROP = ("rho", "momentum", "epsilon", "centered", *_OF_ALL)
 # Name: Keras' class, its own default rate, its settings, defaults that are ours.
 _NAMED = {
     "sgd": (keras.optimizers.SGD, 0.01, _OF_SGD, {}),

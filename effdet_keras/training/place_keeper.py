@@ -6,8 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import keras
-
+from effdet_keras.training.accumulation import steps_done
 from effdet_keras.training.callback_states import set_states, states_of
 from effdet_keras.training.data_order import DataOrder
 from effdet_keras.training.own_callbacks import OwnCallback
@@ -40,6 +39,8 @@ class PlaceKeeper(OwnCallback):
         self._is_given_batches = is_given_batches
         self._epoch = 0
         self._start = time.monotonic()
+        self._step = 0  # of the epoch, how many are done
+        self._after_steps: Place | None = None  # where the steps of the epoch are done
 
     def watch(self, callbacks: Sequence[Any]) -> None:
         """Names the callbacks whose state belongs to a place."""
@@ -52,6 +53,7 @@ class PlaceKeeper(OwnCallback):
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         self._epoch, self._start = epoch, time.monotonic()
+        self._step, self._after_steps = 0, None
         place = self._place
         if place is not None and place.epoch == epoch:
             self._go_on_from(place)
@@ -64,8 +66,25 @@ class PlaceKeeper(OwnCallback):
     ) -> None:
         self.is_skipping = self._place is not None and batch < self._place.step
 
+    def on_train_batch_end(
+        self, batch: int, logs: Mapping[str, Any] | None = None
+    ) -> None:
+        self._step = batch + 1
+
+    def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        self._keep_place_after_steps()  # before Keras resets the means
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        self._keep_place_after_steps()  # before the callbacks count the epoch
+
+    def _keep_place_after_steps(self):
+        if self._after_steps is None:
+            self._after_steps = self.after_step(self._step)
+
     def after_step(self, step: int) -> Place:
         """The place after so many steps of the epoch under way."""
+        if self._after_steps is not None:
+            return self._after_steps
         means = means_of(self.model.metrics)
         return self._place_now(epoch=self._epoch, step=step, means=means)
 
@@ -79,7 +98,7 @@ class PlaceKeeper(OwnCallback):
     def _place_now(self, **fields):
         seconds = time.monotonic() - self._start
         return Place(
-            steps=int(keras.ops.convert_to_numpy(self.model.optimizer.iterations)),
+            steps=steps_done(self.model.optimizer),
             seconds=seconds if fields.get("step") else 0.0,
             callbacks=states_of(self.callbacks),
             is_stopped=bool(self.model.stop_training),

@@ -24,7 +24,10 @@ from effdet_keras.errors import EffDetError, InvalidValueError
 from effdet_keras.weights.unpacked_size import largest_unpacked
 
 BEST_FILE = "best.keras"
+BEST_OF_BEFORE_FILE = "best.previous.keras"  # of the training before this one
 LAST_FILE = "last.keras"
+PREVIOUS_FILE = "last.previous.keras"  # the last but one
+DAMAGED = ".damaged"  # in the name of a file that was set aside
 
 ARCHIVE_ENTRY = "archive.json"  # in the zip file, beside Keras' own entries
 _FORMAT = 1  # rises when an older version could not read the entry
@@ -36,7 +39,23 @@ ZIP_DAMAGES = (
 _PACKAGES = ("keras", "tensorflow", "jax", "torch", "numpy")
 
 
-def write_archive(model, path, info=None):
+class DamagedFileError(InvalidValueError):
+    """A checkpoint is not what was written.
+
+    Args:
+        path: path of the file.
+        reason: what was seen of it.
+    """
+
+    def __init__(self, path, reason):
+        self.in_short = f"'{path}' is damaged, or not a `.keras` file ({reason})."
+        super().__init__(
+            f"{self.in_short} A folder of `CheckpointArchive` holds several: try "
+            f"'{BEST_FILE}', '{LAST_FILE}' or '{PREVIOUS_FILE}'."
+        )
+
+
+def write_archive(model, path, info=None, *, previous=None):
     """Writes a model to a `.keras` file that says what it is.
 
     The file is one that `keras.saving.load_model` loads, with the optimizer
@@ -55,6 +74,7 @@ def write_archive(model, path, info=None):
         info: dict of what else to note, such as `epoch` and `metrics`; numbers,
             strings, lists, tuples and dicts of them. A number that is not
             finite is noted as null.
+        previous: path in the same folder; the file that is replaced gets that name.
 
     Raises:
         ValueError: If `path` does not end in `.keras`, or `info` has a key that
@@ -81,18 +101,19 @@ def write_archive(model, path, info=None):
         )
     check_finite(model, f"The checkpoint '{path}' was not written")
     text = json.dumps(_described(model, info or {}), indent=1)
-    with replacing(path) as partial:
+    with replacing(path, previous=previous) as partial:
         model.save(partial)
         with zipfile.ZipFile(partial, "a", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr(ARCHIVE_ENTRY, text)
 
 
-def copy_archive(source, path):
+def copy_archive(source, path, *, previous=None):
     """Copies an archive, as safely as `write_archive` writes one.
 
     Args:
         source: path of the file to copy.
         path: path of the copy; replaced if it exists.
+        previous: path in the same folder; the file that is replaced gets that name.
 
     Example:
         >>> import pathlib, tempfile
@@ -103,7 +124,7 @@ def copy_archive(source, path):
         ...     print(source.with_name("last.keras").read_text())
         weights
     """
-    with replacing(path) as partial:
+    with replacing(path, previous=previous) as partial:
         shutil.copyfile(source, partial)
 
 
@@ -295,15 +316,15 @@ def read_entry(path, check_all=False):
             )
             broken = archive.testzip() if check_all else None
         except ZIP_DAMAGES as error:
-            raise InvalidValueError(_damaged(path, error)) from error
+            raise DamagedFileError(path, error) from error
     if broken is not None:
-        raise InvalidValueError(_damaged(path, f"bad checksum of '{broken}'"))
+        raise DamagedFileError(path, f"bad checksum of '{broken}'")
     if "config.json" not in names:
         raise InvalidValueError(
             f"'{path}' is not a checkpoint of Keras: it is a zip file with {names[:3]}"
         )
     if info is not None and not _is_info(info):
-        raise InvalidValueError(_damaged(path, f"'{ARCHIVE_ENTRY}' is not ours"))
+        raise DamagedFileError(path, f"'{ARCHIVE_ENTRY}' is not ours")
     if info is not None and info["format"] > _FORMAT:
         raise InvalidValueError(
             f"'{path}' was written by a newer effdet_keras "
@@ -332,10 +353,3 @@ def check_sizes(archive):
                 f"{entry.file_size:,}, more than weights do; if that is right, zip it "
                 "again without compression"
             )
-
-
-def _damaged(path, reason):
-    return (
-        f"'{path}' is damaged, or not a `.keras` file ({reason}). A folder of "
-        f"`CheckpointArchive` holds two: try '{BEST_FILE}' or '{LAST_FILE}'."
-    )

@@ -67,3 +67,16 @@ def test_runs_that_are_killed_end_with_the_bits_of_one_that_is_not(tmp_path):
     print(counts["kills"])
     assert counts["different"] == [] and sum(counts["kills"].values()) >= 20
     assert min(counts["kills"][place] for place in ("save", "evaluation")) >= 3
+
+
+@pytest.mark.slow
+@pytest.mark.tensorflow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forks")
+def test_a_run_whose_last_checkpoint_is_damaged_goes_on_from_the_one_before(tmp_path):
+    whole, damaged = json.loads(run_and_kill(tmp_path, 0).splitlines()[-1])
+    assert whole == damaged and [row["epoch"] for row in whole["rows"]] == [1, 2, 3]
+    text = (tmp_path / "damaged" / "log.txt").read_text()
+    assert "last.keras' is damaged" in text
+    assert "The run goes on after step 2 of epoch 3." in text
+    for name in ("best", "last"):
+        assert (tmp_path / "damaged" / "archive" / f"{name}.damaged.keras").exists()

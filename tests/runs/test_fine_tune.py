@@ -79,7 +79,7 @@ def test_the_folder_has_all_of_the_run(trained, shapes):
     assert there == {
         *("configuration.yaml", "environment.json", "data.json", "numbers.json"),
         *("log.jsonl", "log.txt", "archive", "curves.png", "report.html"),
-        *("first_batch.png", "finished.json"),
+        *("first_batch.png", "finished.json", "asked.yaml"),
     }
     configuration = ek.RunConfiguration.read(out / "configuration.yaml")
     assert (configuration.data, configuration.epochs) == (str(shapes), 2)
@@ -131,7 +131,8 @@ def test_what_is_wrong_is_told_before_an_old_run_is_removed(run, shapes):
 @pytest.mark.slow
 def test_a_run_whose_epochs_are_done_is_judged_again(run, capsys):
     (run / "numbers.json").unlink()
-    result = ek.fine_tune(out=run, resume=True)
+    again = run / "configuration.yaml"  # a file, as of the command that began it
+    result = ek.fine_tune(configuration=again, out=run, resume=True)
     assert "All is done: 2 epochs." in capsys.readouterr().out
     assert json.loads((run / "numbers.json").read_text())["AP"] == result.numbers["AP"]
 
@@ -139,7 +140,7 @@ def test_a_run_whose_epochs_are_done_is_judged_again(run, capsys):
 def test_a_run_goes_on_as_it_was_configured(run):
     with pytest.raises(ValueError, match=r"learning_rate=0\.5, but it began with None"):
         ek.fine_tune(out=run, resume=True, learning_rate=0.5)
-    with pytest.raises(ValueError, match="leave `hparams` out"):
+    with pytest.raises(ValueError, match="but it began with"):
         ek.fine_tune(out=run, resume=True, hparams="gamma=2.0")
     with pytest.raises(FileNotFoundError, match="no run to go on with"):
         ek.fine_tune(out=run.parent / "nowhere", resume=True)

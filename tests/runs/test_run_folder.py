@@ -38,7 +38,7 @@ def test_a_new_run_removes_the_files_of_the_one_before_and_no_others(folder):
     folder.begin(RunConfiguration(data="shapes"))
     assert folder.read_configuration().data == "shapes"
     there = sorted(path.name for path in folder.path.iterdir())
-    assert there == ["configuration.yaml", "notes.txt"]
+    assert there == ["asked.yaml", "configuration.yaml", "notes.txt"]
 
 
 def test_a_run_that_goes_on_keeps_its_files(folder):

@@ -3,21 +3,25 @@
     python tests/support/resumed_run.py FOLDER KILLS
 
 One run is left alone. Others are killed with -9 within a save, within an evaluation,
-before a step, or at a random moment, and resumed until they are done. With one kill
-there is no run that is left alone, and one that is killed in its second epoch.
+before a step, or at a random moment, or told to stop by SIGTERM, and resumed until they
+are done. With one kill there is no run that is left alone, and one that is killed in
+its second epoch.
 
 It never runs TensorFlow itself, so that its children may be forks, which have all
 modules loaded. It prints as JSON what was killed where, and which runs differ from the
-first.
+first. With no kill, the last checkpoint and the best of a run that is done are damaged,
+and it goes on from the one before.
 """
 
 import collections
+import functools
 import hashlib
 import io
 import json
 import os
 import pathlib
 import random
+import shutil
 import signal
 import sys
 import threading
@@ -37,7 +41,7 @@ from effdet_keras.data import write_shapes
 from effdet_keras.evaluation.coco_metric import COCOMetric
 
 EPOCHS, STEPS, IMAGES = 3, 2, 2  # steps of an epoch, images of an evaluation
-_PLACES = ("save", "evaluation", "step", "moment")
+_PLACES = ("save", "evaluation", "step", "stop", "moment")
 _OF_THE_CLOCK = ("time", "seconds")
 
 
@@ -95,6 +99,9 @@ def train(folder, shapes, place, number, more):
         callbacks.append(_Killer(number))
     elif place == "moment":
         threading.Timer(number, die).start()
+    elif place == "stop":
+        send = functools.partial(os.kill, os.getpid(), signal.SIGTERM)
+        threading.Timer(number, send).start()
     fields = {"epochs": EPOCHS, **more}
     fields = tiny_run(
         **fields,
@@ -116,22 +123,25 @@ def in_child(folder, shapes, place, number, **more):
     if not child:
         try:
             train(folder, shapes, place, number, more)
+        except SystemExit as stopped:
+            os._exit(stopped.code)
         except BaseException:
             traceback.print_exc()
             os._exit(1)
         os._exit(0)
     _, status = os.waitpid(child, 0)
     if os.WIFEXITED(status):
-        assert os.WEXITSTATUS(status) == 0, "the run failed"
-        return True
-    assert os.WTERMSIG(status) == signal.SIGKILL
+        assert os.WEXITSTATUS(status) in (0, 128 + signal.SIGTERM), "the run failed"
+        return os.WEXITSTATUS(status) == 0
+    # SIGTERM before the training: nothing is caught, as nothing is to be saved.
+    assert os.WTERMSIG(status) in (signal.SIGKILL, signal.SIGTERM)
     return False
 
 
-def result_of(folder):
+def result_of(folder, names=("best", "last")):
     """What a run came to: a digest of all weights, and its log without the clock."""
     digest = hashlib.sha256()
-    for name in ("best", "last"):
+    for name in names:
         with zipfile.ZipFile(folder / "archive" / f"{name}.keras") as archive:
             digest.update(_arrays(archive))
     rows = [json.loads(line) for line in (folder / "log.jsonl").open()]
@@ -163,6 +173,15 @@ def main(folder, kills):
         return
     begun = time.monotonic()
     assert in_child(folder / "whole", shapes, None, 0)
+    if kills == 0:
+        shutil.copytree(folder / "whole", folder / "damaged")
+        for name in ("best", "last"):
+            path = folder / "damaged" / "archive" / f"{name}.keras"
+            path.write_bytes(path.read_bytes()[:-100])
+        assert in_child(folder / "damaged", shapes, None, 0)
+        runs = [result_of(folder / name, ["last"]) for name in ("whole", "damaged")]
+        print(json.dumps(runs))
+        return
     seconds = time.monotonic() - begun
     expected = result_of(folder / "whole")
     counts, different, number = collections.Counter(), [], 0
@@ -174,6 +193,7 @@ def main(folder, kills):
                 "save": random.randint(1, STEPS + 1),
                 "evaluation": random.randint(1, IMAGES),
                 "step": random.randint(1, STEPS),
+                "stop": random.uniform(0.1, 0.8) * seconds,
                 "moment": random.uniform(0.1, 0.8) * seconds,
             }[place]
             is_last = sum(counts.values()) == kills

@@ -5,6 +5,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from effdet_keras.training.accumulation import step_counter, steps_per_update
 from effdet_keras.training.statistics_warmup import joined, parted
 
 # What Keras calls the parts of the state that it hands through a step.
@@ -28,7 +29,7 @@ class Step:
         self._model = model
 
     def train(self, keras_step, state, data):
-        step = self._of_optimizer(state, "iterations")
+        step = self._steps_in(state)
         logs, new_state = keras_step(state, data)
         new_state = self._with_settled_statistics(state, new_state, step)
         new_state = self._with_averages(new_state, step)
@@ -69,7 +70,7 @@ class Step:
                 raise
             if not np.isfinite(logs["loss"]):
                 self._put_back(new_state)
-                step = int(self._of_optimizer(new_state, "iterations")) + 1
+                step = int(self._steps_in(new_state)) + 1
                 raise model.refusal(batches.last[1], step=step)
             return logs, new_state
 
@@ -95,10 +96,10 @@ class Step:
         self._model._jax_state_synced = False
         self._model.jax_state_sync()
 
-    def _of_optimizer(self, state, name):
-        """The value in `state` of a variable that is an attribute of the optimizer."""
+    def _steps_in(self, state):
+        """The steps that the optimizer has counted in a state."""
         optimizer = self._model.optimizer
-        variable = getattr(optimizer, name)
+        variable = step_counter(optimizer)
         _, _, optimizer_values, _ = state
         return optimizer_values[
             [v is variable for v in optimizer.variables].index(True)
@@ -124,6 +125,8 @@ class Step:
         model = self._model
         if model.averages is None:
             return state
+        count = steps_per_update(model.optimizer)
+        has_moved = self._steps_in(state) // count > step // count
         trainable, non_trainable, optimizer, metrics = state
         mapping = [
             *zip(model.trainable_variables, trainable),
@@ -131,7 +134,7 @@ class Step:
             *zip(model.metrics_variables, metrics),
         ]
         with keras.StatelessScope(state_mapping=mapping) as scope:
-            model.averages.update(step)
+            model.averages.update(step // count, has_moved)
         metrics = [scope.get_current_value(v) for v in model.metrics_variables]
         return trainable, non_trainable, optimizer, metrics
 

@@ -5,6 +5,12 @@ import weakref
 import keras
 import tensorflow as tf
 
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.training.accumulation import (
+    gradient_sums,
+    step_counter,
+    steps_per_update,
+)
 from effdet_keras.training.statistics_warmup import joined, parted
 
 
@@ -21,7 +27,7 @@ class Step:
         """One update: gradients multiplied, clipped alone and together; averages."""
         model = self._model
         optimizer, variables = model.optimizer, model.trainable_variables
-        step = tf.identity(optimizer.iterations)
+        step = tf.identity(step_counter(optimizer).value)
         statistics = model.batch_norm_statistics()
         before = tf.identity(joined([v.value for v in statistics]))
         with tf.GradientTape() as tape:
@@ -29,7 +35,7 @@ class Step:
             # Replicas are summed below; a loss scale keeps float16 from underflow.
             scaled = optimizer.scale_loss(loss / _num_replicas())
         gradients = self._multiplied(tape.gradient(scaled, variables))
-        gradients, norm = self.clipped(gradients)
+        clipped, norm = self.clipped(self._with_those_before(gradients, step))
         after = after_forward = joined([v.value for v in statistics])
         is_fine = _on_all_replicas(_are_finite([loss, norm, after]))
         if model.settings.statistics_warmup is not None:
@@ -46,9 +52,9 @@ class Step:
             mends = self._mends_itself([loss, after_forward])
             refusal = self._refuse_unless(is_fine | mends, data, step)
         with tf.control_dependencies([refusal]):
+            gradients = self._for_optimizer(gradients, clipped, is_fine, step)
             optimizer.apply_gradients(zip(gradients, variables))
-            if model.averages is not None:
-                model.averages.update(step)
+            self._move_averages(step)
         return model.get_metrics_result()
 
     def test(self, keras_step, data):
@@ -103,6 +109,65 @@ class Step:
         shares = tf.unstack(factors / _num_replicas())
         clipped = [g * tf.cast(f, g.dtype) for g, f in zip(gradients, shares)]
         return clipped, tf.linalg.norm(norms * factors)
+
+    def _with_those_before(self, gradients, step):
+        """The mean of the gradients since the last update of the weights."""
+        optimizer = self._model.optimizer
+        count = steps_per_update(optimizer)
+        if count == 1:
+            return gradients
+        if _num_replicas() > 1:
+            raise InvalidValueError(
+                "Keras cannot accumulate gradients under a `tf.distribute` strategy of "
+                "several devices. Leave `gradient_accumulation_steps` out. Received: "
+                f"gradient_accumulation_steps={count}"
+            )
+        sums = gradient_sums(optimizer, self._model.trainable_variables)
+        scale = optimizer.scale_loss(tf.ones(()))
+        so_far = tf.cast(step % count + 1, tf.float32)
+        return [
+            (tf.convert_to_tensor(g) + tf.cast(s.value * scale, g.dtype))
+            / tf.cast(so_far, g.dtype)
+            for g, s in zip(gradients, sums)
+        ]
+
+    def _for_optimizer(self, gradients, clipped, is_fine, step):
+        """What makes the optimizer move the weights by clipped gradients.
+
+        It adds up those of all steps but the last before an update, and divides the
+        sum by their count. What is clipped is that mean: so the last step is given
+        all of it, and the optimizer nothing to add it to.
+        """
+        optimizer = self._model.optimizer
+        count = steps_per_update(optimizer)
+        if count == 1:
+            return clipped
+        sums = gradient_sums(optimizer, self._model.trainable_variables)
+        is_last = (step + 1) % count == 0
+
+        def empty():
+            for variable in sums:
+                variable.assign(tf.zeros_like(variable.value))
+            return True
+
+        emptied = tf.cond(is_last & is_fine, empty, lambda: False)
+        with tf.control_dependencies([emptied]):
+            return [
+                tf.where(is_last, c * tf.cast(count, c.dtype), tf.identity(g))
+                for g, c in zip(gradients, clipped)
+            ]
+
+    def _move_averages(self, step):
+        averages, optimizer = self._model.averages, self._model.optimizer
+        if averages is None:
+            return
+        count = steps_per_update(optimizer)
+        if count == 1 and self._model.settings.loss_scale(optimizer) is None:
+            averages.update(step)
+            return
+        # A step that only adds up gradients, or whose gradients overflow, moves none.
+        done = tf.identity(step_counter(optimizer).value) // count
+        averages.update(step // count, has_moved=done > step // count)
 
     def _forward_and_loss(self, data, training):
         """The forward pass and the loss that both steps share."""

@@ -5,6 +5,7 @@ import contextlib
 import keras
 from keras import ops
 
+from effdet_keras.training.accumulation import steps_done, steps_per_update
 from effdet_keras.training.statistics_warmup import joined, parted
 
 
@@ -20,7 +21,7 @@ class Step:
 
     def train(self, keras_step, data):
         model = self._model
-        step = int(ops.convert_to_numpy(model.optimizer.iterations))
+        step = steps_done(model.optimizer)
         warmup = model.settings.statistics_warmup
         statistics = model.batch_norm_statistics()
         before = joined([v.value for v in statistics])
@@ -35,7 +36,9 @@ class Step:
             after = joined([v.value for v in statistics])
             _assign(statistics, warmup.moved(before, after, step))
         if model.averages is not None:
-            model.averages.update(step)
+            count = steps_per_update(model.optimizer)
+            if steps_done(model.optimizer) // count > step // count:
+                model.averages.update(step // count)
         return logs
 
     def test(self, keras_step, data):
@@ -97,7 +100,7 @@ class Step:
         if bool(ops.all(ops.isfinite(numbers))):
             return
         model = self._model
-        step = int(ops.convert_to_numpy(model.optimizer.iterations)) + 1
+        step = steps_done(model.optimizer) + 1
         raise model.refusal(truth, step=step if training else None)
 
 

@@ -1,0 +1,118 @@
+"""What is asked of a run by files and fields, and whether one that exists is that."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.runs.configuration import LENGTHS, RunConfiguration
+from effdet_keras.runs.hparams import read_hparams
+from effdet_keras.runs.pipeline_config import read_pipeline_config
+from effdet_keras.runs.run_folder import RunFolder
+from effdet_keras.training.schedules import REFERENCE_BATCH_SIZE
+
+# What may change when a run goes on: how long it is, what it says, where its data is.
+_FREE_ON_RESUME = {
+    *("epochs", "steps", "verbose", "data", "tensorboard", "profile"),
+    *("save_every_steps", "save_every_minutes", "keep", "keep_every_hours"),
+}
+# Fields of which one name can be given, and the others stay.
+_MAPPINGS = ("model_config", "loss", "postprocess", "gradient_multipliers")
+
+
+def going_on(
+    folder: RunFolder, asked: RunConfiguration | None, fields: Mapping[str, Any]
+) -> tuple[RunConfiguration, RunConfiguration]:
+    """The configuration of a run that goes on.
+
+    What is asked for is held against what was asked for when the run began, not against
+    what was then measured or chosen: so the command of then can be given again.
+
+    Args:
+        folder: `RunFolder` with a run.
+        asked: `RunConfiguration`, all that is asked for now; None where `fields` is.
+        fields: dict, fields of `RunConfiguration`.
+
+    Returns:
+        `(asked, chosen)`: what is asked of the run from now on, and how it goes on.
+
+    Raises:
+        ValueError: If a field that must not change is another one.
+    """
+    run, before = folder.read_configuration(), folder.read_asked()
+    now = asked or before.replace(**_merged(before.to_dict(), fields))
+    if now.data is None:
+        now = now.replace(data=before.data)
+    if now.time_budget is not None and now.time_budget != before.time_budget:
+        raise InvalidValueError(
+            "A time is for a whole run, and is not measured again for one that goes "
+            f"on. Received: time_budget={now.time_budget!r}, but it began with "
+            f"{before.time_budget!r}. Give `epochs` or `steps` for another length."
+        )
+    changed = {
+        name: value
+        for name, value in vars(now).items()
+        if value not in (getattr(before, name), getattr(run, name))
+    }
+    for name, value in sorted(changed.items()):
+        if name not in _FREE_ON_RESUME:
+            raise InvalidValueError(
+                f"A run that goes on keeps its configuration. Received: {name}="
+                f"{value!r}, but it began with {getattr(before, name)!r}. These may "
+                f"change: {', '.join(sorted(_FREE_ON_RESUME))}"
+            )
+    names = {n for n in _FREE_ON_RESUME if getattr(now, n) != getattr(before, n)}
+    if names & set(LENGTHS):
+        names |= set(LENGTHS)
+    changes = {name: getattr(now, name) for name in names}
+    return before.replace(**changes), run.replace(**changes)
+
+
+def configured(configuration, hparams, fields, pipeline_config=None):
+    """The configuration of a new run, from all that says something of it.
+
+    Args:
+        configuration, hparams, pipeline_config: of `fine_tune`.
+        fields: dict, fields of `RunConfiguration`, which count most.
+    """
+    if configuration is None:
+        configuration = RunConfiguration()
+    elif isinstance(configuration, (str, os.PathLike)):
+        configuration = RunConfiguration.read(configuration)
+    elif not isinstance(configuration, RunConfiguration):
+        raise InvalidTypeError(
+            "`configuration` must be a `RunConfiguration`, or the path of its YAML "
+            f"file. Received: {configuration!r}"
+        )
+    if hparams is not None and pipeline_config is not None:
+        raise InvalidValueError(
+            "`hparams` is google/automl's, `pipeline_config` the Object Detection "
+            "API's: give one of the two."
+        )
+    if pipeline_config is not None:
+        read = read_pipeline_config(pipeline_config)
+        title = f"No place here, or another one, of '{os.fspath(pipeline_config)}':"
+        print("\n  ".join([title, *read.notes]))
+        fields = _merged(read.fields, fields)
+    if hparams is not None:
+        batch_size = fields.get("batch_size", configuration.batch_size)
+        known = REFERENCE_BATCH_SIZE if batch_size == "auto" else batch_size
+        read = read_hparams(hparams, batch_size=known)
+        print("\n".join(["google/automl's hyper-parameters:", *read.notes]))
+        fields = _merged(read.fields, fields)
+    return configuration.replace(**_merged(configuration.to_dict(), fields))
+
+
+def _merged(fields, more):
+    """Fields, of which those in `more` count; in mappings, name by name."""
+    if any(more.get(name) is not None for name in LENGTHS):
+        fields = {**fields, **dict.fromkeys(set(LENGTHS) & set(fields))}
+    both = {name: value for name, value in fields.items() if name in more}
+    inner = {
+        name: {**value, **more[name]}
+        for name, value in both.items()
+        if name in _MAPPINGS and isinstance(more[name], Mapping)
+    }
+    return {**fields, **more, **inner}

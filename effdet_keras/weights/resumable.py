@@ -1,0 +1,126 @@
+"""Which checkpoint of a folder a training goes on from, where some are damaged."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import warnings
+from typing import Any
+
+from effdet_keras._internal.local_paths import local_path
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.weights.archive import (
+    BEST_OF_BEFORE_FILE,
+    DAMAGED,
+    LAST_FILE,
+    DamagedFileError,
+    load_archive,
+    read_entry,
+)
+
+
+def load_to_resume(path: str | os.PathLike) -> Any:
+    """The model of a checkpoint, to go on with; see `load_archive`.
+
+    Args:
+        path: path of a file, or of a folder of `CheckpointArchive`: of that the last
+            checkpoint, or where it is damaged the newest that is whole.
+
+    Returns:
+        `EfficientDet`.
+
+    Raises:
+        FileNotFoundError: If there is no checkpoint.
+        ValueError: If the file, or all those of a folder, are damaged.
+    """
+    path = local_path(path, "The path of a checkpoint")
+    if path.is_dir():
+        found, damages = checkpoint_to_resume(path)
+        if damages:
+            warnings.warn(going_on_from_another(found, damages), stacklevel=3)
+        path = found or path / LAST_FILE
+    return load_archive(path, resume=True)
+
+
+def going_on_from_another(path: pathlib.Path, damages: list[str]) -> str:
+    """What to say of the result of `checkpoint_to_resume` with damages."""
+    return f"{' '.join(damages)} The training goes on from '{path}'."
+
+
+def checkpoint_to_resume(
+    folder: str | os.PathLike,
+) -> tuple[pathlib.Path | None, list[str]]:
+    """The last checkpoint in a folder, or where it is damaged the newest that is whole.
+
+    Args:
+        folder: path of a folder of `CheckpointArchive`; it need not be there.
+
+    Returns:
+        `(path, damages)`: the path of the file, None where there is no checkpoint; and
+        a text for each damaged file that would have come before it.
+
+    Raises:
+        ValueError: If there are checkpoints and all of them are damaged; names each.
+
+    Example:
+        >>> import tempfile
+        >>> checkpoint_to_resume(tempfile.mkdtemp())
+        (None, [])
+    """
+    folder = local_path(folder, "The path of a checkpoint")
+    damages: list[str] = []
+    if (folder / LAST_FILE).exists() and _is_whole(folder / LAST_FILE, damages):
+        return folder / LAST_FILE, []
+    others = [path for path in folder.glob("*.keras") if _may_follow(path)]
+    whole = [(_moment(path), path) for path in others if _is_whole(path, damages)]
+    if whole:
+        return max(whole, key=lambda item: item[0])[1], damages
+    if damages:
+        raise InvalidValueError(
+            f"No checkpoint in '{folder}' can be read, so the training cannot go on. "
+            + " ".join(damages)
+        )
+    return None, []
+
+
+def set_aside_if_damaged(path: pathlib.Path) -> pathlib.Path | None:
+    """Gives a file another name if it is damaged, so that nothing takes its place.
+
+    Args:
+        path: path of a checkpoint; it need not be there.
+
+    Returns:
+        Its new path; None where it is whole, or there is none.
+    """
+    if not path.exists() or _is_whole(path, []):
+        return None
+    number, aside = 1, path.with_name(path.stem + DAMAGED + path.suffix)
+    while aside.exists():
+        number += 1
+        aside = path.with_name(f"{path.stem}{DAMAGED}-{number}{path.suffix}")
+    os.rename(path, aside)
+    return aside
+
+
+def _may_follow(path):
+    """Whether it is a checkpoint of the training whose last one is damaged."""
+    name = path.name
+    is_other = name in (LAST_FILE, BEST_OF_BEFORE_FILE) or name.startswith(".")
+    return not is_other and DAMAGED not in name
+
+
+def _is_whole(path, damages):
+    try:
+        read_entry(path, check_all=True)
+    except DamagedFileError as error:
+        damages.append(error.in_short)
+        return False
+    return True
+
+
+def _moment(path) -> tuple[Any, ...]:
+    """What is larger for a newer checkpoint."""
+    info = read_entry(path) or {}
+    steps = info.get("place", {}).get("steps", 0)
+    # Files of one second differ by the rest.
+    return info.get("created", ""), steps, info.get("epoch", 0)

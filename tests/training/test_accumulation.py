@@ -1,0 +1,85 @@
+"""N steps of gradient accumulation are one update by a batch N times as large."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from support.tiny import EAGER, batch, tiny_model
+
+from effdet_keras.losses import DetectionLoss
+from effdet_keras.training.accumulation import steps_done
+
+# A step is compiled for minutes on JAX.
+pytestmark = [] if EAGER else [pytest.mark.slow]
+SIZE = 2  # of the large batch
+UPDATES = 2
+
+
+class MeanLoss(DetectionLoss):
+    """The loss as a mean over images: the usual one has a batch's anchors below it."""
+
+    def __call__(self, class_targets, *others, **options):
+        terms = super().__call__(class_targets, *others, **options)
+        count = ops.cast(ops.shape(class_targets)[0], "float32")
+        is_positive = ops.cast(class_targets >= 0, "float32")
+        factor = (ops.sum(is_positive) + 1.0) / count
+        return {name: term * factor for name, term in terms.items()}
+
+
+def model_without_batches(accumulated, clip_norm):
+    """A model whose result for an image does not depend on the others in its batch."""
+    keras.utils.set_random_seed(0)
+    model = tiny_model()
+    for layer in model._flatten_layers():
+        if isinstance(layer, keras.layers.BatchNormalization):
+            layer.trainable = False
+        if hasattr(layer, "survival_prob"):
+            layer.survival_prob = 1.0
+    model.compile(
+        {"name": "momentum", "gradient_accumulation_steps": accumulated},
+        learning_rate=0.1,
+        schedule="constant",
+        loss=MeanLoss(),
+        clip_norm=clip_norm,
+        weight_decay=None,
+        ema_decay=0.5,
+        batch_norm_warmup=True,
+        run_eagerly=EAGER,
+    )
+    return model
+
+
+def images_and_truth(count):
+    images, truth = batch(count)
+    truth["boxes"] += np.arange(count, dtype="float32")[:, None, None]
+    return images, truth
+
+
+def arrays(model):
+    variables = [*model.variables, *model.averages.variables]
+    return [np.array(ops.convert_to_numpy(v)) for v in variables]
+
+
+@pytest.mark.parametrize(
+    "clip_norm", [0.05, pytest.param(None, marks=pytest.mark.slow)]
+)
+def test_small_batches_add_up_to_a_large_one(clip_norm):
+    x, y = images_and_truth(SIZE * UPDATES)
+    whole = model_without_batches(None, clip_norm)
+    before = arrays(whole)
+    whole.fit(x, y, batch_size=SIZE, shuffle=False, verbose=0)
+    parts = model_without_batches(SIZE, clip_norm)
+    parts.fit(x, y, batch_size=1, shuffle=False, verbose=0)
+    assert (steps_done(whole.optimizer), steps_done(parts.optimizer)) == (2, 4)
+    moved = 0
+    for a, b, start in zip(arrays(whole), arrays(parts), before, strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-4, atol=2e-6)
+        moved += not np.allclose(a, start, rtol=1e-4, atol=1e-5)
+    assert moved > 50
+
+    # A step that is no update moves nothing but the sums.
+    kept = arrays(parts)
+    parts.fit(x[:1], {n: v[:1] for n, v in y.items()}, batch_size=1, verbose=0)
+    for a, b in zip(arrays(parts), kept, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert steps_done(parts.optimizer) == 5

@@ -1,0 +1,131 @@
+"""A training goes on from the newest checkpoint that is whole, and nothing is lost."""
+
+import os
+
+import pytest
+from support.tiny import StandIn
+
+from effdet_keras.callbacks import CheckpointArchive
+from effdet_keras.weights.archive import read_archive_info
+from effdet_keras.weights.resumable import checkpoint_to_resume, load_to_resume
+
+pytestmark = pytest.mark.tensorflow
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.unlink()  # and not the file that has the same content by another name
+    path.write_bytes(content)
+
+
+def cut(path):
+    content = path.read_bytes()
+    path.unlink()
+    path.write_bytes(content[:-100])
+
+
+def begun(folder, steps_done, **options):
+    model = StandIn()
+    model.optimizer.iterations.assign(steps_done)
+    callback = CheckpointArchive(folder, verbose=False, **options)
+    callback.set_model(model)
+    callback.on_train_begin()
+    return callback
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Three epochs, of which the first was the best; all files are kept."""
+    callback = begun(tmp_path / "run", 0, keep=9)
+    for epoch, value in enumerate([0.5, 0.3, 0.2]):
+        callback.model.optimizer.iterations.assign(10 * epoch + 10)
+        callback.on_epoch_end(epoch, {"AP": value})
+    callback.on_train_end()
+    return tmp_path / "run"
+
+
+def epoch_to_resume(folder):
+    path, damages = checkpoint_to_resume(folder)
+    return read_archive_info(path)["epoch"], len(damages)
+
+
+@pytest.mark.parametrize("damage", [flip, cut])
+def test_the_newest_whole_checkpoint_is_taken(folder, damage):
+    assert epoch_to_resume(folder) == (3, 0)
+    for name, expected in [
+        ("last.keras", (3, 1)),  # step-00000030.keras
+        ("step-00000030.keras", (2, 2)),
+        ("last.previous.keras", (2, 3)),
+        ("step-00000020.keras", (1, 4)),
+        ("best.keras", (1, 5)),
+    ]:
+        damage(folder / name)
+        assert epoch_to_resume(folder) == expected
+    damage(folder / "step-00000010.keras")
+    with pytest.raises(ValueError, match="cannot go on") as error:
+        checkpoint_to_resume(folder)
+    names = [path.name for path in folder.glob("*.keras")]
+    assert len(names) == 6 and all(name in str(error.value) for name in names)
+
+
+def test_a_model_that_goes_on_from_another_says_so(folder, monkeypatch):
+    loaded = []
+    monkeypatch.setattr(
+        "effdet_keras.weights.resumable.load_archive",
+        lambda path, resume: loaded.append((path.name, resume)),
+    )
+    cut(folder / "last.keras")
+    with pytest.warns(UserWarning, match=r"last\.keras' is damaged.*goes on from"):
+        load_to_resume(folder)
+    assert loaded == [("step-00000030.keras", True)]
+
+
+def test_without_a_checkpoint_there_is_nothing_to_go_on_from(tmp_path):
+    assert checkpoint_to_resume(tmp_path) == (None, [])
+    with pytest.raises(FileNotFoundError, match=r"last\.keras"):
+        load_to_resume(tmp_path)
+
+
+def test_damaged_files_stay_under_another_name(folder, capsys):
+    for name in ("last.keras", "best.keras"):
+        cut(folder / name)
+    damaged = (folder / "last.keras").read_bytes()
+    callback = begun(folder, 20)
+    assert callback.best is None
+    callback.on_epoch_end(2, {"AP": 0.2})
+    callback.on_train_end()
+    assert (folder / "last.damaged.keras").read_bytes() == damaged
+    assert (folder / "best.damaged.keras").exists()
+    assert read_archive_info(folder / "best.keras")["epoch"] == 3
+    # The last but one is the whole file that the training went on from.
+    assert read_archive_info(folder / "last.previous.keras")["epoch"] == 2
+    assert "last.keras' is damaged" in capsys.readouterr().out
+
+    cut(folder / "last.keras")
+    begun(folder, 20).let_go()
+    assert (folder / "last.damaged-2.keras").exists()
+    assert (folder / "last.damaged.keras").read_bytes() == damaged
+
+
+def test_the_last_but_one_is_of_the_same_training(folder):
+    callback = begun(folder, 0)
+    callback.on_epoch_end(0, {"AP": 0.1})
+    assert not (folder / "last.previous.keras").exists()
+    callback.on_epoch_end(1, {"AP": 0.1})
+    assert read_archive_info(folder / "last.previous.keras")["epoch"] == 1
+    callback.let_go()
+
+
+def test_there_is_a_last_checkpoint_at_every_moment(folder, monkeypatch):
+    seen, replace = [], os.replace
+
+    def watched(source, target):
+        seen.append((folder / "last.keras").exists())
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", watched)
+    callback = begun(folder, 30)
+    callback.on_epoch_end(3, {"AP": 0.1})
+    callback.let_go()
+    assert len(seen) == 2 and all(seen)
