@@ -16,6 +16,7 @@ from effdet_keras._internal.local_paths import local_path
 from effdet_keras.callbacks.kept_checkpoints import KeptCheckpoints
 from effdet_keras.callbacks.stop_signals import StopSignals
 from effdet_keras.callbacks.writable import require_writable
+from effdet_keras.distribution.processes import current_processes, is_first_process
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.training.accumulation import steps_done
 from effdet_keras.weights.archive import (
@@ -53,6 +54,8 @@ class CheckpointArchive(keras.callbacks.Callback):
     If the process is killed at any moment, the files written before stay whole. If
     `last.keras` is damaged later, `resume=True` takes the newest other checkpoint, and
     what is damaged is kept under a name such as `last.damaged.keras`.
+
+    Of several processes that train together (docs/distributed.md) the first writes.
 
     A training that is resumed goes on from the best value in the folder. A training
     that starts anew keeps the best checkpoint of the one before it as
@@ -152,8 +155,9 @@ class CheckpointArchive(keras.callbacks.Callback):
         self._has_trained = False  # a step, since `fit` began
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        require_writable(self.folder, "`CheckpointArchive`")
-        self._lock.acquire("A training")
+        if is_first_process():
+            require_writable(self.folder, "`CheckpointArchive`")
+            self._lock.acquire("A training")
         self._names_seen = set()
         self._has_trained = False
         self._steps_since, self._written = 0, time.monotonic()
@@ -162,12 +166,13 @@ class CheckpointArchive(keras.callbacks.Callback):
             self._starts_anew = steps_done(optimizer) == 0
         self._keeps_best_of_before = self._starts_anew
         self.best = None
-        if not self._starts_anew:
+        if not self._starts_anew and is_first_process():
             self._set_aside_damaged()
         best = self.folder / BEST_FILE
         if best.exists() and not self._starts_anew:
             self.best = read_archive_info(best).get("metrics", {}).get(self.monitor)
-        self._signals.listen()
+        if current_processes().count == 1:  # or they would stop at different steps
+            self._signals.listen()
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._epoch, self._step = epoch, 0
@@ -204,6 +209,9 @@ class CheckpointArchive(keras.callbacks.Callback):
         keeper = getattr(self.model, "place_keeper", None)
         place = None if keeper is None else keeper.after_epoch(logs)
         info = self._info(epoch + 1, logs, place)
+        if not is_first_process():
+            self._note_written()
+            return
         best = self.folder / BEST_FILE
         if not self._is_best(logs.get(self.monitor)):
             self._write_last(functools.partial(write_archive, self.model, info=info))
@@ -253,8 +261,11 @@ class CheckpointArchive(keras.callbacks.Callback):
         """Whether a file is to be written after the step that was just trained."""
         if self.save_every_steps and self._steps_since >= self.save_every_steps:
             return True
+        if not self.save_every_minutes:
+            return False
         seconds = time.monotonic() - self._written
-        return bool(self.save_every_minutes and seconds >= 60 * self.save_every_minutes)
+        # Of several processes the first has the clock.
+        return current_processes().gather(seconds >= 60 * self.save_every_minutes)[0]
 
     def _set_aside_damaged(self):
         for name in (LAST_FILE, PREVIOUS_FILE, BEST_FILE):
@@ -264,18 +275,20 @@ class CheckpointArchive(keras.callbacks.Callback):
 
     def _write_last(self, write):
         """Replaces the last checkpoint, which becomes the last but one."""
+        self._note_written()
+        if not is_first_process():
+            return
         last, previous = self.folder / LAST_FILE, self.folder / PREVIOUS_FILE
         if self._starts_anew:  # what is there is of another training
             previous.unlink(missing_ok=True)
         write(path=last, previous=None if self._starts_anew else previous)
         self._starts_anew = False
-        self._note_written(last)
-
-    def _note_written(self, path):
-        self._steps_since, self._written = 0, time.monotonic()
         optimizer = getattr(self.model, "optimizer", None)
         if optimizer is not None:
-            self._kept.add(path, steps_done(optimizer))
+            self._kept.add(last, steps_done(optimizer))
+
+    def _note_written(self):
+        self._steps_since, self._written = 0, time.monotonic()
 
     def _info(self, epochs, logs, place):
         """What a file tells of its training."""

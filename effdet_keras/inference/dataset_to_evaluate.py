@@ -48,11 +48,13 @@ class DatasetToEvaluate:
         config: `EfficientDetConfig`.
         dataset: `DetectionDataset`.
         batch_size: int, images at once.
+        share: `(index, count)`: it yields every `count`-th batch, from `index` on, and
+            reads no image of the others.
         labels: ints `[C]`, the detector's label of each label of the dataset; None
             where they are the same.
     """
 
-    def __init__(self, config, dataset, batch_size, labels=None):
+    def __init__(self, config, dataset, batch_size, labels=None, share=(0, 1)):
         if len(dataset) == 0:
             raise InvalidValueError(
                 "Evaluation needs at least one image. The dataset is empty"
@@ -61,6 +63,7 @@ class DatasetToEvaluate:
         self._config = config
         self._dataset = dataset
         self._batch_size = batch_size
+        self._share = share
         self._labels = np.arange(dataset.num_classes) if labels is None else labels
         # One number of rows for all batches: another shape is compiled anew.
         counts = [np.count_nonzero(~record.is_crowd) for record in dataset.records]
@@ -72,7 +75,12 @@ class DatasetToEvaluate:
             records, self._dataset.class_names, replace=False, strict=False
         )
 
-        def read(index):
+        size, (first, count) = self._batch_size, self._share
+        starts = range(first * size, len(records), count * size)
+        own = [i for at in starts for i in range(at, min(at + size, len(records)))]
+
+        def read(number):
+            index = own[number]
             image, boxes, labels, _, is_there = reader.read(index)
             truth = self._padded(boxes, labels, image.shape[:2])
             image, scale = letterbox_array(
@@ -80,9 +88,9 @@ class DatasetToEvaluate:
             )
             return image, scale if is_there else 0.0, *truth
 
-        inputs = _read_ahead(read, len(records), _BATCHES_AHEAD * self._batch_size)
-        for start in range(0, len(records), self._batch_size):
-            batch = records[start : start + self._batch_size]
+        inputs = _read_ahead(read, len(own), _BATCHES_AHEAD * size)
+        for start in starts:
+            batch = records[start : start + size]
             read_ahead = itertools.islice(inputs, len(batch))
             images, scales, boxes, labels = zip(*read_ahead)
             yield EvaluationBatch(
