@@ -43,3 +43,16 @@ def test_the_scorecard_prints_a_line_for_each_case_and_a_table(tmp_path):
         assert line["cpu_minutes"] > 0 and -1 <= line["AP"] <= line["AP50"] <= 1
     (row,) = [x for x in done.stdout.splitlines() if x.startswith("| blood-cells")]
     assert row.count("±") == 2  # AP and AP50, over the seeds
+
+
+@pytest.mark.slow
+def test_the_pause_of_a_checkpoint_is_measured_beside_a_copy():
+    done = subprocess.run(
+        [sys.executable, FOLDER / "checkpoint_pause.py", "--quick"],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    (line,) = [json.loads(x) for x in done.stdout.splitlines() if x.startswith("{")]
+    assert line["case"] == "efficientdet-lite0" and line["bytes"] > 30e6
+    assert line["pause_seconds"] > line["copy_seconds"] > 0

@@ -83,3 +83,13 @@ def test_small_batches_add_up_to_a_large_one(clip_norm):
     for a, b in zip(arrays(parts), kept, strict=True):
         np.testing.assert_array_equal(a, b)
     assert steps_done(parts.optimizer) == 5
+
+
+@pytest.mark.tensorflow
+def test_several_devices_are_refused(monkeypatch):
+    from effdet_keras.training.steps import tensorflow as steps
+
+    model = model_without_batches(4, None)
+    monkeypatch.setattr(steps, "_num_replicas", lambda: 2)
+    with pytest.raises(ValueError, match="gradient_accumulation_steps=4"):
+        model._step._with_those_before([], step=0)
