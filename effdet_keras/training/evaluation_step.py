@@ -42,6 +42,10 @@ class EvaluationStep(keras.Model):
             one is other for one, other in zip(now, self._made_for)
         )
 
+    def predict_on_batch(self, x: dict[str, Any]) -> dict[str, Any]:
+        step = self.model._step
+        return step.predict_on_batch(super().predict_on_batch, self, x)
+
     def call(self, inputs):
         model = self.model
         outputs = model(inputs["images"], training=False)

@@ -6,6 +6,7 @@ import numpy as np
 from keras import ops
 
 from effdet_keras.training.statistics_warmup import joined, parted
+from effdet_keras.training.steps.jax_local import LocalPrediction, local_part
 
 # What Keras calls the parts of the state that it hands through a step.
 _STATE = (
@@ -26,6 +27,8 @@ class Step:
 
     def __init__(self, model):
         self._model = model
+        # Of the model itself, and of the last other one that ran it.
+        self._local = {}
 
     def train(self, keras_step, state, data):
         step = self._of_optimizer(state, "iterations")
@@ -47,6 +50,14 @@ class Step:
     def predict(self, keras_step, state, data):
         outputs, state = keras_step(state, data)
         return self._model.detect_outputs(outputs), state
+
+    def predict_on_batch(self, keras_predict, model, inputs):
+        if keras.distribution.distribution() is None:
+            return keras_predict(inputs)
+        is_own = model is self._model
+        if is_own not in self._local or self._local[is_own].model is not model:
+            self._local[is_own] = LocalPrediction(model)
+        return self._local[is_own](inputs)
 
     def checked_loss(self, loss, truth, training):
         return loss  # see `watched`
@@ -70,7 +81,8 @@ class Step:
             if not np.isfinite(logs["loss"]):
                 self._put_back(new_state)
                 step = int(self._of_optimizer(new_state, "iterations")) + 1
-                raise model.refusal(batches.last[1], step=step)
+                truth = jax.tree.map(local_part, batches.last[1])
+                raise model.refusal(truth, step=step)
             return logs, new_state
 
         return watched

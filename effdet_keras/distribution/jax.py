@@ -1,0 +1,131 @@
+"""JAX: the devices of this process, and those of the processes that train with it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import sys
+import traceback
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+from jax.experimental import multihost_utils
+
+from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras.distribution.launch import Launch
+from effdet_keras.distribution.lost_processes import lost_processes_named
+from effdet_keras.distribution.processes import OneProcess, Processes
+from effdet_keras.errors import InvalidStateError
+
+# Seconds: how long all processes may take to come, and how long one may be silent
+# until the others end. JAX's threads answer, however busy Python is.
+START_TIMEOUT = 300
+HEARTBEAT_TIMEOUT = 60
+
+
+class JaxEngine:
+    """`Engine` of JAX: copies of the weights, and parts of each batch, on all devices.
+
+    Args:
+        processes: `Processes`.
+        distribution: `keras.distribution.DataParallel`.
+    """
+
+    def __init__(
+        self, processes: Processes, distribution: keras.distribution.DataParallel
+    ) -> None:
+        self.processes = processes
+        self._distribution = distribution
+
+    def scope(self) -> contextlib.AbstractContextManager:
+        return self._distribution.scope()
+
+
+class JaxProcesses:
+    """`Processes` that `jax.distributed` has brought together."""
+
+    def __init__(self) -> None:
+        self.index = jax.process_index()
+        self.count = jax.process_count()
+        self._barriers = 0
+
+    def gather(self, value: Any) -> list[Any]:
+        data = np.frombuffer(pickle.dumps(value), np.uint8)
+        with lost_processes_named():
+            lengths = multihost_utils.process_allgather(np.int32(len(data)))
+            padded = np.zeros(int(lengths.max()), np.uint8)
+            padded[: len(data)] = data
+            rows = multihost_utils.process_allgather(padded)
+        return [
+            pickle.loads(row[:length].tobytes()) for row, length in zip(rows, lengths)
+        ]
+
+    def barrier(self) -> None:
+        self._barriers += 1
+        with lost_processes_named():
+            multihost_utils.sync_global_devices(f"effdet_keras {self._barriers}")
+
+
+def engine(name: str, launch: Launch | None) -> JaxEngine:
+    """Joins the processes that a launcher has started, and takes all devices.
+
+    From then on Keras spreads each model that is made over all of them: also outside of
+    `scope`, because it has one distribution for a whole process.
+
+    Args:
+        name: "jax".
+        launch: `Launch`, or None for one process.
+
+    Returns:
+        `JaxEngine`.
+    """
+    _leave_devices_to_jax()
+    processes: Processes = OneProcess()
+    if launch is not None and launch.num_processes > 1:
+        _join(launch)
+        processes = JaxProcesses()
+    distribution = keras.distribution.DataParallel(auto_shard_dataset=False)
+    keras.distribution.set_distribution(distribution)
+    return JaxEngine(processes, distribution)
+
+
+def _leave_devices_to_jax():
+    """Keeps TensorFlow, which reads the images, away from graphics cards."""
+    if tf.is_installed():
+        tf.config.set_visible_devices([], "GPU")
+
+
+def _join(launch):
+    # Of no account where the devices are no processors.
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    # It would take SIGTERM for itself, on which a training saves and ends.
+    jax.config.update("jax_enable_preemption_service", False)
+    try:
+        jax.distributed.initialize(
+            launch.coordinator,
+            launch.num_processes,
+            launch.process_id,
+            cluster_detection_method="deactivate",  # `Launch` knows
+            initialization_timeout=START_TIMEOUT,
+            heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT,
+        )
+    except RuntimeError as error:
+        raise InvalidStateError(
+            f"JAX could not join the {launch.num_processes} processes at "
+            f"{launch.coordinator} as process {launch.process_id} (by "
+            f"{launch.source}): {error}. It has to be the first use of JAX in this "
+            "process, every process needs a number of its own, and the address must be "
+            "that of process 0, where the port is free."
+        ) from error
+    sys.excepthook = _leave_at_once
+
+
+def _leave_at_once(kind, error, trace):
+    """Ends this process by its error: JAX would first wait for all others to end."""
+    traceback.print_exception(kind, error, trace)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
