@@ -17,7 +17,7 @@ TYPING = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
 ROWS = [
     ["_version", "errors"],
     ["_internal"],
-    ["category_ids", "config"],
+    ["category_ids", "config", "distribution"],
     ["presets", "geometry", "images", "visualize", "augment", "pages"],
     ["detections", "losses", "matching", "layers", "data", "evaluation"],
     ["inspection", "report", "backbones", "postprocess"],

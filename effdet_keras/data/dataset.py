@@ -16,6 +16,7 @@ from effdet_keras.data.pipeline.image_reader import ImageReader
 from effdet_keras.data.problems import Problem
 from effdet_keras.data.record import Record, describe_example, load_example
 from effdet_keras.data.summary import count_of, summarize
+from effdet_keras.distribution.processes import current_processes
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 
 
@@ -388,6 +389,7 @@ class DetectionDataset:
         max_boxes: int | None = None,
         drop_remainder: bool | None = None,
         strict: bool = False,
+        share: tuple[int, int] | None = None,
     ) -> Any:
         """Makes the `tf.data.Dataset` that `fit`, `evaluate` and `predict` take.
 
@@ -404,7 +406,7 @@ class DetectionDataset:
         the end of each pass a line on standard error counts and names such images.
 
         Args:
-            batch_size: images per batch.
+            batch_size: images per batch, of all processes together.
             image_size: `(height, width)` of the batch, or one int for both.
             training: whether to augment.
             seed: int. The same seed gives the same batches, epoch by epoch.
@@ -428,6 +430,9 @@ class DetectionDataset:
             drop_remainder: whether to leave out a last batch that is not
                 full. None means in training only, and never the only batch.
             strict: whether an image that cannot be read is an error.
+            share: `(index, count)`: of `count` processes that train together this one
+                reads part `index` of each batch, and all parts together are the batch
+                of one process. None is, in training, that of `distribution.start`.
 
         Returns:
             `tf.data.Dataset` of known length, of `(images, truth)`: `images`
@@ -440,7 +445,8 @@ class DetectionDataset:
         Raises:
             ValueError: If the dataset is empty, an image has more boxes than
                 `max_boxes`, an argument is out of its range, or `augment` is given
-                without `training`. `fit` raises it if no image can be read, or, with
+                without `training`, or several processes cannot share the batches.
+                `fit` raises it if no image can be read, or, with
                 `strict`, if one cannot, and if a function in `augment` returns an
                 example that cannot be right.
             TypeError: If `augment` is none of the kinds above.
@@ -455,6 +461,9 @@ class DetectionDataset:
             >>> len(train), len(dataset.batches(2, image_size=64))
             (2, 3)
         """
+        if share is None:
+            processes = current_processes()
+            share = (processes.index, processes.count) if training else (0, 1)
         reader = ImageReader(
             self._records,
             self._class_names,
@@ -476,6 +485,7 @@ class DetectionDataset:
             max_boxes=max_boxes,
             drop_remainder=drop_remainder,
             augment=augment,
+            share=share,
         )
 
 

@@ -9,6 +9,7 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.data.pipeline import augmenting, transforms
 from effdet_keras.data.pipeline.image_reader import register_reader
 from effdet_keras.data.pipeline.order import EpochOrder
+from effdet_keras.distribution.processes import local_share
 from effdet_keras.errors import InvalidValueError
 
 _BATCHES_AHEAD = 2  # one in use, one ready; more only fills memory
@@ -29,6 +30,7 @@ def make_batches(
     max_boxes,
     drop_remainder,
     augment=None,
+    share=(0, 1),
 ):
     """Builds the `tf.data.Dataset` of `DetectionDataset.batches`: see there.
 
@@ -55,6 +57,9 @@ def make_batches(
         _check_fits(records, max_boxes, getattr(augmentation, "num_images", 1))
     if drop_remainder is None:
         drop_remainder = training and len(records) >= batch_size
+    local_batch_size = local_share(batch_size, share)
+    if share[1] > 1:
+        _check_can_be_shared(records, batch_size, drop_remainder, share[1])
 
     def read(index):
         return _read(reader, index)
@@ -75,16 +80,18 @@ def make_batches(
             arrays = transforms.letterbox(*arrays, **letterboxed)
         return _with_truth(example, *arrays)
 
-    order = EpochOrder(len(records), seed, shuffle, batch_size)
+    order = EpochOrder(len(records), seed, shuffle, batch_size, share)
     with augmenting.plain_errors(reader):
-        examples = _indices(len(records), order).map(
+        examples = _indices(order).map(
             # AutoGraph is for code of users, whose functions get it elsewhere.
             tf.autograph.experimental.do_not_convert(load),
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
         )
-    examples = _reported(examples, reader, len(records))
-    dataset = _batched(examples, batch_size, image_size, max_boxes, drop_remainder)
+    examples = _reported(examples, reader, order.size)
+    dataset = _batched(
+        examples, local_batch_size, image_size, max_boxes, drop_remainder
+    )
     reader.order = order
     register_reader(dataset, reader)
     return dataset
@@ -155,16 +162,16 @@ def _batched(examples, batch_size, image_size, max_boxes, drop_remainder):
     return dataset.prefetch(_BATCHES_AHEAD).with_options(options)
 
 
-def _indices(size, order):
+def _indices(order):
     """A dataset of `(index, seed of the epoch)`, in a new order at each iteration."""
 
     def start_epoch(_):
         drawn = tf.numpy_function(order.draw, [], (tf.int64, tf.int64))
-        drawn = tuple(tf.ensure_shape(array, [size]) for array in drawn)
+        drawn = tuple(tf.ensure_shape(array, [order.size]) for array in drawn)
         return tf.data.Dataset.from_tensor_slices(drawn)
 
     dataset = tf.data.Dataset.range(1).flat_map(start_epoch)
-    return dataset.apply(tf.data.experimental.assert_cardinality(size))
+    return dataset.apply(tf.data.experimental.assert_cardinality(order.size))
 
 
 def _reported(examples, reader, size):
@@ -219,6 +226,20 @@ def _check_fits(records, max_boxes, images_in_one):
             "`max_boxes` must hold all boxes of every image. Received: "
             f"max_boxes={max_boxes}; image_id={most.image_id} has {count}{joined}. "
             f"Pass max_boxes={count * images_in_one} or leave it out"
+        )
+
+
+def _check_can_be_shared(records, batch_size, drop_remainder, count):
+    if len(records) < batch_size:
+        raise InvalidValueError(
+            f"Where {count} processes train together, a dataset must fill a batch of "
+            f"all. Received: {len(records)} images, batch_size={batch_size}"
+        )
+    if not drop_remainder and len(records) % batch_size:
+        raise InvalidValueError(
+            f"Where {count} processes train together, a last batch that is not full "
+            "cannot be shared out: leave `drop_remainder` out. Received: "
+            f"drop_remainder=False, {len(records)} images, batch_size={batch_size}"
         )
 
 

@@ -10,11 +10,15 @@ class EpochOrder:
     `e` sees what an uninterrupted one sees there. A pipeline asks with `draw` for one
     pass after the other, from that on which `start_at` named.
 
+    Where several processes train together, each draws its share of every batch. All
+    shares together are what one process alone would draw.
+
     Args:
         size: int, the number of images.
         seed: int.
         shuffle: bool, whether each pass has an order of its own.
-        batch_size: int.
+        batch_size: int, images of a batch of all processes together.
+        share: `(index, count)`, which part of each batch this process has.
 
     Example:
         >>> order = EpochOrder(4, seed=0, shuffle=True, batch_size=2)
@@ -24,8 +28,9 @@ class EpochOrder:
         True
     """
 
-    def __init__(self, size, seed, shuffle, batch_size):
+    def __init__(self, size, seed, shuffle, batch_size, share=(0, 1)):
         self.batch_size = batch_size
+        self._index, self._count = share
         self.epochs_trained = 0  # by calls of `fit`, which go on counting
         self.seed = seed
         self._size, self._shuffle = size, shuffle
@@ -48,8 +53,25 @@ class EpochOrder:
         """Whether a pass of so many batches is one of whole batches."""
         return per_pass * self.batch_size <= self._size
 
+    @property
+    def size(self):
+        """How many indices `draw` returns: of several processes whole batches alone."""
+        if self._count == 1:
+            return self._size
+        return self._size // self.batch_size * self.batch_size // self._count
+
     def draw(self):
         """Returns the indices of the next pass, and the seed of each: int64 arrays."""
+        return tuple(map(self._share_of, self._draw_all()))
+
+    def _share_of(self, values):
+        if self._count == 1:
+            return values
+        batches = values[: self.size * self._count].reshape(-1, self.batch_size)
+        return np.split(batches, self._count, axis=1)[self._index].reshape(-1)
+
+    def _draw_all(self):
+        """What all processes together draw."""
         indices, seeds = self._of_pass(self._next)
         self._next += 1
         if not self._skipped:

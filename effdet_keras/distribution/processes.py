@@ -1,0 +1,104 @@
+"""The processes of one training: which is this one, and what do the others have."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from effdet_keras.errors import InvalidValueError
+
+
+class Processes(Protocol):
+    """The processes that train one model together; a class per engine has them.
+
+    All of them call `gather` and `barrier` as often, and in the same order: a process
+    that does not would have the others wait.
+
+    Attributes:
+        index: int from 0, which process this is.
+        count: int, how many there are.
+    """
+
+    index: int
+    count: int
+
+    def gather(self, value: Any) -> list[Any]:
+        """Returns the values of all processes, by their index, in each process.
+
+        Args:
+            value: anything that can be pickled, such as lists, dicts and arrays.
+        """
+
+    def barrier(self) -> None:
+        """Waits until all processes are here."""
+
+
+class OneProcess:
+    """`Processes` of a training in one process.
+
+    Example:
+        >>> OneProcess().gather("mine")
+        ['mine']
+    """
+
+    index = 0
+    count = 1
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value]
+
+    def barrier(self) -> None:
+        pass
+
+
+_current: list[Processes] = [OneProcess()]
+
+
+def current_processes() -> Processes:
+    """The processes that this one belongs to: those of `start`, or it alone.
+
+    Example:
+        >>> current_processes().count
+        1
+    """
+    return _current[-1]
+
+
+def set_processes(processes: Processes) -> None:
+    """Names the processes that this one belongs to, until it ends."""
+    _current[:] = [processes]
+
+
+def is_first_process() -> bool:
+    """Whether this process is the one that writes files.
+
+    Example:
+        >>> is_first_process()
+        True
+    """
+    return current_processes().index == 0
+
+
+def local_share(batch_size: int, share: tuple[int, int]) -> int:
+    """The images of a global batch that each process has.
+
+    Args:
+        batch_size: int, images of the global batch.
+        share: `(index, count)`.
+
+    Raises:
+        ValueError: If it does not divide.
+
+    Example:
+        >>> local_share(8, (1, 2))
+        4
+    """
+    _, count = share
+    if batch_size % count:
+        lower = batch_size // count * count
+        sizes = [str(n) for n in (lower, lower + count) if n]
+        raise InvalidValueError(
+            "`batch_size` counts the images of all processes together, and must be a "
+            f"multiple of their number. Received: batch_size={batch_size}, {count} "
+            f"processes. Give {' or '.join(sizes)}"
+        )
+    return batch_size // count
