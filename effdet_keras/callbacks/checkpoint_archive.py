@@ -15,6 +15,7 @@ from effdet_keras._internal.folder_lock import FolderLock
 from effdet_keras._internal.local_paths import local_path
 from effdet_keras.callbacks.kept_checkpoints import KeptCheckpoints
 from effdet_keras.callbacks.writable import require_writable
+from effdet_keras.distribution.processes import is_first_process
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.weights.archive import (
     BEST_FILE,
@@ -49,7 +50,8 @@ class CheckpointArchive(keras.callbacks.Callback):
     If the process is killed at any moment, the files written before stay whole. A
     training that is resumed goes on from the best value in the folder. A training
     that starts anew keeps the best checkpoint of the one before it as
-    `best.previous.keras`. While it trains, no other process can train into the folder.
+    `best.previous.keras`. While it trains, no other training can use the folder. Of
+    several processes of one training the first writes (docs/distributed.md).
 
     Put it last, behind the callback that computes `monitor`:
     `callbacks=[COCOEvaluation(valid), CheckpointArchive("runs/cats")]`. What a callback
@@ -136,6 +138,8 @@ class CheckpointArchive(keras.callbacks.Callback):
         self._lock = FolderLock(self.folder)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        if not is_first_process():
+            return
         require_writable(self.folder, "`CheckpointArchive`")
         self._lock.acquire("A training")
         self._names_seen = set()
@@ -172,6 +176,8 @@ class CheckpointArchive(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         logs = logs or {}
         self._names_seen |= set(logs)
+        if not is_first_process():
+            return
         keeper = getattr(self.model, "place_keeper", None)
         place = None if keeper is None else keeper.after_epoch(logs)
         info = self._info(epoch + 1, logs, place)
@@ -193,7 +199,7 @@ class CheckpointArchive(keras.callbacks.Callback):
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         self.let_go()
-        if self.monitor is None:
+        if self.monitor is None or not is_first_process():
             return
         if self._names_seen and self.monitor not in self._names_seen:
             warnings.warn(
@@ -210,6 +216,8 @@ class CheckpointArchive(keras.callbacks.Callback):
 
     def _is_due(self):
         """Whether a file is to be written after the step that was just trained."""
+        if not is_first_process():
+            return False
         if self.save_every_steps and self._steps_since >= self.save_every_steps:
             return True
         seconds = time.monotonic() - self._written

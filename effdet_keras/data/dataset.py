@@ -464,6 +464,8 @@ class DetectionDataset:
         if share is None:
             processes = current_processes()
             share = (processes.index, processes.count) if training else (0, 1)
+        if seed is None and share[1] > 1:  # one order for all
+            seed = current_processes().gather(np.random.randint(2**31))[0]
         reader = ImageReader(
             self._records,
             self._class_names,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from effdet_keras.errors import InvalidStateError
+from effdet_keras.errors import EffDetError, InvalidStateError
 
 # What the messages of Gloo, NCCL and the service by which processes meet have in common.
 _SIGNS = (
@@ -37,13 +37,24 @@ from the last checkpoint. (Gloo all-reduce failed: Connection closed)')
         >>> lost_process_error(ValueError("no cats")) is None
         True
     """
-    text = str(error)
-    if isinstance(error, InvalidStateError) or not any(
-        sign in text for sign in _SIGNS
-    ):
+    text = next(filter(_is_sign, map(str, _with_causes(error))), None)
+    if text is None or isinstance(error, EffDetError):
         return None
     return InvalidStateError(
         "Another process of this training has ended, or cannot be reached: see what "
         "it printed. Start all of them again with the same command; they go on from "
         f"the last checkpoint. ({text.splitlines()[0]})"
     )
+
+
+def _is_sign(text):
+    return any(sign in text for sign in _SIGNS)
+
+
+def _with_causes(error):
+    """An error, and those that it was raised for, or while they were handled."""
+    seen = []
+    while error is not None and error not in seen:
+        seen.append(error)
+        error = error.__cause__ or error.__context__
+    return seen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ class BatchLosses:
                 "Evaluate it without losses."
             )
         self._model = model
-        self._losses: list[dict[str, float]] = []
+        self.losses: list[dict[str, float]] = []  # of each batch
         self._num_rows = 0
 
     def detect(self, images: np.ndarray, batch: EvaluationBatch) -> dict[str, Any]:
@@ -56,13 +57,19 @@ class BatchLosses:
         outputs, losses = self._model.evaluate_and_detect_on_batch(
             images, {"boxes": boxes, "labels": labels}, np.arange(len(images)) < count
         )
-        self._losses.append(losses)
+        self.losses.append(losses)
         return outputs
 
-    def means(self) -> dict[str, float]:
-        """The mean of each loss over the batches, `loss` first."""
-        names = ["loss", *(name for name in self._losses[0] if name != "loss")]
-        return {x: float(np.mean([one[x] for one in self._losses])) for x in names}
+
+def means_of(losses: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The mean of each loss over batches, `loss` first.
+
+    Example:
+        >>> means_of([{"class_loss": 1.0, "loss": 3.0}, {"class_loss": 2.0, "loss": 4.0}])
+        {'loss': 3.5, 'class_loss': 1.5}
+    """
+    names = ["loss", *(name for name in losses[0] if name != "loss")]
+    return {x: float(np.mean([one[x] for one in losses])) for x in names}
 
 
 def labels_of_detector(category_ids: np.ndarray, dataset: DetectionDataset):

@@ -50,14 +50,22 @@ class DatasetToEvaluate:
         batch_size: int, images at once.
         labels: ints `[C]`, the detector's label of each label of the dataset; None
             where they are the same.
+        share: `(index, count)`: of `count` processes this one reads every `count`-th
+            batch, from `index` on.
     """
 
-    def __init__(self, config, dataset, batch_size, labels=None):
+    def __init__(self, config, dataset, batch_size, labels=None, share=(0, 1)):
         if len(dataset) == 0:
             raise InvalidValueError(
                 "Evaluation needs at least one image. The dataset is empty"
             )
-        self.num_images = len(dataset)
+        index, count = share
+        starts = range(0, len(dataset), batch_size)[index::count]
+        self._batches = [dataset.records[i : i + batch_size] for i in starts]
+        self._indices = [
+            i for start in starts for i in range(len(dataset))[start : start + batch_size]
+        ]
+        self.num_images = len(self._indices)
         self._config = config
         self._dataset = dataset
         self._batch_size = batch_size
@@ -80,9 +88,8 @@ class DatasetToEvaluate:
             )
             return image, scale if is_there else 0.0, *truth
 
-        inputs = _read_ahead(read, len(records), _BATCHES_AHEAD * self._batch_size)
-        for start in range(0, len(records), self._batch_size):
-            batch = records[start : start + self._batch_size]
+        inputs = _read_ahead(read, self._indices, _BATCHES_AHEAD * self._batch_size)
+        for batch in self._batches:
             read_ahead = itertools.islice(inputs, len(batch))
             images, scales, boxes, labels = zip(*read_ahead)
             yield EvaluationBatch(
@@ -108,11 +115,11 @@ class DatasetToEvaluate:
         return self._dataset.to_coco()
 
 
-def _read_ahead(read, count, ahead):
-    """`read(0)`, `read(1)`, ... in order, `ahead` of them under way in threads."""
+def _read_ahead(read, indices, ahead):
+    """`read` of each index, in order, `ahead` of them under way in threads."""
     threads = min(os.cpu_count() or 1, ahead)
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
-        indices = iter(range(count))
+        indices = iter(indices)
         under_way = collections.deque(
             pool.submit(read, index) for index in itertools.islice(indices, ahead)
         )

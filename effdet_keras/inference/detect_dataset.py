@@ -1,6 +1,7 @@
 """Detects in every image of a dataset: what each evaluation begins with."""
 
 import dataclasses
+import itertools
 import warnings
 from collections.abc import Callable
 
@@ -8,9 +9,14 @@ import keras
 import numpy as np
 
 from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.distribution import current_processes, is_first_process
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.geometry.letterbox import boxes_in_image
-from effdet_keras.inference.batch_losses import BatchLosses, labels_of_detector
+from effdet_keras.inference.batch_losses import (
+    BatchLosses,
+    labels_of_detector,
+    means_of,
+)
 from effdet_keras.inference.batches_to_evaluate import BatchesToEvaluate
 from effdet_keras.inference.dataset_to_evaluate import DatasetToEvaluate
 
@@ -38,6 +44,9 @@ class DatasetDetections:
 def detect_dataset(detector, data, *, batch_size, verbose, losses=False):
     """Detects in every image of a dataset, or of a user's own batches.
 
+    Where several processes train together, all of them call it, each detects in its
+    share of the batches, and all return the same.
+
     Args:
         detector, data, batch_size: as of `effdet_keras.inference.evaluate.evaluate`.
         verbose: bool, whether to show progress.
@@ -49,23 +58,36 @@ def detect_dataset(detector, data, *, batch_size, verbose, losses=False):
     Raises:
         ValueError, TypeError, RuntimeError: As of `evaluate`.
     """
+    processes = current_processes()
+    share = (processes.index, processes.count)
+    verbose = verbose and is_first_process()
     batch_losses = BatchLosses(detector) if losses else None
     if isinstance(data, DetectionDataset):
         category_ids = category_ids_in_dataset(detector, data)
         labels = labels_of_detector(category_ids, data) if losses else None
-        source = DatasetToEvaluate(detector.config, data, batch_size, labels)
+        source = DatasetToEvaluate(detector.config, data, batch_size, labels, share)
     else:
-        source = BatchesToEvaluate(detector, data, batch_size)
+        source = BatchesToEvaluate(detector, data, batch_size, share)
         category_ids = np.array(source.category_ids)
-    found = [
-        (image_id, boxes, scores, category_ids[labels])
-        for image_id, boxes, scores, labels in _detect(
-            detector, source, verbose, batch_losses
-        )
+    batches = [
+        [(image_id, *found[:2], category_ids[found[2]]) for image_id, *found in batch]
+        for batch in _detect(detector, source, verbose, batch_losses)
     ]
-    _warn_if_at_prior(found)
-    means = {} if batch_losses is None else batch_losses.means()
+    of_batches = [] if batch_losses is None else batch_losses.losses
+    found, of_batches = map(_in_turn, zip(*processes.gather((batches, of_batches))))
+    found = list(itertools.chain.from_iterable(found))
+    if is_first_process():
+        _warn_if_at_prior(found)
+    means = means_of(of_batches) if losses else {}
     return DatasetDetections(found, source.ground_truth, means)
+
+
+def _in_turn(parts):
+    """What processes have of a list that was dealt out to them one by one."""
+    whole = [None] * sum(map(len, parts))
+    for index, part in enumerate(parts):
+        whole[index :: len(parts)] = part
+    return whole
 
 
 def category_ids_in_dataset(detector, dataset):
@@ -103,7 +125,7 @@ def category_ids_in_dataset(detector, dataset):
 
 
 def _detect(detector, source, verbose, batch_losses):
-    """Yields id, boxes in pixels of the image, scores and labels of each image."""
+    """Yields of each batch id, boxes in pixels of the image, scores, labels of images."""
     progress = keras.utils.Progbar(
         source.num_images, unit_name="image", verbose=int(verbose)
     )
@@ -116,8 +138,10 @@ def _detect(detector, source, verbose, batch_losses):
         else:
             outputs = batch_losses.detect(images, batch)
         outputs = {name: np.asarray(value) for name, value in outputs.items()}
-        for row in range(len(batch.images)):
-            yield (batch.image_ids[row], *_in_image(outputs, batch, row))
+        yield [
+            (batch.image_ids[row], *_in_image(outputs, batch, row))
+            for row in range(len(batch.images))
+        ]
         done += len(batch.images)
         progress.update(done)
     if source.num_images is None:

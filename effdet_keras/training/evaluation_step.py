@@ -34,6 +34,7 @@ class EvaluationStep(keras.Model):
         self.jit_compile = model.jit_compile
         self.run_eagerly = model.run_eagerly
         self._made_for = _what_is_traced(model)
+        self.built = True  # it has no variables but the model's
 
     def is_for(self, model: Any) -> bool:
         """Whether the model still has the loss and postprocess that were traced."""

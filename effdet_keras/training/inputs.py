@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from effdet_keras.data.pipeline.image_reader import readers_of
+from effdet_keras.distribution.processes import current_processes
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.training import truth as truth_rules
 
@@ -91,7 +92,8 @@ def batch_size_and_steps(x, batch_size, steps_per_epoch):
             "`steps_per_epoch` (and `batch_size`) to `fit`; or `compile` with a "
             "schedule or an optimizer that has its own learning rate."
         )
-    return batch, steps
+    # Of several processes each has its part of a batch.
+    return batch * current_processes().count, steps
 
 
 def num_images(x, batch_size, steps_per_epoch):

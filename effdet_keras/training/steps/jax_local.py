@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import keras
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from effdet_keras.distribution.alone import alone
 
 _AXIS = "batch"
 
@@ -47,12 +48,8 @@ class LocalPrediction:
         inputs = jax.tree.map(
             lambda x: jax.device_put(_filled_up(x, mesh.size), shared_out), inputs
         )
-        distribution = keras.distribution.distribution()
-        keras.distribution.set_distribution(None)
-        try:
+        with alone():
             outputs = self._compiled()(state, inputs)
-        finally:
-            keras.distribution.set_distribution(distribution)
         return jax.tree.map(lambda x: np.array(x)[:rows], outputs)
 
     def _compiled(self):
