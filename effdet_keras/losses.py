@@ -199,6 +199,10 @@ class DetectionLoss:
         box_deltas: float tensor `[B, N, 4]`, of the network.
         anchors: float tensor `[N, 4]`, `yxyx` in pixels.
 
+        normalizer: float32 scalar, in the place of `n`. Where the batch is one part of
+            several, `n` of all of them divided by their number makes the mean of the
+            losses of the parts the loss of the whole.
+
     Returns:
         Dict of float32 scalars: `loss`, `class_loss`, `box_loss` and, with an
         `iou_loss_type`, `box_iou_loss`. The terms are without their weights.
@@ -251,15 +255,15 @@ class DetectionLoss:
         class_logits: Any,
         box_deltas: Any,
         anchors: Any,
+        normalizer: Any = None,
     ) -> dict[str, Any]:
         class_targets = ops.cast(ops.convert_to_tensor(class_targets), "int32")
         box_targets = ops.cast(ops.convert_to_tensor(box_targets), "float32")
         box_deltas = ops.cast(ops.convert_to_tensor(box_deltas), "float32")
         _check_box_shapes(class_targets, box_targets, box_deltas)
-        # An ignored anchor may have a box: only its class is ignored.
-        is_positive = ops.any(box_targets != 0.0, axis=-1)
-        is_positive = ops.logical_or(is_positive, class_targets >= 0)
-        normalizer = ops.sum(ops.cast(is_positive, "float32")) + 1.0
+        is_positive = _is_positive(class_targets, box_targets)
+        if normalizer is None:
+            normalizer = ops.sum(ops.cast(is_positive, "float32")) + 1.0
         # Before anything is computed, as an overflow times 0 would be NaN. With zeros
         # in both, background rows have equal boxes and no loss.
         box_deltas = ops.where(is_positive[..., None], box_deltas, 0.0)
@@ -314,6 +318,31 @@ class DetectionLoss:
             2.0
         """
         return cls(**config)
+
+
+def count_positives(class_targets: Any, box_targets: Any) -> Any:
+    """How many anchors have a class or a box to predict: `P` of `DetectionLoss`.
+
+    Args:
+        class_targets, box_targets: as of `DetectionLoss`.
+
+    Returns:
+        Float32 scalar.
+
+    Example:
+        >>> targets = [[[0.5, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]]]
+        >>> float(count_positives([[2, -1]], targets))
+        1.0
+    """
+    class_targets = ops.cast(ops.convert_to_tensor(class_targets), "int32")
+    box_targets = ops.cast(ops.convert_to_tensor(box_targets), "float32")
+    return ops.sum(ops.cast(_is_positive(class_targets, box_targets), "float32"))
+
+
+def _is_positive(class_targets, box_targets):
+    # An ignored anchor may have a box: only its class is ignored.
+    has_box = ops.any(box_targets != 0.0, axis=-1)
+    return ops.logical_or(has_box, class_targets >= 0)
 
 
 def _check_range(name, value, low, high):

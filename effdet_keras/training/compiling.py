@@ -195,6 +195,10 @@ class Compiling:
 
     def _set_up(self, asked, recipe, keras_options):
         """What `compile` does once its arguments are known to be right."""
+        with self._step.scope():  # `fit` may be called outside of it
+            self._set_up_in_scope(asked, recipe, keras_options)
+
+    def _set_up_in_scope(self, asked, recipe, keras_options):
         factors = gradient_factors(
             recipe.gradient_multipliers, self.trainable_variables
         )

@@ -16,7 +16,9 @@ from keras import ops
 
 from effdet_keras._internal.label_constants import IGNORE
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.errors import InvalidStateError
+from effdet_keras.distribution.processes import current_processes
+from effdet_keras.errors import InvalidStateError, InvalidValueError
+from effdet_keras.losses import count_positives
 from effdet_keras.training import auto_recipe, inputs
 from effdet_keras.training import truth as truth_rules
 from effdet_keras.training.averages_in_place import AveragesInPlace
@@ -111,6 +113,7 @@ class Trainer(Compiling):
                 the step and the images. That batch did not change the weights.
         """
         if validation_data is not None:
+            _refuse_where_several("`validation_data`")
             validation_data, _ = self._batched(
                 validation_data, batch_size, training=False
             )
@@ -161,7 +164,7 @@ class Trainer(Compiling):
             let_go_afterwards(callbacks),
         ):
             return super().fit(
-                x,
+                self._step.data_of_fit(x),
                 y,
                 batch_size=batch_size,
                 epochs=epochs,
@@ -194,6 +197,7 @@ class Trainer(Compiling):
 
         For COCO's numbers see `effdet_keras.callbacks.COCOEvaluation`.
         """
+        _refuse_where_several("`evaluate`")
         x, batch_size = self._batched(x, batch_size, training=False)
         inputs.check_data(self, x, y)
         with self._running_on(x):
@@ -216,6 +220,7 @@ class Trainer(Compiling):
             Dict of arrays: `boxes` `[B, D, 4]` (`yxyx`), `scores` `[B, D]`, `labels`
             `[B, D]`, -1 in unused rows, and `num_detections` `[B]`.
         """
+        _refuse_where_several("`predict`")
         x, batch_size = self._batched(x, batch_size, training=False)
         with self._running_on(x):
             return super().predict(x, batch_size=batch_size, **kwargs)
@@ -332,6 +337,9 @@ class Trainer(Compiling):
             outputs["class_logits"],
             outputs["box_deltas"],
             self.anchors,
+            normalizer=self._step.normalizer(
+                count_positives(class_targets, box_targets)
+            ),
         )
         decay = self.settings.weight_decay_loss(self.trainable_variables)
         loss = ops.where(is_valid, terms["loss"] + decay, float("nan"))
@@ -502,6 +510,15 @@ class Trainer(Compiling):
             if self.place_keeper is not None and self.place_keeper.must_skip:
                 self.train_function = self._skipping(self.train_function)
 
+    def make_predict_function(self, force: bool = False) -> None:
+        is_new = force or self.predict_function is None
+        super().make_predict_function(force)
+        if is_new:
+            self.predict_function = self._step.predicting(self.predict_function)
+
+    def _maybe_symbolic_build(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing: `compile` has built all, and with several workers Keras' fails."""
+
     def _skipping(self, train_function):
         """The function that trains no step which is done already."""
         keeper = self.place_keeper
@@ -529,6 +546,16 @@ class Trainer(Compiling):
     @property
     def metrics_variables(self):
         return [*super().metrics_variables, *self._step.carried_variables()]
+
+
+def _refuse_where_several(what):
+    """Raises where each of several processes would compute the same, and wait."""
+    if current_processes().count > 1:
+        raise InvalidValueError(
+            f"{what} does not share out its work among several processes, "
+            "`COCOEvaluation(dataset, losses=True)` does: use that callback, or "
+            "its `evaluate(model)`, for losses and AP."
+        )
 
 
 def _chosen_by_fit(data, **given):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -72,6 +73,37 @@ class BackendStep(Protocol):
         Args:
             logs: the logs of the steps before.
             *arguments: what `fit` calls that function with.
+        """
+
+    def scope(self) -> contextlib.AbstractContextManager:
+        """The context in which variables are made for all devices of the model."""
+
+    def data_of_fit(self, data: Any) -> Any:
+        """What Keras' `fit` is given for the batches of this process.
+
+        Args:
+            data: batches, of which each process has its share (`distribution`).
+
+        Raises:
+            ValueError, RuntimeError: If several processes cannot train on it.
+        """
+
+    def normalizer(self, num_positives: Any) -> Any:
+        """The `normalizer` of `DetectionLoss`, or None for that of the batch alone.
+
+        Args:
+            num_positives: float32 scalar, those of the part of the batch that this
+                step sees.
+        """
+
+    def predicting(self, predict_function: Callable) -> Callable:
+        """Returns the function that `predict_on_batch` calls, with what surrounds it.
+
+        Each of several processes calls it as often as it likes, with batches of its
+        own; the devices of the process share out a batch.
+
+        Args:
+            predict_function: what Keras made of `predict`, compiled.
         """
 
     def carried_variables(self) -> list:

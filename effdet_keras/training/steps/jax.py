@@ -1,5 +1,7 @@
 """The training step on JAX: Keras' own, then the averages, as state."""
 
+import contextlib
+
 import jax
 import keras
 import numpy as np
@@ -89,6 +91,18 @@ class Step:
 
     def skipped(self, logs, state, iterator):
         return logs, state
+
+    def scope(self):
+        return contextlib.nullcontext()
+
+    def data_of_fit(self, data):
+        return data
+
+    def normalizer(self, num_positives):
+        return None
+
+    def predicting(self, predict_function):
+        return predict_function
 
     def carried_variables(self):
         averages = self._model.averages

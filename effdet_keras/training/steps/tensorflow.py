@@ -1,10 +1,14 @@
 """The training step on TensorFlow: two-stage clipping, replicas, loss scaling."""
 
+import contextlib
 import weakref
 
 import keras
+import numpy as np
 import tensorflow as tf
 
+from effdet_keras.distribution.processes import current_processes
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.training.statistics_warmup import joined, parted
 
 
@@ -49,7 +53,7 @@ class Step:
             optimizer.apply_gradients(zip(gradients, variables))
             if model.averages is not None:
                 model.averages.update(step)
-        return model.get_metrics_result()
+        return self._logs(model.get_metrics_result())
 
     def test(self, keras_step, data):
         loss = self._forward_and_loss(data, training=False)
@@ -57,7 +61,9 @@ class Step:
         with tf.control_dependencies([refusal]):
             logs = self._model.get_metrics_result()
         of_training = self._model.settings.trackers.of_training
-        return {name: value for name, value in logs.items() if name not in of_training}
+        return self._logs(
+            {name: value for name, value in logs.items() if name not in of_training}
+        )
 
     def predict(self, keras_step, data):
         images, _, _ = keras.utils.unpack_x_y_sample_weight(data)
@@ -74,6 +80,74 @@ class Step:
 
     def skipped(self, logs, data):
         return logs
+
+    def scope(self):
+        strategy = self._model.distribute_strategy
+        if strategy is tf.distribute.get_strategy():
+            return contextlib.nullcontext()
+        return strategy.scope()
+
+    def data_of_fit(self, data):
+        if current_processes().count == 1:
+            return data
+        if not hasattr(data, "element_spec"):
+            raise InvalidValueError(
+                "Several processes train on a `DetectionDataset`, or on a "
+                f"`tf.data.Dataset`. Received: x of type {type(data).__name__}"
+            )
+        strategy = self._model.distribute_strategy
+        count = len(strategy.extended.worker_devices)
+        size = keras.tree.flatten(data.element_spec)[0].shape[0]
+        if size is None or size % count:
+            raise InvalidValueError(
+                f"Each of the {count} devices of a process trains on as many images. "
+                f"Received: batches of {size} images per process"
+            )
+        # Keras would have TensorFlow share out what is shared out already.
+        parts = data.rebatch(size // count, drop_remainder=True) if count > 1 else data
+        return strategy.distribute_datasets_from_function(lambda context: parts)
+
+    def normalizer(self, num_positives):
+        """Replicas sum their gradients: together they take the loss of one batch."""
+        count = _num_replicas()
+        if count == 1:
+            return None
+        replica = tf.distribute.get_replica_context()
+        return (replica.all_reduce("SUM", num_positives) + 1.0) / count
+
+    def predicting(self, predict_function):
+        """The function, where every device of this process has a part of the batch.
+
+        Keras' own would have each device compute the whole batch, and each process
+        wait for the others.
+        """
+        model, strategy = self._model, self._model.distribute_strategy
+        if strategy.num_replicas_in_sync == 1:
+            return predict_function
+        devices = strategy.extended.worker_devices
+
+        def on_all(images):
+            return strategy.run(lambda x: model.predict_step((x,)), args=(images,))
+
+        if not model.run_eagerly:
+            on_all = tf.function(
+                on_all, reduce_retracing=True, jit_compile=model.jit_compile or None
+            )
+
+        def predicting(data):
+            ((images, *_),) = data
+            if isinstance(images, tf.distribute.DistributedValues):
+                return predict_function(data)
+            images = np.asarray(images)
+            parts = np.split(_filled_up(images, len(devices)), len(devices))
+            found = on_all(_on_devices(strategy, parts))
+            outputs = {
+                name: tf.concat(strategy.experimental_local_results(value), 0)
+                for name, value in found.items()
+            }
+            return {name: value[: len(images)] for name, value in outputs.items()}
+
+        return predicting
 
     def carried_variables(self):
         return []
@@ -106,6 +180,12 @@ class Step:
         shares = tf.unstack(factors / _num_replicas())
         clipped = [g * tf.cast(f, g.dtype) for g, f in zip(gradients, shares)]
         return clipped, tf.linalg.norm(norms * factors)
+
+    def _logs(self, logs):
+        """Logs as Keras reduces them: those of several processes along an axis."""
+        if current_processes().count == 1:
+            return logs
+        return {name: tf.reshape(value, [1]) for name, value in logs.items()}
 
     def _forward_and_loss(self, data, training):
         """The forward pass and the loss that both steps share."""
@@ -180,6 +260,20 @@ class _Refusal:
     def __call__(self, done, *arrays):
         step = None if done < 0 else int(done) + 1
         raise self._model().refusal(dict(zip(self._names, arrays)), step=step)
+
+
+def _filled_up(images, count):
+    """Images, and zeros behind them so that they can be parted in `count`."""
+    missing = -len(images) % count
+    return np.pad(images, [(0, missing), (0, 0), (0, 0), (0, 0)]) if missing else images
+
+
+def _on_devices(strategy, parts):
+    """A part for each device of this process."""
+    values = iter([tf.convert_to_tensor(part) for part in parts])
+    return strategy.experimental_distribute_values_from_function(
+        lambda context: next(values)
+    )
 
 
 def _num_replicas():

@@ -63,6 +63,18 @@ class Step:
     def skipped(self, logs, data):
         return logs
 
+    def scope(self):
+        return contextlib.nullcontext()
+
+    def data_of_fit(self, data):
+        return data
+
+    def normalizer(self, num_positives):
+        return None
+
+    def predicting(self, predict_function):
+        return predict_function
+
     def carried_variables(self):
         return []
 
