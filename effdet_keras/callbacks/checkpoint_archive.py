@@ -15,7 +15,7 @@ from effdet_keras._internal.folder_lock import FolderLock
 from effdet_keras._internal.local_paths import local_path
 from effdet_keras.callbacks.kept_checkpoints import KeptCheckpoints
 from effdet_keras.callbacks.writable import require_writable
-from effdet_keras.distribution.processes import is_first_process
+from effdet_keras.distribution.processes import current_processes, is_first_process
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.weights.archive import (
     BEST_FILE,
@@ -47,11 +47,12 @@ class CheckpointArchive(keras.callbacks.Callback):
     (docs/train.md). A callback of your own takes part if it has a method `get_state()`,
     which returns a dict of what JSON has, and `set_state(state)`.
 
+    Of several processes that train together (docs/distributed.md) the first writes.
+
     If the process is killed at any moment, the files written before stay whole. A
     training that is resumed goes on from the best value in the folder. A training
     that starts anew keeps the best checkpoint of the one before it as
-    `best.previous.keras`. While it trains, no other training can use the folder. Of
-    several processes of one training the first writes (docs/distributed.md).
+    `best.previous.keras`. While it trains, no other process can train into the folder.
 
     Put it last, behind the callback that computes `monitor`:
     `callbacks=[COCOEvaluation(valid), CheckpointArchive("runs/cats")]`. What a callback
@@ -138,10 +139,9 @@ class CheckpointArchive(keras.callbacks.Callback):
         self._lock = FolderLock(self.folder)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        if not is_first_process():
-            return
-        require_writable(self.folder, "`CheckpointArchive`")
-        self._lock.acquire("A training")
+        if is_first_process():
+            require_writable(self.folder, "`CheckpointArchive`")
+            self._lock.acquire("A training")
         self._names_seen = set()
         self._steps_since, self._written = 0, time.monotonic()
         optimizer = getattr(self.model, "optimizer", None)
@@ -170,17 +170,19 @@ class CheckpointArchive(keras.callbacks.Callback):
         keeper = getattr(self.model, "place_keeper", None)
         place = None if keeper is None else keeper.after_step(self._step)
         last = self.folder / LAST_FILE
-        write_archive(self.model, last, self._info(self._epoch, logs or {}, place))
+        if is_first_process():
+            write_archive(self.model, last, self._info(self._epoch, logs or {}, place))
         self._note_written(last)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         logs = logs or {}
         self._names_seen |= set(logs)
-        if not is_first_process():
-            return
         keeper = getattr(self.model, "place_keeper", None)
         place = None if keeper is None else keeper.after_epoch(logs)
         info = self._info(epoch + 1, logs, place)
+        if not is_first_process():
+            self._note_written(None)
+            return
         best, last = self.folder / BEST_FILE, self.folder / LAST_FILE
         if not self._is_best(logs.get(self.monitor)):
             write_archive(self.model, last, info)
@@ -199,7 +201,7 @@ class CheckpointArchive(keras.callbacks.Callback):
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         self.let_go()
-        if self.monitor is None or not is_first_process():
+        if self.monitor is None:
             return
         if self._names_seen and self.monitor not in self._names_seen:
             warnings.warn(
@@ -216,17 +218,18 @@ class CheckpointArchive(keras.callbacks.Callback):
 
     def _is_due(self):
         """Whether a file is to be written after the step that was just trained."""
-        if not is_first_process():
-            return False
         if self.save_every_steps and self._steps_since >= self.save_every_steps:
             return True
+        if not self.save_every_minutes:
+            return False
         seconds = time.monotonic() - self._written
-        return bool(self.save_every_minutes and seconds >= 60 * self.save_every_minutes)
+        # Of several processes the first has the clock.
+        return current_processes().gather(seconds >= 60 * self.save_every_minutes)[0]
 
     def _note_written(self, path):
         self._steps_since, self._written = 0, time.monotonic()
         optimizer = getattr(self.model, "optimizer", None)
-        if optimizer is not None:
+        if optimizer is not None and is_first_process():
             self._kept.add(path, int(ops.convert_to_numpy(optimizer.iterations)))
 
     def _info(self, epochs, logs, place):

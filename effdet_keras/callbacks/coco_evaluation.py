@@ -10,6 +10,7 @@ import keras
 from effdet_keras.callbacks.swap_ema import evaluated_weights
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
 from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.distribution.processes import is_first_process
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluation.coco_metric import COCOMetric
 from effdet_keras.inference.evaluate import (
@@ -29,6 +30,9 @@ class COCOEvaluation(keras.callbacks.Callback):
     is better: `EarlyStopping(monitor="AP", mode="max", patience=5)`.
 
     A number is -1 where the dataset has no annotation of that kind.
+
+    Of several processes that train together (docs/distributed.md) each detects in its
+    share of the images, and all get the same numbers.
 
     It works with each backend of Keras; only `log_dir` needs TensorFlow.
 
@@ -102,7 +106,8 @@ class COCOEvaluation(keras.callbacks.Callback):
         self.batch_size = batch_size
         self.verbose = verbose
         self.losses = losses
-        self._writer = None if log_dir is None else TensorBoardWriter(log_dir)
+        writes = log_dir is not None and is_first_process()
+        self._writer = TensorBoardWriter(log_dir) if writes else None
         # The ground truth of the user's own batches is known when they have passed.
         self._metric = COCOMetric(dataset.to_coco()) if is_dataset else None
         self._is_quiet = self._has_table_to_show = False

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from effdet_keras.distribution.processes import is_first_process
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.runs import FineTuned, fine_tune
 from effdet_keras.runs.find_rate import find_rate as find_rate_of_run
@@ -71,7 +72,8 @@ def run_train(
         if folder.archive.is_dir():
             print(f"\nTo go on: effdet-keras train --resume --out {folder.path}")
         raise
-    _say(result, RunFolder(out))
+    if is_first_process():
+        _say(result, RunFolder(out))
     return result
 
 

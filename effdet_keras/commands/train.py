@@ -15,7 +15,7 @@ FIELDS = (
     *("augment", "model", "weights", "image_size", "precision"),
     *("recipe", "learning_rate", "freeze", "epochs", "steps", "time_budget"),
     *("batch_size", "seed", "one_batch", "evaluate_every", "profile"),
-    *("deterministic", "save_every_steps", "save_every_minutes"),
+    *("distribute", "deterministic", "save_every_steps", "save_every_minutes"),
 )
 
 
@@ -240,6 +240,14 @@ def _add_run(parser):
         metavar="M",
         type=float,
         help="the same in minutes; both may be given",
+    )
+    group.add_argument(
+        "--distribute",
+        metavar="HOW",
+        choices=("mirrored", "multiworker", "jax"),
+        help="mirrored: on all graphics cards of this machine, TensorFlow; "
+        "multiworker: with the processes of a launcher, TensorFlow; jax: on all "
+        "devices and with all processes, JAX (one device)",
     )
     group.add_argument(
         "--deterministic",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,9 @@ class BatchLosses:
     Args:
         detector: `EfficientDet`, or a `Predictor` of one.
 
+    Attributes:
+        of_batches: list of the losses of each batch so far.
+
     Raises:
         ValueError: If the detector has no losses, as an exported file.
     """
@@ -32,7 +34,7 @@ class BatchLosses:
                 "Evaluate it without losses."
             )
         self._model = model
-        self.losses: list[dict[str, float]] = []  # of each batch
+        self.of_batches: list[dict[str, float]] = []
         self._num_rows = 0
 
     def detect(self, images: np.ndarray, batch: EvaluationBatch) -> dict[str, Any]:
@@ -57,19 +59,19 @@ class BatchLosses:
         outputs, losses = self._model.evaluate_and_detect_on_batch(
             images, {"boxes": boxes, "labels": labels}, np.arange(len(images)) < count
         )
-        self.losses.append(losses)
+        self.of_batches.append(losses)
         return outputs
 
 
-def means_of(losses: Sequence[dict[str, float]]) -> dict[str, float]:
-    """The mean of each loss over batches, `loss` first.
+def mean_losses(of_batches: list[dict[str, float]]) -> dict[str, float]:
+    """The mean of each loss over the batches, `loss` first.
 
     Example:
-        >>> means_of([{"class_loss": 1.0, "loss": 3.0}, {"class_loss": 2.0, "loss": 4.0}])
-        {'loss': 3.5, 'class_loss': 1.5}
+        >>> mean_losses([{"box_loss": 1.0, "loss": 2.0}, {"box_loss": 3.0, "loss": 4}])
+        {'loss': 3.0, 'box_loss': 2.0}
     """
-    names = ["loss", *(name for name in losses[0] if name != "loss")]
-    return {x: float(np.mean([one[x] for one in losses])) for x in names}
+    names = ["loss", *(name for name in of_batches[0] if name != "loss")]
+    return {x: float(np.mean([one[x] for one in of_batches])) for x in names}
 
 
 def labels_of_detector(category_ids: np.ndarray, dataset: DetectionDataset):

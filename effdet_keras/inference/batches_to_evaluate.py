@@ -29,9 +29,6 @@ class BatchesToEvaluate:
         detector: has `config`, `class_names` and `category_ids`.
         data: batches of `(images, ground_truth)`, or one such pair of arrays.
         batch_size: int, images at once of a pair of arrays.
-        share: `(index, count)`: of `count` processes, which all have the same data,
-            this one gets every `count`-th batch, from `index` on. It sees the ground
-            truth of all.
 
     Attributes:
         category_ids: tuple of ints, the category id of each label.
@@ -43,7 +40,7 @@ class BatchesToEvaluate:
         ValueError: If it is endless.
     """
 
-    def __init__(self, detector, data, batch_size, share=(0, 1)):
+    def __init__(self, detector, data, batch_size):
         self._image_size = tuple(detector.config.image_size)
         self._num_classes = detector.config.num_classes
         self._class_names = detector.class_names
@@ -51,15 +48,12 @@ class BatchesToEvaluate:
             detector.category_ids, self._num_classes
         )
         self._batches, self.num_images = _re_iterable(data, batch_size)
-        self._index, self._count = share
-        if self._count > 1:
-            self.num_images = None
         self._images, self._annotations = [], []
 
     def __iter__(self):
         self._images, self._annotations = [], []
         seen = set()
-        for number, batch in enumerate(self._batches()):
+        for batch in self._batches():
             images, ground_truth = self._checked(batch)
             ids = self._image_ids(ground_truth, len(images))
             repeated = [i for n, i in enumerate(ids) if i in seen or i in ids[:n]]
@@ -73,8 +67,6 @@ class BatchesToEvaluate:
             scales = ground_truth.get("image_scale", np.ones(len(images)))
             scales = np.asarray(scales, "float32").reshape(-1)
             self._collect(ids, scales, ground_truth)
-            if number % self._count != self._index:
-                continue
             sizes = [np.float32(self._image_size) * scale for scale in scales]
             truth = {
                 "boxes": np.asarray(ground_truth["boxes"], "float32"),

@@ -48,10 +48,10 @@ class DatasetToEvaluate:
         config: `EfficientDetConfig`.
         dataset: `DetectionDataset`.
         batch_size: int, images at once.
+        share: `(index, count)`: it yields every `count`-th batch, from `index` on, and
+            reads no image of the others.
         labels: ints `[C]`, the detector's label of each label of the dataset; None
             where they are the same.
-        share: `(index, count)`: of `count` processes this one reads every `count`-th
-            batch, from `index` on.
     """
 
     def __init__(self, config, dataset, batch_size, labels=None, share=(0, 1)):
@@ -59,16 +59,11 @@ class DatasetToEvaluate:
             raise InvalidValueError(
                 "Evaluation needs at least one image. The dataset is empty"
             )
-        index, count = share
-        starts = range(0, len(dataset), batch_size)[index::count]
-        self._batches = [dataset.records[i : i + batch_size] for i in starts]
-        self._indices = [
-            i for start in starts for i in range(len(dataset))[start : start + batch_size]
-        ]
-        self.num_images = len(self._indices)
+        self.num_images = len(dataset)
         self._config = config
         self._dataset = dataset
         self._batch_size = batch_size
+        self._share = share
         self._labels = np.arange(dataset.num_classes) if labels is None else labels
         # One number of rows for all batches: another shape is compiled anew.
         counts = [np.count_nonzero(~record.is_crowd) for record in dataset.records]
@@ -80,7 +75,12 @@ class DatasetToEvaluate:
             records, self._dataset.class_names, replace=False, strict=False
         )
 
-        def read(index):
+        size, (first, count) = self._batch_size, self._share
+        starts = range(first * size, len(records), count * size)
+        own = [i for at in starts for i in range(at, min(at + size, len(records)))]
+
+        def read(number):
+            index = own[number]
             image, boxes, labels, _, is_there = reader.read(index)
             truth = self._padded(boxes, labels, image.shape[:2])
             image, scale = letterbox_array(
@@ -88,8 +88,9 @@ class DatasetToEvaluate:
             )
             return image, scale if is_there else 0.0, *truth
 
-        inputs = _read_ahead(read, self._indices, _BATCHES_AHEAD * self._batch_size)
-        for batch in self._batches:
+        inputs = _read_ahead(read, len(own), _BATCHES_AHEAD * size)
+        for start in starts:
+            batch = records[start : start + size]
             read_ahead = itertools.islice(inputs, len(batch))
             images, scales, boxes, labels = zip(*read_ahead)
             yield EvaluationBatch(
@@ -115,11 +116,11 @@ class DatasetToEvaluate:
         return self._dataset.to_coco()
 
 
-def _read_ahead(read, indices, ahead):
-    """`read` of each index, in order, `ahead` of them under way in threads."""
+def _read_ahead(read, count, ahead):
+    """`read(0)`, `read(1)`, ... in order, `ahead` of them under way in threads."""
     threads = min(os.cpu_count() or 1, ahead)
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
-        indices = iter(indices)
+        indices = iter(range(count))
         under_way = collections.deque(
             pool.submit(read, index) for index in itertools.islice(indices, ahead)
         )

@@ -9,17 +9,18 @@ import keras
 import numpy as np
 
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.distribution import current_processes, is_first_process
+from effdet_keras.distribution.processes import current_processes
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.geometry.letterbox import boxes_in_image
 from effdet_keras.inference.batch_losses import (
     BatchLosses,
     labels_of_detector,
-    means_of,
+    mean_losses,
 )
 from effdet_keras.inference.batches_to_evaluate import BatchesToEvaluate
 from effdet_keras.inference.dataset_to_evaluate import DatasetToEvaluate
 
+_NONE = object()
 _AT_PRIOR = 0.02  # twice the prior of focal loss (paper, section 3.3)
 
 
@@ -44,8 +45,8 @@ class DatasetDetections:
 def detect_dataset(detector, data, *, batch_size, verbose, losses=False):
     """Detects in every image of a dataset, or of a user's own batches.
 
-    Where several processes train together, all of them call it, each detects in its
-    share of the batches, and all return the same.
+    Where several processes train together, each detects in its share of the batches,
+    and all get all detections.
 
     Args:
         detector, data, batch_size: as of `effdet_keras.inference.evaluate.evaluate`.
@@ -58,36 +59,51 @@ def detect_dataset(detector, data, *, batch_size, verbose, losses=False):
     Raises:
         ValueError, TypeError, RuntimeError: As of `evaluate`.
     """
-    processes = current_processes()
-    share = (processes.index, processes.count)
-    verbose = verbose and is_first_process()
     batch_losses = BatchLosses(detector) if losses else None
+    processes = current_processes()
+    share = processes.index, processes.count
     if isinstance(data, DetectionDataset):
         category_ids = category_ids_in_dataset(detector, data)
         labels = labels_of_detector(category_ids, data) if losses else None
         source = DatasetToEvaluate(detector.config, data, batch_size, labels, share)
+        batches = iter(source)
     else:
-        source = BatchesToEvaluate(detector, data, batch_size, share)
+        source = BatchesToEvaluate(detector, data, batch_size)
+        # All are drawn: nobody knows how, and each tells of its ground truth.
+        batches = _every(source, *share)
         category_ids = np.array(source.category_ids)
-    batches = [
-        [(image_id, *found[:2], category_ids[found[2]]) for image_id, *found in batch]
-        for batch in _detect(detector, source, verbose, batch_losses)
+    own = [
+        [
+            (image_id, boxes, scores, category_ids[labels])
+            for image_id, boxes, scores, labels in batch
+        ]
+        for batch in _detect(
+            detector, batches, source.num_images, verbose, batch_losses
+        )
     ]
-    of_batches = [] if batch_losses is None else batch_losses.losses
-    found, of_batches = map(_in_turn, zip(*processes.gather((batches, of_batches))))
-    found = list(itertools.chain.from_iterable(found))
-    if is_first_process():
-        _warn_if_at_prior(found)
-    means = means_of(of_batches) if losses else {}
+    own_losses = [] if batch_losses is None else batch_losses.of_batches
+    parts, parts_of_losses = zip(*processes.gather((own, own_losses)))
+    found = list(itertools.chain.from_iterable(_in_turn(parts)))
+    _warn_if_at_prior(found)
+    means = mean_losses(_in_turn(parts_of_losses)) if losses else {}
     return DatasetDetections(found, source.ground_truth, means)
 
 
+def _every(batches, index, count):
+    """Every `count`-th of batches, from `index` on; the others are drawn as well."""
+    for number, batch in enumerate(batches):
+        if number % count == index:
+            yield batch
+
+
 def _in_turn(parts):
-    """What processes have of a list that was dealt out to them one by one."""
-    whole = [None] * sum(map(len, parts))
-    for index, part in enumerate(parts):
-        whole[index :: len(parts)] = part
-    return whole
+    """The items of the shares of processes, in the order of one process."""
+    return [
+        item
+        for items in itertools.zip_longest(*parts, fillvalue=_NONE)
+        for item in items
+        if item is not _NONE
+    ]
 
 
 def category_ids_in_dataset(detector, dataset):
@@ -124,13 +140,11 @@ def category_ids_in_dataset(detector, dataset):
     )
 
 
-def _detect(detector, source, verbose, batch_losses):
-    """Yields of each batch id, boxes in pixels of the image, scores, labels of images."""
-    progress = keras.utils.Progbar(
-        source.num_images, unit_name="image", verbose=int(verbose)
-    )
+def _detect(detector, batches, num_images, verbose, batch_losses):
+    """Yields for each batch id, boxes in pixels of the image, scores and labels."""
+    progress = keras.utils.Progbar(num_images, unit_name="image", verbose=int(verbose))
     done, rows = 0, 0
-    for batch in source:
+    for batch in batches:
         rows = max(rows, len(batch.images))
         images = _filled_up(batch.images, rows)
         if batch_losses is None:
@@ -144,7 +158,7 @@ def _detect(detector, source, verbose, batch_losses):
         ]
         done += len(batch.images)
         progress.update(done)
-    if source.num_images is None:
+    if num_images is None:
         progress.update(done, finalize=True)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.distribution import is_first_process
 from effdet_keras.evaluation.coco_metric import COCOMetric
 from effdet_keras.inference.batches_to_evaluate import BatchesToEvaluate
 from effdet_keras.inference.detect_dataset import (
@@ -28,9 +27,6 @@ def evaluate(
 
     Boxes are compared in pixels of the images, clipped to them, as `detect` gives
     them. It needs no TensorFlow.
-
-    Where several processes train together, all of them must call it, with the same
-    data: each detects in its share of the images, and all get the same numbers.
 
     Args:
         detector: `EfficientDet` or `ExportedDetector`; see `detect`. It is run with
@@ -86,7 +82,7 @@ def evaluate(
     for image_id, boxes, scores, category_ids in found.images:
         metric.update(image_id, boxes, scores, category_ids)
     numbers = metric.result()
-    if verbose and is_first_process():
+    if verbose:
         print(metric.table(), flush=True)
         if losses:
             print(losses_text(found.losses), flush=True)

@@ -27,21 +27,23 @@ class BatchNormalization(keras.layers.BatchNormalization):
     """
 
     def call(self, inputs, training=None, mask=None):
-        if _fused_kernel is None or mask is not None or len(inputs.shape) != 4:
+        if _kernels is None or mask is not None or len(inputs.shape) != 4:
             return super().call(inputs, training=training, mask=mask)
         is_training = bool(training) and self.trainable
-        if is_training and self.synchronized:
-            return super().call(inputs, training=training)
         # The kernel's statistics are float32, as Keras' are under any policy.
-        outputs, mean, variance = _fused_kernel(
-            ops.cast(inputs, "float32"),
-            ops.cast(self.gamma, "float32"),
-            ops.cast(self.beta, "float32"),
-            ops.cast(self.moving_mean, "float32"),
-            ops.cast(self.moving_variance, "float32"),
-            epsilon=self.epsilon,
-            training=is_training,
-        )
+        arrays = [ops.cast(x, "float32") for x in (inputs, self.gamma, self.beta)]
+        if is_training and self.synchronized:
+            outputs, mean, variance = _kernels.synchronized_batch_norm(
+                *arrays, epsilon=self.epsilon
+            )
+        else:
+            outputs, mean, variance = _kernels.fused_batch_norm(
+                *arrays,
+                ops.cast(self.moving_mean, "float32"),
+                ops.cast(self.moving_variance, "float32"),
+                epsilon=self.epsilon,
+                training=is_training,
+            )
         if is_training:
             self._move(self.moving_mean, mean)
             self._move(self.moving_variance, variance)
@@ -54,11 +56,10 @@ class BatchNormalization(keras.layers.BatchNormalization):
         )
 
 
-def _find_fused_kernel():
+def _find_kernels():
     if keras.backend.backend() != "tensorflow":
         return None
-    module = importlib.import_module("effdet_keras.layers.tensorflow_batch_norm")
-    return module.fused_batch_norm
+    return importlib.import_module("effdet_keras.layers.tensorflow_batch_norm")
 
 
-_fused_kernel = _find_fused_kernel()
+_kernels = _find_kernels()

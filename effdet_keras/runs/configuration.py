@@ -60,7 +60,11 @@ class RunConfiguration:
             `anchor_scale` or `aspect_ratios`; None keeps the model's.
         model_config: dict, other fields of `EfficientDetConfig`.
         precision: "float32", "mixed_bfloat16" or "mixed_float16".
-        strategy: "mirrored" trains on all graphics cards of this machine; None on one.
+        distribute: "mirrored" trains on all graphics cards of this machine, with
+            TensorFlow; "multiworker" with the processes that a launcher has started,
+            with TensorFlow; "jax" on all devices and with all processes, with JAX
+            (docs/distributed.md); None on one device. `batch_size` counts the images of
+            all. With TensorFlow it sets `sync_batch_norm` in `model_config`.
         recipe: "auto" or "reference", see `EfficientDet.compile`, as are `optimizer`,
             `schedule`, `learning_rate`, `weight_decay`, `clip_norm`, `ema_decay`,
             `gradient_multipliers`, `batch_norm_warmup`, `freeze`,
@@ -136,7 +140,7 @@ mean 'epochs'? It has: data, format, ...
     anchors: str | None = "auto"
     model_config: dict[str, Any] = dataclasses.field(default_factory=dict)
     precision: str = "float32"
-    strategy: str | None = None
+    distribute: str | None = None
 
     recipe: str = "auto"
     optimizer: str | dict[str, Any] | None = None
@@ -318,6 +322,15 @@ mean 'epochs'? It has: data, format, ...
             raise InvalidValueError(
                 "A training is as long as one of `epochs`, `steps` and `time_budget` "
                 f"says. Received: {', '.join(given)}"
+            )
+
+        several = self.distribute not in (None, "mirrored")
+        if several and (self.batch_size == "auto" or self.time_budget is not None):
+            raise InvalidValueError(
+                "Processes that train together would each measure another "
+                "`batch_size='auto'` or `time_budget`: give a number of images, and "
+                f"`epochs` or `steps`. Received: distribute={self.distribute!r}, "
+                f"batch_size={self.batch_size!r}, time_budget={self.time_budget!r}"
             )
 
     def _check_monitor(self):

@@ -2,6 +2,7 @@
 
 from effdet_keras import augment as augmentations
 from effdet_keras.data.formats.registry import FORMATS
+from effdet_keras.distribution.starting import KINDS as ENGINES
 from effdet_keras.runs.durations import is_duration
 from effdet_keras.runs.kinds import (
     AUTO,
@@ -48,7 +49,7 @@ FIELD_KINDS = {
     "anchors": AUTO | NOTHING,
     "model_config": MAPPING,
     "precision": one_of("float32", "mixed_bfloat16", "mixed_float16"),
-    "strategy": one_of("mirrored") | NOTHING,
+    "distribute": one_of(*ENGINES) | NOTHING,
     "recipe": one_of(*recipe.NAMES),
     "optimizer": TEXT | MAPPING | NOTHING,
     "schedule": TEXT | MAPPING | NOTHING,

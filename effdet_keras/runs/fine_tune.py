@@ -13,6 +13,8 @@ from typing import Any
 import keras
 
 from effdet_keras.data import DetectionDataset
+from effdet_keras.distribution.processes import is_first_process
+from effdet_keras.distribution.starting import start
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.runs.batch_size import with_batch_size
 from effdet_keras.runs.configuration import LENGTHS, RunConfiguration
@@ -20,6 +22,7 @@ from effdet_keras.runs.fine_tuned import FineTuned
 from effdet_keras.runs.hparams import read_hparams
 from effdet_keras.runs.pipeline_config import read_pipeline_config
 from effdet_keras.runs.run_folder import RunFolder
+from effdet_keras.runs.shared_files import OF_A_RUN, copy_from_first
 from effdet_keras.runs.splits import choose_splits
 from effdet_keras.runs.text_log import standard_output_kept
 from effdet_keras.runs.train import train
@@ -120,10 +123,14 @@ mean 'epochs'? It has: data, format, ...
             "one of the two."
         )
     with contextlib.ExitStack() as stack:
-        if out is None:
+        distribute = _distribute(configuration, fields, out if resume else None)
+        if distribute is not None:
+            start(distribute)  # before anything is computed
+        if out is None or not is_first_process():
             folder = RunFolder(stack.enter_context(tempfile.TemporaryDirectory()))
         else:
             folder = RunFolder(out)
+        copy_from_first(folder, OF_A_RUN)
         text = stack.enter_context(standard_output_kept())
         resume = resume and (folder.has_run or data is None)
         if resume:
@@ -138,15 +145,15 @@ mean 'epochs'? It has: data, format, ...
                     "class_names"
                 )  # of its label map: datasets have some
                 chosen = chosen.replace(class_names=names)
-        if out is None:
+        if out is None or not is_first_process():
             chosen = chosen.replace(tensorboard=False)  # nobody could look at it
-            if chosen.profile is not None:
+            if chosen.profile is not None and out is None:
                 raise InvalidValueError(
                     "`profile` writes a trace to the folder of the run: name it with "
                     f"`out`. Received: profile={chosen.profile!r}"
                 )
         _check_data(chosen, datasets)
-        text.is_quiet = chosen.verbose == 0
+        text.is_quiet = chosen.verbose == 0 or not is_first_process()
         splits = choose_splits(chosen, datasets)
         stack.enter_context(folder.taken())
         if not resume:  # another process may have taken it meanwhile
@@ -156,7 +163,19 @@ mean 'epochs'? It has: data, format, ...
         chosen = with_batch_size(chosen, splits, hparams, fields)
         options: dict[str, Any] = {"started": started, "resume": resume}
         result = train(chosen, splits, folder, text, callbacks=callbacks, **options)
-    return dataclasses.replace(result, folder=None) if out is None else result
+    keeps_folder = out is not None and is_first_process()
+    return result if keeps_folder else dataclasses.replace(result, folder=None)
+
+
+def _distribute(configuration, fields, out):
+    """On which devices and processes the run trains; see `RunConfiguration`."""
+    if out is not None and RunFolder(out).has_run:
+        return RunFolder(out).read_configuration().distribute
+    if "distribute" in fields:
+        return fields["distribute"]
+    if isinstance(configuration, (str, os.PathLike)):
+        configuration = RunConfiguration.read(configuration)
+    return getattr(configuration, "distribute", None)
 
 
 def _in_memory(data):

@@ -281,7 +281,7 @@ class _Reading:
             fields["verbose"] = 0
         strategy = values.get("strategy")
         if strategy == "gpus":
-            fields["strategy"] = "mirrored"
+            fields["distribute"] = "mirrored"
         elif strategy:
             self.notes.append(f"strategy={strategy!r}: only 'gpus' has a place here")
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import keras
 
-from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.data import DetectionDataset
+from effdet_keras.distribution.starting import KINDS, start
 from effdet_keras.errors import InvalidValueError, MissingPackageError
 from effdet_keras.models import EfficientDet
 from effdet_keras.presets import PACKAGES_EXTRA
@@ -34,7 +34,7 @@ def make_model(
         OSError: If weights that were asked for cannot be had.
         ValueError: If the model, its weights or its settings do not fit.
     """
-    with _precision(configuration.precision), _scope(configuration.strategy):
+    with _precision(configuration.precision), _scope(configuration.distribute):
         if configuration.is_hub_module:
             model = _of_hub(configuration, train)
         else:
@@ -56,13 +56,13 @@ def load_to_resume(configuration: RunConfiguration, archive: Any) -> EfficientDe
         configuration: `RunConfiguration` of the run.
         archive: path of its folder of `CheckpointArchive`.
     """
-    with _precision(configuration.precision), _scope(configuration.strategy):
+    with _precision(configuration.precision), _scope(configuration.distribute):
         return EfficientDet.from_archive(archive, resume=True)
 
 
 def _of_preset(configuration, train):
     config = configuration.model_config
-    options = dict(config)
+    options = _with_synchronized_batch_norm(dict(config), configuration.distribute)
     if configuration.image_size is not None:
         options["image_size"] = configuration.image_size
     fits_anchors = configuration.anchors and not _OWN_ANCHORS & set(config)
@@ -99,7 +99,9 @@ def _of_hub(configuration, train):
             f"Received: weights={configuration.weights!r}, "
             f"model={configuration.model!r}"
         )
-    options = dict(configuration.model_config)
+    options = _with_synchronized_batch_norm(
+        dict(configuration.model_config), configuration.distribute
+    )
     if configuration.image_size not in ("auto", None):
         options["image_size"] = configuration.image_size
     model = EfficientDet.from_hub(
@@ -128,13 +130,13 @@ def _precision(policy: str) -> Iterator[None]:
         keras.config.set_dtype_policy(before)
 
 
-def _scope(strategy: str | None) -> contextlib.AbstractContextManager:
-    """The scope of a strategy of TensorFlow, in which a model is for its devices."""
-    if strategy is None:
-        return contextlib.nullcontext()
-    if keras.backend.backend() != "tensorflow":
-        raise InvalidValueError(
-            "`strategy` needs Keras to run on TensorFlow. Received: "
-            f"strategy={strategy!r}, backend={keras.backend.backend()!r}"
-        )
-    return tf.distribute.MirroredStrategy().scope()
+def _scope(distribute: str | None) -> contextlib.AbstractContextManager:
+    """The context in which a model is for all devices that train it."""
+    return contextlib.nullcontext() if distribute is None else start(distribute).scope()
+
+
+def _with_synchronized_batch_norm(options: dict, distribute: str | None) -> dict:
+    """On TensorFlow devices share statistics if told so; on JAX they always do."""
+    if distribute is None or KINDS[distribute].backend != "tensorflow":
+        return options
+    return {"sync_batch_norm": True, **options}

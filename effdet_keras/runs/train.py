@@ -12,6 +12,7 @@ import keras
 from effdet_keras import visualize
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.data.summary import count_of
+from effdet_keras.distribution.processes import is_first_process
 from effdet_keras.evaluation.evaluation import analyze_results
 from effdet_keras.inference.image_results import image_results
 from effdet_keras.models import EfficientDet
@@ -30,6 +31,7 @@ from effdet_keras.runs.fitting import (
 from effdet_keras.runs.make_model import load_to_resume, make_model
 from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.runs.run_log import RunLog, history_of
+from effdet_keras.runs.shared_files import CHECKPOINTS, copy_from_first
 from effdet_keras.runs.splits import Splits
 from effdet_keras.runs.text_log import TextLog
 from effdet_keras.runs.time_budget import choose_length
@@ -91,6 +93,7 @@ def train(
         _fit(model, configuration, splits, folder, log, place, callbacks)
     finally:
         _draw_curves(log, folder)
+    copy_from_first(folder, CHECKPOINTS)  # what is the best, alike in all processes
     if configuration.evaluate_every:
         result = _judge(configuration, splits, folder, log)
     else:
@@ -190,6 +193,9 @@ def _judge(configuration, splits, folder, log):
     print(evaluation)
     folder.write_json("numbers", {"split": name, "epoch": epoch, **evaluation.coco})
     history = history_of(log.rows)
+    judged = FineTuned(model, evaluation.coco, name, evaluation, history, folder.path)
+    if not is_first_process():
+        return judged
     report = EvaluationReport(
         f"{model.name} on {configuration.data or 'data in memory'}, {name}",
         evaluation,
@@ -200,7 +206,7 @@ def _judge(configuration, splits, folder, log):
         configuration=folder.configuration_text(),
     )
     report.save(folder.report)
-    return FineTuned(model, evaluation.coco, name, evaluation, history, folder.path)
+    return judged
 
 
 def _facts(configuration, splits, log, model, checkpoint):

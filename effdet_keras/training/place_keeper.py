@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 
+from effdet_keras.distribution.processes import current_processes
 from effdet_keras.training.callback_states import set_states, states_of
 from effdet_keras.training.data_order import DataOrder
 from effdet_keras.training.own_callbacks import OwnCallback
@@ -66,7 +68,7 @@ class PlaceKeeper(OwnCallback):
 
     def after_step(self, step: int) -> Place:
         """The place after so many steps of the epoch under way."""
-        means = means_of(self.model.metrics)
+        means = _mean_of_all(means_of(self.model.metrics))
         return self._place_now(epoch=self._epoch, step=step, means=means)
 
     def after_epoch(self, logs: Mapping[str, Any]) -> Place:
@@ -97,6 +99,14 @@ class PlaceKeeper(OwnCallback):
             self._order.start(place.epoch)
         else:
             self.draws = not self._order.start(place.epoch, place.step)
+
+
+def _mean_of_all(means):
+    """The running means of all processes, each of which has seen its share."""
+    if current_processes().count == 1:
+        return means
+    of_all = current_processes().gather(means)
+    return {n: np.mean([one[n] for one in of_all], 0).tolist() for n in means}
 
 
 class FromPlaceOn:

@@ -25,7 +25,7 @@ OTHERS = {
     "anchors": None,
     "model_config": {"max_level": 5, "aspect_ratios": (1.0, 2.0)},
     "precision": "mixed_bfloat16",
-    "strategy": "mirrored",
+    "distribute": "mirrored",
     "recipe": "reference",
     "optimizer": {"name": "rmsprop", "momentum": 0.9},
     "schedule": {"name": "cosine", "warmup_steps": 5},

@@ -6,6 +6,7 @@ from support.tiny import tiny_model
 from support.tiny_run import tiny_run
 
 from effdet_keras.data import from_arrays
+from effdet_keras.distribution import starting
 from effdet_keras.runs import RunConfiguration, make_model
 
 pytestmark = pytest.mark.tensorflow
@@ -75,8 +76,10 @@ def test_the_precision_is_the_models_and_nobody_elses(train):
     assert make_model.keras.config.dtype_policy().name == "float32"
 
 
-def test_a_strategy_holds_model_and_optimizer(train):
-    model = made(train, strategy="mirrored")
+def test_a_strategy_holds_model_and_optimizer(train, monkeypatch):
+    monkeypatch.setattr(starting, "_started", {})
+    model = made(train, distribute="mirrored")
+    assert model.config.sync_batch_norm
     assert type(model.distribute_strategy).__name__ == "MirroredStrategy"
 
 

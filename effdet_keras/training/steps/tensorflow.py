@@ -95,6 +95,12 @@ class Step:
                 "Several processes train on a `DetectionDataset`, or on a "
                 f"`tf.data.Dataset`. Received: x of type {type(data).__name__}"
             )
+        if not self._model.config.sync_batch_norm:
+            raise InvalidValueError(
+                "Several processes need `sync_batch_norm=True` in the model's config: "
+                "without it each has statistics of its own, and only the first's are "
+                "saved. Pass it to `from_preset`."
+            )
         strategy = self._model.distribute_strategy
         count = len(strategy.extended.worker_devices)
         size = keras.tree.flatten(data.element_spec)[0].shape[0]
