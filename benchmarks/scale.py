@@ -7,6 +7,7 @@ without building a model. Of the input it measures what one core makes of JPEG f
 """
 
 import json
+import math
 import pathlib
 import statistics
 import sys
@@ -16,11 +17,16 @@ import time
 import alternate
 from images import write_images
 
-# COCO 2017's `train`, and how long the paper trains on it, 128 images at a time
-# (https://arxiv.org/abs/1911.09070, section 5.1).
-COCO_IMAGES = 118_287
+COCO_IMAGES = 118_287  # of COCO 2017's `train`
 BATCH_SIZE = 128
-EPOCHS = {"efficientdet-d0": 300, "efficientdet-d4": 300, "efficientdet-d7x": 600}
+EPOCHS = 300  # google/automl's own `num_epochs`
+MODELS = ("efficientdet-d0", "efficientdet-d4", "efficientdet-d7x")
+DEVICES = 8
+# Multiply-adds of one image forward (https://arxiv.org/abs/1911.09070, table 2).
+BILLION_FLOPS = {"efficientdet-d0": 2.5, "efficientdet-d4": 55, "efficientdet-d7x": 410}
+# Images per second of NVIDIA's own D0 on one A100, mixed precision, batch 200
+# (NVIDIA/DeepLearningExamples, TensorFlow2/Detection/Efficientdet/README.md).
+A100_D0 = 397
 FLOAT = 4  # bytes
 
 # What a checkpoint holds of each weight: itself, its average, and for weights that
@@ -31,14 +37,13 @@ _COPIES_TRAINED, _COPIES_STATISTICS = 3, 2
 def ours(quick):
     from effdet_keras.config import EfficientDetConfig
 
-    names = list(EPOCHS)[:1] if quick else list(EPOCHS)
+    names = MODELS[:1] if quick else MODELS
     return [_line(EfficientDetConfig.from_name(name), quick) for name in names]
 
 
 def _line(config, quick):
     sizes = counts(config)
     steps = COCO_IMAGES // BATCH_SIZE  # the last, not full, batch is left out
-    epochs = EPOCHS[config.name]
     exchanged = exchanged_bytes(config)
     line = {
         "case": config.name,
@@ -46,26 +51,46 @@ def _line(config, quick):
         "parameters": sizes["trained"],
         "moving_statistics": sizes["statistics"],
         "steps_per_epoch": steps,
-        "epochs": epochs,
-        "steps": steps * epochs,
-        "images": steps * epochs * BATCH_SIZE,
+        "epochs": EPOCHS,
+        "steps": steps * EPOCHS,
+        "images": steps * EPOCHS * BATCH_SIZE,
         **exchanged,
         "checkpoint_bytes": checkpoint_bytes(config),
-        "image_bytes_to_device": config.image_size[0] * config.image_size[1] * 3 * FLOAT,
+        "image_bytes_to_device": 3 * FLOAT * math.prod(config.image_size),
     }
     size = 128 if quick else config.image_size[0]
-    return {**line, **_input(size, quick)}
+    return {**line, **_on_a100(config), **_input(size, quick)}
+
+
+def _on_a100(config):
+    """An estimate: as many FLOPs per second as the published D0.
+
+    Each of the devices sends and receives `2 (n - 1) / n` of what is summed, in a ring.
+    """
+    flops = BILLION_FLOPS[config.name]
+    speed = A100_D0 * BILLION_FLOPS["efficientdet-d0"] / flops
+    step = BATCH_SIZE / DEVICES / speed
+    exchanged = exchanged_bytes(config)["all_reduced_bytes_per_step"]
+    sent = 2 * (DEVICES - 1) / DEVICES * exchanged
+    images = COCO_IMAGES // BATCH_SIZE * BATCH_SIZE * EPOCHS
+    return {
+        "estimated_images_per_second_of_a_device": round(speed, 1),
+        "estimated_step_seconds": round(step, 3),
+        "estimated_hours_of_all_devices": round(images / DEVICES / speed / 3600, 1),
+        "bytes_sent_per_device_and_step": round(sent),
+        "gigabits_per_second_if_exchange_takes_a_tenth": round(
+            sent * 8 / (step / 10) / 1e9, 1
+        ),
+    }
 
 
 def counts(config):
-    """How many numbers train, how many are moving statistics, and of how many layers."""
+    """How many numbers train, and how many are moving statistics of how many norms."""
     from effdet_keras.weights.network_arrays import network_arrays
 
     trained = statistics_ = layers = 0
     for array in network_arrays(config):
-        size = 1
-        for side in array.shape:
-            size *= side
+        size = math.prod(array.shape)
         if "moving_" in array.name:
             statistics_ += size
             layers += array.name.endswith("moving_mean")
@@ -140,7 +165,7 @@ def write_checkpoints(names):
 
 if __name__ == "__main__":
     if "--write" in sys.argv:
-        write_checkpoints(EPOCHS)
+        write_checkpoints(MODELS)
         sys.exit()
     for line in alternate.run_alone(__doc__, ours):
         print(json.dumps(line), flush=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from effdet_keras.errors import EffDetError, InvalidStateError
 
-# What the messages of Gloo, NCCL and the service by which processes meet have in common.
+# In the messages of Gloo, NCCL and the service by which processes meet.
 _SIGNS = (
     *("Gloo ", "gloo/", "NCCL operation", "Connection closed by peer"),
     *("coordination service", "CoordinationService", "heartbeat timeout"),
@@ -32,8 +32,8 @@ def lost_process_error(error: Exception) -> InvalidStateError | None:
     Example:
         >>> lost_process_error(ValueError("Gloo all-reduce failed: Connection closed"))
         InvalidStateError('Another process of this training has ended, or cannot be \
-reached: see what it printed. Start all of them again with the same command; they go on \
-from the last checkpoint. (Gloo all-reduce failed: Connection closed)')
+reached: see what it printed. Start all of them again with the same command; they go \
+on from the last checkpoint. (Gloo all-reduce failed: Connection closed)')
         >>> lost_process_error(ValueError("no cats")) is None
         True
     """

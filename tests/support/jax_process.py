@@ -1,14 +1,12 @@
-"""A program: one of the processes that train a small detector on JAX.
+"""A program: one of the processes that train a small detector on JAX, and may die.
 
     JAX_PROCESS_ID=0 JAX_NUM_PROCESSES=2 JAX_COORDINATOR_ADDRESS=127.0.0.1:1234 \\
-        python tests/support/jax_process.py DATA RUN RESULT [DIE_BEFORE_STEP]
+        python tests/support/jax_process.py RUN RESULT [DIE_BEFORE_STEP]
 
-It trains on DATA, with an evaluation at the end of each epoch and checkpoints in RUN,
-from which it goes on. What its weights and numbers are in the end goes to RESULT. It
+It writes checkpoints to RUN, from which it goes on, and its weights to RESULT.npz. It
 kills itself before the step of that number.
 """
 
-import json
 import os
 import pathlib
 import signal
@@ -16,63 +14,46 @@ import sys
 
 os.environ["KERAS_BACKEND"] = "jax"
 
-import jax
 import keras
 import numpy as np
 from support.tiny import tiny_model
+from support.trained_by_several import dataset_of
 
-import effdet_keras as ek
-from effdet_keras import distribution
+from effdet_keras import callbacks, distribution
 from effdet_keras.distribution import jax as engine_of_jax
+from effdet_keras.models import EfficientDet
 
-BATCH_SIZE, EPOCHS = 4, 2
-STEPS = 5  # of an epoch
-IMAGES = 5  # to evaluate: the last batch is not full
+BATCH_SIZE, STEPS = 4, 5
 
 
 class Killer(keras.callbacks.Callback):
-    """Ends the process before a step, counted from 1 over all epochs."""
+    """Ends the process before a step, counted from 1."""
 
     def __init__(self, step):
         super().__init__()
-        self._left = step
+        self._step = step
 
     def on_train_batch_begin(self, batch, logs=None):
-        self._left -= 1
-        if not self._left:
+        if batch + 1 == self._step:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main(data, run, result, die_before=None):
-    jax.config.update("jax_num_cpu_devices", int(os.environ.get("DEVICES", "1")))
+def main(run, result, die_before="0"):
     engine_of_jax.HEARTBEAT_TIMEOUT = 10
-    if os.environ.get("DISTRIBUTE", "jax") == "jax":
-        distribution.start("jax")
+    distribution.start("jax")
     keras.utils.set_random_seed(1)
-    splits = ek.data.load_splits(data)
     if pathlib.Path(run, "last.keras").exists():
-        model = ek.EfficientDet.from_archive(run, resume=True)
+        model = EfficientDet.from_archive(run, resume=True)
     else:
-        model = tiny_model(
-            class_names=splits["train"].class_names,
-            postprocess=ek.postprocess.Postprocess(max_detections=5),
-        )
-        sgd = keras.optimizers.SGD(0.01, momentum=0.9)
-        model.compile(sgd, recipe="reference")
-    evaluation = ek.callbacks.COCOEvaluation(
-        splits["valid"], batch_size=2, losses=True, verbose=False
+        model = tiny_model()
+        model.compile("momentum", learning_rate=0.01, ema_decay=0.9)
+    train = dataset_of(STEPS * BATCH_SIZE, seed=0)
+    archive = callbacks.CheckpointArchive(run, monitor=None, save_every_steps=2)
+    model.fit(
+        model.batches(train, BATCH_SIZE, training=True, seed=5),
+        epochs=1,
+        callbacks=[Killer(int(die_before)), archive],
     )
-    callbacks = [
-        evaluation,
-        ek.callbacks.CheckpointArchive(run, save_every_steps=2, verbose=False),
-    ]
-    if die_before:
-        callbacks.insert(0, Killer(int(die_before)))
-    batches = model.batches(splits["train"], BATCH_SIZE, training=True, seed=5)
-    history = model.fit(batches, epochs=EPOCHS, callbacks=callbacks, verbose=2)
-    numbers = {k: [float(x) for x in v] for k, v in history.history.items()}
-    numbers["devices"] = len(jax.devices())
-    pathlib.Path(f"{result}.json").write_text(json.dumps(numbers))
     model.averages.restore()
     arrays = [keras.ops.convert_to_numpy(v) for v in model.weights]
     np.savez(f"{result}.npz", *arrays)

@@ -80,7 +80,9 @@ def local_part(array: Any) -> Any:
         return np.asarray(array)
     if array.is_fully_replicated:
         return np.asarray(array.addressable_data(0))
-    parts = {shard.index[0].start or 0: shard.data for shard in array.addressable_shards}
+    parts = {
+        shard.index[0].start or 0: shard.data for shard in array.addressable_shards
+    }
     return np.concatenate([np.asarray(parts[start]) for start in sorted(parts)])
 
 
