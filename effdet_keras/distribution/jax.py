@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import pickle
@@ -16,14 +17,19 @@ from jax.experimental import multihost_utils
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.distribution.launch import Launch
-from effdet_keras.distribution.lost_processes import lost_processes_named
 from effdet_keras.distribution.processes import OneProcess, Processes
-from effdet_keras.errors import InvalidStateError
+from effdet_keras.errors import EffDetError, InvalidStateError
 
 # Seconds: how long all processes may take to come, and how long one may be silent
 # until the others end. JAX's threads answer, however busy Python is.
 START_TIMEOUT = 300
 HEARTBEAT_TIMEOUT = 60
+
+# In the messages of Gloo, NCCL and the service by which processes meet.
+_SIGNS_OF_LOSS = (
+    *("Gloo ", "gloo/", "NCCL operation", "Connection closed by peer"),
+    *("coordination service", "CoordinationService", "heartbeat timeout"),
+)
 
 
 class JaxEngine:
@@ -54,7 +60,7 @@ class JaxProcesses:
 
     def gather(self, value: Any) -> list[Any]:
         data = np.frombuffer(pickle.dumps(value), np.uint8)
-        with lost_processes_named():
+        with self._plain_errors():
             lengths = multihost_utils.process_allgather(np.int32(len(data)))
             padded = np.zeros(int(lengths.max()), np.uint8)
             padded[: len(data)] = data
@@ -65,8 +71,29 @@ class JaxProcesses:
 
     def barrier(self) -> None:
         self._barriers += 1
-        with lost_processes_named():
+        with self._plain_errors():
             multihost_utils.sync_global_devices(f"effdet_keras {self._barriers}")
+
+    def plain_error(self, error: Exception) -> Exception | None:
+        text = next(filter(_tells_of_loss, map(str, _with_causes(error))), None)
+        if text is None or isinstance(error, EffDetError):
+            return None
+        # JAX would wait for the lost process when this one ends.
+        atexit.register(_end_at_once)
+        return InvalidStateError(
+            f"Process {self.index} of {self.count} has lost another process of the "
+            "training, which was stopped or cannot be reached: see what that one "
+            "wrote. Start all processes again; with `resume` (--resume) they go on "
+            f"from the last checkpoint. ({text.splitlines()[0]})"
+        )
+
+    @contextlib.contextmanager
+    def _plain_errors(self):
+        try:
+            yield
+        except Exception as error:
+            plain = self.plain_error(error)
+            raise error if plain is None else plain from error
 
 
 def engine(name: str, launch: Launch | None) -> JaxEngine:
@@ -126,6 +153,23 @@ def _join(launch):
 def _leave_at_once(kind, error, trace):
     """Ends this process by its error: JAX would first wait for all others to end."""
     traceback.print_exception(kind, error, trace)
+    _end_at_once()
+
+
+def _end_at_once():
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(1)
+
+
+def _tells_of_loss(text):
+    return any(sign in text for sign in _SIGNS_OF_LOSS)
+
+
+def _with_causes(error):
+    """An error, and those that it was raised for, or while they were handled."""
+    seen = []
+    while error is not None and error not in seen:
+        seen.append(error)
+        error = error.__cause__ or error.__context__
+    return seen

@@ -132,8 +132,13 @@ class Step:
             return predict_function
         devices = strategy.extended.worker_devices
 
+        @tf.autograph.experimental.do_not_convert
+        def on_one(images):
+            return model.predict_step((images,))
+
+        @tf.autograph.experimental.do_not_convert
         def on_all(images):
-            return strategy.run(lambda x: model.predict_step((x,)), args=(images,))
+            return strategy.run(on_one, args=(images,))
 
         if not model.run_eagerly:
             on_all = tf.function(
