@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.training.statistics_warmup import joined, parted
 from effdet_keras.training.steps.jax_local import LocalPrediction, local_part
 
@@ -96,6 +97,16 @@ class Step:
         return contextlib.nullcontext()
 
     def data_of_fit(self, data):
+        is_shared_out = keras.distribution.distribution() is not None
+        if not is_shared_out or not hasattr(data, "element_spec"):
+            return data
+        size = keras.tree.flatten(data.element_spec)[0].shape[0]
+        count = jax.local_device_count()
+        if size is not None and size % count:
+            raise InvalidValueError(
+                f"Each of the {count} devices of a process trains on as many images. "
+                f"Received: batches of {size} images per process"
+            )
         return data
 
     def normalizer(self, num_positives):
