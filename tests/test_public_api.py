@@ -27,6 +27,7 @@ MODULES = (
     "box_ops",
     "callbacks",
     "data",
+    "distribution",
     "errors",
     "inference",
     "inspection",

@@ -67,6 +67,7 @@ pip install "effdet-keras[video]"
 
 
 tensorflow = OptionalModule("tensorflow", install="tensorflow")
+jax = OptionalModule("jax", install="jax")
 
 # Exports.
 ai_edge_litert = OptionalModule(

@@ -31,6 +31,16 @@ class Processes(Protocol):
     def barrier(self) -> None:
         """Waits until all processes are here."""
 
+    def plain_error(self, error: Exception) -> Exception | None:
+        """What to raise for an error of the engine: that another process was lost.
+
+        Args:
+            error: what a step or `gather` raised.
+
+        Returns:
+            The error in plain words; None where `error` is not of that kind.
+        """
+
 
 class OneProcess:
     """`Processes` of a training in one process.
@@ -48,6 +58,9 @@ class OneProcess:
 
     def barrier(self) -> None:
         pass
+
+    def plain_error(self, error: Exception) -> Exception | None:
+        return None
 
 
 _current: list[Processes] = [OneProcess()]

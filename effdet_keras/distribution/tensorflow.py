@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
 import pickle
+import sys
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.distribution.launch import Launch
 from effdet_keras.distribution.meeting import addresses_of_all
 from effdet_keras.distribution.processes import OneProcess, Processes
+from effdet_keras.errors import InvalidStateError
 
 
 class TensorFlowEngine:
@@ -51,10 +54,14 @@ class Workers:
         content = pickle.dumps(value)
         # Collectives take no bytes; what pickle reads ends by itself.
         content = np.frombuffer(content + b"\0" * (-len(content) % 8), np.int64)
-        sizes, joined = (
-            np.asarray(self._strategy.experimental_local_results(found)[0])
-            for found in self._gather(content)
-        )
+        try:
+            sizes, joined = (
+                np.asarray(self._strategy.experimental_local_results(found)[0])
+                for found in self._gather(content)
+            )
+        except tf.errors.OpError as error:
+            plain = self.plain_error(error)
+            raise error if plain is None else plain from error
         parts = np.split(joined, np.cumsum(sizes)[:-1])
         # Of several devices of a process the first tells all.
         per_process = len(parts) // self.count
@@ -62,6 +69,21 @@ class Workers:
 
     def barrier(self) -> None:
         self.gather(None)
+
+    def plain_error(self, error: Exception) -> Exception | None:
+        kinds = tf.errors.UnavailableError, tf.errors.AbortedError
+        kinds += tf.errors.DeadlineExceededError, tf.errors.CancelledError
+        is_lost = isinstance(error, kinds) or "Collective ops is aborted" in str(error)
+        if not is_lost:
+            return None
+        # TensorFlow would wait for the lost process when this one ends.
+        atexit.register(_end_at_once)
+        return InvalidStateError(
+            f"Process {self.index} of {self.count} has lost another process of the "
+            "training, which was stopped or cannot be reached: see what that one "
+            "wrote. Start all processes again; with `resume` (--resume) they go on "
+            "from the last checkpoint."
+        )
 
     def _gather_on_replica(self, content):
         def on_replica():
@@ -71,6 +93,12 @@ class Workers:
             return replica.all_gather(size, 0), replica.all_gather(mine, 0)
 
         return self._strategy.run(on_replica)
+
+
+def _end_at_once():
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
 
 
 def engine(name: str, launch: Launch | None) -> TensorFlowEngine:

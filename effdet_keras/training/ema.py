@@ -12,6 +12,7 @@ import numpy as np
 from keras import ops
 
 from effdet_keras.errors import InvalidStateError, InvalidValueError
+from effdet_keras.training.steps.placing import placed_like
 
 
 class WeightAverages:
@@ -366,7 +367,8 @@ def _values(variables):
 def _assign(variables, values):
     for variable, value in zip(variables, values):
         is_exact = str(getattr(value, "dtype", None)) == variable.dtype
-        variable.assign(value if is_exact else ops.cast(value, variable.dtype))
+        value = value if is_exact else ops.cast(value, variable.dtype)
+        variable.assign(placed_like(variable, value))
 
 
 def _checksum(array):

@@ -34,6 +34,7 @@ class EvaluationStep(keras.Model):
         self.jit_compile = model.jit_compile
         self.run_eagerly = model.run_eagerly
         self._made_for = _what_is_traced(model)
+        self.built = True  # it has no variables but the model's
 
     def is_for(self, model: Any) -> bool:
         """Whether the model still has the loss and postprocess that were traced."""
@@ -41,6 +42,10 @@ class EvaluationStep(keras.Model):
         return len(now) == len(self._made_for) and all(
             one is other for one, other in zip(now, self._made_for)
         )
+
+    def predict_on_batch(self, x: dict[str, Any]) -> dict[str, Any]:
+        step = self.model._step
+        return step.predict_on_batch(super().predict_on_batch, self, x)
 
     def call(self, inputs):
         model = self.model

@@ -9,6 +9,7 @@ from typing import Any
 from keras import ops
 
 from effdet_keras.data.pipeline.image_reader import ImageReader, readers_of
+from effdet_keras.distribution.processes import current_processes
 from effdet_keras.errors import InvalidValueError, NonFiniteLossError
 from effdet_keras.training import truth as truth_rules
 
@@ -33,6 +34,7 @@ class Run:
             yield
         except Exception as error:
             errors = [self._error, *(reader.error for reader in self._readers)]
+            errors.append(current_processes().plain_error(error))
             plain = next((e for e in errors if e is not None), error)
             if plain is error:
                 raise

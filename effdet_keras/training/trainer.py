@@ -225,6 +225,20 @@ class Trainer(Compiling):
         with self._running_on(x):
             return super().predict(x, batch_size=batch_size, **kwargs)
 
+    def predict_on_batch(self, x: Any) -> dict[str, Any]:
+        """Detections in one batch of letterboxed images; see `predict`.
+
+        Where several processes train together, each may call it with images of its
+        own, as often as it likes: no other process takes part.
+
+        Args:
+            x: float32 array `[B, H, W, 3]`, pixels 0-255.
+
+        Returns:
+            Dict of arrays, as of `predict`.
+        """
+        return self._step.predict_on_batch(super().predict_on_batch, self, x)
+
     def batches(
         self,
         dataset: DetectionDataset,

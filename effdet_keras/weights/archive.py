@@ -20,6 +20,7 @@ from effdet_keras._internal.first_line import first_line
 from effdet_keras._internal.local_paths import local_path
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras._version import __version__
+from effdet_keras.distribution.alone import alone
 from effdet_keras.errors import EffDetError, InvalidValueError
 from effdet_keras.weights.unpacked_size import largest_unpacked
 
@@ -101,7 +102,7 @@ def write_archive(model, path, info=None, *, previous=None):
         )
     check_finite(model, f"The checkpoint '{path}' was not written")
     text = json.dumps(_described(model, info or {}), indent=1)
-    with replacing(path, previous=previous) as partial:
+    with replacing(path, previous=previous) as partial, alone():
         model.save(partial)
         with zipfile.ZipFile(partial, "a", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr(ARCHIVE_ENTRY, text)
@@ -124,7 +125,7 @@ def copy_archive(source, path, *, previous=None):
         ...     print(source.with_name("last.keras").read_text())
         weights
     """
-    with replacing(path, previous=previous) as partial:
+    with replacing(path, previous=previous) as partial, alone():
         shutil.copyfile(source, partial)
 
 

@@ -47,6 +47,7 @@ def make_batches(
             "`batches` needs at least one image. The dataset is empty"
         )
     augmentation = augmenting.prepare(augment, reader)
+    images_in_one = getattr(augmentation, "num_images", 1)
     if augmentation is not None and not training:
         raise InvalidValueError(
             "`augment` changes the images of training only. Pass `training=True` "
@@ -54,12 +55,14 @@ def make_batches(
         )
     if max_boxes is not None:
         max_boxes = _positive_int("max_boxes", max_boxes)
-        _check_fits(records, max_boxes, getattr(augmentation, "num_images", 1))
+        _check_fits(records, max_boxes, images_in_one)
     if drop_remainder is None:
         drop_remainder = training and len(records) >= batch_size
     local_batch_size = local_share(batch_size, share)
     if share[1] > 1:
         _check_can_be_shared(records, batch_size, drop_remainder, share[1])
+        if max_boxes is None:  # one number for the batches of all processes
+            max_boxes = max(_most_boxes(records)[0] * images_in_one, 1)
 
     def read(index):
         return _read(reader, index)
@@ -218,8 +221,7 @@ def _check_augmentation(flip_probability, scale_jitter, pad_value):
 
 
 def _check_fits(records, max_boxes, images_in_one):
-    most = max(records, key=lambda record: (~record.is_crowd).sum())
-    count = int((~most.is_crowd).sum())
+    count, most = _most_boxes(records)
     if count * images_in_one > max_boxes:
         joined = f", and `augment` joins {images_in_one}" if images_in_one > 1 else ""
         raise InvalidValueError(
@@ -227,6 +229,12 @@ def _check_fits(records, max_boxes, images_in_one):
             f"max_boxes={max_boxes}; image_id={most.image_id} has {count}{joined}. "
             f"Pass max_boxes={count * images_in_one} or leave it out"
         )
+
+
+def _most_boxes(records):
+    """The number of boxes of the record that has most, and the record."""
+    most = max(records, key=lambda record: (~record.is_crowd).sum())
+    return int((~most.is_crowd).sum()), most
 
 
 def _check_can_be_shared(records, batch_size, drop_remainder, count):

@@ -45,6 +45,18 @@ class BackendStep(Protocol):
     def predict(self, keras_step: Callable, *arguments: Any) -> Any:
         """The detections of one batch; arguments as in `train`."""
 
+    def predict_on_batch(self, keras_predict: Callable, model: Any, inputs: Any) -> Any:
+        """What a model gives for a batch that no other process knows of.
+
+        Args:
+            keras_predict: Keras' own `predict_on_batch` of `model`.
+            model: the model of this step, or one that runs it.
+            inputs: array, or dict of arrays.
+
+        Returns:
+            What `keras_predict` returns: NumPy arrays.
+        """
+
     def checked_loss(self, loss: Any, truth: dict, training: bool) -> Any:
         """Returns the loss of a batch, or raises where it is not finite."""
 

@@ -7,8 +7,10 @@ import keras
 import numpy as np
 from keras import ops
 
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.training.accumulation import step_counter, steps_per_update
 from effdet_keras.training.statistics_warmup import joined, parted
+from effdet_keras.training.steps.jax_local import LocalPrediction, local_part
 
 # What Keras calls the parts of the state that it hands through a step.
 _STATE = (
@@ -29,6 +31,8 @@ class Step:
 
     def __init__(self, model):
         self._model = model
+        # Of the model itself, and of the last other one that ran it.
+        self._local = {}
 
     def train(self, keras_step, state, data):
         step = self._steps_in(state)
@@ -50,6 +54,14 @@ class Step:
     def predict(self, keras_step, state, data):
         outputs, state = keras_step(state, data)
         return self._model.detect_outputs(outputs), state
+
+    def predict_on_batch(self, keras_predict, model, inputs):
+        if keras.distribution.distribution() is None:
+            return keras_predict(inputs)
+        is_own = model is self._model
+        if is_own not in self._local or self._local[is_own].model is not model:
+            self._local[is_own] = LocalPrediction(model)
+        return self._local[is_own](inputs)
 
     def checked_loss(self, loss, truth, training):
         return loss  # see `watched`
@@ -73,7 +85,8 @@ class Step:
             if not np.isfinite(logs["loss"]):
                 self._put_back(new_state)
                 step = int(self._steps_in(new_state)) + 1
-                raise model.refusal(batches.last[1], step=step)
+                truth = jax.tree.map(local_part, batches.last[1])
+                raise model.refusal(truth, step=step)
             return logs, new_state
 
         return watched
@@ -85,6 +98,16 @@ class Step:
         return contextlib.nullcontext()
 
     def data_of_fit(self, data):
+        is_shared_out = keras.distribution.distribution() is not None
+        if not is_shared_out or not hasattr(data, "element_spec"):
+            return data
+        size = keras.tree.flatten(data.element_spec)[0].shape[0]
+        count = jax.local_device_count()
+        if size is not None and size % count:
+            raise InvalidValueError(
+                f"Each of the {count} devices of a process trains on as many images. "
+                f"Received: batches of {size} images per process"
+            )
         return data
 
     def normalizer(self, num_positives):

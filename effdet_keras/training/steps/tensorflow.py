@@ -74,6 +74,9 @@ class Step:
         images, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         return self._model.detect_step(images)
 
+    def predict_on_batch(self, keras_predict, model, inputs):
+        return keras_predict(inputs)
+
     def checked_loss(self, loss, truth, training):
         return loss  # see `_refuse_unless`
 
@@ -134,8 +137,13 @@ class Step:
             return predict_function
         devices = strategy.extended.worker_devices
 
+        @tf.autograph.experimental.do_not_convert
+        def on_one(images):
+            return model.predict_step((images,))
+
+        @tf.autograph.experimental.do_not_convert
         def on_all(images):
-            return strategy.run(lambda x: model.predict_step((x,)), args=(images,))
+            return strategy.run(on_one, args=(images,))
 
         if not model.run_eagerly:
             on_all = tf.function(

@@ -1,0 +1,15 @@
+"""A program: two processes on JAX gather, then the second is killed."""
+
+import os
+import signal
+
+from effdet_keras import distribution
+from effdet_keras.distribution import jax as engine_of_jax
+
+engine_of_jax.HEARTBEAT_TIMEOUT = 10
+processes = distribution.start("jax").processes
+processes.barrier()
+print("gathered", processes.gather(f"of {processes.index}"), flush=True)
+if processes.index == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+processes.gather("and again")
