@@ -11,9 +11,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from effdet_keras._internal.folder_lock import FolderLock
-from effdet_keras._internal.local_paths import local_path
-from effdet_keras.callbacks.kept_checkpoints import KeptCheckpoints
+from effdet_keras._internal.remote_folder import open_folder
+from effdet_keras.callbacks.kept_checkpoints import KeptCheckpoints, is_kept_name
 from effdet_keras.callbacks.writable import require_writable
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.weights.archive import (
@@ -25,6 +24,10 @@ from effdet_keras.weights.archive import (
 )
 
 PREVIOUS_FILE = "best.previous.keras"
+
+
+def _is_checkpoint(name):
+    return name in (BEST_FILE, LAST_FILE, PREVIOUS_FILE) or is_kept_name(name)
 
 
 class CheckpointArchive(keras.callbacks.Callback):
@@ -57,7 +60,9 @@ class CheckpointArchive(keras.callbacks.Callback):
     epoch without `monitor` it writes `last.keras` alone.
 
     Args:
-        folder: path of a folder on this machine; it is made if need be.
+        folder: path of a folder, which is made if need be; or its address, such as
+            `s3://bucket/run`: then files are written to this machine, and copied to
+            there while the training goes on (docs/remote_files.md).
         monitor: string, a name in the logs of `fit`; None writes `last.keras` alone.
         mode: `"max"` if more is better, `"min"` if less is better.
         verbose: bool, whether to print each new best value.
@@ -70,9 +75,10 @@ class CheckpointArchive(keras.callbacks.Callback):
             many hours. None for none.
 
     Raises:
-        ValueError: If `mode` is neither of the two, a number is not above 0, or
-            `folder` is an address such as `gs://bucket/folder`.
-        OSError: If the folder cannot be written to, when training begins.
+        ValueError: If `mode` is neither of the two, or a number is not above 0.
+        ImportError: If a package is missing for the address `folder`.
+        OSError: If the folder cannot be written to, when training begins; or if a file
+            could not be copied to the address, when training ends.
         RuntimeError: If another process trains into the folder, when training begins.
 
     Example:
@@ -120,7 +126,10 @@ class CheckpointArchive(keras.callbacks.Callback):
                 raise InvalidValueError(
                     f"`{name}` must be above 0. Received: {name}={value!r}"
                 )
-        self.folder = local_path(folder, "The folder of `CheckpointArchive`")
+        self._taken = open_folder(
+            folder, "The folder of `CheckpointArchive`", _is_checkpoint
+        )
+        self.folder = self._taken.path
         self.monitor = monitor
         self.mode = mode
         self.verbose = verbose
@@ -133,11 +142,10 @@ class CheckpointArchive(keras.callbacks.Callback):
         self._written = time.monotonic()
         self._names_seen = set()
         self._starts_anew = False
-        self._lock = FolderLock(self.folder)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         require_writable(self.folder, "`CheckpointArchive`")
-        self._lock.acquire("A training")
+        self._taken.acquire("A training")
         self._names_seen = set()
         self._steps_since, self._written = 0, time.monotonic()
         optimizer = getattr(self.model, "optimizer", None)
@@ -166,6 +174,7 @@ class CheckpointArchive(keras.callbacks.Callback):
         keeper = getattr(self.model, "place_keeper", None)
         place = None if keeper is None else keeper.after_step(self._step)
         last = self.folder / LAST_FILE
+        self._taken.check()
         write_archive(self.model, last, self._info(self._epoch, logs or {}, place))
         self._note_written(last)
 
@@ -176,6 +185,7 @@ class CheckpointArchive(keras.callbacks.Callback):
         place = None if keeper is None else keeper.after_epoch(logs)
         info = self._info(epoch + 1, logs, place)
         best, last = self.folder / BEST_FILE, self.folder / LAST_FILE
+        self._taken.check()
         if not self._is_best(logs.get(self.monitor)):
             write_archive(self.model, last, info)
             self._note_written(last)
@@ -206,7 +216,7 @@ class CheckpointArchive(keras.callbacks.Callback):
 
     def let_go(self) -> None:
         """Lets other processes train into the folder; `fit` calls it on errors, too."""
-        self._lock.release()
+        self._taken.release()
 
     def _is_due(self):
         """Whether a file is to be written after the step that was just trained."""

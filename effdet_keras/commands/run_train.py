@@ -69,7 +69,7 @@ def run_train(
     except KeyboardInterrupt:
         folder = RunFolder(out)
         if folder.archive.is_dir():
-            print(f"\nTo go on: effdet-keras train --resume --out {folder.path}")
+            print(f"\nTo go on: effdet-keras train --resume --out {out}")
         raise
     _say(result, RunFolder(out))
     return result
