@@ -98,7 +98,10 @@ def fetch(address, path):
 
 
 def put(path, address):
-    """Copies a file of this machine to an address, and returns its new `Entry`.
+    """Copies a file of this machine to an address.
+
+    Returns its new `Entry`, as `list_folder` has it: asked for one by one, some
+    storages tell of a file in other words.
 
     Object stores (`s3://`, `gs://`) show the whole old file until the whole new one is
     there.
@@ -110,7 +113,8 @@ def put(path, address):
 
     def put_once(store, there):
         store.put(path, there)
-        return store.entry(there)
+        folder, _, name = there.rpartition("/")
+        return store.entries(folder)[name]
 
     return _tried(address, "written", put_once)
 
