@@ -93,7 +93,7 @@ def _check_address(path, format):
     """Refuses at once what could not be found: a format, or a folder, there."""
     if format is not None and not FORMATS[format].reads_addresses:
         local_path(path, f"A dataset of the format {FORMATS[format].title}")
-    if not path.is_listed and not path.suffix:
+    if not path.is_listed and (not path.suffix or path.parent == path):
         path.iterdir()  # raises, and says what to do
 
 

@@ -137,7 +137,9 @@ def test_a_failed_copy_is_told_tried_again_and_loses_nothing(monkeypatch, capsys
             folder._tell_failure(error)
     said = capsys.readouterr().err
     assert said.count("cannot be copied") == 1 and str(folder.path) in said
-    with pytest.raises(OSError, match="Not all files could be copied to 'memory:.*away"):
+    with pytest.raises(
+        OSError, match="Not all files could be copied to 'memory:.*away"
+    ):
         folder.release()
     assert (folder.path / "last.keras").read_text() == "weights"
     monkeypatch.setattr(remote_files, "put", real)
@@ -192,7 +194,9 @@ def test_another_run_that_gives_signs_is_not_disturbed(memory, monkeypatch):
         return read() == first
 
     monkeypatch.setattr(remote_folder, "falls_silent", falls_silent)
-    with pytest.raises(RuntimeError, match=r"'memory://bucket/run' is in use by .*anoth"):
+    with pytest.raises(
+        RuntimeError, match=r"'memory://bucket/run' is in use by .*anoth"
+    ):
         folder.acquire("A run")
     assert json.loads(memory_files()[LOCK])["host"] == "another"
 
