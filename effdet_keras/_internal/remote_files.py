@@ -31,6 +31,8 @@ _OF_A_VERSION = (
     *("size", "etag", "md5hash", "crc32c", "generation", "version_id"),
     *("created", "mtime", "lastmodified", "last_modified", "updated"),
 )
+# They have no folders, and would make a bucket for one that is misspelled.
+_OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oci", "oss", "r2"}
 _FINAL = (
     *(EffDetError, FileNotFoundError, PermissionError, IsADirectoryError),
     *(NotADirectoryError, NotImplementedError, ValueError, TypeError),
@@ -228,8 +230,9 @@ class _Storage:
         self.files.get_file(path, os.fspath(target))
 
     def put(self, path, target):
-        folder = target.rpartition("/")[0]
-        self.files.makedirs(folder, exist_ok=True)
+        names = self.files.protocol
+        if _OBJECT_STORES.isdisjoint([names] if isinstance(names, str) else names):
+            self.files.makedirs(target.rpartition("/")[0], exist_ok=True)
         self.files.put_file(os.fspath(path), target)
 
     def remove(self, path):
