@@ -12,6 +12,9 @@ import stat
 import numpy as np
 from PIL import Image, ImageOps
 
+from effdet_keras._internal import remote_files
+from effdet_keras._internal.local_paths import address_of, is_remote, shown_address
+from effdet_keras._internal.remote_path import RemotePath, path_of
 from effdet_keras.errors import InvalidValueError
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
@@ -118,7 +121,7 @@ def read_image_size(path: str | os.PathLike[str] | EncodedImage) -> tuple[int, i
         return _upright_size(stored)
 
 
-def list_images(folder: str | os.PathLike[str]) -> list[pathlib.Path]:
+def list_images(folder: str | os.PathLike[str]) -> list[pathlib.Path | RemotePath]:
     """Lists the images directly in a folder, sorted by name.
 
     A file counts as an image by its ending, in small or capital letters. Names that
@@ -142,7 +145,7 @@ def list_images(folder: str | os.PathLike[str]) -> list[pathlib.Path]:
         >>> [path.name for path in list_images(folder)]
         ['a.jpg', 'b.PNG']
     """
-    folder = pathlib.Path(folder)
+    folder = path_of(folder)
     if not folder.is_dir():
         raise NotADirectoryError(
             f"`list_images` expects a folder. Received: folder={str(folder)!r}"
@@ -167,6 +170,9 @@ def _opened(source, caller):
     """The Pillow image of a file; what Pillow raises becomes a ValueError."""
     is_part = isinstance(source, EncodedImage)
     name = str(source) if is_part else os.fspath(source)
+    if not is_part and is_remote(source):
+        is_part, name = True, shown_address(source)
+        source = io.BytesIO(remote_files.read_bytes(address_of(source)))
     try:
         if not is_part and not stat.S_ISREG(os.stat(source).st_mode):
             raise InvalidValueError("it is not a file")  # of a pipe, opening would wait

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from effdet_keras._internal.local_paths import local_path
+from effdet_keras._internal.local_paths import is_remote, local_path
+from effdet_keras._internal.remote_path import local_copy, path_of
 from effdet_keras.config import EfficientDetConfig
 from effdet_keras.detections import Detections
 from effdet_keras.errors import InvalidValueError
@@ -29,7 +30,12 @@ from effdet_keras.inference.evaluate import evaluate
 from effdet_keras.inference.scores import ScoreRule, ScoreThreshold
 from effdet_keras.inference.tiles import detect_tiled
 from effdet_keras.inference.video import detect_frames
-from effdet_keras.weights.archive import BEST_FILE, LAST_FILE, load_archive
+from effdet_keras.weights.archive import (
+    BEST_FILE,
+    LAST_FILE,
+    checkpoint_file,
+    load_archive,
+)
 from effdet_keras.weights.describe import what_weights_are
 from effdet_keras.weights.fetch.locate import looks_like_weights
 
@@ -83,7 +89,8 @@ class Predictor:
         Args:
             path: a `.keras` file, or a folder of `CheckpointArchive`; or what
                 `EfficientDet.export` wrote: a folder (SavedModel), `.tflite`,
-                `.onnx` or `.xml` (OpenVINO).
+                `.onnx` or `.xml` (OpenVINO). Or the address of one of these that is
+                one file, or of such a folder, as `s3://bucket/run`.
             num_threads: int, of the runtime of an exported file; None for its own
                 choice.
 
@@ -96,6 +103,8 @@ class Predictor:
                 `num_threads` is given for a `.keras`, which runs in Keras.
             ImportError: If the runtime of the file is not installed.
         """
+        if is_remote(path):
+            path = _copied(path)
         path = local_path(path, "The path of a model")
         if not _is_keras_archive(path):
             with _weights_told(path):
@@ -308,6 +317,13 @@ class Predictor:
         if not isinstance(self.detector, ExportedDetector):
             return batch_size
         return self.detector.runtime.description.batch_size or batch_size
+
+
+def _copied(address):
+    """The model of an address on this machine: a file, or the best of a training."""
+    if path_of(address).is_dir():
+        return checkpoint_file(address, BEST_FILE)
+    return local_copy(address)
 
 
 @contextlib.contextmanager

@@ -1,10 +1,13 @@
-"""Fixtures for golden data of the reference system."""
+"""Fixtures for golden data of the reference system, and for addresses."""
 
 import importlib.util
 import pathlib
 
+import fsspec
 import numpy as np
 import pytest
+
+from effdet_keras._internal import remote_files
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 # Real checkpoint files, of 16 MB each, are too large for the repository.
@@ -56,3 +59,16 @@ def refweights(golden_path):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def memory(tmp_path, monkeypatch):
+    """fsspec's storage in memory, empty before and after; no waiting between tries."""
+    monkeypatch.setenv("EFFDET_KERAS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(remote_files, "_PAUSE", 0.0)
+    files = fsspec.filesystem("memory")
+    files.store.clear()
+    files.pseudo_dirs[:] = [""]
+    yield files
+    files.store.clear()
+    files.pseudo_dirs[:] = [""]

@@ -8,6 +8,7 @@ import pathlib
 import secrets
 import socket
 
+from effdet_keras._internal.heartbeat import Heartbeat, falls_silent
 from effdet_keras.errors import InvalidStateError
 
 LOCK_FILE = ".in_use.json"
@@ -17,10 +18,11 @@ _ATTEMPTS = 3  # after one, the lock of a process that has ended is gone
 class FolderLock:
     """Keeps other processes out of a folder, from `acquire` to `release`.
 
-    A process that has ended holds nothing any more: its lock is taken over, if it ran
-    on this machine. Of another machine nobody knows, so that its lock stays until
-    somebody removes the file. A process never locks itself out: who is stopped by an
-    error in a notebook begins again.
+    A process that has ended holds nothing any more: its lock is taken over, at once
+    if it ran on this machine. One that runs changes its file every 20 seconds: where
+    another machine's stays as it is for 90 seconds, as on a drive that two machines
+    mount one after the other, it is taken over as well. A process never locks itself
+    out: who is stopped by an error in a notebook begins again.
 
     Args:
         folder: path of a folder that is there.
@@ -39,6 +41,9 @@ class FolderLock:
 
     def __init__(self, folder):
         self.path = pathlib.Path(folder, LOCK_FILE)
+        self._heartbeat = None
+        self._signs = 0
+        self._is_lost = False  # another process has taken it
 
     def acquire(self, purpose):
         """Takes the folder.
@@ -53,11 +58,13 @@ class FolderLock:
         """
         for _ in range(_ATTEMPTS):
             if self._create():
+                self._begin_to_beat()
                 return
             owner = _owner(self.path)
-            if owner is not None and _is_this_process(owner):
+            if owner is not None and is_this_process(owner):
+                self._begin_to_beat()
                 return
-            if owner is not None and _has_ended(owner):
+            if owner is not None and (has_ended(owner) or self._is_silent(owner)):
                 self._break(owner)
             elif self.path.exists():
                 break
@@ -65,13 +72,66 @@ class FolderLock:
 
     def release(self):
         """Gives the folder back; nothing happens where another process has it."""
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+            self._heartbeat = None
         owner = _owner(self.path)
-        if owner is not None and _is_this_process(owner):
+        if owner is not None and is_this_process(owner):
             self.path.unlink(missing_ok=True)
+
+    def check(self):
+        """Raises RuntimeError if another process has taken the folder meanwhile."""
+        if self._is_lost:
+            raise InvalidStateError(
+                f"Another process has taken '{self.path.parent}' while this one was "
+                "not heard of: nothing more is written to it."
+            )
+
+    def is_held_by_another(self):
+        """Whether a process of this machine that runs has the folder; not this one."""
+        owner = _owner(self.path)
+        if owner is None or owner.get("host") != socket.gethostname():
+            return False
+        return not (is_this_process(owner) or has_ended(owner))
+
+    def _begin_to_beat(self):
+        if self._heartbeat is None:
+            self._is_lost = False
+            self._heartbeat = Heartbeat(self._beat)
+            self._heartbeat.start()
+
+    def _beat(self):
+        """Changes the file, by which another machine sees that this process runs."""
+        owner = _owner(self.path)
+        if owner is None:  # removed, by hand or by a lock of this process; or away
+            return True
+        if not is_this_process(owner):
+            self._is_lost = True
+            return False
+        self._signs += 1
+        hidden = self.path.with_name(f"{LOCK_FILE}.{secrets.token_hex(4)}")
+        try:
+            hidden.write_text(json.dumps(owner | {"signs": self._signs}), "utf-8")
+            os.replace(hidden, self.path)
+        finally:
+            with contextlib.suppress(OSError):
+                hidden.unlink(missing_ok=True)
+        return True
+
+    def _is_silent(self, owner):
+        """Whether a process of another machine, which gave signs, gives none now."""
+        if owner.get("host") == socket.gethostname() or "signs" not in owner:
+            return False
+        print(
+            f"'{self.path.parent}' is in use by {name_of_owner(owner)}. Looking "
+            "whether that still runs ...",
+            flush=True,
+        )
+        return falls_silent(lambda: _owner(self.path), owner)
 
     def _create(self):
         """Writes the file, with all that is in it, unless there is one."""
-        text = json.dumps(_this_process() | {"since": _now()})
+        text = json.dumps(this_process() | {"since": now_as_text(), "signs": 0})
         hidden = self.path.with_name(f"{LOCK_FILE}.{secrets.token_hex(4)}")
         try:
             hidden.write_text(text, encoding="utf-8")
@@ -102,16 +162,21 @@ class FolderLock:
             aside.unlink(missing_ok=True)
 
     def _refusal(self, purpose, owner):
-        who = "a process that is not known"
-        if owner is not None:
-            who = "process {process} on {host} since {since}".format_map(
-                {"process": "?", "host": "?", "since": "?", **owner}
-            )
         return (
             f"{purpose} must have its folder for itself: two would replace each "
-            f"other's files. '{self.path.parent}' is in use by {who}. Name another "
-            f"folder; or, if that process has ended, remove the file '{self.path}'."
+            f"other's files. '{self.path.parent}' is in use by {name_of_owner(owner)}. "
+            "Name another folder; or, if that process has ended, remove the file "
+            f"'{self.path}'."
         )
+
+
+def name_of_owner(owner):
+    """What messages call the process that has a folder; `owner` is of its file."""
+    if not owner:
+        return "a process that is not known"
+    return "process {process} on {host} since {since}".format_map(
+        {"process": "?", "host": "?", "since": "?", **owner}
+    )
 
 
 def _owner(path):
@@ -123,7 +188,8 @@ def _owner(path):
     return owner if isinstance(owner, dict) else None
 
 
-def _this_process():
+def this_process():
+    """What a file says of this process."""
     process = os.getpid()
     return {
         "process": process,
@@ -132,11 +198,12 @@ def _this_process():
     }
 
 
-def _is_this_process(owner):
-    return all(owner.get(name) == value for name, value in _this_process().items())
+def is_this_process(owner):
+    """Whether a file is of this process."""
+    return all(owner.get(name) == value for name, value in this_process().items())
 
 
-def _has_ended(owner):
+def has_ended(owner):
     """Whether it is known that a process does not run any more."""
     process = owner.get("process")
     if owner.get("host") != socket.gethostname() or not isinstance(process, int):
@@ -162,5 +229,6 @@ def _start_of(process):
     return text.rpartition(")")[2].split()[19]
 
 
-def _now():
+def now_as_text():
+    """The time, for people."""
     return datetime.datetime.now().astimezone().isoformat(timespec="seconds")

@@ -62,7 +62,7 @@ Received: 'gs://bucket/cats.keras'. Use a local folder and copy it \
     if scheme in _COPY_COMMANDS:
         copy = f"`{copy} SOURCE TARGET`"
     raise InvalidValueError(
-        f"{what} must be on this machine. Received: '{_shown(path, text)}'. Use a "
+        f"{what} must be on this machine. Received: '{shown_address(path)}'. Use a "
         f"local folder and copy it ({copy}), or mount the bucket as a folder."
     )
 
@@ -86,10 +86,25 @@ def _scheme(path, text):
     return match[1].lower() if is_address else None
 
 
-def _shown(path, text):
-    """The address, without what may be secret: the login and what follows a `?`."""
-    address = text if isinstance(path, str) else text.replace(":/", "://", 1)
-    return re.sub("//[^/]*@", "//", address.partition("?")[0])
+def address_of(path):
+    """The text of an address; `pathlib` makes one slash of its two.
+
+    Example:
+        >>> address_of(pathlib.PurePosixPath("s3://bucket/cats"))
+        's3://bucket/cats'
+    """
+    text = os.fsdecode(path)
+    return text if "://" in text else text.replace(":/", "://", 1)
+
+
+def shown_address(path):
+    """The address, without what may be secret: the login and what follows a `?`.
+
+    Example:
+        >>> shown_address("https://me:word@example.org/a.jpg?key=1")
+        'https://example.org/a.jpg'
+    """
+    return re.sub("//[^/]*@", "//", address_of(path).partition("?")[0])
 
 
 def _path_of_file_url(text, what):

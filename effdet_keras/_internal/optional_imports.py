@@ -83,6 +83,9 @@ tf2onnx = OptionalModule("tf2onnx", install="effdet-keras[onnx]")
 cv2 = OptionalModule("cv2", install="effdet-keras[video]")
 pyplot = OptionalModule("matplotlib.pyplot", install="effdet-keras[plot]")
 
+# Addresses such as s3://bucket/folder.
+fsspec = OptionalModule("fsspec", install="effdet-keras[remote]")
+
 # Weights of PyTorch effdet.
 safetensors = OptionalModule("safetensors", install="effdet-keras[safetensors]")
 safetensors_numpy = OptionalModule(

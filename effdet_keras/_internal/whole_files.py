@@ -24,6 +24,8 @@ from effdet_keras._internal.local_paths import local_path
 _HIDDEN = re.compile(r"\..+\.(\d+)-[0-9a-f]{8}\.partial(\.[\w.]+)?")
 _LONGEST = 50  # characters of the target's name in the hidden one: at most 200 bytes
 _STALE = 3600.0  # seconds; also between two looks into one folder
+# Of mounted drives that know no flushing: they are as safe as their service makes them.
+_NO_FLUSHING = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 _LITTLE = 2**20  # bytes that a disk has left where a library failed for lack of them
 _live = set()  # absolute hidden paths of this process
 _last_look = {}  # when this process last looked for leftovers, by folder
@@ -63,7 +65,7 @@ def replacing(path, ending=None, *, previous=None):
         raise IsADirectoryError(errno.EISDIR, "A folder has this name", os.fspath(path))
     with _hidden_beside(path, path.suffix if ending is None else ending) as partial:
         yield partial
-        _flush(partial, os.O_RDWR)
+        _flush_file(partial)
         if previous is not None and path.exists():
             _rename_behind(path, previous)
         os.replace(partial, path)
@@ -145,6 +147,16 @@ def replacing_together(path):
         _flush_tree(new)
         _put_in_place(new, old, path)
     _flush_folder(path.parent)
+
+
+def is_hidden_name(name):
+    """Whether a name is one under which a file is written until it is complete.
+
+    Example:
+        >>> is_hidden_name(".last.12-0123abcd.partial.keras"), is_hidden_name("a.keras")
+        (True, False)
+    """
+    return _HIDDEN.fullmatch(name) is not None
 
 
 @contextlib.contextmanager
@@ -294,9 +306,17 @@ def _remove(path):
 def _flush_tree(folder):
     for path in folder.rglob("*"):
         if path.is_file():
-            _flush(path, os.O_RDWR)
+            _flush_file(path)
         else:
             _flush_folder(path)
+
+
+def _flush_file(path):
+    try:
+        _flush(path, os.O_RDWR)
+    except OSError as error:
+        if error.errno not in _NO_FLUSHING:
+            raise
 
 
 def _flush_folder(folder):

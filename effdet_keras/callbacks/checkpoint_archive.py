@@ -11,9 +11,8 @@ from typing import Any
 
 import keras
 
-from effdet_keras._internal.folder_lock import FolderLock
-from effdet_keras._internal.local_paths import local_path
-from effdet_keras.callbacks.kept_checkpoints import KeptCheckpoints
+from effdet_keras._internal.remote_folder import open_folder
+from effdet_keras.callbacks.kept_checkpoints import KeptCheckpoints, is_kept_name
 from effdet_keras.callbacks.stop_signals import StopSignals
 from effdet_keras.callbacks.writable import require_writable
 from effdet_keras.distribution.processes import current_processes, is_first_process
@@ -29,6 +28,12 @@ from effdet_keras.weights.archive import (
     write_archive,
 )
 from effdet_keras.weights.resumable import set_aside_if_damaged
+
+_FILES = (BEST_FILE, BEST_OF_BEFORE_FILE, LAST_FILE, PREVIOUS_FILE)
+
+
+def _is_checkpoint(name):
+    return name in _FILES or is_kept_name(name)
 
 
 class CheckpointArchive(keras.callbacks.Callback):
@@ -72,7 +77,9 @@ class CheckpointArchive(keras.callbacks.Callback):
     epoch without `monitor` it writes `last.keras` alone.
 
     Args:
-        folder: path of a folder on this machine; it is made if need be.
+        folder: path of a folder, which is made if need be; or its address, such as
+            `s3://bucket/run`: then files are written to this machine, and copied to
+            there while the training goes on (docs/remote_files.md).
         monitor: string, a name in the logs of `fit`; None writes `last.keras` alone.
         mode: `"max"` if more is better, `"min"` if less is better.
         verbose: bool, whether to print each new best value.
@@ -85,9 +92,10 @@ class CheckpointArchive(keras.callbacks.Callback):
             many hours. None for none.
 
     Raises:
-        ValueError: If `mode` is neither of the two, a number is not above 0, or
-            `folder` is an address such as `gs://bucket/folder`.
-        OSError: If the folder cannot be written to, when training begins.
+        ValueError: If `mode` is neither of the two, or a number is not above 0.
+        ImportError: If a package is missing for the address `folder`.
+        OSError: If the folder cannot be written to, when training begins; or if a file
+            could not be copied to the address, when training ends.
         RuntimeError: If another process trains into the folder, when training begins.
 
     Example:
@@ -135,7 +143,10 @@ class CheckpointArchive(keras.callbacks.Callback):
                 raise InvalidValueError(
                     f"`{name}` must be above 0. Received: {name}={value!r}"
                 )
-        self.folder = local_path(folder, "The folder of `CheckpointArchive`")
+        self._taken = open_folder(
+            folder, "The folder of `CheckpointArchive`", _is_checkpoint
+        )
+        self.folder = self._taken.path
         self.monitor = monitor
         self.mode = mode
         self.verbose = verbose
@@ -150,14 +161,13 @@ class CheckpointArchive(keras.callbacks.Callback):
         self._written = time.monotonic()
         self._names_seen = set()
         self._starts_anew = self._keeps_best_of_before = False
-        self._lock = FolderLock(self.folder)
         self._signals = StopSignals()
         self._has_trained = False  # a step, since `fit` began
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         if is_first_process():
             require_writable(self.folder, "`CheckpointArchive`")
-            self._lock.acquire("A training")
+            self._taken.acquire("A training")
         self._names_seen = set()
         self._has_trained = False
         self._steps_since, self._written = 0, time.monotonic()
@@ -212,6 +222,7 @@ class CheckpointArchive(keras.callbacks.Callback):
         if not is_first_process():
             self._note_written()
             return
+        self._taken.check()
         best = self.folder / BEST_FILE
         if not self._is_best(logs.get(self.monitor)):
             self._write_last(functools.partial(write_archive, self.model, info=info))
@@ -250,7 +261,7 @@ class CheckpointArchive(keras.callbacks.Callback):
         finally:
             self._signals.stop_listening()
             self._signals.received = None
-            self._lock.release()
+            self._taken.release()
 
     def _write_before_stop(self, name):
         if self._steps_since:
@@ -278,6 +289,7 @@ class CheckpointArchive(keras.callbacks.Callback):
         self._note_written()
         if not is_first_process():
             return
+        self._taken.check()
         last, previous = self.folder / LAST_FILE, self.folder / PREVIOUS_FILE
         if self._starts_anew:  # what is there is of another training
             previous.unlink(missing_ok=True)

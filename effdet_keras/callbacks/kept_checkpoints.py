@@ -13,6 +13,16 @@ _HOUR = 3600.0  # seconds
 _NAME = re.compile(r"step-(\d+)\.keras")
 
 
+def is_kept_name(name: str) -> bool:
+    """Whether a file is one of them, by its name.
+
+    Example:
+        >>> is_kept_name("step-00001000.keras"), is_kept_name("last.keras")
+        (True, False)
+    """
+    return _NAME.fullmatch(name) is not None
+
+
 class KeptCheckpoints:
     """The files `step-<steps>.keras` in a folder, beside its last checkpoint.
 

@@ -1,8 +1,8 @@
 """A dataset as flags of a command name it: path, split and format."""
 
 import dataclasses
-import pathlib
 
+from effdet_keras._internal.remote_path import path_of
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.load import load, split_names
 from effdet_keras.errors import InvalidValueError
@@ -55,6 +55,6 @@ class DatasetSource:
 
     def is_folder_of_images(self) -> bool:
         """Whether the path is a folder with images directly in it."""
-        folder = pathlib.Path(self.path)
+        folder = path_of(self.path)
         files = folder.iterdir() if folder.is_dir() else ()
         return any(file.suffix.lower() in IMAGE_SUFFIXES for file in files)

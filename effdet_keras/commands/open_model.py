@@ -5,6 +5,7 @@ import os
 import pathlib
 
 from effdet_keras._internal.local_paths import is_remote
+from effdet_keras._internal.remote_path import path_of
 from effdet_keras.config import MODEL_NAMES
 from effdet_keras.models import EfficientDet
 from effdet_keras.predictor import Predictor
@@ -45,7 +46,9 @@ def open_live_model(model: str) -> EfficientDet:
 def archive_of(model: str) -> str | os.PathLike:
     """The folder of checkpoints, where `model` is the folder of a run."""
     if is_remote(model):
-        return model
+        address = path_of(model)
+        is_run = (address / "configuration.yaml").is_file()
+        return address / "archive" if is_run else model
     folder = RunFolder(model)
     return folder.archive if folder.has_run else model
 

@@ -5,13 +5,16 @@ import os
 import pathlib
 from collections.abc import Iterable, Iterator
 
+from effdet_keras._internal.local_paths import is_remote
+from effdet_keras._internal.remote_path import RemotePath, path_of
 from effdet_keras.images import IMAGE_SUFFIXES, list_images
 
 FRAME = "-frame-"  # between the name of a video and the number of a frame
 VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
 
-# The path of a file, the number of a camera, or the address of a stream.
-Source = pathlib.Path | int | str
+_OF_FILES = (pathlib.Path, RemotePath)
+# The path or address of a file, the number of a camera, or the address of a stream.
+Source = pathlib.Path | RemotePath | int | str
 
 
 def find_sources(inputs: Iterable[str | os.PathLike]) -> list[Source]:
@@ -27,6 +30,8 @@ def find_sources(inputs: Iterable[str | os.PathLike]) -> list[Source]:
             sources += list_images(path)
         elif str(given).isdigit() and not path.exists():
             sources.append(int(given))
+        elif is_remote(given) and path_of(given).suffix.lower() in IMAGE_SUFFIXES:
+            sources.append(path_of(given))
         elif "://" in str(given):
             sources.append(str(given))
         elif path.is_file():
@@ -38,7 +43,7 @@ def find_sources(inputs: Iterable[str | os.PathLike]) -> list[Source]:
 
 def is_video(source: Source) -> bool:
     """Whether a source gives frames: a video, a camera or a stream."""
-    if isinstance(source, pathlib.Path):
+    if isinstance(source, _OF_FILES):
         return source.suffix.lower() in VIDEO_SUFFIXES
     return True
 
@@ -57,7 +62,7 @@ def drawn_files(sources: Iterable[Source], out: str | os.PathLike) -> dict:
         Dict of source to path.
     """
     names = {source: _drawn_name(source) for source in sources}
-    files = [source for source in names if isinstance(source, pathlib.Path)]
+    files = [source for source in names if isinstance(source, _OF_FILES)]
     if _share_a_name(names.values()) and files:
         folders = _folders_below_all(files)
         names |= {file: folders[file] / names[file] for file in files}
@@ -67,7 +72,7 @@ def drawn_files(sources: Iterable[Source], out: str | os.PathLike) -> dict:
 def _drawn_name(source):
     if isinstance(source, int):
         return f"camera-{source}.mp4"
-    if not isinstance(source, pathlib.Path):
+    if not isinstance(source, _OF_FILES):
         return "stream.mp4"
     if is_video(source):
         return f"{source.stem}.{'avi' if source.suffix.lower() == '.avi' else 'mp4'}"
@@ -110,9 +115,15 @@ def _share_a_name(names):
 
 def _folders_below_all(files):
     """The folder of each file, seen from the folder that holds all of them."""
-    folders = {file: file.resolve().parent for file in files}
+    folders = {file: _folder_of(file) for file in files}
     root = os.path.commonpath(folders.values())
     return {file: folder.relative_to(root) for file, folder in folders.items()}
+
+
+def _folder_of(file):
+    if isinstance(file, RemotePath):  # as if addresses were a folder of this machine
+        return pathlib.Path("/", *file.parent.parts[1:])
+    return file.resolve().parent
 
 
 def frame_name(name: str, frame: int) -> str:

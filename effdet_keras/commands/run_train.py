@@ -70,7 +70,7 @@ def run_train(
     except KeyboardInterrupt:
         folder = RunFolder(out)
         if folder.archive.is_dir():
-            print(f"\nTo go on: effdet-keras train --resume --out {folder.path}")
+            print(f"\nTo go on: effdet-keras train --resume --out {out}")
         raise
     if is_first_process():
         _say(result, RunFolder(out))

@@ -9,6 +9,8 @@ import os
 import pathlib
 from collections.abc import Callable, Mapping
 
+from effdet_keras._internal.local_paths import local_path
+from effdet_keras._internal.remote_path import RemotePath, exists, path_of
 from effdet_keras.data.formats.registry import FORMATS
 from effdet_keras.data.formats.split_names import ONE_SPLIT
 from effdet_keras.data.formats.tfrecord import from_tfrecord
@@ -62,9 +64,13 @@ def find(path: str | os.PathLike[str], format: str | None = None) -> Found:
             f"Received: format={format!r}"
         )
     name = os.fspath(path)
-    path = pathlib.Path(path)
+    path = path_of(path)
+    if isinstance(path, RemotePath):
+        _check_address(path, format)
     formats = list(FORMATS) if format is None else [format]
-    if not os.path.exists(path):
+    if isinstance(path, RemotePath):
+        formats = [name for name in formats if FORMATS[name].reads_addresses]
+    if not exists(path):
         if "tfrecord" in formats and glob.has_magic(name) and glob.glob(name):
             reader = functools.partial(from_tfrecord, name)
             return Found("tfrecord", path, {ONE_SPLIT: reader})
@@ -81,6 +87,14 @@ def find(path: str | os.PathLike[str], format: str | None = None) -> Found:
     if len(found) > 1:
         raise InvalidValueError(_describe_choice(name, found))
     return found[0]
+
+
+def _check_address(path, format):
+    """Refuses at once what could not be found: a format, or a folder, there."""
+    if format is not None and not FORMATS[format].reads_addresses:
+        local_path(path, f"A dataset of the format {FORMATS[format].title}")
+    if not path.is_listed and (not path.suffix or path.parent == path):
+        path.iterdir()  # raises, and says what to do
 
 
 def _find_all(path, formats):

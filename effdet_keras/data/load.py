@@ -26,7 +26,8 @@ def load(
     but another folder, as unpacked archives do, that one is read.
 
     Args:
-        path: file or folder.
+        path: file or folder; or the address of one, such as `s3://bucket/cats`
+            (docs/remote_files.md), unless it is TFRecord or TensorFlow Datasets.
         split: name of a split, such as "train". None reads the only one.
         format: "coco", "voc", "yolo", "csv", "tfrecord" or "tfds", where a folder
             holds several. None finds it out.

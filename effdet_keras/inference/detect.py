@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pathlib
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -12,6 +11,7 @@ import numpy as np
 from keras import ops
 from numpy.typing import ArrayLike
 
+from effdet_keras._internal.remote_path import path_of
 from effdet_keras.detections import Detections
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.geometry.letterbox import boxes_in_image, letterbox_array
@@ -74,7 +74,7 @@ def detect(
 def image_sources(images):
     """The images as a list of paths and arrays, and whether it was just one."""
     if isinstance(images, (str, os.PathLike)):
-        path = pathlib.Path(images)
+        path = path_of(images)
         return (list_images(path), False) if path.is_dir() else ([path], True)
     if isinstance(images, (list, tuple)):
         return list(images), False

@@ -390,7 +390,9 @@ class EfficientDet(Trainer, keras.Model):
         Args:
             path: path of the `.keras` file, or of the archive's folder (its
                 best checkpoint, or with `resume` its last; if that is damaged, the
-                newest in the folder that is whole, and a warning says so).
+                newest in the folder that is whole, and a warning says so); or the
+                address of one of them, such as `s3://bucket/run`
+                (docs/remote_files.md).
             resume: bool. Either way the model has the moving averages in the place of
                 its weights, where there were any. True keeps the weights of training
                 beside them: the next `fit` goes on from these, bit by bit. False

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from effdet_keras._internal.local_paths import is_remote
 from effdet_keras.data import DetectionDataset, Record
 from effdet_keras.images import EncodedImage
 
@@ -51,7 +52,8 @@ def fingerprint(dataset: DetectionDataset) -> str:
     """SHA-256 over classes, names of image files, their bytes' number, and boxes.
 
     Files of images are not read: of COCO's 118,000 that would take minutes. An image
-    that was changed and has as many bytes as before goes unnoticed.
+    that was changed and has as many bytes as before goes unnoticed. One at
+    an address is not asked for its size: its name alone counts.
 
     Example:
         >>> from effdet_keras.data import from_arrays
@@ -81,6 +83,8 @@ def _content(image) -> bytes:
         return hashlib.sha256(_bytes(image)).digest()
     if isinstance(image, EncodedImage):
         return str(image.length).encode()
+    if is_remote(image):
+        return b"remote"
     try:
         return str(os.path.getsize(image)).encode()
     except OSError:  # training names the images that are not there

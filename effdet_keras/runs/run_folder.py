@@ -10,8 +10,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from effdet_keras._internal.folder_lock import FolderLock
-from effdet_keras._internal.local_paths import local_path
+from effdet_keras._internal.remote_folder import open_folder
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.errors import InvalidStateError
 from effdet_keras.runs.configuration import RunConfiguration
@@ -29,14 +28,19 @@ _RATES = ("learning_rates.json", "learning_rates.png")
 _FOLDERS = ("archive", "tensorboard", "profile", "followed")
 
 
+def _is_of_run(name):
+    return name in (*_FILES, *_RATES, *_FOLDERS)
+
+
 class RunFolder:
     """A folder for one run.
 
     Args:
-        path: path of a folder on this machine; it need not be there.
+        path: path of a folder, or its address, such as `s3://bucket/run`
+            (docs/remote_files.md); it need not be there.
 
     Raises:
-        ValueError: If `path` is an address such as `gs://bucket/run`.
+        OSError, ImportError, ValueError: If an address cannot be looked at.
 
     Example:
         >>> import tempfile
@@ -54,7 +58,8 @@ class RunFolder:
     """
 
     def __init__(self, path: str | os.PathLike) -> None:
-        self.path = local_path(path, "The folder of a run")
+        self._folder = open_folder(path, "The folder of a run", _is_of_run)
+        self.path = self._folder.path
         self.archive = self.path / "archive"
         self.tensorboard = self.path / "tensorboard"
         self.followed = self.path / "followed"  # of `eval --follow`
@@ -81,38 +86,38 @@ class RunFolder:
         if self.has_run:
             if not overwrite:
                 raise FileExistsError(
-                    f"The folder '{self.path}' has a run already. Give another one; or "
-                    "go on with that run (`resume`, --resume); or remove it "
+                    f"The folder '{self._folder.name}' has a run already. Give another "
+                    "one; or go on with that run (`resume`, --resume); or remove it "
                     "(`overwrite`, --overwrite)."
                 )
             return
         if self.path.is_dir():
-            names = {p.name for p in self.path.iterdir()} - set(_RATES)
+            names = {p.name for p in self.path.iterdir()} | set(self._folder.others)
+            names -= set(_RATES)
             there = [name for name in names if not name.startswith(".")]
             if there:
                 raise FileExistsError(
-                    f"The folder '{self.path}' has {sorted(there)[:3]} in it, which is "
-                    "no run: give another folder, nothing is removed."
+                    f"The folder '{self._folder.name}' has {sorted(there)[:3]} in it, "
+                    "which is no run: give another folder, nothing is removed."
                 )
 
     def check_run(self) -> None:
         """Raises FileNotFoundError where there is no run to go on with."""
         if not self.has_run:
             raise FileNotFoundError(
-                f"There is no run to go on with in '{self.path}': it has no file "
-                f"'{_CONFIGURATION}'. Leave `resume` (--resume) out to begin one."
+                f"There is no run to go on with in '{self._folder.name}': it has no "
+                f"file '{_CONFIGURATION}'. Leave `resume` (--resume) out to begin one."
             )
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
         """Context in which no other process can run into this folder."""
         self.path.mkdir(parents=True, exist_ok=True)
-        lock = FolderLock(self.path)
-        lock.acquire("A run")
+        self._folder.acquire("A run")
         try:
             yield
         finally:
-            lock.release()
+            self._folder.release()
 
     def begin(
         self,

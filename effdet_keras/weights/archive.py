@@ -17,7 +17,8 @@ from keras import ops
 
 from effdet_keras._internal.finite import check_finite, warn_unless_finite
 from effdet_keras._internal.first_line import first_line
-from effdet_keras._internal.local_paths import local_path
+from effdet_keras._internal.local_paths import is_remote, local_path
+from effdet_keras._internal.remote_path import local_copy, path_of
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras._version import __version__
 from effdet_keras.distribution.alone import alone
@@ -37,6 +38,7 @@ ZIP_DAMAGES = (
     *(zipfile.BadZipFile, zlib.error, EOFError, OSError, MemoryError),
     *(NotImplementedError, RuntimeError, ValueError),
 )
+_CHECKPOINT = "The path of a checkpoint"  # in messages
 _PACKAGES = ("keras", "tensorflow", "jax", "torch", "numpy")
 
 
@@ -283,16 +285,16 @@ def checkpoint_file(path, name_in_folder):
     """The path of a checkpoint, of which a folder has several.
 
     Args:
-        path: path of a file, or of a folder of `CheckpointArchive`.
+        path: path of a file, or of a folder of `CheckpointArchive`, or its address.
         name_in_folder: string, the one of a folder.
 
     Returns:
-        `pathlib.Path`.
+        `pathlib.Path`; of an address that of a copy on this machine.
 
     Raises:
         FileNotFoundError: If there is none.
     """
-    path = local_path(path, "The path of a checkpoint")
+    path = path_of(path) if is_remote(path) else local_path(path, _CHECKPOINT)
     if path.is_dir():
         folder, path = path, path / name_in_folder
         # A training that ended between its first two files left the best alone.
@@ -300,7 +302,7 @@ def checkpoint_file(path, name_in_folder):
             path = folder / BEST_FILE
     if not path.exists():
         raise FileNotFoundError(f"There is no checkpoint '{path}'")
-    return path
+    return local_copy(path)
 
 
 def read_entry(path, check_all=False):

@@ -7,7 +7,7 @@ import pathlib
 import warnings
 from typing import Any
 
-from effdet_keras._internal.local_paths import local_path
+from effdet_keras._internal.local_paths import is_remote, local_path
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.weights.archive import (
     BEST_OF_BEFORE_FILE,
@@ -24,7 +24,8 @@ def load_to_resume(path: str | os.PathLike) -> Any:
 
     Args:
         path: path of a file, or of a folder of `CheckpointArchive`: of that the last
-            checkpoint, or where it is damaged the newest that is whole.
+            checkpoint, or where it is damaged the newest that is whole; or an address,
+            of which the last checkpoint is taken.
 
     Returns:
         `EfficientDet`.
@@ -33,6 +34,8 @@ def load_to_resume(path: str | os.PathLike) -> Any:
         FileNotFoundError: If there is no checkpoint.
         ValueError: If the file, or all those of a folder, are damaged.
     """
+    if is_remote(path):
+        return load_archive(path, resume=True)
     path = local_path(path, "The path of a checkpoint")
     if path.is_dir():
         found, damages = checkpoint_to_resume(path)

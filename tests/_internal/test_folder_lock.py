@@ -5,14 +5,17 @@ import os
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 
+from effdet_keras._internal import folder_lock, heartbeat
 from effdet_keras._internal.folder_lock import LOCK_FILE, FolderLock
 
 HOLDS = """
 import sys, time
 sys.argv[0] = "effdet-keras"  # which imports no more than it uses
+from effdet_keras._internal import folder_lock, heartbeat
 from effdet_keras._internal.folder_lock import FolderLock
 FolderLock(sys.argv[1]).acquire("A training")
 print("held", flush=True)
@@ -85,3 +88,53 @@ def test_without_links_the_file_is_made_in_place(tmp_path, monkeypatch):
     lock.acquire("A training")
     assert os.listdir(tmp_path) == [LOCK_FILE]
     assert not lock._create()
+
+
+def of_another_machine(folder, **more):
+    owner = {"process": 4, "host": "another", "started": "1", "signs": 3, **more}
+    (folder / LOCK_FILE).write_text(json.dumps(owner))
+    return owner
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(heartbeat, "_SILENT", 0.1)
+    monkeypatch.setattr(heartbeat, "_LOOK", 0.01)
+    monkeypatch.setattr(heartbeat, "_EVERY", 0.01)
+
+
+def test_what_a_machine_left_that_gives_no_sign_is_taken_over(tmp_path, quick, capsys):
+    of_another_machine(tmp_path)
+    lock = FolderLock(tmp_path)
+    lock.acquire("A training")
+    assert "Looking whether" in capsys.readouterr().out
+    lock.check()
+    lock.release()
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_machine_that_gives_signs_keeps_its_folder(tmp_path, quick, monkeypatch):
+    owner = of_another_machine(tmp_path)
+
+    def falls_silent(read, first):
+        of_another_machine(tmp_path, signs=4)
+        return read() == first
+
+    monkeypatch.setattr(folder_lock, "falls_silent", falls_silent)
+    with pytest.raises(RuntimeError, match="process 4 on another"):
+        FolderLock(tmp_path).acquire("A training")
+    assert json.loads((tmp_path / LOCK_FILE).read_text()) == owner | {"signs": 4}
+
+
+def test_who_has_a_folder_gives_signs_until_it_is_taken_away(tmp_path, quick):
+    lock = FolderLock(tmp_path)
+    lock.acquire("A training")
+    while json.loads(lock.path.read_text())["signs"] < 2:
+        time.sleep(0.01)
+    of_another_machine(tmp_path)
+    while not lock._is_lost:
+        time.sleep(0.01)
+    with pytest.raises(RuntimeError, match="Another process has taken"):
+        lock.check()
+    lock.release()
+    assert json.loads(lock.path.read_text())["host"] == "another"

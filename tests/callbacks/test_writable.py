@@ -59,12 +59,13 @@ def test_an_address_where_tensorflow_cannot_write_is_named(
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("folder", ["gs://b/run", pathlib.Path("s3://b/run")])
-def test_an_archive_is_written_on_this_machine(folder, tmp_path, monkeypatch):
+@pytest.mark.parametrize("folder", ["memory://b/run", pathlib.Path("memory://b/run")])
+def test_an_archive_at_an_address_makes_no_folder_of_its_name(
+    folder, memory, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match="`CheckpointArchive`.*this machine.*b/run"):
-        CheckpointArchive(folder)
-    assert os.listdir(tmp_path) == []
+    assert CheckpointArchive(folder).folder.is_relative_to(tmp_path / "cache")
+    assert os.listdir(tmp_path) == ["cache"]
 
 
 def test_a_file_url_is_a_folder_on_this_machine(valid, tmp_path):

@@ -1,4 +1,4 @@
-"""Addresses such as gs:// are never taken for paths of this machine."""
+"""Addresses such as gs:// are never taken for paths of this machine to write to."""
 
 import os
 import types
@@ -8,31 +8,16 @@ import pytest
 from effdet_keras.config import EfficientDetConfig
 from effdet_keras.hub.export import export_hub_module
 from effdet_keras.hub.module import open_hub_module
-from effdet_keras.weights.archive import (
-    copy_archive,
-    load_archive,
-    read_archive_info,
-    write_archive,
-)
-from effdet_keras.weights.fetch.locate import located
+from effdet_keras.weights.archive import copy_archive, write_archive
 from effdet_keras.weights.kinds.automl import write_tf1_checkpoint
 from effdet_keras.weights.kinds.torch_effdet import write_torch_effdet
-
-
-def find(path):
-    with located(path, verbose=0):
-        pass
-
 
 CALLS = {
     "write_archive": lambda path: write_archive(None, f"{path}.keras"),
     "copy_archive": lambda path: copy_archive("best.keras", f"{path}.keras"),
-    "read_archive_info": read_archive_info,
-    "load_archive": load_archive,
     "write_torch_effdet": lambda path: write_torch_effdet(
         f"{path}.safetensors", {}, EfficientDetConfig()
     ),
-    "located": find,
 }
 OF_TENSORFLOW = {
     "write_tf1_checkpoint": lambda path: write_tf1_checkpoint(path, {"a": 1.0}),

@@ -23,6 +23,7 @@ from effdet_keras.data import from_arrays, from_coco
 from effdet_keras.models import EfficientDet
 from effdet_keras.presets import COCO_CLASS_NAMES, find_published_weights
 from effdet_keras.weights.fetch.download import cache_path
+from effdet_keras.weights.fetch.locate import located
 from effdet_keras.weights.kinds import automl
 from effdet_keras.weights.kinds.registry import open_weights
 from effdet_keras.weights.network_arrays import (
@@ -446,8 +447,17 @@ def test_an_unknown_preset_lists_the_presets_and_the_nearest():
         EfficientDet.from_preset("efficientnet-d0", weights="coco")
 
 
-def test_a_bucket_is_not_read_as_a_folder(tmp_path, monkeypatch):
+def test_a_bucket_is_not_read_as_a_folder(memory, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match=r"gsutil.*gs://bucket/runs/model"):
-        read_weights("gs://bucket/runs/model", None)
+    with pytest.raises(FileNotFoundError, match="memory://bucket/runs/model"):
+        read_weights("memory://bucket/runs/model", None)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_tensorflow_checkpoint_is_fetched_with_all_its_files(memory):
+    for name in ("m.index", "m.data-00000-of-00001", "n.index"):
+        memory.pipe_file(f"/bucket/{name}", name.encode())
+    with located("memory://bucket/m", verbose=0) as path:
+        files = {file.name: file.read_text() for file in path.parent.iterdir()}
+    names = ("m.index", "m.data-00000-of-00001")
+    assert (path.name, files) == ("m", {name: name for name in names})

@@ -6,9 +6,9 @@ import functools
 import json
 import mmap
 import os
-import pathlib
 from collections.abc import Mapping
 
+from effdet_keras._internal.remote_path import is_file, local_copy, path_of
 from effdet_keras._internal.whole_files import new_folder
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.coco_json import (
@@ -60,9 +60,10 @@ def from_coco(
     `area` is not a number, that of the box is used.
 
     Args:
-        annotations: path of the json file, or its content as a dict.
-        image_dir: folder that the `file_name`s start from. None looks for it
-            beside the json: for `train.json` in `train`, for
+        annotations: path of the json file, or its address, such as
+            `s3://bucket/train.json` (docs/remote_files.md); or its content as a dict.
+        image_dir: folder, or its address, that the `file_name`s start from. None looks
+            for it beside the json: for `train.json` in `train`, for
             `annotations/instances_val2017.json` in `val2017`, and in `images`.
         class_names: names in the order of the labels, to bring a second dataset in
             line with a first one: pass the first dataset's `class_names`, which may
@@ -100,7 +101,7 @@ def from_coco(
     )
     if image_dir is None:
         image_dir = _find_image_dir(annotations, images)
-    records = _make_records(images, annotations_of, pathlib.Path(image_dir), problems)
+    records = _make_records(images, annotations_of, path_of(image_dir), problems)
     records = apply_sidecar(
         sidecar,
         split,
@@ -117,7 +118,7 @@ def _sidecar_of(annotations):
     """The sidecar of a json file, if it is of this file, and its name there."""
     if isinstance(annotations, dict):
         return None, None
-    path = pathlib.Path(annotations)
+    path = path_of(annotations)
     sidecar = read_sidecar(path.parent)
     is_of_it = sidecar is not None and path.stem in sidecar.images
     return sidecar if is_of_it else None, path.stem
@@ -127,14 +128,14 @@ def _find_image_dir(annotations, images):
     """The folder near a json file in which its first image is."""
     if isinstance(annotations, dict):
         raise InvalidValueError("`image_dir` is needed where `annotations` is a dict")
-    path = pathlib.Path(annotations)
+    path = path_of(annotations)
     folder, split = path.parent, split_of_json(path)
     places = (path.stem, split, "", "images", f"images/{split}", "data", "JPEGImages")
     candidates = [folder / place for place in places]
     candidates += [folder.parent / place for place in places[1:5]]
     names = [image["file_name"] for image in images.values()][:10]
     for candidate in candidates:
-        if any(os.path.isfile(_path_in(candidate, name)) for name in names):
+        if any(is_file(_path_in(candidate, name)) for name in names):
             return candidate
     if not names:
         return folder
@@ -148,14 +149,14 @@ def _find_image_dir(annotations, images):
 def _path_in(folder, name):
     """The path of an image; tools of Windows write backslashes between folders."""
     path = folder / name
-    if "\\" in name and not os.path.isfile(path):
+    if "\\" in name and not is_file(path):
         return folder / name.replace("\\", "/")
     return path
 
 
 def split_of_json(path):
     """The split that the name of a COCO json file means: "val2017", "train"."""
-    path = pathlib.Path(path)
+    path = path_of(path)
     if path.name == "_annotations.coco.json":  # Roboflow: one in each split's folder
         return path.parent.name
     return path.stem.removeprefix("instances_")
@@ -165,7 +166,7 @@ def _make_records(images, annotations_of, image_dir, problems):
     counted = not all(map(is_id, images))
     records = []
     for number, (key, image) in enumerate(images.items(), 1):
-        path = str(_path_in(image_dir, image["file_name"]))
+        path = _path_in(image_dir, image["file_name"])
         declared = check_size(image.get("height"), image.get("width"))
         image_size = find_image_size(path, declared, problems)
         if image_size is None:
@@ -174,7 +175,7 @@ def _make_records(images, annotations_of, image_dir, problems):
         boxes = [annotation["bbox"] for _, _, annotation in members]
         areas = [_area(a, box) for box, (_, _, a) in zip(boxes, members)]
         record = Record(
-            image=path,
+            image=str(path),
             image_size=image_size,
             image_id=number if counted else key,
             source_id=key,
@@ -261,15 +262,20 @@ def coco_readers(path):
 
 def _coco_files(folder):
     """The COCO json files of a folder by their split."""
-    files = [file for file in sorted(folder.glob("*.json")) if _is_coco(file)]
+    files = sorted(folder.glob("*.json"))
     # COCO's own folder has files of keypoints beside those of boxes.
-    instances = [file for file in files if file.name.startswith("instances_")]
-    return {split_of_json(file): file for file in instances or files}
+    named = [file for file in files if file.name.startswith("instances_")]
+    instances = [file for file in named if _is_coco(file)]
+    found = instances or [file for file in files if _is_coco(file)]
+    return {split_of_json(file): file for file in found}
 
 
 def _is_coco(path):
     """Whether a file has the three keys; without reading the gigabyte it may be."""
-    if path.suffix.lower() != ".json" or not path.stat().st_size:
+    if path.suffix.lower() != ".json":
+        return False
+    path = local_copy(path)
+    if not path.stat().st_size:
         return False
     keys = (b'"images"', b'"annotations"', b'"categories"')
     with (

@@ -8,6 +8,7 @@ import reprlib
 
 import numpy as np
 
+from effdet_keras._internal.remote_path import local_copy
 from effdet_keras.data.formats.label_map import ids_of_classes, requested_classes
 from effdet_keras.data.formats.record_building import (
     are_coordinates,
@@ -25,7 +26,7 @@ def read_json(annotations):
         content, source = annotations, "a dict"
     else:
         source = os.fspath(annotations)
-        with open(annotations, "rb") as file:
+        with open(local_copy(annotations), "rb") as file:
             data = file.read()
         try:
             content = json.loads(data)  # finds out which UTF it is

@@ -6,11 +6,11 @@ import collections
 import csv
 import functools
 import os
-import pathlib
 from collections.abc import Mapping
 
 import numpy as np
 
+from effdet_keras._internal.remote_path import is_file, path_of
 from effdet_keras._internal.whole_files import new_folder
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.csv_rows import (
@@ -98,7 +98,7 @@ def from_csv(
         >>> from_csv(folder / "train.csv")[0]["boxes"].tolist()
         [[5.0, 10.0, 15.0, 20.0]]
     """
-    path = pathlib.Path(path)
+    path = path_of(path)
     reader = f"`from_csv` of {str(path)!r}"
     problems = Problems(reader, on_error)
     rows = read_rows(path, problems)
@@ -149,7 +149,7 @@ class _Finder:
 
     def __init__(self, path, image_dir, names):
         if image_dir is not None:
-            self._folder = pathlib.Path(image_dir)
+            self._folder = path_of(image_dir)
             return
         stem = path.stem.removesuffix("_labels")
         places = (stem, "", "images", f"images/{stem}", "JPEGImages")
@@ -159,7 +159,7 @@ class _Finder:
         self._folder = path.parent
         for folder in folders:
             self._folder = folder
-            if any(os.path.isfile(self.find(name)) for name in names[:10]):
+            if any(is_file(self.find(name)) for name in names[:10]):
                 return
         self._folder = path.parent
 
@@ -168,7 +168,7 @@ class _Finder:
         name = name.replace("\\", "/")
         path = self._folder / name
         short = self._folder / name.rpartition("/")[2]
-        return short if not os.path.isfile(path) and os.path.isfile(short) else path
+        return short if not is_file(path) and is_file(short) else path
 
 
 def _make_record(name, rows, labels, finder, problems):

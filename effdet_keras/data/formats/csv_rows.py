@@ -2,11 +2,11 @@
 
 import csv
 import dataclasses
-import pathlib
 import reprlib
 
 import numpy as np
 
+from effdet_keras._internal.remote_path import local_copy
 from effdet_keras.data.formats.record_building import are_coordinates, check_size
 from effdet_keras.data.formats.split_names import ONE_SPLIT
 from effdet_keras.data.problems import Problems
@@ -44,7 +44,6 @@ def csv_splits(path):
         FileNotFoundError: If there is no such file.
         ValueError: If it is not text in UTF-8.
     """
-    path = pathlib.Path(path)
     if not isinstance(_format_of(_read_lines(path, limit=1)), _AutoML):
         return []
     rows = read_rows(path, Problems("`csv_splits`", "skip"))
@@ -54,7 +53,7 @@ def csv_splits(path):
 def is_csv(path):
     """Says whether a file has one of the formats that `from_csv` reads."""
     try:
-        return _format_of(_read_lines(pathlib.Path(path), limit=1)) is not None
+        return _format_of(_read_lines(path, limit=1)) is not None
     except (ValueError, OSError):
         return False
 
@@ -120,7 +119,7 @@ def _read_lines(path, limit=None):
     """`(number, cells)` of each row that is not empty, or of the first `limit`."""
     lines = []
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
+        with open(local_copy(path), encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file)
             for row in reader:
                 cells = [cell.strip() for cell in row]

@@ -7,6 +7,7 @@ import pathlib
 import numpy as np
 from PIL import Image
 
+from effdet_keras._internal.remote_path import path_of
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.split_names import ONE_SPLIT
 from effdet_keras.data.record import count_unusable, load_example
@@ -115,7 +116,7 @@ def encode_image(record):
 def _stored_bytes(image):
     if isinstance(image, EncodedImage):
         return image.read()
-    return pathlib.Path(image).read_bytes()
+    return path_of(image).read_bytes()
 
 
 def _plain_suffix(data, image_size):

@@ -3,10 +3,10 @@
 import codecs
 import collections
 import dataclasses
-import os
 
 import numpy as np
 
+from effdet_keras._internal.remote_path import RemotePath, is_file
 from effdet_keras.data.formats.label_map import requested_classes
 from effdet_keras.data.formats.sidecar import FIELDS, apply_sidecar
 from effdet_keras.data.record import Record, clip_boxes_xywh, count_unusable
@@ -137,7 +137,9 @@ def find_image_size(path, declared, problems):
     Returns:
         `(height, width)`, or None if the image cannot be used.
     """
-    if not os.path.isfile(path):
+    if declared is not None and isinstance(path, RemotePath) and not path.is_listed:
+        return declared  # asking for each would take hours: training finds out
+    if not is_file(path):
         problems.add("missing image", path)
         return None
     if declared is not None:

@@ -26,12 +26,14 @@ class Format:
             ValueError or OSError, where the path does not hold this format.
         write: the writer, such as `write_coco`.
         looks_for: str, which files the format is recognised by, for messages.
+        reads_addresses: bool, whether it is also read where it is remote.
     """
 
     title: str
     readers: Callable[[pathlib.Path], Mapping[str, Callable]]
     write: Callable
     looks_for: str
+    reads_addresses: bool = True
 
 
 FORMATS = {
@@ -66,11 +68,13 @@ FORMATS = {
         tfrecord_readers,
         write_tfrecord,
         "*.tfrecord, *.record, also in shards",
+        reads_addresses=False,
     ),
     "tfds": Format(
         "TensorFlow Datasets",
         tfds_readers,
         write_tfds,
         "dataset_info.json and features.json",
+        reads_addresses=False,
     ),
 }

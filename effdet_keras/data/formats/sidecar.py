@@ -8,6 +8,7 @@ import warnings
 
 import numpy as np
 
+from effdet_keras._internal.remote_path import path_of
 from effdet_keras.category_ids import extend_category_ids
 from effdet_keras.errors import InvalidValueError
 
@@ -132,7 +133,7 @@ def read_sidecar(folder):
         >>> read_sidecar("nowhere") is None
         True
     """
-    path = pathlib.Path(folder) / SIDECAR_NAME
+    path = path_of(folder) / SIDECAR_NAME
     if not path.is_file():
         return None
     try:

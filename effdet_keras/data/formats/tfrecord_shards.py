@@ -10,6 +10,7 @@ import pathlib
 import re
 import warnings
 
+from effdet_keras._internal.local_paths import is_remote, local_path
 from effdet_keras.errors import InvalidValueError
 
 _SUFFIX, _NUMBER = r"\.(?:tfrecords?|tfrec|record)", r"-\d{1,9}-of-\d{1,9}"
@@ -71,6 +72,8 @@ def find_files(files):
                 f"`files` must name some. Received: files={files!r}"
             )
         return [path for entry in files for path in find_files(entry)]
+    if is_remote(files):
+        local_path(files, "A TFRecord file")  # raises
     files = os.fspath(files)
     if os.path.isdir(files):
         return _only_split(files)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import pathlib
 from collections.abc import Mapping
 
 import numpy as np
 
+from effdet_keras._internal.remote_path import for_each, path_of
 from effdet_keras._internal.whole_files import new_folder
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.folder_writing import (
@@ -97,7 +97,7 @@ def from_voc(
         >>> from_voc(folder)[0]["boxes"].tolist()
         [[4.0, 0.0, 9.0, 40.0]]
     """
-    folder = pathlib.Path(folder)
+    folder = path_of(folder)
     if not folder.is_dir():
         raise FileNotFoundError(
             f"`from_voc` expects a folder. Received: folder={str(folder)!r}"
@@ -107,7 +107,8 @@ def from_voc(
     xml_dir = _find_xml_dir(folder) or folder
     image_dir = _find_image_dir(folder, xml_dir)
     names = _names(folder, xml_dir, split, problems)
-    files = [read_xml(xml_dir / f"{name}.xml", problems) for name in names]
+    paths = [xml_dir / f"{name}.xml" for name in names]
+    files = for_each(lambda path: read_xml(path, problems), paths)
     files = [file for file in files if file is not None]
     sidecar = read_sidecar(folder)
     found = sorted({name for file in files for name in file["names"]})
@@ -155,7 +156,7 @@ def voc_splits(folder):
         >>> voc_splits("nowhere")
         []
     """
-    names = {path.stem for path in _sets(pathlib.Path(folder)).glob("*.txt")}
+    names = {path.stem for path in _sets(path_of(folder)).glob("*.txt")}
     return sorted(n for n in names if n.rpartition("_")[2] not in names - {n})
 
 

@@ -24,7 +24,7 @@ def read_xml(path, problems):
         cannot be read.
     """
     try:
-        root = xml.etree.ElementTree.parse(path).getroot()
+        root = xml.etree.ElementTree.fromstring(path.read_bytes())
     except _UNREADABLE as error:
         problems.add("unreadable annotation", path.name, f"no well-formed xml: {error}")
         return None

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 import yaml
 
+from effdet_keras._internal.remote_path import for_each
 from effdet_keras._internal.whole_files import new_folder
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.folder_writing import (
@@ -132,7 +133,7 @@ def _read_all_labels(images, problems):
     if not any(file.is_file() for file in files):
         detail = f"none of its {len(files):,} images has a txt file: no {files[0]}"
         problems.add("no annotation", images[0].parent, detail)
-    return [_read_labels(file, problems) for file in files]
+    return for_each(lambda file: _read_labels(file, problems), files)
 
 
 def _numbered_names(boxes):
@@ -141,9 +142,9 @@ def _numbered_names(boxes):
 
 
 def _make_records(images, boxes, labels, problems):
+    sizes = for_each(lambda image: find_image_size(image, None, problems), images)
     records = []
-    for image, rows, row_labels in zip(images, boxes, labels):
-        image_size = find_image_size(image, None, problems)
+    for image, image_size, rows, row_labels in zip(images, sizes, boxes, labels):
         if image_size is None:
             continue
         height, width = image_size

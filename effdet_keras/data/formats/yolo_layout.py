@@ -1,12 +1,12 @@
 """Where a YOLO dataset has its images, txt files and class names."""
 
 import dataclasses
-import os
 import pathlib
 import reprlib
 
 import yaml
 
+from effdet_keras._internal.remote_path import RemotePath, exists, path_of
 from effdet_keras.data.formats.record_building import read_text
 from effdet_keras.data.formats.split_names import ONE_SPLIT
 from effdet_keras.errors import InvalidValueError
@@ -57,7 +57,7 @@ class Layout:
         entry = pathlib.Path(entry)
         inner = pathlib.Path(*[part for part in entry.parts if part != ".."])
         for candidate in (self.folder / entry, self.folder / inner):
-            if os.path.exists(candidate):
+            if exists(candidate):
                 return candidate
         raise FileNotFoundError(
             f"`from_yolo` expects each split to be a folder or a list of images. "
@@ -90,7 +90,7 @@ def find_layout(path):
         FileNotFoundError: If nothing there has YOLO's format.
         ValueError: If the file cannot be read.
     """
-    path = pathlib.Path(path)
+    path = path_of(path)
     if path.is_file():
         is_darknet = path.suffix == ".data"
         return _darknet_layout(path) if is_darknet else _yaml_layout(path)
@@ -133,10 +133,16 @@ def label_file(path):
     if "images" in parts[:-1]:
         last = len(parts) - 2 - parts[-2::-1].index("images")
         parts[last] = "labels"
-        file = pathlib.Path(*parts).with_suffix(".txt")
+        file = _of_parts(path, parts).with_suffix(".txt")
         if file.is_file():
             return file
     return path.with_suffix(".txt")
+
+
+def _of_parts(path, parts):
+    if isinstance(path, RemotePath):
+        return path.with_parts(parts)
+    return pathlib.Path(*parts)
 
 
 def _yaml_layout(path):
@@ -164,7 +170,7 @@ def _is_split(key, value, folder):
     if not isinstance(key, str) or key in ("path", "names"):
         return False
     entry = value[0] if isinstance(value, list) else value
-    return isinstance(entry, str) and os.path.exists(folder / entry)
+    return isinstance(entry, str) and exists(folder / entry)
 
 
 def _entries(split, value, path):

@@ -11,6 +11,8 @@ import io
 import numpy as np
 from PIL import Image, features
 
+from effdet_keras._internal import remote_files
+from effdet_keras._internal.local_paths import is_remote
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.images import EXIF_ORIENTATION, EncodedImage
 
@@ -60,6 +62,9 @@ def _jpeg_bytes(image):
     if isinstance(image, EncodedImage):
         data = image.read()
         return data if data.startswith(_JPEG) else None
+    if is_remote(image):  # and is read once: `read_image` would read others again
+        is_jpeg = image.lower().endswith((".jpg", ".jpeg"))
+        return remote_files.read_bytes(image) if is_jpeg else None
     with open(image, "rb") as file:
         start = file.read(len(_JPEG))
         return start + file.read() if start == _JPEG else None

@@ -5,8 +5,6 @@ import contextlib
 import hashlib
 import http.client
 import math
-import os
-import pathlib
 import re
 import ssl
 import urllib.error
@@ -15,6 +13,7 @@ import urllib.request
 
 import keras
 
+from effdet_keras._internal.cache_folder import cache_folder, keras_home
 from effdet_keras._internal.local_paths import local_path
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.errors import InvalidValueError
@@ -121,15 +120,13 @@ def cache_path(url):
         >>> cache_path(KERAS_APPLICATIONS + "efficientnetb0_notop.h5").parent.name
         'models'
     """
-    keras_home = pathlib.Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser()
     parts = urllib.parse.urlsplit(url)
     name = urllib.parse.unquote(parts.path).rpartition("/")[2]
     name = re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)[-100:] or "weights"
     if url == KERAS_APPLICATIONS + name:  # where Keras keeps it, by its own name
-        return keras_home / "models" / name
-    folder = os.environ.get("EFFDET_KERAS_CACHE") or keras_home / "effdet_keras"
+        return keras_home() / "models" / name
     digest = hashlib.sha256(_without_login(parts).geturl().encode()).hexdigest()
-    return pathlib.Path(folder).expanduser() / f"{digest[:10]}-{name}"
+    return cache_folder() / f"{digest[:10]}-{name}"
 
 
 def check_digest(path, *, sha256=None, md5=None):

@@ -7,6 +7,9 @@ import pathlib
 import re
 import tempfile
 
+from effdet_keras._internal.local_paths import is_remote
+from effdet_keras._internal.remote_files import fetch
+from effdet_keras._internal.remote_path import local_copy, path_of
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.weights.archive import BEST_FILE
 from effdet_keras.weights.fetch.download import check_digest, download
@@ -18,6 +21,7 @@ _STATE = re.compile(r'^model_checkpoint_path:\s*"(.*)"', re.MULTILINE)
 _INDEX = ".index"
 # What a folder of weights has in it, at its top or one below.
 _OF_WEIGHTS = (BEST_FILE, STATE_FILE, f"*{_INDEX}", f"*/{STATE_FILE}", f"*/*{_INDEX}")
+_DOWNLOAD = re.compile(r"(?:https?|file)://", re.IGNORECASE)
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 # What TensorFlow adds to the prefix of a checkpoint.
 _PIECE = re.compile(r"\.(?:index|meta|data-\d{5}-of-\d{5})$")
@@ -29,7 +33,8 @@ _TORCH_TAR = ("pickle", "storages", "tensors")
 def located(source, *, sha256=None, md5=None, verbose=1):
     """Finds the one file of weights that a source means.
 
-    A URL is fetched (`download`), an archive unpacked (`unpack`) into a folder that
+    A URL is fetched (`download`), and so are the files of another address, such as
+    `s3://bucket/run`; an archive unpacked (`unpack`) into a folder that
     is gone after the `with` block: read within it. In a folder, in this order:
     `best.keras` of a `CheckpointArchive`; what TensorFlow's file `checkpoint`
     names, looked for in this folder; the only checkpoint or file of weights; the
@@ -65,13 +70,15 @@ def located(source, *, sha256=None, md5=None, verbose=1):
             f"Received: source={source!r} of type {type(source).__name__}"
         )
     source = os.fspath(source)
-    if _URL.match(source):
-        path = download(source, sha256=sha256, md5=md5, verbose=verbose)
-    else:
-        path = pathlib.Path(source).expanduser()
-        if sha256 or md5:
-            _check_digest_of_file(path, sha256=sha256, md5=md5)
     with contextlib.ExitStack() as stack:
+        if _DOWNLOAD.match(source):
+            path = download(source, sha256=sha256, md5=md5, verbose=verbose)
+        else:
+            if is_remote(source):
+                source = _copied(path_of(source), stack)
+            path = pathlib.Path(source).expanduser()
+            if sha256 or md5:
+                _check_digest_of_file(path, sha256=sha256, md5=md5)
         yield _weights_at(path, stack)
 
 
@@ -116,6 +123,30 @@ def _check_digest_of_file(path, **digests):
             f"A digest belongs to one file, and '{path}' is not a file: leave out "
             "`sha256`."
         )
+
+
+def _copied(path, stack):
+    """The weights at an address, a file, folder or prefix, on this machine."""
+    if path.is_dir():
+        names = [item.name for item in path.iterdir()]
+        if BEST_FILE in names:
+            return local_copy(path / BEST_FILE)
+        parts = [name for name in names if _is_of_weights(name)]
+        found, target = path, ""
+    elif (path.parent / f"{path.name}{_INDEX}").is_file():
+        parts = [p.name for p in path.parent.glob(f"{path.name}.*")]
+        found, target = path.parent, path.name
+    else:
+        return local_copy(path)
+    folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    for name in parts:
+        fetch(str(found / name), folder / name)
+    return folder / target
+
+
+def _is_of_weights(name):
+    is_piece = _PIECE.search(name) is not None
+    return name == STATE_FILE or is_piece or name.lower().endswith(_SUFFIXES)
 
 
 def _weights_at(path, stack):

@@ -1,0 +1,325 @@
+"""Files at addresses: read, listed, fetched and put, with another try on failure.
+
+`http://` and `https://` are read with Python alone. Everything else, such as `s3://`,
+`gs://` and `memory://`, goes through fsspec and the package of that storage.
+"""
+
+import base64
+import contextlib
+import dataclasses
+import json
+import os
+import secrets
+import shutil
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+
+from effdet_keras._internal.first_line import first_line
+from effdet_keras._internal.local_paths import shown_address
+from effdet_keras._internal.optional_imports import fsspec
+from effdet_keras._internal.whole_files import replacing
+from effdet_keras.errors import EffDetError, InvalidValueError, MissingPackageError
+
+_TRIES = 4  # of an operation, before it has failed
+_PAUSE = 0.5  # seconds before the second try; twice as long before each further one
+_TIMEOUT = 60.0  # seconds without a sign of a web server
+_BROKEN = (408, 425, 429, 500, 502, 503, 504)  # of HTTP: later it may be well
+# What fsspec's storages say of a version of a file, each in words of its own.
+_OF_A_VERSION = (
+    *("size", "etag", "md5hash", "crc32c", "generation", "version_id"),
+    *("created", "mtime", "lastmodified", "last_modified", "updated"),
+)
+# They have no folders, and would make a bucket for one that is misspelled.
+_OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oci", "oss", "r2"}
+_FINAL = (
+    *(EffDetError, FileNotFoundError, PermissionError, IsADirectoryError),
+    *(NotADirectoryError, NotImplementedError, ValueError, TypeError),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One thing in a remote folder.
+
+    Attributes:
+        is_folder: bool.
+        size: int, bytes; None where the storage does not tell.
+        version: str, which is another one after the file was replaced.
+    """
+
+    is_folder: bool
+    size: int | None
+    version: str
+
+
+def read_bytes(address):
+    """The content of a file.
+
+    Raises:
+        FileNotFoundError: If it is not there.
+        OSError: If it cannot be read, after some tries; names the address.
+        ImportError: If a package is missing for such addresses.
+    """
+    return _tried(address, "read", lambda store, path: store.read(path))
+
+
+def find_entry(address):
+    """The `Entry` of a file or folder, or None where there is nothing.
+
+    Raises:
+        OSError, ImportError: As of `read_bytes`.
+    """
+    return _tried(address, "looked at", lambda store, path: store.entry(path))
+
+
+def list_folder(address):
+    """What is in a folder: dict from name to `Entry`; empty where there is none.
+
+    Raises:
+        InvalidValueError: If such addresses cannot be listed.
+        OSError, ImportError: As of `read_bytes`.
+    """
+    return _tried(address, "listed", lambda store, path: store.entries(path))
+
+
+def can_list(address):
+    """Whether folders of such addresses can be listed: those of web servers cannot."""
+    return not _is_web(address)
+
+
+def fetch(address, path):
+    """Copies a file to this machine, whole or not at all: `path` is replaced then.
+
+    Raises:
+        OSError, ImportError: As of `read_bytes`.
+    """
+    with replacing(path) as partial:
+        _tried(address, "fetched", lambda store, there: store.fetch(there, partial))
+
+
+def put(path, address):
+    """Copies a file of this machine to an address.
+
+    Returns its new `Entry`, as `list_folder` has it: asked for one by one, some
+    storages tell of a file in other words.
+
+    Object stores (`s3://`, `gs://`) show the whole old file until the whole new one is
+    there.
+
+    Raises:
+        InvalidValueError: If such addresses can be read alone.
+        OSError, ImportError: As of `read_bytes`.
+    """
+
+    def put_once(store, there):
+        store.put(path, there)
+        folder, _, name = there.rpartition("/")
+        return store.entries(folder)[name]
+
+    return _tried(address, "written", put_once)
+
+
+def remove(address):
+    """Removes a file; nothing happens where there is none.
+
+    Raises:
+        InvalidValueError, OSError, ImportError: As of `put`.
+    """
+    _tried(address, "removed", lambda store, path: store.remove(path))
+
+
+def joined(address, *names):
+    """The address of something in a folder.
+
+    Example:
+        >>> joined("s3://bucket/run/", "archive", "last.keras")
+        's3://bucket/run/archive/last.keras'
+    """
+    return "/".join([address.rstrip("/"), *names])
+
+
+def _tried(address, done, operation):
+    """What `operation(store, path)` returns, at the latest after a few tries."""
+    store, path = _store(address)
+    pause = _PAUSE
+    for attempt in range(_TRIES):
+        try:
+            return operation(store, path)
+        except _FINAL as error:
+            if isinstance(error, FileNotFoundError):
+                raise FileNotFoundError(
+                    f"There is no '{shown_address(address)}'"
+                ) from error
+            if isinstance(error, OSError):
+                raise _failed(address, done, error) from error
+            raise
+        except Exception as error:  # of each storage its own, some no OSError
+            if attempt == _TRIES - 1:
+                raise _failed(address, done, error) from error
+        time.sleep(pause)
+        pause *= 2
+    raise AssertionError("the last try returns or raises")
+
+
+def _failed(address, done, error):
+    kind = type(error) if isinstance(error, PermissionError) else OSError
+    return kind(f"'{shown_address(address)}' cannot be {done}: {first_line(error)}")
+
+
+def _store(address):
+    if _is_web(address):
+        return _Web(), address
+    module = fsspec.require(f"'{shown_address(address)}'")
+    try:
+        # A login without words, as of public buckets, is fsspec's own configuration.
+        files, path = module.core.url_to_fs(address)
+    except ImportError as error:
+        raise MissingPackageError(
+            f"'{shown_address(address)}' needs a package that is not installed: "
+            f'pip install "effdet-keras[remote]" ({first_line(error)})'
+        ) from error
+    except ValueError as error:  # a scheme that nobody knows
+        raise InvalidValueError(
+            f"'{shown_address(address)}' is neither a path of this machine nor an "
+            f"address that can be opened: {first_line(error)}"
+        ) from error
+    return _Storage(files), path
+
+
+def _is_web(address):
+    return address.partition("://")[0].lower() in ("http", "https")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Storage:
+    """A storage that fsspec knows."""
+
+    files: object
+
+    def read(self, path):
+        return self.files.cat_file(path)
+
+    def entry(self, path):
+        try:
+            return _entry_of(self._info(path))
+        except FileNotFoundError:
+            return None
+
+    def _info(self, path):
+        self.files.invalidate_cache()  # another process may have replaced it
+        return self.files.info(path)
+
+    def entries(self, path):
+        self.files.invalidate_cache()
+        try:
+            found = self.files.ls(path, detail=True)
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        named = {info["name"].rstrip("/").rpartition("/")[2]: info for info in found}
+        own = path.rstrip("/").rpartition("/")[2]
+        return {
+            name: _entry_of(info)
+            for name, info in named.items()
+            # Some storages keep an empty object with the name of the folder.
+            if not (name == own and info["name"].strip("/") == path.strip("/"))
+        }
+
+    def fetch(self, path, target):
+        self.files.get_file(path, os.fspath(target))
+
+    def put(self, path, target):
+        names = self.files.protocol
+        if _OBJECT_STORES.isdisjoint([names] if isinstance(names, str) else names):
+            self.files.makedirs(target.rpartition("/")[0], exist_ok=True)
+        self.files.put_file(os.fspath(path), target)
+
+    def remove(self, path):
+        with contextlib.suppress(FileNotFoundError):
+            self.files.rm_file(path)
+
+
+def _entry_of(info):
+    known = {key.lower(): str(value) for key, value in info.items()}
+    version = {key: known[key] for key in _OF_A_VERSION if key in known}
+    is_folder = info.get("type") == "directory"
+    return Entry(is_folder, info.get("size"), json.dumps(version))
+
+
+class _Web:
+    """Files of web servers, which can be read and not listed."""
+
+    def read(self, url):
+        with _answer(url) as response:
+            data = response.read()
+            _check_length(response, len(data))
+            return data
+
+    def entry(self, url):
+        try:
+            with _answer(url, method="HEAD") as response:
+                headers = response.headers
+        except FileNotFoundError:
+            return None
+        names = ("ETag", "Last-Modified")
+        version = [headers[name] for name in names if headers[name] is not None]
+        # Of a server that tells nothing, each answer may be another file.
+        version = version or [secrets.token_hex()]
+        length = headers["Content-Length"]
+        size = int(length) if length and length.isdigit() else None
+        return Entry(False, size, json.dumps([size, *version]))
+
+    def fetch(self, url, target):
+        with _answer(url) as response, open(target, "wb") as file:
+            shutil.copyfileobj(response, file, 2**20)
+            _check_length(response, file.tell())
+
+    def entries(self, url):
+        raise InvalidValueError(
+            f"Web servers do not list their folders. Received: '{shown_address(url)}'. "
+            "Name the annotation file and the folder of its images, as in "
+            'from_coco("https://.../instances.json", "https://.../images"); other '
+            "formats than COCO json must be copied to this machine."
+        )
+
+    def put(self, path, url):
+        raise InvalidValueError(
+            "Addresses of web servers can be read and not written to. Received: "
+            f"'{shown_address(url)}'"
+        )
+
+    def remove(self, url):
+        self.put(None, url)
+
+
+def _answer(url, method="GET"):
+    parts = urllib.parse.urlsplit(url)
+    bare = parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment="").geturl()
+    request = urllib.request.Request(
+        urllib.parse.quote(bare, safe="%:/?#[]@!$&'()*+,;=~"),
+        headers={"User-Agent": "effdet-keras"},
+        method=method,
+    )
+    if parts.username is not None:
+        request.add_unredirected_header("Authorization", _basic(parts))
+    try:
+        return urllib.request.urlopen(request, timeout=_TIMEOUT)
+    except urllib.error.HTTPError as error:
+        reason = f"{error.code} {error.reason}"
+        if error.code in (404, 410):
+            raise FileNotFoundError(reason) from error
+        if error.code in _BROKEN:
+            raise ConnectionError(reason) from error
+        raise PermissionError(reason) from error
+
+
+def _basic(parts):
+    login = urllib.parse.unquote(f"{parts.username}:{parts.password or ''}")
+    return f"Basic {base64.b64encode(login.encode()).decode()}"
+
+
+def _check_length(response, received):
+    expected = response.headers["Content-Length"]
+    if expected is not None and int(expected) != received:
+        raise ConnectionError(f"the server sent {received} of {expected} bytes")

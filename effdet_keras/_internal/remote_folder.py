@@ -1,0 +1,444 @@
+"""Folders to write into, also at an address: then a folder of this machine is copied.
+
+What is written goes to a folder of this machine, as always. A thread copies each file
+to the address when it is complete, the oldest first, so that no file there names one
+that is not there yet. In the other direction, what is at the address comes to this
+machine when the folder is opened.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import secrets
+import sys
+import threading
+import time
+
+from effdet_keras._internal import remote_files
+from effdet_keras._internal.cache_folder import cache_folder
+from effdet_keras._internal.first_line import first_line
+from effdet_keras._internal.folder_lock import (
+    LOCK_FILE,
+    FolderLock,
+    has_ended,
+    is_this_process,
+    name_of_owner,
+    now_as_text,
+    this_process,
+)
+from effdet_keras._internal.heartbeat import Heartbeat, falls_silent
+from effdet_keras._internal.local_paths import (
+    address_of,
+    is_remote,
+    local_path,
+    shown_address,
+)
+from effdet_keras._internal.whole_files import replacing
+from effdet_keras.errors import InvalidStateError
+
+_LOOK = 1.0  # seconds between two looks for files to copy
+_GROWING = 30.0  # seconds between two copies of a file that is written on and on
+_AGAIN = 20.0  # seconds until another try, after one has failed
+_LAST_TRIES = 5  # at the end, before files stay here alone
+_SETTLE = 1.0  # seconds in which two that take a folder at once see each other
+_active = {}  # `RemoteFolder` that copies, by its folder of this machine
+
+
+def open_folder(path, what, is_ours):
+    """The folder that the user named, to write into.
+
+    Args:
+        path: string or path, or address.
+        what: string, the subject of the error's sentence, such as "`path`".
+        is_ours: function that tells of the name of a file or folder in it whether it
+            is one of those that are written here. Of an address, others are neither
+            fetched nor removed.
+
+    Returns:
+        `LocalFolder` or `RemoteFolder`.
+
+    Raises:
+        OSError, ImportError, ValueError: If the address cannot be looked at.
+    """
+    if isinstance(path, (str, os.PathLike)) and is_remote(path):
+        return RemoteFolder(address_of(path).rstrip("/"), is_ours)
+    return LocalFolder(local_path(path, what))
+
+
+class LocalFolder:
+    """A folder of this machine, which one process takes at a time.
+
+    Args:
+        path: `pathlib.Path`.
+
+    Attributes:
+        path: the same.
+        name: string, what messages call it.
+        others: tuple of strings, what is at the address and was not fetched.
+    """
+
+    others = ()
+
+    def __init__(self, path):
+        self.path = path
+        self.name = str(path)
+        self._lock = FolderLock(path)
+
+    def acquire(self, purpose):
+        """Takes the folder, as `FolderLock.acquire` does."""
+        self._lock.acquire(purpose)
+
+    def check(self):
+        """Raises RuntimeError if another process has taken the folder meanwhile."""
+        self._lock.check()
+
+    def release(self):
+        """Gives the folder back."""
+        self._lock.release()
+
+
+class RemoteFolder:
+    """A folder at an address, and the folder of this machine that stands for it.
+
+    Args:
+        address: string.
+        is_ours: see `open_folder`.
+
+    Attributes:
+        path: `pathlib.Path` of the folder of this machine; it is in the cache folder.
+        name: string, the address.
+        others: see `LocalFolder`.
+    """
+
+    def __init__(self, address, is_ours):
+        self.address = address
+        self.name = shown_address(address)
+        digest = hashlib.sha256(address.encode()).hexdigest()[:10]
+        last = re.sub(r"[^\w.-]", "_", self.name.rpartition("/")[2], flags=re.ASCII)
+        home = cache_folder() / "remote_folders" / f"{digest}-{last}"
+        self.path = home / "files"
+        self.others = ()
+        self._notes = home / "copied.json"
+        self._is_ours = is_ours
+        self._lock = FolderLock(self.path)
+        self._remote_lock = _RemoteLock(address)
+        self._stopped = threading.Event()
+        self._thread = None
+        self._copied = {}  # of each file, what it was here and there
+        self._failure = None  # of the last try
+        self.update()
+
+    def update(self):
+        """Fetches what is at the address and not here.
+
+        What was written here and never copied stays, and is copied later; unless the
+        file there is another one by now: another machine went on, and its file counts.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        if (
+            self._lock.is_held_by_another()
+        ):  # by a process that copies to there just now
+            return
+        self._copied = self._read_notes()
+        there = self._files_there()
+        for name, entry in there.items():
+            path, known = self.path / name, self._copied.get(name)
+            if known is None or known["there"] != entry.version or not path.is_file():
+                remote_files.fetch(remote_files.joined(self.address, name), path)
+                self._note(name, _state(path), entry)
+        for name in set(self._copied) - set(there):  # removed there
+            (self.path / name).unlink(missing_ok=True)
+            del self._copied[name]
+        self._write_notes()
+
+    def acquire(self, purpose):
+        """Takes the folder, here and at the address, and begins to copy.
+
+        Raises:
+            RuntimeError: If another process has it.
+            OSError, ImportError, ValueError: If the address cannot be written to.
+        """
+        previous = _active.pop(self.path, None)
+        if previous is not None:  # of a cell that an error stopped
+            previous._stop()
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._lock.acquire(purpose)
+        try:
+            self._remote_lock.acquire(purpose)
+            self.update()
+        except BaseException:
+            self._lock.release()
+            raise
+        print(
+            f"'{self.name}' is kept in '{self.path}' meanwhile: each file is copied to "
+            "there when it is complete.",
+            flush=True,
+        )
+        _active[self.path] = self
+        self._failure = None
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._copy_on, daemon=True)
+        self._thread.start()
+
+    def check(self):
+        """Raises RuntimeError if another process has taken the folder meanwhile."""
+        self._lock.check()
+        self._remote_lock.check()
+
+    def release(self):
+        """Copies what is left, and gives the folder back.
+
+        Raises:
+            OSError: If a file could not be copied, after several tries. Where another
+                error is under way it is printed.
+            RuntimeError: If another process has taken the folder meanwhile.
+        """
+        if self._thread is None:
+            return
+        is_failing = sys.exc_info()[0] is not None
+        _active.pop(self.path, None)
+        self._stop()
+        try:
+            self.check()
+            self._copy_the_rest()
+        except (OSError, InvalidStateError) as error:
+            if not is_failing:
+                raise
+            print(f"\n{error}", file=sys.stderr, flush=True)
+        finally:
+            self._remote_lock.release()
+            self._lock.release()
+
+    def _stop(self):
+        self._stopped.set()
+        self._thread.join()
+        self._thread = None
+
+    def _copy_on(self):
+        pause = _LOOK
+        while not self._stopped.wait(pause):
+            if self._remote_lock.is_lost:
+                return  # `check` tells of it
+            try:
+                self._copy_all()
+            except Exception as error:  # of each storage its own
+                self._tell_failure(error)
+                pause = _AGAIN
+            else:
+                self._tell_success()
+                pause = _LOOK
+
+    def _tell_failure(self, error):
+        if self._failure is None:
+            print(
+                f"\nThe files of '{self.name}' cannot be copied: {first_line(error)}. "
+                f"They are whole in '{self.path}'; it is tried again.",
+                file=sys.stderr,
+                flush=True,
+            )
+        self._failure = error
+
+    def _tell_success(self):
+        if self._failure is not None:
+            print(f"\nThe files of '{self.name}' are copied again.", flush=True)
+        self._failure = None
+
+    def _copy_the_rest(self):
+        for attempt in range(_LAST_TRIES):
+            if attempt:
+                time.sleep(_AGAIN * attempt / _LAST_TRIES)
+            try:
+                self._copy_all(is_last=True)
+                return
+            except Exception as error:
+                failure = error
+        raise OSError(
+            f"Not all files could be copied to '{self.name}': {first_line(failure)}. "
+            f"They are whole in '{self.path}', and are copied when the run goes on "
+            "from this machine; or copy them by hand."
+        ) from failure
+
+    def _copy_all(self, is_last=False):
+        """Copies what changed, the oldest first; removes there what is gone here."""
+        here = self._files_here()
+        for name in sorted(here, key=lambda name: here[name]["time"]):
+            known, now = self._copied.get(name), here[name]
+            if known is not None and known["here"] == now:
+                continue
+            is_growing = known is not None and known["here"]["file"] == now["file"]
+            if is_growing and not is_last and time.time() - known["at"] < _GROWING:
+                continue
+            self._copy(name, now)
+        for name in set(self._copied) - set(here):
+            remote_files.remove(remote_files.joined(self.address, name))
+            del self._copied[name]
+            self._write_notes()
+
+    def _copy(self, name, now):
+        path = self.path / name
+        try:
+            entry = remote_files.put(path, remote_files.joined(self.address, name))
+        except FileNotFoundError:
+            if path.exists():
+                raise
+            return  # removed meanwhile
+        self._note(name, now, entry)
+        self._write_notes()
+
+    def _files_here(self):
+        names = [p.relative_to(self.path) for p in self.path.rglob("*")]
+        found = {}
+        for name in names:
+            is_hidden = any(part.startswith(".") for part in name.parts)
+            if is_hidden or not self._is_ours(name.parts[0]):
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                if (self.path / name).is_file():
+                    found[name.as_posix()] = _state(self.path / name)
+        return found
+
+    def _files_there(self):
+        found, others = {}, []
+        for name, entry in remote_files.list_folder(self.address).items():
+            if name.startswith("."):
+                continue
+            if self._is_ours(name):
+                found |= _files_below(self.address, name, entry)
+            else:
+                others.append(name)
+        self.others = tuple(others)
+        return found
+
+    def _note(self, name, here, entry):
+        self._copied[name] = {"here": here, "there": entry.version, "at": time.time()}
+
+    def _read_notes(self):
+        try:
+            notes = json.loads(self._notes.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return {name: note for name, note in notes.items() if _is_note(note)}
+
+    def _write_notes(self):
+        with replacing(self._notes) as partial:
+            partial.write_text(json.dumps(self._copied), encoding="utf-8")
+
+
+def _files_below(address, name, entry):
+    if not entry.is_folder:
+        return {name: entry}
+    found = {}
+    inner_address = remote_files.joined(address, name)
+    for inner, inner_entry in remote_files.list_folder(inner_address).items():
+        if not inner.startswith("."):
+            below = _files_below(inner_address, inner, inner_entry)
+            found |= {f"{name}/{path}": value for path, value in below.items()}
+    return found
+
+
+def _state(path):
+    """What tells that a file is the same: one that is replaced is another file."""
+    status = path.stat()
+    return {
+        "time": status.st_mtime_ns,
+        "size": status.st_size,
+        "file": status.st_ino,
+    }
+
+
+def _is_note(note):
+    return isinstance(note, dict) and {"here", "there", "at"} <= set(note)
+
+
+class _RemoteLock:
+    """Keeps other processes from an address: a file there, which changes all the time.
+
+    It is weaker than `FolderLock`: a storage may let two processes write it at once.
+    The one whose file is not there a second later is refused.
+    """
+
+    def __init__(self, address):
+        self._file = remote_files.joined(address, LOCK_FILE)
+        self._folder = shown_address(address)
+        self._own = None
+        self._heartbeat = None
+        self.is_lost = False  # another process has taken it
+
+    def acquire(self, purpose):
+        owner = self._read()
+        if owner is not None and not (is_this_process(owner) or has_ended(owner)):
+            print(
+                f"'{self._folder}' is in use by {name_of_owner(owner)}. Looking "
+                "whether that still runs ...",
+                flush=True,
+            )
+            if not falls_silent(self._read, owner) and self._read() is not None:
+                self._refuse(purpose)
+        self._own = {
+            **this_process(),
+            "since": now_as_text(),
+            "token": secrets.token_hex(8),
+            "signs": 0,
+        }
+        self.is_lost = False
+        self._write()
+        time.sleep(_SETTLE)
+        if self._read() != self._own:
+            self._refuse(purpose)
+        self._heartbeat = Heartbeat(self._beat)
+        self._heartbeat.start()
+
+    def check(self):
+        if self.is_lost:
+            raise InvalidStateError(
+                f"Another process has taken '{self._folder}' while this one was not "
+                "heard of: nothing more is written to it."
+            )
+
+    def release(self):
+        if self._heartbeat is None:
+            return
+        self._heartbeat.stop()
+        self._heartbeat = None
+        with contextlib.suppress(OSError):
+            if not self.is_lost and self._is_own(self._read()):
+                remote_files.remove(self._file)
+
+    def _beat(self):
+        if not self._is_own(self._read()):
+            self.is_lost = True
+            return False
+        self._own = {**self._own, "signs": self._own["signs"] + 1}
+        self._write()
+        return True
+
+    def _is_own(self, owner):
+        return owner is not None and owner.get("token") == self._own["token"]
+
+    def _read(self):
+        try:
+            owner = json.loads(remote_files.read_bytes(self._file))
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            return {}
+        return owner if isinstance(owner, dict) else {}
+
+    def _write(self):
+        path = cache_folder() / f"lock-{self._own['token']}.json"
+        try:
+            with replacing(path) as partial:
+                partial.write_text(json.dumps(self._own), encoding="utf-8")
+            remote_files.put(path, self._file)
+        finally:
+            path.unlink(missing_ok=True)
+
+    def _refuse(self, purpose):
+        raise InvalidStateError(
+            f"{purpose} must have its folder for itself: two would replace each "
+            f"other's files. '{self._folder}' is in use by "
+            f"{name_of_owner(self._read())}. Name another folder, or wait until that "
+            "process has ended."
+        )

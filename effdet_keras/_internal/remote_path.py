@@ -1,0 +1,252 @@
+"""Paths that may be addresses: what reads files with `pathlib` reads both kinds."""
+
+import concurrent.futures
+import fnmatch
+import hashlib
+import os
+import pathlib
+import posixpath
+import re
+
+from effdet_keras._internal import remote_files
+from effdet_keras._internal.cache_folder import cache_folder
+from effdet_keras._internal.local_paths import address_of, is_remote
+from effdet_keras._internal.whole_files import is_hidden_name
+
+_THREADS = 16  # that read small files at once
+
+
+def path_of(path):
+    """The path that the user named, of this machine or an address.
+
+    Args:
+        path: string or path.
+
+    Returns:
+        `pathlib.Path`, or `RemotePath`, which reads in the same words.
+
+    Example:
+        >>> path_of("cats/a.jpg"), path_of("s3://bucket/cats/a.jpg")
+        (PosixPath('cats/a.jpg'), RemotePath('s3://bucket/cats/a.jpg'))
+    """
+    if isinstance(path, RemotePath):
+        return path
+    return RemotePath(address_of(path)) if is_remote(path) else pathlib.Path(path)
+
+
+def local_copy(path):
+    """The file of a path on this machine; one at an address is fetched first.
+
+    It is kept in the cache folder until the one at the address is replaced.
+
+    Args:
+        path: string or path, of a file.
+
+    Returns:
+        `pathlib.Path`.
+
+    Raises:
+        FileNotFoundError: If there is no file at the address.
+        OSError, ImportError, ValueError: As of `remote_files.read_bytes`.
+    """
+    path = path_of(path)
+    return path.fetched() if isinstance(path, RemotePath) else path
+
+
+def is_file(path):
+    """Whether a path, or string, of either kind is a file."""
+    return path.is_file() if isinstance(path, RemotePath) else os.path.isfile(path)
+
+
+def exists(path):
+    """Whether there is a file or folder at a path, or string, of either kind."""
+    return path.exists() if isinstance(path, RemotePath) else os.path.exists(path)
+
+
+def for_each(function, paths):
+    """`function` of each path, in a list; of addresses by many threads, which wait."""
+    if not any(isinstance(path, RemotePath) for path in paths):
+        return [function(path) for path in paths]
+    with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
+        return list(pool.map(function, paths))
+
+
+class RemotePath(os.PathLike):
+    """An address, with those methods of `pathlib.Path` that read.
+
+    What a folder holds is looked up once for all paths that were made of one another:
+    a dataset is read as it was at the beginning. A web server lists no folder: there
+    a file is asked for alone.
+
+    Args:
+        address: string.
+
+    Example:
+        >>> path = RemotePath("s3://bucket/cats") / "train" / "a.tar.gz"
+        >>> path.name, path.suffix, str(path.parent)
+        ('a.tar.gz', '.gz', 's3://bucket/cats/train')
+    """
+
+    def __init__(self, address, listings=None):
+        self._base, _, rest = address.partition("://")
+        # What follows a `?` is of the file's address, not of its name.
+        rest, mark, query = rest.partition("?")
+        self._query = mark + query
+        self._path = posixpath.normpath(rest) if rest.strip("/") else rest
+        self._listings = {} if listings is None else listings
+
+    def __fspath__(self):
+        return f"{self._base}://{self._path}{self._query}"
+
+    __str__ = __fspath__
+
+    def __repr__(self):
+        return f"RemotePath({str(self)!r})"
+
+    def __eq__(self, other):
+        return isinstance(other, RemotePath) and str(self) == str(other)
+
+    def __lt__(self, other):
+        return self.parts < other.parts
+
+    def __hash__(self):
+        return hash(str(self))
+
+    def __truediv__(self, name):
+        name = os.fspath(name).replace("\\", "/") if os.sep == "\\" else os.fspath(name)
+        if is_remote(name):
+            return path_of(name)
+        return self._made(posixpath.join(self._path, name.lstrip("/")))
+
+    def _made(self, path):
+        return RemotePath(f"{self._base}://{path}", self._listings)
+
+    @property
+    def parts(self):
+        return (f"{self._base}://", *self._path.split("/"))
+
+    @property
+    def name(self):
+        return posixpath.basename(self._path)
+
+    @property
+    def stem(self):
+        return pathlib.PurePosixPath(self.name).stem
+
+    @property
+    def suffix(self):
+        return pathlib.PurePosixPath(self.name).suffix
+
+    @property
+    def parent(self):
+        return self._made(posixpath.dirname(self._path) or self._path)
+
+    @property
+    def parents(self):
+        parents, path = [], self
+        while path.parent != path:
+            path = path.parent
+            parents.append(path)
+        return parents
+
+    def with_name(self, name):
+        return self.parent / name
+
+    def with_suffix(self, suffix):
+        return self.parent / (self.stem + suffix)
+
+    def with_parts(self, parts):
+        """The path of `parts`, of which the first is the scheme."""
+        return self._made("/".join(parts[1:]))
+
+    def resolve(self):
+        return self
+
+    def expanduser(self):
+        return self
+
+    def exists(self):
+        return self._entry() is not None
+
+    def is_file(self):
+        entry = self._entry()
+        return entry is not None and not entry.is_folder
+
+    @property
+    def is_listed(self):
+        """Whether a look at one listing tells what is in a folder."""
+        return remote_files.can_list(str(self))
+
+    def is_dir(self):
+        if not self.is_listed:
+            return False
+        entry = self._entry()
+        return entry is not None and entry.is_folder
+
+    def size(self):
+        """The bytes of the file, or None where they are not known."""
+        entry = self._entry()
+        return None if entry is None else entry.size
+
+    def iterdir(self):
+        return iter([self / name for name in self._entries()])
+
+    def glob(self, pattern):
+        first, _, rest = pattern.partition("/")
+        for name, entry in self._entries().items():
+            is_right_kind = entry.is_folder or "/" not in pattern
+            if is_right_kind and fnmatch.fnmatchcase(name, first):
+                inner = self / name
+                yield from inner.glob(rest) if rest else [inner]
+
+    def rglob(self, pattern):
+        yield from self.glob(pattern)
+        for name, entry in self._entries().items():
+            if entry.is_folder:
+                yield from (self / name).rglob(pattern)
+
+    def read_bytes(self):
+        return remote_files.read_bytes(str(self))
+
+    def read_text(self, encoding="utf-8", errors="strict"):
+        return self.read_bytes().decode(encoding, errors)
+
+    def fetched(self):
+        """See `local_copy`."""
+        entry = remote_files.find_entry(str(self))
+        if entry is None or entry.is_folder:
+            raise FileNotFoundError(f"There is no file '{self}'")
+        folder = cache_folder() / "remote"
+        owner = f"{_digest(str(self))}-"
+        name = re.sub(r"[^\w.-]", "_", self.name, flags=re.ASCII)[-100:]
+        target = folder / f"{owner}{_digest(entry.version)}-{name}"
+        if not target.is_file():
+            remote_files.fetch(str(self), target)
+            for old in folder.glob(f"{owner}*"):
+                if old != target:
+                    old.unlink(missing_ok=True)
+        return target
+
+    def _entry(self):
+        if not self.is_listed:
+            key = str(self)
+            if key not in self._listings:
+                self._listings[key] = remote_files.find_entry(key)
+            return self._listings[key]
+        if self.parent == self or self.parent.parent == self.parent:
+            # A bucket: there may be no listing of all of them.
+            return remote_files.find_entry(str(self))
+        return self.parent._entries().get(self.name)
+
+    def _entries(self):
+        key = f"{self}/"
+        if key not in self._listings:
+            found = remote_files.list_folder(str(self))
+            self._listings[key] = {
+                name: found[name] for name in sorted(found) if not is_hidden_name(name)
+            }
+        return self._listings[key]
+
+
+def _digest(text):
+    return hashlib.sha256(text.encode()).hexdigest()[:10]

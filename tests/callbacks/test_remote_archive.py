@@ -1,0 +1,75 @@
+"""Checkpoints at an address: written while it trains, and opened by all that opens."""
+
+import numpy as np
+import pytest
+from support.remote import memory_files
+from support.tiny import StandIn, tiny_model
+
+from effdet_keras._internal import remote_folder
+from effdet_keras.callbacks import CheckpointArchive
+from effdet_keras.commands.open_model import archive_of
+from effdet_keras.models import EfficientDet
+from effdet_keras.predictor import Predictor
+from effdet_keras.weights.archive import read_archive_info
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(remote_folder, "_SETTLE", 0.0)
+    monkeypatch.setattr(remote_folder, "_AGAIN", 0.0)
+
+
+def train(model, epoch):
+    """What `fit` would have a callback do in one epoch."""
+    callback = CheckpointArchive("memory://bucket/run", monitor="loss", mode="min")
+    callback.set_model(model)
+    callback.on_train_begin()
+    callback.on_epoch_end(epoch, {"loss": 2.0 - epoch})
+    callback.on_train_end()
+    return callback
+
+
+def test_a_training_goes_on_from_its_address_on_another_machine(
+    memory, tmp_path, monkeypatch
+):
+    model = tiny_model()
+    model.compile(recipe="reference")
+    train(model, 0)
+    assert {"/bucket/run/last.keras", "/bucket/run/best.keras"} == set(memory_files())
+    monkeypatch.setenv("EFFDET_KERAS_CACHE", str(tmp_path / "another"))
+    resumed = EfficientDet.from_archive("memory://bucket/run", resume=True)
+    callback = train(resumed, 1)
+    assert callback.folder.is_relative_to(tmp_path / "another")
+    assert read_archive_info("memory://bucket/run/last.keras")["epoch"] == 2
+    weights = model.get_weights()[0]
+    other = tiny_model()
+    other.load_pretrained("memory://bucket/run", verbose=0)
+    opened = Predictor.load("memory://bucket/run").detector
+    for one in (other, opened, resumed):
+        np.testing.assert_array_equal(one.get_weights()[0], weights)
+
+
+def test_a_training_whose_files_cannot_be_copied_fails_at_its_end(memory, monkeypatch):
+    real = type(memory).put_file
+
+    def only_locks(self, source, target, **options):
+        if not target.endswith(".json"):
+            raise OSError("quota is used up")
+        return real(self, source, target, **options)
+
+    monkeypatch.setattr(type(memory), "put_file", only_locks)
+    with pytest.raises(
+        OSError, match="Not all files could be copied.*quota is used up"
+    ):
+        train(StandIn(), 0)
+    folder = CheckpointArchive("memory://bucket/run").folder
+    assert (folder / "last.keras").is_file()
+    assert memory_files() == {}
+
+
+def test_the_address_of_a_run_means_its_archive(memory):
+    memory.pipe_file("/bucket/run/configuration.yaml", b"")
+    assert str(archive_of("memory://bucket/run")) == "memory://bucket/run/archive"
+    assert archive_of("memory://bucket") == "memory://bucket"

@@ -1,0 +1,58 @@
+"""Storages for tests: fsspec's own in memory, and a web server on this machine."""
+
+import contextlib
+import functools
+import http.server
+import pathlib
+import threading
+
+import fsspec
+
+
+def memory_files():
+    """All files of `memory://`: dict from path to bytes."""
+    files = fsspec.filesystem("memory")
+    return {path: files.cat_file(path) for path in sorted(files.find("/"))}
+
+
+def put_folder(folder, address):
+    """Copies a folder of this machine to `memory://...`."""
+    files = fsspec.filesystem("memory")
+    for path in pathlib.Path(folder).rglob("*"):
+        if path.is_file():
+            name = path.relative_to(folder).as_posix()
+            files.pipe_file(f"{address}/{name}", path.read_bytes())
+
+
+class _Handler(http.server.SimpleHTTPRequestHandler):
+    """Gives files, lists no folder, and fails as often as it is told to."""
+
+    def do_GET(self):
+        self.server.asked.append(self.path)
+        if self.server.failures:
+            self.server.failures -= 1
+            self.send_error(503)
+        else:
+            super().do_GET()
+
+    def list_directory(self, path):
+        self.send_error(403)
+
+    def log_message(self, *_):
+        pass
+
+
+@contextlib.contextmanager
+def web_server(folder):
+    """Serves a folder; its `address`, `failures` still to come, and paths `asked`."""
+    handler = functools.partial(_Handler, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.failures, server.asked = 0, []
+        server.address = f"http://127.0.0.1:{server.server_port}"
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
