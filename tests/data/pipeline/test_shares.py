@@ -102,3 +102,14 @@ def test_what_cannot_be_shared_is_refused(size, batch_size, options, said):
         dataset_of(size).batches(
             batch_size, image_size=16, training=True, share=(0, 2), **options
         )
+
+
+@pytest.mark.tensorflow
+def test_the_parts_of_a_batch_have_rows_for_the_boxes_of_any_image():
+    images = [np.zeros((16, 16, 3), "uint8")] * 4
+    boxes = [[[0, 0, 8, 8]] * count for count in (1, 3, 0, 2)]
+    labels = [[0] * len(of_image) for of_image in boxes]
+    dataset = from_arrays(images, boxes, labels, ("cat",))
+    for index in (0, 1):
+        batches = dataset.batches(2, image_size=16, training=True, share=(index, 2))
+        assert [truth["boxes"].shape for _, truth in batches] == [(1, 3, 4)] * 2
