@@ -27,16 +27,16 @@ class StopSignals:
         >>> signals = StopSignals()
         >>> signals.listen()
         >>> signals.hold()
-        >>> signal.raise_signal(signal.SIGINT)
+        >>> signal.raise_signal(signal.SIGTERM)
         >>> signals.received.name
-        'SIGINT'
+        'SIGTERM'
         >>> try:
         ...     signals.release()
-        ... except KeyboardInterrupt:
-        ...     print("stopped")
+        ... except SystemExit as stop:
+        ...     print("status", stop.code)
         ... finally:
         ...     signals.stop_listening()
-        stopped
+        status 143
     """
 
     def __init__(self) -> None:
