@@ -19,8 +19,10 @@ pytestmark = [
     pytest.mark.skipif(os.name == "nt", reason="signals of other systems"),
 ]
 TESTS = pathlib.Path(__file__).parents[1]
-# The small backbone of the tests has to be known there, too.
+# The small backbone of the tests has to be known there, too; and where the tests run in
+# the background, Ctrl-C is ignored.
 PROGRAM = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     "import sys; import support.tiny; from effdet_keras import cli; "
     "sys.exit(cli.console())"
 )
