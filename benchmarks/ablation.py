@@ -57,6 +57,18 @@ GROUPS = {
             ("momentum 0.99", {"batch_norm_warmup": False}),
         )
     },
+    "accumulation": {
+        f"batches of 1, 4 for each update, {name}": {
+            "batch_size": 1,
+            "optimizer": {"name": "adamw", "gradient_accumulation_steps": 4},
+            "learning_rate": 5e-3,
+            **settings,
+        }
+        for name, settings in (
+            ("warm-up", {}),
+            ("momentum 0.99", {"batch_norm_warmup": False}),
+        )
+    },
     "anchors": {
         "by hand": {},
         "auto": {"model": {"anchors": "auto"}},
@@ -73,7 +85,7 @@ GROUPS = {
         "everything trains": {"freeze": None},
     },
 }
-REESTIMATED = ("statistics", "batches")  # judged a second time so
+REESTIMATED = ("statistics", "batches", "accumulation")  # judged a second time so
 
 
 def main():

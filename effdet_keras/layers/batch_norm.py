@@ -63,3 +63,5 @@ def _find_kernels():
 
 
 _kernels = _find_kernels()
+# On JAX statistics are those of the whole batch, on all its devices, without it.
+CAN_SYNCHRONIZE = _kernels is not None

@@ -8,7 +8,7 @@ from typing import Any, Self
 import keras
 
 from effdet_keras.errors import InvalidTypeError
-from effdet_keras.layers.batch_norm import BatchNormalization
+from effdet_keras.layers.batch_norm import CAN_SYNCHRONIZE, BatchNormalization
 
 
 class _Options:
@@ -51,7 +51,7 @@ class BatchNormOptions(_Options):
     Args:
         momentum: float, the share of the old moving statistics that is kept.
         epsilon: float, added to the variance.
-        synchronized: bool, batch statistics over all replicas.
+        synchronized: bool, batch statistics over all replicas, on TensorFlow.
         frozen: bool, use the moving statistics in training as well, and train
             neither scale nor offset.
 
@@ -71,7 +71,7 @@ class BatchNormOptions(_Options):
         return BatchNormalization(
             momentum=self.momentum,
             epsilon=self.epsilon,
-            synchronized=self.synchronized,
+            synchronized=self.synchronized and CAN_SYNCHRONIZE,
             trainable=not self.frozen,
             name=name,
             dtype=dtype,

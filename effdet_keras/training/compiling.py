@@ -305,8 +305,7 @@ class Compiling:
         recipe = asked.chosen(**{choice.field: choice.value for choice in choices})
         if any(choice.field == "freeze" for choice in choices):
             freezing.freeze(self, recipe.freeze, recipe.freeze_batch_norm)
-        with self._scope_of_devices():
-            self._set_up(asked, recipe, self.settings.keras_options)
+        self._set_up(asked, recipe, self.settings.keras_options)
         self.train_function = None  # its graph has the recipe of before
         if verbose:
             print(auto_recipe.describe(choices, facts, asked.given), flush=True)
@@ -443,11 +442,6 @@ class Compiling:
     def _steps_done(self) -> int:
         """The training steps since `compile`."""
         return steps_done(self.optimizer)
-
-    def _scope_of_devices(self):
-        """Where new variables are on the devices of the model: `fit` is outside."""
-        strategy = getattr(self, "distribute_strategy", None)  # of TensorFlow alone
-        return contextlib.nullcontext() if strategy is None else strategy.scope()
 
     def _averages_in_place(self):
         if self.averages is None:

@@ -331,15 +331,16 @@ class Trainer(Compiling):
         )
         if is_counted is not None:
             class_targets = ops.where(is_counted[:, None], class_targets, IGNORE)
+        normalizer = self._step.normalizer(count_positives(class_targets, box_targets))
+        # A loss of one's own need not know what only several devices need.
+        shared = {} if normalizer is None else {"normalizer": normalizer}
         terms = recipe.loss(
             class_targets,
             box_targets,
             outputs["class_logits"],
             outputs["box_deltas"],
             self.anchors,
-            normalizer=self._step.normalizer(
-                count_positives(class_targets, box_targets)
-            ),
+            **shared,
         )
         decay = self.settings.weight_decay_loss(self.trainable_variables)
         loss = ops.where(is_valid, terms["loss"] + decay, float("nan"))

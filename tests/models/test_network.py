@@ -147,7 +147,7 @@ def test_frozen_batch_norm_neither_trains_nor_moves():
         np.testing.assert_array_equal(ops.convert_to_numpy(variable), value)
 
 
-@pytest.mark.slow_elsewhere
+@pytest.mark.tensorflow
 def test_sync_batch_norm_reaches_every_norm():
     _, network = build(
         "efficientdet-d0", image_size=64, max_level=6, sync_batch_norm=True

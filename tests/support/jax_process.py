@@ -1,6 +1,7 @@
 """A program: one of the processes that train a small detector on JAX, and may die.
 
-    JAX_PROCESS_ID=0 JAX_NUM_PROCESSES=2 JAX_COORDINATOR_ADDRESS=127.0.0.1:1234 \\
+    KERAS_BACKEND=jax JAX_PROCESS_ID=0 JAX_NUM_PROCESSES=2 \\
+        JAX_COORDINATOR_ADDRESS=127.0.0.1:1234 \\
         python tests/support/jax_process.py RUN RESULT
 
 It writes checkpoints to RUN, from which it goes on, and its weights to RESULT-0.npz,
@@ -13,15 +14,12 @@ import pathlib
 import signal
 import sys
 
-os.environ["KERAS_BACKEND"] = "jax"
-
 import keras
 import numpy as np
 from support.tiny import tiny_model
 from support.trained_by_several import dataset_of
 
 from effdet_keras import callbacks, distribution
-from effdet_keras.distribution import jax as engine_of_jax
 from effdet_keras.models import EfficientDet
 
 BATCH_SIZE, STEPS = 4, 5
@@ -40,6 +38,8 @@ class Killer(keras.callbacks.Callback):
 
 
 def main(run, result):
+    from effdet_keras.distribution import jax as engine_of_jax  # needs JAX
+
     engine_of_jax.HEARTBEAT_TIMEOUT = 10
     index = distribution.start("jax").processes.index
     is_victim = os.environ.get("VICTIM") == str(index)

@@ -220,7 +220,7 @@ def write_coco(
             decoded.
 
     Example:
-        >>> import tempfile
+        >>> import pathlib, tempfile
         >>> from effdet_keras.data import from_arrays
         >>> image = np.zeros((32, 48, 3), "uint8")
         >>> dataset = from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ["cat"])

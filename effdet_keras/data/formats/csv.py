@@ -88,7 +88,7 @@ def from_csv(
             row lacks four finite numbers or has an unknown class.
 
     Example:
-        >>> import tempfile
+        >>> import pathlib, tempfile
         >>> from PIL import Image
         >>> folder = pathlib.Path(tempfile.mkdtemp())
         >>> Image.new("RGB", (40, 30)).save(folder / "a.png")
@@ -220,7 +220,7 @@ def write_csv(
             AutoML has no such split, or an image cannot be decoded.
 
     Example:
-        >>> import tempfile
+        >>> import pathlib, tempfile
         >>> from effdet_keras.data import from_arrays
         >>> image = np.zeros((32, 48, 3), "uint8")
         >>> dataset = from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ["cat"])

@@ -86,7 +86,7 @@ def from_voc(
             not in `class_names`.
 
     Example:
-        >>> import tempfile
+        >>> import pathlib, tempfile
         >>> from PIL import Image
         >>> folder = pathlib.Path(tempfile.mkdtemp())
         >>> Image.new("RGB", (40, 30)).save(folder / "a.jpg")
@@ -278,7 +278,7 @@ def write_voc(
             decoded.
 
     Example:
-        >>> import tempfile
+        >>> import pathlib, tempfile
         >>> from effdet_keras.data import from_arrays
         >>> image = np.zeros((32, 48, 3), "uint8")
         >>> dataset = from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ["cat"])
