@@ -15,7 +15,14 @@ _IMAGENET_STDDEV = (58.395, 57.12, 57.375)  # 255 * (0.229, 0.224, 0.225)
 BACKBONES = (
     *(f"efficientnet-b{i}" for i in range(8)),
     *(f"efficientnet-lite{i}" for i in range(5)),
+    *(f"efficientnetv2-b{i}" for i in range(4)),
+    *("efficientnetv2-s", "efficientnetv2-m", "efficientnetv2-l"),
+    *("efficientnetv2-rw-t", "efficientnetv2-rw-s"),
 )
+PYRAMIDS = ("bifpn", "qufpn")
+PADDINGS = ("same", "symmetric")
+DOWNSAMPLINGS = ("max", "bilinear")
+UPSAMPLINGS = ("nearest", "bilinear")
 FUSION_METHODS = ("fastattn", "attn", "sum", "channel_fastattn", "channel_attn")
 ACTIVATIONS = (
     *("swish", "silu", "swish_native", "hswish"),
@@ -42,7 +49,18 @@ class EfficientDetConfig:
         anchor_scale: float, anchor side / stride; or a tuple, one per level.
         fpn_num_filters: int, channels of the BiFPN and of the heads.
         fpn_cell_repeats: int, BiFPN cells.
+        fpn_name: one of `PYRAMIDS`, the graph of a cell: the paper's BiFPN, or "qufpn",
+            QuadFPN, which passes every level in both orders and adds the two
+            (https://ieeexplore.ieee.org/document/9225379).
         fpn_weight_method: one of `FUSION_METHODS` (section 3.3 of the paper).
+        fpn_downsampling: one of `DOWNSAMPLINGS`, how an edge shrinks a level: max
+            pooling as in the paper, or bilinear interpolation, as in some models of
+            PyTorch effdet.
+        fpn_upsampling: one of `UPSAMPLINGS`, how an edge enlarges a level.
+        fpn_padding: one of `PADDINGS`, of the pooling between levels: "same" as
+            TensorFlow pads, or "symmetric", equally on both sides, as PyTorch does.
+        backbone_padding: one of `PADDINGS`, of the backbone's convolutions with a
+            stride.
         head_repeats: int, convolutions in each head before the last.
         activation: one of `ACTIVATIONS`.
         separable_conv: bool, separable or plain convolutions in BiFPN and heads.
@@ -50,12 +68,17 @@ class EfficientDetConfig:
             activation, instead of activation, convolution, batch norm.
         conv_after_downsample: bool, BiFPN edges pool first, then convolve.
         apply_bn_for_resampling: bool, batch norm after an edge's convolution.
+        redundant_bias: bool, biases in the convolutions of BiFPN and heads that a batch
+            norm follows, which has an offset of its own. google/automl's models have
+            them; PyTorch effdet's own do not.
         survival_prob: float in (0, 1] or None. Stochastic depth in the heads.
         backbone_survival_prob: the same for the backbone's last block.
         mean_rgb, stddev_rgb: three floats, the normalization of pixels 0-255.
         pad_rgb: three floats, the color around an image that does not fill the input;
             None for `mean_rgb`, which is zero to the network.
         batch_norm_momentum, batch_norm_epsilon: floats.
+        backbone_batch_norm_momentum, backbone_batch_norm_epsilon: the same for the
+            backbone; None for those of the rest. timm's backbones have 0.9 and 1e-5.
         sync_batch_norm: bool, batch statistics over all replicas.
         frozen_batch_norm: bool, batch norm neither trains nor moves its
             statistics: for batches of one or two images.
@@ -82,13 +105,19 @@ class EfficientDetConfig:
     anchor_scale: float = 4.0
     fpn_num_filters: int = 64
     fpn_cell_repeats: int = 3
+    fpn_name: str = "bifpn"
     fpn_weight_method: str = "fastattn"
+    fpn_downsampling: str = "max"
+    fpn_upsampling: str = "nearest"
+    fpn_padding: str = "same"
+    backbone_padding: str = "same"
     head_repeats: int = 3
     activation: str = "swish"
     separable_conv: bool = True
     conv_bn_act_pattern: bool = False
     conv_after_downsample: bool = False
     apply_bn_for_resampling: bool = True
+    redundant_bias: bool = True
     survival_prob: float | None = None
     backbone_survival_prob: float | None = None
     mean_rgb: tuple = _IMAGENET_MEAN
@@ -96,6 +125,8 @@ class EfficientDetConfig:
     pad_rgb: tuple | None = None
     batch_norm_momentum: float = 0.99
     batch_norm_epsilon: float = 1e-3
+    backbone_batch_norm_momentum: float | None = None
+    backbone_batch_norm_epsilon: float | None = None
     sync_batch_norm: bool = False
     frozen_batch_norm: bool = False
 
@@ -213,7 +244,12 @@ class EfficientDetConfig:
     def _check_choices(self):
         for field, allowed in (
             ("backbone", BACKBONES),
+            ("fpn_name", PYRAMIDS),
             ("fpn_weight_method", FUSION_METHODS),
+            ("fpn_downsampling", DOWNSAMPLINGS),
+            ("fpn_upsampling", UPSAMPLINGS),
+            ("fpn_padding", PADDINGS),
+            ("backbone_padding", PADDINGS),
             ("activation", ACTIVATIONS),
         ):
             value = getattr(self, field)
@@ -272,19 +308,24 @@ class EfficientDetConfig:
         _require(
             self, "stddev_rgb", all(map(_is_positive, self.stddev_rgb)), "above zero"
         )
-        momentum = self.batch_norm_momentum
-        _require(
-            self,
-            "batch_norm_momentum",
-            isinstance(momentum, numbers.Real) and 0 <= momentum < 1,
-            "at least 0 and below 1",
-        )
-        _require(
-            self,
-            "batch_norm_epsilon",
-            _is_positive(self.batch_norm_epsilon),
-            "a number above zero",
-        )
+        for place in ("", "backbone_"):
+            field = f"{place}batch_norm_momentum"
+            momentum = getattr(self, field)
+            _require(
+                self,
+                field,
+                (momentum is None and place)
+                or (isinstance(momentum, numbers.Real) and 0 <= momentum < 1),
+                "at least 0 and below 1",
+            )
+            field = f"{place}batch_norm_epsilon"
+            epsilon = getattr(self, field)
+            _require(
+                self,
+                field,
+                (epsilon is None and place) or _is_positive(epsilon),
+                "a number above zero",
+            )
 
 
 # Far above any network of the paper, and what memory holds: a number in a file of
@@ -357,6 +398,35 @@ def _lite(index, image_size, filters, cells, repeats, anchor_scale):
     }
 
 
+# timm's backbones, which PyTorch effdet's own models have: symmetric padding, and the
+# batch norms of PyTorch (momentum 0.1 there, of the new value).
+TIMM_BACKBONE = {
+    "backbone_padding": "symmetric",
+    "backbone_batch_norm_momentum": 0.9,
+    "backbone_batch_norm_epsilon": 1e-5,
+}
+# effdet gives the sides of anchors rounded.
+EFFDET_ANCHORS = {"aspect_ratios": ((1.0, 1.0), (1.4, 0.7), (0.7, 1.4))}
+
+
+def _effdet(index, image_size, filters, cells, repeats, **more):
+    """A model of effdet's own (effdet/config/model_config.py, version 0.4.1)."""
+    return {
+        **_d(index, image_size, filters, cells, repeats),
+        **TIMM_BACKBONE,
+        **EFFDET_ANCHORS,
+        "fpn_padding": "symmetric",
+        "redundant_bias": False,
+        "backbone_survival_prob": 0.9 if index == 0 else 0.8,
+        **more,
+    }
+
+
+# What effdet gives its own D4 and D5 as it gives them to the `tf_` models.
+_TF_PYRAMID = {"fpn_padding": "same", "redundant_bias": True}
+_BILINEAR = {"fpn_downsampling": "bilinear", "fpn_upsampling": "bilinear"}
+_EFFDET_V2 = {**_BILINEAR, "aspect_ratios": (1.0, 2.0, 0.5)}
+
 # Paper, table 1 and section 5; the Lite models as google/automl publishes them.
 _PUBLISHED = {
     "efficientdet-d0": _d(0, 512, 64, 3, 3),
@@ -376,6 +446,27 @@ _PUBLISHED = {
     "efficientdet-lite3": _lite(3, 512, 160, 6, 4, 4.0),
     "efficientdet-lite3x": _lite(3, 640, 200, 6, 4, 3.0),
     "efficientdet-lite4": _lite(4, 640, 224, 7, 4, 4.0),
+    "efficientdet-q0": _effdet(0, 512, 64, 3, 3, fpn_name="qufpn"),
+    "efficientdet-q1": _effdet(1, 640, 88, 3, 3, fpn_name="qufpn", **_BILINEAR),
+    "efficientdet-q2": _effdet(2, 768, 112, 4, 3, fpn_name="qufpn"),
+    "efficientdetv2-dt": _effdet(
+        *(None, 768, 128, 5, 3), backbone="efficientnetv2-rw-t", **_EFFDET_V2
+    ),
+    "efficientdetv2-ds": _effdet(
+        *(None, 1024, 256, 7, 4), backbone="efficientnetv2-rw-s", **_EFFDET_V2
+    ),
+    "effdet-d0": _effdet(0, 512, 64, 3, 3),
+    "effdet-d1": _effdet(1, 640, 88, 4, 3),
+    "effdet-d2": _effdet(2, 768, 112, 5, 3),
+    "effdet-d3": _effdet(3, 896, 160, 6, 4),
+    "effdet-d4": _effdet(4, 1024, 224, 7, 4, **_TF_PYRAMID),
+    "effdet-d5": _effdet(5, 1280, 288, 7, 4, **_TF_PYRAMID),
+    "effdet-lite0": _effdet(
+        *(0, 384, 64, 3, 3),
+        backbone="efficientnet-lite0",
+        activation="relu6",
+        fpn_padding="same",
+    ),
 }
 
 MODEL_NAMES = tuple(_PUBLISHED)

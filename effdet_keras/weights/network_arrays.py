@@ -6,14 +6,15 @@ is missing all use this list; nothing else knows a name. A test holds it and the
 together.
 """
 
+import collections
 import dataclasses
 
-from effdet_keras.backbones.efficientnet import (
+from effdet_keras.backbones.variants import (
     block_table,
     last_blocks,
     stem_filters,
 )
-from effdet_keras.layers.bifpn import bifpn_nodes
+from effdet_keras.layers.bifpn import pyramid_nodes
 
 TF1 = "automl-tf1"  # google/automl's variables; also the names in its `.h5` files
 OBJECT_GRAPH = "automl-keras"  # the object graph that its tf2/train.py saves
@@ -91,7 +92,7 @@ class NetworkArray:
 
 def is_backbone_name(name):
     """Whether an array of this name (that of `NetworkArray`) is the backbone's."""
-    return name.startswith("efficientnet-")
+    return name.startswith(("efficientnet-", "efficientnetv2-"))
 
 
 def network_arrays(config):
@@ -124,7 +125,8 @@ def network_arrays(config):
 def _part(kind, shapes, tf1, graph, torch, own, applications=None, pytorch=None):
     """The arrays of one part; `shapes` may leave out the last of its kind.
 
-    `applications` and `pytorch` (EfficientNet-PyTorch) have backbones alone.
+    `applications` and `pytorch` (EfficientNet-PyTorch) have backbones alone; the
+    latter has no EfficientNetV2.
     """
     for shape, (leaf, torch_leaf, own_leaf, axes) in zip(shapes, _LEAVES[kind]):
         names = {
@@ -135,9 +137,9 @@ def _part(kind, shapes, tf1, graph, torch, own, applications=None, pytorch=None)
         }
         if applications is not None:
             names[APPLICATIONS] = f"{applications}/{leaf}"
+            names[TIMM] = names[TORCH].removeprefix(_TIMM_IN_EFFDET)
         if pytorch is not None:
             names[EFFICIENTNET_PYTORCH] = f"{pytorch}.{torch_leaf}"
-            names[TIMM] = names[TORCH].removeprefix(_TIMM_IN_EFFDET)
         yield NetworkArray(names[TF1], shape, names, axes)
 
 
@@ -172,29 +174,61 @@ def _backbone(variant):
     )
     inputs, stage, repeat = stem, -1, 0
     table = block_table(variant)
+    counts = collections.Counter()  # Keras numbers the layers of each class
+    depthwise = "dwconv2" if variant.startswith("efficientnetv2-") else "dwconv"
     for index, block in enumerate(table):
         # The blocks of a stage differ in nothing but the stride of the first.
         starts = index == 0 or _stage_of(block) != _stage_of(table[index - 1])
         stage, repeat = (stage + 1, 0) if starts else (stage, repeat + 1)
-        yield from _block(
-            block,
-            inputs,
-            "lite" not in variant,
+        layer = "mb_conv" if block.kind == "mbconv" else "fused_mb_conv"
+        names = (
             f"{variant}/blocks_{index}",
             f"backbone/_blocks/{index}",
             f"backbone.blocks.{stage}.{repeat}",
-            f"{own}/blocks/{_numbered('mb_conv', index)}",
+            f"{own}/blocks/{_numbered(layer, counts[layer])}",
             f"block{stage + 1}{chr(ord('a') + repeat)}",
-            f"_blocks.{index}",
         )
+        if block.kind == "mbconv":
+            yield from _block(block, inputs, depthwise, *names, f"_blocks.{index}")
+        else:
+            yield from _fused_block(block, inputs, *names)
+        counts[layer] += 1
         inputs = block.filters
 
 
 def _stage_of(block):
-    return block.kernel_size, block.expand_ratio, block.filters
+    return block.kind, block.kernel_size, block.expand_ratio, block.filters
 
 
-def _block(block, inputs, has_se, tf1, graph, torch, own, applications, pytorch):
+def _fused_block(block, inputs, tf1, graph, torch, own, applications):
+    """FusedMBConv, or a convolution alone, which has the name of a projection."""
+    projects = block.kind == "fused"
+    width = inputs * block.expand_ratio if projects else block.filters
+    name = "expand" if projects else "project"
+    yield from _conv(
+        *(block.kernel_size, inputs, width, f"{tf1}/conv2d"),
+        *(f"{graph}/_{name}_conv", f"{torch}.{'conv_exp' if projects else 'conv'}"),
+        *(f"{own}/conv", f"{applications}_{name}_conv", None),
+    )
+    yield from _bn(
+        *(width, f"{tf1}/tpu_batch_normalization", f"{graph}/_bn0", f"{torch}.bn1"),
+        *(f"{own}/bn", f"{applications}_{name}_bn", None),
+    )
+    if projects:
+        yield from _conv(
+            *(1, width, block.filters, f"{tf1}/conv2d_1", f"{graph}/_project_conv"),
+            *(f"{torch}.conv_pwl", f"{own}/project_conv"),
+            *(f"{applications}_project_conv", None),
+        )
+        yield from _bn(
+            *(block.filters, f"{tf1}/tpu_batch_normalization_1", f"{graph}/_bn1"),
+            *(f"{torch}.bn2", f"{own}/project_bn", f"{applications}_project_bn", None),
+        )
+
+
+def _block(
+    block, inputs, depthwise, tf1, graph, torch, own, applications, pytorch
+):
     """MBConv; its layers are numbered in order, so names shift with expansion."""
     expands = block.expand_ratio != 1
     width = inputs * block.expand_ratio
@@ -217,7 +251,7 @@ def _block(block, inputs, has_se, tf1, graph, torch, own, applications, pytorch)
     yield from _part(
         *("depthwise", [(size, size, width, 1)]),
         *(f"{tf1}/depthwise_conv2d", f"{graph}/_depthwise_conv"),
-        *(f"{torch}.conv_dw", f"{own}/depthwise_conv", f"{applications}_dwconv"),
+        *(f"{torch}.conv_dw", f"{own}/depthwise_conv", f"{applications}_{depthwise}"),
         f"{pytorch}._depthwise_conv",
     )
     yield from _bn(
@@ -225,8 +259,8 @@ def _block(block, inputs, has_se, tf1, graph, torch, own, applications, pytorch)
         *(f"{torch}.{next(torch_bn)}", f"{own}/depthwise_bn", f"{applications}_bn"),
         f"{pytorch}._bn1",
     )
-    if has_se:
-        reduced = max(1, inputs // 4)
+    if block.se_ratio:
+        reduced = max(1, int(inputs * block.se_ratio))
         for ends, step, name in (
             ((width, reduced), "reduce", "conv2d"),
             ((reduced, width), "expand", "conv2d_1"),
@@ -277,7 +311,7 @@ def _resample(config, inputs, tf1, graph, torch, own):
     yield from _conv(
         *(1, inputs, filters, f"{tf1}/conv2d", f"{graph}/conv2d"),
         *(f"{torch}.conv.conv", f"{own}/conv"),
-        bias=True,
+        bias=config.redundant_bias or not config.apply_bn_for_resampling,
     )
     if config.apply_bn_for_resampling:
         yield from _bn(
@@ -289,18 +323,27 @@ def _bifpn(config):
     filters, num_levels = config.fpn_num_filters, config.num_levels
     above = [filters] * (config.max_level - 5)
     channels = _backbone_channels(config) + above
-    nodes = bifpn_nodes(config.min_level, config.max_level)
+    nodes = pyramid_nodes(config.fpn_name, config.min_level, config.max_level)
     for cell in range(config.fpn_cell_repeats):
         for index, node in enumerate(nodes):
+            in_torch = _index_in_effdet(index, len(nodes), config)
             places = (
                 f"fpn_cells/cell_{cell}/fnode{index}",
                 f"fpn_cells/cells/{cell}/fnodes/{index}",
-                f"fpn.cell.{cell}.fnode.{index}",
+                f"fpn.cell.{cell}.fnode.{in_torch}",
                 f"layers/bi_fpn/cells/{_numbered('bi_fpn_cell', cell)}"
                 f"/nodes/{_numbered('bi_fpn_node', index)}",
             )
             yield from _node(config, node, num_levels + index, channels, *places)
         channels = [filters] * num_levels
+
+
+def _index_in_effdet(index, count, config):
+    """effdet has the last nodes of QuadFPN, one per level, the other way around."""
+    first_of_last = count - config.num_levels
+    if config.fpn_name != "qufpn" or index < first_of_last:
+        return index
+    return count - 1 - (index - first_of_last)
 
 
 def _node(config, node, num_before, channels, tf1, graph, torch, own):
@@ -314,15 +357,16 @@ def _node(config, node, num_before, channels, tf1, graph, torch, own):
             f"{torch}.combine.resample.{offset}",
             f"{own}/edges/{_numbered('resample', edge)}",
         )
-    if config.fpn_weight_method != "sum":
-        is_vector = config.fpn_weight_method.startswith("channel_")
+    weight_method = node.weight_method or config.fpn_weight_method
+    if weight_method != "sum":
+        is_vector = weight_method.startswith("channel_")
         shapes = [(filters,) if is_vector else ()] * len(node.inputs)
         yield from _part("fusion", shapes, tf1, graph, f"{torch}.combine", own)
     after, after_torch = f"op_after_combine{num_before}", f"{torch}.after_combine.conv"
     yield from _conv3x3(
         *(config, filters, filters, f"{tf1}/{after}/conv"),
         *(f"{graph}/op_after_combine/conv_op", after_torch, f"{own}/conv/conv"),
-        bias=not config.conv_bn_act_pattern,
+        bias=config.redundant_bias and not config.conv_bn_act_pattern,
     )
     yield from _bn(
         *(filters, f"{tf1}/{after}/bn", f"{graph}/op_after_combine/bn"),
@@ -338,6 +382,7 @@ def _head(config, prefix, values, own_name):
             *(config, filters, filters, f"{net}/{prefix}-{repeat}"),
             *(f"{net}/conv_ops/{repeat}", f"{net}.conv_rep.{repeat}"),
             f"{own}/convs/{_numbered(conv_name, repeat)}",
+            bias=config.redundant_bias,
         )
         for index in range(config.num_levels):
             flat = repeat * config.num_levels + index

@@ -185,7 +185,7 @@ def _names_by_path(paths, weights):
     """
     text = "\n".join(paths)
     levels = [int(level) for level in re.findall(r"class-0-bn-(\d+)/", text)]
-    backbone = re.search(r"^(efficientnet-\w+)/", text, re.MULTILINE)
+    backbone = re.search(r"^(efficientnet(?:v2)?-[\w-]+)/", text, re.MULTILINE)
     if backbone is None or not levels:
         return None
     config = EfficientDetConfig(
