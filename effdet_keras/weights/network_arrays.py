@@ -226,9 +226,7 @@ def _fused_block(block, inputs, tf1, graph, torch, own, applications):
         )
 
 
-def _block(
-    block, inputs, depthwise, tf1, graph, torch, own, applications, pytorch
-):
+def _block(block, inputs, depthwise, tf1, graph, torch, own, applications, pytorch):
     """MBConv; its layers are numbered in order, so names shift with expansion."""
     expands = block.expand_ratio != 1
     width = inputs * block.expand_ratio

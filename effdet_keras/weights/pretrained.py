@@ -15,6 +15,8 @@ from effdet_keras.weights.identify import identify, num_classes_of
 _MEANING = (
     *("mean_rgb", "stddev_rgb", "pad_rgb"),
     *("anchor_scale", "aspect_ratios", "num_scales"),
+    *("backbone_padding", "fpn_padding", "fpn_downsampling", "fpn_upsampling"),
+    "backbone_batch_norm_epsilon",
 )
 
 
