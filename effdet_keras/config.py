@@ -405,6 +405,12 @@ TIMM_BACKBONE = {
     "backbone_batch_norm_momentum": 0.9,
     "backbone_batch_norm_epsilon": 1e-5,
 }
+# Those of google/automl and Keras Applications.
+TF_BACKBONE = {
+    "backbone_padding": "same",
+    "backbone_batch_norm_momentum": None,
+    "backbone_batch_norm_epsilon": None,
+}
 # effdet gives the sides of anchors rounded.
 EFFDET_ANCHORS = {"aspect_ratios": ((1.0, 1.0), (1.4, 0.7), (0.7, 1.4))}
 

@@ -14,7 +14,8 @@ D0 = EfficientDetConfig.from_name("efficientdet-d0")
 def test_all_published_models_have_a_config(golden_path):
     with open(golden_path("params.csv")) as file:
         rows = {row["model"]: row for row in csv.DictReader(file)}
-    assert set(MODEL_NAMES) == set(rows)
+    effdets = json.loads(golden_path("torch_effdet_settings.json").read_text())
+    assert set(MODEL_NAMES) == set(rows) | set(effdets)
     for name, row in rows.items():
         config = EfficientDetConfig.from_name(name)
         assert config.image_size == (int(row["image"]),) * 2
@@ -62,6 +63,14 @@ WRONG = {
     "anchor_scale": ((4.0, 4.0), "5 of them"),
     "fpn_num_filters": (True, "whole number"),
     "fpn_cell_repeats": (-1, "whole number"),
+    "fpn_name": ("panet", "one of bifpn, qufpn"),
+    "fpn_downsampling": ("avg", "one of max, bilinear"),
+    "fpn_upsampling": ("bicubic", "one of nearest, bilinear"),
+    "fpn_padding": ("valid", "one of same, symmetric"),
+    "backbone_padding": ("", "one of same, symmetric"),
+    "redundant_bias": (None, "True or False"),
+    "backbone_batch_norm_momentum": (1.5, "below 1"),
+    "backbone_batch_norm_epsilon": (0.0, "above zero"),
     "fpn_weight_method": ("fast", "one of fastattn, attn, sum"),
     "head_repeats": (0, "whole number"),
     "activation": ("tanh", "one of swish"),

@@ -17,10 +17,10 @@ from effdet_keras.layers.padding import pad_with_zeros, rows_to_add, strided
 class FusedMBConv(keras.layers.Layer):
     """Bottleneck whose expansion is itself the convolution over space.
 
-    EfficientNetV2's early block (https://arxiv.org/abs/2104.00298, figure 2): one
-    convolution in the place of `MBConv`'s expansion and depthwise convolution, and a 1x1
-    projection. If neither size nor channels change, the input is added to the result,
-    which may be dropped by stochastic depth.
+    EfficientNetV2's early block (https://arxiv.org/abs/2104.00298, figure 2) has one
+    convolution in the place of `MBConv`'s expansion and depthwise convolution, and a
+    1x1 projection. If neither size nor channels change, the input is added to the
+    result, which may be dropped by stochastic depth.
 
     Without an expansion, EfficientNetV2 has no projection either: the block is one
     convolution with its activation.

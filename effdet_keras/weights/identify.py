@@ -1,11 +1,12 @@
 """Finds a network's arrays in a file of weights, and which network a file is of."""
 
 import dataclasses
+import functools
 import re
 
 import numpy as np
 
-from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
+from effdet_keras.config import BACKBONES, MODEL_NAMES, EfficientDetConfig
 from effdet_keras.weights.network_arrays import (
     TORCH_SCHEMES,
     is_backbone_name,
@@ -167,3 +168,35 @@ _OF_A_NETWORK = re.compile(r"(block|cell|fnode|class_net|box_net|resample)")
 def holds_more(left_over):
     """Whether names that no array asked for are of another, larger network."""
     return any(_OF_A_NETWORK.search(name) for name in left_over)
+
+
+def names_of_no_backbone(names, scheme):
+    """Which names do not belong to the backbone that has most of them.
+
+    Args:
+        names: list of strings, arrays of one backbone.
+        scheme: one of the schemes of `network_arrays`.
+
+    Returns:
+        List of strings, empty if one of the known backbones has them all.
+
+    Example:
+        >>> from effdet_keras.weights.network_arrays import TIMM
+        >>> names_of_no_backbone(["conv_stem.weight", "layer1.weight"], TIMM)
+        ['layer1.weight']
+    """
+    known = max(_names_of_backbones(scheme), key=lambda known: len(known & {*names}))
+    return [name for name in names if name not in known]
+
+
+@functools.cache
+def _names_of_backbones(scheme):
+    """The names of the arrays of each backbone there is."""
+    return [
+        frozenset(
+            array.names[scheme]
+            for array in network_arrays(EfficientDetConfig(backbone=backbone))
+            if array.is_backbone and scheme in array.names
+        )
+        for backbone in BACKBONES
+    ]

@@ -21,8 +21,13 @@ from effdet_keras.weights.network_arrays import (
 from effdet_keras.weights.source import WeightSource
 
 SCHEMES = (TF1, OBJECT_GRAPH, TORCH, OWN)
-# Models that no file can tell apart: their networks are the same.
-ALIKE = {"efficientdet-d6": "efficientdet-d7", "efficientdet-d7": "efficientdet-d6"}
+# Models that no file can tell apart: their arrays are the same.
+PAIRS = (
+    ("efficientdet-d6", "efficientdet-d7"),
+    ("efficientdet-d4", "effdet-d4"),
+    ("efficientdet-d5", "effdet-d5"),
+)
+ALIKE = {a: b for pair in PAIRS for a, b in (pair, pair[::-1])}
 
 
 def stand_in(array, scheme):

@@ -6,7 +6,6 @@ which pad symmetrically and have another epsilon in their batch norms; but for D
 they lack the biases before batch norms, and by that they are known.
 """
 
-import functools
 import pathlib
 import re
 
@@ -17,14 +16,14 @@ from effdet_keras._internal.optional_imports import safetensors, safetensors_num
 from effdet_keras._internal.optional_imports import torch as optional_torch
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.config import (
-    BACKBONES,
     EFFDET_ANCHORS,
     MODEL_NAMES,
+    TF_BACKBONE,
     TIMM_BACKBONE,
     EfficientDetConfig,
 )
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.weights.identify import identify, to_layout_of
+from effdet_keras.weights.identify import identify, names_of_no_backbone, to_layout_of
 from effdet_keras.weights.kinds.torch_files import PICKLE_ENDINGS, read_torch_file
 from effdet_keras.weights.kinds.torch_networks import BN_COUNTER, find_network
 from effdet_keras.weights.network_arrays import TORCH, network_arrays
@@ -205,9 +204,8 @@ def _named(arrays):
 
 
 def _refuse_other_networks(path, arrays):
-    known = _known_backbone_names()
     backbone = [name for name in arrays if name.startswith("backbone.")]
-    foreign = [name for name in backbone if name not in known]
+    foreign = names_of_no_backbone(backbone, TORCH)
     if foreign:
         raise InvalidValueError(
             f"'{path}' has a backbone that is not EfficientNet B0-B7, Lite0-4 or V2: "
@@ -215,16 +213,6 @@ def _refuse_other_networks(path, arrays):
             f"{np.shape(arrays[foreign[0]])}. Of effdet's models, the `tf_` ones, "
             "`efficientdet_*` and `efficientdetv2_*` can be loaded."
         )
-
-
-@functools.cache
-def _known_backbone_names():
-    return {
-        array.names[TORCH]
-        for backbone in BACKBONES
-        for array in network_arrays(EfficientDetConfig(backbone=backbone))
-        if array.is_backbone
-    }
 
 
 def _config(path, arrays, arch):
@@ -242,13 +230,7 @@ def _config(path, arrays, arch):
     return {field: getattr(config, field) for field in _FIELDS_OF_A_FAMILY}
 
 
-_TF_NETWORK = {
-    "backbone_padding": "same",
-    "fpn_padding": "same",
-    "redundant_bias": True,
-    "backbone_batch_norm_momentum": None,
-    "backbone_batch_norm_epsilon": None,
-}
+_TF_NETWORK = {**TF_BACKBONE, "fpn_padding": "same", "redundant_bias": True}
 _OWN_NETWORK = {
     **TIMM_BACKBONE,
     "fpn_padding": "symmetric",
@@ -266,9 +248,8 @@ def _name_here(name):
 def _own_model(source):
     """The model of effdet's own that the arrays fit, or None."""
     names = identify(source).names
-    own = [
-        name for name in names if not EfficientDetConfig.from_name(name).redundant_bias
-    ]
+    configs = map(EfficientDetConfig.from_name, names)
+    own = [config.name for config in configs if not config.redundant_bias]
     return own[0] if own else None
 
 

@@ -6,18 +6,14 @@ symmetrically and have an epsilon of 1e-5, but arrays of the same names: they ar
 by the name of the model or of the file alone.
 """
 
-import functools
 import json
 import re
 
-from effdet_keras.config import BACKBONES, TIMM_BACKBONE, EfficientDetConfig
+from effdet_keras.config import TF_BACKBONE, TIMM_BACKBONE
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.weights.identify import names_of_no_backbone
 from effdet_keras.weights.kinds.torch_networks import find_network
-from effdet_keras.weights.network_arrays import (
-    EFFICIENTNET_PYTORCH,
-    TIMM,
-    network_arrays,
-)
+from effdet_keras.weights.network_arrays import EFFICIENTNET_PYTORCH, TIMM
 from effdet_keras.weights.source import WeightSource
 
 _STEMS = {EFFICIENTNET_PYTORCH: "_conv_stem.weight", TIMM: "conv_stem.weight"}
@@ -27,10 +23,6 @@ _CLASS_LAYERS = {EFFICIENTNET_PYTORCH: "_fc.weight", TIMM: "classifier.weight"}
 _TIMM_MODEL = re.compile(
     r"(tf_)?(?:efficientnet_(?:b\d|l2|lite\d|v2s)|efficientnetv2_(?:rw_[ts]|[smlt]|b\d))"
 )
-_TF_BACKBONE = {
-    "backbone_padding": "same",
-    **dict.fromkeys(("backbone_batch_norm_momentum", "backbone_batch_norm_epsilon")),
-}
 # Adversarial training (AdvProp) had pixels from -1 to 1.
 _ADVPROP = re.compile(r"(?:^|[^a-z])adv-efficientnet|efficientnet_b\d_ap|\.ap_in1k")
 _ADVPROP_CONFIG = {"mean_rgb": (127.5,) * 3, "stddev_rgb": (127.5,) * 3}
@@ -81,7 +73,9 @@ def efficientnet_source(path, content, averages):
     scheme = next(s for s in _STEMS if _prefixes(content, s))
     found = find_network(path, content, _prefixes(content, scheme), averages)
     _refuse_other_networks(path, found.arrays, scheme)
-    model = _model_name(path, content) if scheme == TIMM else "tf_"
+    model = _model_name(path, content) if scheme == TIMM else None
+    is_unknown = scheme == TIMM and model is None
+    padding = {} if is_unknown else _padding(model or "tf_")
     is_advprop = _ADVPROP.search(f"{path.name} {content.get('arch')}")
     return WeightSource(
         path=str(path),
@@ -90,16 +84,14 @@ def efficientnet_source(path, content, averages):
         arrays=found.arrays,
         num_averages=len(found.arrays) if found.is_average else 0,
         others=found.others,
-        config={**_padding(model), **(_ADVPROP_CONFIG if is_advprop else {})} or None,
-        notes=(_UNKNOWN_PADDING,) if model is None else (),
+        config={**padding, **(_ADVPROP_CONFIG if is_advprop else {})} or None,
+        notes=(_UNKNOWN_PADDING,) if is_unknown else (),
     )
 
 
 def _padding(model):
     """The fields in which the networks of both kinds differ."""
-    if model is None:
-        return {}
-    return _TF_BACKBONE if model.startswith("tf_") else TIMM_BACKBONE
+    return TF_BACKBONE if model.startswith("tf_") else TIMM_BACKBONE
 
 
 def _prefixes(content, scheme):
@@ -117,25 +109,14 @@ def _what(arrays, scheme):
 
 
 def _refuse_other_networks(path, arrays, scheme):
-    known = _known_names(scheme)
-    blocks = (name for name in arrays if name.lstrip("_").startswith("blocks."))
-    foreign = [name for name in blocks if name not in known]
+    blocks = [name for name in arrays if name.lstrip("_").startswith("blocks.")]
+    foreign = names_of_no_backbone(blocks, scheme)
     if foreign:
         raise InvalidValueError(
             f"'{path}' is not of EfficientNet B0-B7, Lite0-4 or V2: {len(foreign)} of "
-            f"its arrays have no place, first '{foreign[0]}' {arrays[foreign[0]].shape}."
+            f"its arrays have no place, first '{foreign[0]}' "
+            f"{arrays[foreign[0]].shape}."
         )
-
-
-@functools.cache
-def _known_names(scheme):
-    """The names of the arrays of every backbone there is."""
-    return {
-        array.names[scheme]
-        for backbone in BACKBONES
-        for array in network_arrays(EfficientDetConfig(backbone=backbone))
-        if array.is_backbone and scheme in array.names
-    }
 
 
 def _model_name(path, content):
