@@ -177,7 +177,7 @@ class Stem(keras.layers.Layer):
         self.bn = self.batch_norm.layer("tpu_batch_normalization", self.dtype_policy)
 
     def build(self, input_shape):
-        self.conv.build(input_shape)
+        self.conv.build((input_shape[0], None, None, input_shape[-1]))
         self.bn.build(self.compute_output_shape(input_shape))
 
     def call(self, inputs, training=False):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -83,7 +84,7 @@ def _add_there_and_back(levels, min_level, nodes):
     """
     members = {level: [level - min_level] for level in levels}
     for way in (levels, levels[::-1]):
-        for before, level in zip(way, way[1:]):
+        for before, level in itertools.pairwise(way):
             inputs = (*members[level], members[before][-1])
             members[level].append(len(members) + len(nodes))
             nodes.append(Node(level, inputs))

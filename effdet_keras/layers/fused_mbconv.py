@@ -91,7 +91,8 @@ class FusedMBConv(keras.layers.Layer):
             name="conv2d",
             dtype=policy,
         )
-        self.conv.build(input_shape)
+        # Of the padded sizes: those of the input may be below the kernel's.
+        self.conv.build((input_shape[0], None, None, channels))
         shape = (*self.compute_output_shape(input_shape)[:-1], width)
         self.bn = self.batch_norm.layer("tpu_batch_normalization", policy)
         self.bn.build(shape)

@@ -188,7 +188,8 @@ class MBConv(keras.layers.Layer):
             dtype=policy,
         )
         self.depthwise_bn = self.batch_norm.layer(next(bn_names), policy)
-        self.depthwise_conv.build(shape)
+        # Of the padded sizes: those of `shape` may be below the kernel's.
+        self.depthwise_conv.build((shape[0], None, None, shape[-1]))
         sides = (strided(n, self.stride) for n in shape[1:3])
         shape = (shape[0], *sides, shape[-1])
         self.depthwise_bn.build(shape)

@@ -174,7 +174,7 @@ def test_adversarial_training_had_other_pixels(tmp_path, name, scheme):
 )
 def test_other_networks_with_such_a_stem_are_refused(tmp_path, scheme, name):
     state = {**state_of(scheme), name: np.zeros((8, 8, 1, 1), "float32")}
-    with pytest.raises(ValueError, match=rf"not of EfficientNet B0-B7 .*'{name}'"):
+    with pytest.raises(ValueError, match=rf"not of EfficientNet B0-B7, .*'{name}'"):
         open_weights(write_zip(tmp_path / "tf_efficientnet_b0.pth", state))
 
 
