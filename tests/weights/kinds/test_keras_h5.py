@@ -1,5 +1,7 @@
 """Keras 2's `.h5` files: google/automl's network, and Keras Applications'."""
 
+import re
+
 import h5py
 import keras
 import numpy as np
@@ -140,11 +142,8 @@ def test_the_backbone_gives_the_outputs_of_keras_applications_v2(tmp_path):
 @pytest.mark.parametrize(
     "variant",
     [
-        "b3",
-        *(
-            pytest.param(v, marks=pytest.mark.slow)
-            for v in ("b1", "b2", "-s", "-m", "-l")
-        ),
+        pytest.param(variant, marks=pytest.mark.slow)
+        for variant in ("b1", "b2", "b3", "-s", "-m", "-l")
     ],
 )
 def test_efficientnetv2_is_found_whole(tmp_path, variant):
@@ -171,7 +170,9 @@ def test_the_backbone_gives_the_outputs_of_keras_applications(tmp_path, applicat
 
 def test_its_input_layers_are_told_but_no_weights(tmp_path, applications):
     source = read_keras2_h5(write_applications(tmp_path / "b0.h5", applications))
-    assert {name.split("/")[0] for name in source.others} == {"normalization"}
+    layers = {name.split("/")[0] for name in source.others}
+    # Keras counts the layers of a process.
+    assert {re.sub(r"_\d+$", "", layer) for layer in layers} == {"normalization"}
     assert not any(name.startswith("normalization") for name in source.arrays)
 
 
