@@ -35,7 +35,12 @@ def model(ssd, note):
     def distance(name):  # D6 and D7 differ in their sizes alone
         return abs(max(configs[name].image_size) - side), len(others(name))
 
-    near = [n for n in configs if configs[n].backbone == f"efficientnet-{backbone}"]
+    near = [
+        name
+        for name, config in configs.items()
+        if config.backbone == f"efficientnet-{backbone}"
+        and config.backbone_padding == "same"  # not PyTorch effdet's
+    ]
     name = min(near, key=distance)
     if name != "efficientdet-d0":
         note(

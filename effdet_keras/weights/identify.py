@@ -139,11 +139,19 @@ def identify(source):
             backbones.append(name)
     nearest = max(fits, key=fits.get)
     return Identity(
-        names=tuple(whole or backbones),
+        names=tuple(_as_told(whole or backbones, source)),
         num_classes=num_classes,
         is_backbone=bool(backbones) and not whole,
         nearest=nearest if fits[nearest] else None,
     )
+
+
+def _as_told(names, source):
+    """Of models with the same arrays, those that pad as the file tells."""
+    padding = (source.config or {}).get("backbone_padding", "same")
+    configs = map(EfficientDetConfig.from_name, names)
+    agreeing = [c.name for c in configs if c.backbone_padding == padding]
+    return agreeing or names
 
 
 def num_classes_of(source):
