@@ -308,7 +308,7 @@ def ciou(boxes1: Any, boxes2: Any) -> Any:
     return distance_iou - alpha * v
 
 
-def encode_boxes(boxes: Any, anchors: Any) -> Any:
+def encode_boxes(boxes: Any, anchors: Any, *, added_side: float = 0.0) -> Any:
     """Encodes boxes as offsets from their anchors.
 
     With center `(y, x)` and sides `(h, w)`, and `a` for the anchor:
@@ -322,6 +322,8 @@ def encode_boxes(boxes: Any, anchors: Any) -> Any:
     Args:
         boxes: tensor or array `[..., N, 4]`, `yxyx` in pixels.
         anchors: tensor or array `[N, 4]`, `yxyx` in pixels, sides above zero.
+        added_side: float, in pixels, added to all sides before anything is divided,
+            as the TF Object Detection API does with 1e-8 of the image's sides.
 
     Returns:
         Tensor or array `[..., N, 4]` of `(ty, tx, th, tw)`, without unit.
@@ -337,6 +339,8 @@ def encode_boxes(boxes: Any, anchors: Any) -> Any:
     xp, boxes, anchors = _arrays(boxes=boxes, anchors=anchors)
     center, sides = _center_and_sides(xp, boxes)
     anchor_center, anchor_sides = _center_and_sides(xp, anchors)
+    if added_side:
+        sides, anchor_sides = sides + added_side, anchor_sides + added_side
     offset = (center - anchor_center) / anchor_sides
     return xp.concatenate([offset, xp.log(sides / anchor_sides)], axis=-1)
 

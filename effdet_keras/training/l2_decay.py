@@ -1,0 +1,117 @@
+"""L2 decay in the loss: which variables decay, and how much."""
+
+import difflib
+import math
+import numbers
+import re
+
+from effdet_keras.errors import InvalidTypeError, InvalidValueError
+
+KERNELS = "kernel$"  # of all convolutions, depthwise and pointwise ones as well
+
+# What the TF Object Detection API decays with its published configs (its
+# `l2_regularizer` of 4e-5 reaches BiFPN and heads; the backbone brings its own 1e-5):
+# no depthwise kernel of the backbone, and of the heads those alone, but for their last
+# layers. There the factor is of the plain sum of squares, and half of what is here.
+TFOD_BACKBONE, TFOD_CONVOLUTIONS = 1e-5, 4e-5
+
+
+def tfod_decay(convolutions=TFOD_CONVOLUTIONS, backbone=TFOD_BACKBONE):
+    """The decay of the TF Object Detection API, as a `weight_decay` of `compile`.
+
+    Args:
+        convolutions: float, of the BiFPN's kernels and the heads' depthwise ones.
+        backbone: float, of the backbone's kernels and biases.
+
+    Returns:
+        Dict of regular expressions to floats.
+
+    Example:
+        >>> tfod_decay()["^(fpn_cells|resample_p).*kernel$"]
+        4e-05
+    """
+    return {
+        r"^efficientnet.*depthwise": 0.0,
+        r"^efficientnet.*(kernel|bias)$": backbone,
+        r"^(fpn_cells|resample_p).*kernel$": convolutions,
+        r"_net/[a-z]+-\d+/depthwise_kernel$": convolutions,
+    }
+
+
+def check_decay(decay):
+    """Raises unless `decay` is a number of at least 0, a dict of such, or None."""
+    if decay is None:
+        return
+    if not isinstance(decay, dict):
+        if not isinstance(decay, numbers.Real) or not _is_decay(decay):
+            raise InvalidValueError(
+                "`weight_decay` must be a number of at least 0, a dict of regular "
+                "expressions on variable paths to such numbers, 'auto' or None. "
+                f"Received: weight_decay={decay!r}"
+            )
+        return
+    for pattern, value in decay.items():
+        if not isinstance(pattern, str):
+            raise InvalidTypeError(
+                "`weight_decay` must have regular expressions as its keys. "
+                f"Received: {pattern!r}"
+            )
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise InvalidValueError(
+                "`weight_decay` must have regular expressions as its keys. "
+                f"Received: {pattern!r} ({error})"
+            ) from error
+        if not _is_decay(value):
+            raise InvalidValueError(
+                "A value of `weight_decay` must be a number of at least 0. "
+                f"Received: {pattern!r}: {value!r}"
+            )
+
+
+def check_found(decay, variables):
+    """Raises ValueError if an expression of a dict is found in no variable's path."""
+    paths = [variable.path for variable in variables]
+    for pattern in decay:
+        if not any(re.search(pattern, path) for path in paths):
+            near = difflib.get_close_matches(pattern, paths, n=3, cutoff=0.0)
+            raise InvalidValueError(
+                "`weight_decay` must have expressions that are found in paths of the "
+                f"model's variables. Received: {pattern!r}. Paths near it: "
+                f"{', '.join(near)}"
+            )
+
+
+def decay_factors(decay, variables):
+    """How much each variable decays.
+
+    Args:
+        decay: float, for all kernels; or dict of a regular expression to a float. An
+            expression is searched in the variable's `path`; the first that is found
+            counts.
+        variables: list of Keras variables.
+
+    Returns:
+        List of floats, one per variable, 0.0 where nothing is found.
+
+    Example:
+        >>> import keras
+        >>> layer = keras.layers.Dense(2, name="head")
+        >>> layer.build((None, 3))
+        >>> decay_factors(0.5, layer.variables)
+        [0.5, 0.0]
+        >>> decay_factors({"bias$": 0.0, "^head/": 0.1}, layer.variables)
+        [0.1, 0.0]
+    """
+    patterns = decay if isinstance(decay, dict) else {KERNELS: decay}
+    found = [
+        (value for pattern, value in patterns.items() if re.search(pattern, v.path))
+        for v in variables
+    ]
+    return [float(next(values, 0.0)) for values in found]
+
+
+def _is_decay(value):
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return is_number and math.isfinite(value) and value >= 0
