@@ -56,6 +56,9 @@ class EfficientDetConfig:
         pad_rgb: three floats, the color around an image that does not fill the input;
             None for `mean_rgb`, which is zero to the network.
         batch_norm_momentum, batch_norm_epsilon: floats.
+        batch_norm_unbiased: bool, whether moving variances take the unbiased variance
+            of a batch, as in TensorFlow's and torch's batch norms, or the plain one,
+            as in Keras 3.
         sync_batch_norm: bool, batch statistics over all replicas.
         frozen_batch_norm: bool, batch norm neither trains nor moves its
             statistics: for batches of one or two images.
@@ -96,6 +99,7 @@ class EfficientDetConfig:
     pad_rgb: tuple | None = None
     batch_norm_momentum: float = 0.99
     batch_norm_epsilon: float = 1e-3
+    batch_norm_unbiased: bool = False
     sync_batch_norm: bool = False
     frozen_batch_norm: bool = False
 

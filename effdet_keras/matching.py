@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import math
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -63,9 +64,8 @@ class Matching(abc.ABC):
         Returns:
             Tuple of `class_targets`, int32 `[B, N]`, the label of the matched box, -1
             for background or -2 for what no loss is to be taken of; `box_targets`,
-            float32 `[B, N, 4]`, its `encode_boxes` code, 0 where there is none; and
-            with `weights` `anchor_weights`, float32 `[B, N]`, that of the matched box,
-            else 1.
+            float32 `[B, N, 4]`, its `encode_boxes` code, 0 where there is none; and,
+            where not all anchors count alike, `anchor_weights`, float32 `[B, N]`.
         """
 
     def get_config(self) -> dict[str, Any]:
@@ -101,6 +101,8 @@ class IoUMatching(Matching):
         ignore_threshold: float above 0, at most `iou_threshold`, or None. Anchors
             between the two are neither positive nor background.
         force: bool, whether each box takes the anchor it overlaps most, however little.
+        background_weight: float of at least 0, how much an anchor of the background
+            counts beside one that has a box.
         in_fractions: bool, whether to compute in fractions of the image, and with
             1e-8 added to all sides, as the TF Object Detection API does. It differs
             from computing in pixels by rounding alone, but for boxes of a few
@@ -109,16 +111,22 @@ class IoUMatching(Matching):
     Example:
         >>> IoUMatching(ignore_threshold=0.4)
         IoUMatching(iou_threshold=0.5, ignore_threshold=0.4, force=True, \
-in_fractions=False)
+background_weight=1.0, in_fractions=False)
     """
 
     iou_threshold: float = 0.5
     ignore_threshold: float | None = None
     force: bool = True
+    background_weight: float = 1.0
     in_fractions: bool = False
 
     def __post_init__(self) -> None:
         check_iou_threshold(self.iou_threshold, self.ignore_threshold)
+        if not 0.0 <= self.background_weight < math.inf:
+            raise InvalidValueError(
+                "`background_weight` must be a number of at least 0. Received: "
+                f"background_weight={self.background_weight!r}"
+            )
 
     def __call__(
         self,
@@ -144,6 +152,7 @@ in_fractions=False)
             ignore_threshold=self.ignore_threshold,
             force=self.force,
             weights=weights,
+            background_weight=self.background_weight,
             added_side=added_side,
         )
 

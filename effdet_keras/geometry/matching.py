@@ -20,6 +20,7 @@ def match_anchors(
     ignore_threshold: float | None = None,
     force: bool = True,
     weights: Any = None,
+    background_weight: float = 1.0,
     added_side: float = 0.0,
 ) -> tuple[Any, ...]:
     """Gives each anchor the class and the box it has to predict.
@@ -47,13 +48,14 @@ def match_anchors(
         force: bool, whether each box claims an anchor.
         weights: float tensor `[B, M]`, how much each box counts, or None for 1. A box
             of weight 0 claims no anchor.
+        background_weight: float of at least 0, how much background counts.
         added_side: float, see `encode_boxes`.
 
     Returns:
         Tuple of `class_targets`, int32 `[B, N]`, the label of the matched box, -1 for
         background or -2 for ignored; `box_targets`, float32 `[B, N, 4]`, its
-        `encode_boxes` code, 0 where there is none; and with `weights`
-        `anchor_weights`, float32 `[B, N]`, that of the matched box, else 1.
+        `encode_boxes` code, 0 where there is none; and with `weights`, or a
+        `background_weight` other than 1, `anchor_weights`, float32 `[B, N]`.
 
     Raises:
         ValueError: If the shapes do not fit, or a threshold is out of its range.
@@ -80,6 +82,10 @@ def match_anchors(
     labels = ops.pad(labels, [[0, 0], [0, 1]], constant_values=BACKGROUND)
     labels = ops.pad(labels, [[0, 0], [0, 1]], constant_values=IGNORE)
     matched = _match(boxes, claims, anchors, iou_threshold, ignore_threshold)  # [B, N]
+    if weights is None and background_weight != 1.0:
+        weights = ops.ones_like(claims, dtype="float32")
+    if weights is not None:
+        weights = ops.pad(weights, [[0, 0], [0, 1]], constant_values=background_weight)
     return targets_of_rows(boxes, labels, anchors, matched, weights, added_side)
 
 

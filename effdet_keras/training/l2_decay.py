@@ -105,11 +105,12 @@ def decay_factors(decay, variables):
         [0.1, 0.0]
     """
     patterns = decay if isinstance(decay, dict) else {KERNELS: decay}
-    found = [
-        (value for pattern, value in patterns.items() if re.search(pattern, v.path))
-        for v in variables
-    ]
-    return [float(next(values, 0.0)) for values in found]
+    return [_first(patterns, variable.path) for variable in variables]
+
+
+def _first(patterns, path):
+    found = (value for pattern, value in patterns.items() if re.search(pattern, path))
+    return float(next(found, 0.0))
 
 
 def _is_decay(value):
