@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -202,6 +203,7 @@ class DetectionLoss:
         normalizer: float32 scalar, in the place of `n`. Where the batch is one part of
             several, `n` of all of them divided by their number makes the mean of the
             losses of the parts the loss of the whole.
+        box_scales: four floats, the `scales` of `encode_boxes`, for IoU losses.
 
     Returns:
         Dict of float32 scalars: `loss`, `class_loss`, `box_loss` and, with an
@@ -256,6 +258,7 @@ class DetectionLoss:
         box_deltas: Any,
         anchors: Any,
         normalizer: Any = None,
+        box_scales: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
     ) -> dict[str, Any]:
         class_targets = ops.cast(ops.convert_to_tensor(class_targets), "int32")
         box_targets = ops.cast(ops.convert_to_tensor(box_targets), "float32")
@@ -273,7 +276,7 @@ class DetectionLoss:
         }
         loss = terms["class_loss"] + self.box_loss_weight * terms["box_loss"]
         if self.iou_loss_type is not None:
-            total = self._box_iou_loss(box_targets, box_deltas, anchors)
+            total = self._box_iou_loss(box_targets, box_deltas, anchors, box_scales)
             # By 4 as in the reference, although there is one value per box.
             terms["box_iou_loss"] = total / (4.0 * normalizer)
             loss = loss + self.iou_loss_weight * terms["box_iou_loss"]
@@ -295,9 +298,9 @@ class DetectionLoss:
             return ops.zeros((), dtype="float32")
         return ops.sum(huber_loss(box_targets, box_deltas, delta=self.delta))
 
-    def _box_iou_loss(self, box_targets, box_deltas, anchors):
-        target_boxes = box_ops.decode_boxes(box_targets, anchors)
-        boxes = box_ops.decode_boxes(box_deltas, anchors)
+    def _box_iou_loss(self, box_targets, box_deltas, anchors, box_scales):
+        target_boxes = box_ops.decode_boxes(box_targets, anchors, box_scales)
+        boxes = box_ops.decode_boxes(box_deltas, anchors, box_scales)
         return ops.sum(iou_loss(target_boxes, boxes, iou_loss_type=self.iou_loss_type))
 
     def get_config(self) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class Matching(abc.ABC):
         Returns:
             Tuple of `class_targets`, int32 `[B, N]`, the label of the matched box or
             -1 for background, and `box_targets`, float32 `[B, N, 4]`, its
-            `encode_boxes` code, 0 for background.
+            `encode_boxes` code with `config.box_scales`, 0 for background.
         """
 
     def get_config(self) -> dict[str, Any]:
@@ -100,7 +100,13 @@ class IoUMatching(Matching):
     def __call__(
         self, boxes: Any, labels: Any, anchors: Any, config: EfficientDetConfig
     ) -> tuple[Any, Any]:
-        return match_anchors(boxes, labels, anchors, iou_threshold=self.iou_threshold)
+        return match_anchors(
+            boxes,
+            labels,
+            anchors,
+            iou_threshold=self.iou_threshold,
+            box_scales=config.box_scales,
+        )
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
@@ -131,4 +137,11 @@ class ATSSMatching(Matching):
         self, boxes: Any, labels: Any, anchors: Any, config: EfficientDetConfig
     ) -> tuple[Any, Any]:
         levels = level_sizes(config.image_size, config.min_level, config.max_level)
-        return match_atss(boxes, labels, anchors, level_sizes=levels, top_k=self.top_k)
+        return match_atss(
+            boxes,
+            labels,
+            anchors,
+            level_sizes=levels,
+            top_k=self.top_k,
+            box_scales=config.box_scales,
+        )

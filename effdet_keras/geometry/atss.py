@@ -21,6 +21,7 @@ def match_atss(
     *,
     level_sizes: Sequence[tuple[int, int]],
     top_k: int = 9,
+    box_scales: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
 ) -> tuple[Any, Any]:
     """Gives each anchor the class and the box it has to predict.
 
@@ -41,6 +42,7 @@ def match_atss(
         anchors: array `[N, 4]`, `yxyx` in pixels, of `generate_anchors`.
         level_sizes: `(height, width)` of each level, see `anchors.level_sizes`.
         top_k: int, 1 or above; places of each level.
+        box_scales: four floats, the `scales` of `encode_boxes`.
 
     Returns:
         Tuple of `class_targets`, int32 `[B, N]`, the label of the matched box or
@@ -76,7 +78,7 @@ def match_atss(
     candidates = _candidates(boxes, anchors, places, top_k)  # [B, M, K]
     rank = _ranks(boxes, labels, ops.take(anchors, candidates, axis=0))
     rows = _row_of_each_anchor(candidates, rank, anchors.shape[0])  # [B, N]
-    return targets_of_rows(boxes, labels, anchors, rows)
+    return targets_of_rows(boxes, labels, anchors, rows, box_scales)
 
 
 def _candidates(boxes, anchors, places, top_k):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from keras import ops
@@ -12,7 +13,12 @@ from effdet_keras.geometry import box_ops
 
 
 def match_anchors(
-    boxes: Any, labels: Any, anchors: Any, *, iou_threshold: float = 0.5
+    boxes: Any,
+    labels: Any,
+    anchors: Any,
+    *,
+    iou_threshold: float = 0.5,
+    box_scales: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
 ) -> tuple[Any, Any]:
     """Gives each anchor the class and the box it has to predict.
 
@@ -33,6 +39,7 @@ def match_anchors(
         labels: int tensor `[B, M]`, `0 .. C-1`, and -1 in padding rows.
         anchors: float tensor `[N, 4]`, `yxyx` in pixels, sides above zero.
         iou_threshold: float above 0, at most 1.
+        box_scales: four floats, the `scales` of `encode_boxes`.
 
     Returns:
         Tuple of `class_targets`, int32 `[B, N]`, the label of the matched box or
@@ -60,13 +67,13 @@ def match_anchors(
     labels = ops.pad(labels, [[0, 0], [0, 1]], constant_values=BACKGROUND)
     is_object = ops.pad(is_object, [[0, 0], [0, 1]], constant_values=False)
     matched = _match(boxes, is_object, anchors, iou_threshold)  # [B, N]
-    return targets_of_rows(boxes, labels, anchors, matched)
+    return targets_of_rows(boxes, labels, anchors, matched, box_scales)
 
 
-def targets_of_rows(boxes, labels, anchors, rows):
+def targets_of_rows(boxes, labels, anchors, rows, box_scales):
     """Class and box targets of anchors whose rows are known, int32 `[B, N]`."""
     class_targets, matched_boxes = _take_rows(labels, boxes, rows)
-    box_targets = box_ops.encode_boxes(matched_boxes, anchors)
+    box_targets = box_ops.encode_boxes(matched_boxes, anchors, box_scales)
     is_positive = ops.expand_dims(class_targets >= 0, -1)
     return class_targets, ops.where(is_positive, box_targets, 0.0)
 

@@ -267,6 +267,7 @@ class Trainer(Compiling):
         sizes = {
             "image_size": self.config.image_size,
             "pad_value": self.config.padding_rgb,
+            "resize_method": self.config.resize_method,
         }
         if training and (self.settings is None or self.settings.asked.is_open):
             sizes["scale_jitter"] = auto_recipe.scale_jitter(len(dataset))
@@ -334,6 +335,8 @@ class Trainer(Compiling):
         normalizer = self._step.normalizer(count_positives(class_targets, box_targets))
         # A loss of one's own need not know what only several devices need.
         shared = {} if normalizer is None else {"normalizer": normalizer}
+        if any(scale != 1 for scale in self.config.box_scales):
+            shared["box_scales"] = self.config.box_scales
         terms = recipe.loss(
             class_targets,
             box_targets,
