@@ -17,6 +17,8 @@ BACKBONES = (
     *(f"efficientnet-lite{i}" for i in range(5)),
 )
 FUSION_METHODS = ("fastattn", "attn", "sum", "channel_fastattn", "channel_attn")
+ANCHOR_ORDERS = ("scale_first", "aspect_first")
+RESIZE_METHODS = ("half_pixel", "asymmetric")  # the names that ONNX has for them
 ACTIVATIONS = (
     *("swish", "silu", "swish_native", "hswish"),
     *("relu", "relu6", "mish", "srelu"),
@@ -34,12 +36,23 @@ class EfficientDetConfig:
     Args:
         name: string, the model's name.
         backbone: one of `BACKBONES`.
+        backbone_taps: the blocks (`blocks_N` of the backbone) whose outputs are the
+            backbone's levels, `min_level` to 5; None for the last block of each, as
+            in figure 3 of the paper. The Object Detection API takes others in D1-D7:
+            (6, 14, 21) in D1.
         image_size: int, or `(height, width)` in pixels, of the network's input.
         num_classes: int, logits per anchor; there is no background class.
         min_level, max_level: int, pyramid levels; level `l` has stride `2**l`.
         num_scales: int, anchor scales per octave.
         aspect_ratios: tuple of width / height, or of `(x factor, y factor)`.
         anchor_scale: float, anchor side / stride; or a tuple, one per level.
+        anchor_order: one of `ANCHOR_ORDERS`, the order of the anchors of one location.
+            "scale_first", google/automl's: anchor `scale * len(aspect_ratios) +
+            aspect`. "aspect_first", the Object Detection API's: anchor
+            `aspect * num_scales + scale`.
+        box_scales: four floats above zero, factors on the box codes `(ty, tx, th, tw)`
+            (Faster R-CNN, https://arxiv.org/abs/1506.01497, as the Object Detection
+            API has it); see `effdet_keras.box_ops.encode_boxes`.
         fpn_num_filters: int, channels of the BiFPN and of the heads.
         fpn_cell_repeats: int, BiFPN cells.
         fpn_weight_method: one of `FUSION_METHODS` (section 3.3 of the paper).
@@ -55,6 +68,11 @@ class EfficientDetConfig:
         mean_rgb, stddev_rgb: three floats, the normalization of pixels 0-255.
         pad_rgb: three floats, the color around an image that does not fill the input;
             None for `mean_rgb`, which is zero to the network.
+        resize_method: one of `RESIZE_METHODS`, how an image is brought to the size of
+            the input. Both are bilinear, without antialiasing. "half_pixel":
+            pixels have their centers at 0.5, sizes are cut down (google/automl).
+            "asymmetric": pixel `i` is at `i * old_size / new_size`, sizes are
+            rounded, half to even (TensorFlow 1, the Object Detection API).
         batch_norm_momentum, batch_norm_epsilon: floats.
         batch_norm_unbiased: bool, whether moving variances take the unbiased variance
             of a batch, as in TensorFlow's and torch's batch norms, or the plain one,
@@ -76,6 +94,7 @@ class EfficientDetConfig:
 
     name: str = "efficientdet-d0"
     backbone: str = "efficientnet-b0"
+    backbone_taps: tuple | None = None
     image_size: tuple = (512, 512)
     num_classes: int = 90
     min_level: int = 3
@@ -83,6 +102,8 @@ class EfficientDetConfig:
     num_scales: int = 3
     aspect_ratios: tuple = (1.0, 2.0, 0.5)
     anchor_scale: float = 4.0
+    anchor_order: str = "scale_first"
+    box_scales: tuple = (1.0, 1.0, 1.0, 1.0)
     fpn_num_filters: int = 64
     fpn_cell_repeats: int = 3
     fpn_weight_method: str = "fastattn"
@@ -97,6 +118,7 @@ class EfficientDetConfig:
     mean_rgb: tuple = _IMAGENET_MEAN
     stddev_rgb: tuple = _IMAGENET_STDDEV
     pad_rgb: tuple | None = None
+    resize_method: str = "half_pixel"
     batch_norm_momentum: float = 0.99
     batch_norm_epsilon: float = 1e-3
     batch_norm_unbiased: bool = False
@@ -107,7 +129,9 @@ class EfficientDetConfig:
         normal_form = {
             "image_size": _pair(self.image_size),
             "aspect_ratios": _nested_tuple(self.aspect_ratios),
+            "backbone_taps": _nested_tuple(self.backbone_taps),
             "anchor_scale": _nested_tuple(self.anchor_scale),
+            "box_scales": _nested_tuple(self.box_scales),
             "mean_rgb": _three(self.mean_rgb),
             "stddev_rgb": _three(self.stddev_rgb),
             "pad_rgb": _three(self.pad_rgb),
@@ -116,6 +140,7 @@ class EfficientDetConfig:
             object.__setattr__(self, field, value)
         self._check_counts()
         self._check_choices()
+        self._check_taps()
         self._check_anchors()
         self._check_numbers()
 
@@ -219,6 +244,8 @@ class EfficientDetConfig:
             ("backbone", BACKBONES),
             ("fpn_weight_method", FUSION_METHODS),
             ("activation", ACTIVATIONS),
+            ("anchor_order", ANCHOR_ORDERS),
+            ("resize_method", RESIZE_METHODS),
         ):
             value = getattr(self, field)
             _require(self, field, value in allowed, f"one of {', '.join(allowed)}")
@@ -252,6 +279,31 @@ class EfficientDetConfig:
                 and all(map(_is_positive, scale))
             ),
             f"a number above zero, or {self.num_levels} of them, one per level",
+        )
+
+        scales = self.box_scales
+        _require(
+            self,
+            "box_scales",
+            isinstance(scales, tuple)
+            and len(scales) == 4
+            and all(map(_is_positive, scales)),
+            "four numbers above zero, for ty, tx, th and tw",
+        )
+
+    def _check_taps(self):
+        taps, count = self.backbone_taps, 6 - self.min_level
+        if taps is None:
+            return
+        _require(
+            self,
+            "backbone_taps",
+            isinstance(taps, tuple)
+            and len(taps) == count
+            and all(_is_int(tap, 0) for tap in taps)
+            and list(taps) == sorted(set(taps)),
+            f"None, or the numbers of {count} blocks of the backbone, ascending, one "
+            f"for each level from min_level={self.min_level} to 5",
         )
 
     def _check_numbers(self):

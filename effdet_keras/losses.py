@@ -187,8 +187,9 @@ class DetectionLoss:
                           + iou_loss_weight * box_iou_loss
 
     With weights of anchors each anchor's losses are multiplied by its own, and `P` is
-    the sum of those of the positive ones. Everything is computed in float32. The reference leaves a coordinate of a positive
-    anchor out of the box loss where its target is exactly 0; here it counts.
+    the sum of those of the positive ones. Everything is computed in float32. The
+    reference leaves a coordinate of a positive anchor out of the box loss where its
+    target is exactly 0; here it counts.
 
     Args:
         alpha: float in `[0, 1]`, see `focal_loss`.
@@ -215,6 +216,7 @@ class DetectionLoss:
         normalizer: float32 scalar, in the place of `n`. Where the batch is one part of
             several, `n` of all of them divided by their number makes the mean of the
             losses of the parts the loss of the whole.
+        box_scales: four floats, the `scales` of `encode_boxes`, for IoU losses.
 
     Returns:
         Dict of float32 scalars: `loss`, `class_loss`, `box_loss` and, with an

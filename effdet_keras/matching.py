@@ -64,8 +64,9 @@ class Matching(abc.ABC):
         Returns:
             Tuple of `class_targets`, int32 `[B, N]`, the label of the matched box, -1
             for background or -2 for what no loss is to be taken of; `box_targets`,
-            float32 `[B, N, 4]`, its `encode_boxes` code, 0 where there is none; and,
-            where not all anchors count alike, `anchor_weights`, float32 `[B, N]`.
+            float32 `[B, N, 4]`, its `encode_boxes` code with `config.box_scales`, 0
+            where there is none; and, where not all anchors count alike,
+            `anchor_weights`, float32 `[B, N]`.
         """
 
     def get_config(self) -> dict[str, Any]:
@@ -153,6 +154,7 @@ background_weight=1.0, in_fractions=False)
             force=self.force,
             weights=weights,
             background_weight=self.background_weight,
+            box_scales=config.box_scales,
             added_side=added_side,
         )
 
@@ -196,5 +198,6 @@ class ATSSMatching(Matching):
             anchors,
             level_sizes=levels,
             top_k=self.top_k,
+            box_scales=config.box_scales,
             weights=weights,
         )

@@ -116,6 +116,44 @@ def last_blocks(table):
     return [i - 1 for i in halvings] + [len(table) - 1]
 
 
+def tapped_blocks(variant, min_level, taps=None):
+    """The indices of the blocks whose outputs are the levels `min_level` to 5.
+
+    Args:
+        variant: string, such as "efficientnet-b0".
+        min_level: int, 1 to 5.
+        taps: indices that are wanted, or None for the last block of each level.
+
+    Returns:
+        List of ints.
+
+    Raises:
+        ValueError: If one of `taps` is no block of its level.
+
+    Example:
+        >>> tapped_blocks("efficientnet-b1", 3)
+        [7, 15, 22]
+        >>> tapped_blocks("efficientnet-b1", 3, (6, 14, 21))
+        [6, 14, 21]
+    """
+    last = last_blocks(block_table(variant))[min_level - 1 :]
+    if taps is None:
+        return last
+    first = [0, *(i + 1 for i in last_blocks(block_table(variant)))][min_level - 1 :]
+    wrong = [
+        f"{tap} for level {level}, which has the blocks {low} to {high}"
+        for level, tap, low, high in zip(range(min_level, 6), taps, first, last)
+        if not low <= tap <= high
+    ]
+    if wrong or len(taps) != len(last):
+        raise InvalidValueError(
+            f"The taps (`backbone_taps`) of {variant} must be a block of each level "
+            f"from {min_level} to 5. Received: {tuple(taps)!r}"
+            + (f": {'; '.join(wrong)}" if wrong else "")
+        )
+    return list(taps)
+
+
 def _scale(variant):
     if variant not in _SCALES:
         raise InvalidValueError(
@@ -141,6 +179,9 @@ class EfficientNet(keras.layers.Layer):
         survival_prob: float or None; block `i` of `n` survives with
             `1 - (1 - survival_prob) * i / n`.
         batch_norm: `BatchNormOptions` or None for its defaults.
+        taps: indices of the blocks whose outputs are returned, one for each level
+            from `min_level` to 5; None for the last block of each. Blocks after the
+            last one have weights and are not called.
         **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -151,7 +192,7 @@ class EfficientNet(keras.layers.Layer):
         output before each halving of the size.
 
     Raises:
-        ValueError: If `variant` is unknown.
+        ValueError: If `variant` is unknown, or `taps` are not on their levels.
 
     Example:
         >>> backbone = EfficientNet("efficientnet-lite0", activation="relu6")
@@ -166,6 +207,7 @@ class EfficientNet(keras.layers.Layer):
         activation="swish",
         survival_prob=None,
         batch_norm=None,
+        taps=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -194,7 +236,8 @@ class EfficientNet(keras.layers.Layer):
             )
             for index, block in enumerate(table)
         ]
-        self._last_blocks = last_blocks(table)
+        self.taps = None if taps is None else tuple(taps)
+        self._taps = tapped_blocks(variant, min_level, taps)
 
     def _survival(self, index, count):
         if self.survival_prob is None or index == 0:
@@ -211,10 +254,10 @@ class EfficientNet(keras.layers.Layer):
     def call(self, inputs, training=False):
         x = self.stem(inputs, training=training)
         outputs = []
-        for block in self.blocks:
+        for block in self.blocks[: self._taps[-1] + 1]:
             x = block(x, training=training)
             outputs.append(x)
-        return [outputs[i] for i in self._last_blocks[self.min_level - 1 :]]
+        return [outputs[i] for i in self._taps]
 
     def compute_output_shape(self, input_shape):
         shape = self.stem.compute_output_shape(input_shape)
@@ -222,7 +265,7 @@ class EfficientNet(keras.layers.Layer):
         for block in self.blocks:
             shape = block.compute_output_shape(shape)
             shapes.append(shape)
-        return [shapes[i] for i in self._last_blocks[self.min_level - 1 :]]
+        return [shapes[i] for i in self._taps]
 
     def get_config(self):
         return {
@@ -232,6 +275,7 @@ class EfficientNet(keras.layers.Layer):
             "activation": self.activation,
             "survival_prob": self.survival_prob,
             "batch_norm": self.batch_norm.serialize(),
+            "taps": self.taps,
         }
 
 

@@ -79,8 +79,11 @@ class _CompiledPostprocess(keras.Model):
         self.postprocess = postprocess
         self.image_size = config.image_size
         self.anchors = anchors_of(config)
+        self.box_scales = config.box_scales
         # Keras' own "auto" is XLA, also on CPUs, where it is slower.
         self.jit_compile = default_jit_compile()
 
     def call(self, outputs):
-        return self.postprocess(outputs, self.anchors, self.image_size)
+        return self.postprocess(
+            outputs, self.anchors, self.image_size, box_scales=self.box_scales
+        )

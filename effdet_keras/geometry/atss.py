@@ -21,6 +21,7 @@ def match_atss(
     *,
     level_sizes: Sequence[tuple[int, int]],
     top_k: int = 9,
+    box_scales: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
     weights: Any = None,
 ) -> tuple[Any, ...]:
     """Gives each anchor the class and the box it has to predict.
@@ -42,6 +43,7 @@ def match_atss(
         anchors: array `[N, 4]`, `yxyx` in pixels, of `generate_anchors`.
         level_sizes: `(height, width)` of each level, see `anchors.level_sizes`.
         top_k: int, 1 or above; places of each level.
+        box_scales: four floats, the `scales` of `encode_boxes`.
         weights: float tensor `[B, M]`, how much each box counts, or None for 1.
 
     Returns:
@@ -81,7 +83,7 @@ def match_atss(
     candidates = _candidates(boxes, anchors, places, top_k)  # [B, M, K]
     rank = _ranks(boxes, labels, ops.take(anchors, candidates, axis=0))
     rows = _row_of_each_anchor(candidates, rank, anchors.shape[0])  # [B, N]
-    return targets_of_rows(boxes, labels, anchors, rows, weights)
+    return targets_of_rows(boxes, labels, anchors, rows, box_scales, weights)
 
 
 def _candidates(boxes, anchors, places, top_k):

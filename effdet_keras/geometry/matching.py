@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from keras import ops
@@ -21,6 +22,7 @@ def match_anchors(
     force: bool = True,
     weights: Any = None,
     background_weight: float = 1.0,
+    box_scales: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
     added_side: float = 0.0,
 ) -> tuple[Any, ...]:
     """Gives each anchor the class and the box it has to predict.
@@ -49,6 +51,7 @@ def match_anchors(
         weights: float tensor `[B, M]`, how much each box counts, or None for 1. A box
             of weight 0 claims no anchor.
         background_weight: float of at least 0, how much background counts.
+        box_scales: four floats, the `scales` of `encode_boxes`.
         added_side: float, see `encode_boxes`.
 
     Returns:
@@ -86,16 +89,22 @@ def match_anchors(
         weights = ops.ones_like(claims, dtype="float32")
     if weights is not None:
         weights = ops.pad(weights, [[0, 0], [0, 1]], constant_values=background_weight)
-    return targets_of_rows(boxes, labels, anchors, matched, weights, added_side)
+    return targets_of_rows(
+        boxes, labels, anchors, matched, box_scales, weights, added_side
+    )
 
 
-def targets_of_rows(boxes, labels, anchors, rows, weights=None, added_side=0.0):
+def targets_of_rows(
+    boxes, labels, anchors, rows, box_scales, weights=None, added_side=0.0
+):
     """Targets of anchors whose rows are known, int32 `[B, N]`; see `match_anchors`.
 
     Weights `[B, M]` are of the first rows, and 1 in all others.
     """
     class_targets, matched_boxes = _take_rows(labels, boxes, rows)
-    box_targets = box_ops.encode_boxes(matched_boxes, anchors, added_side=added_side)
+    box_targets = box_ops.encode_boxes(
+        matched_boxes, anchors, box_scales, added_side=added_side
+    )
     is_positive = ops.expand_dims(class_targets >= 0, -1)
     targets = class_targets, ops.where(is_positive, box_targets, 0.0)
     if weights is None:

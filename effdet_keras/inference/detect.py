@@ -88,7 +88,7 @@ def _detect_batch(detector, batch, rows, rule):
     origins = []  # of each image: how to get back to it
     for row, source in zip(inputs, batch):
         pixels = pixels_of(source)
-        row[:], scale = letterbox_array(pixels, config.image_size, config.padding_rgb)
+        row[:], scale = in_input(config, pixels)
         is_path = isinstance(source, (str, os.PathLike))
         origins.append((source if is_path else pixels, scale, pixels.shape[:2]))
     outputs = detector.predict_on_batch(inputs)
@@ -106,9 +106,16 @@ def letterboxed(config, source):
         source: path or array.
 
     Returns:
-        `(image, image_scale)`: float32 array `[H, W, 3]`, see `letterbox`; float.
+        `(image, image_scale)`: see `letterbox_array`.
     """
-    return letterbox_array(pixels_of(source), config.image_size, config.padding_rgb)
+    return in_input(config, pixels_of(source))
+
+
+def in_input(config, pixels):
+    """An array of pixels as the network's input; see `letterboxed`."""
+    return letterbox_array(
+        pixels, config.image_size, config.padding_rgb, config.resize_method
+    )
 
 
 def _detections(detector, outputs, index, rule, image, image_scale, image_size):

@@ -187,7 +187,7 @@ def _in_image(outputs, batch, row):
     """Boxes in pixels of the image, scores and labels of one row."""
     scale = batch.image_scales[row]
     # A scale of 0 marks an image that could not be read: nothing is found in it.
-    count = int(outputs["num_detections"][row]) if scale > 0 else 0
+    count = int(outputs["num_detections"][row]) if np.all(scale > 0) else 0
     boxes, scores, labels = (
         outputs[name][row, :count] for name in ("boxes", "scores", "labels")
     )

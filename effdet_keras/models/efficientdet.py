@@ -541,7 +541,12 @@ class EfficientDet(Trainer, keras.Model):
 
     def detect_outputs(self, outputs: dict[str, Any]) -> dict[str, Any]:
         """Network outputs as detections, in pixels of the input; see `predict`."""
-        return self.postprocess(outputs, self.anchors, self.config.image_size)
+        return self.postprocess(
+            outputs,
+            self.anchors,
+            self.config.image_size,
+            box_scales=self.config.box_scales,
+        )
 
     def detect_step(self, images: Any) -> dict[str, Any]:
         """What `predict` compiles: the network, then the postprocess."""

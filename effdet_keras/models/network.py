@@ -101,6 +101,7 @@ def _pyramid(images, config, dtype):
         activation=config.activation,
         survival_prob=config.backbone_survival_prob,
         batch_norm=batch_norm,
+        taps=config.backbone_taps,
         name=config.backbone,
         dtype=dtype,
     )(images)

@@ -50,6 +50,7 @@ class Postprocess:
             `[B, N, 4]`, floats.
         anchors: float tensor `[N, 4]`, `yxyx` in pixels.
         image_size: `(height, width)` of the network's input, in pixels.
+        box_scales: four floats, the `scales` of `decode_boxes`.
 
     Returns:
         Dict, best detections first:
@@ -96,7 +97,11 @@ class Postprocess:
             )
 
     def __call__(
-        self, outputs: dict[str, Any], anchors: Any, image_size: Sequence[int]
+        self,
+        outputs: dict[str, Any],
+        anchors: Any,
+        image_size: Sequence[int],
+        box_scales: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
     ) -> dict[str, Any]:
         class_logits = ops.cast(outputs["class_logits"], "float32")
         box_deltas = ops.cast(outputs["box_deltas"], "float32")
@@ -105,7 +110,8 @@ class Postprocess:
 
         logits, anchor_indices, labels = self._candidates(class_logits)
         box_deltas = take_rows(box_deltas, anchor_indices)
-        boxes = decode_boxes(box_deltas, ops.take(anchors, anchor_indices, axis=0))
+        anchors = ops.take(anchors, anchor_indices, axis=0)
+        boxes = decode_boxes(box_deltas, anchors, box_scales)
         picked, scores, num_detections = non_max_suppression(
             boxes,
             ops.sigmoid(logits),

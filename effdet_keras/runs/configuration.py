@@ -66,9 +66,9 @@ class RunConfiguration:
             with TensorFlow; "jax" on all devices and with all processes, with JAX
             (docs/distributed.md); None on one device. `batch_size` counts the images of
             all. With TensorFlow it sets `sync_batch_norm` in `model_config`.
-        recipe: "auto", "reference" or "tfod", see `EfficientDet.compile`, as are `optimizer`,
-            `schedule`, `learning_rate`, `weight_decay`, `clip_norm`, `ema_decay`,
-            `gradient_multipliers`, `batch_norm_warmup`, `freeze`,
+        recipe: "auto", "reference" or "tfod", see `EfficientDet.compile`, as are
+            `optimizer`, `schedule`, `learning_rate`, `weight_decay`, `clip_norm`,
+            `ema_decay`, `gradient_multipliers`, `batch_norm_warmup`, `freeze`,
             `freeze_batch_norm`, `jit_compile`, `run_eagerly` and
             `steps_per_execution`.
         loss: dict, fields of `DetectionLoss`; empty for the recipe's loss.

@@ -66,11 +66,11 @@ def named_schedule(schedule, learning_rate, *, warmup_init, steps_per_epoch, epo
         schedule: a name, or a dict of it and settings. "cosine", "stepwise" and
             "polynomial" are as long as the training, or have `total_steps`:
             `warmup_epochs` (1.0) or `warmup_steps`, `warmup_init`, `hold_steps` (of
-            "cosine"), `drop_epochs`, `power` as in `reference_schedule`. The others have no warm-up unless `warmup_steps`
-            and `warmup_init` (0.0) say so: "constant"; "exponential" with
-            `decay_steps`, `decay_rate`, `staircase` of Keras' `ExponentialDecay`;
-            "manual_step" with `rates`, and `boundaries`: the first step of each
-            rate but the first one's.
+            "cosine"), `drop_epochs`, `power` as in `reference_schedule`. The others
+            have no warm-up unless `warmup_steps` and `warmup_init` (0.0) say so:
+            "constant"; "exponential" with `decay_steps`, `decay_rate`, `staircase` of
+            Keras' `ExponentialDecay`; "manual_step" with `rates`, and `boundaries`:
+            the first step of each rate but the first one's.
         learning_rate: float, the highest rate; "manual_step" ignores it.
         warmup_init: float, where the first three begin unless settings say.
         steps_per_epoch: int.

@@ -267,6 +267,7 @@ class Trainer(Compiling):
         sizes = {
             "image_size": self.config.image_size,
             "pad_value": self.config.padding_rgb,
+            "resize_method": self.config.resize_method,
         }
         if training and (self.settings is None or self.settings.asked.is_open):
             sizes["scale_jitter"] = auto_recipe.scale_jitter(len(dataset))

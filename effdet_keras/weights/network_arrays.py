@@ -10,8 +10,8 @@ import dataclasses
 
 from effdet_keras.backbones.efficientnet import (
     block_table,
-    last_blocks,
     stem_filters,
+    tapped_blocks,
 )
 from effdet_keras.layers.bifpn import bifpn_nodes
 
@@ -252,7 +252,8 @@ def _block(block, inputs, has_se, tf1, graph, torch, own, applications, pytorch)
 def _backbone_channels(config):
     """Channels of the backbone's levels, `min_level` to 5."""
     table = block_table(config.backbone)
-    return [table[i].filters for i in last_blocks(table)[config.min_level - 1 :]]
+    taps = tapped_blocks(config.backbone, config.min_level, config.backbone_taps)
+    return [table[i].filters for i in taps]
 
 
 def _extra_levels(config):

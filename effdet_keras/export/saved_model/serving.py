@@ -78,9 +78,12 @@ class _Serving:
 
         def one(value):
             image = decode(value)
-            boxed, scale = letterbox(image, config.image_size, config.padding_rgb)
+            boxed, scale = letterbox(
+                image, config.image_size, config.padding_rgb, config.resize_method
+            )
             boxed = tf.ensure_shape(boxed, (*config.image_size, 3))
-            return boxed, scale, tf.shape(image)[:2]
+            scales = tf.broadcast_to(scale, (2,))  # of y and x
+            return boxed, scales, tf.shape(image)[:2]
 
         dtypes = (tf.float32, tf.float32, tf.int32)
         return tf.map_fn(one, inputs, fn_output_signature=dtypes)
@@ -109,11 +112,13 @@ class _Serving:
 
     def letterboxed(self, images):
         size = self._config.image_size
-        return self._postprocess(self.raw(images), self._anchors, size)
+        scales = self._config.box_scales
+        outputs = self.raw(images)
+        return self._postprocess(outputs, self._anchors, size, box_scales=scales)
 
     def in_pixels(self, images, scales, sizes):
         found = self.letterboxed(images)
-        boxes = found["boxes"] * scales[:, None, None]
+        boxes = found["boxes"] * tf.tile(scales, (1, 2))[:, None]
         limits = tf.cast(tf.tile(sizes, (1, 2)), tf.float32)[:, None]
         # The padding of the input is no part of the image.
         boxes = tf.minimum(tf.maximum(boxes, 0.0), limits)
