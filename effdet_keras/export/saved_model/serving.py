@@ -8,10 +8,19 @@ from effdet_keras.export.network import frozen, network_function
 from effdet_keras.export.saved_model.folding import folded
 from effdet_keras.export.saved_model.image_decoding import decode_image
 from effdet_keras.geometry.anchors import level_sizes
+from effdet_keras.geometry.box_ops import decode_boxes
 from effdet_keras.geometry.letterbox import letterbox
 
 
-def serving_signatures(model, names="effdet"):
+TFOD_INPUTS = (
+    "image_tensor",
+    "float_image_tensor",
+    "encoded_image_string_tensor",
+    "tf_example",
+)
+
+
+def serving_signatures(model, names="effdet", input_type=None):
     """What a server calls, by name.
 
     All of them run one network, whose weights are constants and whose batch norms are
@@ -20,23 +29,35 @@ def serving_signatures(model, names="effdet"):
     Args:
         model: float32 `EfficientDet`.
         names: "effdet" or "tfod", see `write_saved_model`.
+        input_type: with "tfod" one of `TFOD_INPUTS`, that of `serving_default`.
 
     Returns:
         Dict of name to `tf.function` of one signature.
     """
     serving = _Serving(model)
-    in_pixels = serving.in_pixels if names == "effdet" else serving.as_tfod
-    images = "images" if names == "effdet" else "input_tensor"
+    is_tfod = names == "tfod"
+    images = "input_tensor" if is_tfod else "images"
+    finish = serving.as_tfod if is_tfod else serving.in_pixels
     shape = (None, *model.config.image_size, 3)
-    inputs = {
-        "serving_default": ((None, None, None, 3), tf.uint8, serving.boxed_pixels),
-        "image_bytes": ((None,), tf.string, serving.boxed_files),
-        "tf_example": ((None,), tf.string, serving.boxed_examples),
+    pixels, strings = (None, None, None, 3), (None,)
+    kinds = {
+        "image_tensor": (pixels, tf.uint8, serving.boxed_pixels),
+        "float_image_tensor": (pixels, tf.float32, serving.boxed_pixels),
+        "encoded_image_string_tensor": (strings, tf.string, serving.boxed_files),
+        "tf_example": (strings, tf.string, serving.boxed_examples),
     }
-    signatures = {
-        name: _signature(images, shape, dtype, _then(boxed, in_pixels))
-        for name, (shape, dtype, boxed) in inputs.items()
+    chosen = {
+        "serving_default": input_type or "image_tensor",
+        "image_bytes": "encoded_image_string_tensor",
+        "tf_example": "tf_example",
+        **({name: name for name in TFOD_INPUTS} if is_tfod else {}),
     }
+    of_kind = {
+        kind: _signature(images, shape, dtype, _then(boxed, finish))
+        for kind, (shape, dtype, boxed) in kinds.items()
+        if kind in chosen.values()
+    }
+    signatures = {name: of_kind[kind] for name, kind in chosen.items()}
     for name in ("letterboxed", "raw", "raw_levels"):
         method = getattr(serving, name)
         signatures[name] = _signature("images", shape, tf.float32, method)
@@ -117,7 +138,9 @@ class _Serving:
         return self._postprocess(outputs, self._anchors, size, box_scales=scales)
 
     def in_pixels(self, images, scales, sizes):
-        found = self.letterboxed(images)
+        return self._in_pixels(self.letterboxed(images), scales, sizes)
+
+    def _in_pixels(self, found, scales, sizes):
         boxes = found["boxes"] * tf.tile(scales, (1, 2))[:, None]
         limits = tf.cast(tf.tile(sizes, (1, 2)), tf.float32)[:, None]
         # The padding of the input is no part of the image.
@@ -125,15 +148,37 @@ class _Serving:
         return {**found, "boxes": boxes}
 
     def as_tfod(self, images, scales, sizes):
-        """Fractions of the image, ids of the label map, all in float32."""
-        found = self.in_pixels(images, scales, sizes)
+        """The eight outputs of the TF Object Detection API, all in float32.
+
+        Boxes are fractions of the image, but for `raw_detection_boxes`: fractions of
+        the input, with its padding, not clipped. Classes are ids of the label map.
+        """
+        config, outputs = self._config, self.raw(images)
+        # The part of the input that is the image.
+        window = tf.cast(sizes, tf.float32) / scales
+        window = tf.concat([tf.zeros_like(window), window], 1)
+        found = self._postprocess.with_anchors(
+            outputs, self._anchors, config.image_size, config.box_scales, window
+        )
+        boxes = self._in_pixels(found, scales, sizes)["boxes"]
         sides = tf.cast(tf.tile(sizes, (1, 2)), tf.float32)
         # Unused places have label -1; there, as in that API, the first id stands.
         ids = tf.constant(np.array([*self._ids, self._ids[0]]), tf.float32)
-        places = tf.where(found["labels"] < 0, len(self._ids), found["labels"])
+        is_used = found["labels"] >= 0
+        places = tf.where(is_used, found["labels"], len(self._ids))
+        scores, indices = tf.sigmoid(outputs["class_logits"]), found["anchor_indices"]
+        of_anchors = tf.gather(scores, indices, batch_dims=1)
+        raw_boxes = decode_boxes(
+            outputs["box_deltas"], tf.constant(self._anchors), config.box_scales
+        )
         return {
-            "detection_boxes": found["boxes"] / sides[:, None],
+            "detection_boxes": boxes / sides[:, None],
             "detection_scores": found["scores"],
             "detection_classes": tf.gather(ids, places),
             "num_detections": tf.cast(found["num_detections"], tf.float32),
+            "detection_anchor_indices": tf.cast(indices, tf.float32),
+            "detection_multiclass_scores": tf.where(is_used[..., None], of_anchors, 0),
+            "raw_detection_boxes": raw_boxes
+            / tf.constant(config.image_size * 2, tf.float32),
+            "raw_detection_scores": scores,
         }
