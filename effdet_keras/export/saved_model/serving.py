@@ -6,11 +6,13 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.category_ids import category_ids_or_default
 from effdet_keras.export.network import frozen, network_function
 from effdet_keras.export.saved_model.folding import folded
-from effdet_keras.export.saved_model.image_decoding import decode_image
+from effdet_keras.export.saved_model.image_decoding import (
+    decode_as_stored,
+    decode_image,
+)
 from effdet_keras.geometry.anchors import level_sizes
 from effdet_keras.geometry.box_ops import decode_boxes
 from effdet_keras.geometry.letterbox import letterbox
-
 
 TFOD_INPUTS = (
     "image_tensor",
@@ -34,8 +36,9 @@ def serving_signatures(model, names="effdet", input_type=None):
     Returns:
         Dict of name to `tf.function` of one signature.
     """
-    serving = _Serving(model)
     is_tfod = names == "tfod"
+    decode = decode_as_stored if is_tfod else decode_image
+    serving = _Serving(model, decode)
     images = "input_tensor" if is_tfod else "images"
     finish = serving.as_tfod if is_tfod else serving.in_pixels
     shape = (None, *model.config.image_size, 3)
@@ -75,7 +78,8 @@ def _then(boxed, finish):
 
 
 class _Serving:
-    def __init__(self, model):
+    def __init__(self, model, decode):
+        self._decode = decode
         self._config = model.config
         self._postprocess = model.postprocess
         self._anchors = model.anchors
@@ -88,7 +92,7 @@ class _Serving:
         return self._boxed(lambda image: image, images)
 
     def boxed_files(self, files):
-        return self._boxed(decode_image, files)
+        return self._boxed(self._decode, files)
 
     def boxed_examples(self, examples):
         feature = {"image/encoded": tf.io.FixedLenFeature([], tf.string)}

@@ -56,12 +56,13 @@ def write_saved_model(
         model: float32 `EfficientDet`.
         path: `pathlib.Path` of the folder to write.
         names: names of inputs and outputs: "effdet", as above; or "tfod", as the
-            Object Detection API's exporter: input `input_tensor`, and its eight outputs,
-            all float32: `detection_boxes` in fractions of the image,
+            Object Detection API's exporter: input `input_tensor`, and its eight
+            outputs, all float32: `detection_boxes` in fractions of the image,
             `detection_scores`, `detection_classes` (category ids of the label map),
             `num_detections`, `detection_multiclass_scores`, `detection_anchor_indices`,
             `raw_detection_boxes`, `raw_detection_scores`. Each of its input types is a
-            signature of its name, too.
+            signature of its name, too. Files are decoded as there: no image is turned
+            that a camera stored lying.
         input_type: with `names="tfod"`, which input `serving_default` takes, as the
             `input_type` of that exporter. None is "image_tensor": uint8 pixels.
         frozen_graph: whether to write `frozen_graph.pb` too, the graph of
@@ -70,8 +71,8 @@ def write_saved_model(
     """
     if input_type is not None and names != "tfod":
         raise InvalidValueError(
-            '`input_type` is that of the Object Detection API: it goes with `names="tfod"`'
-            f". Received: input_type={input_type!r}, names={names!r}"
+            "`input_type` is that of the Object Detection API: it goes with "
+            f"`names='tfod'`. Received: input_type={input_type!r}, names={names!r}"
         )
     signatures = serving_signatures(model, names, input_type)
     module = tf.Module()
