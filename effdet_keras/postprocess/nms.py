@@ -27,8 +27,6 @@ def non_max_suppression(
     iou_threshold: float = 0.5,
     method: Literal["gaussian", "hard"] = "gaussian",
     sigma: float = 0.5,
-    max_per_class: int | None = None,
-    is_kept: Any = None,
 ) -> tuple[Any, Any, Any]:
     """Picks the best boxes of each image, one after the other.
 
@@ -46,26 +44,19 @@ def non_max_suppression(
     run for each class whose results are merged by score, in a single loop.
 
     Of equal scores, the earlier candidate is taken first. A score of NaN is
-    never taken. All images run in one loop of at most `max_detections` steps, and one
-    for each box that is taken and not kept, which ends early when every image is done.
+    never taken. All images run in one loop of at most `max_detections` steps,
+    which ends early when every image is done.
 
     Args:
         boxes: float tensor `[B, K, 4]`, `yxyx` in any unit, not inverted.
-        scores: float tensor `[B, K]`; or `[B, N, C]` where `boxes` are `[B, N, 4]`:
-            each box with each of `C` classes is a candidate, the number `n * C + c`
-            of `K = N * C`, without a copy of the boxes for each class.
-        labels: int tensor `[B, K]`, or `None` to suppress across classes. Classes
-            that scores have themselves need no labels.
+        scores: float tensor `[B, K]`.
+        labels: int tensor `[B, K]`, or `None` to suppress across classes.
         max_detections: int above zero, `D` below.
         score_threshold: float; a score must be above it to be taken. `None`:
             0.001 for `"gaussian"`, no threshold for `"hard"`.
         iou_threshold: float in `[0, 1]`.
         method: `"gaussian"` or `"hard"`.
         sigma: float above zero.
-        max_per_class: int above zero, how many boxes of a class may be taken, kept or
-            not; None for any number.
-        is_kept: bool tensor `[B, K]`, or `[B, N]` with classes: other boxes are taken
-            and suppress, but are no results. None keeps all.
 
     Returns:
         `(indices, scores, num_detections)`: int32 `[B, D]` into `K`, best
@@ -91,16 +82,8 @@ def non_max_suppression(
         score_threshold = DEFAULT_SCORE_THRESHOLD[method]
     boxes = ops.cast(boxes, "float32")
     scores = ops.cast(scores, "float32")
-    num_classes = scores.shape[2] if len(scores.shape) == 3 else None
-    if num_classes is None:
-        overlap, is_of_class = _overlap_with(boxes, labels), _same_label(labels)
-    else:
-        overlap, is_of_class = _overlap_of_pairs(boxes, num_classes)
-        scores = ops.reshape(scores, (-1, boxes.shape[1] * num_classes))
-    counts_classes = max_per_class is not None and (
-        max_per_class < max_detections or is_kept is not None
-    )
-    candidate = ops.arange(ops.shape(scores)[1], dtype="int32")[None]  # [1, K]
+    overlap = _overlap_with(boxes, labels)
+    candidate = ops.arange(ops.shape(boxes)[1], dtype="int32")[None]  # [1, K]
     place = ops.arange(max_detections, dtype="int32")[None]  # [1, D]
     nothing = ops.zeros_like(scores[:, :1]) + ops.zeros((1, max_detections))  # [B, D]
 
@@ -108,18 +91,13 @@ def non_max_suppression(
         """Scores that may be taken; all others become -inf."""
         return ops.where(scores > score_threshold, scores, float("-inf"))
 
-    def unfinished(count, scores, *_):
-        has_more = ops.any(scores > score_threshold, axis=1, keepdims=True)
-        return ops.any(ops.logical_and(count < max_detections, has_more))
+    def unfinished(step, scores, *_):
+        return ops.logical_and(step < max_detections, ops.any(scores > score_threshold))
 
-    def take_one(count, scores, indices, kept_scores, of_class):
+    def take_one(step, scores, indices, kept_scores):
         taken = ops.cast(ops.argmax(scores, axis=1), "int32")[:, None]  # [B, 1]
         best = ops.max(scores, axis=1, keepdims=True)
-        is_found = best > score_threshold  # [B, 1]
-        if is_kept is not None:
-            row = taken if num_classes is None else taken // num_classes
-            is_found = ops.logical_and(is_found, take_rows(is_kept, row))
-        found = ops.logical_and(place == count, is_found)  # [B, D]
+        found = ops.logical_and(place == step, best > score_threshold)  # [B, D]
         indices = ops.where(found, taken, indices)
         kept_scores = ops.where(found, best, kept_scores)
         iou = overlap(taken)
@@ -128,23 +106,17 @@ def non_max_suppression(
         else:
             scores = scores * ops.exp(ops.square(iou) * (-1.0 / sigma))
             out = candidate == taken
-        if counts_classes:
-            of_class = of_class + ops.cast(is_of_class(taken), "int32")
-            out = ops.logical_or(out, of_class >= max_per_class)
         scores = alive(ops.where(out, float("-inf"), scores))
-        count = count + ops.cast(is_found, "int32")
-        return count, scores, indices, kept_scores, of_class
+        return step + 1, scores, indices, kept_scores
 
     start = (
-        ops.cast(nothing[:, :1], "int32"),
+        ops.zeros((), "int32"),
         alive(scores),
         ops.cast(nothing, "int32"),
         # `nan` marks a place without a box: a score may be any number.
         nothing + float("nan"),
-        # How many of its class were taken before, for each candidate.
-        ops.cast(ops.zeros_like(scores if counts_classes else nothing[:, :1]), "int32"),
     )
-    _, _, indices, kept_scores, _ = ops.while_loop(unfinished, take_one, start)
+    _, _, indices, kept_scores = ops.while_loop(unfinished, take_one, start)
     used = ops.logical_not(ops.isnan(kept_scores))
     kept_scores = ops.where(used, kept_scores, 0.0)
     return indices, kept_scores, ops.sum(ops.cast(used, "int32"), axis=1)
@@ -172,32 +144,6 @@ def _overlap_with(boxes, labels):
         return ops.where(labels == take_rows(labels, taken), iou, 0.0)
 
     return overlap
-
-
-def _same_label(labels):
-    """A function of taken candidates `[B, 1]`: which are of their class, `[B, K]`."""
-    if labels is None:
-        return ops.ones_like
-    labels = ops.cast(labels, "int32")
-    return lambda taken: labels == take_rows(labels, taken)
-
-
-def _overlap_of_pairs(boxes, num_classes):
-    """Both functions for candidates that are pairs of `boxes` and classes."""
-    overlap_of_boxes = _overlap_with(boxes, None)
-    classes = ops.arange(num_classes, dtype="int32")[None, None]  # [1, 1, C]
-    shape = (-1, boxes.shape[1] * num_classes)
-
-    def is_of_class(taken):
-        same = classes == (taken % num_classes)[..., None]  # [B, 1, C]
-        return ops.reshape(ops.tile(same, (1, boxes.shape[1], 1)), shape)
-
-    def overlap(taken):
-        iou = overlap_of_boxes(taken // num_classes)[..., None]  # [B, N, 1]
-        same = classes == (taken % num_classes)[..., None]
-        return ops.reshape(ops.where(same, iou, 0.0), shape)
-
-    return overlap, is_of_class
 
 
 def take_rows(values, indices):

@@ -205,7 +205,7 @@ def onnx_postprocess(postprocess, anchors, config, opset):
     text = "".join(
         [
             _BEST_LOGIT_17 if opset < 18 else _BEST_LOGIT_18,
-            _BEST_PAIRS if postprocess.first_pairs else _BEST_CLASSES,
+            _BEST_PAIRS if postprocess.pre_nms_top_k else _BEST_CLASSES,
             _SCALED_CODES if any(s != 1 for s in config.box_scales) else _PLAIN_CODES,
             _DECODE,
             _PER_CLASS if postprocess.per_class else _ACROSS_CLASSES,
@@ -244,10 +244,10 @@ def _rename(graph, new_name):
 
 def _constants(postprocess, anchors, config):
     num_anchors, num_classes = len(anchors), config.num_classes
-    top_k = postprocess.first_pairs or num_anchors
+    top_k = postprocess.pre_nms_top_k or num_anchors
     num_anchors_kept = min(top_k, num_anchors)
     num_candidates = num_anchors
-    if postprocess.first_pairs:
+    if postprocess.pre_nms_top_k:
         num_candidates = min(top_k, num_anchors_kept * num_classes)
     low, high = anchors[:, :2], anchors[:, 2:]
     limits = [config.image_size * 2] if postprocess.clip else [[np.inf] * 4]
