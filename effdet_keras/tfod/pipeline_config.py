@@ -13,10 +13,10 @@ from typing import Any
 from effdet_keras._internal.local_paths import local_path
 from effdet_keras._internal.proto_text import Message, parse
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.runs.pipeline_loss import loss, postprocess, weight_decay
-from effdet_keras.runs.pipeline_model import EXTRACTOR, model
-from effdet_keras.runs.pipeline_places import NO_PLACE, SILENT, is_as_here, place_of
-from effdet_keras.runs.pipeline_training import (
+from effdet_keras.tfod.pipeline_loss import loss, postprocess, weight_decay
+from effdet_keras.tfod.pipeline_model import EXTRACTOR, model
+from effdet_keras.tfod.pipeline_places import NO_PLACE, SILENT, is_as_here, place_of
+from effdet_keras.tfod.pipeline_training import (
     augmentation,
     optimizer,
     overall,
