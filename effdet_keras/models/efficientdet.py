@@ -133,6 +133,7 @@ class EfficientDet(Trainer, keras.Model):
         anchors: str | None = None,
         averages: bool = True,
         skip_mismatch: bool = False,
+        pipeline_config: str | os.PathLike | None = None,
         verbose: int = 1,
         **config_overrides: Any,
     ) -> EfficientDet:
@@ -158,7 +159,7 @@ class EfficientDet(Trainer, keras.Model):
             anchors: "auto" fits `anchor_scale` and `aspect_ratios` to the boxes of
                 `dataset`, unless `weights` are a detector's, whose heads know their
                 anchors. None keeps the model's.
-            averages, skip_mismatch, verbose: see `load_pretrained`.
+            averages, skip_mismatch, pipeline_config, verbose: see `load_pretrained`.
             **config_overrides: fields of `EfficientDetConfig`. `image_size="auto"` is
                 the smallest, up to the model's own, at which nine boxes of ten in
                 `dataset`, and half of each class, are 24 pixels or larger, in the
@@ -187,7 +188,13 @@ class EfficientDet(Trainer, keras.Model):
             config_overrides["num_classes"] = num_classes
         source = None
         if weights is not None:
-            source = read_weights(weights, name, averages=averages, verbose=verbose)
+            source = read_weights(
+                weights,
+                name,
+                averages=averages,
+                pipeline_config=pipeline_config,
+                verbose=verbose,
+            )
         if dataset is not None and class_names is None:
             class_names = dataset.class_names
             category_ids = category_ids or dataset.category_ids
@@ -201,7 +208,13 @@ class EfficientDet(Trainer, keras.Model):
             category_ids=category_ids,
             overrides=config_overrides,
         )
-        model = cls(config, class_names=class_names, category_ids=category_ids)
+        told = None if source is None else source.postprocess
+        model = cls(
+            config,
+            class_names=class_names,
+            category_ids=category_ids,
+            postprocess=told and Postprocess(**told),
+        )
         if source is not None:
             load_source(model, source, skip_mismatch=skip_mismatch, verbose=verbose)
         return model
@@ -285,6 +298,7 @@ class EfficientDet(Trainer, keras.Model):
         checkpoint_type: str | None = None,
         class_names: Sequence[str] | None = None,
         sha256: str | None = None,
+        pipeline_config: str | os.PathLike | None = None,
         verbose: int = 1,
     ) -> LoadReport:
         """Loads weights of any known kind, and prints what was loaded.
@@ -315,6 +329,8 @@ class EfficientDet(Trainer, keras.Model):
             class_names: sequence of strings, the names of the file's classes
                 where it does not tell them.
             sha256: string, digest that a downloaded file must have.
+            pipeline_config: path of the `pipeline.config` of a checkpoint of the Object
+                Detection API, where it is not in the checkpoint's folder.
             verbose: 0 or 1, whether to print the report.
 
         Returns:
@@ -342,7 +358,12 @@ class EfficientDet(Trainer, keras.Model):
         """
         check_own_network(self, "load weights of other files", "load_weights")
         source = read_weights(
-            source, self.config.name, averages=averages, sha256=sha256, verbose=verbose
+            source,
+            self.config.name,
+            averages=averages,
+            sha256=sha256,
+            pipeline_config=pipeline_config,
+            verbose=verbose,
         )
         if class_names is not None:
             source = with_class_names(source, class_names)

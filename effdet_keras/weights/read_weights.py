@@ -22,7 +22,15 @@ from effdet_keras.weights.identify import num_classes_of
 from effdet_keras.weights.kinds.registry import open_weights
 
 
-def read_weights(weights, model_name, *, averages=True, sha256=None, verbose=1):
+def read_weights(
+    weights,
+    model_name,
+    *,
+    averages=True,
+    sha256=None,
+    pipeline_config=None,
+    verbose=1,
+):
     """Fetches, unpacks, recognises and reads weights.
 
     Args:
@@ -30,6 +38,7 @@ def read_weights(weights, model_name, *, averages=True, sha256=None, verbose=1):
         model_name: string, the model whose published weights a key means; or None.
         averages: bool, whether to take moving averages where there are any.
         sha256: string, digest of the file behind a URL, or None.
+        pipeline_config: path, see `open_weights`.
         verbose: 0 or 1, whether to show the progress of a download.
 
     Returns:
@@ -49,7 +58,7 @@ def read_weights(weights, model_name, *, averages=True, sha256=None, verbose=1):
         return _read_published(published, averages, verbose)
     _refuse_unknown_key(weights)
     with located(weights, sha256=sha256, verbose=verbose) as path:
-        source = open_weights(path, averages)
+        source = open_weights(path, averages, pipeline_config)
     source = dataclasses.replace(source, path=shown_url(os.fspath(weights)))
     is_unnamed = source.class_names is None and source.category_ids is None
     if is_unnamed and num_classes_of(source) == len(COCO_CLASS_NAMES):

@@ -14,6 +14,19 @@ _FUSION = {"fast_attention": "fastattn", "attention": "sum", "sum": "sum"}
 _ACTIVATIONS = {"SWISH": "swish", "RELU": "relu", "RELU_6": "relu6"}
 
 
+# The blocks whose outputs are P3, P4 and P5: those at the places that they have in B0
+# (None: the last ones of their stages), not the last ones of deeper backbones.
+_TAPS = {
+    "b0": None,
+    **dict.fromkeys(("b1", "b2"), (6, 14, 21)),
+    "b3": (6, 15, 24),
+    "b4": (7, 18, 30),
+    "b5": (9, 22, 36),
+    "b6": (10, 25, 42),
+    "b7": (12, 30, 51),
+}
+
+
 def model(ssd, note):
     """The preset that is nearest, its image size, and what of it is to be otherwise.
 
@@ -24,6 +37,29 @@ def model(ssd, note):
     Returns:
         Dict of fields of `RunConfiguration`.
     """
+    name, wanted, size = _model(ssd, note)
+    preset = EfficientDetConfig.from_name(name)
+    others = {n: v for n, v in wanted.items() if getattr(preset, n) != v}
+    return {"model": name, "image_size": size, "model_config": others}
+
+
+def model_config(ssd, note):
+    """The model as fields of `EfficientDetConfig`, all that the file says.
+
+    Args:
+        ssd: the message `model.ssd`.
+        note: `Note`.
+
+    Returns:
+        Dict, with `name` of the nearest preset, and without `num_classes`.
+    """
+    name, wanted, size = _model(ssd, note)
+    sizes = {} if size is None else {"image_size": size}
+    return {"name": name, **wanted, **sizes}
+
+
+def _model(ssd, note):
+    """The nearest preset, fields of `EfficientDetConfig`, and the image size."""
     backbone, wanted = _network(ssd, note)
     size = _image_size(ssd, note)
     side = max(size) if isinstance(size, tuple) else size or 0
@@ -36,15 +72,7 @@ def model(ssd, note):
         return abs(max(configs[name].image_size) - side), len(others(name))
 
     near = [n for n in configs if configs[n].backbone == f"efficientnet-{backbone}"]
-    name = min(near, key=distance)
-    if name != "efficientdet-d0":
-        note(
-            "feature_extractor.type",
-            f"ssd_efficientnet-{backbone}_bifpn_keras",
-            "the backbone's features are those of google/automl, which takes them "
-            "from other blocks",
-        )
-    return {"model": name, "image_size": size, "model_config": others(name)}
+    return min(near, key=distance), wanted, size
 
 
 def _network(ssd, note):
@@ -64,6 +92,10 @@ def _network(ssd, note):
         "pad_rgb": _padding(ssd),
         # There stochastic depth acts in all of them, B0 too.
         "backbone_survival_prob": 0.8,
+        "backbone_taps": _TAPS[backbone],
+        "anchor_order": "aspect_first",
+        "box_scales": box_scales(ssd),
+        "resize_method": "asymmetric",
         **_anchors(bifpn, ssd),
         **_layers(extractor, head, note),
     }
@@ -71,8 +103,25 @@ def _network(ssd, note):
     if depth is not None and depth != wanted["fpn_num_filters"]:
         note(head.place_of("depth"), depth, "the heads have the BiFPN's")
     return backbone, {
-        n: v for n, v in wanted.items() if v is not None or n == "pad_rgb"
+        n: v
+        for n, v in wanted.items()
+        if v is not None or n in ("pad_rgb", "backbone_taps")
     }
+
+
+def box_scales(ssd):
+    """The scales of the box codes, for ty, tx, th, tw."""
+    coder = ssd.message("box_coder").message("faster_rcnn_box_coder")
+    names = {
+        "y_scale": 10.0,
+        "x_scale": 10.0,
+        "height_scale": 5.0,
+        "width_scale": 5.0,
+    }
+    scales = tuple(coder.number(name, otherwise) for name, otherwise in names.items())
+    if min(scales) <= 0:
+        raise InvalidValueError(f"`{coder.path}`: scales must be above 0: {scales}")
+    return scales
 
 
 def _fusion(bifpn, note):

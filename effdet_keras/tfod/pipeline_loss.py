@@ -10,8 +10,7 @@ from effdet_keras.errors import InvalidValueError
 def loss(ssd, note):
     """Fields of `DetectionLoss`, of the message `model.ssd`.
 
-    There the codes are multiplied by scales `s`, and Huber's `delta` is for those.
-    Of a code without scale that is `s**2` times the loss with `delta / s`.
+    Codes have the scales of the config here as well, `box_scales`.
     """
     message = ssd.message("loss")
     of_class, of_box = (
@@ -33,7 +32,7 @@ def loss(ssd, note):
         )
     if not ssd.switch("normalize_loc_loss_by_codesize", False):
         weight *= 4  # here it is always by the four numbers of a code
-    fields |= _box_loss(message.message("localization_loss"), weight, ssd, note)
+    fields |= _box_loss(message.message("localization_loss"), weight, note)
     return fields
 
 
@@ -50,8 +49,7 @@ def _class_loss(message, weight, note):
     return {"alpha": alpha, "gamma": gamma}, weight
 
 
-def _box_loss(message, weight, ssd, note):
-    scale = _code_scale(ssd, note)
+def _box_loss(message, weight, note):
     for name, kind in (("weighted_iou", "iou"), ("weighted_giou", "giou")):
         if message.has(name):
             return {
@@ -63,34 +61,7 @@ def _box_loss(message, weight, ssd, note):
         name = (message.names or ["nothing"])[0]
         note(message.path, name, "the box loss is Huber's, with a delta of 1")
     delta = message.message("weighted_smooth_l1").number("delta", 1.0)
-    return {
-        "delta": _short(delta / scale),
-        "box_loss_weight": _short(weight * scale**2),
-    }
-
-
-def _code_scale(ssd, note):
-    """The factor on box codes: one for all four, by their geometric mean."""
-    coder = ssd.message("box_coder").message("faster_rcnn_box_coder")
-    names = {
-        "y_scale": 10.0,
-        "x_scale": 10.0,
-        "height_scale": 5.0,
-        "width_scale": 5.0,
-    }
-    scales = [coder.number(name, otherwise) for name, otherwise in names.items()]
-    if min(scales) <= 0:
-        raise InvalidValueError(f"`{coder.path}`: scales must be above 0: {scales}")
-    product = scales[0] * scales[1] * scales[2] * scales[3]
-    mean = product**0.25
-    if len(set(scales)) > 1:
-        note(
-            coder.path,
-            "/".join(f"{scale:g}" for scale in scales),
-            "box codes have no scales here; delta and weight of the box loss are "
-            f"for their geometric mean, {mean:.4g}",
-        )
-    return mean
+    return {"delta": delta, "box_loss_weight": weight}
 
 
 def weight_decay(config, note):
@@ -133,18 +104,19 @@ def postprocess(ssd, note):
         note(place, "IDENTITY", "always sigmoid")
     nms = processing.message("batch_non_max_suppression")
     per_class = nms.whole("max_detections_per_class", 100)
-    total = nms.whole("max_total_detections", 100)
-    if per_class < total:
-        place = nms.place_of("max_detections_per_class")
-        note(place, per_class, f"a class may have all {total} detections")
+    is_agnostic = nms.switch("use_class_agnostic_nms", False)
     sigma = nms.number("soft_nms_sigma", 0.0)
     threshold = nms.number("iou_threshold", 0.6)
     fields: dict[str, Any] = {
         "method": "gaussian" if sigma else "hard",
         "iou_threshold": threshold,
         "score_threshold": nms.number("score_threshold", 0.0),
-        "max_detections": total,
-        "per_class": not nms.switch("use_class_agnostic_nms", False),
+        "max_detections": nms.whole("max_total_detections", 100),
+        "per_class": not is_agnostic,
+        "max_detections_per_class": None if is_agnostic else per_class,
+        # All pairs of anchor and class; across classes, each anchor's best class.
+        "pre_nms_top_k": 0 if is_agnostic else None,
+        "drop_empty": True,
     }
     if sigma:
         # exp(-iou**2 / (2 * sigma)) there, exp(-iou**2 / sigma) here.
@@ -153,7 +125,3 @@ def postprocess(ssd, note):
             place = nms.place_of("iou_threshold")
             note(place, threshold, "Soft-NMS removes no box outright here")
     return fields
-
-
-def _short(value):
-    return float(f"{value:.6g}")
