@@ -136,20 +136,39 @@ class _Serving:
         return outputs
 
     def letterboxed(self, images):
-        size = self._config.image_size
-        scales = self._config.box_scales
-        outputs = self.raw(images)
-        return self._postprocess(outputs, self._anchors, size, box_scales=scales)
+        found = self._found(self.raw(images))
+        del found["anchor_indices"]
+        return found
 
     def in_pixels(self, images, scales, sizes):
-        return self._in_pixels(self.letterboxed(images), scales, sizes)
+        found = self._in_pixels(self.raw(images), scales, sizes)
+        del found["anchor_indices"]
+        return found
 
-    def _in_pixels(self, found, scales, sizes):
+    def _found(self, outputs, content_sizes=None):
+        return self._postprocess.with_anchors(
+            outputs,
+            self._anchors,
+            self._config.image_size,
+            box_scales=self._config.box_scales,
+            content_sizes=content_sizes,
+        )
+
+    def _in_pixels(self, outputs, scales, sizes):
+        found = self._found(outputs, self._content_sizes(scales, sizes))
         boxes = found["boxes"] * tf.tile(scales, (1, 2))[:, None]
         limits = tf.cast(tf.tile(sizes, (1, 2)), tf.float32)[:, None]
         # The padding of the input is no part of the image.
         boxes = tf.minimum(tf.maximum(boxes, 0.0), limits)
         return {**found, "boxes": boxes}
+
+    def _content_sizes(self, scales, sizes):
+        """What the images measure in the input, for a postprocess that asks."""
+        if not self._postprocess.drop_empty:
+            return None
+        exact = tf.cast(sizes, tf.float32) / scales
+        is_asymmetric = self._config.resize_method == "asymmetric"
+        return tf.round(exact) if is_asymmetric else tf.maximum(tf.floor(exact), 1.0)
 
     def as_tfod(self, images, scales, sizes):
         """The eight outputs of the TF Object Detection API, all in float32.
@@ -158,13 +177,7 @@ class _Serving:
         the input, with its padding, not clipped. Classes are ids of the label map.
         """
         config, outputs = self._config, self.raw(images)
-        # The part of the input that is the image.
-        window = tf.cast(sizes, tf.float32) / scales
-        window = tf.concat([tf.zeros_like(window), window], 1)
-        found = self._postprocess.with_anchors(
-            outputs, self._anchors, config.image_size, config.box_scales, window
-        )
-        boxes = self._in_pixels(found, scales, sizes)["boxes"]
+        found = self._in_pixels(outputs, scales, sizes)
         sides = tf.cast(tf.tile(sizes, (1, 2)), tf.float32)
         # Unused places have label -1; there, as in that API, the first id stands.
         ids = tf.constant(np.array([*self._ids, self._ids[0]]), tf.float32)
@@ -176,7 +189,7 @@ class _Serving:
             outputs["box_deltas"], tf.constant(self._anchors), config.box_scales
         )
         return {
-            "detection_boxes": boxes / sides[:, None],
+            "detection_boxes": found["boxes"] / sides[:, None],
             "detection_scores": found["scores"],
             "detection_classes": tf.gather(ids, places),
             "num_detections": tf.cast(found["num_detections"], tf.float32),
