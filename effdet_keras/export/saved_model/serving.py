@@ -110,19 +110,30 @@ class _Serving:
                 outputs[f"{name}_p{level}"] = part
         return outputs
 
-    def letterboxed(self, images):
-        size = self._config.image_size
-        scales = self._config.box_scales
-        outputs = self.raw(images)
-        return self._postprocess(outputs, self._anchors, size, box_scales=scales)
+    def letterboxed(self, images, content_sizes=None):
+        return self._postprocess(
+            self.raw(images),
+            self._anchors,
+            self._config.image_size,
+            box_scales=self._config.box_scales,
+            content_sizes=content_sizes,
+        )
 
     def in_pixels(self, images, scales, sizes):
-        found = self.letterboxed(images)
+        found = self.letterboxed(images, self._content_sizes(scales, sizes))
         boxes = found["boxes"] * tf.tile(scales, (1, 2))[:, None]
         limits = tf.cast(tf.tile(sizes, (1, 2)), tf.float32)[:, None]
         # The padding of the input is no part of the image.
         boxes = tf.minimum(tf.maximum(boxes, 0.0), limits)
         return {**found, "boxes": boxes}
+
+    def _content_sizes(self, scales, sizes):
+        """What the images measure in the input, for a postprocess that asks."""
+        if not self._postprocess.drop_empty:
+            return None
+        exact = tf.cast(sizes, tf.float32) / scales
+        is_asymmetric = self._config.resize_method == "asymmetric"
+        return tf.round(exact) if is_asymmetric else tf.maximum(tf.floor(exact), 1.0)
 
     def as_tfod(self, images, scales, sizes):
         """Fractions of the image, ids of the label map, all in float32."""
