@@ -12,7 +12,7 @@ from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras.data.pipeline.image_reader import ImageReader
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.geometry.letterbox import boxes_in_input
-from effdet_keras.inference.detect import in_input
+from effdet_keras.inference.detect import content_size, in_input
 
 _BATCHES_AHEAD = 2  # one in use, one ready; more only fills memory
 
@@ -27,6 +27,8 @@ class EvaluationBatch:
         image_scales: float32 array `[B]`, or `[B, 2]` for `y` and `x`, pixels of the
             image per pixel of the input; 0 marks an image that could not be read.
         image_sizes: list of `B` pairs `(height, width)`, pixels of the image.
+        content_sizes: float32 array `[B, 2]`, height and width of each image inside
+            the input.
         truth: dict of `boxes` `[B, M, 4]`, float32, `yxyx` in pixels of the input, and
             `labels` `[B, M]`, int32, -1 in padding rows: what losses are taken of.
     """
@@ -35,6 +37,7 @@ class EvaluationBatch:
     image_ids: list
     image_scales: np.ndarray
     image_sizes: list
+    content_sizes: np.ndarray
     truth: dict
 
 
@@ -84,19 +87,21 @@ class DatasetToEvaluate:
             index = own[number]
             image, boxes, labels, _, is_there = reader.read(index)
             truth = self._padded(boxes, labels, image.shape[:2])
+            content = content_size(self._config, image.shape[:2])
             image, scale = in_input(self._config, image)
-            return image, scale if is_there else 0 * scale, *truth
+            return image, scale if is_there else 0 * scale, content, *truth
 
         inputs = _read_ahead(read, len(own), _BATCHES_AHEAD * size)
         for start in starts:
             batch = records[start : start + size]
             read_ahead = itertools.islice(inputs, len(batch))
-            images, scales, boxes, labels = zip(*read_ahead)
+            images, scales, contents, boxes, labels = zip(*read_ahead)
             yield EvaluationBatch(
                 np.stack(images),
                 [record.image_id for record in batch],
                 np.float32(scales),
                 [record.image_size for record in batch],
+                np.stack(contents),
                 {"boxes": np.stack(boxes), "labels": np.stack(labels)},
             )
         reader.report()

@@ -560,13 +560,16 @@ class EfficientDet(Trainer, keras.Model):
             _one_per_class("thresholds", settings.thresholds, self.num_classes)
         self._score_settings = settings
 
-    def detect_outputs(self, outputs: dict[str, Any]) -> dict[str, Any]:
+    def detect_outputs(
+        self, outputs: dict[str, Any], content_sizes: Any = None
+    ) -> dict[str, Any]:
         """Network outputs as detections, in pixels of the input; see `predict`."""
         return self.postprocess(
             outputs,
             self.anchors,
             self.config.image_size,
             box_scales=self.config.box_scales,
+            content_sizes=content_sizes,
         )
 
     def detect_step(self, images: Any) -> dict[str, Any]:

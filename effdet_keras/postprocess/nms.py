@@ -59,8 +59,9 @@ def non_max_suppression(
         iou_threshold: float in `[0, 1]`.
         method: `"gaussian"` or `"hard"`.
         sigma: float above zero.
-        max_per_class: int above zero, how many of one class are taken at most; `None`
-            for no limit. It needs `labels`.
+        max_per_class: int above zero, how many of one class are taken at most, and
+            without `labels` of all; `None` for no limit. Those that are not returned
+            count too.
         is_returned: bool tensor `[B, K]`, or `None` for all. Candidates for which it is
             False are taken and suppress others, but are not among the detections.
 
@@ -91,8 +92,10 @@ def non_max_suppression(
     overlap = _overlap_with(boxes, labels)
     candidate = ops.arange(ops.shape(boxes)[1], dtype="int32")[None]  # [1, K]
     place = ops.arange(max_detections, dtype="int32")[None]  # [1, D]
+    groups = None
     if max_per_class is not None:
-        labels = ops.cast(labels, "int32")
+        groups = ops.zeros_like(boxes[..., 0]) if labels is None else labels
+        groups = ops.cast(groups, "int32")
     nothing = ops.zeros_like(scores[:, :1]) + ops.zeros((1, max_detections))  # [B, D]
 
     def alive(scores):
@@ -121,7 +124,7 @@ def non_max_suppression(
             scores = scores * ops.exp(ops.square(iou) * (-1.0 / sigma))
             out = candidate == taken
         if max_per_class is not None:
-            is_of_class = labels == take_rows(labels, taken)
+            is_of_class = groups == take_rows(groups, taken)
             rank = rank + ops.cast(is_of_class, "int32")
             out = ops.logical_or(
                 out, ops.logical_and(is_of_class, rank >= max_per_class)
@@ -138,7 +141,7 @@ def non_max_suppression(
         # `nan` marks a place without a box: a score may be any number.
         nothing + float("nan"),
         # How many of its class were taken before each candidate.
-        zeros[:, :1] if max_per_class is None else ops.zeros_like(labels),
+        zeros[:, :1] if max_per_class is None else ops.zeros_like(groups),
     )
     _, _, indices, kept_scores, _ = ops.while_loop(unfinished, take_one, start)
     used = ops.logical_not(ops.isnan(kept_scores))

@@ -47,7 +47,8 @@ class Postprocess:
             which is slower, and cannot find two classes in one place. `None` has no
             limit: where the best 5,000 pairs leave places free, all are candidates.
         per_class: bool. `False` lets a box suppress boxes of other classes.
-        max_detections_per_class: int, or `None` for no limit; not across classes.
+        max_detections_per_class: int, or `None` for no limit; with `per_class=False`
+            of all classes. Boxes that `drop_empty` leaves out count too.
         clip: bool. `True` clips the picked boxes to the network's input, after NMS.
         drop_empty: bool. `True` leaves out boxes of which nothing lies in the image,
             after NMS, so that the next best take their places.
@@ -103,10 +104,10 @@ class Postprocess:
             self.max_detections, self.iou_threshold, self.method, self.sigma
         )
         limit = self.max_detections_per_class
-        if limit is not None and (limit < 1 or not self.per_class):
+        if limit is not None and limit < 1:
             raise InvalidValueError(
-                "`max_detections_per_class` must be at least 1, or None, and None with "
-                f"`per_class=False`. Received: {limit}"
+                "`max_detections_per_class` must be at least 1, or None. "
+                f"Received: {limit}"
             )
         if self.pre_nms_top_k is not None and self.pre_nms_top_k < 0:
             raise InvalidValueError(

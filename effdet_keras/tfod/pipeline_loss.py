@@ -104,6 +104,7 @@ def postprocess(ssd, note):
         note(place, "IDENTITY", "always sigmoid")
     nms = processing.message("batch_non_max_suppression")
     per_class = nms.whole("max_detections_per_class", 100)
+    total = nms.whole("max_total_detections", 100)
     is_agnostic = nms.switch("use_class_agnostic_nms", False)
     sigma = nms.number("soft_nms_sigma", 0.0)
     threshold = nms.number("iou_threshold", 0.6)
@@ -111,12 +112,13 @@ def postprocess(ssd, note):
         "method": "gaussian" if sigma else "hard",
         "iou_threshold": threshold,
         "score_threshold": nms.number("score_threshold", 0.0),
-        "max_detections": nms.whole("max_total_detections", 100),
+        "max_detections": total,
         "per_class": not is_agnostic,
-        "max_detections_per_class": None if is_agnostic else per_class,
+        "max_detections_per_class": total if is_agnostic else per_class,
         # All pairs of anchor and class; across classes, each anchor's best class.
         "pre_nms_top_k": 0 if is_agnostic else None,
-        "drop_empty": True,
+        # The combined operation keeps those beside the image.
+        "drop_empty": not nms.switch("use_combined_nms", False),
     }
     if sigma:
         # exp(-iou**2 / (2 * sigma)) there, exp(-iou**2 / sigma) here.

@@ -15,7 +15,7 @@ SILENT = (
     *("min_num_negative_samples", "desired_negative_sampling_ratio"),
     *("encode_background_as_zeros", "inplace_batchnorm_update"),
     *("return_raw_detections_during_predict", "use_static_shapes"),
-    *("use_native_resize_op", "change_coordinate_frame", "use_combined_nms"),
+    *("use_native_resize_op", "change_coordinate_frame"),
     *("sync_replicas", "replicas_to_aggregate", "startup_delay_steps"),
     *("max_number_of_boxes", "unpad_groundtruth_tensors", "anchorwise_output"),
     *("batch_queue_capacity", "num_batch_queue_threads", "prefetch_queue_capacity"),

@@ -25,6 +25,7 @@ from effdet_keras.training.averages_in_place import AveragesInPlace
 from effdet_keras.training.classes import adopt_classes
 from effdet_keras.training.compiling import Compiling
 from effdet_keras.training.data_order import DataOrder
+from effdet_keras.training.detection_step import DetectionStep
 from effdet_keras.training.epoch_lines import EpochLines
 from effdet_keras.training.evaluation_step import EvaluationStep
 from effdet_keras.training.finite_weights import FiniteWeights
@@ -56,6 +57,11 @@ class Trainer(Compiling):
     @functools.cached_property
     def _evaluation_step(self):
         """Keeps the `EvaluationStep`, where Keras does not take it for a layer."""
+        return types.SimpleNamespace(step=None)
+
+    @functools.cached_property
+    def _detection_step(self):
+        """Keeps the `DetectionStep`, as `_evaluation_step` keeps the other."""
         return types.SimpleNamespace(step=None)
 
     def fit(
@@ -225,7 +231,7 @@ class Trainer(Compiling):
         with self._running_on(x):
             return super().predict(x, batch_size=batch_size, **kwargs)
 
-    def predict_on_batch(self, x: Any) -> dict[str, Any]:
+    def predict_on_batch(self, x: Any, content_sizes: Any = None) -> dict[str, Any]:
         """Detections in one batch of letterboxed images; see `predict`.
 
         Where several processes train together, each may call it with images of its
@@ -233,10 +239,18 @@ class Trainer(Compiling):
 
         Args:
             x: float32 array `[B, H, W, 3]`, pixels 0-255.
+            content_sizes: float32 array `[B, 2]`, height and width of each image inside
+                the input, for a `postprocess` with `drop_empty`; None where it fills
+                the input.
 
         Returns:
             Dict of arrays, as of `predict`.
         """
+        if content_sizes is not None:
+            step = self._detection_step.step
+            if step is None or not step.is_for(self):
+                step = self._detection_step.step = DetectionStep(self)
+            return step.predict_on_batch({"images": x, "content_sizes": content_sizes})
         return self._step.predict_on_batch(super().predict_on_batch, self, x)
 
     def batches(
@@ -358,7 +372,7 @@ class Trainer(Compiling):
         return {**terms, "reg_l2_loss": decay, "loss": loss}
 
     def evaluate_and_detect_on_batch(
-        self, images: Any, truth: dict, is_counted: Any
+        self, images: Any, truth: dict, is_counted: Any, content_sizes: Any = None
     ) -> tuple[dict[str, Any], dict[str, float]]:
         """Detections and losses of a batch, from one forward pass.
 
@@ -368,6 +382,7 @@ class Trainer(Compiling):
             images: float32 array `[B, H, W, 3]`, letterboxed pixels 0-255.
             truth: dict of arrays, `boxes` `[B, M, 4]` and `labels` `[B, M]`.
             is_counted: bools `[B]`: False for images that only fill up the batch.
+            content_sizes: as of `predict_on_batch`.
 
         Returns:
             `(detections, losses)`: what `predict_on_batch` returns, and a dict of
@@ -388,6 +403,8 @@ class Trainer(Compiling):
             step = self._evaluation_step.step = EvaluationStep(self)
         counted = np.asarray(is_counted, bool)
         arrays = {"images": images, **truth, "is_counted": counted}
+        if content_sizes is not None:
+            arrays["content_sizes"] = content_sizes
         outputs = step.predict_on_batch(arrays)
         losses = {name: float(x[0]) for name, x in outputs["losses"].items()}
         if not math.isfinite(losses["loss"]):

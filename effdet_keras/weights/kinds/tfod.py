@@ -34,6 +34,13 @@ _BIFPN = "_feature_extractor/_bifpn_stage/"
 # What holds for each EfficientDet of that API, whatever its `pipeline.config` says.
 _SHARED_CONFIG = {"anchor_order": "aspect_first", "resize_method": "asymmetric"}
 
+_OF_BATCH_NORM = ("gamma", "beta", "moving_mean", "moving_variance")
+_LEAVES = (
+    *("kernel", "bias", "depthwise_kernel", "pointwise_kernel"),
+    *("bifpn_combine_weights", *_OF_BATCH_NORM),
+)
+_SHARED_TOWER = "/_base_tower_layers_for_heads/"
+
 # Where the arrays are in the object graph, a pattern for each step of the way.
 _INDEX = r"\d+"
 _LAYER = r"layer_with_weights-\d+"
@@ -162,7 +169,10 @@ def _keys_in_graph(reader, stored):
 
     def walk(node, place, path):
         if not place:
+            is_bn = _SHARED_TOWER in path  # whose convolutions have another place
             for leaf, child in children[node].items():
+                if leaf not in _LEAVES or (is_bn and leaf not in _OF_BATCH_NORM):
+                    continue
                 for attribute in graph.nodes[child].attributes:
                     if attribute.checkpoint_key in stored:
                         keys.setdefault(f"{path}/{leaf}", attribute.checkpoint_key)
