@@ -91,6 +91,8 @@ class RunConfiguration:
         flip_probability: float from 0 to 1.
         scale_jitter: `(lowest, highest)` factor on the image size; "auto" is the
             recipe's.
+        pad_rgb: three floats, the color around training images that do not fill the
+            input; None for the model's.
         postprocess: dict, fields of `Postprocess`.
         monitor: string, the number in the logs by which the best checkpoint is chosen;
             more is better, unless its name has "loss" in it.
@@ -172,6 +174,7 @@ mean 'epochs'? It has: data, format, ...
     augment: tuple[str, ...] = ()
     flip_probability: float = 0.5
     scale_jitter: tuple[float, float] | str = "auto"
+    pad_rgb: tuple[float, float, float] | None = None
     postprocess: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     monitor: str = "AP"

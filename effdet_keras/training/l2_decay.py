@@ -9,34 +9,6 @@ from effdet_keras.errors import InvalidTypeError, InvalidValueError
 
 KERNELS = "kernel$"  # of all convolutions, depthwise and pointwise ones as well
 
-# What the TF Object Detection API decays with its published configs (its
-# `l2_regularizer` of 4e-5 reaches BiFPN and heads; the backbone brings its own 1e-5):
-# no depthwise kernel of the backbone, and of the heads those alone, but for their last
-# layers. There the factor is of the plain sum of squares, and half of what is here.
-TFOD_BACKBONE, TFOD_CONVOLUTIONS = 1e-5, 4e-5
-
-
-def tfod_decay(convolutions=TFOD_CONVOLUTIONS, backbone=TFOD_BACKBONE):
-    """The decay of the TF Object Detection API, as a `weight_decay` of `compile`.
-
-    Args:
-        convolutions: float, of the BiFPN's kernels and the heads' depthwise ones.
-        backbone: float, of the backbone's kernels and biases.
-
-    Returns:
-        Dict of regular expressions to floats.
-
-    Example:
-        >>> tfod_decay()["^(fpn_cells|resample_p).*kernel$"]
-        4e-05
-    """
-    return {
-        r"^efficientnet.*depthwise": 0.0,
-        r"^efficientnet.*(kernel|bias)$": backbone,
-        r"^(fpn_cells|resample_p).*kernel$": convolutions,
-        r"_net/[a-z]+-\d+/depthwise_kernel$": convolutions,
-    }
-
 
 def check_decay(decay):
     """Raises unless `decay` is a number of at least 0, a dict of such, or None."""

@@ -9,8 +9,9 @@ import keras
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.losses import DetectionLoss
 from effdet_keras.matching import IoUMatching, Matching
+from effdet_keras.tfod.decay import tfod_decay
 from effdet_keras.training.gradient_multipliers import check_multipliers
-from effdet_keras.training.l2_decay import check_decay, tfod_decay
+from effdet_keras.training.l2_decay import check_decay
 from effdet_keras.training.named_schedules import (
     has_own_rates,
     is_fitted,
