@@ -25,6 +25,20 @@ ACTIVATIONS = (
 )
 
 
+# `backbone_taps` of the Object Detection API: the blocks at the places that P3, P4 and
+# P5 have in B0 (None: there they are the last ones), in deeper backbones as well.
+TFOD_TAPS = {
+    "efficientnet-b0": None,
+    "efficientnet-b1": (6, 14, 21),
+    "efficientnet-b2": (6, 14, 21),
+    "efficientnet-b3": (6, 15, 24),
+    "efficientnet-b4": (7, 18, 30),
+    "efficientnet-b5": (9, 22, 36),
+    "efficientnet-b6": (10, 25, 42),
+    "efficientnet-b7": (12, 30, 51),
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class EfficientDetConfig:
     """Everything that shapes an EfficientDet network, checked when it is made.

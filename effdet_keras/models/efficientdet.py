@@ -24,6 +24,7 @@ from effdet_keras.inference.detect import detect
 from effdet_keras.inference.scores import ScoreThreshold
 from effdet_keras.inspection.fit_to_boxes import fitted_anchors, fitted_image_size
 from effdet_keras.models.network import build_network
+from effdet_keras.models.pipeline import model_of_pipeline
 from effdet_keras.postprocess import Postprocess
 from effdet_keras.training.trainer import Trainer
 from effdet_keras.weights.archive import load_archive
@@ -218,6 +219,84 @@ class EfficientDet(Trainer, keras.Model):
         if source is not None:
             load_source(model, source, skip_mismatch=skip_mismatch, verbose=verbose)
         return model
+
+    @classmethod
+    def from_pipeline_config(
+        cls,
+        path: str | os.PathLike,
+        weights: str | os.PathLike | None = None,
+        class_names: Sequence[str] | None = None,
+        category_ids: Sequence[int] | None = None,
+        *,
+        averages: bool = True,
+        skip_mismatch: bool = False,
+        verbose: int = 1,
+        **config_overrides: Any,
+    ) -> EfficientDet:
+        """A model, compiled, from a `pipeline.config` of the Object Detection API.
+
+        Network, image size, resizing, anchors, scales of box codes, classes and
+        postprocess are those of the file, and so are losses, optimizer and schedule.
+        What has no place here is printed. Classes have the names of the file's label
+        map, where it is on this machine or beside the file; 90 without names
+        are COCO's.
+
+        `ek.fine_tune(data, pipeline_config=path)` trains with all of it, the batch size
+        and augmentation too.
+
+        Args:
+            path: path of the file.
+            weights: None for random weights; or a key, path or URL, see
+                `load_pretrained`. Last layers that were trained with another order of
+                anchors or other scales of codes are converted.
+            class_names, category_ids: sequences with an entry per label, in the place
+                of the file's. Their number may be another one: the last layer of the class
+                head then starts new, but for the classes that both name.
+            averages, skip_mismatch: see `load_pretrained`.
+            verbose: 0 or 1, whether to print what was loaded, and what has no place.
+            **config_overrides: fields of `EfficientDetConfig`, in the place of the
+                file's.
+
+        Returns:
+            `EfficientDet`.
+
+        Raises:
+            OSError: If there is no such file.
+            ValueError: If it is the config of another kind of model, or a field has a
+                wrong value, or the weights do not fit.
+
+        Example:
+            >>> import pathlib, tempfile
+            >>> path = pathlib.Path(tempfile.mkdtemp(), "pipeline.config")
+            >>> _ = path.write_text('''model { ssd {
+            ...   num_classes: 2
+            ...   image_resizer { keep_aspect_ratio_resizer {
+            ...     min_dimension: 128 max_dimension: 128 pad_to_max_dimension: true } }
+            ...   feature_extractor {
+            ...     type: "ssd_efficientnet-b0_bifpn_keras"
+            ...     conv_hyperparams { activation: SWISH }
+            ...     bifpn { num_iterations: 1 num_filters: 64 } }
+            ...   box_predictor { weight_shared_convolutional_box_predictor {
+            ...     depth: 64 num_layers_before_predictor: 1
+            ...     conv_hyperparams { activation: SWISH } } }
+            ... } }
+            ... train_config { optimizer { adam_optimizer { learning_rate {
+            ...   constant_learning_rate { learning_rate: 0.001 } } } } }''')
+            >>> model = EfficientDet.from_pipeline_config(path, verbose=0)
+            >>> model.config.image_size, model.config.box_scales
+            ((128, 128), (10.0, 10.0, 5.0, 5.0))
+        """
+        return model_of_pipeline(
+            cls,
+            path,
+            weights,
+            class_names=class_names,
+            category_ids=category_ids,
+            averages=averages,
+            skip_mismatch=skip_mismatch,
+            verbose=verbose,
+            overrides=config_overrides,
+        )
 
     @classmethod
     def from_hub(

@@ -6,25 +6,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
+from effdet_keras.config import MODEL_NAMES, TFOD_TAPS, EfficientDetConfig
 from effdet_keras.errors import InvalidValueError
 
 EXTRACTOR = re.compile(r"ssd_efficientnet-(b[0-7])_bifpn_keras")
 _FUSION = {"fast_attention": "fastattn", "attention": "sum", "sum": "sum"}
 _ACTIVATIONS = {"SWISH": "swish", "RELU": "relu", "RELU_6": "relu6"}
-
-
-# The blocks whose outputs are P3, P4 and P5: those at the places that they have in B0
-# (None: the last ones of their stages), not the last ones of deeper backbones.
-_TAPS = {
-    "b0": None,
-    **dict.fromkeys(("b1", "b2"), (6, 14, 21)),
-    "b3": (6, 15, 24),
-    "b4": (7, 18, 30),
-    "b5": (9, 22, 36),
-    "b6": (10, 25, 42),
-    "b7": (12, 30, 51),
-}
 
 
 def model(ssd, note):
@@ -93,7 +80,7 @@ def _network(ssd, note):
         "pad_rgb": _padding(ssd),
         # There stochastic depth acts in all of them, B0 too.
         "backbone_survival_prob": 0.8,
-        "backbone_taps": _TAPS[backbone],
+        "backbone_taps": TFOD_TAPS[f"efficientnet-{backbone}"],
         "anchor_order": "aspect_first",
         "box_scales": box_scales(ssd),
         "resize_method": "asymmetric",

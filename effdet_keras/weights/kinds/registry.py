@@ -14,7 +14,7 @@ KINDS = (tfod.KIND, automl.KIND, own.KIND, keras_h5.KIND, torch_state_dict.KIND)
 _HEAD = 16  # bytes, enough to tell the formats apart
 
 
-def open_weights(path, averages=True, pipeline_config=None):
+def open_weights(path, averages=True, pipeline_config=None, own_pipeline_config=None):
     """Reads a file of weights, of whatever kind it is.
 
     The content tells the kind; the ending of the name decides only between files
@@ -26,6 +26,8 @@ def open_weights(path, averages=True, pipeline_config=None):
         averages: bool, whether to take moving averages where there are any.
         pipeline_config: path of the `pipeline.config` of a checkpoint of the Object
             Detection API, or None.
+        own_pipeline_config: path of the `pipeline.config` of the model that is to be
+            made, or None: for such a checkpoint that has none beside it.
 
     Returns:
         `WeightSource`.
@@ -53,7 +55,9 @@ def open_weights(path, averages=True, pipeline_config=None):
             f"Received: '{path}', which is of another kind: {kind.title}"
         )
     if kind is tfod.KIND:
-        return tfod.read_tfod_checkpoint(path, averages, pipeline_config)
+        return tfod.read_tfod_checkpoint(
+            path, averages, pipeline_config, own_pipeline_config
+        )
     if kind is not None:
         return kind.read(path, averages)
     if not path.exists():

@@ -67,7 +67,9 @@ _WITH_BIAS = re.compile(
 )
 
 
-def read_tfod_checkpoint(prefix, averages=True, pipeline_config=None):
+def read_tfod_checkpoint(
+    prefix, averages=True, pipeline_config=None, own_pipeline_config=None
+):
     """Reads the EfficientDet in a checkpoint of the Object Detection API.
 
     That is one of its exporter (`checkpoint/ckpt-0`), of its training (`ckpt-5`, with
@@ -82,6 +84,7 @@ def read_tfod_checkpoint(prefix, averages=True, pipeline_config=None):
             it. Statistics of batch norms have none there.
         pipeline_config: path of the model's `pipeline.config`; None looks for it beside
             the checkpoint and in the folder above.
+        own_pipeline_config: path of the one to take if there is none, or None.
 
     Returns:
         `WeightSource`. Its config, postprocess and classes are those of
@@ -105,7 +108,8 @@ def read_tfod_checkpoint(prefix, averages=True, pipeline_config=None):
         raise FileNotFoundError(
             f"There is no TensorFlow checkpoint '{prefix}': no file '{prefix}.index'"
         )
-    config_path = pipeline_config or _config_beside(pathlib.Path(prefix))
+    beside = _config_beside(pathlib.Path(prefix))
+    config_path = pipeline_config or beside or own_pipeline_config
     model = None if config_path is None else read_pipeline_model(config_path)
     with damage_told(prefix):
         reader = tf.train.load_checkpoint(prefix)
