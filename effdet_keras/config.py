@@ -88,6 +88,9 @@ class EfficientDetConfig:
             "asymmetric": pixel `i` is at `i * old_size / new_size`, sizes are
             rounded, half to even (TensorFlow 1, the Object Detection API).
         batch_norm_momentum, batch_norm_epsilon: floats.
+        batch_norm_unbiased: bool, whether moving variances take the unbiased variance
+            of a batch, as in TensorFlow's and torch's batch norms, or the plain one,
+            as in Keras 3.
         sync_batch_norm: bool, batch statistics over all replicas.
         frozen_batch_norm: bool, batch norm neither trains nor moves its
             statistics: for batches of one or two images.
@@ -132,6 +135,7 @@ class EfficientDetConfig:
     resize_method: str = "half_pixel"
     batch_norm_momentum: float = 0.99
     batch_norm_epsilon: float = 1e-3
+    batch_norm_unbiased: bool = False
     sync_batch_norm: bool = False
     frozen_batch_norm: bool = False
 

@@ -310,7 +310,11 @@ def ciou(boxes1: Any, boxes2: Any) -> Any:
 
 
 def encode_boxes(
-    boxes: Any, anchors: Any, scales: Sequence[float] = (1.0, 1.0, 1.0, 1.0)
+    boxes: Any,
+    anchors: Any,
+    scales: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
+    *,
+    added_side: float = 0.0,
 ) -> Any:
     """Encodes boxes as offsets from their anchors.
 
@@ -329,6 +333,8 @@ def encode_boxes(
         anchors: tensor or array `[N, 4]`, `yxyx` in pixels, sides above zero.
         scales: four floats above zero, for `ty`, `tx`, `th` and `tw`; of a model
             they are `config.box_scales`.
+        added_side: float, in pixels, added to all sides before anything is divided,
+            as the TF Object Detection API does with 1e-8 of the image's sides.
 
     Returns:
         Tensor or array `[..., N, 4]` of `(ty, tx, th, tw)`, without unit.
@@ -344,6 +350,8 @@ def encode_boxes(
     xp, boxes, anchors = _arrays(boxes=boxes, anchors=anchors)
     center, sides = _center_and_sides(xp, boxes)
     anchor_center, anchor_sides = _center_and_sides(xp, anchors)
+    if added_side:
+        sides, anchor_sides = sides + added_side, anchor_sides + added_side
     offset = (center - anchor_center) / anchor_sides
     codes = xp.concatenate([offset, xp.log(sides / anchor_sides)], axis=-1)
     return codes if _are_ones(scales) else codes * _row(xp, scales, codes)

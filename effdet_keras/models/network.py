@@ -87,6 +87,7 @@ def _batch_norm(config):
         momentum=config.batch_norm_momentum,
         epsilon=config.batch_norm_epsilon,
         synchronized=config.sync_batch_norm,
+        unbiased=config.batch_norm_unbiased,
         frozen=config.frozen_batch_norm,
     )
 

@@ -124,6 +124,37 @@ class Postprocess:
         box_scales: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
         content_sizes: Any = None,
     ) -> dict[str, Any]:
+        found = self.with_anchors(
+            outputs, anchors, image_size, box_scales, content_sizes
+        )
+        return {n: value for n, value in found.items() if n != "anchor_indices"}
+
+    def with_anchors(
+        self,
+        outputs: dict[str, Any],
+        anchors: Any,
+        image_size: Sequence[int],
+        box_scales: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
+        content_sizes: Any = None,
+    ) -> dict[str, Any]:
+        """What a call returns, and from which anchor each box comes.
+
+        Args:
+            outputs, anchors, image_size, box_scales, content_sizes: as of a call.
+
+        Returns:
+            Dict as of a call, and `anchor_indices`, int32 `[B, D]`, 0 in unused rows.
+
+        Example:
+            >>> anchors = np.array([[0, 0, 8, 8], [8, 8, 16, 16]], "float32")
+            >>> outputs = {"class_logits": ops.array([[[-9.0], [1.0]]]),
+            ...            "box_deltas": ops.zeros((1, 2, 4))}
+            >>> found = Postprocess(max_detections=2).with_anchors(
+            ...     outputs, anchors, (16, 16)
+            ... )
+            >>> ops.convert_to_numpy(found["anchor_indices"]).tolist()
+            [[1, 0]]
+        """
         class_logits = ops.cast(outputs["class_logits"], "float32")
         box_deltas = ops.cast(outputs["box_deltas"], "float32")
         anchors = ops.cast(anchors, "float32")
@@ -183,7 +214,9 @@ class Postprocess:
         boxes = take_rows(boxes, picked)
         if self.clip:
             boxes = clip_boxes(boxes, window)
-        labels = take_rows(labels, picked)
+        labels, anchor_indices = (
+            take_rows(values, picked) for values in (labels, anchor_indices)
+        )
         place = ops.arange(self.max_detections, dtype="int32")[None]
         used = place < num_detections[:, None]  # [B, D]
         detections = {
@@ -191,6 +224,7 @@ class Postprocess:
             "scores": scores,
             "labels": ops.where(used, labels, -1),
             "num_detections": num_detections,
+            "anchor_indices": ops.where(used, anchor_indices, 0),
         }
         return detections, candidate_scores[:, -1]
 

@@ -14,7 +14,7 @@ from typing import Any
 from effdet_keras._internal.local_paths import local_path
 from effdet_keras._internal.proto_text import Message, parse
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.tfod.pipeline_loss import loss, postprocess, weight_decay
+from effdet_keras.tfod.pipeline_loss import loss, matching, postprocess, weight_decay
 from effdet_keras.tfod.pipeline_model import EXTRACTOR, model, model_config
 from effdet_keras.tfod.pipeline_places import NO_PLACE, SILENT, is_as_here, place_of
 from effdet_keras.tfod.pipeline_training import (
@@ -48,7 +48,7 @@ def read_pipeline_config(path: str | os.PathLike) -> PipelineReading:
         path: path of the file.
 
     Returns:
-        `PipelineReading`. Its recipe is "reference", with everything that the file
+        `PipelineReading`. Its recipe is "tfod", with everything that the file
         says or leaves at a default of the Object Detection API.
 
     Raises:
@@ -142,10 +142,11 @@ class _Reading:
     def result(self):
         train = self.config.message("train_config")
         fields: dict[str, Any] = {
-            "recipe": "reference",
+            "recipe": "tfod",
             "anchors": None,
             **model(self.ssd, self.note),
             "loss": loss(self.ssd, self.note),
+            "matching": matching(self.ssd, self.note),
             "postprocess": postprocess(self.ssd, self.note),
             **weight_decay(self.config, self.note),
             **overall(self.config, self.note),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.tfod.decay import tfod_decay
 
 
 def loss(ssd, note):
@@ -17,36 +17,26 @@ def loss(ssd, note):
         message.number(name, 1.0)
         for name in ("classification_weight", "localization_weight")
     )
-    if of_class <= 0:
-        place = message.place_of("classification_weight")
-        raise InvalidValueError(f"`{place}` must be above 0. Received: {of_class}")
-    fields, of_class = _class_loss(
-        message.message("classification_loss"), of_class, note
-    )
-    weight = of_box / of_class
-    if of_class != 1:
-        note(
-            message.place_of("classification_weight"),
-            f"{of_class:g}",
-            f"the class loss has a weight of 1 here, the box loss of {weight:g}",
-        )
     if not ssd.switch("normalize_loc_loss_by_codesize", False):
-        weight *= 4  # here it is always by the four numbers of a code
-    fields |= _box_loss(message.message("localization_loss"), weight, note)
-    return fields
+        of_box *= 4  # here it is always by the four numbers of a code
+    is_by_matches = ssd.switch("normalize_loss_by_num_matches", True)
+    return {
+        "divide_by": "positives" if is_by_matches else "one",
+        **_class_loss(message.message("classification_loss"), of_class, note),
+        **_box_loss(message.message("localization_loss"), of_box, note),
+    }
 
 
 def _class_loss(message, weight, note):
-    """Alpha and gamma, and the weight that goes with them."""
     focal = message.message("weighted_sigmoid_focal")
     if not message.has("weighted_sigmoid_focal"):
         name = (message.names or ["nothing"])[0]
         note(message.path, name, "the class loss is the focal loss")
-        return {}, weight
+        return {"class_loss_weight": weight}
     gamma, alpha = focal.number("gamma", 2.0), focal.number("alpha", None)
     if alpha is None:  # all anchors count alike: as with 0.5, but twice as much
-        return {"alpha": 0.5, "gamma": gamma}, 2 * weight
-    return {"alpha": alpha, "gamma": gamma}, weight
+        alpha, weight = 0.5, 2 * weight
+    return {"alpha": alpha, "gamma": gamma, "class_loss_weight": weight}
 
 
 def _box_loss(message, weight, note):
@@ -64,26 +54,43 @@ def _box_loss(message, weight, note):
     return {"delta": delta, "box_loss_weight": weight}
 
 
+def matching(ssd, note):
+    """Fields of `IoUMatching`, of the message `model.ssd`."""
+    matcher = ssd.message("matcher").message("argmax_matcher")
+    matched = matcher.number("matched_threshold", 0.5)
+    unmatched = matcher.number("unmatched_threshold", 0.5)
+    if matcher.switch("ignore_thresholds", False):
+        place = matcher.place_of("ignore_thresholds")
+        note(place, "true", "there are thresholds")
+    is_usual = matcher.switch("negatives_lower_than_unmatched", True)
+    if not is_usual and unmatched < matched:
+        place = matcher.place_of("negatives_lower_than_unmatched")
+        note(place, "false", "what lies between the thresholds is ignored")
+    return {
+        "iou_threshold": matched,
+        "ignore_threshold": unmatched if unmatched < matched else None,
+        "force": matcher.switch("force_match_for_each_row", False),
+        "background_weight": ssd.number("negative_class_weight", 1.0),
+        "in_fractions": True,
+    }
+
+
 def weight_decay(config, note):
-    """L2 of the BiFPN's convolutions, of the whole config: here of all kernels."""
+    """L2 of the whole config, by paths of variables; see `l2_decay.tfod_decay`."""
     ssd = config.message("model").message("ssd")
-    places = [ssd.message("feature_extractor")]
-    places.append(
-        ssd.message("box_predictor").message(
-            "weight_shared_convolutional_box_predictor"
-        )
+    extractor = ssd.message("feature_extractor")
+    heads = ssd.message("box_predictor").message(
+        "weight_shared_convolutional_box_predictor"
     )
-    ours, other = (_l2(m.message("conv_hyperparams"), note) for m in places)
-    if other != ours:
-        place = places[1].place_of("conv_hyperparams.regularizer")
-        note(place, f"{other:g}", f"the heads decay with {ours:g} as well")
+    of_fpn, of_heads = (
+        _l2(m.message("conv_hyperparams"), note) for m in (extractor, heads)
+    )
+    name = "override_base_feature_extractor_hyperparams"
+    has_override = extractor.switch(name, False)
     if not config.message("train_config").switch("add_regularization_loss", True):
         return {"weight_decay": None}
-    if ours:
-        place = places[0].place_of("conv_hyperparams.regularizer")
-        why = "for all kernels; there 1e-5 in the backbone, and none for some of heads"
-        note(place, f"{ours:g}", why)
-    return {"weight_decay": ours or None}
+    backbone = {"backbone": of_fpn} if has_override else {}
+    return {"weight_decay": tfod_decay(fpn=of_fpn, heads=of_heads, **backbone)}
 
 
 def _l2(hyperparams, note):

@@ -75,6 +75,7 @@ def _network(ssd, note):
         "fpn_num_filters": bifpn.whole("num_filters", None),
         "fpn_weight_method": _fusion(bifpn, note),
         "head_repeats": head.whole("num_layers_before_predictor", None),
+        "batch_norm_unbiased": True,
         "frozen_batch_norm": ssd.switch("freeze_batchnorm", False),
         "pad_rgb": _padding(ssd),
         # There stochastic depth acts in all of them, B0 too.

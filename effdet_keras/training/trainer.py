@@ -307,7 +307,9 @@ class Trainer(Compiling):
         Args:
             x: unused.
             y: dict with `boxes` `[B, M, 4]` (`yxyx`, pixels of the input) and
-                `labels` `[B, M]` (-1 is padding). More keys are ignored.
+                `labels` `[B, M]` (-1 is padding); with `weights` `[B, M]`, of at least
+                0, the losses of a box are multiplied by its weight, and a box of
+                weight 0 is given no anchor of its own. More keys are ignored.
             y_pred: outputs of the network, see `EfficientDet`.
             sample_weight: must be None.
             training: bool, whether it is a training step that asks.
@@ -326,8 +328,8 @@ class Trainer(Compiling):
         """The losses of outputs, by the names under which `fit` logs them.
 
         Args:
-            truth: dict with `boxes` `[B, M, 4]` and `labels` `[B, M]`; see
-                `compute_loss`.
+            truth: dict with `boxes` `[B, M, 4]` and `labels` `[B, M]`, and maybe
+                `weights` `[B, M]`; see `compute_loss`.
             outputs: outputs of the network, see `EfficientDet`.
             is_counted: bools `[B]`; of the other images, without boxes, no loss is
                 taken. None counts all.
@@ -341,23 +343,29 @@ class Trainer(Compiling):
         is_valid = truth_rules.is_valid(
             boxes, labels, self.config.image_size, self.config.num_classes
         )
-        class_targets, box_targets = recipe.matching(
-            boxes, labels, self.anchors, self.config
+        # Rules and losses of one's own need not know what is seldom there.
+        weights = {"weights": truth["weights"]} if "weights" in truth else {}
+        class_targets, box_targets, *anchor_weights = recipe.matching(
+            boxes, labels, self.anchors, self.config, **weights
         )
+        options = {"anchor_weights": anchor_weights[0]} if anchor_weights else {}
+        if set(self.config.box_scales) != {1.0}:
+            options["box_scales"] = self.config.box_scales
         if is_counted is not None:
             class_targets = ops.where(is_counted[:, None], class_targets, IGNORE)
-        normalizer = self._step.normalizer(count_positives(class_targets, box_targets))
-        # A loss of one's own need not know what only several devices need.
-        shared = {} if normalizer is None else {"normalizer": normalizer}
-        if any(scale != 1 for scale in self.config.box_scales):
-            shared["box_scales"] = self.config.box_scales
+        normalizer = self._step.normalizer(
+            count_positives(class_targets, box_targets, *anchor_weights),
+            recipe.loss.normalizer_of,
+        )
+        if normalizer is not None:
+            options["normalizer"] = normalizer
         terms = recipe.loss(
             class_targets,
             box_targets,
             outputs["class_logits"],
             outputs["box_deltas"],
             self.anchors,
-            **shared,
+            **options,
         )
         decay = self.settings.weight_decay_loss(self.trainable_variables)
         loss = ops.where(is_valid, terms["loss"] + decay, float("nan"))

@@ -119,13 +119,13 @@ class Step:
         parts = data.rebatch(size // count, drop_remainder=True) if count > 1 else data
         return strategy.distribute_datasets_from_function(lambda context: parts)
 
-    def normalizer(self, num_positives):
+    def normalizer(self, num_positives, rule):
         """Replicas sum their gradients: together they take the loss of one batch."""
         count = _num_replicas()
         if count == 1:
             return None
         replica = tf.distribute.get_replica_context()
-        return (replica.all_reduce("SUM", num_positives) + 1.0) / count
+        return rule(replica.all_reduce("SUM", num_positives)) / count
 
     def predicting(self, predict_function):
         """The function, where every device of this process has a part of the batch.
@@ -189,9 +189,11 @@ class Step:
         squares = [2 * tf.nn.l2_loss(tf.cast(g, tf.float32)) for g in gradients]
         norms = tf.sqrt(tf.stack(squares)) / scale
         factors = tf.ones_like(norms)
-        limit = self._model.settings.recipe.clip_norm
+        recipe = self._model.settings.recipe
+        limit = recipe.clip_norm
         if limit:
-            factors = limit / tf.maximum(norms, limit)
+            if recipe.clips_each:
+                factors = limit / tf.maximum(norms, limit)
             together = tf.linalg.norm(norms * factors)
             factors *= limit / tf.maximum(together, limit)
         shares = tf.unstack(factors / _num_replicas())
