@@ -250,8 +250,8 @@ class EfficientDet(Trainer, keras.Model):
                 `load_pretrained`. Last layers that were trained with another order of
                 anchors or other scales of codes are converted.
             class_names, category_ids: sequences with an entry per label, in the place
-                of the file's. Their number may be another one: the last layer of the class
-                head then starts new, but for the classes that both name.
+                of the file's. Their number may be another one: the last layer of the
+                class head then starts new, but for the classes that both name.
             averages, skip_mismatch: see `load_pretrained`.
             verbose: 0 or 1, whether to print what was loaded, and what has no place.
             **config_overrides: fields of `EfficientDetConfig`, in the place of the

@@ -37,7 +37,8 @@ class Step:
             loss = self._forward_and_loss(data, training=True)
             # Replicas are summed below; a loss scale keeps float16 from underflow.
             scaled = optimizer.scale_loss(loss / _num_replicas())
-        gradients = self._multiplied(tape.gradient(scaled, variables))
+        gradients = _without_none(tape.gradient(scaled, variables), variables)
+        gradients = self._multiplied(gradients)
         clipped, norm = self.clipped(self._with_those_before(gradients, step))
         after = after_forward = joined([v.value for v in statistics])
         is_fine = _on_all_replicas(_are_finite([loss, norm, after]))
@@ -351,6 +352,12 @@ def _on_devices(strategy, parts):
     return strategy.experimental_distribute_values_from_function(
         lambda context: next(values)
     )
+
+
+def _without_none(gradients, variables):
+    """Zeros for what is in no output: blocks behind the last of `backbone_taps`."""
+    pairs = zip(gradients, variables)
+    return [tf.zeros_like(v.value) if g is None else g for g, v in pairs]
 
 
 def _num_replicas():
