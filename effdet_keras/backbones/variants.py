@@ -222,6 +222,44 @@ def last_blocks(table):
     return [i - 1 for i in halvings] + [len(table) - 1]
 
 
+def tapped_blocks(variant, min_level, taps=None):
+    """The indices of the blocks whose outputs are the levels `min_level` to 5.
+
+    Args:
+        variant: string, such as "efficientnet-b0".
+        min_level: int, 1 to 5.
+        taps: indices that are wanted, or None for the last block of each level.
+
+    Returns:
+        List of ints.
+
+    Raises:
+        ValueError: If one of `taps` is no block of its level.
+
+    Example:
+        >>> tapped_blocks("efficientnet-b1", 3)
+        [7, 15, 22]
+        >>> tapped_blocks("efficientnet-b1", 3, (6, 14, 21))
+        [6, 14, 21]
+    """
+    last = last_blocks(block_table(variant))[min_level - 1 :]
+    if taps is None:
+        return last
+    first = [0, *(i + 1 for i in last_blocks(block_table(variant)))][min_level - 1 :]
+    wrong = [
+        f"{tap} for level {level}, which has the blocks {low} to {high}"
+        for level, tap, low, high in zip(range(min_level, 6), taps, first, last)
+        if not low <= tap <= high
+    ]
+    if wrong or len(taps) != len(last):
+        raise InvalidValueError(
+            f"The taps (`backbone_taps`) of {variant} must be a block of each level "
+            f"from {min_level} to 5. Received: {tuple(taps)!r}"
+            + (f": {'; '.join(wrong)}" if wrong else "")
+        )
+    return list(taps)
+
+
 def _scale(variant):
     if variant not in _SCALES:
         raise InvalidValueError(

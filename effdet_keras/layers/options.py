@@ -52,6 +52,7 @@ class BatchNormOptions(_Options):
         momentum: float, the share of the old moving statistics that is kept.
         epsilon: float, added to the variance.
         synchronized: bool, batch statistics over all replicas, on TensorFlow.
+        unbiased: bool, see `BatchNormalization`.
         frozen: bool, use the moving statistics in training as well, and train
             neither scale nor offset.
 
@@ -64,6 +65,7 @@ class BatchNormOptions(_Options):
     momentum: float = 0.99
     epsilon: float = 1e-3
     synchronized: bool = False
+    unbiased: bool = False
     frozen: bool = False
 
     def layer(self, name: str, dtype: Any = None) -> BatchNormalization:
@@ -72,6 +74,7 @@ class BatchNormOptions(_Options):
             momentum=self.momentum,
             epsilon=self.epsilon,
             synchronized=self.synchronized and CAN_SYNCHRONIZE,
+            unbiased=self.unbiased,
             trainable=not self.frozen,
             name=name,
             dtype=dtype,

@@ -89,6 +89,7 @@ def _batch_norm(config):
         momentum=config.batch_norm_momentum,
         epsilon=config.batch_norm_epsilon,
         synchronized=config.sync_batch_norm,
+        unbiased=config.batch_norm_unbiased,
         frozen=config.frozen_batch_norm,
     )
 
@@ -125,6 +126,7 @@ def _pyramid(images, config, dtype):
         survival_prob=config.backbone_survival_prob,
         padding=config.backbone_padding,
         batch_norm=_backbone_batch_norm(config),
+        taps=config.backbone_taps,
         name=config.backbone,
         dtype=dtype,
     )(images)

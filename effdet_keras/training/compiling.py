@@ -27,6 +27,7 @@ from effdet_keras.training import auto_recipe, freezing
 from effdet_keras.training.accumulation import steps_done
 from effdet_keras.training.ema import WeightAverages
 from effdet_keras.training.gradient_multipliers import gradient_factors
+from effdet_keras.training.l2_decay import check_found
 from effdet_keras.training.recipe import Recipe
 from effdet_keras.training.settings import Settings, Trackers, refuse_keras_metrics
 from effdet_keras.training.statistics_warmup import StatisticsWarmup
@@ -78,7 +79,7 @@ class Compiling:
         matching: Any = "auto",
         schedule: Any = None,
         learning_rate: float | None = None,
-        weight_decay: float | str | None = "auto",
+        weight_decay: float | dict[str, float] | str | None = "auto",
         clip_norm: float | str | None = "auto",
         ema_decay: float | str | None = "auto",
         gradient_multipliers: dict[str, float] | None = None,
@@ -115,16 +116,21 @@ class Compiling:
                 batches is clipped and moves weights and averages; steps, and so
                 schedules, still count batches. Not under a strategy of several
                 devices.
-            loss: `effdet_keras.losses.DetectionLoss`. None is that of the reference,
+            loss: `effdet_keras.losses.DetectionLoss`. None is that of the recipe,
                 and for a small dataset whose heads are new one with a CIoU term.
-            recipe: "auto", or "reference" for google/automl's.
+            recipe: "auto"; "reference" for google/automl's; or "tfod" for that of the
+                TF Object Detection API's configs: its losses, matching and L2 decay
+                (of other variables, and less in the backbone), a learning rate of 0.08
+                whatever the batch size, 2,500 steps of warm-up, a cosine over 300,000
+                steps, neither clipping nor averages (docs/migrating_from_tfod.md).
             matching: which anchor has to predict which box: an
                 `effdet_keras.matching.ATSSMatching` or `IoUMatching`, or one of your
                 own; "auto" is `IoUMatching()`, and for a small dataset whose heads
                 are new `ATSSMatching()`.
             schedule: "cosine" (the default), "stepwise" or "polynomial", which are
                 as long as the training; "constant"; a dict of a name and settings,
-                such as `{"name": "cosine", "warmup_steps": 500}`, `{"name":
+                such as `{"name": "cosine", "warmup_steps": 500}` (with "total_steps"
+                it is as long as that says), `{"name":
                 "exponential", "decay_steps": 1000, "decay_rate": 0.9}` or `{"name":
                 "manual_step", "boundaries": [...], "rates": [...]}` (all settings:
                 `training/named_schedules.py`); or a Keras `LearningRateSchedule`.
@@ -134,13 +140,17 @@ class Compiling:
                 Keras' own default is: 0.001, and 0.01 for SGD. Its warm-up begins at
                 a tenth.
             weight_decay: float or None; `weight_decay / 2 * sum(w**2)` over the
-                kernels (no biases, no batch norm) is added to the loss. For
+                kernels (no biases, no batch norm) is added to the loss. Or a dict of
+                regular expressions to floats, such as `{"^efficientnet": 0.0,
+                "kernel$": 4e-5}`: of a variable's `path` the first that is found in
+                it counts, and what none is found in does not decay. For
                 "adamw" it is AdamW's own decay, of kernels as well, and nothing is
                 added. "auto" is 4e-5; for "adamw" 0.004; for a Keras optimizer
                 with a `weight_decay` of its own, nothing more.
             clip_norm: float or None; "auto" is 10. Each gradient is clipped to this
                 norm, then all together. On JAX and torch only the second, and not for
-                a Keras optimizer, which brings its own.
+                a Keras optimizer, which brings its own. With `recipe="tfod"` it is
+                None, and a number clips all together alone.
             ema_decay: float below 1, or None for no averages; "auto" is 0.9998. The
                 averages are what the trained model detects with, see `fit`.
             gradient_multipliers: dict of regular expressions to factors above 0,
@@ -207,6 +217,8 @@ class Compiling:
         factors = gradient_factors(
             recipe.gradient_multipliers, self.trainable_variables
         )
+        if isinstance(recipe.weight_decay, dict):
+            check_found(recipe.weight_decay, self.variables)
         optimizer = recipe.new_optimizer()
         if not self._step.is_reference_step and recipe.clips_in_optimizer:
             optimizer.global_clipnorm = recipe.clip_norm or None

@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.training.l2_decay import decay_factors
 from effdet_keras.training.recipe import Recipe
 from effdet_keras.training.statistics_warmup import StatisticsWarmup
 
@@ -81,12 +82,14 @@ class Settings:
     statistics_warmup: StatisticsWarmup | None = None
 
     def weight_decay_loss(self, variables: Sequence[keras.Variable]) -> Any:
-        """The L2 decay of the kernels among some variables, a float32 scalar."""
-        kernels = [v for v in variables if v.name.endswith("kernel")]
-        if not self.recipe.l2_decay or not kernels:
+        """The L2 decay of some variables, a float32 scalar; see `l2_decay.py`."""
+        factors = decay_factors(self.recipe.l2_decay, variables)
+        decaying = [(v, factor) for v, factor in zip(variables, factors) if factor]
+        if not decaying:
             return ops.zeros(())
-        squares = [ops.sum(ops.square(ops.cast(v, "float32"))) for v in kernels]
-        return self.recipe.l2_decay / 2 * ops.sum(ops.stack(squares))
+        squares = [ops.sum(ops.square(ops.cast(v, "float32"))) for v, _ in decaying]
+        halves = ops.convert_to_tensor([f / 2 for _, f in decaying], "float32")
+        return ops.sum(halves * ops.stack(squares))
 
     def loss_scale(self, optimizer: Any) -> keras.Variable | None:
         """The variable of a float16 optimizer's loss scale, else None.

@@ -64,7 +64,9 @@ def postprocess_op(postprocess, config):
     count = postprocess.max_detections
     anchors = _centers_and_sides(config)
 
-    @tf.function(experimental_implements=_operation(postprocess, config.num_classes))
+    name = _operation(postprocess, config.num_classes, config.box_scales)
+
+    @tf.function(experimental_implements=name)
     def operation(box_deltas, scores, anchors):
         return (
             tf.zeros((1, count, 4)),
@@ -76,7 +78,7 @@ def postprocess_op(postprocess, config):
     return lambda box_deltas, scores: operation(box_deltas, scores, anchors)
 
 
-def _operation(postprocess, num_classes):
+def _operation(postprocess, num_classes, box_scales):
     """Name and attributes, as a `NameAttrList` in protobuf's text form."""
     count = postprocess.max_detections
     attributes = {
@@ -87,7 +89,12 @@ def _operation(postprocess, num_classes):
         "use_regular_nms": f"b: {str(postprocess.per_class).lower()}",
         "nms_score_threshold": f"f: {postprocess.score_threshold}",
         "nms_iou_threshold": f"f: {postprocess.iou_threshold}",
-        **dict.fromkeys(("y_scale", "x_scale", "h_scale", "w_scale"), "f: 1.0"),
+        **{
+            name: f"f: {float(scale)}"
+            for name, scale in zip(
+                ("y_scale", "x_scale", "h_scale", "w_scale"), box_scales
+            )
+        },
     }
     pairs = (
         f'attr {{ key: "{key}" value {{ {value} }} }}'

@@ -52,10 +52,18 @@ _BEST_CLASSES = """
   sides = Identity (anchor_sides)
 """
 
+# Of codes without scales, and of those with.
+_PLAIN_CODES = """
+  codes = Identity (deltas)
+"""
+_SCALED_CODES = """
+  codes = Div (deltas, box_scales)
+"""
+
 _DECODE = """
   candidate_scores = Sigmoid (logits)
   candidate_labels = Cast <to: int = 6> (label)
-  shifts, growths = Split <axis: int = -1> (deltas, halves)
+  shifts, growths = Split <axis: int = -1> (codes, halves)
   scaled_shifts = Mul (shifts, sides)
   new_centers = Add (scaled_shifts, centers)
   limited_growths = Min (growths, max_log_side)
@@ -198,6 +206,7 @@ def onnx_postprocess(postprocess, anchors, config, opset):
         [
             _BEST_LOGIT_17 if opset < 18 else _BEST_LOGIT_18,
             _BEST_PAIRS if postprocess.pre_nms_top_k else _BEST_CLASSES,
+            _SCALED_CODES if any(s != 1 for s in config.box_scales) else _PLAIN_CODES,
             _DECODE,
             _PER_CLASS if postprocess.per_class else _ACROSS_CLASSES,
             _HARD if postprocess.method == "hard" else _SOFT,
@@ -252,6 +261,7 @@ def _constants(postprocess, anchors, config):
     floats = {
         "anchor_centers": low + (high - low) / 2,
         "anchor_sides": np.maximum(high - low, box_ops.MIN_SIDE),
+        "box_scales": config.box_scales,
         "max_log_side": box_ops.MAX_LOG_SIDE,
         "min_area": nms.MIN_AREA,
         "minus_one_by_sigma": -1 / postprocess.sigma,

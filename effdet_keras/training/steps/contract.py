@@ -88,12 +88,13 @@ class BackendStep(Protocol):
             ValueError, RuntimeError: If several processes cannot train on it.
         """
 
-    def normalizer(self, num_positives: Any) -> Any:
+    def normalizer(self, num_positives: Any, rule: Callable) -> Any:
         """The `normalizer` of `DetectionLoss`, or None for that of the batch alone.
 
         Args:
             num_positives: float32 scalar, those of the part of the batch that this
                 step sees.
+            rule: `DetectionLoss.normalizer_of`, of those of the whole batch.
         """
 
     def predicting(self, predict_function: Callable) -> Callable:

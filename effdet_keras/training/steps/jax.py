@@ -110,7 +110,7 @@ class Step:
             )
         return data
 
-    def normalizer(self, num_positives):
+    def normalizer(self, num_positives, rule):
         return None
 
     def predicting(self, predict_function):

@@ -37,7 +37,8 @@ class Step:
             loss = self._forward_and_loss(data, training=True)
             # Replicas are summed below; a loss scale keeps float16 from underflow.
             scaled = optimizer.scale_loss(loss / _num_replicas())
-        gradients = self._multiplied(tape.gradient(scaled, variables))
+        gradients = _without_none(tape.gradient(scaled, variables), variables)
+        gradients = self._multiplied(gradients)
         clipped, norm = self.clipped(self._with_those_before(gradients, step))
         after = after_forward = joined([v.value for v in statistics])
         is_fine = _on_all_replicas(_are_finite([loss, norm, after]))
@@ -118,13 +119,13 @@ class Step:
         parts = data.rebatch(size // count, drop_remainder=True) if count > 1 else data
         return strategy.distribute_datasets_from_function(lambda context: parts)
 
-    def normalizer(self, num_positives):
+    def normalizer(self, num_positives, rule):
         """Replicas sum their gradients: together they take the loss of one batch."""
         count = _num_replicas()
         if count == 1:
             return None
         replica = tf.distribute.get_replica_context()
-        return (replica.all_reduce("SUM", num_positives) + 1.0) / count
+        return rule(replica.all_reduce("SUM", num_positives)) / count
 
     def predicting(self, predict_function):
         """The function, where every device of this process has a part of the batch.
@@ -188,9 +189,11 @@ class Step:
         squares = [2 * tf.nn.l2_loss(tf.cast(g, tf.float32)) for g in gradients]
         norms = tf.sqrt(tf.stack(squares)) / scale
         factors = tf.ones_like(norms)
-        limit = self._model.settings.recipe.clip_norm
+        recipe = self._model.settings.recipe
+        limit = recipe.clip_norm
         if limit:
-            factors = limit / tf.maximum(norms, limit)
+            if recipe.clips_each:
+                factors = limit / tf.maximum(norms, limit)
             together = tf.linalg.norm(norms * factors)
             factors *= limit / tf.maximum(together, limit)
         shares = tf.unstack(factors / _num_replicas())
@@ -349,6 +352,12 @@ def _on_devices(strategy, parts):
     return strategy.experimental_distribute_values_from_function(
         lambda context: next(values)
     )
+
+
+def _without_none(gradients, variables):
+    """Zeros for what is in no output: blocks behind the last of `backbone_taps`."""
+    pairs = zip(gradients, variables)
+    return [tf.zeros_like(v.value) if g is None else g for g, v in pairs]
 
 
 def _num_replicas():

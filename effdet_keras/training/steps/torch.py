@@ -72,7 +72,7 @@ class Step:
     def data_of_fit(self, data):
         return data
 
-    def normalizer(self, num_positives):
+    def normalizer(self, num_positives, rule):
         return None
 
     def predicting(self, predict_function):

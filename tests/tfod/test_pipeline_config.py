@@ -5,7 +5,7 @@ import pytest
 from effdet_keras.runs import RunConfiguration
 from effdet_keras.runs.batch_size import with_batch_size
 from effdet_keras.runs.fine_tune import configured
-from effdet_keras.runs.pipeline_config import read_pipeline_config
+from effdet_keras.tfod.pipeline_config import read_pipeline_config
 
 # Written for this test, with what an exported D0 has.
 D0 = """
