@@ -139,8 +139,7 @@ class Compiling:
                 added. "auto" is 4e-5; for "adamw" 0.004; for a Keras optimizer
                 with a `weight_decay` of its own, nothing more.
             clip_norm: float or None; "auto" is 10. Each gradient is clipped to this
-                norm, then all together. On JAX and torch only the second, and not for
-                a Keras optimizer, which brings its own.
+                norm, then all together.
             ema_decay: float below 1, or None for no averages; "auto" is 0.9998. The
                 averages are what the trained model detects with, see `fit`.
             gradient_multipliers: dict of regular expressions to factors above 0,
@@ -155,9 +154,8 @@ class Compiling:
                 may freeze a pretrained backbone, where nothing is frozen yet.
             freeze_batch_norm: bool, `batch_norm` of `freeze`.
             jit_compile: bool or "auto": XLA only where it pays. On a CPU it
-                makes depthwise convolutions many times slower. On TensorFlow an
-                XLA step cannot refuse a batch whose loss is not finite: add
-                `keras.callbacks.TerminateOnNaN()`.
+                makes depthwise convolutions many times slower, and compiling takes
+                minutes.
             run_eagerly, steps_per_execution, auto_scale_loss: see
                 `keras.Model.compile`.
             metrics, weighted_metrics, loss_weights: must be None. Keras' metrics
@@ -208,8 +206,6 @@ class Compiling:
             recipe.gradient_multipliers, self.trainable_variables
         )
         optimizer = recipe.new_optimizer()
-        if not self._step.is_reference_step and recipe.clips_in_optimizer:
-            optimizer.global_clipnorm = recipe.clip_norm or None
         options = dict(keras_options)
         if options["jit_compile"] == "auto":
             options["jit_compile"] = default_jit_compile()
@@ -218,10 +214,7 @@ class Compiling:
         # Built here, so that loading weights finds the optimizer's variables, and
         # the first step, which would make them, is not traced a second time.
         self.optimizer.build(self.trainable_variables)
-        trackers = Trackers(
-            with_iou_loss=recipe.loss.iou_loss_type is not None,
-            of_steps=self._step.is_reference_step,
-        )
+        trackers = Trackers(with_iou_loss=recipe.loss.iou_loss_type is not None)
         self.settings = Settings(
             recipe=recipe,
             asked=asked,

@@ -204,11 +204,6 @@ class Recipe:
         return "cosine" if self.schedule is None else self.schedule
 
     @property
-    def clips_in_optimizer(self):
-        """Whether `clip_norm` may become the optimizer's: it is not the caller's."""
-        return not self._brings_optimizer
-
-    @property
     def needs_length(self):
         """Whether the learning rate depends on the data, which `fit` knows first."""
         if self._brings_optimizer or self._brings_schedule:

@@ -27,15 +27,13 @@ class Trackers:
 
     Args:
         with_iou_loss: bool, whether there is a `box_iou_loss`.
-        of_steps: bool, whether training steps report `gradient_norm` and
-            `learning_rate`.
     """
 
-    def __init__(self, *, with_iou_loss, of_steps):
+    def __init__(self, *, with_iou_loss):
         names = ["class_loss", "box_loss", "reg_l2_loss"]
         if with_iou_loss:
             names.insert(2, "box_iou_loss")
-        steps = ("gradient_norm", "learning_rate") if of_steps else ()
+        steps = ("gradient_norm", "learning_rate")
         self._losses = {name: keras.metrics.Mean(name=name) for name in names}
         self._steps = {name: _Latest(name=name) for name in steps}
 

@@ -505,11 +505,16 @@ class Trainer(Compiling):
 
     def make_train_function(self, force: bool = False) -> None:
         is_new = force or self.train_function is None
-        super().make_train_function(force)
+        with self._step.making_function():
+            super().make_train_function(force)
         if is_new:
             self.train_function = self._step.watched(self.train_function)
             if self.place_keeper is not None and self.place_keeper.must_skip:
                 self.train_function = self._skipping(self.train_function)
+
+    def make_test_function(self, force: bool = False) -> None:
+        with self._step.making_function():
+            super().make_test_function(force)
 
     def make_predict_function(self, force: bool = False) -> None:
         is_new = force or self.predict_function is None

@@ -1,23 +1,28 @@
-"""The training step on torch: Keras' own, then the averages."""
+"""The training step on torch: gradients, clipping, update, then the averages."""
 
 import contextlib
 
 import keras
+import torch
 from keras import ops
 
-from effdet_keras.training.accumulation import steps_done, steps_per_update
+from effdet_keras.training.accumulation import (
+    for_optimizer,
+    steps_done,
+    steps_per_update,
+    with_those_before,
+)
+from effdet_keras.training.clipping import clipped
 from effdet_keras.training.statistics_warmup import joined, parted
 
 
 class Step:
     """`BackendStep` of torch."""
 
-    is_reference_step = False
     is_given_batches = True
 
     def __init__(self, model):
         self._model = model
-        self._truth = None
 
     def train(self, keras_step, data):
         model = self._model
@@ -26,8 +31,7 @@ class Step:
         statistics = model.batch_norm_statistics()
         before = joined([v.value for v in statistics])
         try:
-            with self._watching_gradients():
-                logs = keras_step(data)
+            gradients = self._gradients(data)
         except Exception:
             # The forward pass has moved the statistics: of a bad batch for good.
             _assign(statistics, before)
@@ -35,14 +39,17 @@ class Step:
         if warmup is not None:
             after = joined([v.value for v in statistics])
             _assign(statistics, warmup.moved(before, after, step))
+        self._update(gradients, step)
         if model.averages is not None:
             count = steps_per_update(model.optimizer)
             if steps_done(model.optimizer) // count > step // count:
                 model.averages.update(step // count)
-        return logs
+        return model.get_metrics_result()
 
     def test(self, keras_step, data):
-        return keras_step(data)
+        logs = keras_step(data)
+        of_training = self._model.settings.trackers.of_training
+        return {name: value for name, value in logs.items() if name not in of_training}
 
     def predict(self, keras_step, data):
         images, _, _ = keras.utils.unpack_x_y_sample_weight(data)
@@ -57,8 +64,10 @@ class Step:
         moved = self._model.batch_norm_statistics() if training else []
         numbers = [ops.reshape(loss, (1,)), *(v.value for v in moved)]
         self._refuse_unless_finite(ops.concatenate(numbers), truth, training=training)
-        self._truth = truth  # of the gradients that follow
         return loss
+
+    def making_function(self):
+        return contextlib.nullcontext()
 
     def watched(self, train_function):
         return train_function
@@ -82,29 +91,44 @@ class Step:
         return []
 
     def scaling_gradients(self, values):
-        return values  # see `_watching_gradients`
+        return values  # see `_gradients`
 
-    @contextlib.contextmanager
-    def _watching_gradients(self):
-        """Multiplies gradients by their factors, and refuses those not finite."""
-        variables = self._model.trainable_variables
-        factors = self._model.settings.gradient_factors or [1.0] * len(variables)
-        hooks = [
-            v.value.register_hook(
-                lambda gradient, factor=f: self._multiplied(gradient, factor)
-            )
+    def _gradients(self, data):
+        """Forward and backward pass; the gradients, multiplied, with the loss scale."""
+        images, truth, weight = keras.utils.unpack_x_y_sample_weight(data)
+        model, variables = self._model, self._model.trainable_variables
+        outputs = model(images, training=True)
+        model.zero_grad()
+        loss = model.compute_loss(images, truth, outputs, weight, training=True)
+        model._loss_tracker.update_state(loss.detach())
+        model.optimizer.scale_loss(loss).backward()
+        factors = model.settings.gradient_factors or [1.0] * len(variables)
+        # None where no loss depends on a variable.
+        gradients = [
+            torch.zeros_like(v.value) if v.value.grad is None else v.value.grad * f
             for v, f in zip(variables, factors, strict=True)
         ]
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.remove()
-
-    def _multiplied(self, gradient, factor):
         if not self._is_left_to_scale():
-            self._refuse_unless_finite(gradient, self._truth)
-        return gradient if factor == 1.0 else gradient * factor
+            sums = ops.stack([ops.sum(g) for g in gradients])
+            self._refuse_unless_finite(sums, truth)
+        return gradients
+
+    def _update(self, gradients, step):
+        """The optimizer moves the weights by clipped gradients."""
+        model = self._model
+        optimizer, variables = model.optimizer, model.trainable_variables
+        with torch.no_grad():
+            scale = optimizer.scale_loss(ops.ones(()))
+            mean = with_those_before(optimizer, gradients, variables, step)
+            limit = model.settings.recipe.clip_norm
+            whole, norm = clipped(mean, limit, scale=scale)
+            model.settings.trackers.update_step(norm, optimizer.learning_rate)
+            gradients = for_optimizer(
+                *(optimizer, gradients, whole, variables),
+                step=step,
+                is_fine=ops.isfinite(norm),
+            )
+            optimizer.apply(gradients, variables)
 
     def _is_left_to_scale(self):
         """Whether a smaller loss scale may mend gradients that are not finite."""
