@@ -1,8 +1,8 @@
-"""Steps and updates: with `gradient_accumulation_steps` N, N steps make one update.
+"""Steps and updates: with `accumulate_steps` N, N steps make one update.
 
 Keras counts both. A step is a batch: learning-rate schedules, checkpoints and the
 warm-up of statistics, which each forward pass moves, count these. An update moves the
-weights, by the mean of the gradients of N steps: averages count these.
+weights, by the gradients of N steps: averages count these.
 """
 
 from __future__ import annotations
@@ -38,70 +38,104 @@ def steps_done(optimizer: keras.optimizers.Optimizer) -> int:
     return int(ops.convert_to_numpy(step_counter(optimizer)))
 
 
-def with_those_before(optimizer: Any, gradients: list, variables: list, step: Any):
-    """The mean of the gradients since the last update of the weights.
+class Accumulation:
+    """Makes N batches one: the update that all their images in one batch would give.
+
+    The loss of a batch is divided by `P + 1`, with its `P` anchors that have something
+    to predict. So the mean of the losses of several batches is not that of all their
+    images: a batch of few objects would count as much as one of many. Here a batch `i`
+    has the normalizer `n_i = P_i + 1 / N`, and its gradient the weight `n_i`:
+
+        sum(n_i * gradient_i) / sum(n_i)
+
+    is the gradient of one batch, `sum(n_i)` being all anchors and 1. What is clipped,
+    and moves the weights, is this. Batch norm still sees one batch at a time.
 
     Args:
-        optimizer: Keras optimizer that is built.
-        gradients: list of tensors, those of this step, with the loss scale.
-        variables: list of Keras variables that the gradients are of.
-        step: scalar integer tensor, the steps before this one.
-
-    Returns:
-        List like `gradients`.
+        optimizer: Keras optimizer that is built. It gets a variable for the sum of the
+            `n_i`, so that files of checkpoints have it.
+        variables: list of Keras variables that gradients are taken of.
     """
-    count = steps_per_update(optimizer)
-    if count == 1:
-        return gradients
-    scale = optimizer.scale_loss(ops.ones(()))
-    so_far = ops.cast(step % count + 1, "float32")
-    return [
-        (g + ops.cast(s * scale, g.dtype)) / ops.cast(so_far, g.dtype)
-        for g, s in zip(gradients, _gradient_sums(optimizer, variables))
-    ]
 
+    _SUM = "accumulated_anchors"
 
-def for_optimizer(
-    optimizer: Any,
-    gradients: list,
-    clipped: list,
-    variables: list,
-    *,
-    step: Any,
-    is_fine: Any,
-):
-    """What makes the optimizer move the weights by clipped gradients.
+    def __init__(self, optimizer: Any, variables: list) -> None:
+        self.count = steps_per_update(optimizer)
+        inner = _inner(optimizer)
+        self._sums = [
+            inner._accumulated_gradients[inner._get_variable_index(variable)]
+            for variable in variables
+        ]
+        made = [v for v in inner.variables if v.name == self._SUM]
+        self._total = made[0] if made else inner.add_variable((), name=self._SUM)
+        self._weight = keras.Variable(
+            1.0, trainable=False, autocast=False, dtype="float32", name="batch_weight"
+        )
 
-    It adds up those of all steps but the last before an update, and divides the
-    sum by their count. What is clipped is that mean: so the last step is given
-    all of it, and the optimizer nothing to add it to.
+    @property
+    def carried_variables(self) -> list[keras.Variable]:
+        """What the loss tells the update; a step of JAX has to carry it."""
+        return [self._weight]
 
-    Args:
-        optimizer, gradients, variables, step: as of `with_those_before`.
-        clipped: list of tensors, what that returned, clipped.
-        is_fine: scalar bool tensor; where it is not, the sums stay.
+    def normalizer(self, num_positives: Any) -> Any:
+        """The `n_i` of the batch under way.
 
-    Returns:
-        List like `gradients`.
-    """
-    count = steps_per_update(optimizer)
-    if count == 1:
-        return clipped
-    is_last = (step + 1) % count == 0
-    empties = ops.logical_and(is_last, is_fine)
-    for variable in _gradient_sums(optimizer, variables):
-        value = ops.convert_to_tensor(variable)
-        variable.assign(ops.where(empties, ops.zeros_like(value), value))
-    return [ops.where(is_last, c * count, g) for g, c in zip(gradients, clipped)]
+        Args:
+            num_positives: float32 scalar, its `P_i`.
+        """
+        value = num_positives + 1.0 / self.count
+        self._weight.assign(value)
+        return value
 
+    def mean(self, gradients: list, scale: Any) -> list:
+        """The mean above, of the batches since the last update.
 
-def _gradient_sums(optimizer, variables):
-    """The variables that hold the gradients of the steps since the last update."""
-    inner = _inner(optimizer)
-    return [
-        inner._accumulated_gradients[inner._get_variable_index(variable)]
-        for variable in variables
-    ]
+        Args:
+            gradients: list of tensors, those of this batch, with the loss scale.
+            scale: float32 scalar, the loss scale.
+
+        Returns:
+            List like `gradients`.
+        """
+        weight = ops.convert_to_tensor(self._weight)
+        total = ops.convert_to_tensor(self._total) + weight
+        own, before = weight / total, scale / total
+        return [
+            g * ops.cast(own, g.dtype) + ops.cast(s * before, g.dtype)
+            for g, s in zip(gradients, self._sums)
+        ]
+
+    def for_optimizer(
+        self, gradients: list, mean: list, *, step: Any, is_fine: Any
+    ) -> list:
+        """What makes the optimizer move the weights by a mean that was clipped.
+
+        It adds up what it is given in all steps but the last before an update, and
+        divides the sum by their count. So the last step is given all of the mean, and
+        the optimizer nothing to add it to.
+
+        Args:
+            gradients: as of `mean`.
+            mean: list of tensors, what `mean` returned, clipped.
+            step: scalar integer tensor, the steps before this one.
+            is_fine: scalar bool tensor; where it is not, the sums stay.
+
+        Returns:
+            List like `gradients`.
+        """
+        is_last = (step + 1) % self.count == 0
+        ends = ops.logical_and(is_last, is_fine)
+        for variable in self._sums:
+            value = ops.convert_to_tensor(variable)
+            variable.assign(ops.where(ends, ops.zeros_like(value), value))
+        weight = ops.convert_to_tensor(self._weight)
+        total = ops.convert_to_tensor(self._total)
+        more = ops.where(is_fine, total + weight, total)
+        self._total.assign(ops.where(ends, ops.zeros_like(total), more))
+        return [
+            ops.where(is_last, m * self.count, g * ops.cast(weight, g.dtype))
+            for g, m in zip(gradients, mean)
+        ]
 
 
 def _inner(optimizer):

@@ -24,7 +24,11 @@ from effdet_keras._internal.local_paths import is_remote, local_path
 from effdet_keras._internal.weights_h5 import ENDING, check_weights_h5, write_weights_h5
 from effdet_keras.errors import InvalidStateError, InvalidValueError
 from effdet_keras.training import auto_recipe, freezing
-from effdet_keras.training.accumulation import steps_done
+from effdet_keras.training.accumulation import (
+    Accumulation,
+    steps_done,
+    steps_per_update,
+)
 from effdet_keras.training.ema import WeightAverages
 from effdet_keras.training.gradient_multipliers import gradient_factors
 from effdet_keras.training.recipe import Recipe
@@ -82,6 +86,7 @@ class Compiling:
         clip_norm: float | str | None = "auto",
         ema_decay: float | str | None = "auto",
         gradient_multipliers: dict[str, float] | None = None,
+        accumulate_steps: int = 1,
         batch_norm_warmup: bool | str = "auto",
         freeze: str | None = "auto",
         freeze_batch_norm: bool = True,
@@ -110,11 +115,7 @@ class Compiling:
             optimizer: None for the recipe's; "sgd", "momentum" (SGD with 0.9),
                 "adam", "adamw" or "rmsprop"; a dict of such a name and Keras' own
                 arguments, such as `{"name": "rmsprop", "momentum": 0.9}`; or a
-                Keras optimizer, which brings its own learning rate. With
-                `"gradient_accumulation_steps": N` the mean of the gradients of N
-                batches is clipped and moves weights and averages; steps, and so
-                schedules, still count batches. Not under a strategy of several
-                devices.
+                Keras optimizer, which brings its own learning rate.
             loss: `effdet_keras.losses.DetectionLoss`. None is that of the reference,
                 and for a small dataset whose heads are new one with a CIoU term.
             recipe: "auto", or "reference" for google/automl's.
@@ -146,6 +147,12 @@ class Compiling:
                 such as `{"bias$": 2.0}`. The gradient of a variable in whose `path`
                 an expression is found, the first that is, is multiplied by its
                 factor, before clipping.
+            accumulate_steps: int, batches whose gradients together are clipped and
+                move weights and averages, as those of one batch of all their images
+                would, except that batch norm sees one batch at a time. Steps, and so
+                schedules, still count batches; the reference's rate is scaled to the
+                images of an update. Not under a strategy of several devices, nor for
+                a Keras optimizer, which has `gradient_accumulation_steps`.
             batch_norm_warmup: bool; "auto" is True but for the reference. Whether the
                 moving statistics of batch norm have a short memory in the first 900
                 steps; see `training/statistics_warmup.py`. Without it they lag behind
@@ -182,6 +189,7 @@ class Compiling:
             clip_norm=clip_norm,
             ema_decay=ema_decay,
             gradient_multipliers=gradient_multipliers,
+            accumulate_steps=accumulate_steps,
             batch_norm_warmup=batch_norm_warmup,
             freeze=freeze,
             freeze_batch_norm=freeze_batch_norm,
@@ -223,6 +231,9 @@ class Compiling:
             keras_options=keras_options,
             statistics_warmup=StatisticsWarmup(self.config.batch_norm_momentum)
             if recipe.batch_norm_warmup
+            else None,
+            accumulation=Accumulation(self.optimizer, self.trainable_variables)
+            if steps_per_update(self.optimizer) > 1
             else None,
         )
         if self.averages is not None and self.averages.is_swapped:

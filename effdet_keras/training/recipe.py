@@ -64,6 +64,7 @@ class Recipe:
     clip_norm: float | str | None = AUTO
     ema_decay: float | str | None = AUTO
     gradient_multipliers: dict | None = None
+    accumulate_steps: int = 1
     batch_norm_warmup: bool | str = AUTO
     freeze: str | None = AUTO
     freeze_batch_norm: bool = True
@@ -96,6 +97,21 @@ class Recipe:
                 f"Received: batch_norm_warmup={self.batch_norm_warmup!r}"
             )
         check_multipliers(self.gradient_multipliers)
+        self._check_accumulation()
+
+    def _check_accumulation(self):
+        steps = self.accumulate_steps
+        if not isinstance(steps, numbers.Integral) or steps < 1:
+            raise InvalidValueError(
+                "`accumulate_steps` must be a whole number of at least 1. "
+                f"Received: accumulate_steps={steps!r}"
+            )
+        if steps > 1 and self._brings_optimizer:
+            raise InvalidValueError(
+                "`accumulate_steps` is for the reference's optimizer and those by name; "
+                "a Keras optimizer has `gradient_accumulation_steps`. Received: "
+                f"accumulate_steps={steps} and optimizer={self.optimizer!r}"
+            )
 
     def _check_optimizer(self):
         if self.optimizer is None or self._brings_optimizer:
@@ -231,16 +247,21 @@ class Recipe:
         rate = self.schedule
         if not self._brings_schedule:
             rate = self.resolve_schedule(batch_size=1, steps_per_epoch=1, epochs=1)
+        accumulation = {}
+        if self.accumulate_steps > 1:
+            accumulation["gradient_accumulation_steps"] = self.accumulate_steps
         if self.optimizer is None:
-            return keras.optimizers.SGD(rate, momentum=0.9)
+            return keras.optimizers.SGD(rate, momentum=0.9, **accumulation)
         decay = _ADAMW_DECAY if self.weight_decay == "auto" else self.weight_decay
-        return named_optimizer(self.optimizer, rate, weight_decay=decay or 0.0)
+        return named_optimizer(
+            self.optimizer, rate, weight_decay=decay or 0.0, **accumulation
+        )
 
     def resolve_schedule(self, *, batch_size, steps_per_epoch, epochs):
         """The learning rate for a training of that length: a schedule or a float."""
         if self.optimizer is None:
             rate, warmup_init = self.learning_rate or _LEARNING_RATE, _WARMUP_INIT
-            rate *= batch_size / REFERENCE_BATCH_SIZE
+            rate *= batch_size * self.accumulate_steps / REFERENCE_BATCH_SIZE
         else:
             rate = self.learning_rate or default_learning_rate(self.optimizer)
             warmup_init = rate * _WARMUP_INIT / _LEARNING_RATE

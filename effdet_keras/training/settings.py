@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.training.accumulation import Accumulation
 from effdet_keras.training.recipe import Recipe
 from effdet_keras.training.statistics_warmup import StatisticsWarmup
 
@@ -42,10 +43,9 @@ class Trackers:
         """All of them, in the order of the logs."""
         return [*self._losses.values(), *self._steps.values()]
 
-    @property
-    def of_training(self):
-        """The names of those that only a training step knows."""
-        return tuple(self._steps)
+    def without_steps(self, logs):
+        """Logs without those that only a training step knows."""
+        return {n: value for n, value in logs.items() if n not in self._steps}
 
     def update_losses(self, terms):
         for name, tracker in self._losses.items():
@@ -69,6 +69,7 @@ class Settings:
         keras_options: dict of the arguments of `compile` that are Keras' own.
         statistics_warmup: `StatisticsWarmup`, or None for batch-norm statistics that
             move as their layers say.
+        accumulation: `Accumulation`, or None where each step is an update.
     """
 
     recipe: Recipe
@@ -77,6 +78,7 @@ class Settings:
     gradient_factors: list | None
     keras_options: dict
     statistics_warmup: StatisticsWarmup | None = None
+    accumulation: Accumulation | None = None
 
     def weight_decay_loss(self, variables: Sequence[keras.Variable]) -> Any:
         """The L2 decay of the kernels among some variables, a float32 scalar."""

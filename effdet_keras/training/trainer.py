@@ -301,12 +301,16 @@ class Trainer(Compiling):
             Float32 scalar.
         """
         inputs.check_truth(y, sample_weight)
-        losses = self.losses_of(y, y_pred)
+        losses = self.losses_of(y, y_pred, training=training)
         self.settings.trackers.update_losses(losses)
         return self._step.checked_loss(losses["loss"], y, training)
 
     def losses_of(
-        self, truth: dict, outputs: dict[str, Any], is_counted: Any = None
+        self,
+        truth: dict,
+        outputs: dict[str, Any],
+        is_counted: Any = None,
+        training: bool = False,
     ) -> dict[str, Any]:
         """The losses of outputs, by the names under which `fit` logs them.
 
@@ -316,6 +320,8 @@ class Trainer(Compiling):
             outputs: outputs of the network, see `EfficientDet`.
             is_counted: bools `[B]`; of the other images, without boxes, no loss is
                 taken. None counts all.
+            training: bool, whether a training step asks, which may be a part of an
+                update.
 
         Returns:
             Dict of float32 scalars: `loss`, the sum, NaN where the ground truth is
@@ -331,8 +337,13 @@ class Trainer(Compiling):
         )
         if is_counted is not None:
             class_targets = ops.where(is_counted[:, None], class_targets, IGNORE)
-        normalizer = self._step.normalizer(count_positives(class_targets, box_targets))
-        # A loss of one's own need not know what only several devices need.
+        num_positives = count_positives(class_targets, box_targets)
+        accumulation = self.settings.accumulation
+        if training and accumulation is not None:
+            normalizer = accumulation.normalizer(num_positives)
+        else:
+            normalizer = self._step.normalizer(num_positives)
+        # A loss of one's own need not know what only parts of a batch need.
         shared = {} if normalizer is None else {"normalizer": normalizer}
         terms = recipe.loss(
             class_targets,

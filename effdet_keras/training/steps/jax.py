@@ -8,12 +8,7 @@ import numpy as np
 from keras import ops
 
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.training.accumulation import (
-    for_optimizer,
-    step_counter,
-    steps_per_update,
-    with_those_before,
-)
+from effdet_keras.training.accumulation import step_counter, steps_per_update
 from effdet_keras.training.clipping import clipped
 from effdet_keras.training.statistics_warmup import joined, parted
 from effdet_keras.training.steps.jax_local import LocalPrediction, local_part
@@ -79,7 +74,8 @@ class Step:
     def _updated(self, state, loss, gradients, step):
         """The state after the optimizer's update by clipped gradients; and the logs."""
         model = self._model
-        optimizer, variables = model.optimizer, model.trainable_variables
+        optimizer, settings = model.optimizer, model.settings
+        accumulation = settings.accumulation
         trainable, non_trainable, optimizer_values, metrics = state
         mapping = [
             *zip(optimizer.variables, optimizer_values),
@@ -87,20 +83,20 @@ class Step:
         ]
         with keras.StatelessScope(state_mapping=mapping) as scope:
             scale = optimizer.scale_loss(ops.ones(()))
-            mean = with_those_before(optimizer, gradients, variables, step)
-            limit = model.settings.recipe.clip_norm
-            whole, norm = clipped(mean, limit, scale=scale)
-            gradients = for_optimizer(
-                *(optimizer, gradients, whole, variables),
-                step=step,
-                is_fine=ops.isfinite(norm),
-            )
+            mean = gradients
+            if accumulation is not None:
+                mean = accumulation.mean(gradients, scale)
+            whole, norm = clipped(mean, settings.recipe.clip_norm, scale=scale)
+            if accumulation is not None:
+                whole = accumulation.for_optimizer(
+                    gradients, whole, step=step, is_fine=ops.isfinite(norm)
+                )
             model._loss_tracker.update_state(loss)
-            model.settings.trackers.update_step(norm, optimizer.learning_rate)
+            settings.trackers.update_step(norm, optimizer.learning_rate)
             logs = model.get_metrics_result()
         trainable, optimizer_values = optimizer.stateless_apply(
             [scope.get_current_value(v) for v in optimizer.variables],
-            gradients,
+            whole,
             trainable,
         )
         metrics = [scope.get_current_value(v) for v in model.metrics_variables]
@@ -108,9 +104,7 @@ class Step:
 
     def test(self, keras_step, state, data):
         logs, state = keras_step(state, data)
-        of_training = self._model.settings.trackers.of_training
-        logs = {name: value for name, value in logs.items() if name not in of_training}
-        return logs, state
+        return self._model.settings.trackers.without_steps(logs), state
 
     def predict(self, keras_step, state, data):
         outputs, state = keras_step(state, data)
@@ -181,8 +175,12 @@ class Step:
         return predict_function
 
     def carried_variables(self):
-        averages = self._model.averages
-        return [] if averages is None else averages.variables
+        averages, settings = self._model.averages, self._model.settings
+        accumulation = None if settings is None else settings.accumulation
+        return [
+            *([] if averages is None else averages.variables),
+            *([] if accumulation is None else accumulation.carried_variables),
+        ]
 
     def scaling_gradients(self, values):
         factors = self._model.settings.gradient_factors

@@ -9,12 +9,7 @@ import tensorflow as tf
 
 from effdet_keras.distribution.processes import current_processes
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.training.accumulation import (
-    for_optimizer,
-    step_counter,
-    steps_per_update,
-    with_those_before,
-)
+from effdet_keras.training.accumulation import step_counter, steps_per_update
 from effdet_keras.training.clipping import clipped
 from effdet_keras.training.statistics_warmup import joined, parted
 
@@ -203,8 +198,7 @@ class Step:
     def _test(self, data):
         loss = self._forward_and_loss(data, training=False)
         logs = self._model.get_metrics_result()
-        of_training = self._model.settings.trackers.of_training
-        logs = {name: value for name, value in logs.items() if name not in of_training}
+        logs = self._model.settings.trackers.without_steps(logs)
         return self._logs(logs), _are_finite([loss])
 
     def _gradients(self, data, step):
@@ -226,7 +220,7 @@ class Step:
         gradients = self._multiplied(
             tape.gradient(scaled, variables, unconnected_gradients="zero")
         )
-        clipped, norm = self.clipped(self._with_those_before(gradients, step))
+        clipped, norm = self.clipped(self._with_those_before(gradients))
         after = after_forward = joined([v.value for v in statistics])
         is_fine = _on_all_replicas(_are_finite([loss, norm, after]))
         if model.settings.statistics_warmup is not None:
@@ -246,30 +240,27 @@ class Step:
     def _move(self, gradients, clipped, is_fine, step):
         """The optimizer moves the weights, and these their averages."""
         optimizer, variables = self._model.optimizer, self._model.trainable_variables
-        gradients = for_optimizer(
-            optimizer,
-            [tf.convert_to_tensor(g) for g in gradients],
-            clipped,
-            variables,
-            step=step,
-            is_fine=is_fine,
-        )
-        optimizer.apply_gradients(zip(gradients, variables))
+        accumulation = self._model.settings.accumulation
+        if accumulation is not None:
+            clipped = accumulation.for_optimizer(
+                gradients, clipped, step=step, is_fine=is_fine
+            )
+        optimizer.apply_gradients(zip(clipped, variables))
         self._move_averages(step)
 
-    def _with_those_before(self, gradients, step):
-        optimizer = self._model.optimizer
-        count = steps_per_update(optimizer)
-        if count > 1 and _num_replicas() > 1:
+    def _with_those_before(self, gradients):
+        accumulation = self._model.settings.accumulation
+        if accumulation is None:
+            return gradients
+        if _num_replicas() > 1:
             raise InvalidValueError(
                 "Keras cannot accumulate gradients under a `tf.distribute` strategy of "
                 "several devices. Leave `accumulate_steps` out. Received: "
-                f"accumulate_steps={count}"
+                f"accumulate_steps={accumulation.count}"
             )
-        if count > 1:
-            gradients = [tf.convert_to_tensor(g) for g in gradients]
-        variables = self._model.trainable_variables
-        return with_those_before(optimizer, gradients, variables, step)
+        return accumulation.mean(
+            gradients, self._model.optimizer.scale_loss(tf.ones(()))
+        )
 
     def _move_averages(self, step):
         averages, optimizer = self._model.averages, self._model.optimizer

@@ -6,12 +6,7 @@ import keras
 import torch
 from keras import ops
 
-from effdet_keras.training.accumulation import (
-    for_optimizer,
-    steps_done,
-    steps_per_update,
-    with_those_before,
-)
+from effdet_keras.training.accumulation import steps_done, steps_per_update
 from effdet_keras.training.clipping import clipped
 from effdet_keras.training.statistics_warmup import joined, parted
 
@@ -47,9 +42,7 @@ class Step:
         return model.get_metrics_result()
 
     def test(self, keras_step, data):
-        logs = keras_step(data)
-        of_training = self._model.settings.trackers.of_training
-        return {name: value for name, value in logs.items() if name not in of_training}
+        return self._model.settings.trackers.without_steps(keras_step(data))
 
     def predict(self, keras_step, data):
         images, _, _ = keras.utils.unpack_x_y_sample_weight(data)
@@ -116,19 +109,20 @@ class Step:
     def _update(self, gradients, step):
         """The optimizer moves the weights by clipped gradients."""
         model = self._model
-        optimizer, variables = model.optimizer, model.trainable_variables
+        optimizer, settings = model.optimizer, model.settings
+        accumulation = settings.accumulation
         with torch.no_grad():
             scale = optimizer.scale_loss(ops.ones(()))
-            mean = with_those_before(optimizer, gradients, variables, step)
-            limit = model.settings.recipe.clip_norm
-            whole, norm = clipped(mean, limit, scale=scale)
-            model.settings.trackers.update_step(norm, optimizer.learning_rate)
-            gradients = for_optimizer(
-                *(optimizer, gradients, whole, variables),
-                step=step,
-                is_fine=ops.isfinite(norm),
-            )
-            optimizer.apply(gradients, variables)
+            mean = gradients
+            if accumulation is not None:
+                mean = accumulation.mean(gradients, scale)
+            whole, norm = clipped(mean, settings.recipe.clip_norm, scale=scale)
+            settings.trackers.update_step(norm, optimizer.learning_rate)
+            if accumulation is not None:
+                whole = accumulation.for_optimizer(
+                    gradients, whole, step=step, is_fine=ops.isfinite(norm)
+                )
+            optimizer.apply(whole, model.trainable_variables)
 
     def _is_left_to_scale(self):
         """Whether a smaller loss scale may mend gradients that are not finite."""
