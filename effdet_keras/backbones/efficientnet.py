@@ -9,6 +9,7 @@ from effdet_keras.errors import InvalidValueError
 from effdet_keras.layers.activation import get_activation
 from effdet_keras.layers.mbconv import MBConv, conv_initializer
 from effdet_keras.layers.options import BatchNormOptions
+from effdet_keras.layers.recompute import call_block
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,7 +213,7 @@ class EfficientNet(keras.layers.Layer):
         x = self.stem(inputs, training=training)
         outputs = []
         for block in self.blocks:
-            x = block(x, training=training)
+            x = call_block(block, x, training)
             outputs.append(x)
         return [outputs[i] for i in self._last_blocks[self.min_level - 1 :]]
 

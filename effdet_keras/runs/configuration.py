@@ -67,8 +67,8 @@ class RunConfiguration:
             all. With TensorFlow it sets `sync_batch_norm` in `model_config`.
         recipe: "auto" or "reference", see `EfficientDet.compile`, as are `optimizer`,
             `schedule`, `learning_rate`, `weight_decay`, `clip_norm`, `ema_decay`,
-            `gradient_multipliers`, `accumulate_steps`, `batch_norm_warmup`,
-            `freeze`, `freeze_batch_norm`, `jit_compile`, `run_eagerly` and
+            `gradient_multipliers`, `accumulate_steps`, `grad_checkpoint`,
+            `batch_norm_warmup`, `freeze`, `freeze_batch_norm`, `jit_compile`, `run_eagerly` and
             `steps_per_execution`.
         loss: dict, fields of `DetectionLoss`; empty for the recipe's loss.
         epochs: int; None is enough for 1,000 steps.
@@ -151,6 +151,7 @@ mean 'epochs'? It has: data, format, ...
     ema_decay: float | str | None = "auto"
     gradient_multipliers: dict[str, float] = dataclasses.field(default_factory=dict)
     accumulate_steps: int = 1
+    grad_checkpoint: bool = False
     batch_norm_warmup: bool | str = "auto"
     freeze: str | None = "auto"
     freeze_batch_norm: bool = True
@@ -283,7 +284,7 @@ mean 'epochs'? It has: data, format, ...
             name: getattr(self, name)
             for name in (
                 *("optimizer", "schedule", "learning_rate", "weight_decay"),
-                *("clip_norm", "ema_decay", "accumulate_steps"),
+                *("clip_norm", "ema_decay", "accumulate_steps", "grad_checkpoint"),
                 *("batch_norm_warmup", "freeze", "freeze_batch_norm"),
             )
         }

@@ -59,6 +59,7 @@ FIELD_KINDS = {
     "ema_decay": AUTO | _BELOW_ONE | NOTHING,
     "gradient_multipliers": MAPPING,
     "accumulate_steps": whole(1),
+    "grad_checkpoint": SWITCH,
     "batch_norm_warmup": AUTO | SWITCH,
     "freeze": TEXT | NOTHING,
     "freeze_batch_norm": SWITCH,

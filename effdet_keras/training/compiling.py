@@ -87,6 +87,7 @@ class Compiling:
         ema_decay: float | str | None = "auto",
         gradient_multipliers: dict[str, float] | None = None,
         accumulate_steps: int = 1,
+        grad_checkpoint: bool = False,
         batch_norm_warmup: bool | str = "auto",
         freeze: str | None = "auto",
         freeze_batch_norm: bool = True,
@@ -153,6 +154,10 @@ class Compiling:
                 schedules, still count batches; the reference's rate is scaled to the
                 images of an update. Not under a strategy of several devices, nor for
                 a Keras optimizer, which has `gradient_accumulation_steps`.
+            grad_checkpoint: bool, whether the blocks of the backbone and the cells of
+                the BiFPN keep only their outputs for the backward pass, which
+                computes the rest again: less memory, the same gradients, more time
+                (docs/train.md).
             batch_norm_warmup: bool; "auto" is True but for the reference. Whether the
                 moving statistics of batch norm have a short memory in the first 900
                 steps; see `training/statistics_warmup.py`. Without it they lag behind
@@ -190,6 +195,7 @@ class Compiling:
             ema_decay=ema_decay,
             gradient_multipliers=gradient_multipliers,
             accumulate_steps=accumulate_steps,
+            grad_checkpoint=grad_checkpoint,
             batch_norm_warmup=batch_norm_warmup,
             freeze=freeze,
             freeze_batch_norm=freeze_batch_norm,

@@ -65,6 +65,7 @@ class Recipe:
     ema_decay: float | str | None = AUTO
     gradient_multipliers: dict | None = None
     accumulate_steps: int = 1
+    grad_checkpoint: bool = False
     batch_norm_warmup: bool | str = AUTO
     freeze: str | None = AUTO
     freeze_batch_norm: bool = True
@@ -95,6 +96,11 @@ class Recipe:
             raise InvalidValueError(
                 "`batch_norm_warmup` must be True, False or 'auto'. "
                 f"Received: batch_norm_warmup={self.batch_norm_warmup!r}"
+            )
+        if not isinstance(self.grad_checkpoint, bool):
+            raise InvalidTypeError(
+                "`grad_checkpoint` must be True or False. "
+                f"Received: grad_checkpoint={self.grad_checkpoint!r}"
             )
         check_multipliers(self.gradient_multipliers)
         self._check_accumulation()

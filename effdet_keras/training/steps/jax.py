@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.layers.recompute import recomputing
 from effdet_keras.training.accumulation import step_counter, steps_per_update
 from effdet_keras.training.clipping import clipped
 from effdet_keras.training.statistics_warmup import joined, parted
@@ -63,11 +64,12 @@ class Step:
         differentiated = jax.value_and_grad(
             self._model.compute_loss_and_updates, has_aux=True
         )
-        (_, others), gradients = differentiated(
-            *(trainable, non_trainable, metrics, images, truth, weight),
-            training=True,
-            optimizer_variables=optimizer,
-        )
+        with recomputing(self._model.settings.recipe.grad_checkpoint):
+            (_, others), gradients = differentiated(
+                *(trainable, non_trainable, metrics, images, truth, weight),
+                training=True,
+                optimizer_variables=optimizer,
+            )
         loss, _, non_trainable, metrics = others
         return loss, gradients, non_trainable, metrics
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from effdet_keras.distribution.processes import current_processes
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.layers.recompute import recomputing
 from effdet_keras.training.accumulation import step_counter, steps_per_update
 from effdet_keras.training.clipping import clipped
 from effdet_keras.training.statistics_warmup import joined, parted
@@ -284,7 +285,8 @@ class Step:
         """The forward pass and the loss that both steps share."""
         images, truth, weight = keras.utils.unpack_x_y_sample_weight(data)
         model = self._model
-        outputs = model(images, training=training)
+        with recomputing(model.settings.recipe.grad_checkpoint):
+            outputs = model(images, training=training)
         loss = model.compute_loss(images, truth, outputs, weight, training=training)
         model._loss_tracker.update_state(loss)
         return loss

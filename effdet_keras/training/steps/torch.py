@@ -6,6 +6,7 @@ import keras
 import torch
 from keras import ops
 
+from effdet_keras.layers.recompute import recomputing
 from effdet_keras.training.accumulation import steps_done, steps_per_update
 from effdet_keras.training.clipping import clipped
 from effdet_keras.training.statistics_warmup import joined, parted
@@ -90,7 +91,8 @@ class Step:
         """Forward and backward pass; the gradients, multiplied, with the loss scale."""
         images, truth, weight = keras.utils.unpack_x_y_sample_weight(data)
         model, variables = self._model, self._model.trainable_variables
-        outputs = model(images, training=True)
+        with recomputing(model.settings.recipe.grad_checkpoint):
+            outputs = model(images, training=True)
         model.zero_grad()
         loss = model.compute_loss(images, truth, outputs, weight, training=True)
         model._loss_tracker.update_state(loss.detach())
