@@ -8,6 +8,7 @@ from effdet_keras.layers.fused_mbconv import FusedMBConv
 from effdet_keras.layers.mbconv import MBConv, conv_initializer
 from effdet_keras.layers.options import BatchNormOptions
 from effdet_keras.layers.padding import pad_with_zeros, rows_to_add, strided
+from effdet_keras.layers.recompute import call_block
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
@@ -113,7 +114,7 @@ class EfficientNet(keras.layers.Layer):
         x = self.stem(inputs, training=training)
         outputs = []
         for block in self.blocks[: self._taps[-1] + 1]:
-            x = block(x, training=training)
+            x = call_block(block, x, training)
             outputs.append(x)
         return [outputs[i] for i in self._taps]
 

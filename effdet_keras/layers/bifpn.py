@@ -13,6 +13,7 @@ from effdet_keras.errors import InvalidValueError
 from effdet_keras.layers.activation import get_activation
 from effdet_keras.layers.fusion import WeightedFusion
 from effdet_keras.layers.options import BatchNormOptions, PyramidOptions
+from effdet_keras.layers.recompute import call_block
 from effdet_keras.layers.resample import Resample
 
 
@@ -182,7 +183,7 @@ class BiFPN(keras.layers.Layer):
 
     def call(self, inputs, training=False):
         for cell in self.cells:
-            inputs = cell(inputs, training=training)
+            inputs = call_block(cell, inputs, training)
         return inputs
 
     def compute_output_shape(self, input_shape):

@@ -155,7 +155,7 @@ class Resample(keras.layers.Layer):
         if self._shrinks and self.conv_after_downsample:
             return self._match_channels(self._pool(inputs), training)
         x = self._match_channels(inputs, training)
-        return self._pool(x) if self._shrinks else self._upsample(x)
+        return self._pool(x) if self._shrinks else self._upsample(x, training)
 
     def _match_channels(self, x, training):
         if self.conv is not None:
@@ -175,7 +175,7 @@ class Resample(keras.layers.Layer):
         window = tuple(stride + 1 for stride in self._strides)
         return ops.max_pool(x, window, self._strides, padding="same")
 
-    def _upsample(self, x):
+    def _upsample(self, x, training):
         size = tuple(x.shape[1:3])
         if size == self.target_size:
             return x
@@ -187,12 +187,8 @@ class Resample(keras.layers.Layer):
             return _repeat.get()(x, tuple(times))[:, :height, :width]
         if all(t % n == 0 for n, t in zip(size, self.target_size)):
             # The same rows as below; its gradient is five times faster.
-            return ops.image.resize(
-                x,
-                self.target_size,
-                interpolation="nearest",
-                data_format="channels_last",
-            )
+            resize = _repeated_in_training if training else _repeated
+            return resize(x, self.target_size)
         for axis, target in zip((1, 2), self.target_size):
             size = x.shape[axis]
             if target != size:
@@ -236,6 +232,34 @@ def _checked(name, value, allowed):
             f"`{name}` must be one of {', '.join(allowed)}. Received: {name}={value!r}"
         )
     return value
+
+
+def _repeated(x, target_size):
+    return ops.image.resize(
+        x, target_size, interpolation="nearest", data_format="channels_last"
+    )
+
+
+def _repeated_in_training(x, target_size):
+    """The same, with a gradient that XLA can compile on TensorFlow as well.
+
+    TensorFlow's own has no kernel there. This one is as fast without XLA; sums over
+    reshaped or sliced arrays take three to ten times as long.
+    """
+    times = tuple(t // n for t, n in zip(target_size, x.shape[1:3]))
+
+    @ops.custom_gradient
+    def repeated(x):
+        def gradient(*args, upstream=None):
+            upstream = args[0] if upstream is None else upstream
+            mean = ops.average_pool(
+                upstream, times, times, "valid", data_format="channels_last"
+            )
+            return mean * (times[0] * times[1])
+
+        return _repeated(x, target_size), gradient
+
+    return repeated(x)
 
 
 def _is_cut_repetition(size, target_size):

@@ -68,8 +68,9 @@ class RunConfiguration:
             all. With TensorFlow it sets `sync_batch_norm` in `model_config`.
         recipe: "auto", "reference" or "tfod", see `EfficientDet.compile`, as are
             `optimizer`, `schedule`, `learning_rate`, `weight_decay`, `clip_norm`,
-            `ema_decay`, `gradient_multipliers`, `batch_norm_warmup`, `freeze`,
-            `freeze_batch_norm`, `jit_compile`, `run_eagerly` and
+            `ema_decay`, `gradient_multipliers`, `accumulate_steps`, `grad_checkpoint`,
+            `batch_norm_warmup`, `freeze`, `freeze_batch_norm`, `jit_compile`,
+            `run_eagerly` and
             `steps_per_execution`.
         loss: dict, fields of `DetectionLoss`; empty for the recipe's loss.
         matching: dict, fields of `IoUMatching`; empty for the recipe's matching.
@@ -154,6 +155,8 @@ mean 'epochs'? It has: data, format, ...
     clip_norm: float | str | None = "auto"
     ema_decay: float | str | None = "auto"
     gradient_multipliers: dict[str, float] = dataclasses.field(default_factory=dict)
+    accumulate_steps: int = 1
+    grad_checkpoint: bool = False
     batch_norm_warmup: bool | str = "auto"
     freeze: str | None = "auto"
     freeze_batch_norm: bool = True
@@ -288,8 +291,8 @@ mean 'epochs'? It has: data, format, ...
             name: getattr(self, name)
             for name in (
                 *("optimizer", "schedule", "learning_rate", "weight_decay"),
-                *("clip_norm", "ema_decay", "batch_norm_warmup"),
-                *("freeze", "freeze_batch_norm"),
+                *("clip_norm", "ema_decay", "accumulate_steps", "grad_checkpoint"),
+                *("batch_norm_warmup", "freeze", "freeze_batch_norm"),
             )
         }
         arguments["gradient_multipliers"] = self.gradient_multipliers or None

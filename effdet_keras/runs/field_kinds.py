@@ -59,6 +59,8 @@ FIELD_KINDS = {
     "clip_norm": AUTO | _NOT_NEGATIVE | NOTHING,
     "ema_decay": AUTO | _BELOW_ONE | NOTHING,
     "gradient_multipliers": MAPPING,
+    "accumulate_steps": whole(1),
+    "grad_checkpoint": SWITCH,
     "batch_norm_warmup": AUTO | SWITCH,
     "freeze": TEXT | NOTHING,
     "freeze_batch_norm": SWITCH,

@@ -24,7 +24,11 @@ from effdet_keras._internal.local_paths import is_remote, local_path
 from effdet_keras._internal.weights_h5 import ENDING, check_weights_h5, write_weights_h5
 from effdet_keras.errors import InvalidStateError, InvalidValueError
 from effdet_keras.training import auto_recipe, freezing
-from effdet_keras.training.accumulation import steps_done
+from effdet_keras.training.accumulation import (
+    Accumulation,
+    steps_done,
+    steps_per_update,
+)
 from effdet_keras.training.ema import WeightAverages
 from effdet_keras.training.gradient_multipliers import gradient_factors
 from effdet_keras.training.l2_decay import check_found
@@ -83,6 +87,8 @@ class Compiling:
         clip_norm: float | str | None = "auto",
         ema_decay: float | str | None = "auto",
         gradient_multipliers: dict[str, float] | None = None,
+        accumulate_steps: int = 1,
+        grad_checkpoint: bool = False,
         batch_norm_warmup: bool | str = "auto",
         freeze: str | None = "auto",
         freeze_batch_norm: bool = True,
@@ -111,11 +117,7 @@ class Compiling:
             optimizer: None for the recipe's; "sgd", "momentum" (SGD with 0.9),
                 "adam", "adamw" or "rmsprop"; a dict of such a name and Keras' own
                 arguments, such as `{"name": "rmsprop", "momentum": 0.9}`; or a
-                Keras optimizer, which brings its own learning rate. With
-                `"gradient_accumulation_steps": N` the mean of the gradients of N
-                batches is clipped and moves weights and averages; steps, and so
-                schedules, still count batches. Not under a strategy of several
-                devices.
+                Keras optimizer, which brings its own learning rate.
             loss: `effdet_keras.losses.DetectionLoss`. None is that of the recipe,
                 and for a small dataset whose heads are new one with a CIoU term.
             recipe: "auto"; "reference" for google/automl's; or "tfod" for that of the
@@ -148,15 +150,24 @@ class Compiling:
                 added. "auto" is 4e-5; for "adamw" 0.004; for a Keras optimizer
                 with a `weight_decay` of its own, nothing more.
             clip_norm: float or None; "auto" is 10. Each gradient is clipped to this
-                norm, then all together. On JAX and torch only the second, and not for
-                a Keras optimizer, which brings its own. With `recipe="tfod"` it is
-                None, and a number clips all together alone.
+                norm, then all together. With `recipe="tfod"` it is None, and a number
+                clips all together alone.
             ema_decay: float below 1, or None for no averages; "auto" is 0.9998. The
                 averages are what the trained model detects with, see `fit`.
             gradient_multipliers: dict of regular expressions to factors above 0,
                 such as `{"bias$": 2.0}`. The gradient of a variable in whose `path`
                 an expression is found, the first that is, is multiplied by its
                 factor, before clipping.
+            accumulate_steps: int, batches whose gradients together are clipped and
+                move weights and averages, as those of one batch of all their images
+                would, except that batch norm sees one batch at a time. Steps, and so
+                schedules, still count batches; the reference's rate is scaled to the
+                images of an update. Not under a strategy of several devices, nor for
+                a Keras optimizer, which has `gradient_accumulation_steps`.
+            grad_checkpoint: bool, whether the blocks of the backbone and the cells of
+                the BiFPN keep only their outputs for the backward pass, which
+                computes the rest again: less memory, the same gradients, more time
+                (docs/train.md).
             batch_norm_warmup: bool; "auto" is True but for the reference. Whether the
                 moving statistics of batch norm have a short memory in the first 900
                 steps; see `training/statistics_warmup.py`. Without it they lag behind
@@ -165,9 +176,8 @@ class Compiling:
                 may freeze a pretrained backbone, where nothing is frozen yet.
             freeze_batch_norm: bool, `batch_norm` of `freeze`.
             jit_compile: bool or "auto": XLA only where it pays. On a CPU it
-                makes depthwise convolutions many times slower. On TensorFlow an
-                XLA step cannot refuse a batch whose loss is not finite: add
-                `keras.callbacks.TerminateOnNaN()`.
+                makes depthwise convolutions many times slower, and compiling takes
+                minutes.
             run_eagerly, steps_per_execution, auto_scale_loss: see
                 `keras.Model.compile`.
             metrics, weighted_metrics, loss_weights: must be None. Keras' metrics
@@ -194,6 +204,8 @@ class Compiling:
             clip_norm=clip_norm,
             ema_decay=ema_decay,
             gradient_multipliers=gradient_multipliers,
+            accumulate_steps=accumulate_steps,
+            grad_checkpoint=grad_checkpoint,
             batch_norm_warmup=batch_norm_warmup,
             freeze=freeze,
             freeze_batch_norm=freeze_batch_norm,
@@ -220,8 +232,6 @@ class Compiling:
         if isinstance(recipe.weight_decay, dict):
             check_found(recipe.weight_decay, self.variables)
         optimizer = recipe.new_optimizer()
-        if not self._step.is_reference_step and recipe.clips_in_optimizer:
-            optimizer.global_clipnorm = recipe.clip_norm or None
         options = dict(keras_options)
         if options["jit_compile"] == "auto":
             options["jit_compile"] = default_jit_compile()
@@ -230,10 +240,7 @@ class Compiling:
         # Built here, so that loading weights finds the optimizer's variables, and
         # the first step, which would make them, is not traced a second time.
         self.optimizer.build(self.trainable_variables)
-        trackers = Trackers(
-            with_iou_loss=recipe.loss.iou_loss_type is not None,
-            of_steps=self._step.is_reference_step,
-        )
+        trackers = Trackers(with_iou_loss=recipe.loss.iou_loss_type is not None)
         self.settings = Settings(
             recipe=recipe,
             asked=asked,
@@ -242,6 +249,9 @@ class Compiling:
             keras_options=keras_options,
             statistics_warmup=StatisticsWarmup(self.config.batch_norm_momentum)
             if recipe.batch_norm_warmup
+            else None,
+            accumulation=Accumulation(self.optimizer, self.trainable_variables)
+            if steps_per_update(self.optimizer) > 1
             else None,
         )
         if self.averages is not None and self.averages.is_swapped:

@@ -81,6 +81,8 @@ class Recipe:
     clip_norm: float | str | None = AUTO
     ema_decay: float | str | None = AUTO
     gradient_multipliers: dict | None = None
+    accumulate_steps: int = 1
+    grad_checkpoint: bool = False
     batch_norm_warmup: bool | str = AUTO
     freeze: str | None = AUTO
     freeze_batch_norm: bool = True
@@ -112,7 +114,27 @@ class Recipe:
                 "`batch_norm_warmup` must be True, False or 'auto'. "
                 f"Received: batch_norm_warmup={self.batch_norm_warmup!r}"
             )
+        if not isinstance(self.grad_checkpoint, bool):
+            raise InvalidTypeError(
+                "`grad_checkpoint` must be True or False. "
+                f"Received: grad_checkpoint={self.grad_checkpoint!r}"
+            )
         check_multipliers(self.gradient_multipliers)
+        self._check_accumulation()
+
+    def _check_accumulation(self):
+        steps = self.accumulate_steps
+        if not isinstance(steps, numbers.Integral) or steps < 1:
+            raise InvalidValueError(
+                "`accumulate_steps` must be a whole number of at least 1. "
+                f"Received: accumulate_steps={steps!r}"
+            )
+        if steps > 1 and self._brings_optimizer:
+            raise InvalidValueError(
+                "`accumulate_steps` is for the reference's optimizer and those by name; "
+                "a Keras optimizer has `gradient_accumulation_steps`. Received: "
+                f"accumulate_steps={steps} and optimizer={self.optimizer!r}"
+            )
 
     def _check_weight_decay(self):
         check_decay(self.weight_decay)
@@ -238,11 +260,6 @@ class Recipe:
         return self.name != TFOD_NAME
 
     @property
-    def clips_in_optimizer(self):
-        """Whether `clip_norm` may become the optimizer's: it is not the caller's."""
-        return not self._brings_optimizer
-
-    @property
     def needs_length(self):
         """Whether the learning rate depends on the data, which `fit` knows first."""
         if self._brings_optimizer or self._brings_schedule:
@@ -277,17 +294,22 @@ class Recipe:
         rate = self.schedule
         if not self._brings_schedule:
             rate = self.resolve_schedule(batch_size=1, steps_per_epoch=1, epochs=1)
+        accumulation = {}
+        if self.accumulate_steps > 1:
+            accumulation["gradient_accumulation_steps"] = self.accumulate_steps
         if self.optimizer is None:
-            return keras.optimizers.SGD(rate, momentum=0.9)
+            return keras.optimizers.SGD(rate, momentum=0.9, **accumulation)
         decay = _ADAMW_DECAY if self.weight_decay == "auto" else self.weight_decay
-        return named_optimizer(self.optimizer, rate, weight_decay=decay or 0.0)
+        return named_optimizer(
+            self.optimizer, rate, weight_decay=decay or 0.0, **accumulation
+        )
 
     def resolve_schedule(self, *, batch_size, steps_per_epoch, epochs):
         """The learning rate for a training of that length: a schedule or a float."""
         if self.optimizer is None:
             rate, warmup_init = self.learning_rate or _LEARNING_RATE, _WARMUP_INIT
             if self._scales_rate:
-                rate *= batch_size / REFERENCE_BATCH_SIZE
+                rate *= batch_size * self.accumulate_steps / REFERENCE_BATCH_SIZE
         else:
             rate = self.learning_rate or default_learning_rate(self.optimizer)
             warmup_init = rate * _WARMUP_INIT / _LEARNING_RATE

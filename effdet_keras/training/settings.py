@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.training.accumulation import Accumulation
 from effdet_keras.training.l2_decay import decay_factors
 from effdet_keras.training.recipe import Recipe
 from effdet_keras.training.statistics_warmup import StatisticsWarmup
@@ -28,15 +29,13 @@ class Trackers:
 
     Args:
         with_iou_loss: bool, whether there is a `box_iou_loss`.
-        of_steps: bool, whether training steps report `gradient_norm` and
-            `learning_rate`.
     """
 
-    def __init__(self, *, with_iou_loss, of_steps):
+    def __init__(self, *, with_iou_loss):
         names = ["class_loss", "box_loss", "reg_l2_loss"]
         if with_iou_loss:
             names.insert(2, "box_iou_loss")
-        steps = ("gradient_norm", "learning_rate") if of_steps else ()
+        steps = ("gradient_norm", "learning_rate")
         self._losses = {name: keras.metrics.Mean(name=name) for name in names}
         self._steps = {name: _Latest(name=name) for name in steps}
 
@@ -45,10 +44,9 @@ class Trackers:
         """All of them, in the order of the logs."""
         return [*self._losses.values(), *self._steps.values()]
 
-    @property
-    def of_training(self):
-        """The names of those that only a training step knows."""
-        return tuple(self._steps)
+    def without_steps(self, logs):
+        """Logs without those that only a training step knows."""
+        return {n: value for n, value in logs.items() if n not in self._steps}
 
     def update_losses(self, terms):
         for name, tracker in self._losses.items():
@@ -72,6 +70,7 @@ class Settings:
         keras_options: dict of the arguments of `compile` that are Keras' own.
         statistics_warmup: `StatisticsWarmup`, or None for batch-norm statistics that
             move as their layers say.
+        accumulation: `Accumulation`, or None where each step is an update.
     """
 
     recipe: Recipe
@@ -80,6 +79,7 @@ class Settings:
     gradient_factors: list | None
     keras_options: dict
     statistics_warmup: StatisticsWarmup | None = None
+    accumulation: Accumulation | None = None
 
     def weight_decay_loss(self, variables: Sequence[keras.Variable]) -> Any:
         """The L2 decay of some variables, a float32 scalar; see `l2_decay.py`."""

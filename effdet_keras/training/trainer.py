@@ -318,12 +318,16 @@ class Trainer(Compiling):
             Float32 scalar.
         """
         inputs.check_truth(y, sample_weight)
-        losses = self.losses_of(y, y_pred)
+        losses = self.losses_of(y, y_pred, training=training)
         self.settings.trackers.update_losses(losses)
         return self._step.checked_loss(losses["loss"], y, training)
 
     def losses_of(
-        self, truth: dict, outputs: dict[str, Any], is_counted: Any = None
+        self,
+        truth: dict,
+        outputs: dict[str, Any],
+        is_counted: Any = None,
+        training: bool = False,
     ) -> dict[str, Any]:
         """The losses of outputs, by the names under which `fit` logs them.
 
@@ -333,6 +337,8 @@ class Trainer(Compiling):
             outputs: outputs of the network, see `EfficientDet`.
             is_counted: bools `[B]`; of the other images, without boxes, no loss is
                 taken. None counts all.
+            training: bool, whether a training step asks, which may be a part of an
+                update.
 
         Returns:
             Dict of float32 scalars: `loss`, the sum, NaN where the ground truth is
@@ -353,10 +359,13 @@ class Trainer(Compiling):
             options["box_scales"] = self.config.box_scales
         if is_counted is not None:
             class_targets = ops.where(is_counted[:, None], class_targets, IGNORE)
-        normalizer = self._step.normalizer(
-            count_positives(class_targets, box_targets, *anchor_weights),
-            recipe.loss.normalizer_of,
-        )
+        num_positives = count_positives(class_targets, box_targets, *anchor_weights)
+        rule, accumulation = recipe.loss.normalizer_of, self.settings.accumulation
+        if training and accumulation is not None:
+            normalizer = accumulation.normalizer(num_positives, rule)
+        else:
+            normalizer = self._step.normalizer(num_positives, rule)
+        # A loss of one's own need not know what only parts of a batch need.
         if normalizer is not None:
             options["normalizer"] = normalizer
         terms = recipe.loss(
@@ -533,11 +542,16 @@ class Trainer(Compiling):
 
     def make_train_function(self, force: bool = False) -> None:
         is_new = force or self.train_function is None
-        super().make_train_function(force)
+        with self._step.making_function():
+            super().make_train_function(force)
         if is_new:
             self.train_function = self._step.watched(self.train_function)
             if self.place_keeper is not None and self.place_keeper.must_skip:
                 self.train_function = self._skipping(self.train_function)
+
+    def make_test_function(self, force: bool = False) -> None:
+        with self._step.making_function():
+            super().make_test_function(force)
 
     def make_predict_function(self, force: bool = False) -> None:
         is_new = force or self.predict_function is None

@@ -34,6 +34,8 @@ OTHERS = {
     "clip_norm": 5.0,
     "ema_decay": None,
     "gradient_multipliers": {"bias$": 2.0},
+    "accumulate_steps": 4,
+    "grad_checkpoint": True,
     "batch_norm_warmup": False,
     "freeze": "backbone+fpn",
     "freeze_batch_norm": False,
