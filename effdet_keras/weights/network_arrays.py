@@ -8,6 +8,7 @@ together.
 
 import collections
 import dataclasses
+import functools
 import itertools
 
 from effdet_keras.backbones.variants import (
@@ -140,12 +141,18 @@ def network_arrays(config):
         >>> arrays[0].names[TORCH], arrays[0].names[APPLICATIONS]
         ('backbone.conv_stem.weight', 'stem_conv/kernel')
     """
-    arrays = list(_backbone(config.backbone))
-    arrays += _extra_levels(config)
-    arrays += _bifpn(config)
-    arrays += _head(config, "class", config.num_classes, "prediction_head_1")
-    arrays += _head(config, "box", 4, "prediction_head")
-    return arrays
+    return list(_arrays(config))
+
+
+@functools.lru_cache(maxsize=32)  # a file is compared with every published model
+def _arrays(config):
+    return (
+        *_backbone(config.backbone),
+        *_extra_levels(config),
+        *_bifpn(config),
+        *_head(config, "class", config.num_classes, "prediction_head_1"),
+        *_head(config, "box", 4, "prediction_head"),
+    )
 
 
 def _part(
