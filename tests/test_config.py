@@ -89,6 +89,7 @@ WRONG = {
     "pad_rgb": ("black", "three"),
     "batch_norm_momentum": (1.0, "below 1"),
     "batch_norm_epsilon": (-1e-3, "above zero"),
+    "batch_norm_unbiased": (1, "True or False"),
     "sync_batch_norm": ("all", "True or False"),
     "frozen_batch_norm": (2, "True or False"),
     "batch_norm_unbiased": (1, "True or False"),

@@ -430,7 +430,7 @@ def test_loss_goes_down_along_its_gradient():
 
 
 def test_loss_survives_serialization():
-    loss = DetectionLoss(0.3, 2.0, 0.1, 0.2, 10.0, "ciou", 0.5)
+    loss = DetectionLoss(0.3, 2.0, 0.1, 0.2, 10.0, "ciou", 0.5, 2.0, "positives")
     config = json.loads(json.dumps(keras.saving.serialize_keras_object(loss)))
     assert keras.saving.deserialize_keras_object(config) == loss
     assert DetectionLoss.from_config(loss.get_config()) == loss
