@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -35,6 +36,7 @@ def focal_loss(
     alpha: float = 0.25,
     gamma: float = 1.5,
     label_smoothing: float = 0.0,
+    class_weights: Sequence[float] | None = None,
 ) -> Any:
     """Computes the focal loss of each anchor, summed over its classes.
 
@@ -54,6 +56,8 @@ def focal_loss(
         alpha: float in `[0, 1]`, weight of `y = 1`.
         gamma: float, 0 or above; how much confident right answers are discounted.
         label_smoothing: float in `[0, 1]`.
+        class_weights: `C` floats of 0 or above, factors on the losses of the classes,
+            of their `y = 1` and `y = 0` alike; None for 1.
 
     Returns:
         Float32 tensor `[..., N]`. Loss and gradient are finite for all finite
@@ -77,6 +81,10 @@ def focal_loss(
     is_class = ops.expand_dims(class_targets, -1) == classes  # [..., N, C]
     smoothing = label_smoothing / 2.0
     yes, no = (ops.convert_to_tensor(w, "float32") for w in (alpha, 1.0 - alpha))
+    if class_weights is not None:
+        _check_weights("class_weights", class_weights, class_logits.shape[-1])
+        factors = ops.convert_to_tensor(class_weights, "float32")
+        yes, no = yes * factors, no * factors  # [C]
 
     # Written out because the arrays [B, N, C] are the largest of a training step:
     # 35 million logits at batch 8, 512 pixels and 90 classes. On a CPU this takes 40%
@@ -191,6 +199,13 @@ class DetectionLoss:
         box_loss_weight: float, 0 or above; 0 leaves the Huber loss out.
         iou_loss_type: None, `"iou"`, `"giou"`, `"diou"` or `"ciou"`.
         iou_loss_weight: float, 0 or above.
+        class_weights: one float of 0 or above per class, see `focal_loss`; or None.
+        box_class_weights: one float of 0 or above per class, factors on both box
+            losses of the anchors that have to predict it; or None.
+        positives_momentum: as the reference's hyper-parameter really acts: above 0, `n`
+            is multiplied by `1 - positives_momentum`, because its moving average
+            starts from zero in every step. None, 0 and below change nothing: `n` counts
+            all devices anyway.
 
     Call arguments:
         class_targets: int tensor `[B, N]`, of `match_anchors`.
@@ -227,8 +242,21 @@ class DetectionLoss:
     box_loss_weight: float = 50.0
     iou_loss_type: str | None = None
     iou_loss_weight: float = 1.0
+    class_weights: tuple[float, ...] | None = None
+    box_class_weights: tuple[float, ...] | None = None
+    positives_momentum: float | None = None
 
     def __post_init__(self) -> None:
+        for name in ("class_weights", "box_class_weights"):
+            weights = getattr(self, name)
+            if weights is not None:
+                object.__setattr__(self, name, tuple(weights))
+                _check_weights(name, weights)
+        if self.positives_momentum is not None and not self.positives_momentum < 1.0:
+            raise InvalidValueError(
+                "`positives_momentum` must be None or below 1. "
+                f"Received: positives_momentum={self.positives_momentum!r}"
+            )
         _check_range("alpha", self.alpha, 0.0, 1.0)
         _check_range("gamma", self.gamma, 0.0, math.inf)
         _check_range("label_smoothing", self.label_smoothing, 0.0, 1.0)
@@ -264,16 +292,20 @@ class DetectionLoss:
         is_positive = _is_positive(class_targets, box_targets)
         if normalizer is None:
             normalizer = ops.sum(ops.cast(is_positive, "float32")) + 1.0
+        if self.positives_momentum is not None and self.positives_momentum > 0:
+            normalizer = normalizer * (1.0 - self.positives_momentum)
+        weights = self._box_weights(class_targets)
         # Before anything is computed, as an overflow times 0 would be NaN. With zeros
         # in both, background rows have equal boxes and no loss.
         box_deltas = ops.where(is_positive[..., None], box_deltas, 0.0)
         terms = {
             "class_loss": self._class_loss(class_targets, class_logits) / normalizer,
-            "box_loss": self._box_loss(box_targets, box_deltas) / (4.0 * normalizer),
+            "box_loss": self._box_loss(box_targets, box_deltas, weights)
+            / (4.0 * normalizer),
         }
         loss = terms["class_loss"] + self.box_loss_weight * terms["box_loss"]
         if self.iou_loss_type is not None:
-            total = self._box_iou_loss(box_targets, box_deltas, anchors)
+            total = self._box_iou_loss(box_targets, box_deltas, anchors, weights)
             # By 4 as in the reference, although there is one value per box.
             terms["box_iou_loss"] = total / (4.0 * normalizer)
             loss = loss + self.iou_loss_weight * terms["box_iou_loss"]
@@ -287,18 +319,30 @@ class DetectionLoss:
                 alpha=self.alpha,
                 gamma=self.gamma,
                 label_smoothing=self.label_smoothing,
+                class_weights=self.class_weights,
             )
         )
 
-    def _box_loss(self, box_targets, box_deltas):
+    def _box_weights(self, class_targets):
+        """The factor of each anchor's box losses `[B, N]`, or None."""
+        if self.box_class_weights is None:
+            return None
+        weights = ops.convert_to_tensor(self.box_class_weights, "float32")
+        # An anchor whose class is ignored may have a box, of a class not known here.
+        weight = ops.take(weights, ops.maximum(class_targets, 0), axis=0)
+        return ops.where(class_targets >= 0, weight, 1.0)
+
+    def _box_loss(self, box_targets, box_deltas, weights):
         if self.box_loss_weight == 0:
             return ops.zeros((), dtype="float32")
-        return ops.sum(huber_loss(box_targets, box_deltas, delta=self.delta))
+        losses = huber_loss(box_targets, box_deltas, delta=self.delta)
+        return ops.sum(losses if weights is None else losses * weights[..., None])
 
-    def _box_iou_loss(self, box_targets, box_deltas, anchors):
+    def _box_iou_loss(self, box_targets, box_deltas, anchors, weights):
         target_boxes = box_ops.decode_boxes(box_targets, anchors)
         boxes = box_ops.decode_boxes(box_deltas, anchors)
-        return ops.sum(iou_loss(target_boxes, boxes, iou_loss_type=self.iou_loss_type))
+        losses = iou_loss(target_boxes, boxes, iou_loss_type=self.iou_loss_type)
+        return ops.sum(losses if weights is None else losses * weights)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments.
@@ -349,6 +393,16 @@ def _check_range(name, value, low, high):
     if not low <= value <= high or not math.isfinite(value):
         limit = "0 or above" if high == math.inf else f"from {low:g} to {high:g}"
         raise InvalidValueError(f"`{name}` must be {limit}. Received: {name}={value!r}")
+
+
+def _check_weights(name, weights, count=None):
+    is_right = all(0.0 <= w < math.inf for w in weights)
+    if not is_right or count not in (None, len(weights)):
+        number = "" if count is None else f"{count} "
+        raise InvalidValueError(
+            f"`{name}` must be {number}numbers of 0 or above, one per class. "
+            f"Received: {name}={tuple(weights)!r}"
+        )
 
 
 def _check_iou_loss_type(iou_loss_type):

@@ -103,7 +103,6 @@ NO_PLACE = {
         "false",
         "only on TPUs there; half precision is `precision`, `mixed_bfloat16`",
     ),
-    "hold_base_rate_steps": ("0", "the cosine begins right after the warm-up"),
     "min_learning_rate": ("0", "not here"),
     "eval_config.metrics_set": (
         "coco_detection_metrics",

@@ -182,11 +182,13 @@ def _cosine(inner, steps, note):
             total,
             f"the cosine falls to zero over the {steps} steps of the training",
         )
+    hold = inner.whole("hold_base_rate_steps", 0)
     return {
         "schedule": {
             "name": "cosine",
             "warmup_steps": inner.whole("warmup_steps", 10_000),
             "warmup_init": inner.number("warmup_learning_rate", 0.0002),
+            **({"hold_steps": hold} if hold else {}),
         },
         "learning_rate": inner.number("learning_rate_base", 0.002),
     }

@@ -8,7 +8,7 @@ from effdet_keras.training.schedules import Warmup, reference_schedule
 
 _WARMUP = ("warmup_steps", "warmup_init")
 _FITTED = {  # as long as the training
-    "cosine": ("warmup_epochs", *_WARMUP),
+    "cosine": ("warmup_epochs", "hold_steps", *_WARMUP),
     "stepwise": ("drop_epochs", "warmup_epochs", *_WARMUP),
     "polynomial": ("power", "warmup_epochs", *_WARMUP),
 }
@@ -64,7 +64,7 @@ def named_schedule(schedule, learning_rate, *, warmup_init, steps_per_epoch, epo
     Args:
         schedule: a name, or a dict of it and settings. "cosine", "stepwise" and
             "polynomial" are as long as the training: `warmup_epochs` (1.0) or
-            `warmup_steps`, `warmup_init`, `drop_epochs`, `power` as in
+            `warmup_steps`, `warmup_init`, `hold_steps`, `drop_epochs`, `power` as in
             `reference_schedule`. The others have no warm-up unless `warmup_steps`
             and `warmup_init` (0.0) say so: "constant"; "exponential" with
             `decay_steps`, `decay_rate`, `staircase` of Keras' `ExponentialDecay`;

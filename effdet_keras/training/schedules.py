@@ -79,7 +79,8 @@ class WarmupCosine(_Warmup):
         t < W:   warmup_init + t / W * (learning_rate - warmup_init)
         t >= W:  learning_rate * (1 + cos(pi * (t - W) / (T - W))) / 2
 
-    It is continuous, and zero from step `T` on. The reference divides `t`
+    With `hold_steps` the rate stays at its highest for as long after the warm-up, and
+    the cosine falls over the steps that are left. It is continuous, and zero from step `T` on. The reference divides `t`
     itself by `T - W`: its rate drops at the end of the warm-up and rises
     again over the last `W` steps. Without a warm-up the two are equal.
 
@@ -88,6 +89,7 @@ class WarmupCosine(_Warmup):
         total_steps: int, the number of steps of the whole training.
         warmup_steps: int between 0 and `total_steps`.
         warmup_init: float, the rate at step 0 if there is a warm-up.
+        hold_steps: int, 0 or above, the steps at the highest rate after the warm-up.
 
     Raises:
         ValueError: If a rate is negative or not finite, or a number of steps
@@ -99,10 +101,35 @@ class WarmupCosine(_Warmup):
         [0.0, 0.04, 0.08, 0.04, 0.0]
     """
 
+    def __init__(
+        self,
+        learning_rate: float,
+        *,
+        total_steps: int,
+        warmup_steps: int = 0,
+        warmup_init: float = 0.0,
+        hold_steps: int = 0,
+    ) -> None:
+        super().__init__(
+            learning_rate,
+            total_steps=total_steps,
+            warmup_steps=warmup_steps,
+            warmup_init=warmup_init,
+        )
+        if not hold_steps >= 0:
+            raise InvalidValueError(
+                f"`hold_steps` must be at least 0. Received: hold_steps={hold_steps}"
+            )
+        self.hold_steps = hold_steps
+
     def _decayed(self, step):
-        steps = max(self.total_steps - self.warmup_steps, 1)
-        progress = ops.clip((step - self.warmup_steps) / steps, 0.0, 1.0)
+        start = self.warmup_steps + self.hold_steps
+        steps = max(self.total_steps - start, 1)
+        progress = ops.clip((step - start) / steps, 0.0, 1.0)
         return self.learning_rate * 0.5 * (1.0 + ops.cos(math.pi * progress))
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "hold_steps": self.hold_steps}
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
@@ -296,6 +323,7 @@ def reference_schedule(
     warmup_steps: int | None = None,
     drop_epochs: Sequence[float] = (200.0, 250.0),
     power: float = 0.9,
+    hold_steps: int = 0,
 ) -> keras.optimizers.schedules.LearningRateSchedule:
     """The schedule of the reference recipe, in epochs and for a batch size.
 
@@ -315,6 +343,8 @@ def reference_schedule(
         warmup_steps: int, its length in steps, in place of `warmup_epochs`.
         drop_epochs: floats in rising order, for `"stepwise"`.
         power: float, for `"polynomial"`.
+        hold_steps: int, for `"cosine"`, the steps at the highest rate after the
+            warm-up.
 
     Returns:
         A `keras.optimizers.schedules.LearningRateSchedule`.
@@ -353,7 +383,7 @@ def reference_schedule(
         "warmup_init": warmup_init,
     }
     if kind == "cosine":
-        return WarmupCosine(**common)
+        return WarmupCosine(**common, hold_steps=hold_steps)
     if kind == "stepwise":
         drop_steps = [int(epoch * steps_per_epoch) for epoch in drop_epochs]
         return WarmupStepwise(**common, drop_steps=drop_steps)
