@@ -1,8 +1,9 @@
 """What do half precision and recomputed blocks cost and save: time, memory, AP?
 
-    python benchmarks/precision.py                               # D0, 512 x 512, 4 images
-    python benchmarks/precision.py --model efficientdet-d4 --image-size 1024 --batch-size 1
-    python benchmarks/precision.py --ap-steps 300                # AP on the blood cells
+    python benchmarks/precision.py                    # D0, 512 x 512, 4 images
+    python benchmarks/precision.py --model efficientdet-d4 --image-size 1024 \\
+        --batch-size 1
+    python benchmarks/precision.py --ap-steps 300     # AP on the blood cells
 
 Each case is a process of its own: a precision, with `grad_checkpoint` or without. It
 prints a JSON line with the median seconds of a step and the largest memory of the
@@ -35,7 +36,9 @@ def main():
         for grad_checkpoint in switches:
             case = [precision, str(grad_checkpoint)]
             command = [sys.executable, *sys.argv, "--case", *case]
-            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+            done = subprocess.run(
+                command, check=True, stdout=subprocess.PIPE, text=True
+            )
             line = json.loads(done.stdout.splitlines()[-1])
             case = {"precision": precision, "grad_checkpoint": grad_checkpoint}
             print(json.dumps({**case, **line}), flush=True)
@@ -81,9 +84,7 @@ def trained(options, precision, grad_checkpoint):
     )
     model = ek.EfficientDet(config, class_names=train.class_names, dtype=precision)
     model.compile(grad_checkpoint=grad_checkpoint)
-    batches = model.batches(
-        train, options.batch_size, training=True, seed=options.seed
-    )
+    batches = model.batches(train, options.batch_size, training=True, seed=options.seed)
     start = time.perf_counter()
     model.fit(batches.repeat(), steps_per_epoch=options.ap_steps, epochs=1, verbose=0)
     seconds = time.perf_counter() - start

@@ -68,8 +68,8 @@ class RunConfiguration:
         recipe: "auto" or "reference", see `EfficientDet.compile`, as are `optimizer`,
             `schedule`, `learning_rate`, `weight_decay`, `clip_norm`, `ema_decay`,
             `gradient_multipliers`, `accumulate_steps`, `grad_checkpoint`,
-            `batch_norm_warmup`, `freeze`, `freeze_batch_norm`, `jit_compile`, `run_eagerly` and
-            `steps_per_execution`.
+            `batch_norm_warmup`, `freeze`, `freeze_batch_norm`, `jit_compile`,
+            `run_eagerly` and `steps_per_execution`.
         loss: dict, fields of `DetectionLoss`; empty for the recipe's loss.
         epochs: int; None is enough for 1,000 steps.
         steps: int, the steps of the whole training, in the place of `epochs`; those of

@@ -195,7 +195,7 @@ class _Reading:
         return (int(match[2]), int(match[1])) if match else size
 
     def target_factor(self):
-        """`target_size` as a factor on the network's size, or 1.0 where it is not one."""
+        """`target_size` as a factor on the network's size; 1.0 where it is none."""
         target, size = self.size_of("target_size"), self.size_of("image_size")
         if target is None:
             return 1.0
