@@ -1,8 +1,9 @@
 """What do half precision and recomputed blocks cost and save: time, memory, AP?
 
-    python benchmarks/precision.py                               # D0, 512 x 512, 4 images
-    python benchmarks/precision.py --model efficientdet-d4 --image-size 1024 --batch-size 1
-    python benchmarks/precision.py --ap-steps 300                # AP on the blood cells
+    python benchmarks/precision.py                    # D0, 512 x 512, 4 images
+    python benchmarks/precision.py --model efficientdet-d4 --image-size 1024 \\
+        --batch-size 1
+    python benchmarks/precision.py --ap-steps 300     # AP on the blood cells
 
 Each case is a process of its own: a precision, with `grad_checkpoint` or without. It
 prints a JSON line with the median seconds of a step and the largest memory of the

@@ -41,6 +41,7 @@ def focal_loss(
     alpha: float = 0.25,
     gamma: float = 1.5,
     label_smoothing: float = 0.0,
+    class_weights: Sequence[float] | None = None,
 ) -> Any:
     """Computes the focal loss of each anchor, summed over its classes.
 
@@ -60,6 +61,8 @@ def focal_loss(
         alpha: float in `[0, 1]`, weight of `y = 1`.
         gamma: float, 0 or above; how much confident right answers are discounted.
         label_smoothing: float in `[0, 1]`.
+        class_weights: `C` floats of 0 or above, factors on the losses of the classes,
+            of their `y = 1` and `y = 0` alike; None for 1.
 
     Returns:
         Float32 tensor `[..., N]`. Loss and gradient are finite for all finite
@@ -83,6 +86,10 @@ def focal_loss(
     is_class = ops.expand_dims(class_targets, -1) == classes  # [..., N, C]
     smoothing = label_smoothing / 2.0
     yes, no = (ops.convert_to_tensor(w, "float32") for w in (alpha, 1.0 - alpha))
+    if class_weights is not None:
+        _check_weights("class_weights", class_weights, class_logits.shape[-1])
+        factors = ops.convert_to_tensor(class_weights, "float32")
+        yes, no = yes * factors, no * factors  # [C]
 
     # Written out because the arrays [B, N, C] are the largest of a training step:
     # 35 million logits at batch 8, 512 pixels and 90 classes. On a CPU this takes 40%
@@ -202,6 +209,13 @@ class DetectionLoss:
         class_loss_weight: float, 0 or above.
         divide_by: what `n` is: "positives_plus_one"; "positives", at least 1, as in the
             TF Object Detection API; or "one".
+        class_weights: one float of 0 or above per class, see `focal_loss`; or None.
+        box_class_weights: one float of 0 or above per class, factors on both box
+            losses of the anchors that have to predict it; or None.
+        positives_momentum: as the reference's hyper-parameter really acts: above 0, `n`
+            is multiplied by `1 - positives_momentum`, because its moving average
+            starts from zero in every step. None, 0 and below change nothing: `n` counts
+            all devices anyway.
 
     Call arguments:
         class_targets: int tensor `[B, N]`, of `match_anchors`.
@@ -244,8 +258,21 @@ class DetectionLoss:
     iou_loss_weight: float = 1.0
     class_loss_weight: float = 1.0
     divide_by: Literal["positives_plus_one", "positives", "one"] = "positives_plus_one"
+    class_weights: tuple[float, ...] | None = None
+    box_class_weights: tuple[float, ...] | None = None
+    positives_momentum: float | None = None
 
     def __post_init__(self) -> None:
+        for name in ("class_weights", "box_class_weights"):
+            weights = getattr(self, name)
+            if weights is not None:
+                object.__setattr__(self, name, tuple(weights))
+                _check_weights(name, weights)
+        if self.positives_momentum is not None and not self.positives_momentum < 1.0:
+            raise InvalidValueError(
+                "`positives_momentum` must be None or below 1. "
+                f"Received: positives_momentum={self.positives_momentum!r}"
+            )
         _check_range("alpha", self.alpha, 0.0, 1.0)
         _check_range("gamma", self.gamma, 0.0, math.inf)
         _check_range("label_smoothing", self.label_smoothing, 0.0, 1.0)
@@ -292,6 +319,9 @@ class DetectionLoss:
             normalizer = self.normalizer_of(
                 count_positives(class_targets, box_targets, anchor_weights)
             )
+        if self.positives_momentum is not None and self.positives_momentum > 0:
+            normalizer = normalizer * (1.0 - self.positives_momentum)
+        box_weights = self._box_weights(class_targets, anchor_weights)
         # Before anything is computed, as an overflow times 0 would be NaN. With zeros
         # in both, background rows have equal boxes and no loss.
         box_deltas = ops.where(is_positive[..., None], box_deltas, 0.0)
@@ -299,7 +329,7 @@ class DetectionLoss:
         of_box = self._box_losses(box_targets, box_deltas)
         terms = {
             "class_loss": _total(of_class, anchor_weights) / normalizer,
-            "box_loss": _total(of_box, anchor_weights) / (4.0 * normalizer),
+            "box_loss": _total(of_box, box_weights) / (4.0 * normalizer),
         }
         loss = (
             self.class_loss_weight * terms["class_loss"]
@@ -311,7 +341,7 @@ class DetectionLoss:
                 for codes in (box_targets, box_deltas)
             )
             of_iou = iou_loss(*boxes, iou_loss_type=self.iou_loss_type)
-            total = _total(of_iou, anchor_weights)
+            total = _total(of_iou, box_weights)
             # By 4 as in the reference, although there is one value per box.
             terms["box_iou_loss"] = total / (4.0 * normalizer)
             loss = loss + self.iou_loss_weight * terms["box_iou_loss"]
@@ -339,7 +369,18 @@ class DetectionLoss:
             alpha=self.alpha,
             gamma=self.gamma,
             label_smoothing=self.label_smoothing,
+            class_weights=self.class_weights,
         )
+
+    def _box_weights(self, class_targets, anchor_weights):
+        """The factor of each anchor's box losses `[B, N]`, or None."""
+        if self.box_class_weights is None:
+            return anchor_weights
+        weights = ops.convert_to_tensor(self.box_class_weights, "float32")
+        # An anchor whose class is ignored may have a box, of a class not known here.
+        weight = ops.take(weights, ops.maximum(class_targets, 0), axis=0)
+        weight = ops.where(class_targets >= 0, weight, 1.0)
+        return weight if anchor_weights is None else weight * anchor_weights
 
     def _box_losses(self, box_targets, box_deltas):
         if self.box_loss_weight == 0:
@@ -408,6 +449,16 @@ def _check_range(name, value, low, high):
     if not low <= value <= high or not math.isfinite(value):
         limit = "0 or above" if high == math.inf else f"from {low:g} to {high:g}"
         raise InvalidValueError(f"`{name}` must be {limit}. Received: {name}={value!r}")
+
+
+def _check_weights(name, weights, count=None):
+    is_right = all(0.0 <= w < math.inf for w in weights)
+    if not is_right or count not in (None, len(weights)):
+        number = "" if count is None else f"{count} "
+        raise InvalidValueError(
+            f"`{name}` must be {number}numbers of 0 or above, one per class. "
+            f"Received: {name}={tuple(weights)!r}"
+        )
 
 
 def _check_iou_loss_type(iou_loss_type):

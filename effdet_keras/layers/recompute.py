@@ -1,4 +1,4 @@
-"""Recomputing layers in the backward pass, in the place of keeping what they computed."""
+"""Recomputing blocks in the backward pass, in the place of keeping their insides."""
 
 from __future__ import annotations
 

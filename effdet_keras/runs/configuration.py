@@ -70,8 +70,7 @@ class RunConfiguration:
             `optimizer`, `schedule`, `learning_rate`, `weight_decay`, `clip_norm`,
             `ema_decay`, `gradient_multipliers`, `accumulate_steps`, `grad_checkpoint`,
             `batch_norm_warmup`, `freeze`, `freeze_batch_norm`, `jit_compile`,
-            `run_eagerly` and
-            `steps_per_execution`.
+            `run_eagerly` and `steps_per_execution`.
         loss: dict, fields of `DetectionLoss`; empty for the recipe's loss.
         matching: dict, fields of `IoUMatching`; empty for the recipe's matching.
         epochs: int; None is enough for 1,000 steps.

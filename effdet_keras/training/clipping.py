@@ -1,4 +1,4 @@
-"""Clipping gradients in two stages, as the reference does: one by one, then together."""
+"""Clipping gradients in two stages, as the reference: one by one, then together."""
 
 from __future__ import annotations
 

@@ -131,8 +131,8 @@ class Recipe:
             )
         if steps > 1 and self._brings_optimizer:
             raise InvalidValueError(
-                "`accumulate_steps` is for the reference's optimizer and those by name; "
-                "a Keras optimizer has `gradient_accumulation_steps`. Received: "
+                "`accumulate_steps` is for the reference's optimizer and those by "
+                "name; a Keras optimizer has `gradient_accumulation_steps`. Received: "
                 f"accumulate_steps={steps} and optimizer={self.optimizer!r}"
             )
 

@@ -81,9 +81,11 @@ class WarmupCosine(_Warmup):
         W <= t < H:   learning_rate
         t >= H:       learning_rate * (1 + cos(pi * (t - H) / (T - H))) / 2
 
-    It is continuous, and zero from step `T` on. The reference divides `t`
-    itself by `T - W`: its rate drops at the end of the warm-up and rises
-    again over the last `W` steps. Without a warm-up the two are equal.
+    With `hold_steps` the rate stays at its highest for as long after the warm-up, and
+    the cosine falls over the steps that are left. It is continuous, and zero from
+    step `T` on. The reference divides `t` itself by `T - W`: its rate drops at the
+    end of the warm-up and rises again over the last `W` steps. Without a warm-up the
+    two are equal.
 
     Args:
         learning_rate: float, the rate at the end of the warm-up.

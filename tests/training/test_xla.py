@@ -1,4 +1,4 @@
-"""XLA on TensorFlow: the step that it compiles is the default one, and refuses alike."""
+"""XLA on TensorFlow: its step is the default one, and refuses alike."""
 
 import keras
 import numpy as np

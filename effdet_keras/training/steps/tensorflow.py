@@ -1,4 +1,4 @@
-"""The training step on TensorFlow: replicas, loss scaling, and XLA where it is asked."""
+"""The training step on TensorFlow: replicas, loss scaling, XLA where it is asked."""
 
 import contextlib
 import weakref
@@ -30,7 +30,7 @@ class Step:
         if model.jit_compile:
             logs, is_fine = self._by_xla(self._train_if_fine, data)
             return _after(self._refuse_unless(is_fine, data, step), logs)
-        gradients, norm, is_fine, mends = self._gradients(data, step)
+        gradients, is_fine, mends = self._gradients(data, step)
         refusal = self._refuse_unless(is_fine | mends, data, step)
         with tf.control_dependencies([refusal]):
             self._move(*gradients, is_fine, step)
@@ -191,7 +191,7 @@ class Step:
         """The whole step for XLA, which moves nothing where the batch is not fine."""
         model = self._model
         step = tf.identity(step_counter(model.optimizer).value)
-        gradients, norm, is_fine, mends = self._gradients(data, step)
+        gradients, is_fine, mends = self._gradients(data, step)
         goes_on = is_fine | mends
 
         def move():
@@ -211,9 +211,9 @@ class Step:
         """Forward and backward pass, and the statistics of batch norm settled.
 
         Returns:
-            `((gradients, clipped), norm, is_fine, mends)`: the gradients of this step,
-            and those since the last update clipped; their norm; whether loss,
-            gradients and statistics are finite; and `_mends_itself`.
+            `((gradients, clipped), is_fine, mends)`: the gradients of this step, and
+            those since the last update clipped; whether loss, gradients and
+            statistics are finite; and `_mends_itself`.
         """
         model = self._model
         optimizer, variables = model.optimizer, model.trainable_variables
@@ -241,7 +241,7 @@ class Step:
         model.settings.trackers.update_step(norm, optimizer.learning_rate)
         with tf.control_dependencies([tf.identity(v.value) for v in statistics]):
             mends = self._mends_itself([loss, after_forward])
-        return (gradients, clipped), norm, is_fine, mends
+        return (gradients, clipped), is_fine, mends
 
     def _move(self, gradients, clipped, is_fine, step):
         """The optimizer moves the weights, and these their averages."""
@@ -384,7 +384,6 @@ def _on_devices(strategy, parts):
     return strategy.experimental_distribute_values_from_function(
         lambda context: next(values)
     )
-
 
 
 def _num_replicas():
