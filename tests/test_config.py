@@ -60,6 +60,10 @@ WRONG = {
     "num_scales": (1.5, "whole number"),
     "aspect_ratios": ((1.0, -2.0), "above zero"),
     "anchor_scale": ((4.0, 4.0), "5 of them"),
+    "backbone_taps": ((6, 14), "3 blocks of the backbone"),
+    "anchor_order": ("xy", "one of scale_first"),
+    "box_scales": ((10.0, 10.0, 5.0, 0.0), "four numbers above zero"),
+    "resize_method": ("bicubic", "one of half_pixel"),
     "fpn_num_filters": (True, "whole number"),
     "fpn_cell_repeats": (-1, "whole number"),
     "fpn_weight_method": ("fast", "one of fastattn, attn, sum"),
@@ -79,6 +83,7 @@ WRONG = {
     "batch_norm_unbiased": (1, "True or False"),
     "sync_batch_norm": ("all", "True or False"),
     "frozen_batch_norm": (2, "True or False"),
+    "batch_norm_unbiased": (1, "True or False"),
 }
 
 

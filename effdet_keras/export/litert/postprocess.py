@@ -17,6 +17,7 @@ def hard_postprocess(postprocess, **options):
     """The nearest to a postprocess that the operation can do.
 
     That is hard suppression, inside each class ("regular") or across all ("fast").
+    Boxes outside the input are kept, whatever `drop_empty` says.
 
     Args:
         postprocess: `Postprocess` of the model.
@@ -34,7 +35,7 @@ def hard_postprocess(postprocess, **options):
         >>> hard.method, hard.score_threshold, hard.iou_threshold
         ('hard', 0.01, 0.6)
     """
-    hard = dataclasses.replace(postprocess, method="hard", **options)
+    hard = dataclasses.replace(postprocess, method="hard", drop_empty=False, **options)
     threshold = hard.score_threshold
     if threshold is None:
         threshold = _DEFAULT_SCORE_THRESHOLD
@@ -84,7 +85,7 @@ def _operation(postprocess, num_classes, box_scales):
     attributes = {
         "max_detections": f"i: {count}",
         "max_classes_per_detection": "i: 1",
-        "detections_per_class": f"i: {count}",
+        "detections_per_class": f"i: {postprocess.max_detections_per_class or count}",
         "num_classes": f"i: {num_classes}",
         "use_regular_nms": f"b: {str(postprocess.per_class).lower()}",
         "nms_score_threshold": f"f: {postprocess.score_threshold}",
