@@ -83,7 +83,6 @@ WRONG = {
     "batch_norm_unbiased": (1, "True or False"),
     "sync_batch_norm": ("all", "True or False"),
     "frozen_batch_norm": (2, "True or False"),
-    "batch_norm_unbiased": (1, "True or False"),
 }
 
 
