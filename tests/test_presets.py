@@ -59,6 +59,10 @@ def test_an_address_names_the_network_of_its_preset(preset):
         start = f"https://github.com/rwightman/{repository}/releases/download/v0.1"
         assert preset.url.startswith(start) and preset.url.endswith(".pth")
         return
+    if preset.weights == "coco-tfod":
+        network = preset.model.replace("-", "_")
+        assert preset.url.endswith(f"/{network}_coco17_tpu-32.tar.gz")
+        return
     assert preset.url.startswith("https://storage.googleapis.com/")
     name = preset.url.rpartition("/")[2].split(".")[0].removesuffix("_notop")
     network = preset.model

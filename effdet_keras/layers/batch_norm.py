@@ -1,6 +1,7 @@
 """Batch norm: Keras' own, and on TensorFlow its fused kernel."""
 
 import importlib
+from typing import Any
 
 import keras
 from keras import ops
@@ -29,7 +30,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
         array([-1.,  1.], dtype=float32)
     """
 
-    def __init__(self, *, unbiased=False, **kwargs):
+    def __init__(self, *, unbiased: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.unbiased = unbiased
 
