@@ -83,8 +83,8 @@ class Matching(abc.ABC):
         """Builds the rule from `get_config()`.
 
         Example:
-            >>> IoUMatching.from_config({"iou_threshold": 0.6})
-            IoUMatching(iou_threshold=0.6)
+            >>> ATSSMatching.from_config({"top_k": 5})
+            ATSSMatching(top_k=5)
         """
         return cls(**config)
 

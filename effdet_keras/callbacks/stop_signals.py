@@ -48,6 +48,7 @@ class StopSignals:
     def listen(self) -> None:
         """Takes the place of the handlers."""
         self.received, self.is_at_once, self._is_held = None, False, False
+        self._before = {}
         if threading.current_thread() is not threading.main_thread():
             return
         for number in _SIGNALS:
@@ -56,11 +57,13 @@ class StopSignals:
                 self._before[number] = signal.signal(number, self._receive)
 
     def stop_listening(self) -> None:
-        """Puts the handlers back, but for those that were replaced since."""
+        """Puts the handlers back, but for those that were replaced since.
+
+        What replaced them may put this one back later: it then hands signals on.
+        """
         for number, handler in self._before.items():
             if signal.getsignal(number) == self._receive:
                 signal.signal(number, handler)
-        self._before = {}
 
     def hold(self) -> None:
         """From now on a signal waits."""

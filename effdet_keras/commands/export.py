@@ -13,6 +13,9 @@ from effdet_keras.export.registry import FORMATS, WriterOption, writer_options
 # An option that is a dataset, which a path stands for; see `add_parser`.
 _CALIBRATION = "calibration"
 
+# Characters of all choices of a flag together, for which there is room in its line.
+_LONGEST = 60
+
 
 def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
     """Adds the command and its flags."""
@@ -137,11 +140,16 @@ def _add_option(group, name, of_formats):
             help=help,
         )
         return
+    choices = tuple(dict.fromkeys(choices))
+    metavar = None if choices else first.type.__name__.upper()
+    if len("".join(choices)) > _LONGEST:  # argparse would not break the line
+        metavar = flag.rpartition("-")[2].upper()
+        help += f" ({', '.join(choices)})"
     group.add_argument(
         f"--{flag}",
-        metavar=None if choices else first.type.__name__.upper(),
+        metavar=metavar,
         type=first.type,
-        choices=tuple(dict.fromkeys(choices)) or None,
+        choices=choices or None,
         default=None,
         help=help,
     )

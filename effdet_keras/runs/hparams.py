@@ -78,7 +78,7 @@ _TOGETHER = {
 _NO_PLACE = {
     "num_classes": (None, "the classes are those of the dataset, or `class_names`"),
     "backbone_config": (None, "the blocks follow from `backbone`"),
-    "fpn_name": (None, "the graph follows from `min_level` and `max_level`"),
+    "fpn_name": (None, 'see `fpn_name` of `model_config`, "bifpn" or "qufpn"'),
     "fpn_config": (None, "the graph follows from `min_level` and `max_level`"),
     "data_format": ("channels_last", "always channels last"),
     "heads": (["object_detection"], "object detection only"),

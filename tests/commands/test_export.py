@@ -51,6 +51,7 @@ def test_only_given_options_are_handed_on(archive, exported):
 def test_every_option_has_a_flag(archive, exported, shapes):
     flags = "--format saved_model --precision int8 --outputs raw --batch-size 2 "
     flags += "--output-type uint8 --names tfod --frozen-graph --images checks "
+    flags += "--input-type tf_example "
     flags += "--calibration-images 7 --opset 18 --max-detections 5 --per-class "
     flags += "--score-threshold 0.2 --iou-threshold 0.4"
     assert cli.main(["export", archive, "pets", *flags.split()]) == 0
@@ -63,6 +64,7 @@ def test_every_option_has_a_flag(archive, exported, shapes):
             "batch_size": 2,
             "output_type": "uint8",
             "names": "tfod",
+            "input_type": "tf_example",
             "frozen_graph": True,
             "images": "checks",
             "calibration_images": 7,

@@ -28,7 +28,7 @@ def test_options_are_those_of_the_writer_in_its_order(name):
         assert option.help and option.summary and "\n" not in option.help, option
         if option.default is not None and option.type is not None:
             assert type(option.default) is option.type
-        assert not option.choices or option.default in option.choices
+        assert not option.choices or option.default in (None, *option.choices)
 
 
 def test_types_and_choices_come_from_the_annotations():

@@ -7,7 +7,6 @@ beside itself.
 import pathlib
 
 import numpy as np
-import torch_weights
 
 MODELS = {
     "effdet-d0": "efficientdet_d0",
@@ -24,6 +23,7 @@ NUM_CLASSES = 2
 def outputs(name):
     import effdet  # here, because tests are collected by importing
     import torch
+    import torch_weights
 
     config = effdet.get_efficientdet_config(name)
     config.image_size, config.num_classes = IMAGE_SIZE, NUM_CLASSES

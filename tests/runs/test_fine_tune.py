@@ -202,11 +202,13 @@ def test_datasets_in_memory_and_no_folder(shapes, capsys):
 def test_hparams_and_fields_count_in_this_order(tmp_path, capsys):
     path = tmp_path / "base.yaml"
     ek.RunConfiguration(loss={"gamma": 1.0, "alpha": 0.3}, seed=4).write(path)
-    hparams = "gamma=2.0,num_epochs=9,delta=0.2,grad_checkpoint=true"
+    hparams = "gamma=2.0,num_epochs=9,delta=0.2,data_format=channels_first"
     run = configured(path, hparams, {"loss": {"delta": 0.3}, "epochs": 2})
     assert run.loss == {"gamma": 2.0, "alpha": 0.3, "delta": 0.3}
     assert (run.seed, run.epochs, run.recipe) == (4, 2, "reference")
-    assert "grad_checkpoint=True: not yet here" in capsys.readouterr().out
+    assert (
+        "data_format='channels_first': always channels last" in capsys.readouterr().out
+    )
 
 
 class Stop(keras.callbacks.Callback):

@@ -224,7 +224,13 @@ class Step:
             # Replicas are summed below; a loss scale keeps float16 from underflow.
             scaled = optimizer.scale_loss(loss / _num_replicas())
         gradients = self._multiplied(
-            tape.gradient(scaled, variables, unconnected_gradients="zero")
+            [
+                # Blocks behind the last of `backbone_taps` are in no output.
+                tf.zeros_like(variable.value) if gradient is None else gradient
+                for gradient, variable in zip(
+                    tape.gradient(scaled, variables), variables
+                )
+            ]
         )
         clipped, norm = self.clipped(self._with_those_before(gradients))
         after = after_forward = joined([v.value for v in statistics])
