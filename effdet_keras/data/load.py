@@ -166,5 +166,6 @@ def _with_same_classes(splits):
             class_names,
             category_ids,
             problems=dataset.problems,
+            seg_class_names=dataset._seg_class_names,
         )
     return aligned

@@ -32,6 +32,8 @@ class BatchesToEvaluate:
 
     Attributes:
         category_ids: tuple of ints, the category id of each label.
+        seg_class_names: names of the classes of pixels, once a batch had masks and
+            where the detector has a segmentation head; else None.
         num_images: int, or None where it is not known beforehand.
 
     Raises:
@@ -47,6 +49,8 @@ class BatchesToEvaluate:
         self.category_ids = category_ids_or_default(
             detector.category_ids, self._num_classes
         )
+        self.seg_class_names = None
+        self._seg_names = seg_names_of(detector)
         self._batches, self.num_images = _re_iterable(data, batch_size)
         self._images, self._annotations = [], []
 
@@ -72,7 +76,13 @@ class BatchesToEvaluate:
                 "boxes": np.asarray(ground_truth["boxes"], "float32"),
                 "labels": np.asarray(ground_truth["labels"], "int32"),
             }
-            yield EvaluationBatch(images, ids, scales, sizes, truth)
+            masks = ground_truth.get("masks")
+            if masks is not None and self._seg_names is not None:
+                truth["masks"] = masks = np.asarray(masks, "uint8")
+                self.seg_class_names = self._seg_names
+            else:
+                masks = ()
+            yield EvaluationBatch(images, ids, scales, sizes, truth, list(masks))
         if not seen:
             raise InvalidValueError(
                 "Evaluation needs at least one image. Received none"
@@ -112,7 +122,7 @@ class BatchesToEvaluate:
                 "the network's input size. Received: images of shape "
                 f"{images.shape}. `model.batches(dataset)` makes such batches"
             )
-        names = ("boxes", "labels", "image_id", "image_scale", "is_crowd")
+        names = ("boxes", "labels", "image_id", "image_scale", "is_crowd", "masks")
         known = {n: _as_array(ground_truth[n]) for n in names if n in ground_truth}
         self._check_ground_truth(known, len(images))
         return images, known
@@ -126,6 +136,7 @@ class BatchesToEvaluate:
             "image_id": (count,),
             "image_scale": (count,),
             "is_crowd": (count, rows),
+            "masks": (count, *self._image_size),
         }
         for name in (name for name in expected if name in ground_truth):
             shape = ground_truth[name].shape
@@ -172,6 +183,14 @@ class BatchesToEvaluate:
                         "iscrowd": int(is_crowd[row, index]),
                     }
                 )
+
+
+def seg_names_of(detector):
+    """Names of a detector's classes of pixels, or None without a segmentation head."""
+    config = detector.config
+    if not config.has_segmentation:
+        return None
+    return detector.seg_class_names or tuple(map(str, range(config.seg_num_classes)))
 
 
 def _re_iterable(data, batch_size):

@@ -20,8 +20,14 @@ LITE0 = "efficientnet-lite0"  # where files and modules are recognised by their 
 EAGER = keras.backend.backend() == "tensorflow"
 
 
-def tiny_model(*, backbone=BACKBONE, **arguments):
-    """A detector of three classes on images of 64 x 64, with random weights."""
+BOTH_HEADS = ("object_detection", "segmentation")
+
+
+def tiny_model(*, backbone=BACKBONE, heads="object_detection", **arguments):
+    """A detector of three classes on images of 64 x 64, with random weights.
+
+    With a segmentation head it has four classes of pixels.
+    """
     from effdet_keras.models import EfficientDet
 
     config = EfficientDetConfig.from_name(
@@ -33,6 +39,8 @@ def tiny_model(*, backbone=BACKBONE, **arguments):
         fpn_cell_repeats=1,
         head_repeats=1,
         num_classes=3,
+        heads=heads,
+        seg_num_classes=4,
     )
     return EfficientDet(config, **{"class_names": ("cat", "dog", "bird"), **arguments})
 
@@ -49,6 +57,16 @@ def batch(count=2, *, label=1, box=(8, 8, 40, 40), padding=0, dtype="float32"):
     )
     boxes[:, 0], labels[:, 0] = box, label
     return images.astype(dtype), {"boxes": boxes, "labels": labels}
+
+
+def segmented_batch(count=2, **options):
+    """`batch`, in which the pixels of the box have class 2 and the others class 0."""
+    images, truth = batch(count, **options)
+    masks = np.zeros((count, 64, 64), "uint8")
+    y0, x0, y1, x1 = truth["boxes"][0, 0].astype(int)
+    masks[:, y0:y1, x0:x1] = 2
+    masks[:, :, 60:] = 255
+    return images, {**truth, "masks": masks}
 
 
 class Stream(keras.utils.PyDataset):

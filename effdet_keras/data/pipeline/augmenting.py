@@ -31,12 +31,16 @@ def prepare(augment, reader):
 
     Raises:
         TypeError: If it is none of these.
-        ValueError: If one that takes several images does not stand first.
+        ValueError: If one that takes several images does not stand first, or one does
+            not move masks with the pixels, where there are masks.
     """
     if augment is None:
         return None
     try:
-        return _with_checks(as_augmentation(augment), reader)
+        augmentation = as_augmentation(augment)
+        if reader.gives_masks:
+            _refuse_without_masks(augmentation)
+        return _with_checks(augmentation, reader)
     except InvalidTypeError as error:
         raise InvalidTypeError(f"`augment` of `batches`: {error}") from None
     except InvalidValueError as error:
@@ -115,6 +119,10 @@ class _Checked(Augmentation):
     @property
     def num_images(self):
         return self.augmentation.num_images
+
+    @property
+    def keeps_masks(self):
+        return self.augmentation.keeps_masks
 
     def augment(self, example, seed):
         first = example if self.num_images == 1 else example[0]
@@ -253,6 +261,21 @@ def fault_of(image_shape, boxes, labels, *, num_classes, shape_before, boxes_bef
     if is_as_large and is_tiny:
         return f"the box {boxes[0].tolist()}; boxes are in pixels, not fractions"
     return None
+
+
+def _refuse_without_masks(augmentation):
+    parts = getattr(augmentation, "augmentations", None)
+    parts = parts or [getattr(augmentation, "augmentation", None)]
+    inner = [part for part in parts if part is not None]
+    for part in inner:
+        _refuse_without_masks(part)
+    if not inner and not augmentation.keeps_masks:
+        name = getattr(augmentation, "name", None) or repr(augmentation)
+        raise InvalidValueError(
+            f"{name} moves pixels, or may, and not those of masks. Leave it out; or "
+            "pass `masks=False` to `batches` to train without masks; or, if it is your "
+            'own, return "mask" as well and set `keeps_masks = True` in its class'
+        )
 
 
 def _with_checks(augmentation, reader):

@@ -73,15 +73,14 @@ def make_batches(
             example = read(index)
         else:
             example = augmenting.apply(augmentation, read, index, seed, len(records))
-        arrays = example["image"], example["boxes"], example["labels"]
         letterboxed = {"image_size": image_size, "pad_value": pad_value}
         if training:
-            arrays = _jittered(
-                *arrays, seed, flip_probability, scale_jitter, letterboxed
-            )
-        else:
-            arrays = transforms.letterbox(*arrays, **letterboxed)
-        return _with_truth(example, *arrays)
+            return _jittered(example, seed, flip_probability, scale_jitter, letterboxed)
+        arrays = example["image"], example["boxes"], example["labels"]
+        place = transforms.letterbox_place(example["image"], image_size)
+        mask = _placed_mask(example, place, image_size)
+        arrays = transforms.letterbox(*arrays, **letterboxed)
+        return _with_truth(example, *arrays, mask)
 
     order = EpochOrder(len(records), seed, shuffle, batch_size, share)
     with augmenting.plain_errors(reader):
@@ -93,7 +92,12 @@ def make_batches(
         )
     examples = _reported(examples, reader, order.size)
     dataset = _batched(
-        examples, local_batch_size, image_size, max_boxes, drop_remainder
+        examples,
+        local_batch_size,
+        image_size,
+        max_boxes,
+        drop_remainder,
+        has_masks=reader.gives_masks,
     )
     reader.order = order
     register_reader(dataset, reader)
@@ -102,13 +106,13 @@ def make_batches(
 
 def _read(reader, index):
     """The example at one place of the dataset, as `ImageReader.read` gives it."""
-    image, boxes, labels, image_id, is_there = tf.numpy_function(
-        reader.read,
-        [index],
-        (tf.uint8, tf.float32, tf.int32, tf.int64, tf.bool),
-        stateful=False,
+    dtypes = (tf.uint8, tf.float32, tf.int32, tf.int64, tf.bool)
+    dtypes += (tf.uint8,) if reader.gives_masks else ()
+    image, boxes, labels, image_id, is_there, *masks = tf.numpy_function(
+        reader.read, [index], dtypes, stateful=False
     )
     return {
+        **{"mask": tf.ensure_shape(mask, [None, None]) for mask in masks},
         "image": tf.ensure_shape(image, [None, None, 3]),
         "boxes": tf.ensure_shape(boxes, [None, 4]),
         "labels": tf.ensure_shape(labels, [None]),
@@ -117,21 +121,40 @@ def _read(reader, index):
     }
 
 
-def _jittered(image, boxes, labels, seed, flip_probability, scale_jitter, letterboxed):
-    """An image flipped and scaled at random: what every training image goes through."""
+def _jittered(example, seed, flip_probability, scale_jitter, letterboxed):
+    """An example flipped and scaled at random: what every training image goes through."""
+    image, boxes, labels = example["image"], example["boxes"], example["labels"]
     draws = transforms.random_draws(seed, scale_jitter)
     # Written this way round the reference's draws flip here too.
+    is_flipped = draws.flip > 1.0 - flip_probability
     image, boxes = tf.cond(
-        draws.flip > 1.0 - flip_probability,
+        is_flipped,
         lambda: transforms.flip(image, boxes),
         lambda: (image, boxes),
     )
-    return transforms.scale_jitter(image, boxes, labels, draws, **letterboxed)
+    if "mask" in example:
+        mask = example["mask"]
+        flipped = tf.cond(is_flipped, lambda: tf.reverse(mask, [1]), lambda: mask)
+        example = {**example, "mask": flipped}
+    image_size = letterboxed["image_size"]
+    place = transforms.jitter_place(image, draws, image_size)
+    mask = _placed_mask(example, place, image_size)
+    arrays = transforms.scale_jitter(image, boxes, labels, draws, **letterboxed)
+    return _with_truth(example, *arrays, mask)
 
 
-def _with_truth(example, image, boxes, labels, image_scale):
+def _placed_mask(example, place, image_size):
+    """The mask where its image will be, or None where there is none."""
+    if "mask" not in example:
+        return None
+    return transforms.place_mask(example["mask"], place, image_size)
+
+
+def _with_truth(example, image, boxes, labels, image_scale, mask):
     """What `fit` gets of an example: an image and its ground truth."""
+    masks = {} if mask is None else {"masks": mask}
     truth = {
+        **masks,
         "boxes": boxes,
         "labels": labels,
         "image_id": example["image_id"],
@@ -140,7 +163,9 @@ def _with_truth(example, image, boxes, labels, image_scale):
     return image, truth
 
 
-def _batched(examples, batch_size, image_size, max_boxes, drop_remainder):
+def _batched(
+    examples, batch_size, image_size, max_boxes, drop_remainder, *, has_masks
+):
     padded_shapes = (
         [*image_size, 3],
         {
@@ -151,6 +176,9 @@ def _batched(examples, batch_size, image_size, max_boxes, drop_remainder):
         },
     )
     padding = {"boxes": 0.0, "labels": BACKGROUND, "image_id": np.int64(0)}
+    if has_masks:
+        padded_shapes[1]["masks"] = [*image_size]
+        padding["masks"] = np.uint8(0)  # of which none is needed
     dataset = examples.padded_batch(
         batch_size,
         padded_shapes,

@@ -9,6 +9,9 @@ from __future__ import annotations  # a type of TensorFlow would import it
 
 from typing import NamedTuple
 
+import numpy as np
+
+from effdet_keras._internal.label_constants import IGNORED_PIXEL
 from effdet_keras._internal.optional_imports import tensorflow as tf
 
 
@@ -23,6 +26,18 @@ class Draws(NamedTuple):
     scale: tf.Tensor
     offset_y: tf.Tensor
     offset_x: tf.Tensor
+
+
+class Place(NamedTuple):
+    """Where an image lies in the network's input.
+
+    It is resized to `scaled_size`, int32 `[2]`, of which a window is seen that begins
+    at `offset`, int32 `[2]`. `image_scale` is as of `letterbox`.
+    """
+
+    scaled_size: tf.Tensor
+    offset: tf.Tensor
+    image_scale: tf.Tensor
 
 
 def random_draws(seed, scale_jitter=(0.1, 2.0)):
@@ -97,12 +112,14 @@ def letterbox(image, boxes, labels, *, image_size, pad_value):
         >>> image[7, 0].numpy().tolist(), image[8, 0].numpy().tolist()
         ([9.0, 9.0, 9.0], [1.0, 2.0, 3.0])
     """
+    place = letterbox_place(image, image_size)
+    return _place(image, boxes, labels, place, image_size, pad_value)
+
+
+def letterbox_place(image, image_size):
+    """The `Place` that `letterbox` gives an image."""
     scaled_size, image_scale = _fit(image, tf.constant(image_size, tf.float32))
-    offset = tf.zeros([2], tf.int32)
-    image, boxes, labels = _place(
-        image, boxes, labels, scaled_size, offset, image_size, pad_value
-    )
-    return image, boxes, labels, image_scale
+    return Place(scaled_size, tf.zeros([2], tf.int32), image_scale)
 
 
 def scale_jitter(image, boxes, labels, draws, *, image_size, pad_value):
@@ -136,6 +153,12 @@ def scale_jitter(image, boxes, labels, draws, *, image_size, pad_value):
         >>> boxes.numpy().tolist(), float(image_scale)
         ([[0.0, 4.0, 4.0, 7.0]], 0.5)
     """
+    place = jitter_place(image, draws, image_size)
+    return _place(image, boxes, labels, place, image_size, pad_value)
+
+
+def jitter_place(image, draws, image_size):
+    """The `Place` that `scale_jitter` gives an image."""
     target = tf.floor(
         tf.cast(draws.scale, tf.float32) * tf.constant(image_size, tf.float32)
     )
@@ -145,10 +168,38 @@ def scale_jitter(image, boxes, labels, draws, *, image_size, pad_value):
     offset = tf.cast(
         tf.cast(room, tf.float32) * tf.cast(fraction, tf.float32), tf.int32
     )
-    image, boxes, labels = _place(
-        image, boxes, labels, scaled_size, offset, image_size, pad_value
+    return Place(scaled_size, offset, image_scale)
+
+
+def place_mask(mask, place, image_size):
+    """Puts a mask where its image is: each pixel has the class at its middle.
+
+    Args:
+        mask: uint8 tensor `[H, W]`.
+        place: `Place` of the image.
+        image_size: `(height, width)` of the result.
+
+    Returns:
+        uint8 tensor `[height, width]`, 255 around the image.
+
+    Example:
+        >>> place = letterbox_place(np.zeros((1, 2, 3)), (2, 2))
+        >>> place_mask(np.uint8([[3, 4]]), place, (2, 2)).numpy().tolist()
+        [[3, 4], [255, 255]]
+    """
+    window = tf.image.resize(
+        tf.convert_to_tensor(mask)[..., None], place.scaled_size, method="nearest"
     )
-    return image, boxes, labels, image_scale
+    window = _window(window, place.offset, image_size)[..., 0]
+    height, width = image_size
+    missing = [[0, height - tf.shape(window)[0]], [0, width - tf.shape(window)[1]]]
+    mask = tf.pad(window, missing, constant_values=np.uint8(IGNORED_PIXEL))
+    return tf.ensure_shape(mask, [height, width])
+
+
+def _window(image, offset, image_size):
+    end = offset + tf.constant(image_size, tf.int32)
+    return image[offset[0] : end[0], offset[1] : end[1]]
 
 
 def _fit(image, target):
@@ -160,12 +211,12 @@ def _fit(image, target):
     return scaled_size, 1.0 / scale
 
 
-def _place(image, boxes, labels, scaled_size, offset, image_size, pad_value):
-    """Resizes to `scaled_size`, cuts the window at `offset`, pads, moves boxes."""
+def _place(image, boxes, labels, place, image_size, pad_value):
+    """Resizes to a place, cuts the window at its offset, pads, moves boxes."""
+    scaled_size, offset, image_scale = place
     size = tf.cast(tf.shape(image)[:2], tf.float32)
     window = tf.image.resize(image, scaled_size, antialias=False)
-    end = offset + tf.constant(image_size, tf.int32)
-    window = window[offset[0] : end[0], offset[1] : end[1]]
+    window = _window(window, offset, image_size)
     image = _pad(window, image_size, pad_value)
 
     factor = tf.tile(tf.cast(scaled_size, tf.float32) / size, [2])
@@ -174,7 +225,8 @@ def _place(image, boxes, labels, scaled_size, offset, image_size, pad_value):
     limit = tf.tile(tf.constant(image_size, tf.float32) - 1.0, [2])
     boxes = tf.clip_by_value(boxes, 0.0, limit)
     keep = tf.reduce_all(boxes[:, 2:] > boxes[:, :2], axis=1)
-    return image, tf.boolean_mask(boxes, keep), tf.boolean_mask(labels, keep)
+    kept = tf.boolean_mask(boxes, keep), tf.boolean_mask(labels, keep)
+    return image, *kept, image_scale
 
 
 def _pad(window, image_size, pad_value):

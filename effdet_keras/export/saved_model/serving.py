@@ -4,11 +4,13 @@ import numpy as np
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.category_ids import category_ids_or_default
-from effdet_keras.export.network import frozen, network_function
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.export.network import frozen, network_function, output_names
 from effdet_keras.export.saved_model.folding import folded
 from effdet_keras.export.saved_model.image_decoding import decode_image
 from effdet_keras.geometry.anchors import level_sizes
 from effdet_keras.geometry.letterbox import letterbox
+from effdet_keras.postprocess import finished_outputs
 
 
 def serving_signatures(model, names="effdet"):
@@ -24,6 +26,11 @@ def serving_signatures(model, names="effdet"):
     Returns:
         Dict of name to `tf.function` of one signature.
     """
+    if names == "tfod" and model.config.has_segmentation:
+        raise InvalidValueError(
+            "The Object Detection API has no output for classes of pixels. Received: "
+            "names='tfod' for a model with a segmentation head. Leave `names` out."
+        )
     serving = _Serving(model)
     in_pixels = serving.in_pixels if names == "effdet" else serving.as_tfod
     images = "images" if names == "effdet" else "input_tensor"
@@ -59,6 +66,7 @@ class _Serving:
         self._postprocess = model.postprocess
         self._anchors = model.anchors
         self._ids = category_ids_or_default(model.category_ids, model.num_classes)
+        self._names = output_names(model.config)
         self._network = folded(frozen(network_function(model)))
 
     # Kinds of input: each to letterboxed images, their scales and their sizes.
@@ -88,8 +96,7 @@ class _Serving:
     # Kinds of output.
 
     def raw(self, images):
-        box_deltas, class_logits = self._network(images)  # in the order of the names
-        return {"class_logits": class_logits, "box_deltas": box_deltas}
+        return dict(zip(self._names, self._network(images)))
 
     def raw_levels(self, images):
         config = self._config
@@ -97,6 +104,9 @@ class _Serving:
         counts = [height * width * config.num_anchors for height, width in sizes]
         outputs = {}
         for name, value in self.raw(images).items():
+            if name == "segmentation_logits":  # which has one level
+                outputs[name] = value
+                continue
             channels = config.num_anchors * value.shape[-1]
             for level, (height, width), part in zip(
                 range(config.min_level, config.max_level + 1),
@@ -108,8 +118,8 @@ class _Serving:
         return outputs
 
     def letterboxed(self, images):
-        size = self._config.image_size
-        return self._postprocess(self.raw(images), self._anchors, size)
+        raw = self.raw(images)
+        return finished_outputs(raw, self._postprocess, self._anchors, self._config)
 
     def in_pixels(self, images, scales, sizes):
         found = self.letterboxed(images)
