@@ -69,7 +69,8 @@ def network_function(model, batch_size=None, repeat=None, *, finds_classes=False
             outputs = dict(model(images, training=False))
         if finds_classes and model.config.has_segmentation:
             logits = outputs.pop("segmentation_logits")
-            outputs["class_map"] = class_map_of(logits, model.config.image_size)
+            size = model.config.image_size
+            outputs["class_map"] = class_map_of(logits, size, argmax=tf.argmax)
         return outputs
 
     return network

@@ -13,7 +13,7 @@ from effdet_keras.geometry.pixel_grid import stride_of
 def class_map_of(
     segmentation_logits: Any,
     image_size: Sequence[int],
-    resize: Callable[[Any, tuple[int, int]], Any] | None = None,
+    argmax: Callable[..., Any] = ops.argmax,
 ) -> Any:
     """Finds the class of each pixel of the network's input.
 
@@ -23,8 +23,8 @@ def class_map_of(
     Args:
         segmentation_logits: float tensor `[B, h, w, K]`.
         image_size: `(height, width)` of the network's input, in pixels.
-        resize: function of a tensor and a size that enlarges it, in operations that the
-            target of an export has; None for Keras' own.
+        argmax: function of a tensor and `axis`. That of Keras tells 0 from -0, by
+            operations that targets of exports do not have.
 
     Returns:
         uint8 tensor `[B, height, width]`.
@@ -40,13 +40,9 @@ def class_map_of(
     # The last places may reach over the border of the input.
     size = tuple(m * s for m, s in zip(places, strides))
     if size != tuple(places):
-        logits = (resize or _resized)(logits, size)
+        logits = ops.image.resize(
+            logits, size, interpolation="bilinear", data_format="channels_last"
+        )
     height, width = image_size
     logits = logits[:, :height, :width]
-    return ops.cast(ops.argmax(logits, axis=-1), "uint8")
-
-
-def _resized(logits, size):
-    return ops.image.resize(
-        logits, size, interpolation="bilinear", data_format="channels_last"
-    )
+    return ops.cast(argmax(logits, axis=-1), "uint8")

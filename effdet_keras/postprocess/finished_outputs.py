@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from keras import ops
@@ -17,7 +16,6 @@ def finished_outputs(
     postprocess: Postprocess,
     anchors: Any,
     config: EfficientDetConfig,
-    resize: Callable[[Any, tuple[int, int]], Any] | None = None,
 ) -> dict[str, Any]:
     """Turns raw outputs into detections and, of a segmentation head, a class map.
 
@@ -26,7 +24,6 @@ def finished_outputs(
         postprocess: `Postprocess`.
         anchors: float tensor `[N, 4]`, `yxyx` in pixels of the input.
         config: `EfficientDetConfig` of the network.
-        resize: see `class_map_of`.
 
     Returns:
         Dict of tensors: what `Postprocess` returns, without rows where the network has
@@ -39,5 +36,5 @@ def finished_outputs(
         found = nothing_found(ops.shape(outputs["segmentation_logits"])[0])
     if config.has_segmentation:
         logits = outputs["segmentation_logits"]
-        found["class_map"] = class_map_of(logits, config.image_size, resize)
+        found["class_map"] = class_map_of(logits, config.image_size)
     return found
