@@ -116,8 +116,9 @@ class DatasetToEvaluate:
             masks = masks[0] if masks else ()
             truth = {"boxes": np.stack(boxes), "labels": np.stack(labels)}
             if masks:
-                size = self._config.image_size
-                truth["masks"] = np.stack([mask_in_input(m, size) for m in masks])
+                input_size = self._config.image_size
+                boxed = [mask_in_input(mask, input_size) for mask in masks]
+                truth["masks"] = np.stack(boxed)
             yield EvaluationBatch(
                 np.stack(images),
                 [record.image_id for record in batch],

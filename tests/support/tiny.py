@@ -114,3 +114,13 @@ def lively_model(image_size=64, *, backbone=BACKBONE, **arguments):
             scale = 2.0 if "class" in weight.path else 0.3
             weight.assign(boost * rng.normal(0.0, scale, weight.shape))
     return model
+
+
+def lively_segmentation(*, heads=BOTH_HEADS, **arguments):
+    """A `tiny_model` whose segmentation head finds several classes."""
+    model = tiny_model(heads=heads, **arguments)
+    rng = np.random.default_rng(3)
+    for weight in model.weights:
+        if weight.path.startswith("segmentation_head/") and "kernel" in weight.path:
+            weight.assign(rng.normal(0.0, 0.5, weight.shape))
+    return model

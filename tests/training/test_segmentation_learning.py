@@ -1,0 +1,42 @@
+"""A real training of both heads on shapes: pixels and boxes are found."""
+
+import numpy as np
+import pytest
+
+from effdet_keras.callbacks import COCOEvaluation
+from effdet_keras.data import from_coco, write_shapes
+from effdet_keras.evaluation.mean_iou import MeanIoU
+from effdet_keras.models import EfficientDet
+
+
+@pytest.mark.slow
+@pytest.mark.tensorflow
+def test_shapes_are_segmented_far_better_than_by_a_constant_map(tmp_path):
+    write_shapes(tmp_path, num_train=240, num_valid=40, image_size=96)
+    train, valid = (
+        from_coco(tmp_path / f"{name}.json", tmp_path / name, masks=True)
+        for name in ("train", "valid")
+    )
+    model = EfficientDet.from_preset(
+        "efficientdet-lite0",
+        dataset=train,
+        heads=("object_detection", "segmentation"),
+        image_size=96,
+        max_level=5,
+        fpn_cell_repeats=2,
+        head_repeats=2,
+    )
+    model.compile("adam", learning_rate=2e-3, ema_decay=None)
+    evaluation = COCOEvaluation(valid, batch_size=8, every=100)
+    history = model.fit(
+        model.batches(train, 8, training=True, seed=1, scale_jitter=(0.8, 1.25)),
+        epochs=16,
+        callbacks=[evaluation],
+        verbose=2,
+    ).history
+    constant = MeanIoU(valid.seg_class_names)
+    for example in map(valid.__getitem__, range(len(valid))):
+        constant.update(example["mask"], np.zeros_like(example["mask"]))
+    print("constant", constant.result(), "found", history["mIoU"], history["AP50"])
+    assert constant.result()["mIoU"] < 0.25
+    assert history["mIoU"][-1] > 0.5
