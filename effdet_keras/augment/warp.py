@@ -160,6 +160,6 @@ def warp_mask(mask, matrix):
         uint8 tensor `[H, W]`, 255 where the image had no pixel.
     """
     mask = tf.convert_to_tensor(mask)[..., None]
-    return warp_image(
-        mask, matrix, interpolation="nearest", fill=float(IGNORED_PIXEL)
-    )[..., 0]
+    return warp_image(mask, matrix, interpolation="nearest", fill=float(IGNORED_PIXEL))[
+        ..., 0
+    ]

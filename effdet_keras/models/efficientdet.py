@@ -205,9 +205,13 @@ class EfficientDet(Trainer, keras.Model):
         if dataset is not None and class_names is None:
             class_names = dataset.class_names
             category_ids = category_ids or dataset.category_ids
-        if dataset is not None and seg_class_names is None:
-            seg_class_names = dataset.seg_class_names
-        seg_class_names = _of_segmentation(seg_class_names, source, config_overrides)
+        is_of_dataset = dataset is not None and seg_class_names is None
+        seg_class_names = _of_segmentation(
+            dataset.seg_class_names if is_of_dataset else seg_class_names,
+            source,
+            config_overrides,
+            is_of_dataset=is_of_dataset,
+        )
         has_heads = source is not None and num_classes_of(source) is not None
         fits_anchors = anchors == "auto" and not has_heads  # which have their own
         config_overrides = _fitted(name, dataset, fits_anchors, config_overrides)
@@ -640,7 +644,7 @@ class EfficientDet(Trainer, keras.Model):
         }
 
     def _config_of_segmentation(self):
-        """Nothing without the head: such files are as they were before there was one."""
+        """Nothing without the head: such files are as they were before."""
         if not self.config.has_segmentation:
             return {}
         return {"seg_class_names": self.seg_class_names}
@@ -666,13 +670,15 @@ def _check_auto(name, dataset, anchors, image_size):
         )
 
 
-def _of_segmentation(names, source, overrides):
+def _of_segmentation(names, source, overrides, *, is_of_dataset):
     """The names of the classes of pixels; sets their number in the overrides."""
     heads = overrides.get("heads", ((source and source.config) or {}).get("heads", ()))
     if "segmentation" not in heads or names is None:
         return None
     names = check_seg_class_names(names)
-    overrides.setdefault("seg_num_classes", len(names))
+    count = overrides.setdefault("seg_num_classes", len(names))
+    if is_of_dataset and count > len(names):
+        return None  # more outputs than the dataset has names for
     return names
 
 

@@ -50,7 +50,7 @@ def draw_class_map(
     class_map = np.asarray(class_map)
     if class_map.shape != image.shape[:2] or not 0.0 <= opacity <= 1.0:
         raise InvalidValueError(
-            "`class_map` must have the size of the image, and `opacity` be from 0 to 1. "
+            "`class_map` must have the image's size, and `opacity` be from 0 to 1. "
             f"Received: class_map.shape={class_map.shape}, image.shape={image.shape}, "
             f"opacity={opacity}"
         )

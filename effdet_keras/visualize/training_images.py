@@ -159,9 +159,7 @@ def _drawn(images, truth, class_names, seg_class_names):
             draw_class_map(image, mask, seg_class_names)
             for image, mask in zip(images, masks)
         ]
-    examples = zip(
-        images, np.asarray(truth["boxes"]), np.asarray(truth["labels"])
-    )
+    examples = zip(images, np.asarray(truth["boxes"]), np.asarray(truth["labels"]))
     return [draw_boxes(*example, class_names=class_names) for example in examples]
 
 

@@ -30,9 +30,7 @@ def coco_file(folder, *annotations):
     common = {"image_id": 1, "iscrowd": 0}
     content = {
         "images": [{"id": 1, "file_name": "a.png", "height": 20, "width": 30}],
-        "annotations": [
-            {"id": i, **common, **a} for i, a in enumerate(annotations, 1)
-        ],
+        "annotations": [{"id": i, **common, **a} for i, a in enumerate(annotations, 1)],
         "categories": [{"id": 3, "name": "cat"}, {"id": 7, "name": "dog"}],
     }
     (folder / "a.json").write_text(json.dumps(content))
@@ -205,7 +203,11 @@ def test_masks_are_flipped_scaled_and_cropped_with_their_images():
     dataset = colored_dataset()
     for scale in ((0.5, 0.6), (1.8, 2.0)):
         batches = dataset.batches(
-            *(3,), image_size=(64, 80), training=True, seed=1, scale_jitter=scale,
+            *(3,),
+            image_size=(64, 80),
+            training=True,
+            seed=1,
+            scale_jitter=scale,
             pad_value=(255.0,) * 3,
         )
         images, truth = next(iter(batches))

@@ -3,14 +3,19 @@
 import numpy as np
 import pytest
 from PIL import Image
-from support.tiny import BOTH_HEADS, EAGER, lively_segmentation, segmented_batch
-from support.tiny import tiny_model
+from support.tiny import (
+    BOTH_HEADS,
+    EAGER,
+    lively_segmentation,
+    segmented_batch,
+    tiny_model,
+)
 
 from effdet_keras.callbacks import COCOEvaluation, ImageSummary
 from effdet_keras.data import from_coco, write_shapes
 from effdet_keras.detections import Detections
-from effdet_keras.inference.evaluate import evaluate
 from effdet_keras.evaluation.mean_iou import MeanIoU
+from effdet_keras.inference.evaluate import evaluate
 from effdet_keras.models import EfficientDet
 from effdet_keras.visualize import draw_class_map
 from effdet_keras.weights.archive import load_archive
@@ -151,8 +156,14 @@ def test_automl_checkpoints_keep_the_head(tmp_path):
 
 def test_from_preset_counts_the_classes_of_pixels(shapes):
     model = EfficientDet.from_preset(
-        *("efficientdet-lite0",), dataset=shapes, heads=BOTH_HEADS, image_size=64,
-        fpn_cell_repeats=1, head_repeats=1, fpn_num_filters=8, max_level=5,
+        *("efficientdet-lite0",),
+        dataset=shapes,
+        heads=BOTH_HEADS,
+        image_size=64,
+        fpn_cell_repeats=1,
+        head_repeats=1,
+        fpn_num_filters=8,
+        max_level=5,
     )
     assert model.config.seg_num_classes == 4 and model.seg_class_names == NAMES
 
@@ -190,7 +201,6 @@ def test_detections_are_drawn_over_their_class_map(tmp_path):
 def test_image_summaries_show_masks_and_class_maps(shapes, tmp_path):
     model = lively_segmentation(class_names=shapes.class_names, seg_class_names=NAMES)
     with_masks = ImageSummary(shapes, tmp_path, num_images=2).pairs(model)
-    model.config  # the same model, the ground truth without masks
     plain = ImageSummary(without_masks(shapes), tmp_path, num_images=2).pairs(model)
     half = with_masks[1].shape[1] // 2
     assert (with_masks[1][:, :half] != plain[1][:, :half]).any()

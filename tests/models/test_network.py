@@ -103,15 +103,14 @@ def test_outputs_equal_the_reference(golden, refweights, name, file):
 )
 def test_the_segmentation_head_equals_the_reference(golden, refweights, heads):
     arrays = golden("a_d0_seg.npz")
-    config, network = build(
-        *("efficientdet-d0",), image_size=128, mean_rgb=0.0, stddev_rgb=1.0, heads=heads
+    _, network = build(
+        "efficientdet-d0", image_size=128, mean_rgb=0.0, stddev_rgb=1.0, heads=heads
     )
     fill(network, refweights, "efficientdet-d0")
     named = {tf1_name(v): v for v in network.weights}
-    shapes = zip(arrays["names"].tolist(), arrays["shapes"].tolist())
-    assert {n: str(list(v.shape)) for n, v in named.items() if n.startswith("seg")} == {
-        name: shape for name, shape in shapes
-    }
+    expected = dict(zip(arrays["names"].tolist(), arrays["shapes"].tolist()))
+    head = {n: v for n, v in named.items() if n.startswith("segmentation_head/")}
+    assert {n: str(list(v.shape)) for n, v in head.items()} == expected
     for name, variable in named.items():
         if "conv2d_transpose" in name and name.endswith("kernel"):
             # The golden weights were scaled by the number of inputs, which is the last

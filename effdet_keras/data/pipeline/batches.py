@@ -111,8 +111,9 @@ def _read(reader, index):
     image, boxes, labels, image_id, is_there, *masks = tf.numpy_function(
         reader.read, [index], dtypes, stateful=False
     )
+    masked = {"mask": tf.ensure_shape(masks[0], [None, None])} if masks else {}
     return {
-        **{"mask": tf.ensure_shape(mask, [None, None]) for mask in masks},
+        **masked,
         "image": tf.ensure_shape(image, [None, None, 3]),
         "boxes": tf.ensure_shape(boxes, [None, 4]),
         "labels": tf.ensure_shape(labels, [None]),
@@ -122,7 +123,7 @@ def _read(reader, index):
 
 
 def _jittered(example, seed, flip_probability, scale_jitter, letterboxed):
-    """An example flipped and scaled at random: what every training image goes through."""
+    """An example flipped and scaled at random, as every one of training is."""
     image, boxes, labels = example["image"], example["boxes"], example["labels"]
     draws = transforms.random_draws(seed, scale_jitter)
     # Written this way round the reference's draws flip here too.
@@ -163,9 +164,7 @@ def _with_truth(example, image, boxes, labels, image_scale, mask):
     return image, truth
 
 
-def _batched(
-    examples, batch_size, image_size, max_boxes, drop_remainder, *, has_masks
-):
+def _batched(examples, batch_size, image_size, max_boxes, drop_remainder, *, has_masks):
     padded_shapes = (
         [*image_size, 3],
         {
