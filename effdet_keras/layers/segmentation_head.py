@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import keras
@@ -127,7 +128,7 @@ class SegmentationHead(keras.layers.Layer):
 
 def _check_levels(shapes):
     sizes = [shape[1:3] for shape in shapes]
-    for finer, coarser in zip(sizes, sizes[1:]):
+    for finer, coarser in itertools.pairwise(sizes):
         if any(-(-a // 2) != b for a, b in zip(finer, coarser)):
             raise InvalidValueError(
                 "`SegmentationHead` expects levels of which each is half as large as "

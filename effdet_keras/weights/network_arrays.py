@@ -366,7 +366,7 @@ def _head(config, prefix, values, own_name):
 
 
 def _segmentation_head(config):
-    """In google/automl's schemes and ours: torch's have none. Its last layer is last."""
+    """Arrays of google/automl's schemes and ours alone; the last layer comes last."""
     filters, last = config.fpn_num_filters, config.num_levels - 1
     tf1, graph, own = "segmentation_head", "seg_head", "layers/segmentation_head"
     for index in range(last):
