@@ -125,8 +125,8 @@ class EvaluationReport:
             for name, value in self.segmentation.items()
         }
         yield (
-            "<h2>Classes of pixels</h2><p>IoU: pixels of a class in truth and as found, "
-            f"divided by those in either.</p>{facts_table(rows)}"
+            "<h2>Classes of pixels</h2><p>IoU: pixels of a class in truth and as "
+            f"found, divided by those in either.</p>{facts_table(rows)}"
         )
         if self.dataset is not None and self.class_maps:
             yield class_map_gallery(self.dataset, self.class_maps)

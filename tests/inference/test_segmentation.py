@@ -205,3 +205,25 @@ def test_image_summaries_show_masks_and_class_maps(shapes, tmp_path):
     half = with_masks[1].shape[1] // 2
     assert (with_masks[1][:, :half] != plain[1][:, :half]).any()
     np.testing.assert_array_equal(with_masks[1][:, half:], plain[1][:, half:])
+
+
+@pytest.mark.parametrize("heads", [BOTH_HEADS, ("segmentation",)])
+def test_weights_of_training_are_read_beside_averages(tmp_path, heads):
+    model = lively_segmentation(heads=heads)
+    model.compile(run_eagerly=EAGER, recipe="reference")
+    raw = [np.array(weight) for weight in model.weights]
+    model.averages.swap_in()
+    model.save(tmp_path / "a.keras")
+    other = EfficientDet(model.config)
+    report = other.load_pretrained(tmp_path / "a.keras", averages=False, verbose=0)
+    assert report.num_loaded == len(model.weights)
+    for one, two in zip(raw, other.weights):
+        np.testing.assert_array_equal(one, np.array(two))
+
+
+def test_formats_without_the_head_are_refused(tmp_path):
+    model = tiny_model(heads=BOTH_HEADS)
+    with pytest.raises(ValueError, match="effdet has no such network.*segmentation"):
+        model.export_checkpoint(tmp_path / "a.safetensors", format="torch-effdet")
+    with pytest.raises(ValueError, match="A TF-Hub module of features"):
+        model.export_hub_module(tmp_path / "hub")
