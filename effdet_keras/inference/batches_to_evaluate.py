@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras.category_ids import category_ids_or_default
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.inference.dataset_to_evaluate import EvaluationBatch
@@ -45,6 +46,7 @@ class BatchesToEvaluate:
     def __init__(self, detector, data, batch_size):
         self._image_size = tuple(detector.config.image_size)
         self._num_classes = detector.config.num_classes
+        self._has_detection = detector.config.has_detection
         self._class_names = detector.class_names
         self.category_ids = category_ids_or_default(
             detector.category_ids, self._num_classes
@@ -107,6 +109,8 @@ class BatchesToEvaluate:
                 f"{_WHAT_IT_TAKES} Received: a batch that is {_described(batch)}"
             )
         images, ground_truth = batch
+        if not self._has_detection and isinstance(ground_truth, dict):
+            ground_truth = {**_no_boxes(len(images)), **ground_truth}
         if not isinstance(ground_truth, dict) or not {"boxes", "labels"} <= set(
             ground_truth
         ):
@@ -183,6 +187,14 @@ class BatchesToEvaluate:
                         "iscrowd": int(is_crowd[row, index]),
                     }
                 )
+
+
+def _no_boxes(count):
+    """Ground truth of images for a detector that finds no objects."""
+    return {
+        "boxes": np.zeros((count, 1, 4), "float32"),
+        "labels": np.full((count, 1), BACKGROUND, "int32"),
+    }
 
 
 def seg_names_of(detector):

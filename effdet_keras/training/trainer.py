@@ -386,6 +386,7 @@ class Trainer(Compiling):
                 f"`{self.name}` was never compiled, so it has no losses. Call "
                 "`model.compile()`, or evaluate without losses."
             )
+        inputs.check_truth(truth, None, self.config)
         step = self._evaluation_step.step
         if step is None or not step.is_for(self):
             step = self._evaluation_step.step = EvaluationStep(self)

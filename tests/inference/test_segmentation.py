@@ -105,6 +105,17 @@ def test_own_batches_with_masks_are_measured_in_the_input():
     metric = MeanIoU(list("0123"))
     metric.update(truth["masks"], model.predict_on_batch(images)["class_map"])
     assert numbers["mIoU"] == metric.result()["mIoU"]
+    alone = lively_segmentation(heads=("segmentation",))
+    masks = {"masks": truth["masks"]}
+    numbers = evaluate(alone, (images, masks), batch_size=2, verbose=False)
+    assert numbers["mIoU"] > 0 and "AP" not in numbers
+
+
+def test_losses_without_masks_are_refused(shapes):
+    model = lively_segmentation(class_names=shapes.class_names)
+    model.compile(run_eagerly=EAGER)
+    with pytest.raises(ValueError, match="needs 'masks'"):
+        evaluate(model, without_masks(shapes), verbose=False, losses=True)
 
 
 def test_a_saved_model_keeps_the_head(tmp_path):
