@@ -76,11 +76,7 @@ def make_batches(
         letterboxed = {"image_size": image_size, "pad_value": pad_value}
         if training:
             return _jittered(example, seed, flip_probability, scale_jitter, letterboxed)
-        arrays = example["image"], example["boxes"], example["labels"]
-        place = transforms.letterbox_place(example["image"], image_size)
-        mask = _placed_mask(example, place, image_size)
-        arrays = transforms.letterbox(*arrays, **letterboxed)
-        return _with_truth(example, *arrays, mask)
+        return _letterboxed(example, letterboxed)
 
     order = EpochOrder(len(records), seed, shuffle, batch_size, share)
     with augmenting.plain_errors(reader):
@@ -133,27 +129,29 @@ def _jittered(example, seed, flip_probability, scale_jitter, letterboxed):
         lambda: transforms.flip(image, boxes),
         lambda: (image, boxes),
     )
+    masks = {}
     if "mask" in example:
-        mask = example["mask"]
-        flipped = tf.cond(is_flipped, lambda: tf.reverse(mask, [1]), lambda: mask)
-        example = {**example, "mask": flipped}
-    image_size = letterboxed["image_size"]
-    place = transforms.jitter_place(image, draws, image_size)
-    mask = _placed_mask(example, place, image_size)
+        mask, image_size = example["mask"], letterboxed["image_size"]
+        mask = tf.cond(is_flipped, lambda: tf.reverse(mask, [1]), lambda: mask)
+        place = transforms.jitter_place(image, draws, image_size)
+        masks["masks"] = transforms.place_mask(mask, place, image_size)
     arrays = transforms.scale_jitter(image, boxes, labels, draws, **letterboxed)
-    return _with_truth(example, *arrays, mask)
+    return _with_truth(example, *arrays, masks)
 
 
-def _placed_mask(example, place, image_size):
-    """The mask where its image will be, or None where there is none."""
-    if "mask" not in example:
-        return None
-    return transforms.place_mask(example["mask"], place, image_size)
+def _letterboxed(example, letterboxed):
+    """An example as every one of evaluation is."""
+    image, masks = example["image"], {}
+    if "mask" in example:
+        image_size = letterboxed["image_size"]
+        place = transforms.letterbox_place(image, image_size)
+        masks["masks"] = transforms.place_mask(example["mask"], place, image_size)
+    arrays = image, example["boxes"], example["labels"]
+    return _with_truth(example, *transforms.letterbox(*arrays, **letterboxed), masks)
 
 
-def _with_truth(example, image, boxes, labels, image_scale, mask):
+def _with_truth(example, image, boxes, labels, image_scale, masks):
     """What `fit` gets of an example: an image and its ground truth."""
-    masks = {} if mask is None else {"masks": mask}
     truth = {
         **masks,
         "boxes": boxes,
