@@ -6,6 +6,7 @@ from PIL import Image
 from support.tiny import (
     BOTH_HEADS,
     EAGER,
+    LITE0,
     lively_segmentation,
     segmented_batch,
     tiny_model,
@@ -155,7 +156,7 @@ def test_another_number_of_classes_of_pixels_leaves_the_last_layer_new(tmp_path)
 
 def test_automl_checkpoints_keep_the_head(tmp_path):
     pytest.importorskip("tensorflow")
-    model = lively_segmentation(backbone="efficientnet-lite0")
+    model = lively_segmentation(backbone=LITE0)
     prefix = str(tmp_path / "model")
     model.export_checkpoint(prefix, format="automl-tf1")
     other = EfficientDet(model.config)
@@ -220,7 +221,7 @@ def test_image_summaries_show_masks_and_class_maps(shapes, tmp_path):
 
 @pytest.mark.parametrize("heads", [BOTH_HEADS, ("segmentation",)])
 def test_weights_of_training_are_read_beside_averages(tmp_path, heads):
-    model = lively_segmentation(heads=heads)
+    model = lively_segmentation(heads=heads, backbone=LITE0)  # which the reader knows
     model.compile(run_eagerly=EAGER, recipe="reference")
     raw = [np.array(weight) for weight in model.weights]
     model.averages.swap_in()

@@ -31,16 +31,12 @@ def prepare(augment, reader):
 
     Raises:
         TypeError: If it is none of these.
-        ValueError: If one that takes several images does not stand first, or one does
-            not move masks with the pixels, where there are masks.
+        ValueError: If one that takes several images does not stand first.
     """
     if augment is None:
         return None
     try:
-        augmentation = as_augmentation(augment)
-        if reader.gives_masks:
-            _refuse_without_masks(augmentation)
-        return _with_checks(augmentation, reader)
+        return _with_checks(as_augmentation(augment), reader)
     except InvalidTypeError as error:
         raise InvalidTypeError(f"`augment` of `batches`: {error}") from None
     except InvalidValueError as error:
@@ -263,16 +259,17 @@ def fault_of(image_shape, boxes, labels, *, num_classes, shape_before, boxes_bef
     return None
 
 
-def _refuse_without_masks(augmentation):
+def check_keeps_masks(augmentation):
+    """Raises ValueError, with its name, if a part leaves masks behind."""
     parts = getattr(augmentation, "augmentations", None)
     parts = parts or [getattr(augmentation, "augmentation", None)]
     inner = [part for part in parts if part is not None]
     for part in inner:
-        _refuse_without_masks(part)
+        check_keeps_masks(part)
     if not inner and not augmentation.keeps_masks:
         name = getattr(augmentation, "name", None) or repr(augmentation)
         raise InvalidValueError(
-            f"{name} moves pixels, or may, and not those of masks. Leave it out; or "
+            f"`augment` of `batches`: {name} moves pixels, or may, and not those of masks. Leave it out; or "
             "pass `masks=False` to `batches` to train without masks; or, if it is your "
             'own, return "mask" as well and set `keeps_masks = True` in its class'
         )

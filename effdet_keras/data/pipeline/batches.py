@@ -47,6 +47,8 @@ def make_batches(
             "`batches` needs at least one image. The dataset is empty"
         )
     augmentation = augmenting.prepare(augment, reader)
+    if augmentation is not None and reader.gives_masks:
+        augmenting.check_keeps_masks(augmentation)
     images_in_one = getattr(augmentation, "num_images", 1)
     if augmentation is not None and not training:
         raise InvalidValueError(
