@@ -269,9 +269,10 @@ def check_keeps_masks(augmentation):
     if not inner and not augmentation.keeps_masks:
         name = getattr(augmentation, "name", None) or repr(augmentation)
         raise InvalidValueError(
-            f"`augment` of `batches`: {name} moves pixels, or may, and not those of masks. Leave it out; or "
-            "pass `masks=False` to `batches` to train without masks; or, if it is your "
-            'own, return "mask" as well and set `keeps_masks = True` in its class'
+            f"`augment` of `batches`: {name} moves pixels, or may, and not those of "
+            "masks. Leave it out; or pass `masks=False` to `batches` to train without "
+            'masks; or, if it is your own, return "mask" as well and set '
+            "`keeps_masks = True` in its class"
         )
 
 
