@@ -129,8 +129,8 @@ def _leave_other_classes(plan, model, source):
     """Leaves the last layer of the class head where its classes are others."""
     layer = [a.name for a in network_arrays(model.config) if a.is_class_layer]
     held = {n: plan.values.get(n, plan.mismatched.get(n)) for n in layer}
-    if any(value is None for value in held.values()):
-        return
+    if not layer or any(value is None for value in held.values()):
+        return  # there is no class head, or not in the file
     bias, num_anchors = held[layer[-1]], model.config.num_anchors
     if bias.ndim != 1 or bias.size % num_anchors:
         return  # not the last layer of a head with these anchors
