@@ -18,7 +18,7 @@ ROWS = [
     ["_version", "errors"],
     ["_internal"],
     ["category_ids", "config", "distribution"],
-    ["presets", "geometry", "images", "visualize", "augment", "pages"],
+    ["presets", "geometry", "images", "visualize", "augment", "pages", "tfod"],
     ["detections", "losses", "matching", "layers", "data", "evaluation"],
     ["inspection", "report", "backbones", "postprocess"],
     ["training", "weights"],

@@ -61,8 +61,12 @@ class BatchLosses:
             masks = np.full(images.shape[:3], IGNORED_PIXEL, np.uint8)
             masks[:count] = batch.truth["masks"]
             truth["masks"] = masks
+        sizes = {}
+        if self._model.postprocess.drop_empty:
+            missing = [(0, len(images) - count), (0, 0)]
+            sizes = {"content_sizes": np.pad(batch.content_sizes, missing)}
         outputs, losses = self._model.evaluate_and_detect_on_batch(
-            images, truth, np.arange(len(images)) < count
+            images, truth, np.arange(len(images)) < count, **sizes
         )
         self.of_batches.append(losses)
         return outputs

@@ -84,7 +84,10 @@ class BatchesToEvaluate:
                 self.seg_class_names = self._seg_names
             else:
                 masks = ()
-            yield EvaluationBatch(images, ids, scales, sizes, truth, list(masks))
+            whole = np.tile(np.float32(self._image_size), (len(images), 1))
+            yield EvaluationBatch(
+                images, ids, scales, sizes, whole, truth, list(masks)
+            )
         if not seen:
             raise InvalidValueError(
                 "Evaluation needs at least one image. Received none"

@@ -1,6 +1,7 @@
 """Batch norm: Keras' own, and on TensorFlow its fused kernel."""
 
 import importlib
+from typing import Any
 
 import keras
 from keras import ops
@@ -16,6 +17,9 @@ class BatchNormalization(keras.layers.BatchNormalization):
     convolution before it. Numbers, variables and their names are the same.
 
     Args:
+        unbiased: bool, whether the moving variance takes `n / (n - 1)` of the variance
+            of `n` numbers, as TensorFlow's fused kernel and torch have it, where Keras
+            3 takes the variance itself.
         **kwargs: arguments of `keras.layers.BatchNormalization`, except that `axis` is
             always the last, and that there are always a scale and an offset.
 
@@ -26,10 +30,23 @@ class BatchNormalization(keras.layers.BatchNormalization):
         array([-1.,  1.], dtype=float32)
     """
 
+    def __init__(self, *, unbiased: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.unbiased = unbiased
+
+    def get_config(self):
+        return {**super().get_config(), "unbiased": self.unbiased}
+
     def call(self, inputs, training=None, mask=None):
-        if _kernels is None or mask is not None or len(inputs.shape) != 4:
-            return super().call(inputs, training=training, mask=mask)
         is_training = bool(training) and self.trainable
+        if _kernels is None or mask is not None or len(inputs.shape) != 4:
+            kept = self.moving_variance * self.momentum
+            outputs = super().call(inputs, training=training, mask=mask)
+            if is_training and self.unbiased:
+                # Keras has added (1 - momentum) times the variance to what it kept.
+                added = (self.moving_variance - kept) * _bessel(inputs)
+                self.moving_variance.assign(kept + added)
+            return outputs
         # The kernel's statistics are float32, as Keras' are under any policy.
         arrays = [ops.cast(x, "float32") for x in (inputs, self.gamma, self.beta)]
         if is_training and self.synchronized:
@@ -45,6 +62,9 @@ class BatchNormalization(keras.layers.BatchNormalization):
                 training=is_training,
             )
         if is_training:
+            if self.unbiased:
+                replicas = _kernels.num_replicas() if self.synchronized else 1
+                variance = variance * _bessel(inputs, replicas)
             self._move(self.moving_mean, mean)
             self._move(self.moving_variance, variance)
         return ops.cast(outputs, self.compute_dtype)
@@ -54,6 +74,12 @@ class BatchNormalization(keras.layers.BatchNormalization):
             ops.cast(statistic, "float32") * self.momentum
             + value * (1.0 - self.momentum)
         )
+
+
+def _bessel(inputs, replicas=1):
+    """`n / (n - 1)` of the `n` numbers that each channel has on all replicas."""
+    count = ops.prod(ops.cast(ops.shape(inputs)[:-1], "float32")) * replicas
+    return count / ops.maximum(count - 1.0, 1.0)
 
 
 def _find_kernels():

@@ -16,6 +16,7 @@ def finished_outputs(
     postprocess: Postprocess,
     anchors: Any,
     config: EfficientDetConfig,
+    content_sizes: Any = None,
 ) -> dict[str, Any]:
     """Turns raw outputs into detections and, of a segmentation head, a class map.
 
@@ -24,6 +25,7 @@ def finished_outputs(
         postprocess: `Postprocess`.
         anchors: float tensor `[N, 4]`, `yxyx` in pixels of the input.
         config: `EfficientDetConfig` of the network.
+        content_sizes: float tensor `[B, 2]`, see `Postprocess`; or None.
 
     Returns:
         Dict of tensors: what `Postprocess` returns, without rows where the network has
@@ -31,7 +33,13 @@ def finished_outputs(
         head.
     """
     if config.has_detection:
-        found = postprocess(outputs, anchors, config.image_size)
+        found = postprocess(
+            outputs,
+            anchors,
+            config.image_size,
+            box_scales=config.box_scales,
+            content_sizes=content_sizes,
+        )
     else:
         found = nothing_found(ops.shape(outputs["segmentation_logits"])[0])
     if config.has_segmentation:

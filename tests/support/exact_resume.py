@@ -30,9 +30,7 @@ CASES = {
     "several steps": {"steps_per_execution": 2},
     "float16": {},
     "two devices": {},
-    "accumulation": {
-        "optimizer": {"name": "momentum", "gradient_accumulation_steps": 4}
-    },
+    "accumulation": {"accumulate_steps": 4},
 }
 PLACE = (1, 2)  # epoch and step from which it goes on
 

@@ -83,7 +83,9 @@ def flip(image, boxes):
     return tf.reverse(image, [1]), boxes
 
 
-def letterbox(image, boxes, labels, *, image_size, pad_value):
+def letterbox(
+    image, boxes, labels, *, image_size, pad_value, resize_method="half_pixel"
+):
     """Scales an image to fit, keeps its shape, puts it top left and pads.
 
     Bilinear with half-pixel centers and without antialiasing; the scaled
@@ -95,6 +97,8 @@ def letterbox(image, boxes, labels, *, image_size, pad_value):
         labels: int tensor `[n]`.
         image_size: `(height, width)` of the result.
         pad_value: three numbers, the color of the padding.
+        resize_method: "half_pixel", as above, or "asymmetric", TensorFlow 1's; see
+            `geometry.letterbox`. With that, boxes are clipped to `[0, side]`.
 
     Returns:
         `(image, boxes, labels, image_scale)`: float32 `[height, width, 3]` on
@@ -112,17 +116,21 @@ def letterbox(image, boxes, labels, *, image_size, pad_value):
         >>> image[7, 0].numpy().tolist(), image[8, 0].numpy().tolist()
         ([9.0, 9.0, 9.0], [1.0, 2.0, 3.0])
     """
-    place = letterbox_place(image, image_size)
-    return _place(image, boxes, labels, place, image_size, pad_value)
+    place = letterbox_place(image, image_size, resize_method)
+    window = _Window(image_size, pad_value, resize_method)
+    return _place(image, boxes, labels, place, window)
 
 
-def letterbox_place(image, image_size):
+def letterbox_place(image, image_size, resize_method="half_pixel"):
     """The `Place` that `letterbox` gives an image."""
-    scaled_size, image_scale = _fit(image, tf.constant(image_size, tf.float32))
+    target = tf.constant(image_size, tf.float32)
+    scaled_size, image_scale = _fit(image, target, resize_method)
     return Place(scaled_size, tf.zeros([2], tf.int32), image_scale)
 
 
-def scale_jitter(image, boxes, labels, draws, *, image_size, pad_value):
+def scale_jitter(
+    image, boxes, labels, draws, *, image_size, pad_value, resize_method="half_pixel"
+):
     """Scales an image by a random factor, then crops or pads it.
 
     With factor `f` the image is scaled to fit `f * image_size`, shape kept.
@@ -140,6 +148,7 @@ def scale_jitter(image, boxes, labels, draws, *, image_size, pad_value):
         draws: `Draws`, of which the flip is not used here.
         image_size: `(height, width)` of the result.
         pad_value: three numbers, the color of the padding.
+        resize_method: as of `letterbox`.
 
     Returns:
         `(image, boxes, labels, image_scale)` as of `letterbox`; the offset of
@@ -154,7 +163,8 @@ def scale_jitter(image, boxes, labels, draws, *, image_size, pad_value):
         ([[0.0, 4.0, 4.0, 7.0]], 0.5)
     """
     place = jitter_place(image, draws, image_size)
-    return _place(image, boxes, labels, place, image_size, pad_value)
+    window = _Window(image_size, pad_value, resize_method)
+    return _place(image, boxes, labels, place, window)
 
 
 def jitter_place(image, draws, image_size):
@@ -162,7 +172,7 @@ def jitter_place(image, draws, image_size):
     target = tf.floor(
         tf.cast(draws.scale, tf.float32) * tf.constant(image_size, tf.float32)
     )
-    scaled_size, image_scale = _fit(image, target)
+    scaled_size, image_scale = _fit(image, target, "half_pixel")
     room = tf.maximum(0, scaled_size - tf.constant(image_size, tf.int32))
     fraction = tf.stack([draws.offset_y, draws.offset_x])
     offset = tf.cast(
@@ -190,39 +200,57 @@ def place_mask(mask, place, image_size):
     window = tf.image.resize(
         tf.convert_to_tensor(mask)[..., None], place.scaled_size, method="nearest"
     )
-    window = _window(window, place.offset, image_size)[..., 0]
+    window = _inside(window, place.offset, image_size)[..., 0]
     height, width = image_size
     missing = [[0, height - tf.shape(window)[0]], [0, width - tf.shape(window)[1]]]
     mask = tf.pad(window, missing, constant_values=np.uint8(IGNORED_PIXEL))
     return tf.ensure_shape(mask, [height, width])
 
 
-def _window(image, offset, image_size):
+def _inside(image, offset, image_size):
     end = offset + tf.constant(image_size, tf.int32)
     return image[offset[0] : end[0], offset[1] : end[1]]
 
 
-def _fit(image, target):
+class _Window(NamedTuple):
+    """What is seen of a scaled image, and how it is scaled."""
+
+    image_size: tuple
+    pad_value: tuple
+    resize_method: str
+
+
+def _fit(image, target, resize_method):
     """The largest size of the image's shape inside `target`, and 1 / scale."""
     size = tf.cast(tf.shape(image)[:2], tf.float32)
     scale = tf.reduce_min(tf.maximum(target, 1.0) / size)
     # At least one pixel: a very long image would lose its short side.
-    scaled_size = tf.maximum(tf.cast(size * scale, tf.int32), 1)
-    return scaled_size, 1.0 / scale
+    scaled = size * scale
+    if resize_method == "asymmetric":
+        scaled = tf.round(scaled)
+    return tf.maximum(tf.cast(scaled, tf.int32), 1), 1.0 / scale
 
 
-def _place(image, boxes, labels, place, image_size, pad_value):
+def _resize(image, scaled_size, resize_method):
+    if resize_method == "asymmetric":
+        return tf.raw_ops.ResizeBilinear(images=image[None], size=scaled_size)[0]
+    return tf.image.resize(image, scaled_size, antialias=False)
+
+
+def _place(image, boxes, labels, place, window):
     """Resizes to a place, cuts the window at its offset, pads, moves boxes."""
     scaled_size, offset, image_scale = place
+    image_size, pad_value, resize_method = window
     size = tf.cast(tf.shape(image)[:2], tf.float32)
-    window = tf.image.resize(image, scaled_size, antialias=False)
-    window = _window(window, offset, image_size)
-    image = _pad(window, image_size, pad_value)
+    scaled = _resize(image, scaled_size, resize_method)
+    inside = _inside(scaled, offset, image_size)
+    image = _pad(inside, image_size, pad_value)
 
     factor = tf.tile(tf.cast(scaled_size, tf.float32) / size, [2])
     boxes = boxes * factor - tf.cast(tf.tile(offset, [2]), tf.float32)
-    # The last pixel, not the border: so does the reference.
-    limit = tf.tile(tf.constant(image_size, tf.float32) - 1.0, [2])
+    # The last pixel, not the border: so does google/automl.
+    last = 0.0 if resize_method == "asymmetric" else 1.0
+    limit = tf.tile(tf.constant(image_size, tf.float32) - last, [2])
     boxes = tf.clip_by_value(boxes, 0.0, limit)
     keep = tf.reduce_all(boxes[:, 2:] > boxes[:, :2], axis=1)
     kept = tf.boolean_mask(boxes, keep), tf.boolean_mask(labels, keep)

@@ -8,7 +8,7 @@ from effdet_keras.weights.network_arrays import OBJECT_GRAPH, TF1
 
 # How the name of an array begins, in each scheme.
 _ROOTS = {
-    TF1: r"efficientnet-\w+/|resample_p\d+/|fpn_cells/|(class|box)_net/"
+    TF1: r"efficientnet(v2)?-[\w-]+/|resample_p\d+/|fpn_cells/|(class|box)_net/"
     r"|segmentation_head/",
     OBJECT_GRAPH: r"backbone/_|resample_layers/|fpn_cells/|(class|box)_net/|seg_head/",
 }
@@ -16,7 +16,7 @@ _ROOTS = {
 # The stem's layers have no names of their own: those of the second model that a
 # process builds are counted on, as in "stem_1/conv2d_1/kernel".
 _STEM = re.compile(
-    r"^(efficientnet-\w+/stem)(?:_\d+)?/(conv2d|tpu_batch_normalization)(?:_\d+)?/"
+    r"^(efficientnet(?:v2)?-[\w-]+/stem)(?:_\d+)?/(conv2d|tpu_batch_normalization)(?:_\d+)?/"
 )
 # So are those of the segmentation head, from "conv2d_transpose" on.
 _TRANSPOSED = re.compile(r"^(segmentation_head/conv2d_transpose)(?:_(\d+))?(?=/)")
