@@ -332,7 +332,7 @@ class EfficientDetConfig:
             self,
             "resize_method",
             self.resize_method == "half_pixel" or not self.has_segmentation,
-            "'half_pixel' with a segmentation head, as masks are resized",
+            "'half_pixel' with a segmentation head, whose masks are resized so",
         )
         for field in dataclasses.fields(self):
             if field.type is bool or field.type == "bool":

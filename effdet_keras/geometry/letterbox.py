@@ -245,7 +245,7 @@ def mask_in_input(mask: np.ndarray, input_size: Sequence[int]) -> np.ndarray:
         >>> mask_in_input(np.uint8([[3, 4]]), (2, 2)).tolist()
         [[3, 4], [255, 255]]
     """
-    scaled = _scaled_size(mask.shape, input_size)
+    scaled = scaled_size(mask.shape, input_size).astype(int)
     result = np.full(tuple(input_size), IGNORED_PIXEL, np.uint8)
     result[: scaled[0], : scaled[1]] = _nearest(mask, scaled)
     return result
@@ -267,16 +267,9 @@ def class_map_in_image(
         >>> class_map_in_image(np.uint8([[3, 4], [0, 0]]), (2, 4)).tolist()
         [[3, 3, 4, 4], [3, 3, 4, 4]]
     """
-    height, width = _scaled_size(image_size, class_map.shape)
+    height, width = scaled_size(image_size, class_map.shape).astype(int)
     size = int(image_size[0]), int(image_size[1])
     return _nearest(class_map[:height, :width], size)
-
-
-def _scaled_size(size, target):
-    """The whole pixels that an image of a size has in a letterboxed input."""
-    size, target = np.float32(size), np.float32(target)
-    scaled = np.maximum(np.floor(size * np.min(target / size)), np.float32(1))
-    return int(scaled[0]), int(scaled[1])
 
 
 def _nearest(values, size):

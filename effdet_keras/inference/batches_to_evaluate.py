@@ -85,9 +85,7 @@ class BatchesToEvaluate:
             else:
                 masks = ()
             whole = np.tile(np.float32(self._image_size), (len(images), 1))
-            yield EvaluationBatch(
-                images, ids, scales, sizes, whole, truth, list(masks)
-            )
+            yield EvaluationBatch(images, ids, scales, sizes, whole, truth, list(masks))
         if not seen:
             raise InvalidValueError(
                 "Evaluation needs at least one image. Received none"

@@ -51,7 +51,7 @@ def make_batches(
         )
     if reader.gives_masks and resize_method != "half_pixel":
         raise InvalidValueError(
-            "Masks are resized by 'half_pixel' alone. Received: "
+            "Masks are only resized with 'half_pixel'. Received: "
             f"resize_method={resize_method!r}, masks=True"
         )
     if not records:
