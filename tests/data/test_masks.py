@@ -282,6 +282,13 @@ def test_augmentations_that_would_leave_masks_behind_are_refused(augment, name):
     dataset.batches(1, masks=False, **options)
 
 
+def test_masks_are_not_resized_as_by_the_object_detection_api():
+    options = {"image_size": 64, "resize_method": "asymmetric"}
+    with pytest.raises(ValueError, match="Masks are only resized with 'half_pixel'"):
+        colored_dataset().batches(2, **options)
+    assert colored_dataset().batches(2, masks=False, **options)
+
+
 def test_a_dataset_in_which_a_mask_is_missing_gives_no_masks():
     dataset = colored_dataset()
     import dataclasses
