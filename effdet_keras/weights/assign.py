@@ -75,7 +75,7 @@ def assign_source(model, source, *, skip_mismatch=False, checkpoint_type=None):
     plan.leave(plan.missing, "the file does not hold them")
     plan.leave(plan.mismatched, "the file has them in another shape")
     _assign(model, plan.values)
-    is_backbone = all(name.startswith("efficientnet-") for name in plan.values)
+    is_backbone = all(map(is_backbone_name, plan.values))
     model.pretrained = "backbone" if is_backbone else "detector"
     return LoadReport(
         path=source.path,
