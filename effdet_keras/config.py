@@ -7,6 +7,7 @@ import difflib
 import numbers
 from typing import Any
 
+from effdet_keras._internal.label_constants import IGNORED_PIXEL
 from effdet_keras.errors import InvalidValueError
 
 _IMAGENET_MEAN = (123.675, 116.28, 103.53)  # 255 * (0.485, 0.456, 0.406)
@@ -30,6 +31,7 @@ ACTIVATIONS = (
     *("swish", "silu", "swish_native", "hswish"),
     *("relu", "relu6", "mish", "srelu"),
 )
+HEADS = ("object_detection", "segmentation")
 
 
 # `backbone_taps` of the Object Detection API: the blocks at the places that P3, P4 and
@@ -63,6 +65,11 @@ class EfficientDetConfig:
             (6, 14, 21) in D1.
         image_size: int, or `(height, width)` in pixels, of the network's input.
         num_classes: int, logits per anchor; there is no background class.
+        heads: some of `HEADS`: what the network predicts of an image. "segmentation"
+            adds a class for each pixel (`layers/segmentation_head.py`), and may stand
+            alone.
+        seg_num_classes: int, classes of pixels of the segmentation head, background
+            included; at most 255.
         min_level, max_level: int, pyramid levels; level `l` has stride `2**l`.
         num_scales: int, anchor scales per octave.
         aspect_ratios: tuple of width / height, or of `(x factor, y factor)`.
@@ -107,7 +114,8 @@ class EfficientDetConfig:
             the input. Both are bilinear, without antialiasing. "half_pixel":
             pixels have their centers at 0.5, sizes are cut down (google/automl).
             "asymmetric": pixel `i` is at `i * old_size / new_size`, sizes are
-            rounded, half to even (TensorFlow 1, the Object Detection API).
+            rounded, half to even (TensorFlow 1, the Object Detection API). Not with a
+            segmentation head.
         batch_norm_momentum, batch_norm_epsilon: floats.
         backbone_batch_norm_momentum, backbone_batch_norm_epsilon: the same for the
             backbone; None for those of the rest. timm's backbones have 0.9 and 1e-5.
@@ -169,6 +177,8 @@ class EfficientDetConfig:
     batch_norm_unbiased: bool = False
     sync_batch_norm: bool = False
     frozen_batch_norm: bool = False
+    heads: tuple = ("object_detection",)
+    seg_num_classes: int = 3
 
     def __post_init__(self):
         normal_form = {
@@ -180,6 +190,7 @@ class EfficientDetConfig:
             "mean_rgb": _three(self.mean_rgb),
             "stddev_rgb": _three(self.stddev_rgb),
             "pad_rgb": _three(self.pad_rgb),
+            "heads": _in_order(self.heads),
         }
         for field, value in normal_form.items():
             object.__setattr__(self, field, value)
@@ -248,10 +259,20 @@ class EfficientDetConfig:
         """The number of anchors at each location."""
         return self.num_scales * len(self.aspect_ratios)
 
+    @property
+    def has_detection(self) -> bool:
+        """Whether the network has the class and the box head."""
+        return "object_detection" in self.heads
+
+    @property
+    def has_segmentation(self) -> bool:
+        """Whether the network has the segmentation head."""
+        return "segmentation" in self.heads
+
     def _check_counts(self):
         for field in (
             *("num_classes", "num_scales", "fpn_num_filters"),
-            *("fpn_cell_repeats", "head_repeats"),
+            *("fpn_cell_repeats", "head_repeats", "seg_num_classes"),
         ):
             whole = _is_int(getattr(self, field), 1)
             _require(self, field, whole, "a whole number >= 1")
@@ -299,6 +320,20 @@ class EfficientDetConfig:
         ):
             value = getattr(self, field)
             _require(self, field, value in allowed, f"one of {', '.join(allowed)}")
+        _require(
+            self,
+            "heads",
+            isinstance(self.heads, tuple)
+            and len(self.heads) > 0
+            and set(self.heads) <= set(HEADS),
+            f"some of {', '.join(map(repr, HEADS))}, such as {HEADS}",
+        )
+        _require(
+            self,
+            "resize_method",
+            self.resize_method == "half_pixel" or not self.has_segmentation,
+            "'half_pixel' with a segmentation head, whose masks are resized so",
+        )
         for field in dataclasses.fields(self):
             if field.type is bool or field.type == "bool":
                 value = getattr(self, field.name)
@@ -406,6 +441,7 @@ LIMITS = {
     "fpn_num_filters": 4_096,
     "fpn_cell_repeats": 100,
     "head_repeats": 100,
+    "seg_num_classes": IGNORED_PIXEL,  # which is no class
 }
 
 
@@ -433,6 +469,14 @@ def _pair(value):
 
 def _three(value):
     return (value,) * 3 if isinstance(value, numbers.Real) else _nested_tuple(value)
+
+
+def _in_order(heads):
+    """Each head once, in the order of `HEADS`; what is no head stays, to be refused."""
+    heads = (heads,) if isinstance(heads, str) else _nested_tuple(heads)
+    if not isinstance(heads, tuple) or not set(heads) <= set(HEADS):
+        return heads
+    return tuple(head for head in HEADS if head in heads)
 
 
 def _nested_tuple(value):

@@ -45,6 +45,9 @@ class Detections:
         image: uint8 array `[H, W, 3]`, or the path of an image that is read
             when it is drawn, or `None`.
         image_id: int, for COCO records, or `None`; of the frame of a video its number.
+        class_map: uint8 array `[H, W]`, the class of each pixel of the original image,
+            where the model has a segmentation head; else `None`.
+        seg_class_names: names of the classes of pixels, or `None`.
 
     Raises:
         ValueError: If the shapes do not fit together, or a label has no name.
@@ -69,6 +72,8 @@ class Detections:
     category_ids: tuple[int, ...] | None = None
     image: ArrayLike | str | os.PathLike[str] | None = None
     image_id: int | None = None
+    class_map: np.ndarray | None = None
+    seg_class_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         boxes = np.asarray(self.boxes, "float32").reshape(-1, 4)
@@ -143,7 +148,7 @@ class Detections:
         return self[keep]
 
     def draw(self, *, min_side: int | None = None) -> np.ndarray:
-        """Draws the objects on a copy of the image.
+        """Draws the objects on a copy of the image, over the colors of a class map.
 
         Args:
             min_side: int or `None`. An image whose longer side is below it is
@@ -156,8 +161,13 @@ class Detections:
         Raises:
             ValueError: If there is no image.
         """
+        image = self.load_image()
+        if self.class_map is not None:
+            image = visualize.draw_class_map(
+                image, self.class_map, self.seg_class_names
+            )
         return visualize.draw_boxes(
-            self.load_image(),
+            image,
             self.boxes,
             self.labels,
             self.scores,
@@ -299,7 +309,40 @@ class Detections:
             )
         if len(self) > _SHOWN:
             lines.append(f"  ... and {len(self) - _SHOWN} more")
+        if self.class_map is not None:
+            shares = self.pixel_shares().items()
+            shown = ", ".join(f"{name} {share:.0%}" for name, share in shares)
+            lines.append(f"pixels: {shown}")
         return "\n".join(lines)
+
+    def pixel_shares(self) -> dict[str, float]:
+        """Returns what share of the pixels each class of the class map has.
+
+        Returns:
+            Dict of class name, or number as text where there are no names, to a float;
+            the largest first, without classes of no pixel.
+
+        Raises:
+            ValueError: If there is no class map.
+
+        Example:
+            >>> found = Detections([], [], [], class_map=np.uint8([[0, 0, 1, 0]]),
+            ...                    seg_class_names=("road", "grass"))
+            >>> found.pixel_shares()
+            {'road': 0.75, 'grass': 0.25}
+        """
+        if self.class_map is None:
+            raise InvalidValueError(
+                "These detections have no class map: the model has no segmentation "
+                'head. Make it with `heads=("object_detection", "segmentation")`.'
+            )
+        classes, counts = np.unique(self.class_map, return_counts=True)
+        order = np.argsort(-counts, kind="stable")
+        names = self.seg_class_names
+        return {
+            str(k) if names is None else names[k]: count / self.class_map.size
+            for k, count in zip(classes[order].tolist(), counts[order].tolist())
+        }
 
     def _repr_png_(self) -> bytes | None:
         """The image for a notebook, which shows the text where there is none."""

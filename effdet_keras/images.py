@@ -121,6 +121,35 @@ def read_image_size(path: str | os.PathLike[str] | EncodedImage) -> tuple[int, i
         return _upright_size(stored)
 
 
+def read_mask(path: str | os.PathLike[str] | bytes) -> np.ndarray:
+    """Reads an image file whose pixels are numbers, such as classes, not colors.
+
+    Args:
+        path: str or path of the file, or its bytes.
+
+    Returns:
+        Int array `[H, W]`: the grey value, or the place in the palette.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it is cut off, or has colors.
+
+    Example:
+        >>> import os, tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "mask.png")
+        >>> Image.fromarray(np.full((2, 3), 7, "uint8")).save(path)
+        >>> read_mask(path).tolist()
+        [[7, 7, 7], [7, 7, 7]]
+    """
+    with _opened(path, "read_mask") as stored:
+        if stored.mode not in ("L", "P", "1", *_SIXTEEN_BIT):
+            raise InvalidValueError(
+                f"it has colors (mode {stored.mode}), where one number for each pixel "
+                "is expected: grey, or with a palette"
+            )
+        return np.asarray(stored).astype(np.int64)
+
+
 def list_images(folder: str | os.PathLike[str]) -> list[pathlib.Path | RemotePath]:
     """Lists the images directly in a folder, sorted by name.
 
@@ -169,7 +198,10 @@ def list_images(folder: str | os.PathLike[str]) -> list[pathlib.Path | RemotePat
 def _opened(source, caller):
     """The Pillow image of a file; what Pillow raises becomes a ValueError."""
     is_part = isinstance(source, EncodedImage)
-    name = str(source) if is_part else os.fspath(source)
+    if isinstance(source, bytes):
+        is_part, name, source = True, "a file in memory", io.BytesIO(source)
+    else:
+        name = str(source) if is_part else os.fspath(source)
     if not is_part and is_remote(source):
         is_part, name = True, shown_address(source)
         source = io.BytesIO(remote_files.read_bytes(address_of(source)))

@@ -1,4 +1,4 @@
-"""The losses: focal for classes, Huber and IoU for boxes, and their sum."""
+"""The losses: focal for classes, Huber and IoU for boxes, and of pixels."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from keras import ops
 from effdet_keras._internal.label_constants import IGNORE
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.geometry import box_ops
+from effdet_keras.geometry.pixel_grid import at_places
 
 __all__ = [
     "DetectionLoss",
     "focal_loss",
     "huber_loss",
     "iou_loss",
+    "segmentation_loss",
 ]
 
 _DIVISORS = {
@@ -467,6 +469,46 @@ def _check_iou_loss_type(iou_loss_type):
             f"`iou_loss_type` must be one of {', '.join(map(repr, _IOU_METRICS))}. "
             f"Received: iou_loss_type={iou_loss_type!r}"
         )
+
+
+def segmentation_loss(masks: Any, segmentation_logits: Any) -> Any:
+    """Computes the cross entropy of the class of each pixel, a mean for each image.
+
+    A place of the network's output covers a square of the input, 4 x 4 pixels in the
+    published models; its class is that of the pixel at the square's middle. Pixels of
+    255 have no class, and no loss.
+
+    google/automl has the mean over all pixels of a batch, which is the mean of these
+    where no pixel is 255.
+
+    Args:
+        masks: int tensor `[B, H, W]`: `0 .. K-1`, or 255; in the size of the network's
+            input, or in that of `segmentation_logits`.
+        segmentation_logits: float tensor `[B, h, w, K]`.
+
+    Returns:
+        Float32 tensor `[B]`; 0 for an image without a pixel that has a class.
+
+    Raises:
+        ValueError: If the sizes do not fit.
+
+    Example:
+        >>> logits = ops.zeros((1, 1, 2, 4))
+        >>> loss = segmentation_loss([[[3, 255]]], logits)
+        >>> ops.convert_to_numpy(loss).round(4)  # log(4)
+        array([1.3863], dtype=float32)
+    """
+    logits = ops.cast(ops.convert_to_tensor(segmentation_logits), "float32")
+    masks = at_places(ops.convert_to_tensor(masks), tuple(logits.shape[1:3]))
+    masks = ops.cast(masks, "int32")
+    # A number that is neither a class nor 255 is for `training/truth.py` to refuse.
+    has_class = ops.logical_and(masks >= 0, masks < logits.shape[-1])
+    classes = ops.where(has_class, masks, 0)
+    entropy = ops.sparse_categorical_crossentropy(classes, logits, from_logits=True)
+    # Not multiplied: a loss that is not finite must not hide, nor show where it is 0.
+    total = ops.sum(ops.where(has_class, entropy, 0.0), axis=(1, 2))
+    count = ops.sum(ops.cast(has_class, "float32"), axis=(1, 2))
+    return total / ops.maximum(count, 1.0)
 
 
 def _check_class_shapes(class_targets, class_logits):

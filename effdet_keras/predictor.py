@@ -64,6 +64,8 @@ class Predictor:
         class_names: tuple of strings, one per label, or None.
         category_ids: tuple of ints, one per label, or None; then label `i` has the
             id `i + 1`.
+        seg_class_names: tuple of strings, one per class of pixels of a segmentation
+            head, or None.
         score_settings: `ScoreSettings` that were stored with the model, or None.
 
     Example:
@@ -131,6 +133,11 @@ class Predictor:
     def category_ids(self) -> tuple[int, ...] | None:
         """The category id of each label, or None where the model has no ids."""
         return self.detector.category_ids
+
+    @property
+    def seg_class_names(self) -> tuple[str, ...] | None:
+        """The name of each class of pixels, or None where the model has no names."""
+        return self.detector.seg_class_names
 
     @property
     def score_settings(self) -> ScoreSettings | None:

@@ -53,6 +53,8 @@ def test_one_number_stands_for_all_sides_and_colours():
 
 
 WRONG = {
+    "heads": (("object_detection", "depth"), "some of 'object_detection', 'segm"),
+    "seg_num_classes": (256, "at most 255"),
     "backbone": ("resnet50", "one of efficientnet-b0"),
     "image_size": ((512, 0), "whole number"),
     "num_classes": (0, "whole number >= 1"),
@@ -107,6 +109,21 @@ def test_a_wrong_value_is_named_with_what_is_allowed(field):
         D0.replace(**{field: value})
     assert f"`{field}`" in str(error.value)
     assert "Received:" in str(error.value)
+
+
+def test_heads_are_in_one_order_and_once():
+    both = ("object_detection", "segmentation")
+    assert D0.replace(heads=["segmentation", "object_detection"]).heads == both
+    assert D0.replace(heads="segmentation").heads == ("segmentation",)
+    assert D0.heads == ("object_detection",)
+    with pytest.raises(ValueError, match="`heads`"):
+        D0.replace(heads=())
+
+
+def test_masks_are_resized_in_one_way():
+    asymmetric = D0.replace(resize_method="asymmetric")
+    with pytest.raises(ValueError, match="`resize_method`.*'half_pixel' with a segm"):
+        asymmetric.replace(heads="segmentation")
 
 
 def test_a_level_too_coarse_for_the_image_is_refused():

@@ -25,7 +25,9 @@ class Augmentation:
 
     - `"image"`: uint8 or float32 `[H, W, 3]`, pixels from 0 to 255;
     - `"boxes"`: float32 `[n, 4]`, `yxyx` in pixels of this image;
-    - `"labels"`: int32 `[n]`.
+    - `"labels"`: int32 `[n]`;
+    - `"mask"`: uint8 `[H, W]`, the class of each pixel, 255 where it has none, for a
+      model with a segmentation head only.
 
     `n` may be 0. Other keys stay as they are. All work is done by TensorFlow, so
     that an augmentation runs inside `tf.data`.
@@ -33,6 +35,9 @@ class Augmentation:
     Attributes:
         num_images: int, the number of examples that one call takes: 1, except for
             `Mosaic` and `MixUp`, which are called with a list of examples.
+        keeps_masks: bool, whether the mask it returns fits the image it returns: it
+            moves no pixel, or the mask's as well. Batches with masks take no other. A
+            subclass says so.
 
     Example:
         >>> import keras
@@ -53,6 +58,7 @@ class Augmentation:
     """
 
     num_images = 1
+    keeps_masks = False
 
     def __call__(self, example: Example | list[Example], seed: Any) -> Example:
         """Augments one example, or a list of `num_images` examples.

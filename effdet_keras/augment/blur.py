@@ -40,6 +40,8 @@ class Blur(Augmentation):
         [6, 25, 41, 25, 6]
     """
 
+    keeps_masks = True
+
     def __init__(self, sigma: tuple[float, float] = (0.3, 2.0)) -> None:
         self.sigma = check_range("sigma", sigma, 1e-3, math.inf)
 

@@ -59,6 +59,10 @@ class Compose(Augmentation):
     def num_images(self) -> int:
         return self.augmentations[0].num_images if self.augmentations else 1
 
+    @property
+    def keeps_masks(self) -> bool:
+        return all(one.keeps_masks for one in self.augmentations)
+
     def augment(self, example: Example | list[Example], seed: Any) -> Example:
         if not self.augmentations:
             return example
@@ -111,20 +115,25 @@ class Sometimes(Augmentation):
     def num_images(self) -> int:
         return self.augmentation.num_images
 
+    @property
+    def keeps_masks(self) -> bool:
+        return self.augmentation.keeps_masks
+
     def augment(self, example: Example | list[Example], seed: Any) -> Example:
         first = example if self.num_images == 1 else example[0]
         of_coin, inner = draws.split(seed, 2)
+        keys = (*_KEYS, "mask") if "mask" in first else _KEYS
 
         def applied():
             result = self.augmentation(example, inner)
-            return tuple(result[key] for key in _KEYS)
+            return tuple(result[key] for key in keys)
 
         def unchanged():
-            same = tidy({key: first[key] for key in _KEYS}, first["image"].dtype)
-            return tuple(same[key] for key in _KEYS)
+            same = tidy({key: first[key] for key in keys}, first["image"].dtype)
+            return tuple(same[key] for key in keys)
 
         happens = draws.uniform(of_coin) < self.probability
-        return dict(zip(_KEYS, tf.cond(happens, applied, unchanged)))
+        return dict(zip(keys, tf.cond(happens, applied, unchanged)))
 
     def get_config(self):
         return {

@@ -47,6 +47,8 @@ class CutOut(Augmentation):
         True
     """
 
+    keeps_masks = True
+
     def __init__(
         self,
         count: int = 3,

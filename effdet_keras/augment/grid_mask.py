@@ -47,6 +47,8 @@ class GridMask(Augmentation):
         True
     """
 
+    keeps_masks = True
+
     def __init__(
         self,
         ratio: float = 0.6,

@@ -37,6 +37,8 @@ class JPEGNoise(Augmentation):
         ('uint8', (16, 16, 3))
     """
 
+    keeps_masks = True
+
     def __init__(self, quality: tuple[int, int] = (20, 90)) -> None:
         low, high = check_range("quality", quality, 1, 100)
         self.quality = (int(low), int(high))

@@ -46,6 +46,8 @@ class PhotometricDistortion(Augmentation):
         103
     """
 
+    keeps_masks = True
+
     def __init__(
         self,
         brightness: float = 32.0,

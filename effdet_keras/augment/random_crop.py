@@ -52,6 +52,8 @@ class RandomCrop(Augmentation):
         (True, 1)
     """
 
+    keeps_masks = True
+
     def __init__(
         self,
         *,
@@ -133,4 +135,7 @@ def crop(example, window, min_visibility):
     corners = tf.clip_by_value(tf.reshape(boxes, [-1, 2, 2]), low, high) - low
     cut = tf.reshape(corners, [-1, 4])
     cut = hulls.without_hidden(cut, hulls.areas(boxes), min_visibility)
-    return {**example, "image": example["image"][y0:y1, x0:x1], "boxes": cut}
+    cropped = {**example, "image": example["image"][y0:y1, x0:x1], "boxes": cut}
+    if "mask" in example:
+        cropped["mask"] = example["mask"][y0:y1, x0:x1]
+    return cropped

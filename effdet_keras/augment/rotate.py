@@ -43,6 +43,8 @@ class Rotate(Augmentation):
         [[32.0, 18.0, 68.0, 82.0]]
     """
 
+    keeps_masks = True
+
     def __init__(
         self, degrees: float = 15.0, *, fill: float = 128.0, min_visibility: float = 0.1
     ) -> None:

@@ -44,6 +44,8 @@ class Shear(Augmentation):
         [[40.0, 18.0, 60.0, 82.0]]
     """
 
+    keeps_masks = True
+
     def __init__(
         self,
         along_x: float = 0.15,

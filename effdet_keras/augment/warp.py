@@ -8,6 +8,7 @@ from __future__ import annotations  # a type of TensorFlow would import it
 
 import math
 
+from effdet_keras._internal.label_constants import IGNORED_PIXEL
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.augment import hulls
 from effdet_keras.augment.augmentation import size_of
@@ -142,4 +143,23 @@ def warp(example, matrix, *, fill, min_visibility):
     image, boxes = example["image"], example["boxes"]
     warped = warp_image(image, matrix, interpolation="bilinear", fill=fill)
     boxes = warp_boxes(boxes, matrix, image, min_visibility)
-    return {**example, "image": warped, "boxes": boxes}
+    warped = {**example, "image": warped, "boxes": boxes}
+    if "mask" in example:
+        warped["mask"] = warp_mask(example["mask"], matrix)
+    return warped
+
+
+def warp_mask(mask, matrix):
+    """Moves the pixels of a mask, each with its class.
+
+    Args:
+        mask: uint8 tensor `[H, W]`.
+        matrix: six float32 scalars.
+
+    Returns:
+        uint8 tensor `[H, W]`, 255 where the image had no pixel.
+    """
+    mask = tf.convert_to_tensor(mask)[..., None]
+    return warp_image(mask, matrix, interpolation="nearest", fill=float(IGNORED_PIXEL))[
+        ..., 0
+    ]

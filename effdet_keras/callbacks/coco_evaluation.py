@@ -31,6 +31,9 @@ class COCOEvaluation(keras.callbacks.Callback):
 
     A number is -1 where the dataset has no annotation of that kind.
 
+    Of a model with a segmentation head `mIoU` and `IoU/<class>` go into the logs too,
+    where the dataset has masks; without the other heads, these alone.
+
     Of several processes that train together (docs/distributed.md) each detects in its
     share of the images, and all get the same numbers.
 
@@ -133,7 +136,7 @@ class COCOEvaluation(keras.callbacks.Callback):
         if logs is not None:
             logs.update({**losses, **numbers})
         if self._writer is not None:
-            known = {f"coco/{k}": v for k, v in numbers.items() if v >= 0}
+            known = {_tag(k): v for k, v in numbers.items() if v >= 0}
             self._writer.scalars({**losses, **known}, step=epoch)
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
@@ -177,6 +180,11 @@ _WEIGHTS = {
     "averages": "the moving averages of the weights",
     "live": "the weights as they are",
 }
+
+
+def _tag(name):
+    """The name of a number in TensorBoard."""
+    return f"segmentation/{name}" if "IoU" in name.partition("/")[0] else f"coco/{name}"
 
 
 def _is_loss(name):

@@ -13,7 +13,7 @@ from effdet_keras.callbacks.swap_ema import evaluated_weights
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.visualize import draw_boxes, side_by_side
+from effdet_keras.visualize import draw_boxes, draw_class_map, side_by_side
 
 _MIN_SIDE = 320  # pixels: names have room on tiny images
 
@@ -23,8 +23,8 @@ class ImageSummary(keras.callbacks.Callback):
 
     After an epoch it runs `detect` on images spread evenly over the dataset, with the
     moving averages of the weights if the model has them, and writes pairs of images
-    to TensorBoard: the ground truth on the left, the detections on the right. It
-    needs TensorFlow.
+    to TensorBoard: the ground truth on the left, the detections on the right, each with
+    the classes of pixels as colors where there are any. It needs TensorFlow.
 
     Args:
         dataset: `effdet_keras.data.DetectionDataset`.
@@ -114,9 +114,13 @@ class ImageSummary(keras.callbacks.Callback):
         best = max(found.scores, default=None)
         found = found.filter(self.score_threshold)
         image, scale = self._fitted(example["image"])
+        image_of_truth = self._colored(
+            image, example.get("mask"), self.dataset.seg_class_names
+        )
+        image = self._colored(image, found.class_map, found.seg_class_names)
         names = self.dataset.class_names
         truth = draw_boxes(
-            image,
+            image_of_truth,
             example["boxes"] * scale,
             labels=example["labels"],
             class_names=names,
@@ -135,6 +139,16 @@ class ImageSummary(keras.callbacks.Callback):
             title += f" (best score {best:.2f})"
         titles = (f"ground truth: {len(example['boxes'])}", title)
         return side_by_side(truth, detected, titles)
+
+    def _colored(self, image, class_map, names):
+        """The image under the colors of a class map, where there is one."""
+        if class_map is None:
+            return image
+        height, width = image.shape[:2]
+        class_map = Image.fromarray(class_map).resize(
+            (width, height), Image.Resampling.NEAREST
+        )
+        return draw_class_map(image, np.asarray(class_map), names)
 
     def _fitted(self, image):
         """The image with no side above `max_side`, and its scale."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import numbers
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -11,6 +13,11 @@ import numpy as np
 
 from effdet_keras.augment.augmentation import Augmentation
 from effdet_keras.category_ids import category_ids_or_default, extend_category_ids
+from effdet_keras.data.mask import (
+    BACKGROUND_NAME,
+    check_seg_class_names,
+    masks_of,
+)
 from effdet_keras.data.pipeline.batches import make_batches
 from effdet_keras.data.pipeline.image_reader import ImageReader
 from effdet_keras.data.problems import Problem
@@ -40,6 +47,7 @@ class DetectionDataset:
     | `source_id` | the id in the file, int or str |
     | `file_name`, `path` | str; `path` is None where the image is no file |
     | `image_size` | `(height, width)` |
+    | `mask` | uint8 `[H, W]`, the class of each pixel, where the dataset has masks |
 
     `dataset[a:b]` and `dataset.subset(indices)` are datasets again.
 
@@ -48,6 +56,8 @@ class DetectionDataset:
         class_names: names of the classes, in the order of their labels.
         category_ids: the annotation file's id of each class. None means 1, 2, ...
         problems: what the reader found wrong.
+        seg_class_names: names of the classes of pixels, where records have masks of
+            their own.
 
     Raises:
         ValueError: If names or ids repeat, there are not as many ids as names, or an
@@ -75,12 +85,16 @@ class DetectionDataset:
         category_ids: Iterable[int] | None = None,
         *,
         problems: Iterable[Problem] = (),
+        seg_class_names: Iterable[str] | None = None,
     ):
         self._records = tuple(records)
         self._problems = tuple(problems)
         self._class_names = tuple(str(name) for name in class_names)
         self._category_ids = category_ids_or_default(
             category_ids, len(self._class_names)
+        )
+        self._seg_class_names = (
+            None if seg_class_names is None else tuple(map(str, seg_class_names))
         )
         self._check_names()
         uses = collections.Counter(record.image_id for record in self._records)
@@ -119,6 +133,18 @@ class DetectionDataset:
     def category_ids(self) -> tuple[int, ...]:
         """Tuple of int: the annotation file's id of each label."""
         return self._category_ids
+
+    @property
+    def seg_class_names(self) -> tuple[str, ...] | None:
+        """The name of each class of pixels, or None where there are no masks.
+
+        Where masks are drawn of objects these are "background" and `class_names`.
+        """
+        if self._seg_class_names is not None:
+            return self._seg_class_names
+        if any(record.shapes is not None for record in self._records):
+            return (BACKGROUND_NAME, *self._class_names)
+        return None
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -161,7 +187,12 @@ class DetectionDataset:
         )
 
     def _with(self, records):
-        return DetectionDataset(records, self._class_names, self._category_ids)
+        return DetectionDataset(
+            records,
+            self._class_names,
+            self._category_ids,
+            seg_class_names=self._seg_class_names,
+        )
 
     def subset(self, indices: Iterable[int]) -> DetectionDataset:
         """Returns the dataset of some images, in the order of `indices`.
@@ -269,6 +300,59 @@ class DetectionDataset:
             (record.relabelled(new_label) for record in self._records),
             classes,
             [self._category_ids[i] for i in old],
+            seg_class_names=self._seg_class_names,
+        )
+
+    def with_masks(
+        self,
+        folder: str | os.PathLike[str],
+        class_names: Iterable[str],
+        *,
+        suffix: str = ".png",
+    ) -> DetectionDataset:
+        """Returns the same images with masks of a folder, for segmentation.
+
+        A mask is an image with one number for each pixel, its class: grey, or with a
+        palette as VOC's `SegmentationClass`. 255 is for pixels without a class. The
+        mask of `street/001.jpg` is `folder/street/001.png`, or else `folder/001.png`.
+
+        Args:
+            folder: folder of the masks.
+            class_names: names of the classes of pixels, in the order of the numbers.
+            suffix: the ending of the masks' files.
+
+        Returns:
+            `DetectionDataset`.
+
+        Raises:
+            FileNotFoundError: If an image has no mask; the message counts them.
+            ValueError: If names repeat, or there are more than 255.
+
+        Example:
+            >>> import pathlib, tempfile
+            >>> from PIL import Image
+            >>> from effdet_keras.data import from_arrays
+            >>> folder = pathlib.Path(tempfile.mkdtemp())
+            >>> for name, numbers in (("a.png", (9, 9, 3)), ("masks/a.png", (9, 9))):
+            ...     (folder / name).parent.mkdir(exist_ok=True)
+            ...     Image.fromarray(np.ones(numbers, "uint8")).save(folder / name)
+            >>> dataset = from_arrays([folder / "a.png"], [[]], [[]], ["cat"])
+            >>> dataset = dataset.with_masks(folder / "masks", ["road", "grass"])
+            >>> dataset[0]["mask"].shape, dataset.seg_class_names
+            ((9, 9), ('road', 'grass'))
+        """
+        names = check_seg_class_names(class_names)
+        paths = masks_of(self._records, folder, suffix)
+        records = (
+            dataclasses.replace(record, mask=path, shapes=None)
+            for record, path in zip(self._records, paths)
+        )
+        return DetectionDataset(
+            records,
+            self._class_names,
+            self._category_ids,
+            problems=self._problems,
+            seg_class_names=names,
         )
 
     def with_classes(
@@ -311,6 +395,7 @@ class DetectionDataset:
             class_names,
             category_ids,
             problems=self._problems,
+            seg_class_names=self._seg_class_names,
         )
 
     def summary(self) -> str:
@@ -391,6 +476,7 @@ class DetectionDataset:
         drop_remainder: bool | None = None,
         strict: bool = False,
         share: tuple[int, int] | None = None,
+        masks: bool | None = None,
     ) -> Any:
         """Makes the `tf.data.Dataset` that `fit`, `evaluate` and `predict` take.
 
@@ -435,6 +521,8 @@ class DetectionDataset:
             share: `(index, count)`: of `count` processes that train together this one
                 reads part `index` of each batch, and all parts together are the batch
                 of one process. None is, in training, that of `distribution.start`.
+            masks: whether the ground truth has `masks`. None means where the dataset
+                has them.
 
         Returns:
             `tf.data.Dataset` of known length, of `(images, truth)`: `images`
@@ -442,7 +530,8 @@ class DetectionDataset:
             `boxes` float32 `[B, M, 4]`, `yxyx` in pixels of `images`, zero in
             unused rows; `labels` int32 `[B, M]`, -1 in unused rows;
             `image_id` int64 `[B]`; `image_scale` float32 `[B]`: if not `training`,
-            boxes times `image_scale` are in pixels of the original image.
+            boxes times `image_scale` are in pixels of the original image; and, with
+            masks, `masks` uint8 `[B, height, width]`, 255 around the image.
 
         Raises:
             ValueError: If the dataset is empty, an image has more boxes than
@@ -474,6 +563,7 @@ class DetectionDataset:
             replace=training,
             strict=strict,
             category_ids=self._category_ids,
+            seg_class_names=self._seg_names_of_batches(masks),
         )
         return make_batches(
             self._records,
@@ -492,6 +582,20 @@ class DetectionDataset:
             augment=augment,
             share=share,
         )
+
+    def _seg_names_of_batches(self, masks):
+        """The names of the classes of pixels, or None for batches without masks."""
+        if masks is False or (masks is None and self.seg_class_names is None):
+            return None
+        lacking = [record.name for record in self._records if not record.has_mask]
+        if lacking or self.seg_class_names is None:
+            raise InvalidValueError(
+                "Segmentation needs a mask for each image. Received: a dataset in "
+                f"which {len(lacking)} of {len(self)} images have none, such as "
+                f"{lacking[:1]}. `from_coco(..., masks=True)` draws them of objects, "
+                "`dataset.with_masks(folder, names)` takes files"
+            )
+        return self.seg_class_names
 
 
 def _shortened(names, limit=5):

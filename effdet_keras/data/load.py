@@ -7,6 +7,7 @@ import os
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.find import find
 from effdet_keras.data.formats.label_map import ClassNames
+from effdet_keras.data.formats.registry import FORMATS
 from effdet_keras.errors import InvalidValueError
 
 
@@ -17,6 +18,7 @@ def load(
     format: str | None = None,
     class_names: ClassNames | None = None,
     on_error: str = "raise",
+    masks: bool = False,
 ) -> DetectionDataset:
     """Reads annotated images in whatever known format a file or folder has.
 
@@ -37,6 +39,8 @@ def load(
             of a .pbtxt, .json or .yaml file. None takes the names in the data.
         on_error: "raise" raises one error that names everything that is wrong;
             "skip" leaves it out, warns, and lists it in `dataset.problems`.
+        masks: whether to read masks for segmentation as well, of COCO json (see
+            `from_coco`) or TFRecord; for files of masks see `dataset.with_masks`.
 
     Returns:
         `DetectionDataset`.
@@ -65,7 +69,8 @@ def load(
             f"`split` must be one of {list(found.readers)}, the splits of "
             f"{str(path)!r}. Received: split={split!r}"
         )
-    return found.readers[split](class_names=class_names, on_error=on_error)
+    options = _options(found, masks)
+    return found.readers[split](class_names=class_names, on_error=on_error, **options)
 
 
 def load_splits(
@@ -74,6 +79,7 @@ def load_splits(
     format: str | None = None,
     class_names: ClassNames | None = None,
     on_error: str = "raise",
+    masks: bool = False,
 ) -> dict[str, DetectionDataset]:
     """Reads all splits of a file or folder: see `load`.
 
@@ -85,6 +91,7 @@ def load_splits(
         format: as of `load`.
         class_names: as of `load`.
         on_error: as of `load`.
+        masks: as of `load`.
 
     Returns:
         Dict from split name to `DetectionDataset`. Data without splits are "train".
@@ -105,12 +112,12 @@ def load_splits(
     """
     found = find(path, format)
     print(found)
-    readers = dict(found.readers)
+    readers, options = dict(found.readers), _options(found, masks)
     if {"train", "val"} <= readers.keys():
         readers.pop("trainval", None)
     return _with_same_classes(
         {
-            split: read(class_names=class_names, on_error=on_error)
+            split: read(class_names=class_names, on_error=on_error, **options)
             for split, read in readers.items()
         }
     )
@@ -143,6 +150,16 @@ def split_names(
     return tuple(find(path, format).readers)
 
 
+def _options(found, masks):
+    """What else the reader of a format is given."""
+    if masks and not FORMATS[found.format].has_masks:
+        raise InvalidValueError(
+            f"Of {found.title} only boxes are read. Received: masks=True. Read it "
+            "without, and add files of masks: `dataset.with_masks(folder, names)`."
+        )
+    return {"masks": True} if masks else {}
+
+
 def _with_same_classes(splits):
     classes = {(d.class_names, d.category_ids) for d in splits.values()}
     if len(classes) <= 1:
@@ -166,5 +183,6 @@ def _with_same_classes(splits):
             class_names,
             category_ids,
             problems=dataset.problems,
+            seg_class_names=dataset._seg_class_names,
         )
     return aligned

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from effdet_keras.data.mask import load_mask
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import EncodedImage, read_image
 
@@ -34,6 +35,10 @@ class Record:
         area: float64 array `[n]`, square pixels of the object, by which COCO decides
             whether it is small, medium or large.
         annotation_ids: int64 array `[n]`.
+        mask: uint8 array `[H, W]`, the class of each pixel, 255 where it has none;
+            or the path of an image of these numbers; or None.
+        shapes: tuple of `n` shapes of objects, of which a mask is drawn (see
+            `from_coco`), each None where there is but a box; or None.
 
     Example:
         >>> from effdet_keras.data import from_arrays
@@ -53,6 +58,8 @@ class Record:
     is_crowd: np.ndarray
     area: np.ndarray
     annotation_ids: np.ndarray
+    mask: str | np.ndarray | None = None
+    shapes: tuple | None = None
 
     def __post_init__(self):
         # Frozen dataclasses set fields through `object`; `slots` needs it too.
@@ -67,6 +74,11 @@ class Record:
             object.__setattr__(self, field, array)
 
     @property
+    def has_mask(self) -> bool:
+        """Whether something tells the class of each pixel."""
+        return self.mask is not None or self.shapes is not None
+
+    @property
     def name(self) -> str:
         """The name of the image's file, or else its id: what to look for."""
         return self.file_name or f"image_id={self.image_id}"
@@ -78,6 +90,10 @@ class Record:
 
     def select(self, keep: ArrayLike | slice) -> Record:
         """Returns the record with the annotations that `keep`, bool `[n]`, marks."""
+        shapes = self.shapes
+        if shapes is not None:
+            kept = np.arange(len(shapes))[keep]
+            shapes = tuple(shapes[i] for i in kept.tolist())
         return dataclasses.replace(
             self,
             boxes_xywh=self.boxes_xywh[keep],
@@ -85,6 +101,7 @@ class Record:
             is_crowd=self.is_crowd[keep],
             area=self.area[keep],
             annotation_ids=self.annotation_ids[keep],
+            shapes=shapes,
         )
 
     def usable(self) -> Record:
@@ -166,13 +183,15 @@ def load_example(record):
         pixels; `labels` int32 `[n]`; `is_crowd` bool `[n]`; `area` float64
         `[n]`; `image_id` int; `source_id`, the id in the file; `file_name`
         str; `path` str, or None where the image is no file of its own;
-        `image_size` `(height, width)`.
+        `image_size` `(height, width)`; and, where the record has one, `mask` uint8
+        `[H, W]`.
 
     Raises:
         FileNotFoundError: If the image is missing.
         ValueError: If it cannot be decoded or has another size than annotated.
     """
-    return {"image": load_image(record), **describe_example(record)}
+    masks = {"mask": load_mask(record)} if record.has_mask else {}
+    return {"image": load_image(record), **describe_example(record), **masks}
 
 
 def load_image(record):

@@ -8,6 +8,7 @@ import pathlib
 
 import numpy as np
 from PIL import Image, ImageDraw
+from pycocotools import mask as coco_mask
 
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.coco import from_coco
@@ -83,7 +84,7 @@ def _write_part(folder, count, image_size, seed):
     images, annotations = [], []
     for image_id in range(1, count + 1):
         rng = np.random.default_rng([*seed, image_id])
-        pixels, objects = draw_shapes(rng, image_size)
+        pixels, shapes = _drawn(rng, image_size)
         file_name = f"{image_id:05d}.jpg"
         Image.fromarray(pixels).save(folder / file_name, quality=_JPEG_QUALITY)
         images.append(
@@ -94,15 +95,17 @@ def _write_part(folder, count, image_size, seed):
                 "width": image_size,
             }
         )
-        for label, box, area in objects:
+        covered = _covered([mask for _, mask in shapes])
+        for (label, mask), above in zip(shapes, covered):
             annotations.append(
                 {
                     "id": len(annotations) + 1,
                     "image_id": image_id,
                     "category_id": label + 1,
-                    "bbox": box,
-                    "area": area,
+                    "bbox": _box_of(mask),
+                    "area": int(mask.sum()),
                     "iscrowd": 0,
+                    "segmentation": _run_lengths(mask & ~above),
                 }
             )
     categories = [{"id": i, "name": name} for i, name in enumerate(SHAPE_NAMES, 1)]
@@ -126,6 +129,13 @@ def draw_shapes(rng, image_size):
         >>> pixels.shape, len(objects)
         ((64, 64, 3), 4)
     """
+    pixels, shapes = _drawn(rng, image_size)
+    objects = [(label, _box_of(mask), int(mask.sum())) for label, mask in shapes]
+    return pixels, objects
+
+
+def _drawn(rng, image_size):
+    """The pixels, and label and mask of each shape, the later over the earlier."""
     pixels = _background(rng, image_size)
     shapes = []  # (label, bool mask), the later over the earlier
     wanted = 0
@@ -144,8 +154,22 @@ def draw_shapes(rng, image_size):
         pixels = pixels + alpha[..., None] * (shade - pixels)
         shapes.append((label, mask))
     pixels = np.clip(pixels + rng.normal(0, 3, pixels.shape), 0, 255)
-    objects = [(label, _box_of(mask), int(mask.sum())) for label, mask in shapes]
-    return pixels.astype(np.uint8), objects
+    return pixels.astype(np.uint8), shapes
+
+
+def _covered(masks):
+    """What later masks hide, of each."""
+    above, covered = np.zeros_like(masks[0]) if masks else None, []
+    for mask in reversed(masks):
+        covered.insert(0, above)
+        above = above | mask
+    return covered
+
+
+def _run_lengths(mask):
+    """A mask as COCO's files have it."""
+    runs = coco_mask.encode(np.asfortranarray(mask, dtype=np.uint8))
+    return {"size": list(mask.shape), "counts": runs["counts"].decode()}
 
 
 def _background(rng, size):

@@ -12,6 +12,7 @@ from effdet_keras.evaluation.confusion import confusion_matrix
 from effdet_keras.evaluation.error_kinds import ErrorKinds, decompose_errors
 from effdet_keras.evaluation.evaluation import Evaluation, analyze_results
 from effdet_keras.evaluation.image_result import ImageResult
+from effdet_keras.evaluation.mean_iou import MeanIoU
 from effdet_keras.evaluation.precision_recall import (
     PrecisionRecallCurve,
     class_agnostic_average_precision,
@@ -51,6 +52,7 @@ __all__ = [
     "Evaluation",
     "ImageErrors",
     "ImageResult",
+    "MeanIoU",
     "PrecisionRecallCurve",
     "ScoreSettings",
     "Slice",

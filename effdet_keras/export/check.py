@@ -15,6 +15,7 @@ from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.exported_detector import ExportedDetector
 from effdet_keras.geometry.box_ops import pairwise_iou
 from effdet_keras.inference.detect import image_sources, letterboxed
+from effdet_keras.postprocess import finished_outputs
 
 _MIN_SCORE = 0.05  # below it a detection is noise, and need not be found again
 _MIN_IOU = 0.5
@@ -30,20 +31,23 @@ class Limits:
         scores: float, the largest difference of the detections' sorted scores.
         matched: float, the smallest share of the live model's detections that the
             export must find too.
+        pixels: float, the smallest share of the pixels to which the export must give
+            the class that the live model gives them.
     """
 
     outputs: float
     scores: float
     matched: float
+    pixels: float
 
 
 # Weights in 8 bits change what a network finds: there the limits only tell a broken
 # file from a rounded one; `evaluate` says what the rounding costs.
 LIMITS = {
-    "float32": Limits(outputs=1e-3, scores=1e-3, matched=0.98),
-    "float16": Limits(outputs=0.05, scores=0.05, matched=0.9),
-    "dynamic": Limits(outputs=0.5, scores=0.3, matched=0.5),
-    "int8": Limits(outputs=0.5, scores=0.3, matched=0.5),
+    "float32": Limits(outputs=1e-3, scores=1e-3, matched=0.98, pixels=0.999),
+    "float16": Limits(outputs=0.05, scores=0.05, matched=0.9, pixels=0.98),
+    "dynamic": Limits(outputs=0.5, scores=0.3, matched=0.5, pixels=0.8),
+    "int8": Limits(outputs=0.5, scores=0.3, matched=0.5, pixels=0.8),
 }
 
 
@@ -69,6 +73,8 @@ class ExportReport:
             where the outputs are raw; else None.
         metrics: dict with COCO's numbers of the `model` and of the `export`, where
             there was a dataset to evaluate; else None.
+        same_pixels: float, the share of pixels to which the export gave the class that
+            the live model gave them; None without a segmentation head.
         warnings: tuple of strings.
 
     Example:
@@ -93,6 +99,7 @@ class ExportReport:
     max_box_difference: float
     max_output_difference: dict[str, float] | None = None
     metrics: dict[str, dict[str, float]] | None = None
+    same_pixels: float | None = None
     warnings: tuple[str, ...] = ()
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -110,10 +117,14 @@ class ExportReport:
             f"{self.max_score_difference:.2g}, boxes within "
             f"{self.max_box_difference:.2g} pixels",
         ]
+        if self.same_pixels is not None:
+            lines.append(f"  {self.same_pixels:.2%} of pixels of the same class")
         for name, value in (self.max_output_difference or {}).items():
             lines.append(f"  {name} within {value:.2g}")
         for name, metrics in (self.metrics or {}).items():
-            lines.append(f"  AP of the {name}: {metrics['AP']:.3f}")
+            for number in ("AP", "mIoU"):
+                if number in metrics:
+                    lines.append(f"  {number} of the {name}: {metrics[number]:.3f}")
         lines += [f"  {warning}" for warning in self.warnings]
         return "\n".join(lines)
 
@@ -136,6 +147,7 @@ def check_export(model, runtime, images, *, format):
     description = runtime.description
     detector = ExportedDetector(runtime)
     live_counts, matched, scores, boxes, differences = 0, 0, [0.0], [0.0], {}
+    same_pixels = []
     sources, _ = image_sources(images)
     for source in sources:
         pixels, _ = letterboxed(model.config, source)
@@ -147,11 +159,8 @@ def check_export(model, runtime, images, *, format):
                 gap = float(np.abs(found[name] - value[0]).max())
                 share = gap / max(1.0, float(np.abs(value).max()))
                 differences[name] = max(share, differences.get(name, 0.0))
-        expected = description.postprocess(
-            live,
-            model.anchors,
-            model.config.image_size,
-            box_scales=model.config.box_scales,
+        expected = finished_outputs(
+            live, description.postprocess, model.anchors, model.config
         )
         expected = {n: ops.convert_to_numpy(v)[0] for n, v in expected.items()}
         found = {n: v[0] for n, v in detector.predict_on_batch(batch).items()}
@@ -159,6 +168,9 @@ def check_export(model, runtime, images, *, format):
         wanted, hits, gap = _compare(expected, found)
         live_counts, matched = live_counts + wanted, matched + hits
         boxes.append(gap)
+        if "class_map" in expected:
+            is_same = expected["class_map"] == found["class_map"]
+            same_pixels.append(float(is_same.mean()))
     report = ExportReport(
         path=os.fspath(runtime.path),
         format=format,
@@ -171,8 +183,9 @@ def check_export(model, runtime, images, *, format):
         max_score_difference=max(scores),
         max_box_difference=max(boxes),
         max_output_difference=differences or None,
+        same_pixels=min(same_pixels) if same_pixels else None,
         warnings=()
-        if live_counts
+        if live_counts or not model.config.has_detection
         else (
             f"the model found nothing above {_MIN_SCORE} on these images: give "
             "`images` with objects for a check that says more",
@@ -199,7 +212,7 @@ def _score_gap(expected, found, postprocess):
     """Of the sorted scores; one that is missing was below the threshold."""
     low = postprocess.score_threshold or 0.0
     first, second = (np.maximum(d["scores"], low) for d in (expected, found))
-    return float(np.abs(first - second).max())
+    return float(np.abs(first - second).max(initial=0.0))
 
 
 def _compare(expected, found):
@@ -239,6 +252,11 @@ def _require_within(limits, report):
         problems.append(
             f"{report.matched} of {report.live_detections} detections were found (at "
             f"least {limits.matched:.0%} are needed)"
+        )
+    if report.same_pixels is not None and report.same_pixels < limits.pixels:
+        problems.append(
+            f"{report.same_pixels:.2%} of the pixels have the same class (at least "
+            f"{limits.pixels:.1%} are needed)"
         )
     if problems:
         raise InvalidValueError(

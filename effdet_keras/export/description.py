@@ -27,6 +27,7 @@ class Description:
         precision: string, of the weights: "float32", "float16", "dynamic", "int8".
         batch_size: int, or None where the file takes any.
         score_settings: `ScoreSettings` of the model, or None.
+        seg_class_names: tuple of strings, one per class of pixels, or None.
 
     Example:
         >>> config = EfficientDetConfig(num_classes=1)
@@ -43,6 +44,7 @@ class Description:
     precision: str = "float32"
     batch_size: int | None = None
     score_settings: ScoreSettings | None = None
+    seg_class_names: tuple | None = None
 
     def to_json(self):
         """The description as text, to be stored in the file."""
@@ -55,6 +57,8 @@ class Description:
             "postprocess": self.postprocess.get_config(),
             "score_settings": settings.to_dict() if settings is not None else None,
         }
+        if self.seg_class_names is None:  # as files were before there were any
+            del fields["seg_class_names"]
         return json.dumps(fields, indent=1)
 
     @classmethod
@@ -88,6 +92,7 @@ class Description:
                     "class_names": _as_tuple(fields["class_names"]),
                     "category_ids": _as_tuple(fields["category_ids"]),
                     "score_settings": settings and ScoreSettings.from_dict(settings),
+                    "seg_class_names": _as_tuple(fields.get("seg_class_names")),
                 }
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -111,6 +116,7 @@ def describe(model, **fields):
             "category_ids": model.category_ids,
             "postprocess": model.postprocess,
             "score_settings": model.score_settings,
+            "seg_class_names": model.seg_class_names,
             **fields,
         }
     )

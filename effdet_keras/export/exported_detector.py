@@ -2,10 +2,13 @@
 
 import keras
 import numpy as np
+from keras import ops
 
 from effdet_keras._internal.jit import default_jit_compile
 from effdet_keras.geometry.anchors import anchors_of
 from effdet_keras.geometry.box_ops import area, clip_boxes
+from effdet_keras.postprocess import finished_outputs
+from effdet_keras.postprocess.postprocess import nothing_found
 
 
 class ExportedDetector:
@@ -15,8 +18,8 @@ class ExportedDetector:
         runtime: `Runtime`.
 
     Attributes:
-        config, class_names, category_ids, postprocess, score_settings: of the
-            exported model.
+        config, class_names, category_ids, seg_class_names, postprocess,
+            score_settings: of the exported model.
     """
 
     def __init__(self, runtime):
@@ -25,6 +28,7 @@ class ExportedDetector:
         self.config = description.config
         self.class_names = description.class_names
         self.category_ids = description.category_ids
+        self.seg_class_names = description.seg_class_names
         self.postprocess = description.postprocess
         self.score_settings = description.score_settings
         self._compiled_postprocess = None
@@ -74,9 +78,11 @@ class ExportedDetector:
             told = {} if content_sizes is None else {"content_sizes": content_sizes}
             inputs = {**outputs, **told}
             outputs = self._compiled_postprocess.predict_on_batch(inputs)
-        outputs = {name: np.asarray(value) for name, value in outputs.items()}
+        elif not self.config.has_detection:
+            outputs = {**nothing_found(len(outputs["class_map"])), **outputs}
+        outputs = {n: ops.convert_to_numpy(value) for n, value in outputs.items()}
         if self._compiled_postprocess is None and content_sizes is not None:
-            return _without_empty(outputs, content_sizes)
+            return {**outputs, **_without_empty(outputs, content_sizes)}
         return outputs
 
 
@@ -111,17 +117,16 @@ class _CompiledPostprocess(keras.Model):
     def __init__(self, postprocess, config):
         super().__init__(name="postprocess")
         self.postprocess = postprocess
-        self.image_size = config.image_size
+        self.config = config
         self.anchors = anchors_of(config)
-        self.box_scales = config.box_scales
         # Keras' own "auto" is XLA, also on CPUs, where it is slower.
         self.jit_compile = default_jit_compile()
 
     def call(self, outputs):
-        return self.postprocess(
+        return finished_outputs(
             outputs,
+            self.postprocess,
             self.anchors,
-            self.image_size,
-            box_scales=self.box_scales,
+            self.config,
             content_sizes=outputs.get("content_sizes"),
         )

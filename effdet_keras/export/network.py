@@ -7,6 +7,7 @@ import keras
 from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.layers.resample import repeating_with
+from effdet_keras.postprocess.class_map import class_map_of
 
 _convert_to_constants = OptionalModule(
     "tensorflow.python.framework.convert_to_constants", install="tensorflow"
@@ -42,7 +43,7 @@ def _in_float32(model):
     return copy
 
 
-def network_function(model, batch_size=None, repeat=None):
+def network_function(model, batch_size=None, repeat=None, *, finds_classes=False):
     """The network as a `tf.function` of one signature.
 
     Args:
@@ -51,10 +52,13 @@ def network_function(model, batch_size=None, repeat=None):
         repeat: function of `(x, times)` that repeats the rows and columns of
             `[B, H, W, C]`, in operations that the target has; see
             `layers.resample.repeating_with`. None for the layers' own.
+        finds_classes: bool, whether it returns the `class_map` `[B, H, W]` of a
+            segmentation head, uint8, in the place of its logits.
 
     Returns:
         `tf.function` of `images`, float32 `[B, H, W, 3]`, pixels 0-255. It returns
-        a dict of `class_logits` `[B, N, C]` and `box_deltas` `[B, N, 4]`.
+        a dict of `class_logits` `[B, N, C]` and `box_deltas` `[B, N, 4]`, and of a
+        segmentation head `segmentation_logits` `[B, h, w, K]`.
     """
     shape = (batch_size, *model.config.image_size, 3)
     images = tf.TensorSpec(shape, tf.float32, name="images")
@@ -62,9 +66,22 @@ def network_function(model, batch_size=None, repeat=None):
     @tf.function(input_signature=[images])
     def network(images):
         with repeating_with(repeat):
-            return model(images, training=False)
+            outputs = dict(model(images, training=False))
+        if finds_classes and model.config.has_segmentation:
+            logits = outputs.pop("segmentation_logits")
+            size = model.config.image_size
+            outputs["class_map"] = class_map_of(logits, size, argmax=tf.argmax)
+        return outputs
 
     return network
+
+
+def output_names(config, *, finds_classes=False):
+    """Names of what `frozen` of a `network_function` returns, in its order."""
+    names = ["class_logits", "box_deltas"] if config.has_detection else []
+    if config.has_segmentation:
+        names.append("class_map" if finds_classes else "segmentation_logits")
+    return sorted(names)
 
 
 def frozen(function):

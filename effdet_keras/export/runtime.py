@@ -39,8 +39,10 @@ class Runtime(abc.ABC):
         Returns:
             Dict of float32 arrays, as `description.outputs` says:
 
-            - "raw": `class_logits` `[B, N, C]` and `box_deltas` `[B, N, 4]`
-            - "detections": as `Postprocess` returns, boxes in pixels of the input
+            - "raw": `class_logits` `[B, N, C]` and `box_deltas` `[B, N, 4]`; of a
+              segmentation head `segmentation_logits` `[B, h, w, K]`
+            - "detections": as `Postprocess` returns, boxes in pixels of the input; of a
+              segmentation head `class_map` `[B, H, W]`, uint8
         """
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from keras import ops
 from numpy.typing import ArrayLike
 
+from effdet_keras._internal.label_constants import IGNORED_PIXEL
 from effdet_keras.config import RESIZE_METHODS
 from effdet_keras.errors import InvalidValueError
 
@@ -228,6 +229,56 @@ def boxes_in_image(
     scale = np.tile(np.broadcast_to(np.float32(image_scale), 2), 2)
     boxes = np.asarray(boxes, "float32") * scale
     return np.clip(boxes, np.float32(0), limits)
+
+
+def mask_in_input(mask: np.ndarray, input_size: Sequence[int]) -> np.ndarray:
+    """Takes the mask of an image to its letterboxed input, as in training batches.
+
+    Args:
+        mask: uint8 array `[h, w]`.
+        input_size: `(height, width)` of the input, ints, in pixels.
+
+    Returns:
+        uint8 array `[height, width]`, 255 around the image.
+
+    Example:
+        >>> mask_in_input(np.uint8([[3, 4]]), (2, 2)).tolist()
+        [[3, 4], [255, 255]]
+    """
+    scaled = scaled_size(mask.shape, input_size).astype(int)
+    result = np.full(tuple(input_size), IGNORED_PIXEL, np.uint8)
+    result[: scaled[0], : scaled[1]] = _nearest(mask, scaled)
+    return result
+
+
+def class_map_in_image(
+    class_map: np.ndarray, image_size: Sequence[float]
+) -> np.ndarray:
+    """Takes a class map of a letterboxed input back to the image.
+
+    Args:
+        class_map: uint8 array `[height, width]`.
+        image_size: `(height, width)` of the image, in pixels.
+
+    Returns:
+        uint8 array of the size of the image.
+
+    Example:
+        >>> class_map_in_image(np.uint8([[3, 4], [0, 0]]), (2, 4)).tolist()
+        [[3, 3, 4, 4], [3, 3, 4, 4]]
+    """
+    height, width = scaled_size(image_size, class_map.shape).astype(int)
+    size = int(image_size[0]), int(image_size[1])
+    return _nearest(class_map[:height, :width], size)
+
+
+def _nearest(values, size):
+    """Each pixel of another size has the value at its middle."""
+    rows, columns = (
+        ((2 * np.arange(new) + 1) * old) // (2 * new)
+        for new, old in zip(size, values.shape)
+    )
+    return values[rows[:, None], columns[None]]
 
 
 def _resize_array_axis(image, size, scaled, axis, half):

@@ -9,7 +9,7 @@ import keras
 from effdet_keras._internal.local_paths import local_path
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.whole_files import new_folder
-from effdet_keras.errors import InvalidStateError
+from effdet_keras.errors import InvalidStateError, InvalidValueError
 from effdet_keras.hub.module import NOTES_FILE, NOTES_FOLDER
 from effdet_keras.training.freezing import frozen_state, restore_frozen, unfreeze
 from effdet_keras.weights.tf1_names import tf1_name
@@ -57,6 +57,11 @@ def network_features(model, images, training=False):
 
 def export_hub_module(model, path):
     """`EfficientDet.export_hub_module`; see there."""
+    if model.config.heads != ("object_detection",):
+        raise InvalidValueError(
+            "A TF-Hub module of features has those of the class head and of the box "
+            f"head, and no others. Received: heads={model.config.heads!r}"
+        )
     if keras.backend.backend() != "tensorflow":
         raise InvalidStateError(
             "A TF-Hub module is a graph of TensorFlow, and Keras runs on "

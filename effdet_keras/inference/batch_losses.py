@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from effdet_keras._internal.label_constants import BACKGROUND
+from effdet_keras._internal.label_constants import BACKGROUND, IGNORED_PIXEL
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.inference.dataset_to_evaluate import EvaluationBatch
@@ -56,15 +56,17 @@ class BatchLosses:
         rows = batch.truth["labels"].shape[1]
         boxes[:count, :rows] = batch.truth["boxes"]
         labels[:count, :rows] = batch.truth["labels"]
+        truth = {"boxes": boxes, "labels": labels}
+        if "masks" in batch.truth:
+            masks = np.full(images.shape[:3], IGNORED_PIXEL, np.uint8)
+            masks[:count] = batch.truth["masks"]
+            truth["masks"] = masks
         sizes = {}
         if self._model.postprocess.drop_empty:
             missing = [(0, len(images) - count), (0, 0)]
             sizes = {"content_sizes": np.pad(batch.content_sizes, missing)}
         outputs, losses = self._model.evaluate_and_detect_on_batch(
-            images,
-            {"boxes": boxes, "labels": labels},
-            np.arange(len(images)) < count,
-            **sizes,
+            images, truth, np.arange(len(images)) < count, **sizes
         )
         self.of_batches.append(losses)
         return outputs
@@ -94,6 +96,8 @@ def labels_of_detector(category_ids: np.ndarray, dataset: DetectionDataset):
     Raises:
         ValueError: If the detector lacks a class of the dataset.
     """
+    if not len(category_ids):  # of a detector that finds no objects
+        return None
     label_of = {int(x): label for label, x in enumerate(category_ids)}
     known = zip(dataset.class_names, dataset.category_ids)
     missing = [name for name, category_id in known if category_id not in label_of]

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras.category_ids import category_ids_or_default
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.inference.dataset_to_evaluate import EvaluationBatch
@@ -32,6 +33,8 @@ class BatchesToEvaluate:
 
     Attributes:
         category_ids: tuple of ints, the category id of each label.
+        seg_class_names: names of the classes of pixels, once a batch had masks and
+            where the detector has a segmentation head; else None.
         num_images: int, or None where it is not known beforehand.
 
     Raises:
@@ -43,10 +46,13 @@ class BatchesToEvaluate:
     def __init__(self, detector, data, batch_size):
         self._image_size = tuple(detector.config.image_size)
         self._num_classes = detector.config.num_classes
+        self._has_detection = detector.config.has_detection
         self._class_names = detector.class_names
         self.category_ids = category_ids_or_default(
             detector.category_ids, self._num_classes
         )
+        self.seg_class_names = None
+        self._seg_names = seg_names_of(detector)
         self._batches, self.num_images = _re_iterable(data, batch_size)
         self._images, self._annotations = [], []
 
@@ -72,8 +78,14 @@ class BatchesToEvaluate:
                 "boxes": np.asarray(ground_truth["boxes"], "float32"),
                 "labels": np.asarray(ground_truth["labels"], "int32"),
             }
+            masks = ground_truth.get("masks")
+            if masks is not None and self._seg_names is not None:
+                truth["masks"] = masks = np.asarray(masks, "uint8")
+                self.seg_class_names = self._seg_names
+            else:
+                masks = ()
             whole = np.tile(np.float32(self._image_size), (len(images), 1))
-            yield EvaluationBatch(images, ids, scales, sizes, whole, truth)
+            yield EvaluationBatch(images, ids, scales, sizes, whole, truth, list(masks))
         if not seen:
             raise InvalidValueError(
                 "Evaluation needs at least one image. Received none"
@@ -98,6 +110,8 @@ class BatchesToEvaluate:
                 f"{_WHAT_IT_TAKES} Received: a batch that is {_described(batch)}"
             )
         images, ground_truth = batch
+        if not self._has_detection and isinstance(ground_truth, dict):
+            ground_truth = {**_no_boxes(len(images)), **ground_truth}
         if not isinstance(ground_truth, dict) or not {"boxes", "labels"} <= set(
             ground_truth
         ):
@@ -113,7 +127,7 @@ class BatchesToEvaluate:
                 "the network's input size. Received: images of shape "
                 f"{images.shape}. `model.batches(dataset)` makes such batches"
             )
-        names = ("boxes", "labels", "image_id", "image_scale", "is_crowd")
+        names = ("boxes", "labels", "image_id", "image_scale", "is_crowd", "masks")
         known = {n: _as_array(ground_truth[n]) for n in names if n in ground_truth}
         self._check_ground_truth(known, len(images))
         return images, known
@@ -127,6 +141,7 @@ class BatchesToEvaluate:
             "image_id": (count,),
             "image_scale": (count,),
             "is_crowd": (count, rows),
+            "masks": (count, *self._image_size),
         }
         for name in (name for name in expected if name in ground_truth):
             shape = ground_truth[name].shape
@@ -173,6 +188,22 @@ class BatchesToEvaluate:
                         "iscrowd": int(is_crowd[row, index]),
                     }
                 )
+
+
+def _no_boxes(count):
+    """Ground truth of images for a detector that finds no objects."""
+    return {
+        "boxes": np.zeros((count, 1, 4), "float32"),
+        "labels": np.full((count, 1), BACKGROUND, "int32"),
+    }
+
+
+def seg_names_of(detector):
+    """Names of a detector's classes of pixels, or None without a segmentation head."""
+    config = detector.config
+    if not config.has_segmentation:
+        return None
+    return detector.seg_class_names or tuple(map(str, range(config.seg_num_classes)))
 
 
 def _re_iterable(data, batch_size):

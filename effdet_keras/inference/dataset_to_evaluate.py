@@ -11,7 +11,7 @@ import numpy as np
 from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras.data.pipeline.image_reader import ImageReader
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.geometry.letterbox import boxes_in_input
+from effdet_keras.geometry.letterbox import boxes_in_input, mask_in_input
 from effdet_keras.inference.detect import content_size, in_input
 
 _BATCHES_AHEAD = 2  # one in use, one ready; more only fills memory
@@ -30,7 +30,10 @@ class EvaluationBatch:
         content_sizes: float32 array `[B, 2]`, height and width of each image inside
             the input.
         truth: dict of `boxes` `[B, M, 4]`, float32, `yxyx` in pixels of the input, and
-            `labels` `[B, M]`, int32, -1 in padding rows: what losses are taken of.
+            `labels` `[B, M]`, int32, -1 in padding rows, and `masks` `[B, H, W]` where
+            there are masks: what losses are taken of.
+        masks: list of `B` uint8 arrays `[h, w]`, the true class of each pixel of the
+            image, or of the input where they have its size; empty where there are none.
     """
 
     images: np.ndarray
@@ -39,6 +42,7 @@ class EvaluationBatch:
     image_sizes: list
     content_sizes: np.ndarray
     truth: dict
+    masks: list = dataclasses.field(default_factory=list)
 
 
 class DatasetToEvaluate:
@@ -56,9 +60,17 @@ class DatasetToEvaluate:
             reads no image of the others.
         labels: ints `[C]`, the detector's label of each label of the dataset; None
             where they are the same.
+
+    Attributes:
+        seg_class_names: names of the classes of pixels, where the detector has a
+            segmentation head and the dataset masks; else None.
     """
 
     def __init__(self, config, dataset, batch_size, labels=None, share=(0, 1)):
+        has_masks = config.has_segmentation and all(
+            record.has_mask for record in dataset.records
+        )
+        self.seg_class_names = dataset.seg_class_names if has_masks else None
         if len(dataset) == 0:
             raise InvalidValueError(
                 "Evaluation needs at least one image. The dataset is empty"
@@ -76,7 +88,11 @@ class DatasetToEvaluate:
     def __iter__(self):
         records = self._dataset.records
         reader = ImageReader(
-            records, self._dataset.class_names, replace=False, strict=False
+            records,
+            self._dataset.class_names,
+            replace=False,
+            strict=False,
+            seg_class_names=self.seg_class_names,
         )
 
         size, (first, count) = self._batch_size, self._share
@@ -85,24 +101,31 @@ class DatasetToEvaluate:
 
         def read(number):
             index = own[number]
-            image, boxes, labels, _, is_there = reader.read(index)
+            image, boxes, labels, _, is_there, *masks = reader.read(index)
             truth = self._padded(boxes, labels, image.shape[:2])
             content = content_size(self._config, image.shape[:2])
             image, scale = in_input(self._config, image)
-            return image, scale if is_there else 0 * scale, content, *truth
+            return image, scale if is_there else 0 * scale, content, *truth, *masks
 
         inputs = _read_ahead(read, len(own), _BATCHES_AHEAD * size)
         for start in starts:
             batch = records[start : start + size]
             read_ahead = itertools.islice(inputs, len(batch))
-            images, scales, contents, boxes, labels = zip(*read_ahead)
+            images, scales, contents, boxes, labels, *masks = zip(*read_ahead)
+            masks = masks[0] if masks else ()
+            truth = {"boxes": np.stack(boxes), "labels": np.stack(labels)}
+            if masks:
+                input_size = self._config.image_size
+                boxed = [mask_in_input(mask, input_size) for mask in masks]
+                truth["masks"] = np.stack(boxed)
             yield EvaluationBatch(
                 np.stack(images),
                 [record.image_id for record in batch],
                 np.float32(scales),
                 [record.image_size for record in batch],
                 np.stack(contents),
-                {"boxes": np.stack(boxes), "labels": np.stack(labels)},
+                truth,
+                list(masks),
             )
         reader.report()
 

@@ -14,7 +14,12 @@ from numpy.typing import ArrayLike
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras.detections import Detections
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
-from effdet_keras.geometry.letterbox import boxes_in_image, letterbox_array, scaled_size
+from effdet_keras.geometry.letterbox import (
+    boxes_in_image,
+    class_map_in_image,
+    letterbox_array,
+    scaled_size,
+)
 from effdet_keras.images import list_images, read_image
 from effdet_keras.inference.scores import ScoreRule
 
@@ -42,7 +47,8 @@ def detect(
 
     Args:
         detector: `EfficientDet`, or `ExportedDetector`: anything with `config`
-            (`image_size`, `padding_rgb`), `class_names`, `category_ids` and
+            (`image_size`, `padding_rgb`), `class_names`, `category_ids`,
+            `seg_class_names` where there is a segmentation head, and
             `predict_on_batch`, which takes float32 `[B, H, W, 3]`, letterboxed
             pixels 0-255, and returns the dict that `Postprocess` returns.
         images, score_threshold, batch_size, verbose, calibrated: see
@@ -145,6 +151,12 @@ def in_input(config, pixels):
 def _detections(detector, outputs, index, rule, image, image_scale, image_size):
     """One row of a batch's outputs as `Detections`, in pixels of its image."""
     row = {name: np.asarray(value[index]) for name, value in outputs.items()}
+    segmentation = {}
+    if "class_map" in row:
+        segmentation = {
+            "class_map": class_map_in_image(row["class_map"], image_size),
+            "seg_class_names": detector.seg_class_names,
+        }
     count = int(row["num_detections"])
     is_kept, scores = rule.apply(row["scores"][:count], row["labels"][:count])
     kept = np.flatnonzero(is_kept)
@@ -155,6 +167,7 @@ def _detections(detector, outputs, index, rule, image, image_scale, image_size):
         class_names=detector.class_names,
         category_ids=detector.category_ids,
         image=image,
+        **segmentation,
     )
 
 

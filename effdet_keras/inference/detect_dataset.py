@@ -11,13 +11,17 @@ import numpy as np
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.distribution.processes import current_processes
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.geometry.letterbox import boxes_in_image
+from effdet_keras.evaluation.mean_iou import MeanIoU
+from effdet_keras.geometry.letterbox import boxes_in_image, class_map_in_image
 from effdet_keras.inference.batch_losses import (
     BatchLosses,
     labels_of_detector,
     mean_losses,
 )
-from effdet_keras.inference.batches_to_evaluate import BatchesToEvaluate
+from effdet_keras.inference.batches_to_evaluate import (
+    BatchesToEvaluate,
+    seg_names_of,
+)
 from effdet_keras.inference.dataset_to_evaluate import DatasetToEvaluate
 from effdet_keras.inference.detect import found_in
 
@@ -36,11 +40,14 @@ class DatasetDetections:
         ground_truth: function without arguments that makes the dataset's COCO dict.
         losses: dict of floats, the means of the losses over the batches; empty where
             they were not asked for.
+        segmentation: dict of floats, as `MeanIoU.result` returns; empty where the
+            detector has no segmentation head, or the data no masks.
     """
 
     images: list
     ground_truth: Callable[[], dict]
     losses: dict[str, float]
+    segmentation: dict[str, float]
 
 
 def detect_dataset(detector, data, *, batch_size, verbose, losses=False):
@@ -73,21 +80,57 @@ def detect_dataset(detector, data, *, batch_size, verbose, losses=False):
         # All are drawn: nobody knows how, and each tells of its ground truth.
         batches = _every(source, *share)
         category_ids = np.array(source.category_ids)
+    pixels = _PixelCounts(detector)
     own = [
         [
             (image_id, boxes, scores, category_ids[labels])
             for image_id, boxes, scores, labels in batch
         ]
         for batch in _detect(
-            detector, batches, source.num_images, verbose, batch_losses
+            detector, batches, source.num_images, verbose, batch_losses, pixels
         )
     ]
     own_losses = [] if batch_losses is None else batch_losses.of_batches
-    parts, parts_of_losses = zip(*processes.gather((own, own_losses)))
+    gathered = processes.gather((own, own_losses, pixels.counts))
+    parts, parts_of_losses, counts = zip(*gathered)
     found = list(itertools.chain.from_iterable(_in_turn(parts)))
     _warn_if_at_prior(found)
     means = mean_losses(_in_turn(parts_of_losses)) if losses else {}
-    return DatasetDetections(found, source.ground_truth, means)
+    segmentation = pixels.result(counts, source.seg_class_names)
+    return DatasetDetections(found, source.ground_truth, means, segmentation)
+
+
+class _PixelCounts:
+    """Compares the class maps of images with their masks, batch by batch."""
+
+    def __init__(self, detector):
+        names = seg_names_of(detector)
+        self._input_size = tuple(detector.config.image_size)
+        self._metric = None if names is None else MeanIoU(names)
+
+    @property
+    def counts(self):
+        """What this process counted, to be gathered."""
+        return None if self._metric is None else self._metric.counts
+
+    def add(self, outputs, batch):
+        if self._metric is None or not batch.masks:
+            return
+        for row, mask in enumerate(batch.masks):
+            found = outputs["class_map"][row]
+            is_of_input = mask.shape == self._input_size
+            if batch.image_scales[row] <= 0:  # an image that could not be read
+                continue
+            found = found if is_of_input else class_map_in_image(found, mask.shape)
+            self._metric.update(mask, found)
+
+    def result(self, counts, seg_class_names):
+        """The numbers of all processes; nothing where there were no masks."""
+        if self._metric is None or seg_class_names is None:
+            return {}
+        metric = MeanIoU(self._metric.class_names)
+        metric.counts = np.sum(counts, axis=0)
+        return metric.result()
 
 
 def _every(batches, index, count):
@@ -121,6 +164,8 @@ def category_ids_in_dataset(detector, dataset):
         ValueError: If the classes of detector and dataset differ.
     """
     names, ids = detector.class_names, detector.category_ids
+    if not detector.config.has_detection:
+        return np.zeros(0, np.int64)
     if names is not None and tuple(names) == tuple(dataset.class_names):
         return np.array(dataset.category_ids)
     if ids is not None:
@@ -141,7 +186,7 @@ def category_ids_in_dataset(detector, dataset):
     )
 
 
-def _detect(detector, batches, num_images, verbose, batch_losses):
+def _detect(detector, batches, num_images, verbose, batch_losses, pixels):
     """Yields for each batch id, boxes in pixels of the image, scores and labels."""
     progress = keras.utils.Progbar(num_images, unit_name="image", verbose=int(verbose))
     done, rows = 0, 0
@@ -154,6 +199,7 @@ def _detect(detector, batches, num_images, verbose, batch_losses):
         else:
             outputs = batch_losses.detect(images, batch)
         outputs = {name: np.asarray(value) for name, value in outputs.items()}
+        pixels.add(outputs, batch)
         yield [
             (batch.image_ids[row], *_in_image(outputs, batch, row))
             for row in range(len(batch.images))

@@ -53,7 +53,9 @@ def evaluate(
     Returns:
         Dict of floats by name: COCO's twelve, then `AP/<class>`; -1 where the
             dataset has nothing to measure. With `losses` also `loss`, `class_loss`,
-            `box_loss`, `reg_l2_loss`, and `box_iou_loss` where there is one.
+            `box_loss`, `reg_l2_loss`, and `box_iou_loss` where there is one. Where the
+            detector has a segmentation head and the dataset masks, `mIoU` and
+            `IoU/<class>` in pixels of the images, see `effdet_keras.metrics.MeanIoU`.
 
     Raises:
         RuntimeError: If there are to be losses, and the model was never compiled.
@@ -77,13 +79,19 @@ def evaluate(
     found = detect_dataset(
         detector, data, batch_size=batch_size, verbose=verbose, losses=losses
     )
-    metric = COCOMetric(found.ground_truth()) if metric is None else metric
-    metric.reset()
-    for image_id, boxes, scores, category_ids in found.images:
-        metric.update(image_id, boxes, scores, category_ids)
-    numbers = metric.result()
+    numbers = {}
+    if detector.config.has_detection:
+        metric = COCOMetric(found.ground_truth()) if metric is None else metric
+        metric.reset()
+        for image_id, boxes, scores, category_ids in found.images:
+            metric.update(image_id, boxes, scores, category_ids)
+        numbers = metric.result()
+        if verbose:
+            print(metric.table(), flush=True)
+    numbers |= found.segmentation
     if verbose:
-        print(metric.table(), flush=True)
+        if found.segmentation:
+            print(segmentation_text(found.segmentation), flush=True)
         if losses:
             print(losses_text(found.losses), flush=True)
     return {**numbers, **found.losses}
@@ -97,6 +105,17 @@ def losses_text(losses: Mapping[str, float]) -> str:
         'loss 1.2500: class_loss 1.0000, box_loss 0.2500'
     """
     total, *parts = (f"{name} {value:.4f}" for name, value in losses.items())
+    return f"{total}: {', '.join(parts)}"
+
+
+def segmentation_text(numbers: Mapping[str, float]) -> str:
+    """Writes the numbers of `MeanIoU` as a line for people.
+
+    Example:
+        >>> segmentation_text({"mIoU": 0.75, "IoU/cat": 0.5, "IoU/dog": 1.0})
+        'mIoU 0.750: cat 0.500, dog 1.000'
+    """
+    total, *parts = (f"{k.removeprefix('IoU/')} {v:.3f}" for k, v in numbers.items())
     return f"{total}: {', '.join(parts)}"
 
 

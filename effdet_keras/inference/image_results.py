@@ -73,6 +73,22 @@ def image_results_and_losses(
     return results_of_coco(found.ground_truth(), _records(found)), found.losses
 
 
+def image_results_and_segmentation(
+    detector: Any, data: Any, *, batch_size: int = 8, verbose: bool = True
+) -> tuple[list[ImageResult], dict[str, float]]:
+    """`image_results`, and how well the classes of pixels were found by the same pass.
+
+    Args:
+        detector, data, batch_size, verbose: as of `image_results`.
+
+    Returns:
+        `(results, numbers)`: as of `image_results`, and as of `MeanIoU.result`; no
+        numbers where the detector has no segmentation head, or the data no masks.
+    """
+    found = detect_dataset(detector, data, batch_size=batch_size, verbose=verbose)
+    return results_of_coco(found.ground_truth(), _records(found)), found.segmentation
+
+
 def _records(found: DatasetDetections) -> Iterator[dict[str, Any]]:
     """The detections in COCO's result format."""
     for image_id, boxes, scores, category_ids in found.images:

@@ -19,6 +19,7 @@ from effdet_keras.layers.mbconv import MBConv, SqueezeExcite
 from effdet_keras.layers.normalize import Normalize
 from effdet_keras.layers.options import BatchNormOptions, PyramidOptions
 from effdet_keras.layers.resample import Resample
+from effdet_keras.layers.segmentation_head import SegmentationHead
 
 __all__ = [
     "BatchNormOptions",
@@ -34,6 +35,7 @@ __all__ = [
     "PredictionHead",
     "PyramidOptions",
     "Resample",
+    "SegmentationHead",
     "SqueezeExcite",
     "WeightedFusion",
     "bifpn_nodes",

@@ -12,6 +12,7 @@ from effdet_keras._internal.allocator import tune_allocator
 from effdet_keras._internal.jit import default_jit_compile
 from effdet_keras.config import EfficientDetConfig
 from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.mask import check_seg_class_names
 from effdet_keras.detections import Detections
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.evaluation.score_settings import ScoreSettings
@@ -25,7 +26,7 @@ from effdet_keras.inference.scores import ScoreThreshold
 from effdet_keras.inspection.fit_to_boxes import fitted_anchors, fitted_image_size
 from effdet_keras.models.network import build_network
 from effdet_keras.models.pipeline import model_of_pipeline
-from effdet_keras.postprocess import Postprocess
+from effdet_keras.postprocess import Postprocess, finished_outputs
 from effdet_keras.training.trainer import Trainer
 from effdet_keras.weights.archive import load_archive
 from effdet_keras.weights.export_checkpoint import check_own_network, export_checkpoint
@@ -61,6 +62,9 @@ class EfficientDet(Trainer, keras.Model):
             `to_dict` returned; None for none. It is an attribute that can be set,
             saved and exported with the model. Training, and loading weights, make it
             None: the scores are then others.
+        seg_class_names: sequence of strings, one per class of pixels of the
+            segmentation head, or None. `fit` takes those of the dataset where it is
+            None.
         **kwargs: `name` and `trainable` of `keras.Model`.
 
     Call arguments:
@@ -70,9 +74,11 @@ class EfficientDet(Trainer, keras.Model):
 
     Returns:
         Dict of the raw outputs, float32: `class_logits` `[B, N, C]` and
-        `box_deltas` `[B, N, 4]` for the `N` rows of `model.anchors`.
+        `box_deltas` `[B, N, 4]` for the `N` rows of `model.anchors`; of a segmentation
+        head `segmentation_logits` `[B, h, w, K]`.
         `predict` returns `boxes` `[B, D, 4]` (`yxyx`, pixels of the input),
-        `scores` `[B, D]`, `labels` `[B, D]` and `num_detections` `[B]`.
+        `scores` `[B, D]`, `labels` `[B, D]` and `num_detections` `[B]`, and of a
+        segmentation head `class_map` `[B, H, W]`, the class of each pixel.
 
     Raises:
         ValueError: If names or ids do not fit `config.num_classes`, or an
@@ -96,12 +102,16 @@ class EfficientDet(Trainer, keras.Model):
         dtype: str | keras.DTypePolicy | None = None,
         features: keras.layers.Layer | None = None,
         score_settings: ScoreSettings | Mapping[str, Any] | None = None,
+        seg_class_names: Sequence[str] | None = None,
         **kwargs: Any,
     ) -> None:
         if not isinstance(config, EfficientDetConfig):
             config = EfficientDetConfig(**(config or {}))
         class_names = _one_per_class("class_names", class_names, config.num_classes)
         category_ids = _one_per_class("category_ids", category_ids, config.num_classes)
+        seg_class_names = _one_per_class(
+            "seg_class_names", seg_class_names, config.seg_num_classes
+        )
         kwargs.setdefault("name", config.name)
         tune_allocator()
         images, outputs = build_network(config, dtype, features)
@@ -111,6 +121,7 @@ class EfficientDet(Trainer, keras.Model):
         self.config = config
         self.class_names = class_names
         self.category_ids = category_ids
+        self.seg_class_names = seg_class_names
         self.postprocess = postprocess or Postprocess()
         self.features = features
         if isinstance(score_settings, Mapping):
@@ -130,6 +141,7 @@ class EfficientDet(Trainer, keras.Model):
         class_names: Sequence[str] | None = None,
         category_ids: Sequence[int] | None = None,
         *,
+        seg_class_names: Sequence[str] | None = None,
         dataset: DetectionDataset | None = None,
         anchors: str | None = None,
         averages: bool = True,
@@ -154,9 +166,11 @@ class EfficientDet(Trainer, keras.Model):
                 have other classes, the last layer of the class head starts new
                 but for the classes that both name.
             category_ids: sequence of ints, one per label; see `EfficientDet`.
+            seg_class_names: sequence of strings, one per class of pixels, for
+                `heads=("object_detection", "segmentation")`.
             dataset: `effdet_keras.data.DetectionDataset` to train on, which gives
-                `class_names` and `category_ids` where they are None, and what is to
-                be "auto".
+                `class_names`, `category_ids` and `seg_class_names` where they are
+                None, and what is to be "auto".
             anchors: "auto" fits `anchor_scale` and `aspect_ratios` to the boxes of
                 `dataset`, unless `weights` are a detector's, whose heads know their
                 anchors. None keeps the model's.
@@ -199,6 +213,13 @@ class EfficientDet(Trainer, keras.Model):
         if dataset is not None and class_names is None:
             class_names = dataset.class_names
             category_ids = category_ids or dataset.category_ids
+        is_of_dataset = dataset is not None and seg_class_names is None
+        seg_class_names = _of_segmentation(
+            dataset.seg_class_names if is_of_dataset else seg_class_names,
+            source,
+            config_overrides,
+            is_of_dataset=is_of_dataset,
+        )
         has_heads = source is not None and num_classes_of(source) is not None
         fits_anchors = anchors == "auto" and not has_heads  # which have their own
         config_overrides = _fitted(name, dataset, fits_anchors, config_overrides)
@@ -214,6 +235,7 @@ class EfficientDet(Trainer, keras.Model):
             config,
             class_names=class_names,
             category_ids=category_ids,
+            seg_class_names=seg_class_names if config.has_segmentation else None,
             postprocess=told and Postprocess(**told),
         )
         if source is not None:
@@ -643,11 +665,11 @@ class EfficientDet(Trainer, keras.Model):
         self, outputs: dict[str, Any], content_sizes: Any = None
     ) -> dict[str, Any]:
         """Network outputs as detections, in pixels of the input; see `predict`."""
-        return self.postprocess(
+        return finished_outputs(
             outputs,
+            self.postprocess,
             self.anchors,
-            self.config.image_size,
-            box_scales=self.config.box_scales,
+            self.config,
             content_sizes=content_sizes,
         )
 
@@ -721,8 +743,15 @@ class EfficientDet(Trainer, keras.Model):
             "postprocess": keras.saving.serialize_keras_object(self.postprocess),
             "features": keras.saving.serialize_keras_object(self.features),
             "score_settings": settings.to_dict() if settings is not None else None,
+            **self._config_of_segmentation(),
             "dtype": keras.saving.serialize_keras_object(policy) if policy else None,
         }
+
+    def _config_of_segmentation(self):
+        """Nothing without the head: such files are as they were before."""
+        if not self.config.has_segmentation:
+            return {}
+        return {"seg_class_names": self.seg_class_names}
 
     @classmethod
     def from_config(
@@ -743,6 +772,18 @@ def _check_auto(name, dataset, anchors, image_size):
             "'auto' is fitted to boxes: pass the dataset to train on, as in "
             f"`from_preset({name!r}, dataset=train, image_size='auto')`."
         )
+
+
+def _of_segmentation(names, source, overrides, *, is_of_dataset):
+    """The names of the classes of pixels; sets their number in the overrides."""
+    heads = overrides.get("heads", ((source and source.config) or {}).get("heads", ()))
+    if "segmentation" not in heads or names is None:
+        return None
+    names = check_seg_class_names(names)
+    count = overrides.setdefault("seg_num_classes", len(names))
+    if is_of_dataset and count > len(names):
+        return None  # more outputs than the dataset has names for
+    return names
 
 
 def _fitted(name, dataset, fits_anchors, overrides):

@@ -1,4 +1,4 @@
-"""Assembles the network: normalise, backbone, extra levels, BiFPN, two heads."""
+"""Assembles the network: normalise, backbone, extra levels, BiFPN, heads."""
 
 import dataclasses
 import math
@@ -6,6 +6,7 @@ import math
 import keras
 
 from effdet_keras.backbones.efficientnet import EfficientNet
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.geometry.anchors import level_sizes
 from effdet_keras.layers import (
     BatchNormOptions,
@@ -14,6 +15,7 @@ from effdet_keras.layers import (
     PredictionHead,
     PyramidOptions,
     Resample,
+    SegmentationHead,
 )
 
 _BACKBONE_MAX_LEVEL = 5
@@ -35,7 +37,13 @@ def build_network(config, dtype=None, features=None):
 
     Returns:
         `(images, outputs)`: a `keras.Input` `[B, H, W, 3]` of pixels 0-255, and
-        `{"class_logits": [B, N, C], "box_deltas": [B, N, 4]}`, float32.
+        `{"class_logits": [B, N, C], "box_deltas": [B, N, 4]}`, float32; with a
+        segmentation head also `"segmentation_logits": [B, h, w, K]`, of which a place
+        is `2 ** (min_level - 1)` pixels of the input, 4 in the published models.
+
+    Raises:
+        ValueError: If the config has a segmentation head, which reads the levels that
+            `features` do not give.
 
     Example:
         >>> from effdet_keras.config import EfficientDetConfig
@@ -51,11 +59,15 @@ def build_network(config, dtype=None, features=None):
         name="normalization",
         dtype=dtype if features is None else "float32",
     )(images)
+    outputs = {}
     if features is None:
         pyramid = _pyramid(x, config, dtype)
         class_features = box_features = pyramid
         repeats = config.head_repeats
+        if config.has_segmentation:
+            outputs["segmentation_logits"] = _segmentation(pyramid, config, dtype)
     else:
+        _refuse_segmentation(config)
         class_features, box_features = features(x)
         repeats = 0
 
@@ -77,11 +89,38 @@ def build_network(config, dtype=None, features=None):
             dtype=dtype,
         )(features)
 
-    outputs = {
-        "class_logits": head(class_features, config.num_classes, "class", _PRIOR_BIAS),
-        "box_deltas": head(box_features, 4, "box", 0.0),
-    }
+    if config.has_detection:
+        outputs |= {
+            "class_logits": head(
+                class_features, config.num_classes, "class", _PRIOR_BIAS
+            ),
+            "box_deltas": head(box_features, 4, "box", 0.0),
+        }
     return images, outputs
+
+
+def _segmentation(pyramid, config, dtype):
+    """The logits of a class for each pixel, at half the stride of the finest level."""
+    finest = config.min_level - 1
+    (output_size,) = level_sizes(config.image_size, finest, finest)
+    return SegmentationHead(
+        config.seg_num_classes,
+        filters=config.fpn_num_filters,
+        activation=config.activation,
+        output_size=output_size,
+        batch_norm=_batch_norm(config),
+        name="segmentation_head",
+        dtype=dtype,
+    )(pyramid)
+
+
+def _refuse_segmentation(config):
+    if config.has_segmentation:
+        raise InvalidValueError(
+            "A segmentation head reads the levels of the BiFPN, which a TF-Hub module "
+            "of features does not give. "
+            f"Received: heads={config.heads!r}. Leave 'segmentation' out."
+        )
 
 
 def _batch_norm(config):

@@ -263,6 +263,27 @@ class Postprocess:
         return cls(**config)
 
 
+def nothing_found(batch_size: Any) -> dict[str, Any]:
+    """What `Postprocess` returns of a network that detects nothing: no rows.
+
+    Args:
+        batch_size: int, or int scalar tensor.
+
+    Returns:
+        Dict of tensors, as `Postprocess` returns, with `D` of 0.
+
+    Example:
+        >>> {name: tuple(x.shape) for name, x in nothing_found(2).items()}
+        {'boxes': (2, 0, 4), 'scores': (2, 0), 'labels': (2, 0), 'num_detections': (2,)}
+    """
+    return {
+        "boxes": ops.zeros((batch_size, 0, 4)),
+        "scores": ops.zeros((batch_size, 0)),
+        "labels": ops.zeros((batch_size, 0), dtype="int32"),
+        "num_detections": ops.zeros((batch_size,), dtype="int32"),
+    }
+
+
 def _check_shapes(class_logits, box_deltas, anchors):
     num_anchors = anchors.shape[0]
     if (

@@ -7,13 +7,17 @@ import html
 import os
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.evaluation.comparison import Comparison
 from effdet_keras.evaluation.evaluation import Evaluation
+from effdet_keras.evaluation.evaluation_text import number
 from effdet_keras.evaluation.image_result import ImageResult
 from effdet_keras.pages.chart import chart_figures
 from effdet_keras.pages.page import html_page
+from effdet_keras.report.class_maps import class_map_gallery
 from effdet_keras.report.evaluation_charts import evaluation_charts
 from effdet_keras.report.pictures import Pictures
 from effdet_keras.report.tables import (
@@ -44,6 +48,10 @@ class EvaluationReport:
             draw the curves of the training; None draws none.
         configuration: string, shown as it is, such as a YAML text.
         comparison: `Comparison` with another detector; None for none.
+        segmentation: mapping from name to number, as of `MeanIoU.result`; None for
+            none.
+        class_maps: mapping from image id to the class map that was found, `[H, W]`, of
+            images of the dataset that are shown beside their masks.
 
     Example:
         >>> from effdet_keras.data import from_arrays
@@ -67,6 +75,8 @@ class EvaluationReport:
     history: Mapping[str, Sequence[float]] | None = None
     configuration: str = ""
     comparison: Comparison | None = None
+    segmentation: Mapping[str, float] | None = None
+    class_maps: Mapping[int, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def html(self) -> str:
         """Returns the page. Everything that comes out of the data is escaped."""
@@ -75,6 +85,7 @@ class EvaluationReport:
             _summary(self.evaluation),
             *self._comparison(),
             *self._numbers(),
+            *self._segmentation(),
             *self._images(),
             *self._training(),
             *self._facts(),
@@ -103,6 +114,22 @@ class EvaluationReport:
             title = html.escape(column)
             yield f"<h2>By {title}</h2>{slices_table(column, slices)}"
         yield f"<h2>Charts</h2>{chart_figures(evaluation_charts(self.evaluation))}"
+
+    def _segmentation(self):
+        if self.segmentation is None:
+            return
+        rows = {
+            "mean of the classes" if name == "mIoU" else name.removeprefix("IoU/"): (
+                number(value, 4)
+            )
+            for name, value in self.segmentation.items()
+        }
+        yield (
+            "<h2>Classes of pixels</h2><p>IoU: pixels of a class in truth and as "
+            f"found, divided by those in either.</p>{facts_table(rows)}"
+        )
+        if self.dataset is not None and self.class_maps:
+            yield class_map_gallery(self.dataset, self.class_maps)
 
     def _comparison(self):
         if self.comparison is None:

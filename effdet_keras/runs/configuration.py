@@ -324,7 +324,16 @@ mean 'epochs'? It has: data, format, ...
         if not self.is_hub_module:
             is_open = self.image_size in ("auto", None)
             size = {} if is_open else {"image_size": self.image_size}
-            EfficientDetConfig.from_name(self.model, **size, **self.model_config)
+            config = EfficientDetConfig.from_name(
+                self.model, **size, **self.model_config
+            )
+            if not config.has_detection:
+                raise InvalidValueError(
+                    "A run is judged by what it detects, and a model of segmentation "
+                    "alone has no boxes: train that with `model.fit`, see "
+                    "docs/segmentation.md. Received: model_config="
+                    f"{self.model_config!r}"
+                )
 
     def _check_length(self):
         lengths = {name: getattr(self, name) for name in LENGTHS}

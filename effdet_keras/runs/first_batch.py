@@ -34,7 +34,8 @@ def draw_first_batch(
     batches = training_batches(model, configuration, dataset)
     images, truth = next(iter(batches.take(1)))
     truth = {name: np.asarray(truth[name]) for name in ("boxes", "labels")}
-    grid = batch_grid(images, truth, model.class_names or dataset.class_names)
+    names = model.class_names or dataset.class_names
+    grid = batch_grid(images, truth, names, model.seg_class_names)
     with replacing(folder.first_batch) as partial:
         Image.fromarray(grid).save(partial, format="PNG")
     if writes_tensorboard(configuration):

@@ -42,6 +42,7 @@ _OF_MODEL_CONFIG = {
             *("fpn_num_filters", "fpn_cell_repeats", "separable_conv"),
             *("conv_bn_act_pattern", "conv_after_downsample"),
             *("apply_bn_for_resampling", "survival_prob", "mean_rgb", "stddev_rgb"),
+            *("heads", "seg_num_classes"),
         )
     },
 }
@@ -81,8 +82,6 @@ _NO_PLACE = {
     "fpn_name": (None, 'see `fpn_name` of `model_config`, "bifpn" or "qufpn"'),
     "fpn_config": (None, "the graph follows from `min_level` and `max_level`"),
     "data_format": ("channels_last", "always channels last"),
-    "heads": (["object_detection"], "object detection only"),
-    "seg_num_classes": (3, "object detection only"),
     "loss_scale": (None, "Keras scales the loss of mixed_float16 by itself"),
     "skip_mismatch": (True, "see `skip_mismatch` of `load_pretrained`"),
     "ckpt_var_scope": (None, "the kind of a checkpoint is recognised"),

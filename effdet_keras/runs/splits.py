@@ -80,6 +80,7 @@ def choose_splits(
             configuration.data,
             format=configuration.format,
             class_names=configuration.class_names,
+            masks="segmentation" in configuration.model_config.get("heads", ()),
         )
     name = _name(configuration, "train_split", _TRAIN, datasets)
     if name is None and len(datasets) == 1:

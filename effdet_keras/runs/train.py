@@ -14,7 +14,8 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.data.summary import count_of
 from effdet_keras.distribution.processes import is_first_process
 from effdet_keras.evaluation.evaluation import analyze_results
-from effdet_keras.inference.image_results import image_results
+from effdet_keras.inference.evaluate import segmentation_text
+from effdet_keras.inference.image_results import image_results_and_segmentation
 from effdet_keras.models import EfficientDet
 from effdet_keras.report.evaluation_report import EvaluationReport
 from effdet_keras.runs.configuration import RunConfiguration
@@ -38,6 +39,8 @@ from effdet_keras.weights.resumable import (
     checkpoint_to_resume,
     going_on_from_another,
 )
+
+_SEGMENTED = 6  # images whose class maps a report shows
 
 
 def train(
@@ -189,14 +192,17 @@ def _judge(configuration, splits, folder, log):
     )
     # A bar counts the images, on terminals alone: it is made of carriage returns.
     has_bar = sys.stdout.isatty() and configuration.verbose != 0
-    results = image_results(
+    results, of_pixels = image_results_and_segmentation(
         model, dataset, batch_size=configuration.batch_size, verbose=has_bar
     )
     evaluation = analyze_results(results, dataset.class_names)
     print(evaluation)
-    folder.write_json("numbers", {"split": name, "epoch": epoch, **evaluation.coco})
+    if of_pixels:
+        print(segmentation_text(of_pixels))
+    numbers = {**evaluation.coco, **of_pixels}
+    folder.write_json("numbers", {"split": name, "epoch": epoch, **numbers})
     history = history_of(log.rows)
-    judged = FineTuned(model, evaluation.coco, name, evaluation, history, folder.path)
+    judged = FineTuned(model, numbers, name, evaluation, history, folder.path)
     if not is_first_process():
         return judged
     report = EvaluationReport(
@@ -207,9 +213,20 @@ def _judge(configuration, splits, folder, log):
         facts=_facts(configuration, splits, log, model, f"{which}, of epoch {epoch}"),
         history=history,
         configuration=folder.configuration_text(),
+        segmentation=of_pixels or None,
+        class_maps=_class_maps(model, dataset) if of_pixels else {},
     )
     report.save(folder.report)
     return judged
+
+
+def _class_maps(model, dataset):
+    """The class maps of some images, spread over a dataset, by image id."""
+    count = min(_SEGMENTED, len(dataset))
+    places = [i * len(dataset) // count for i in range(count)]
+    found = model.detect([dataset[i]["image"] for i in places], verbose=0)
+    ids = [dataset.image_ids[i] for i in places]
+    return {image_id: one.class_map for image_id, one in zip(ids, found)}
 
 
 def _facts(configuration, splits, log, model, checkpoint):

@@ -12,6 +12,8 @@ from effdet_keras.data.pipeline.image_reader import readers_of
 def adopt_classes(model: Any, data: Any) -> None:
     """Gives a model the category ids of its dataset, and names where it has none.
 
+    Names of the classes of pixels as well, where it has a segmentation head.
+
     Nothing changes where the model has `category_ids`, where the data does not tell
     its own, or where the classes of both differ.
 
@@ -19,6 +21,7 @@ def adopt_classes(model: Any, data: Any) -> None:
         model: `EfficientDet`.
         data: `DetectionDataset`, batches of one, or anything else.
     """
+    _adopt_seg_class_names(model, data)
     classes = [data] if isinstance(data, DetectionDataset) else readers_of(data)
     known = {(tuple(c.class_names), _ids(c)) for c in classes}
     if model.category_ids is not None or len(known) != 1:
@@ -40,6 +43,15 @@ def adopt_classes(model: Any, data: Any) -> None:
     is_part = set(names) <= set(default)
     if is_part and any(default[name] != id_of[name] for name in names):
         model.category_ids = tuple(extend_category_ids(model.class_names, id_of))
+
+
+def _adopt_seg_class_names(model, data):
+    sources = [data] if isinstance(data, DetectionDataset) else readers_of(data)
+    known = {source.seg_class_names for source in sources}
+    if model.config.has_segmentation and model.seg_class_names is None:
+        names = known.pop() if len(known) == 1 else None
+        if len(names or ()) == model.config.seg_num_classes:
+            model.seg_class_names = names
 
 
 def _ids(classes):

@@ -240,7 +240,7 @@ class Compiling:
         # Built here, so that loading weights finds the optimizer's variables, and
         # the first step, which would make them, is not traced a second time.
         self.optimizer.build(self.trainable_variables)
-        trackers = Trackers(with_iou_loss=recipe.loss.iou_loss_type is not None)
+        trackers = Trackers(losses=_names_of_losses(self.config, recipe.loss))
         self.settings = Settings(
             recipe=recipe,
             asked=asked,
@@ -513,3 +513,13 @@ def _load_averages(averages: WeightAverages | None, store: Any) -> bool:
 
 def _key(prefix, variable):
     return prefix + variable.path.replace("/", ":")
+
+
+def _names_of_losses(config, loss):
+    """The losses of a network's heads, in the order of the logs."""
+    names = []
+    if config.has_detection:
+        names += ["class_loss", "box_loss"]
+        names += [] if loss.iou_loss_type is None else ["box_iou_loss"]
+    names += ["segmentation_loss"] if config.has_segmentation else []
+    return [*names, "reg_l2_loss"]

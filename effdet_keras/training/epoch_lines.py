@@ -10,7 +10,7 @@ from typing import Any
 
 from effdet_keras.training.own_callbacks import OwnCallback
 
-_SHOWN = ("loss", "val_loss", "AP", "AP50")
+_SHOWN = ("loss", "val_loss", "AP", "AP50", "mIoU")
 _BEST = "AP"
 _SECONDS_BETWEEN = 1.0  # of two lines that overwrite each other
 

@@ -24,6 +24,7 @@ def check_data(model, x, y=None):
     """
     for reader in readers_of(x):
         _check_classes(model, reader)
+        _check_seg_classes(model, reader)
     if x is None or isinstance(x, (str, list, tuple, dict)):
         raise InvalidValueError(
             "`fit` and `evaluate` take a `DetectionDataset`, batches of `(images, "
@@ -50,15 +51,22 @@ def check_validation_data(model, data):
         check_data(model, data)
 
 
-def check_truth(truth, sample_weight):
-    """Raises ValueError unless the ground truth of a batch is a dict of our keys."""
+def check_truth(truth, sample_weight, config):
+    """Raises ValueError unless the ground truth of a batch has what the heads need."""
     if sample_weight is not None:
         raise InvalidValueError(
             "`EfficientDet` does not take `sample_weight` or `class_weight`. Set "
             "`alpha` and `gamma` of `DetectionLoss` in `compile(loss=...)`."
         )
-    missing = {"boxes", "labels"} - set(truth if isinstance(truth, dict) else ())
-    if missing:
+    keys = set(truth if isinstance(truth, dict) else ())
+    if config.has_segmentation and "masks" not in keys:
+        raise InvalidValueError(
+            "A model with a segmentation head needs 'masks' `[B, H, W]` in the ground "
+            "truth of a batch: the class of each pixel, 255 where it has none. "
+            f"Received: {sorted(keys) or type(truth)}. Datasets have them with "
+            "`from_coco(..., masks=True)` or `dataset.with_masks(folder, names)`."
+        )
+    if config.has_detection and not {"boxes", "labels"} <= keys:
         raise InvalidValueError(
             "The ground truth of a batch must be a dict with 'boxes' `[B, M, 4]` "
             "(yxyx, pixels) and 'labels' `[B, M]` (-1 is padding). "
@@ -111,6 +119,8 @@ def _check_classes(model, reader):
     """Raises ValueError unless a label names the same class in dataset and model."""
     names, known = tuple(reader.class_names), model.class_names
     count = model.num_classes
+    if not model.config.has_detection:
+        return
     if len(names) > count:
         raise InvalidValueError(
             f"The dataset has {len(names)} classes, {_short(names)}, but the model "
@@ -126,6 +136,25 @@ def _check_classes(model, reader):
         )
 
 
+def _check_seg_classes(model, reader):
+    """Raises ValueError unless a class of pixels is the same in dataset and model."""
+    names, known = reader.seg_class_names, model.seg_class_names
+    if not model.config.has_segmentation or names is None:
+        return
+    count = model.config.seg_num_classes
+    if len(names) > count:
+        raise InvalidValueError(
+            f"The dataset has {len(names)} classes of pixels, {_short(names)}, but the "
+            f"model `seg_num_classes` {count}. Make it with "
+            "`seg_class_names=dataset.seg_class_names`."
+        )
+    if known is not None and tuple(names) != tuple(known)[: len(names)]:
+        raise InvalidValueError(
+            "Dataset and model must name the same classes of pixels in the same order. "
+            f"Received: a dataset with {_short(names)}, a model with {_short(known)}."
+        )
+
+
 def _check_arrays(model, images, truth):
     if len(images) == 0:
         raise InvalidValueError(
@@ -133,19 +162,33 @@ def _check_arrays(model, images, truth):
         )
     _check_images(model, images.shape)
     _check_pixels(images)
-    check_truth(truth, None)
-    boxes, labels = _rows(truth, "boxes"), _rows(truth, "labels")
-    if boxes.shape != (*labels.shape, 4) or len(boxes) != len(images):
-        raise InvalidValueError(
-            "`boxes` must be `[B, M, 4]` and `labels` `[B, M]`, with a row for each "
-            f"of the {len(images)} images. Received: boxes.shape={boxes.shape}, "
-            f"labels.shape={labels.shape}"
-        )
-    fault = truth_rules.explain(
-        boxes, labels, model.config.image_size, model.config.num_classes
-    )
+    check_truth(truth, None, model.config)
+    if model.config.has_segmentation:
+        _check_masks(truth, len(images))
+    if model.config.has_detection:
+        _check_boxes(truth, len(images))
+    fault = truth_rules.explain_batch(truth, model.config)
     if fault is not None:
         raise InvalidValueError(f"{fault}.")
+
+
+def _check_masks(truth, count):
+    masks = np.asarray(truth["masks"])
+    if masks.ndim != 3 or len(masks) != count or masks.dtype.kind not in "iu":
+        raise InvalidValueError(
+            f"`masks` must be ints `[B, H, W]`, one for each of the {count} images. "
+            f"Received: masks.shape={masks.shape}, dtype={masks.dtype}"
+        )
+
+
+def _check_boxes(truth, count):
+    boxes, labels = _rows(truth, "boxes"), _rows(truth, "labels")
+    if boxes.shape != (*labels.shape, 4) or len(boxes) != count:
+        raise InvalidValueError(
+            "`boxes` must be `[B, M, 4]` and `labels` `[B, M]`, with a row for each "
+            f"of the {count} images. Received: boxes.shape={boxes.shape}, "
+            f"labels.shape={labels.shape}"
+        )
 
 
 def _check_pixels(images):

@@ -51,9 +51,7 @@ class Run:
         Returns:
             ValueError if the ground truth is wrong, else FloatingPointError.
         """
-        fault = truth_rules.explain(
-            truth["boxes"], truth["labels"], config.image_size, config.num_classes
-        )
+        fault = truth_rules.explain_batch(truth, config)
         where = "an evaluation step" if step is None else f"training step {step}"
         batch = f"The batch of {where} {self._names(truth.get('image_id'))}"
         if fault is not None:

@@ -28,15 +28,12 @@ class Trackers:
     """The running means that `fit` logs. No Keras container, so not saved.
 
     Args:
-        with_iou_loss: bool, whether there is a `box_iou_loss`.
+        losses: names of the losses that there are besides `loss`.
     """
 
-    def __init__(self, *, with_iou_loss):
-        names = ["class_loss", "box_loss", "reg_l2_loss"]
-        if with_iou_loss:
-            names.insert(2, "box_iou_loss")
+    def __init__(self, *, losses):
         steps = ("gradient_norm", "learning_rate")
-        self._losses = {name: keras.metrics.Mean(name=name) for name in names}
+        self._losses = {name: keras.metrics.Mean(name=name) for name in losses}
         self._steps = {name: _Latest(name=name) for name in steps}
 
     @property

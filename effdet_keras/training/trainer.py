@@ -18,7 +18,7 @@ from effdet_keras._internal.label_constants import IGNORE
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.distribution.processes import current_processes
 from effdet_keras.errors import InvalidStateError, InvalidValueError
-from effdet_keras.losses import count_positives
+from effdet_keras.losses import count_positives, segmentation_loss
 from effdet_keras.training import auto_recipe, inputs
 from effdet_keras.training import truth as truth_rules
 from effdet_keras.training.averages_in_place import AveragesInPlace
@@ -224,10 +224,11 @@ class Trainer(Compiling):
 
         Returns:
             Dict of arrays: `boxes` `[B, D, 4]` (`yxyx`), `scores` `[B, D]`, `labels`
-            `[B, D]`, -1 in unused rows, and `num_detections` `[B]`.
+            `[B, D]`, -1 in unused rows, and `num_detections` `[B]`; with a segmentation
+            head also `class_map` `[B, H, W]`, uint8.
         """
         _refuse_where_several("`predict`")
-        x, batch_size = self._batched(x, batch_size, training=False)
+        x, batch_size = self._batched(x, batch_size, training=False, masks=False)
         with self._running_on(x):
             return super().predict(x, batch_size=batch_size, **kwargs)
 
@@ -282,6 +283,7 @@ class Trainer(Compiling):
             "image_size": self.config.image_size,
             "pad_value": self.config.padding_rgb,
             "resize_method": self.config.resize_method,
+            "masks": self.config.has_segmentation,
         }
         if training and (self.settings is None or self.settings.asked.is_open):
             sizes["scale_jitter"] = auto_recipe.scale_jitter(len(dataset))
@@ -309,7 +311,9 @@ class Trainer(Compiling):
             y: dict with `boxes` `[B, M, 4]` (`yxyx`, pixels of the input) and
                 `labels` `[B, M]` (-1 is padding); with `weights` `[B, M]`, of at least
                 0, the losses of a box are multiplied by its weight, and a box of
-                weight 0 is given no anchor of its own. More keys are ignored.
+                weight 0 is given no anchor of its own; for a segmentation head `masks`
+                `[B, H, W]`, the class of each pixel, 255 where it has none. More keys
+                are ignored.
             y_pred: outputs of the network, see `EfficientDet`.
             sample_weight: must be None.
             training: bool, whether it is a training step that asks.
@@ -317,7 +321,7 @@ class Trainer(Compiling):
         Returns:
             Float32 scalar.
         """
-        inputs.check_truth(y, sample_weight)
+        inputs.check_truth(y, sample_weight, self.config)
         losses = self.losses_of(y, y_pred, training=training)
         self.settings.trackers.update_losses(losses)
         return self._step.checked_loss(losses["loss"], y, training)
@@ -332,8 +336,7 @@ class Trainer(Compiling):
         """The losses of outputs, by the names under which `fit` logs them.
 
         Args:
-            truth: dict with `boxes` `[B, M, 4]` and `labels` `[B, M]`, and maybe
-                `weights` `[B, M]`; see `compute_loss`.
+            truth: dict, see `compute_loss`.
             outputs: outputs of the network, see `EfficientDet`.
             is_counted: bools `[B]`; of the other images, without boxes, no loss is
                 taken. None counts all.
@@ -342,13 +345,27 @@ class Trainer(Compiling):
 
         Returns:
             Dict of float32 scalars: `loss`, the sum, NaN where the ground truth is
-            wrong; `class_loss`, `box_loss`, `reg_l2_loss`, and `box_iou_loss` where
-            there is one.
+            wrong; `class_loss`, `box_loss`, `reg_l2_loss`, and `box_iou_loss` and
+            `segmentation_loss` where there is one.
         """
+        terms = {"loss": 0.0}
+        if self.config.has_detection:
+            terms = self._detection_losses(truth, outputs, is_counted, training)
+        if self.config.has_segmentation:
+            of_images = segmentation_loss(
+                truth["masks"], outputs["segmentation_logits"]
+            )
+            segmentation = _mean_of_counted(of_images, is_counted)
+            loss = terms["loss"] + segmentation  # unweighted, as in the reference
+            terms = {**terms, "loss": loss, "segmentation_loss": segmentation}
+        decay = self.settings.weight_decay_loss(self.trainable_variables)
+        is_valid = truth_rules.is_valid_batch(truth, self.config)
+        loss = ops.where(is_valid, terms["loss"] + decay, float("nan"))
+        return {**terms, "reg_l2_loss": decay, "loss": loss}
+
+    def _detection_losses(self, truth, outputs, is_counted, training):
+        """The terms of `DetectionLoss`, with their sum as `loss`."""
         recipe, boxes, labels = self.settings.recipe, truth["boxes"], truth["labels"]
-        is_valid = truth_rules.is_valid(
-            boxes, labels, self.config.image_size, self.config.num_classes
-        )
         # Rules and losses of one's own need not know what is seldom there.
         weights = {"weights": truth["weights"]} if "weights" in truth else {}
         class_targets, box_targets, *anchor_weights = recipe.matching(
@@ -368,7 +385,7 @@ class Trainer(Compiling):
         # A loss of one's own need not know what only parts of a batch need.
         if normalizer is not None:
             options["normalizer"] = normalizer
-        terms = recipe.loss(
+        return recipe.loss(
             class_targets,
             box_targets,
             outputs["class_logits"],
@@ -376,9 +393,6 @@ class Trainer(Compiling):
             self.anchors,
             **options,
         )
-        decay = self.settings.weight_decay_loss(self.trainable_variables)
-        loss = ops.where(is_valid, terms["loss"] + decay, float("nan"))
-        return {**terms, "reg_l2_loss": decay, "loss": loss}
 
     def evaluate_and_detect_on_batch(
         self, images: Any, truth: dict, is_counted: Any, content_sizes: Any = None
@@ -389,7 +403,7 @@ class Trainer(Compiling):
 
         Args:
             images: float32 array `[B, H, W, 3]`, letterboxed pixels 0-255.
-            truth: dict of arrays, `boxes` `[B, M, 4]` and `labels` `[B, M]`.
+            truth: dict of arrays, see `compute_loss`.
             is_counted: bools `[B]`: False for images that only fill up the batch.
             content_sizes: as of `predict_on_batch`.
 
@@ -407,6 +421,7 @@ class Trainer(Compiling):
                 f"`{self.name}` was never compiled, so it has no losses. Call "
                 "`model.compile()`, or evaluate without losses."
             )
+        inputs.check_truth(truth, None, self.config)
         step = self._evaluation_step.step
         if step is None or not step.is_for(self):
             step = self._evaluation_step.step = EvaluationStep(self)
@@ -503,13 +518,13 @@ class Trainer(Compiling):
             )
             self.train_function = None  # its trace holds the schedule of before
 
-    def _batched(self, data, batch_size, training, seed=None):
+    def _batched(self, data, batch_size, training, seed=None, **options):
         """A `DetectionDataset` in batches for this model, else what was given."""
         inputs.check_batch_size(batch_size)
         if not isinstance(data, DetectionDataset):
             return data, batch_size
         size = batch_size or _BATCH_SIZE
-        return self.batches(data, size, training=training, seed=seed), None
+        return self.batches(data, size, training=training, seed=seed, **options), None
 
     @contextlib.contextmanager
     def _running_on(self, data) -> Iterator[None]:
@@ -589,6 +604,15 @@ class Trainer(Compiling):
     @property
     def metrics_variables(self):
         return [*super().metrics_variables, *self._step.carried_variables()]
+
+
+def _mean_of_counted(of_images, is_counted):
+    """The mean over the images of a batch that count."""
+    if is_counted is None:
+        return ops.mean(of_images)
+    counted = ops.cast(is_counted, "float32")
+    total = ops.sum(ops.where(is_counted, of_images, 0.0))
+    return total / ops.maximum(ops.sum(counted), 1.0)
 
 
 def _refuse_where_several(what):

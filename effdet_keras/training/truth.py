@@ -3,7 +3,69 @@
 import numpy as np
 from keras import ops
 
-from effdet_keras._internal.label_constants import BACKGROUND
+from effdet_keras._internal.label_constants import BACKGROUND, IGNORED_PIXEL
+
+
+def is_valid_batch(truth, config):
+    """Whether a model can learn from the ground truth of a batch.
+
+    Args:
+        truth: dict of tensors: `boxes` and `labels` for detection, see `is_valid`;
+            `masks` `[B, H, W]` for segmentation, classes below `seg_num_classes`, or
+            255.
+        config: `EfficientDetConfig`, whose heads say what is needed.
+
+    Returns:
+        Bool scalar tensor.
+
+    Example:
+        >>> from effdet_keras.config import EfficientDetConfig
+        >>> config = EfficientDetConfig(heads="segmentation", seg_num_classes=3)
+        >>> bool(is_valid_batch({"masks": [[[0, 2, 255]]]}, config))
+        True
+        >>> bool(is_valid_batch({"masks": [[[0, 3, 255]]]}, config))
+        False
+    """
+    rules = []
+    if config.has_detection:
+        size = config.image_size, config.num_classes
+        rules.append(is_valid(truth["boxes"], truth["labels"], *size))
+    if config.has_segmentation:
+        wrong = _wrong_pixels(truth["masks"], config.seg_num_classes)
+        rules.append(ops.logical_not(ops.any(wrong)))
+    return ops.all(ops.stack(rules))
+
+
+def explain_batch(truth, config):
+    """Explains what is wrong with the ground truth of a batch; see `is_valid_batch`.
+
+    Returns:
+        String, or None if nothing is wrong, as far as `truth` has the keys.
+    """
+    fault = None
+    if config.has_detection and {"boxes", "labels"} <= set(truth):
+        size = config.image_size, config.num_classes
+        fault = explain(truth["boxes"], truth["labels"], *size)
+    if fault is None and config.has_segmentation and "masks" in truth:
+        masks = np.asarray(ops.convert_to_numpy(truth["masks"]))
+        wrong = np.argwhere(
+            ops.convert_to_numpy(_wrong_pixels(masks, config.seg_num_classes))
+        )
+        if len(wrong):
+            image, row, column = wrong[0].tolist()
+            fault = (
+                "Classes of pixels must lie below the model's `seg_num_classes`, "
+                f"{config.seg_num_classes}, and count from 0; {IGNORED_PIXEL} is for "
+                f"pixels without a class. Received: {masks[image, row, column]} in "
+                f"row {row}, column {column} of mask {image}"
+            )
+    return fault
+
+
+def _wrong_pixels(masks, num_classes):
+    masks = ops.cast(ops.convert_to_tensor(masks), "int32")
+    is_class = ops.logical_and(masks >= 0, masks < num_classes)
+    return ops.logical_not(ops.logical_or(is_class, masks == IGNORED_PIXEL))
 
 
 def is_valid(boxes, labels, image_size, num_classes):

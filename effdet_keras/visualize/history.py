@@ -60,11 +60,13 @@ def plot_history(history: Any, path: str | os.PathLike[str] | None = None) -> An
 
 def history_panels(curves):
     """Title -> names of the curves that belong there and exist."""
-    terms = ("class_loss", "box_loss", "box_iou_loss", "reg_l2_loss")
+    terms = ("class_loss", "box_loss", "box_iou_loss", "segmentation_loss")
+    terms += ("reg_l2_loss",)
     wanted = {
         "Loss": ("loss", "val_loss"),
         "Loss terms": tuple(prefix + t for t in terms for prefix in ("", "val_")),
         "Average precision": ("AP", "AP50", "AP75"),
+        "Mean IoU of pixels": ("mIoU",),
         "Learning rate": ("learning_rate",),
     }
     # A term that is switched off is zero throughout: no curve, and no logarithm.

@@ -12,6 +12,7 @@ import numpy as np
 
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.visualize.boxes import draw_boxes
+from effdet_keras.visualize.class_map import draw_class_map
 
 _GAP = 4  # white pixels between the images of a grid
 
@@ -79,12 +80,18 @@ def augmented(
     )
     # Each pass over the batches has draws of its own.
     passes = batches.take(1).repeat(int(repeats))
-    columns = [_drawn(*batch, dataset.class_names) for batch in passes]
+    names = dataset.class_names, dataset.seg_class_names
+    columns = [_drawn(*batch, *names) for batch in passes]
     return _grid(list(zip(*columns)))
 
 
 def batch_grid(
-    images: Any, truth: Any, class_names: Any, *, max_images: int = 16
+    images: Any,
+    truth: Any,
+    class_names: Any,
+    seg_class_names: Any = None,
+    *,
+    max_images: int = 16,
 ) -> np.ndarray:
     """Draws the images of a batch, as a step of the training gets them.
 
@@ -92,6 +99,8 @@ def batch_grid(
         images: array `[B, H, W, 3]`, pixels 0-255.
         truth: dict with `boxes` `[B, M, 4]` and `labels` `[B, M]`, -1 in padding.
         class_names: list of strings, one per label.
+        seg_class_names: list of strings, one per class of pixels, where `truth` has
+            `masks` `[B, H, W]`; or None.
         max_images: int, how many to draw at most.
 
     Returns:
@@ -102,10 +111,12 @@ def batch_grid(
         >>> batch_grid(np.zeros((3, 64, 64, 3), "uint8"), truth, ["cat"]).shape
         (132, 132, 3)
     """
+    known = [name for name in ("boxes", "labels", "masks") if name in truth]
     drawn = _drawn(
         np.asarray(images)[:max_images],
-        {name: np.asarray(truth[name])[:max_images] for name in ("boxes", "labels")},
+        {name: np.asarray(truth[name])[:max_images] for name in known},
         class_names,
+        seg_class_names,
     )
     columns = math.ceil(math.sqrt(len(drawn)))
     rows = [drawn[i : i + columns] for i in range(0, len(drawn), columns)]
@@ -139,11 +150,16 @@ def _indices(images, size):
     return chosen
 
 
-def _drawn(images, truth, class_names):
-    """The images of a batch with their boxes."""
-    examples = zip(
-        np.asarray(images), np.asarray(truth["boxes"]), np.asarray(truth["labels"])
-    )
+def _drawn(images, truth, class_names, seg_class_names):
+    """The images of a batch with their boxes, over the colors of their masks."""
+    images = np.asarray(images)
+    if "masks" in truth:
+        masks = np.asarray(truth["masks"])
+        images = [
+            draw_class_map(image, mask, seg_class_names)
+            for image, mask in zip(images, masks)
+        ]
+    examples = zip(images, np.asarray(truth["boxes"]), np.asarray(truth["labels"]))
     return [draw_boxes(*example, class_names=class_names) for example in examples]
 
 

@@ -66,6 +66,7 @@ def assign_source(model, source, *, skip_mismatch=False, checkpoint_type=None):
         plan.leave(names, f"a {checkpoint_type} checkpoint is not asked for them")
     else:
         _leave_other_classes(plan, model, source)
+        _leave_other_segmentation(plan, model)
         if _has_backbone_alone(match):
             plan.leave(plan.missing, BACKBONE_ALONE)
     lacks = plan.missing or plan.mismatched
@@ -74,7 +75,7 @@ def assign_source(model, source, *, skip_mismatch=False, checkpoint_type=None):
     plan.leave(plan.missing, "the file does not hold them")
     plan.leave(plan.mismatched, "the file has them in another shape")
     _assign(model, plan.values)
-    is_backbone = all(name.startswith("efficientnet-") for name in plan.values)
+    is_backbone = all(map(is_backbone_name, plan.values))
     model.pretrained = "backbone" if is_backbone else "detector"
     return LoadReport(
         path=source.path,
@@ -128,8 +129,8 @@ def _leave_other_classes(plan, model, source):
     """Leaves the last layer of the class head where its classes are others."""
     layer = [a.name for a in network_arrays(model.config) if a.is_class_layer]
     held = {n: plan.values.get(n, plan.mismatched.get(n)) for n in layer}
-    if any(value is None for value in held.values()):
-        return
+    if not layer or any(value is None for value in held.values()):
+        return  # there is no class head, or not in the file
     bias, num_anchors = held[layer[-1]], model.config.num_anchors
     if bias.ndim != 1 or bias.size % num_anchors:
         return  # not the last layer of a head with these anchors
@@ -145,6 +146,23 @@ def _leave_other_classes(plan, model, source):
     plan.leave(layer, reason, tuple(ours[label] for label in carried))
     if carried:
         plan.values.update(_carried_over(model, held, num_theirs, carried))
+
+
+def _leave_other_segmentation(plan, model):
+    """Leaves a segmentation head that the file lacks, or its last layer."""
+    head = [a.name for a in network_arrays(model.config) if a.is_segmentation]
+    if head and all(name in plan.missing for name in head):
+        if any(not is_backbone_name(name) for name in plan.values):
+            plan.leave(head, "the file has no segmentation head")
+        return
+    layer = head[-2:]  # its kernel and bias
+    if layer and all(name in plan.mismatched for name in layer):
+        count = plan.mismatched[layer[-1]].size
+        plan.leave(
+            layer,
+            f"the file has {count} classes of pixels, the model "
+            f"{model.config.seg_num_classes}",
+        )
 
 
 def _shared_names(ours, theirs):

@@ -29,6 +29,8 @@ OWN = "effdet-keras"  # the paths inside our `.weights.h5`
 
 TORCH_SCHEMES = (TORCH, TIMM, EFFICIENTNET_PYTORCH)  # with torch's order of axes
 
+_SEGMENTATION = "segmentation_head/"  # how the names of that head begin
+
 # From TensorFlow's order of axes to torch's. HWIO -> OIHW, and HWC1 -> C1HW.
 _CONV_AXES, _DEPTHWISE_AXES = (3, 2, 0, 1), (2, 3, 0, 1)
 
@@ -103,8 +105,13 @@ class NetworkArray:
 
     @property
     def is_head(self):
-        """Whether it belongs to the class head or to the box head."""
-        return self.name.startswith(("class_net/", "box_net/"))
+        """Whether it belongs to one of the heads."""
+        return self.name.startswith(("class_net/", "box_net/", _SEGMENTATION))
+
+    @property
+    def is_segmentation(self):
+        """Whether it belongs to the segmentation head."""
+        return self.name.startswith(_SEGMENTATION)
 
     @property
     def is_box_layer(self):
@@ -146,13 +153,13 @@ def network_arrays(config):
 
 @functools.lru_cache(maxsize=32)  # a file is compared with every published model
 def _arrays(config):
-    return (
-        *_backbone(config.backbone),
-        *_extra_levels(config),
-        *_bifpn(config),
-        *_head(config, "class", config.num_classes, "prediction_head_1"),
-        *_head(config, "box", 4, "prediction_head"),
-    )
+    arrays = [*_backbone(config.backbone), *_extra_levels(config), *_bifpn(config)]
+    if config.has_detection:
+        arrays += _head(config, "class", config.num_classes, "prediction_head_1")
+        arrays += _head(config, "box", 4, "prediction_head")
+    if config.has_segmentation:
+        arrays += _segmentation_head(config)
+    return tuple(arrays)
 
 
 def _part(
@@ -469,6 +476,47 @@ def _head(config, prefix, values, own_name):
         f"{own}/predict_conv",
         tfod=f"{_TFOD_HEADS}/{_TFOD_PREDICT[prefix]}",
     )
+
+
+def _segmentation_head(config):
+    """Arrays of google/automl's schemes and ours alone; the last layer comes last."""
+    filters, last = config.fpn_num_filters, config.num_levels - 1
+    tf1, graph, own = "segmentation_head", "seg_head", "layers/segmentation_head"
+    for index in range(last):
+        conv = _numbered("conv2d_transpose", index)
+        inputs = filters if index == 0 else 2 * filters  # beside those of the level
+        yield from _transposed_conv(
+            *(inputs, filters, f"{tf1}/{conv}"),
+            *(f"{graph}/con2d_ts/{index}", f"{own}/convs/{conv}"),
+        )
+        norm = _numbered("batch_normalization", index)
+        yield from _without_torch(
+            _bn(
+                *(filters, f"{tf1}/bn_{index}", f"{graph}/con2d_t_bns/{index}", ""),
+                f"{own}/bns/{norm}",
+                tfod=None,
+            )
+        )
+    yield from _transposed_conv(
+        *(2 * filters, config.seg_num_classes),
+        f"{tf1}/{_numbered('conv2d_transpose', last)}",
+        *(f"{graph}/head_transpose", f"{own}/predict_conv"),
+        bias=True,
+    )
+
+
+def _transposed_conv(inputs, filters, tf1, graph, own, bias=False):
+    """Its kernel has the outputs before the inputs."""
+    shapes = [(3, 3, filters, inputs), (filters,)]
+    shapes = shapes if bias else shapes[:1]
+    arrays = _part("conv", shapes, tf1, graph, "", own, tfod=None)
+    yield from _without_torch(arrays)
+
+
+def _without_torch(arrays):
+    for array in arrays:
+        names = {k: v for k, v in array.names.items() if k != TORCH}
+        yield dataclasses.replace(array, names=names, torch_axes=None)
 
 
 def _numbered(name, index):

@@ -114,7 +114,7 @@ def main(source):
     for name, reduced in REDUCED.items():
         kept = reduced(np.load(source / f"{name}.npz"))
         np.savez_compressed(HERE / f"{name}.npz", **kept)
-    for name in ("d_raw_img1.npz", "ckpt_d0_tf1_partial/model.index"):
+    for name in ("d_raw_img1.npz", "a_d0_seg.npz", "ckpt_d0_tf1_partial/model.index"):
         (HERE / name).parent.mkdir(exist_ok=True)
         shutil.copyfile(source / name, HERE / name)
     data = "ckpt_d0_tf1_partial/model.data-00000-of-00001"

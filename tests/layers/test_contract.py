@@ -167,6 +167,17 @@ CASES = {
             "batch_norm": MOMENTUM,
         },
     ),
+    "SegmentationHead": (
+        lambda **kw: layers.SegmentationHead(**{"num_classes": 2, "filters": 4, **kw}),
+        [image(7, 8, 4), image(4, 4, 4), image(2, 2, 3)],
+        {
+            "num_classes": 5,
+            "filters": 6,
+            "activation": "relu6",
+            "output_size": (13, 16),
+            "batch_norm": MOMENTUM,
+        },
+    ),
     "Stem": (
         lambda **kw: Stem(**{"filters": 4, **kw}),
         image(5, 4, 3),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from keras import ops
 from support.kinds import slow_but
-from support.network_outputs import assert_outputs_equal
+from support.network_outputs import TOLERANCE, assert_outputs_equal
 
 from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.geometry.anchors import level_sizes
@@ -98,6 +98,41 @@ def test_outputs_equal_the_reference(golden, refweights, name, file):
     shape = (meta["batch"], *config.image_size, 3)
     outputs = network(refweights.image(meta["input_seed"], shape), training=False)
     assert_outputs_equal(outputs, lambda head, p: arrays[f"{head}/p{p}"], config)
+
+
+@pytest.mark.parametrize(
+    "heads",
+    [
+        ("object_detection", "segmentation"),
+        pytest.param(("segmentation",), marks=pytest.mark.slow_elsewhere),
+    ],
+)
+def test_the_segmentation_head_equals_the_reference(golden, refweights, heads):
+    arrays = golden("a_d0_seg.npz")
+    _, network = build(
+        "efficientdet-d0", image_size=128, mean_rgb=0.0, stddev_rgb=1.0, heads=heads
+    )
+    fill(network, refweights, "efficientdet-d0")
+    named = {tf1_name(v): v for v in network.weights}
+    expected = dict(zip(arrays["names"].tolist(), arrays["shapes"].tolist()))
+    head = {n: v for n, v in named.items() if n.startswith("segmentation_head/")}
+    assert {n: str(list(v.shape)) for n, v in head.items()} == expected
+    for name, variable in named.items():
+        if "conv2d_transpose" in name and name.endswith("kernel"):
+            # The golden weights were scaled by the number of inputs, which is the last
+            # axis here and the third of every other kernel.
+            filters, inputs = variable.shape[2:]
+            value = ops.convert_to_numpy(variable) * np.sqrt(filters / inputs)
+            variable.assign(value)
+    outputs = network(refweights.image(11, (2, 128, 128, 3)), training=False)
+    assert set(outputs) == {"segmentation_logits"} | (
+        {"class_logits", "box_deltas"} if len(heads) == 2 else set()
+    )
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(outputs["segmentation_logits"]),
+        arrays["seg"],
+        **TOLERANCE,
+    )
 
 
 def test_weights_carry_the_published_names(golden_path):

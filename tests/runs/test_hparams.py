@@ -38,7 +38,7 @@ OTHERS = {
     "gamma": 2.0,
     "grad_checkpoint": True,
     "grid_mask": True,
-    "heads": ["segmentation"],
+    "heads": ["object_detection", "segmentation"],
     "image_size": "640x320",
     "img_summary_steps": 5,
     "input_rand_hflip": False,
@@ -165,7 +165,7 @@ def test_the_yaml_of_their_readme_works_unchanged(tmp_path):
 
 
 def test_defaults_of_what_has_no_place_are_not_told():
-    hparams = {"heads": ["object_detection"], "data_format": "channels_last"}
+    hparams = {"use_keras_model": True, "data_format": "channels_last"}
     assert read_hparams(hparams, batch_size=8).notes == ()
 
 

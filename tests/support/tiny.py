@@ -20,8 +20,14 @@ LITE0 = "efficientnet-lite0"  # where files and modules are recognised by their 
 EAGER = keras.backend.backend() == "tensorflow"
 
 
-def tiny_model(*, backbone=BACKBONE, **arguments):
-    """A detector of three classes on images of 64 x 64, with random weights."""
+BOTH_HEADS = ("object_detection", "segmentation")
+
+
+def tiny_model(*, backbone=BACKBONE, heads="object_detection", **arguments):
+    """A detector of three classes on images of 64 x 64, with random weights.
+
+    With a segmentation head it has four classes of pixels.
+    """
     from effdet_keras.models import EfficientDet
 
     config = EfficientDetConfig.from_name(
@@ -33,6 +39,8 @@ def tiny_model(*, backbone=BACKBONE, **arguments):
         fpn_cell_repeats=1,
         head_repeats=1,
         num_classes=3,
+        heads=heads,
+        seg_num_classes=4,
     )
     return EfficientDet(config, **{"class_names": ("cat", "dog", "bird"), **arguments})
 
@@ -49,6 +57,16 @@ def batch(count=2, *, label=1, box=(8, 8, 40, 40), padding=0, dtype="float32"):
     )
     boxes[:, 0], labels[:, 0] = box, label
     return images.astype(dtype), {"boxes": boxes, "labels": labels}
+
+
+def segmented_batch(count=2, **options):
+    """`batch`, in which the pixels of the box have class 2 and the others class 0."""
+    images, truth = batch(count, **options)
+    masks = np.zeros((count, 64, 64), "uint8")
+    y0, x0, y1, x1 = truth["boxes"][0, 0].astype(int)
+    masks[:, y0:y1, x0:x1] = 2
+    masks[:, :, 60:] = 255
+    return images, {**truth, "masks": masks}
 
 
 class Stream(keras.utils.PyDataset):
@@ -95,4 +113,14 @@ def lively_model(image_size=64, *, backbone=BACKBONE, **arguments):
         if "-predict/" in weight.path and weight.path.endswith("kernel"):
             scale = 2.0 if "class" in weight.path else 0.3
             weight.assign(boost * rng.normal(0.0, scale, weight.shape))
+    return model
+
+
+def lively_segmentation(*, heads=BOTH_HEADS, **arguments):
+    """A `tiny_model` whose segmentation head finds several classes."""
+    model = tiny_model(heads=heads, **arguments)
+    rng = np.random.default_rng(3)
+    for weight in model.weights:
+        if weight.path.startswith("segmentation_head/") and "kernel" in weight.path:
+            weight.assign(rng.normal(0.0, 0.5, weight.shape))
     return model

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from keras import ops
-from support.tiny import tiny_model
+from support.tiny import LITE0, tiny_model
 
 from effdet_keras.config import EfficientDetConfig
 from effdet_keras.weights.assign import assign_source
@@ -42,6 +42,15 @@ def test_every_weight_takes_its_array():
         np.testing.assert_array_equal(loaded[name], array)
     assert report.num_loaded == report.num_weights == len(loaded)
     assert (report.new, report.left_over) == ((), ())
+
+
+@pytest.mark.parametrize("backbone", [LITE0, "efficientnetv2-b0"])
+def test_a_backbone_is_no_detector(backbone):
+    model = tiny_model(backbone=backbone)
+    assign_source(model, source_for(model.config, lambda array: array.is_backbone))
+    assert model.pretrained == "backbone"
+    assign_source(model, source_for(model.config))
+    assert model.pretrained == "detector"
 
 
 def test_averages_start_again_from_what_was_loaded():

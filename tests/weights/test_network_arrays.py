@@ -63,6 +63,8 @@ def test_the_list_has_exactly_the_weights_of_the_layers(name):
         {"min_level": 2, "max_level": 6},
         {"num_scales": 2, "aspect_ratios": (1.0,)},
         {"head_repeats": 1, "fpn_cell_repeats": 1, "fpn_num_filters": 112},
+        {"heads": ("object_detection", "segmentation"), "seg_num_classes": 5},
+        {"heads": ("segmentation",), "max_level": 6},
     ],
     ids=lambda fields: ",".join(fields),
 )

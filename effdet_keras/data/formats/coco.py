@@ -8,6 +8,8 @@ import mmap
 import os
 from collections.abc import Mapping
 
+import numpy as np
+
 from effdet_keras._internal.remote_path import is_file, local_copy, path_of
 from effdet_keras._internal.whole_files import new_folder
 from effdet_keras.data.dataset import DetectionDataset
@@ -47,6 +49,7 @@ def from_coco(
     *,
     class_names: ClassNames | None = None,
     on_error: str = "raise",
+    masks: bool = False,
 ) -> DetectionDataset:
     """Reads a dataset in COCO's format: one json file and a folder of images.
 
@@ -71,6 +74,12 @@ def from_coco(
             takes the file's own.
         on_error: "raise" raises one error that names everything that is wrong;
             "skip" leaves it out, warns, and lists it in `dataset.problems`.
+        masks: whether to keep the `segmentation` of the annotations, polygons or run
+            lengths, for a model with a segmentation head. Class 0 of pixels is
+            "background", class `i + 1` is label `i`, crowds included; smaller objects
+            lie over larger ones. Inside the box of an object without `segmentation`
+            pixels of no other object have no class. It takes memory: that of
+            COCO's 860,000 training objects is half a gigabyte.
 
     Returns:
         `DetectionDataset`. An image whose id is not an int gets 1, 2, ... as
@@ -101,7 +110,7 @@ def from_coco(
     )
     if image_dir is None:
         image_dir = _find_image_dir(annotations, images)
-    records = _make_records(images, annotations_of, path_of(image_dir), problems)
+    records = _make_records(images, annotations_of, path_of(image_dir), problems, masks)
     records = apply_sidecar(
         sidecar,
         split,
@@ -162,7 +171,7 @@ def split_of_json(path):
     return path.stem.removeprefix("instances_")
 
 
-def _make_records(images, annotations_of, image_dir, problems):
+def _make_records(images, annotations_of, image_dir, problems, masks):
     counted = not all(map(is_id, images))
     records = []
     for number, (key, image) in enumerate(images.items(), 1):
@@ -185,6 +194,7 @@ def _make_records(images, annotations_of, image_dir, problems):
             is_crowd=[a.get("iscrowd") in (1, "1") for _, _, a in members],
             area=areas,
             annotation_ids=[annotation_id for annotation_id, _, _ in members],
+            shapes=tuple(_shape(a) for _, _, a in members) if masks else None,
         )
         records.append(record)
     return records
@@ -195,6 +205,19 @@ def _area(annotation, box):
     if type(area) in (int, float) and 0 <= area <= 1e18:  # not NaN, not infinite
         return area
     return box[2] * box[3]
+
+
+def _shape(annotation):
+    """The `segmentation` of an annotation in little memory, or None without one."""
+    shape = annotation.get("segmentation")
+    if isinstance(shape, dict) and {"size", "counts"} <= set(shape):
+        return shape
+    if not isinstance(shape, list) or not shape:
+        return None
+    try:
+        return [np.asarray(points, np.float32) for points in shape]
+    except (TypeError, ValueError):
+        return shape  # which `load_mask` refuses, with the name of the image
 
 
 def write_coco(

@@ -40,6 +40,7 @@ class FractionalImage:
         is_crowd: bool array `[n]`.
         area: float64 array `[n]` in square pixels, or empty: that of the box.
         annotation_ids: int64 array `[n]`, or empty.
+        shapes: tuple of `n` PNG files, each the mask of an object; or None.
     """
 
     place: str
@@ -52,6 +53,7 @@ class FractionalImage:
     is_crowd: np.ndarray
     area: np.ndarray
     annotation_ids: np.ndarray
+    shapes: tuple | None = None
 
     def check(self):
         """Raises ValueError where the annotations differ in number."""
@@ -61,6 +63,7 @@ class FractionalImage:
             "crowd flags": len(self.is_crowd),
             "areas": len(self.area) or count,
             "ids": len(self.annotation_ids) or count,
+            "masks": count if self.shapes is None else len(self.shapes),
         }
         wrong = [f"{number} {key}" for key, number in numbers.items() if number - count]
         if wrong:
@@ -298,4 +301,11 @@ def _make_record(image, image_size, image_id, annotation_ids, keep, label_of):
         is_crowd=image.is_crowd[keep],
         area=area,
         annotation_ids=annotation_ids[keep],
+        shapes=_kept_shapes(image.shapes, keep),
     )
+
+
+def _kept_shapes(shapes, keep):
+    if shapes is None:
+        return None
+    return tuple(shapes[i] for i in np.arange(len(shapes))[keep].tolist())

@@ -27,6 +27,7 @@ class Format:
         write: the writer, such as `write_coco`.
         looks_for: str, which files the format is recognised by, for messages.
         reads_addresses: bool, whether it is also read where it is remote.
+        has_masks: bool, whether its readers take `masks`.
     """
 
     title: str
@@ -34,6 +35,7 @@ class Format:
     write: Callable
     looks_for: str
     reads_addresses: bool = True
+    has_masks: bool = False
 
 
 FORMATS = {
@@ -43,6 +45,7 @@ FORMATS = {
         write_coco,
         "*.json with images, annotations and categories, also in annotations/ and in "
         "the folders of splits",
+        has_masks=True,
     ),
     "voc": Format(
         "Pascal VOC",
@@ -69,6 +72,7 @@ FORMATS = {
         write_tfrecord,
         "*.tfrecord, *.record, also in shards",
         reads_addresses=False,
+        has_masks=True,
     ),
     "tfds": Format(
         "TensorFlow Datasets",

@@ -131,6 +131,10 @@ class ExampleReader:
         """Returns the first text of a feature, or an empty one."""
         return next(iter(self.texts(key)), "")
 
+    def images(self, key: str) -> list[bytes]:
+        """Returns the image files of a feature of several, each as its bytes."""
+        return list(self._features[key].bytes_list.value)
+
     def image(
         self, key: str, path: str | os.PathLike[str], offset: int
     ) -> EncodedImage | None:

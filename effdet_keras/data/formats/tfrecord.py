@@ -52,6 +52,7 @@ def from_tfrecord(
     class_names: ClassNames | None = None,
     label_map: Mapping[int, str] | str | os.PathLike[str] | None = None,
     on_error: str = "raise",
+    masks: bool = False,
 ) -> DetectionDataset:
     """Reads TFRecord files of `tf.train.Example`.
 
@@ -80,6 +81,10 @@ def from_tfrecord(
             .json, or `1: cat` in a .yaml.
         on_error: "raise" raises one error that names everything that is wrong;
             "skip" leaves it out, warns, and lists it in `dataset.problems`.
+        masks: whether to read `image/object/mask`, a PNG of each object in which its
+            pixels are not 0, for a model with a segmentation head. The classes of
+            pixels are then as of `from_coco(..., masks=True)`. The PNG files stay in
+            memory.
 
     Returns:
         `DetectionDataset`. `image_id` is the `image/source_id` if these are
@@ -109,7 +114,7 @@ def from_tfrecord(
     sidecar = read_sidecar(*folders) if len(folders) == 1 else None
     names = _read_label_maps(folders) if label_map is None else label_map_of(label_map)
     texts = {}
-    read_image = functools.partial(_read_image, names=texts)
+    read_image = functools.partial(_read_image, names=texts, masks=masks)
     images = read_images(paths, read_image, problems)
     known = names or texts
     if sidecar is not None:
@@ -139,7 +144,7 @@ def _read_label_maps(folders):
     return maps[0] if maps else {}
 
 
-def _read_image(place, example, locate, names):
+def _read_image(place, example, locate, names, masks):
     """One image; adds to `names` what its objects say of the classes."""
     image = locate("image/encoded")
     if image is None:
@@ -164,6 +169,7 @@ def _read_image(place, example, locate, names):
         is_crowd=example.any_flag(_FLAGS, len(boxes)),
         area=example.floats("image/object/area"),
         annotation_ids=np.zeros(0, np.int64),
+        shapes=tuple(example.images("image/object/mask")) if masks else None,
     )
 
 

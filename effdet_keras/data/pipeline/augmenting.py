@@ -116,6 +116,10 @@ class _Checked(Augmentation):
     def num_images(self):
         return self.augmentation.num_images
 
+    @property
+    def keeps_masks(self):
+        return self.augmentation.keeps_masks
+
     def augment(self, example, seed):
         first = example if self.num_images == 1 else example[0]
         augment = self.augmentation.augment
@@ -253,6 +257,23 @@ def fault_of(image_shape, boxes, labels, *, num_classes, shape_before, boxes_bef
     if is_as_large and is_tiny:
         return f"the box {boxes[0].tolist()}; boxes are in pixels, not fractions"
     return None
+
+
+def check_keeps_masks(augmentation):
+    """Raises ValueError, with its name, if a part leaves masks behind."""
+    parts = getattr(augmentation, "augmentations", None)
+    parts = parts or [getattr(augmentation, "augmentation", None)]
+    inner = [part for part in parts if part is not None]
+    for part in inner:
+        check_keeps_masks(part)
+    if not inner and not augmentation.keeps_masks:
+        name = getattr(augmentation, "name", None) or repr(augmentation)
+        raise InvalidValueError(
+            f"`augment` of `batches`: {name} moves pixels, or may, and not those of "
+            "masks. Leave it out; or pass `masks=False` to `batches` to train without "
+            'masks; or, if it is your own, return "mask" as well and set '
+            "`keeps_masks = True` in its class"
+        )
 
 
 def _with_checks(augmentation, reader):

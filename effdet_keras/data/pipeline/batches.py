@@ -49,11 +49,18 @@ def make_batches(
             f"`resize_method` must be one of {', '.join(map(repr, RESIZE_METHODS))}. "
             f"Received: resize_method={resize_method!r}"
         )
+    if reader.gives_masks and resize_method != "half_pixel":
+        raise InvalidValueError(
+            "Masks are only resized with 'half_pixel'. Received: "
+            f"resize_method={resize_method!r}, masks=True"
+        )
     if not records:
         raise InvalidValueError(
             "`batches` needs at least one image. The dataset is empty"
         )
     augmentation = augmenting.prepare(augment, reader)
+    if augmentation is not None and reader.gives_masks:
+        augmenting.check_keeps_masks(augmentation)
     images_in_one = getattr(augmentation, "num_images", 1)
     if augmentation is not None and not training:
         raise InvalidValueError(
@@ -80,19 +87,14 @@ def make_batches(
             example = read(index)
         else:
             example = augmenting.apply(augmentation, read, index, seed, len(records))
-        arrays = example["image"], example["boxes"], example["labels"]
         letterboxed = {
             "image_size": image_size,
             "pad_value": pad_value,
             "resize_method": resize_method,
         }
         if training:
-            arrays = _jittered(
-                *arrays, seed, flip_probability, scale_jitter, letterboxed
-            )
-        else:
-            arrays = transforms.letterbox(*arrays, **letterboxed)
-        return _with_truth(example, *arrays)
+            return _jittered(example, seed, flip_probability, scale_jitter, letterboxed)
+        return _letterboxed(example, letterboxed)
 
     order = EpochOrder(len(records), seed, shuffle, batch_size, share)
     with augmenting.plain_errors(reader):
@@ -104,7 +106,12 @@ def make_batches(
         )
     examples = _reported(examples, reader, order.size)
     dataset = _batched(
-        examples, local_batch_size, image_size, max_boxes, drop_remainder
+        examples,
+        local_batch_size,
+        image_size,
+        max_boxes,
+        drop_remainder,
+        has_masks=reader.gives_masks,
     )
     reader.order = order
     register_reader(dataset, reader)
@@ -113,13 +120,14 @@ def make_batches(
 
 def _read(reader, index):
     """The example at one place of the dataset, as `ImageReader.read` gives it."""
-    image, boxes, labels, image_id, is_there = tf.numpy_function(
-        reader.read,
-        [index],
-        (tf.uint8, tf.float32, tf.int32, tf.int64, tf.bool),
-        stateful=False,
+    dtypes = (tf.uint8, tf.float32, tf.int32, tf.int64, tf.bool)
+    dtypes += (tf.uint8,) if reader.gives_masks else ()
+    image, boxes, labels, image_id, is_there, *masks = tf.numpy_function(
+        reader.read, [index], dtypes, stateful=False
     )
+    masked = {"mask": tf.ensure_shape(masks[0], [None, None])} if masks else {}
     return {
+        **masked,
         "image": tf.ensure_shape(image, [None, None, 3]),
         "boxes": tf.ensure_shape(boxes, [None, 4]),
         "labels": tf.ensure_shape(labels, [None]),
@@ -128,21 +136,42 @@ def _read(reader, index):
     }
 
 
-def _jittered(image, boxes, labels, seed, flip_probability, scale_jitter, letterboxed):
-    """An image flipped and scaled at random: what every training image goes through."""
+def _jittered(example, seed, flip_probability, scale_jitter, letterboxed):
+    """An example flipped and scaled at random, as every one of training is."""
+    image, boxes, labels = example["image"], example["boxes"], example["labels"]
     draws = transforms.random_draws(seed, scale_jitter)
     # Written this way round the reference's draws flip here too.
+    is_flipped = draws.flip > 1.0 - flip_probability
     image, boxes = tf.cond(
-        draws.flip > 1.0 - flip_probability,
+        is_flipped,
         lambda: transforms.flip(image, boxes),
         lambda: (image, boxes),
     )
-    return transforms.scale_jitter(image, boxes, labels, draws, **letterboxed)
+    masks = {}
+    if "mask" in example:
+        mask, image_size = example["mask"], letterboxed["image_size"]
+        mask = tf.cond(is_flipped, lambda: tf.reverse(mask, [1]), lambda: mask)
+        place = transforms.jitter_place(image, draws, image_size)
+        masks["masks"] = transforms.place_mask(mask, place, image_size)
+    arrays = transforms.scale_jitter(image, boxes, labels, draws, **letterboxed)
+    return _with_truth(example, *arrays, masks)
 
 
-def _with_truth(example, image, boxes, labels, image_scale):
+def _letterboxed(example, letterboxed):
+    """An example as every one of evaluation is."""
+    image, masks = example["image"], {}
+    if "mask" in example:
+        image_size = letterboxed["image_size"]
+        place = transforms.letterbox_place(image, image_size)
+        masks["masks"] = transforms.place_mask(example["mask"], place, image_size)
+    arrays = image, example["boxes"], example["labels"]
+    return _with_truth(example, *transforms.letterbox(*arrays, **letterboxed), masks)
+
+
+def _with_truth(example, image, boxes, labels, image_scale, masks):
     """What `fit` gets of an example: an image and its ground truth."""
     truth = {
+        **masks,
         "boxes": boxes,
         "labels": labels,
         "image_id": example["image_id"],
@@ -151,7 +180,7 @@ def _with_truth(example, image, boxes, labels, image_scale):
     return image, truth
 
 
-def _batched(examples, batch_size, image_size, max_boxes, drop_remainder):
+def _batched(examples, batch_size, image_size, max_boxes, drop_remainder, *, has_masks):
     padded_shapes = (
         [*image_size, 3],
         {
@@ -162,6 +191,9 @@ def _batched(examples, batch_size, image_size, max_boxes, drop_remainder):
         },
     )
     padding = {"boxes": 0.0, "labels": BACKGROUND, "image_id": np.int64(0)}
+    if has_masks:
+        padded_shapes[1]["masks"] = [*image_size]
+        padding["masks"] = np.uint8(0)  # of which none is needed
     dataset = examples.padded_batch(
         batch_size,
         padded_shapes,

@@ -6,12 +6,15 @@ import weakref
 
 import numpy as np
 
+from effdet_keras._internal.label_constants import IGNORED_PIXEL
+from effdet_keras.data.mask import load_mask
 from effdet_keras.data.pipeline.decoding import decode_plain_jpeg
 from effdet_keras.data.record import describe_example, load_example
 from effdet_keras.errors import InvalidValueError
 
 _SHOWN = 5  # images named in one report
 _EMPTY = np.full((1, 1, 3), 127, np.uint8)  # in the place of one not read
+_EMPTY_MASK = np.full((1, 1), IGNORED_PIXEL, np.uint8)
 _UNKNOWN = sys.maxsize  # batches, of a dataset that does not tell
 _readers = weakref.WeakKeyDictionary()  # `tf.data.Dataset` to the `ImageReader` behind
 
@@ -84,9 +87,20 @@ class ImageReader:
             read, as in training. Otherwise an empty image does.
         strict: whether an image that cannot be read is an error.
         category_ids: the annotation file's id of each class, or None.
+        seg_class_names: names of the classes of pixels, where masks are read as well.
     """
 
-    def __init__(self, records, class_names, *, replace, strict, category_ids=None):
+    def __init__(
+        self,
+        records,
+        class_names,
+        *,
+        replace,
+        strict,
+        category_ids=None,
+        seg_class_names=None,
+    ):
+        self.seg_class_names = seg_class_names
         self.class_names = class_names
         self.category_ids = category_ids
         self.error = None  # what stopped the pipeline: TensorFlow only tells of it
@@ -118,7 +132,8 @@ class ImageReader:
         Returns:
             `(image, boxes, labels, image_id, is_there)`: uint8 `[H, W, 3]`,
             float32 `[n, 4]`, int32 `[n]`, int64, and bool: False if this is an empty
-            image in the place of one that cannot be read.
+            image in the place of one that cannot be read. With `seg_class_names` also
+            the mask, uint8 `[H, W]`.
 
         Raises:
             ValueError, OSError: With `strict`, if the image cannot be read. Otherwise
@@ -130,12 +145,18 @@ class ImageReader:
             self.error = error
             raise
 
+    @property
+    def gives_masks(self):
+        """Whether `read` returns a mask as well."""
+        return self.seg_class_names is not None
+
     def _read(self, index):
         count = len(self._records)
         for i in range(index, index + count):
             record = self._records[i % count]
             try:
-                return (*_single_objects(record), True)
+                masks = (load_mask(record),) if self.gives_masks else ()
+                return (*_single_objects(record), True, *masks)
             except (ValueError, OSError) as error:
                 if self._strict:
                     raise
@@ -144,7 +165,8 @@ class ImageReader:
                 break
             if not self._replace:
                 no_boxes = np.zeros((0, 4), np.float32), np.zeros(0, np.int32)
-                return _EMPTY, *no_boxes, np.int64(record.image_id), False
+                masks = (_EMPTY_MASK,) if self.gives_masks else ()
+                return _EMPTY, *no_boxes, np.int64(record.image_id), False, *masks
         raise InvalidValueError(
             f"None of the {count} images of the dataset can be read. The first: "
             f"{next(iter(self._skipped.values()))}"
@@ -175,6 +197,7 @@ def _single_objects(record):
         example = {"image": image, **describe_example(record)}
     # A crowd is not a single object: neither the loss of training nor that of
     # validation may ask for one box there.
+    # A mask has crowds: their pixels are of their class.
     single = ~example["is_crowd"]
     return (
         example["image"],

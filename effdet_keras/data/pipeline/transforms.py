@@ -9,6 +9,9 @@ from __future__ import annotations  # a type of TensorFlow would import it
 
 from typing import NamedTuple
 
+import numpy as np
+
+from effdet_keras._internal.label_constants import IGNORED_PIXEL
 from effdet_keras._internal.optional_imports import tensorflow as tf
 
 
@@ -23,6 +26,18 @@ class Draws(NamedTuple):
     scale: tf.Tensor
     offset_y: tf.Tensor
     offset_x: tf.Tensor
+
+
+class Place(NamedTuple):
+    """Where an image lies in the network's input.
+
+    It is resized to `scaled_size`, int32 `[2]`, of which a window is seen that begins
+    at `offset`, int32 `[2]`. `image_scale` is as of `letterbox`.
+    """
+
+    scaled_size: tf.Tensor
+    offset: tf.Tensor
+    image_scale: tf.Tensor
 
 
 def random_draws(seed, scale_jitter=(0.1, 2.0)):
@@ -101,11 +116,16 @@ def letterbox(
         >>> image[7, 0].numpy().tolist(), image[8, 0].numpy().tolist()
         ([9.0, 9.0, 9.0], [1.0, 2.0, 3.0])
     """
+    place = letterbox_place(image, image_size, resize_method)
+    window = _Window(image_size, pad_value, resize_method)
+    return _place(image, boxes, labels, place, window)
+
+
+def letterbox_place(image, image_size, resize_method="half_pixel"):
+    """The `Place` that `letterbox` gives an image."""
     target = tf.constant(image_size, tf.float32)
     scaled_size, image_scale = _fit(image, target, resize_method)
-    window = _Window(image_size, pad_value, resize_method, tf.zeros([2], tf.int32))
-    image, boxes, labels = _place(image, boxes, labels, scaled_size, window)
-    return image, boxes, labels, image_scale
+    return Place(scaled_size, tf.zeros([2], tf.int32), image_scale)
 
 
 def scale_jitter(
@@ -142,6 +162,13 @@ def scale_jitter(
         >>> boxes.numpy().tolist(), float(image_scale)
         ([[0.0, 4.0, 4.0, 7.0]], 0.5)
     """
+    place = jitter_place(image, draws, image_size)
+    window = _Window(image_size, pad_value, resize_method)
+    return _place(image, boxes, labels, place, window)
+
+
+def jitter_place(image, draws, image_size):
+    """The `Place` that `scale_jitter` gives an image."""
     target = tf.floor(
         tf.cast(draws.scale, tf.float32) * tf.constant(image_size, tf.float32)
     )
@@ -151,18 +178,46 @@ def scale_jitter(
     offset = tf.cast(
         tf.cast(room, tf.float32) * tf.cast(fraction, tf.float32), tf.int32
     )
-    window = _Window(image_size, pad_value, resize_method, offset)
-    image, boxes, labels = _place(image, boxes, labels, scaled_size, window)
-    return image, boxes, labels, image_scale
+    return Place(scaled_size, offset, image_scale)
+
+
+def place_mask(mask, place, image_size):
+    """Puts a mask where its image is: each pixel has the class at its middle.
+
+    Args:
+        mask: uint8 tensor `[H, W]`.
+        place: `Place` of the image.
+        image_size: `(height, width)` of the result.
+
+    Returns:
+        uint8 tensor `[height, width]`, 255 around the image.
+
+    Example:
+        >>> place = letterbox_place(np.zeros((1, 2, 3)), (2, 2))
+        >>> place_mask(np.uint8([[3, 4]]), place, (2, 2)).numpy().tolist()
+        [[3, 4], [255, 255]]
+    """
+    window = tf.image.resize(
+        tf.convert_to_tensor(mask)[..., None], place.scaled_size, method="nearest"
+    )
+    window = _inside(window, place.offset, image_size)[..., 0]
+    height, width = image_size
+    missing = [[0, height - tf.shape(window)[0]], [0, width - tf.shape(window)[1]]]
+    mask = tf.pad(window, missing, constant_values=np.uint8(IGNORED_PIXEL))
+    return tf.ensure_shape(mask, [height, width])
+
+
+def _inside(image, offset, image_size):
+    end = offset + tf.constant(image_size, tf.int32)
+    return image[offset[0] : end[0], offset[1] : end[1]]
 
 
 class _Window(NamedTuple):
-    """What is cut out of a scaled image, and how."""
+    """What is seen of a scaled image, and how it is scaled."""
 
     image_size: tuple
     pad_value: tuple
     resize_method: str
-    offset: tf.Tensor
 
 
 def _fit(image, target, resize_method):
@@ -182,14 +237,14 @@ def _resize(image, scaled_size, resize_method):
     return tf.image.resize(image, scaled_size, antialias=False)
 
 
-def _place(image, boxes, labels, scaled_size, window):
-    """Resizes to `scaled_size`, cuts the window, pads, moves boxes."""
-    image_size, pad_value, resize_method, offset = window
+def _place(image, boxes, labels, place, window):
+    """Resizes to a place, cuts the window at its offset, pads, moves boxes."""
+    scaled_size, offset, image_scale = place
+    image_size, pad_value, resize_method = window
     size = tf.cast(tf.shape(image)[:2], tf.float32)
-    window = _resize(image, scaled_size, resize_method)
-    end = offset + tf.constant(image_size, tf.int32)
-    window = window[offset[0] : end[0], offset[1] : end[1]]
-    image = _pad(window, image_size, pad_value)
+    scaled = _resize(image, scaled_size, resize_method)
+    inside = _inside(scaled, offset, image_size)
+    image = _pad(inside, image_size, pad_value)
 
     factor = tf.tile(tf.cast(scaled_size, tf.float32) / size, [2])
     boxes = boxes * factor - tf.cast(tf.tile(offset, [2]), tf.float32)
@@ -198,7 +253,8 @@ def _place(image, boxes, labels, scaled_size, window):
     limit = tf.tile(tf.constant(image_size, tf.float32) - last, [2])
     boxes = tf.clip_by_value(boxes, 0.0, limit)
     keep = tf.reduce_all(boxes[:, 2:] > boxes[:, :2], axis=1)
-    return image, tf.boolean_mask(boxes, keep), tf.boolean_mask(labels, keep)
+    kept = tf.boolean_mask(boxes, keep), tf.boolean_mask(labels, keep)
+    return image, *kept, image_scale
 
 
 def _pad(window, image_size, pad_value):

@@ -17,6 +17,18 @@ _VALUE_LABELS = 3  # AssociatedFileType
 _DETECTION_NAMES = ("location", "category", "score", "number of detections")
 
 
+def output_names_of(description):
+    """The names of a file's outputs, in their order."""
+    config, is_raw = description.config, description.outputs == "raw"
+    names = ()
+    if config.has_detection:
+        detections = ("boxes", "classes", "scores", "count")
+        names = ("class_logits", "box_deltas") if is_raw else detections
+    if config.has_segmentation:
+        names = (*names, "segmentation_logits" if is_raw else "class_map")
+    return names
+
+
 def metadata_buffer(description):
     """The metadata of a model, as the flatbuffer that goes into its file.
 
@@ -34,15 +46,18 @@ def metadata_buffer(description):
     """
     tables = _Tables()
     fields = {2: tables.vector([_input(tables)])}
-    if description.outputs == "detections":
-        fields[3] = tables.vector(_detection_outputs(tables))
+    if description.outputs == "detections" and description.config.has_detection:
+        outputs = _detection_outputs(tables)
+        if description.config.has_segmentation:
+            outputs.append(_tensor(tables, "class_map", _feature(tables)))
+        fields[3] = tables.vector(outputs)
         group = {
             0: tables.string("detection_result"),
             1: tables.vector([tables.string(name) for name in _DETECTION_NAMES[:3]]),
         }
         fields[8] = tables.vector([tables.table(group)])
     else:
-        names = ("class_logits", "box_deltas")
+        names = output_names_of(description)
         outputs = [_tensor(tables, name, _feature(tables)) for name in names]
         fields[3] = tables.vector(outputs)
         fields[4] = tables.vector([_labels(tables)])

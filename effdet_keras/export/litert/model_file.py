@@ -8,7 +8,11 @@ import numpy as np
 
 from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras.export.description import DESCRIPTION_NAME
-from effdet_keras.export.litert.metadata import LABELS_NAME, metadata_buffer
+from effdet_keras.export.litert.metadata import (
+    LABELS_NAME,
+    metadata_buffer,
+    output_names_of,
+)
 from effdet_keras.export.litert.run import CHECKSUM_NAME
 
 _schema = OptionalModule(
@@ -17,11 +21,6 @@ _schema = OptionalModule(
 _flatbuffer_utils = OptionalModule(
     "tensorflow.lite.tools.flatbuffer_utils", install="tensorflow"
 )
-
-OUTPUT_NAMES = {
-    "detections": ("boxes", "classes", "scores", "count"),
-    "raw": ("class_logits", "box_deltas"),
-}
 
 
 def finished(content, description):
@@ -36,7 +35,7 @@ def finished(content, description):
         TFLite Metadata has it.
     """
     model = _flatbuffer_utils.convert_bytearray_to_object(content)
-    _name_outputs(model, OUTPUT_NAMES[description.outputs])
+    _name_outputs(model, output_names_of(description))
     if description.precision == "int8":
         _take_pixels_as_they_are(model)
     # TensorFlow 2.20 has no arguments to these.

@@ -13,6 +13,7 @@ from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras._internal.optional_imports import ai_edge_litert
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.description import DESCRIPTION_NAME, Description
+from effdet_keras.export.litert.metadata import output_names_of
 from effdet_keras.export.runtime import Runtime
 from effdet_keras.geometry.box_ops import clip_boxes
 
@@ -57,9 +58,14 @@ class LiteRTRuntime(Runtime):
             self._interpreter.set_tensor(self._input["index"], images)
             self._interpreter.invoke()
             values = [self._value(output) for output in self._outputs]
+        named = dict(zip(output_names_of(self.description), values))
         if self.description.outputs == "raw":
-            return dict(zip(("class_logits", "box_deltas"), values))
-        return self._detections(*values)
+            return named
+        class_map = named.pop("class_map", None)
+        found = self._detections(**named) if named else {}
+        if class_map is not None:
+            found["class_map"] = class_map.astype("uint8")
+        return found
 
     def _loses_a_class(self):
         """In `n` threads the operation's suppression per class skips class `n`."""
@@ -68,7 +74,7 @@ class LiteRTRuntime(Runtime):
 
     def _value(self, output):
         value = self._interpreter.get_tensor(output["index"])
-        if value.dtype == np.float32:
+        if value.dtype in (np.float32, np.int32):
             return value
         scale, zero_point = output["quantization"]
         return (value.astype("float32") - zero_point) * np.float32(scale)

@@ -13,9 +13,10 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.description import describe
+from effdet_keras.export.litert.metadata import output_names_of
 from effdet_keras.export.litert.model_file import finished
 from effdet_keras.export.litert.postprocess import hard_postprocess, postprocess_op
-from effdet_keras.export.network import frozen, network_function
+from effdet_keras.export.network import frozen, network_function, output_names
 from effdet_keras.inference.detect import Images, image_sources, letterboxed
 
 if TYPE_CHECKING:
@@ -49,6 +50,9 @@ def write_litert(
       `TFLite_Detection_PostProcess` computes. Suppression is hard there:
       Gaussian Soft-NMS, the default of `EfficientDet`, does not exist.
     - "raw": `class_logits` `[B, N, C]` and `box_deltas` `[B, N, 4]`
+
+    A segmentation head adds one at the end: `class_map` `[1, H, W]`, int32, or
+    `segmentation_logits` `[B, h, w, K]`.
 
     Class names are inside as MediaPipe's metadata, the description as a zip entry.
 
@@ -171,16 +175,24 @@ def _traced(model, description):
     """A module whose `run` is the network, with the postprocess where it is wanted."""
     batch_size = description.batch_size
     module = tf.Module()
-    module.network = frozen(network_function(model, batch_size, _repeat))
+    finds = {"finds_classes": description.outputs == "detections"}
+    module.network = frozen(network_function(model, batch_size, _repeat, **finds))
+    names = output_names(model.config, **finds)
     spec = tf.TensorSpec((batch_size, *model.config.image_size, 3), name="images")
 
     @tf.function(input_signature=[spec])
     def run(images):
-        box_deltas, class_logits = module.network(images)
+        found = dict(zip(names, module.network(images)))
         if description.outputs == "raw":
-            return class_logits, box_deltas
-        op = postprocess_op(description.postprocess, model.config)
-        return op(box_deltas, tf.sigmoid(class_logits))
+            wanted = output_names_of(description)
+            return tuple(found[name] for name in wanted)
+        results = ()
+        if model.config.has_detection:
+            op = postprocess_op(description.postprocess, model.config)
+            results = op(found["box_deltas"], tf.sigmoid(found["class_logits"]))
+        if model.config.has_segmentation:
+            results = (*results, tf.cast(found["class_map"], tf.int32))
+        return results
 
     module.run = run
     return module

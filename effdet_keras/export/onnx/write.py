@@ -36,7 +36,8 @@ def write_onnx(
     """Writes an ONNX file.
 
     Its input is `images`, float32 `[B, H, W, 3]`, letterboxed pixels 0-255, RGB. Its
-    outputs have the names of `Postprocess`, or of the raw outputs of the network.
+    outputs have the names of `Postprocess`, or of the raw outputs of the network. Of a
+    segmentation head `class_map` `[B, H, W]`, uint8, or `segmentation_logits` is one.
 
     Args:
         model: float32 `EfficientDet`.
@@ -86,7 +87,9 @@ def onnx_model(model, *, outputs, batch_size, opset, postprocess):
         batch_size=batch_size,
         postprocess=postprocess_of_file(postprocess or model.postprocess, outputs),
     )
-    network = network_function(model, batch_size, repeat=_resize)
+    network = network_function(
+        model, batch_size, repeat=_resize, finds_classes=outputs == "detections"
+    )
     with _quiet("tf2onnx"):
         file, _ = tf2onnx.convert.from_function(
             network,
@@ -95,7 +98,7 @@ def onnx_model(model, *, outputs, batch_size, opset, postprocess):
             inputs_as_nchw=["images"],
         )
     _prepend_transpose(file.graph)
-    if outputs == "detections":
+    if outputs == "detections" and model.config.has_detection:
         _append_postprocess(file.graph, description.postprocess, model, opset)
     _set_shapes(file.graph, description)
     file.producer_name, file.producer_version = "effdet_keras", __version__
@@ -162,8 +165,9 @@ def _append_postprocess(graph, postprocess, model, opset):
     tail = onnx_postprocess(postprocess, model.anchors, model.config, opset)
     graph.node.extend(tail.node)
     graph.initializer.extend(tail.initializer)
+    others = [x for x in graph.output if x.name == "class_map"]
     del graph.output[:]
-    graph.output.extend(tail.output)
+    graph.output.extend([*tail.output, *others])
 
 
 def _set_shapes(graph, description):
@@ -176,6 +180,7 @@ def _set_shapes(graph, description):
         "scores": (post.max_detections,),
         "labels": (post.max_detections,),
         "num_detections": (),
+        "class_map": config.image_size,
     }
     for value in [*graph.input, *graph.output]:
         kind = value.type.tensor_type

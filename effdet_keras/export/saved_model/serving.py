@@ -4,7 +4,8 @@ import numpy as np
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.category_ids import category_ids_or_default
-from effdet_keras.export.network import frozen, network_function
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.export.network import frozen, network_function, output_names
 from effdet_keras.export.saved_model.folding import folded
 from effdet_keras.export.saved_model.image_decoding import (
     decode_as_stored,
@@ -13,6 +14,7 @@ from effdet_keras.export.saved_model.image_decoding import (
 from effdet_keras.geometry.anchors import level_sizes
 from effdet_keras.geometry.box_ops import decode_boxes
 from effdet_keras.geometry.letterbox import letterbox
+from effdet_keras.postprocess import finished_outputs
 
 TFOD_INPUTS = (
     "image_tensor",
@@ -37,6 +39,11 @@ def serving_signatures(model, names="effdet", input_type=None):
         Dict of name to `tf.function` of one signature.
     """
     is_tfod = names == "tfod"
+    if is_tfod and model.config.has_segmentation:
+        raise InvalidValueError(
+            "The Object Detection API has no output for classes of pixels. Received: "
+            "names='tfod' for a model with a segmentation head. Leave `names` out."
+        )
     decode = decode_as_stored if is_tfod else decode_image
     serving = _Serving(model, decode)
     images = "input_tensor" if is_tfod else "images"
@@ -84,6 +91,7 @@ class _Serving:
         self._postprocess = model.postprocess
         self._anchors = model.anchors
         self._ids = category_ids_or_default(model.category_ids, model.num_classes)
+        self._names = output_names(model.config)
         self._network = folded(frozen(network_function(model)))
 
     # Kinds of input: each to letterboxed images, their scales and their sizes.
@@ -116,8 +124,7 @@ class _Serving:
     # Kinds of output.
 
     def raw(self, images):
-        box_deltas, class_logits = self._network(images)  # in the order of the names
-        return {"class_logits": class_logits, "box_deltas": box_deltas}
+        return dict(zip(self._names, self._network(images)))
 
     def raw_levels(self, images):
         config = self._config
@@ -125,6 +132,9 @@ class _Serving:
         counts = [height * width * config.num_anchors for height, width in sizes]
         outputs = {}
         for name, value in self.raw(images).items():
+            if name == "segmentation_logits":  # which has one level
+                outputs[name] = value
+                continue
             channels = config.num_anchors * value.shape[-1]
             for level, (height, width), part in zip(
                 range(config.min_level, config.max_level + 1),
@@ -135,27 +145,20 @@ class _Serving:
                 outputs[f"{name}_p{level}"] = part
         return outputs
 
-    def letterboxed(self, images):
-        found = self._found(self.raw(images))
-        del found["anchor_indices"]
-        return found
-
-    def in_pixels(self, images, scales, sizes):
-        found = self._in_pixels(self.raw(images), scales, sizes)
-        del found["anchor_indices"]
-        return found
-
-    def _found(self, outputs, content_sizes=None):
-        return self._postprocess.with_anchors(
-            outputs,
+    def letterboxed(self, images, content_sizes=None):
+        return finished_outputs(
+            self.raw(images),
+            self._postprocess,
             self._anchors,
-            self._config.image_size,
-            box_scales=self._config.box_scales,
+            self._config,
             content_sizes=content_sizes,
         )
 
-    def _in_pixels(self, outputs, scales, sizes):
-        found = self._found(outputs, self._content_sizes(scales, sizes))
+    def in_pixels(self, images, scales, sizes):
+        found = self.letterboxed(images, self._content_sizes(scales, sizes))
+        return self._in_pixels(found, scales, sizes)
+
+    def _in_pixels(self, found, scales, sizes):
         boxes = found["boxes"] * tf.tile(scales, (1, 2))[:, None]
         limits = tf.cast(tf.tile(sizes, (1, 2)), tf.float32)[:, None]
         # The padding of the input is no part of the image.
@@ -177,7 +180,14 @@ class _Serving:
         the input, with its padding, not clipped. Classes are ids of the label map.
         """
         config, outputs = self._config, self.raw(images)
-        found = self._in_pixels(outputs, scales, sizes)
+        found = self._postprocess.with_anchors(
+            outputs,
+            self._anchors,
+            config.image_size,
+            box_scales=config.box_scales,
+            content_sizes=self._content_sizes(scales, sizes),
+        )
+        found = self._in_pixels(found, scales, sizes)
         sides = tf.cast(tf.tile(sizes, (1, 2)), tf.float32)
         # Unused places have label -1; there, as in that API, the first id stands.
         ids = tf.constant(np.array([*self._ids, self._ids[0]]), tf.float32)

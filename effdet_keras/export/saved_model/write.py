@@ -52,6 +52,10 @@ def write_saved_model(
     `scores` `[B, D]`, `labels` `[B, D]`, int32 from 0, -1 where unused, and
     `num_detections` `[B]`, int32.
 
+    A segmentation head adds `segmentation_logits` to `raw` and `raw_levels`, and to
+    all others `class_map` `[B, H, W]`, uint8, in the network's size: the image, scaled
+    to fit, is its upper left part.
+
     Args:
         model: float32 `EfficientDet`.
         path: `pathlib.Path` of the folder to write.

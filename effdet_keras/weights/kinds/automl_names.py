@@ -8,8 +8,9 @@ from effdet_keras.weights.network_arrays import OBJECT_GRAPH, TF1
 
 # How the name of an array begins, in each scheme.
 _ROOTS = {
-    TF1: r"efficientnet(v2)?-[\w-]+/|resample_p\d+/|fpn_cells/|(class|box)_net/",
-    OBJECT_GRAPH: r"backbone/_|resample_layers/|fpn_cells/|(class|box)_net/",
+    TF1: r"efficientnet(v2)?-[\w-]+/|resample_p\d+/|fpn_cells/|(class|box)_net/"
+    r"|segmentation_head/",
+    OBJECT_GRAPH: r"backbone/_|resample_layers/|fpn_cells/|(class|box)_net/|seg_head/",
 }
 
 # The stem's layers have no names of their own: those of the second model that a
@@ -17,13 +18,16 @@ _ROOTS = {
 _STEM = re.compile(
     r"^(efficientnet(?:v2)?-[\w-]+/stem)(?:_\d+)?/(conv2d|tpu_batch_normalization)(?:_\d+)?/"
 )
+# So are those of the segmentation head, from "conv2d_transpose" on.
+_TRANSPOSED = re.compile(r"^(segmentation_head/conv2d_transpose)(?:_(\d+))?(?=/)")
 
 
 def published_names(names, scheme, path):
     """Finds the published name of each name in a file.
 
     What stands before all names, as in `model/fpn_cells/...`, is taken off, and
-    so are the numbers that the second model of a process has in its stem.
+    so are the numbers that the second model of a process has in its stem and in its
+    segmentation head.
 
     Args:
         names: collection of strings.
@@ -48,12 +52,27 @@ def published_names(names, scheme, path):
         published = {
             name: _STEM.sub(r"\1/\2/", short) for name, short in published.items()
         }
+        published = _counted_from_zero(published)
     counts = collections.Counter(published.values())
     twice = [name for name, count in counts.items() if count > 1]
     if twice:
         same = [name for name in names if published[name] == twice[0]]
         raise InvalidValueError(_several_networks(path, same))
     return published
+
+
+def _counted_from_zero(published):
+    """The names, with the convolutions of the segmentation head counted from 0."""
+    found = {name: _TRANSPOSED.match(short) for name, short in published.items()}
+    numbers = {name: int(match[2] or 0) for name, match in found.items() if match}
+    first = min(numbers.values(), default=0)
+    if first == 0:
+        return published
+    counted = {}
+    for name, number in numbers.items():
+        end = f"_{number - first}" if number > first else ""
+        counted[name] = _TRANSPOSED.sub(rf"\g<1>{end}", published[name])
+    return {**published, **counted}
 
 
 def _common_prefix(names, scheme, path):

@@ -32,6 +32,7 @@ _LAYERS = "layers/"
 # What a weight's entry does not hold, by the weight's path; see training/compiling.py.
 _AVERAGE, _TRAINING = "vars/average:", "vars/training:"
 _MARK = "layers/efficient_net/stem/conv/vars/0"
+_MIN_LEVEL = 3  # of all published models
 
 
 def read_own_weights(path, averages=True):
@@ -186,6 +187,12 @@ def _names_by_path(paths, weights):
     """
     text = "\n".join(paths)
     levels = [int(level) for level in re.findall(r"class-0-bn-(\d+)/", text)]
+    heads = ["object_detection"] if levels else []
+    steps = [int(step) for step in re.findall(r"segmentation_head/bn_(\d+)/", text)]
+    if steps:
+        heads.append("segmentation")
+        # Alone it tells how many levels there are, which is all that names depend on.
+        levels = levels or [_MIN_LEVEL, _MIN_LEVEL + max(steps) + 1]
     backbone = re.search(r"^(efficientnet(?:v2)?-[\w-]+)/", text, re.MULTILINE)
     if backbone is None or not levels:
         return None
@@ -201,8 +208,10 @@ def _names_by_path(paths, weights):
         image_size=2 ** max(levels),  # large enough for them
         fpn_num_filters=1,  # of no backbone: a convolution wherever there may be one
         fpn_cell_repeats=len(set(re.findall(r"fpn_cells/cell_\d+/", text))),
-        head_repeats=len(set(re.findall(r"class-\d+-bn-", text))),
-        separable_conv="layers/prediction_head/predict_conv/vars/2" in weights,
+        head_repeats=len(set(re.findall(r"class-\d+-bn-", text))) or 1,
+        separable_conv="layers/prediction_head/predict_conv/vars/2" in weights
+        or re.search(r"fpn_cells/.*/depthwise_kernel", text) is not None,
+        heads=tuple(heads),
     )
     return {array.name: array.names[OWN] for array in network_arrays(config)}
 

@@ -302,6 +302,11 @@ def name_in_effdet(name, config):
 
 
 def _check_effdet_has(config):
+    if config.heads != ("object_detection",):
+        raise InvalidValueError(
+            "effdet has no such network: it has class and box heads, and no others. "
+            f"Received: heads={config.heads!r}"
+        )
     plain = config.separable_conv and not config.conv_after_downsample
     if not plain or config.fpn_weight_method.startswith("channel_"):
         raise InvalidValueError(

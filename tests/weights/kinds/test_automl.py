@@ -18,6 +18,7 @@ from effdet_keras.weights.kinds.automl import (
     read_tensorflow_checkpoint,
     write_tf1_checkpoint,
 )
+from effdet_keras.weights.kinds.automl_names import published_names
 from effdet_keras.weights.network_arrays import (
     OBJECT_GRAPH,
     TF1,
@@ -444,3 +445,30 @@ def test_no_flipped_byte_passes_unnoticed_as_other_arrays(small, copy, file):
                 np.testing.assert_array_equal(arrays[name], array)
         flip(copy / file, place)
     assert refused > 40  # raw values, which are not read, make half of the data
+
+
+def test_a_second_models_segmentation_head_is_counted_from_zero():
+    ours = ["conv2d_transpose", "conv2d_transpose_1", "conv2d_transpose_10"]
+    theirs = ["conv2d_transpose_5", "conv2d_transpose_6", "conv2d_transpose_15"]
+    names = [f"segmentation_head/{name}/kernel" for name in theirs]
+    found = published_names(names, TF1, "x")
+    assert list(found.values()) == [f"segmentation_head/{n}/kernel" for n in ours]
+
+
+def test_the_object_graph_has_a_name_for_each_array_of_the_segmentation_head():
+    config = EfficientDetConfig(heads=("object_detection", "segmentation"))
+    names = {
+        array.name: array.names[OBJECT_GRAPH]
+        for array in network_arrays(config)
+        if array.is_segmentation
+    }
+    assert names["segmentation_head/conv2d_transpose_2/kernel"] == (
+        "seg_head/con2d_ts/2/kernel"
+    )
+    assert names["segmentation_head/bn_3/moving_mean"] == (
+        "seg_head/con2d_t_bns/3/moving_mean"
+    )
+    assert names["segmentation_head/conv2d_transpose_4/bias"] == (
+        "seg_head/head_transpose/bias"
+    )
+    assert len(set(names.values())) == 22

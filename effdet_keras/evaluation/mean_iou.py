@@ -1,0 +1,89 @@
+"""Mean IoU: how well the classes of pixels are found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from effdet_keras._internal.label_constants import IGNORED_PIXEL
+from effdet_keras.errors import InvalidValueError
+
+
+class MeanIoU:
+    """Counts pixels by their true and their found class, over all images.
+
+    The IoU of a class is the number of pixels that have it in both, divided by the
+    number that have it in one or the other; `mIoU` is the mean over the classes that
+    are in one or the other. Background is a class like others. Pixels whose truth is
+    255 count nowhere.
+
+    Args:
+        class_names: names of the classes of pixels, in the order of their numbers.
+
+    Raises:
+        ValueError: If there is no name.
+
+    Example:
+        >>> metric = MeanIoU(["background", "cat"])
+        >>> metric.update([[0, 0, 1, 1, 255]], [[0, 1, 1, 1, 0]])
+        >>> {name: round(value, 3) for name, value in metric.result().items()}
+        {'mIoU': 0.583, 'IoU/background': 0.5, 'IoU/cat': 0.667}
+    """
+
+    def __init__(self, class_names: Sequence[str]) -> None:
+        self.class_names = tuple(map(str, class_names))
+        if not self.class_names:
+            raise InvalidValueError("`MeanIoU` needs the name of at least one class")
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets all pixels."""
+        count = len(self.class_names)
+        self.counts = np.zeros((count, count), np.int64)  # [true, found]
+
+    def update(self, mask: ArrayLike, class_map: ArrayLike) -> None:
+        """Adds the pixels of an image, or of several.
+
+        Args:
+            mask: int array `[..., H, W]`, the true classes, 255 where there is none.
+            class_map: int array of that shape, the classes that were found.
+
+        Raises:
+            ValueError: If the shapes differ, or a class has no name.
+        """
+        mask, class_map = np.asarray(mask), np.asarray(class_map)
+        if mask.shape != class_map.shape:
+            raise InvalidValueError(
+                "`mask` and `class_map` must have one shape. Received: "
+                f"mask.shape={mask.shape}, class_map.shape={class_map.shape}"
+            )
+        has_class = mask != IGNORED_PIXEL
+        true = mask[has_class].astype(np.int64)
+        found = class_map[has_class].astype(np.int64)
+        count = len(self.class_names)
+        for name, values in (("mask", true), ("class_map", found)):
+            if values.size and not 0 <= values.min() <= values.max() < count:
+                raise InvalidValueError(
+                    f"Classes of pixels must be from 0 to {count - 1}, one for each of "
+                    f"the {count} names. Received: `{name}` with classes from "
+                    f"{values.min()} to {values.max()}"
+                )
+        pairs = np.bincount(true * count + found, minlength=count**2)
+        self.counts += pairs.reshape(count, count)
+
+    def result(self) -> dict[str, float]:
+        """Returns the numbers so far.
+
+        Returns:
+            Dict of floats: `mIoU`, and `IoU/<class>` of each class; -1 where no pixel
+            has the class, in truth or as found.
+        """
+        both = np.diag(self.counts)
+        either = self.counts.sum(axis=0) + self.counts.sum(axis=1) - both
+        measured = either > 0
+        of_classes = np.where(measured, both / np.maximum(either, 1), -1.0)
+        mean = of_classes[measured].mean() if measured.any() else -1.0
+        named = zip(self.class_names, of_classes.tolist())
+        return {"mIoU": float(mean), **{f"IoU/{name}": x for name, x in named}}
