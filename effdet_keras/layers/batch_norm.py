@@ -5,6 +5,8 @@ import importlib
 import keras
 from keras import ops
 
+from effdet_keras.layers.other_arrays import BatchNormArrays, other_arrays_of
+
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class BatchNormalization(keras.layers.BatchNormalization):
@@ -13,7 +15,8 @@ class BatchNormalization(keras.layers.BatchNormalization):
     Keras composes it of ten operations, each a pass over the largest arrays of a
     training step; TensorFlow's fused kernel takes a fifth of their time on a CPU,
     forward and backward, and lets the graph's optimizer merge it into a
-    convolution before it. Numbers, variables and their names are the same.
+    convolution before it. Numbers, variables and their names are the same. Within
+    `batch_norms_with` (`layers/other_arrays.py`) it normalizes with other arrays.
 
     Args:
         **kwargs: arguments of `keras.layers.BatchNormalization`, except that `axis` is
@@ -27,11 +30,17 @@ class BatchNormalization(keras.layers.BatchNormalization):
     """
 
     def call(self, inputs, training=None, mask=None):
+        other = other_arrays_of(self)
         if _kernels is None or mask is not None or len(inputs.shape) != 4:
+            if other is not None:
+                raise NotImplementedError("Only TensorFlow's kernel takes other arrays")
             return super().call(inputs, training=training, mask=mask)
+        used = other or BatchNormArrays(
+            self.gamma, self.beta, self.moving_mean, self.moving_variance
+        )
         is_training = bool(training) and self.trainable
         # The kernel's statistics are float32, as Keras' are under any policy.
-        arrays = [ops.cast(x, "float32") for x in (inputs, self.gamma, self.beta)]
+        arrays = [ops.cast(x, "float32") for x in (inputs, used.gamma, used.beta)]
         if is_training and self.synchronized:
             outputs, mean, variance = _kernels.synchronized_batch_norm(
                 *arrays, epsilon=self.epsilon
@@ -39,14 +48,14 @@ class BatchNormalization(keras.layers.BatchNormalization):
         else:
             outputs, mean, variance = _kernels.fused_batch_norm(
                 *arrays,
-                ops.cast(self.moving_mean, "float32"),
-                ops.cast(self.moving_variance, "float32"),
+                ops.cast(used.moving_mean, "float32"),
+                ops.cast(used.moving_variance, "float32"),
                 epsilon=self.epsilon,
                 training=is_training,
             )
-        if is_training:
-            self._move(self.moving_mean, mean)
-            self._move(self.moving_variance, variance)
+        if is_training and used.are_moved:
+            self._move(used.moving_mean, mean)
+            self._move(used.moving_variance, variance)
         return ops.cast(outputs, self.compute_dtype)
 
     def _move(self, statistic, value):

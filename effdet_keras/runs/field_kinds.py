@@ -58,6 +58,7 @@ FIELD_KINDS = {
     "clip_norm": AUTO | _NOT_NEGATIVE | NOTHING,
     "ema_decay": AUTO | _BELOW_ONE | NOTHING,
     "gradient_multipliers": MAPPING,
+    "adversarial": MAPPING | NOTHING,
     "batch_norm_warmup": AUTO | SWITCH,
     "freeze": TEXT | NOTHING,
     "freeze_batch_norm": SWITCH,

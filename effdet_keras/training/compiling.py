@@ -4,6 +4,7 @@ A file holds as its weights what the model's variables hold. Where these are the
 moving averages, as everywhere outside of a training step, the weights of training are
 beside them under `training:<path>`, with "/" as ":". A file that was written while
 the weights of training were in place has the averages under `average:<path>` instead.
+The arrays of auxiliary batch norms are under `auxiliary:<path>`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from effdet_keras._internal.weights_h5 import ENDING, check_weights_h5, write_we
 from effdet_keras.errors import InvalidStateError, InvalidValueError
 from effdet_keras.training import auto_recipe, freezing
 from effdet_keras.training.accumulation import steps_done
+from effdet_keras.training.advprop import AdvProp
+from effdet_keras.training.auxiliary_norms import AuxiliaryNorms
 from effdet_keras.training.ema import WeightAverages
 from effdet_keras.training.gradient_multipliers import gradient_factors
 from effdet_keras.training.recipe import Recipe
@@ -65,6 +68,8 @@ class Compiling:
     """
 
     averages: WeightAverages | None = None
+    # Those of adversarial images, where the training has such.
+    auxiliary_norms: AuxiliaryNorms | None = None
     # What of the weights was loaded: "backbone" or "detector"; None if all are new.
     pretrained: str | None = None
     settings: Settings | None = None
@@ -82,6 +87,7 @@ class Compiling:
         clip_norm: float | str | None = "auto",
         ema_decay: float | str | None = "auto",
         gradient_multipliers: dict[str, float] | None = None,
+        adversarial: AdvProp | None = None,
         batch_norm_warmup: bool | str = "auto",
         freeze: str | None = "auto",
         freeze_batch_norm: bool = True,
@@ -147,6 +153,10 @@ class Compiling:
                 such as `{"bias$": 2.0}`. The gradient of a variable in whose `path`
                 an expression is found, the first that is, is multiplied by its
                 factor, before clipping.
+            adversarial: `effdet_keras.AdvProp`, to train on adversarial images as
+                well, with TensorFlow on one device; None trains on clean ones alone.
+                The log has their loss as `adversarial_loss`; `loss` is that of the
+                clean images.
             batch_norm_warmup: bool; "auto" is True but for the reference. Whether the
                 moving statistics of batch norm have a short memory in the first 900
                 steps; see `training/statistics_warmup.py`. Without it they lag behind
@@ -184,6 +194,7 @@ class Compiling:
             clip_norm=clip_norm,
             ema_decay=ema_decay,
             gradient_multipliers=gradient_multipliers,
+            adversarial=adversarial,
             batch_norm_warmup=batch_norm_warmup,
             freeze=freeze,
             freeze_batch_norm=freeze_batch_norm,
@@ -204,9 +215,8 @@ class Compiling:
             self._set_up_in_scope(asked, recipe, keras_options)
 
     def _set_up_in_scope(self, asked, recipe, keras_options):
-        factors = gradient_factors(
-            recipe.gradient_multipliers, self.trainable_variables
-        )
+        self.auxiliary_norms = self._new_auxiliary_norms(recipe)
+        factors = self._gradient_factors(recipe)
         optimizer = recipe.new_optimizer()
         if not self._step.is_reference_step and recipe.clips_in_optimizer:
             optimizer.global_clipnorm = recipe.clip_norm or None
@@ -217,10 +227,11 @@ class Compiling:
         super().compile(optimizer=optimizer, loss=None, **options)
         # Built here, so that loading weights finds the optimizer's variables, and
         # the first step, which would make them, is not traced a second time.
-        self.optimizer.build(self.trainable_variables)
+        self.optimizer.build(self.updated_variables)
         trackers = Trackers(
             with_iou_loss=recipe.loss.iou_loss_type is not None,
             of_steps=self._step.is_reference_step,
+            with_adversarial=recipe.adversarial is not None,
         )
         self.settings = Settings(
             recipe=recipe,
@@ -238,6 +249,24 @@ class Compiling:
         if recipe.ema_decay:
             sources = self.trainable_variables + self.batch_norm_statistics()
             self.averages = WeightAverages(sources, decay=recipe.ema_decay)
+
+    def _new_auxiliary_norms(self, recipe):
+        if recipe.adversarial is None:
+            return None
+        self._step.check_adversarial()
+        if getattr(self, "features", None) is not None:
+            raise InvalidValueError(
+                "`adversarial` needs batch norms of its own, and those of a TF-Hub "
+                "module are inside it. Train a model of `from_preset`."
+            )
+        return AuxiliaryNorms(freezing.batch_norms_of(self))
+
+    def _gradient_factors(self, recipe):
+        """One per gradient; auxiliary arrays have those of what they are copies of."""
+        variables = self.trainable_variables
+        if self.auxiliary_norms is not None:
+            variables = variables + self.auxiliary_norms.trainable_sources
+        return gradient_factors(recipe.gradient_multipliers, variables)
 
     def freeze(self, what: str, batch_norm: bool = True) -> None:
         """Stops some weights from training, and lets all others train.
@@ -316,6 +345,26 @@ class Compiling:
             v for v in self.non_trainable_variables if v.name in freezing.STATISTICS
         ]
 
+    @property
+    def updated_variables(self) -> list[keras.Variable]:
+        """What the optimizer moves: what trains, and then of the auxiliary norms."""
+        auxiliary = self.auxiliary_norms
+        more = [] if auxiliary is None else auxiliary.trainable_variables
+        return self.trainable_variables + more
+
+    @property
+    def moved_statistics(self) -> list[keras.Variable]:
+        """`batch_norm_statistics`, and those of the auxiliary norms."""
+        auxiliary = self.auxiliary_norms
+        more = [] if auxiliary is None else auxiliary.statistics
+        return self.batch_norm_statistics() + more
+
+    def weights_were_set(self) -> None:
+        """Starts what is kept beside the weights anew from them."""
+        for beside in (self.averages, self.auxiliary_norms):
+            if beside is not None:
+                beside.reset()
+
     def get_compile_config(self) -> dict:
         if self.settings is None:
             return {}
@@ -361,11 +410,13 @@ class Compiling:
                 write_weights_h5(path, save, self._saved_variables())
 
     def _saved_variables(self):
-        variables = list(self.variables)
-        if self.averages is not None:
-            variables += self.averages.variables
+        return [v for owner in self._owners_of_variables for v in owner.variables]
+
+    @property
+    def _owners_of_variables(self):
         optimizer = getattr(self, "optimizer", None)
-        return variables + ([] if optimizer is None else optimizer.variables)
+        owners = (self, optimizer, self.averages, self.auxiliary_norms)
+        return [owner for owner in owners if owner is not None]
 
     def load_weights(
         self, filepath: str | os.PathLike, skip_mismatch: bool = False, **kwargs: Any
@@ -380,7 +431,7 @@ class Compiling:
         """
         if os.path.isfile(filepath):
             check_weights_h5(filepath)
-        self._has_loaded_averages = False
+        self._has_loaded_averages = self._has_loaded_auxiliary = False
         try:
             with self._unchanged_by_errors():
                 super().load_weights(filepath, skip_mismatch=skip_mismatch, **kwargs)
@@ -395,6 +446,8 @@ class Compiling:
             ) from error
         self.score_settings = None  # an evaluation of other weights chose them
         warn_unless_finite(self, filepath)
+        if self.auxiliary_norms is not None and not self._has_loaded_auxiliary:
+            self.auxiliary_norms.reset()
         if self.averages is None:
             return
         if self._has_loaded_averages:
@@ -403,7 +456,12 @@ class Compiling:
             self.averages.reset()
 
     def save_own_variables(self, store: Any) -> None:
-        """Writes what the variables do not hold: averages, or weights of training."""
+        """Writes what the variables do not hold.
+
+        Averages, or weights of training; and auxiliary batch norms.
+        """
+        if self.auxiliary_norms is not None:
+            self.auxiliary_norms.save(store)
         averages = self.averages
         if averages is None:
             return
@@ -416,15 +474,14 @@ class Compiling:
     def load_own_variables(self, store: Any) -> None:
         """Reads what `save_own_variables` wrote, where file and model have it."""
         self._has_loaded_averages = _load_averages(self.averages, store)
+        auxiliary = self.auxiliary_norms
+        self._has_loaded_auxiliary = auxiliary is not None and auxiliary.load(store)
         self.pretrained = "detector"
 
     @contextlib.contextmanager
     def _unchanged_by_errors(self) -> Iterator[None]:
         """Puts all weights, averages and the optimizer back where the block raises."""
-        owners = [self, getattr(self, "optimizer", None), self.averages]
-        variables = [
-            v for owner in owners if owner is not None for v in owner.variables
-        ]
+        variables = self._saved_variables()
         values = [np.array(ops.convert_to_numpy(v)) for v in variables]
         pretrained = self.pretrained
         state = None if self.averages is None else self.averages.state

@@ -29,15 +29,19 @@ class Trackers:
         with_iou_loss: bool, whether there is a `box_iou_loss`.
         of_steps: bool, whether training steps report `gradient_norm` and
             `learning_rate`.
+        with_adversarial: bool, whether there is an `adversarial_loss`.
     """
 
-    def __init__(self, *, with_iou_loss, of_steps):
+    def __init__(self, *, with_iou_loss, of_steps, with_adversarial=False):
         names = ["class_loss", "box_loss", "reg_l2_loss"]
         if with_iou_loss:
             names.insert(2, "box_iou_loss")
         steps = ("gradient_norm", "learning_rate") if of_steps else ()
         self._losses = {name: keras.metrics.Mean(name=name) for name in names}
         self._steps = {name: _Latest(name=name) for name in steps}
+        if with_adversarial:
+            name = "adversarial_loss"
+            self._steps[name] = keras.metrics.Mean(name=name)
 
     @property
     def metrics(self):
@@ -56,6 +60,9 @@ class Trackers:
     def update_step(self, gradient_norm, learning_rate):
         self._steps["gradient_norm"].update_state(gradient_norm)
         self._steps["learning_rate"].update_state(learning_rate)
+
+    def update_adversarial(self, loss):
+        self._steps["adversarial_loss"].update_state(loss)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -38,6 +38,7 @@ OTHERS = {
     "freeze": "backbone+fpn",
     "freeze_batch_norm": False,
     "loss": {"gamma": 2.0},
+    "adversarial": {"epsilon": 2.0},
     "epochs": 3,
     "batch_size": 4,
     "steps_per_execution": 2,

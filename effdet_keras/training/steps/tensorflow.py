@@ -15,6 +15,7 @@ from effdet_keras.training.accumulation import (
     steps_per_update,
 )
 from effdet_keras.training.statistics_warmup import joined, parted
+from effdet_keras.training.steps.adversarial import AdversarialPass
 
 
 class Step:
@@ -29,15 +30,19 @@ class Step:
     def train(self, keras_step, data):
         """One update: gradients multiplied, clipped alone and together; averages."""
         model = self._model
-        optimizer, variables = model.optimizer, model.trainable_variables
+        optimizer, variables = model.optimizer, model.updated_variables
         step = tf.identity(step_counter(optimizer).value)
-        statistics = model.batch_norm_statistics()
+        statistics = model.moved_statistics
         before = tf.identity(joined([v.value for v in statistics]))
         with tf.GradientTape() as tape:
             loss = self._forward_and_loss(data, training=True)
             # Replicas are summed below; a loss scale keeps float16 from underflow.
             scaled = optimizer.scale_loss(loss / _num_replicas())
-        gradients = self._multiplied(tape.gradient(scaled, variables))
+        gradients = tape.gradient(scaled, model.trainable_variables)
+        if model.auxiliary_norms is not None:
+            adversarial = AdversarialPass(model)
+            loss, gradients = adversarial.added_to(loss, gradients, data, step)
+        gradients = self._multiplied(gradients)
         clipped, norm = self.clipped(self._with_those_before(gradients, step))
         after = after_forward = joined([v.value for v in statistics])
         is_fine = _on_all_replicas(_are_finite([loss, norm, after]))
@@ -117,6 +122,13 @@ class Step:
         # Keras would have TensorFlow share out what is shared out already.
         parts = data.rebatch(size // count, drop_remainder=True) if count > 1 else data
         return strategy.distribute_datasets_from_function(lambda context: parts)
+
+    def check_adversarial(self):
+        if self._model.distribute_strategy.num_replicas_in_sync > 1:
+            raise InvalidValueError(
+                "`adversarial` trains on one device, not under a `tf.distribute` "
+                "strategy of several. Leave one of the two out."
+            )
 
     def normalizer(self, num_positives):
         """Replicas sum their gradients: together they take the loss of one batch."""
@@ -209,7 +221,7 @@ class Step:
                 "several devices. Leave `gradient_accumulation_steps` out. Received: "
                 f"gradient_accumulation_steps={count}"
             )
-        sums = gradient_sums(optimizer, self._model.trainable_variables)
+        sums = gradient_sums(optimizer, self._model.updated_variables)
         scale = optimizer.scale_loss(tf.ones(()))
         so_far = tf.cast(step % count + 1, tf.float32)
         return [
@@ -229,7 +241,7 @@ class Step:
         count = steps_per_update(optimizer)
         if count == 1:
             return clipped
-        sums = gradient_sums(optimizer, self._model.trainable_variables)
+        sums = gradient_sums(optimizer, self._model.updated_variables)
         is_last = (step + 1) % count == 0
 
         def empty():

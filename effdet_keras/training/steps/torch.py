@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from effdet_keras.training.accumulation import steps_done, steps_per_update
+from effdet_keras.training.advprop import needs_tensorflow
 from effdet_keras.training.statistics_warmup import joined, parted
 
 
@@ -71,6 +72,9 @@ class Step:
 
     def data_of_fit(self, data):
         return data
+
+    def check_adversarial(self):
+        raise needs_tensorflow("torch")
 
     def normalizer(self, num_positives):
         return None
