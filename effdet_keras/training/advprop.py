@@ -17,7 +17,7 @@ _LOSSES = ("max", "both", "class", "box")
 @keras.saving.register_keras_serializable(package="effdet_keras")
 @dataclasses.dataclass(frozen=True)
 class AdvProp:
-    """Trains on adversarial images beside the clean ones, with batch norms of their own.
+    """Trains on adversarial images, with batch norms of their own, beside clean ones.
 
     AdvProp (https://arxiv.org/abs/1911.09665), for detectors Det-AdvProp
     (https://arxiv.org/abs/2103.13886). Each step adds noise to its images `x` that

@@ -99,7 +99,8 @@ class AuxiliaryNorms:
         Raises:
             ValueError: If the file has copies of other batch norms.
         """
-        found = {name for name in store.keys() if name.startswith(AUXILIARY)}
+        names = set(store.keys())  # the store of a `.weights.h5` is no dict
+        found = {name for name in names if name.startswith(AUXILIARY)}
         if not found:
             return False
         if {_key(source) for source in self.sources} != found:

@@ -1,4 +1,4 @@
-"""Training with `AdvProp`: gradients by definition, batch norms apart, files, refusals."""
+"""Training with `AdvProp`: gradients by definition, two sets of batch norms, files."""
 
 import dataclasses
 
@@ -106,9 +106,6 @@ class Definition:
         parts = range(len(images))
         return np.array([float(self.of(outputs, [i])["loss"]) for i in parts])
 
-    def of_part(self, outputs, part):
-        return self.of(outputs, part)
-
 
 def attacked(definition, images, name, advprop):
     x = images
@@ -206,3 +203,197 @@ def statistics_like(model, network):
     copies = {id(v) for v in auxiliary.statistics}
     pairs = zip(auxiliary.sources, auxiliary.variables)
     return [own[source.path] for source, copy in pairs if id(copy) in copies]
+
+
+@only_tensorflow
+def test_a_refused_batch_leaves_both_sets_as_they_are():
+    model = model_with(ek.AdvProp())
+    set_apart(model)
+    images, truth = data()
+    images[0, 0, 0, 0] = np.nan
+    kept = (*model.updated_variables, *model.moved_statistics)
+    before = arrays(kept)
+    with pytest.raises(FloatingPointError):
+        model.train_on_batch(images, truth)
+    for one, other in zip(before, arrays(kept), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@only_tensorflow
+def test_auxiliary_arrays_begin_as_the_main_ones_and_are_no_weights_of_the_model():
+    plain = tiny_model()
+    model = model_with(ek.AdvProp())
+    assert len(model.weights) == len(plain.weights)
+    auxiliary = model.auxiliary_norms
+    batch_norms = len(model.batch_norm_statistics()) // 2
+    assert len(auxiliary.variables) == 4 * batch_norms
+    for one, other in zip(auxiliary.sources, auxiliary.variables, strict=True):
+        np.testing.assert_array_equal(one, other)
+    images, _ = data()
+    before = arrays(model(images).values())
+    set_apart(model)
+    for one, other in zip(before, arrays(model(images).values()), strict=True):
+        np.testing.assert_array_equal(one, other)
+    model.set_weights(model.get_weights())
+    for one, other in zip(auxiliary.sources, auxiliary.variables, strict=True):
+        np.testing.assert_array_equal(one, other)
+    model.compile()
+    assert model.auxiliary_norms is None
+    assert model.updated_variables == model.trainable_variables
+
+
+@only_tensorflow
+def test_files_keep_them_for_the_training_that_goes_on(tmp_path):
+    advprop = ek.AdvProp(epsilon=3.0, num_steps=2, random_start=True, loss="box")
+    model = model_with(advprop, optimizer="momentum", ema_decay=0.9)
+    set_apart(model)
+    expected = arrays(model.auxiliary_norms.variables)
+    model.save(tmp_path / "last.keras")
+    loaded = EfficientDet.from_archive(tmp_path / "last.keras", resume=True)
+    assert loaded.settings.recipe.adversarial == advprop
+    assert len(loaded.optimizer.variables) == len(model.optimizer.variables)
+    for one, other in zip(expected, arrays(loaded.auxiliary_norms.variables)):
+        np.testing.assert_array_equal(one, other)
+
+    # Weights alone go into a model without them, and back into one that has them.
+    path = tmp_path / "some.weights.h5"
+    model.save_weights(path)
+    plain = tiny_model()
+    plain.compile(optimizer=None, ema_decay=None)
+    plain.load_pretrained(path, verbose=0)
+    plain.save_weights(tmp_path / "plain.weights.h5")
+    loaded.load_weights(path)
+    np.testing.assert_array_equal(loaded.auxiliary_norms.variables[0], expected[0])
+    loaded.load_pretrained(tmp_path / "plain.weights.h5", verbose=0)
+    auxiliary = loaded.auxiliary_norms
+    for one, other in zip(auxiliary.sources, auxiliary.variables, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@only_tensorflow
+def test_a_file_of_other_batch_norms_is_refused():
+    model = model_with(ek.AdvProp())
+    store = {}
+    model.auxiliary_norms.save(store)
+    assert all(name.startswith(AUXILIARY) for name in store)
+    store.popitem()
+    with pytest.raises(ValueError, match="auxiliary batch norms"):
+        model.auxiliary_norms.load(store)
+
+
+@only_tensorflow
+def test_frozen_batch_norms_have_no_second_set():
+    model = model_with(
+        ek.AdvProp(),
+        freeze="backbone",
+        optimizer="adamw",
+        gradient_multipliers={"class_net/.*gamma$": 3.0},
+    )
+    paths = [source.path for source in model.auxiliary_norms.sources]
+    assert paths and not [path for path in paths if path.startswith("efficientnet-")]
+    model.unfreeze()
+    assert len(model.auxiliary_norms.sources) > len(paths)
+    # The copies have the multipliers of what they are copies of.
+    factors = model.settings.gradient_factors
+    variables = model.trainable_variables + model.auxiliary_norms.trainable_sources
+    of_path = {}
+    for variable, factor in zip(variables, factors, strict=True):
+        of_path.setdefault(variable.path, []).append(factor)
+    assert sorted(map(tuple, of_path.values()))[-1] == (3.0, 3.0)
+
+
+@only_tensorflow
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["graph", "accumulation", "float16", "frozen"])
+def test_fit_moves_both_sets_apart(case):
+    arguments, policy = {"optimizer": "momentum"}, None
+    if case == "accumulation":
+        arguments["optimizer"] = {"name": "sgd", "gradient_accumulation_steps": 2}
+    if case == "frozen":
+        arguments["freeze"] = "backbone"
+    if case == "float16":
+        policy = keras.config.dtype_policy()
+        keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = model_with(
+            ek.AdvProp(epsilon=4.0, random_start=True),
+            run_eagerly=False,
+            learning_rate=0.01,
+            schedule="constant",
+            **{**PLAIN, "ema_decay": 0.9, "clip_norm": 1.0, **arguments},
+        )
+    finally:
+        if policy is not None:
+            keras.config.set_dtype_policy(policy)
+    before = arrays(model.auxiliary_norms.variables)
+    history = model.fit(*data(4), batch_size=2, epochs=2, verbose=0).history
+    assert np.isfinite(history["adversarial_loss"]).all()
+    auxiliary = model.auxiliary_norms
+    model.averages.restore()
+    values = arrays(auxiliary.variables)
+    moved = [not np.array_equal(a, b) for a, b in zip(before, values)]
+    apart = [
+        not np.allclose(a, b, rtol=1e-4, atol=1e-6)
+        for a, b in zip(arrays(auxiliary.sources), values)
+    ]
+    assert np.mean(moved) > 0.9 and np.mean(apart) > 0.5
+
+
+@only_tensorflow
+@pytest.mark.slow
+def test_an_export_has_the_main_batch_norms_alone(tmp_path):
+    import tensorflow as tf
+
+    model = model_with(ek.AdvProp())
+    set_apart(model)
+    model.export(tmp_path / "model", "saved_model", verbose=0)
+    prefix = str(tmp_path / "model" / "variables" / "variables")
+    names = [name for name, _ in tf.train.list_variables(prefix)]
+    assert not [name for name in names if "auxiliary" in name]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"epsilon": 0.0},
+        {"epsilon": "1"},
+        {"epsilon": float("inf")},
+        {"num_steps": 0},
+        {"num_steps": 1.5},
+        {"num_steps": True},
+        {"step_size": -1.0},
+        {"random_start": 1},
+        {"loss": "worst"},
+    ],
+    ids=str,
+)
+def test_wrong_fields_are_refused_by_name(fields):
+    (name,) = fields
+    with pytest.raises((ValueError, TypeError), match=f"`{name}`"):
+        ek.AdvProp(**fields)
+
+
+def test_fields_come_back_from_its_config():
+    advprop = ek.AdvProp(2.0, 3, 1.5, random_start=True, loss="box")
+    assert ek.AdvProp.from_config(advprop.get_config()) == advprop
+    defaults = dataclasses.asdict(ek.AdvProp())
+    assert all(defaults[n] != value for n, value in advprop.get_config().items())
+
+
+def test_what_cannot_train_with_it_is_refused_when_it_is_compiled():
+    model = tiny_model()
+    with pytest.raises(TypeError, match="AdvProp"):
+        model.compile(adversarial={"epsilon": 1.0})
+    if keras.backend.backend() != "tensorflow":
+        with pytest.raises(ValueError, match="KERAS_BACKEND=tensorflow"):
+            model.compile(adversarial=ek.AdvProp())
+        return
+    from effdet_keras.training.steps.tensorflow import Step
+
+    class Several:
+        class distribute_strategy:
+            num_replicas_in_sync = 2
+
+    step: BackendStep = Step(Several())
+    with pytest.raises(ValueError, match="one device"):
+        step.check_adversarial()
