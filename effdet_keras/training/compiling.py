@@ -227,7 +227,7 @@ class Compiling:
         super().compile(optimizer=optimizer, loss=None, **options)
         # Built here, so that loading weights finds the optimizer's variables, and
         # the first step, which would make them, is not traced a second time.
-        self.optimizer.build(self.updated_variables)
+        self.optimizer.build(self.updated_variables())
         trackers = Trackers(
             with_iou_loss=recipe.loss.iou_loss_type is not None,
             of_steps=self._step.is_reference_step,
@@ -345,14 +345,12 @@ class Compiling:
             v for v in self.non_trainable_variables if v.name in freezing.STATISTICS
         ]
 
-    @property
     def updated_variables(self) -> list[keras.Variable]:
         """What the optimizer moves: what trains, and then of the auxiliary norms."""
         auxiliary = self.auxiliary_norms
         more = [] if auxiliary is None else auxiliary.trainable_variables
         return self.trainable_variables + more
 
-    @property
     def moved_statistics(self) -> list[keras.Variable]:
         """`batch_norm_statistics`, and those of the auxiliary norms."""
         auxiliary = self.auxiliary_norms
@@ -410,13 +408,9 @@ class Compiling:
                 write_weights_h5(path, save, self._saved_variables())
 
     def _saved_variables(self):
-        return [v for owner in self._owners_of_variables for v in owner.variables]
-
-    @property
-    def _owners_of_variables(self):
         optimizer = getattr(self, "optimizer", None)
         owners = (self, optimizer, self.averages, self.auxiliary_norms)
-        return [owner for owner in owners if owner is not None]
+        return [v for owner in owners if owner is not None for v in owner.variables]
 
     def load_weights(
         self, filepath: str | os.PathLike, skip_mismatch: bool = False, **kwargs: Any

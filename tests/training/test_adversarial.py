@@ -166,7 +166,7 @@ def test_a_step_is_that_of_two_networks_with_all_but_batch_norms_in_common(advpr
         adversarial, noisy, auxiliary.trainable_variables
     )
     sources = {v.path: v for v in model.auxiliary_norms.trainable_sources}
-    before = arrays(model.updated_variables)
+    before = arrays(model.updated_variables())
 
     logs = model.train_on_batch(images, truth, return_dict=True)
 
@@ -178,7 +178,7 @@ def test_a_step_is_that_of_two_networks_with_all_but_batch_norms_in_common(advpr
         v.path: np.array(g) for v, g in zip(auxiliary.trainable_variables, of_noisy)
     }
     expected = shared + [by_path[path] for path in sources]
-    after = arrays(model.updated_variables)
+    after = arrays(model.updated_variables())
     assert len(sources) > 30
     for one, other, gradient in zip(before, after, expected, strict=True):
         scale = np.abs(gradient).max() + 1e-3
@@ -211,7 +211,7 @@ def test_a_refused_batch_leaves_both_sets_as_they_are():
     set_apart(model)
     images, truth = data()
     images[0, 0, 0, 0] = np.nan
-    kept = (*model.updated_variables, *model.moved_statistics)
+    kept = (*model.updated_variables(), *model.moved_statistics())
     before = arrays(kept)
     with pytest.raises(FloatingPointError):
         model.train_on_batch(images, truth)
@@ -239,7 +239,7 @@ def test_auxiliary_arrays_begin_as_the_main_ones_and_are_no_weights_of_the_model
         np.testing.assert_array_equal(one, other)
     model.compile()
     assert model.auxiliary_norms is None
-    assert model.updated_variables == model.trainable_variables
+    assert model.updated_variables() == model.trainable_variables
 
 
 @only_tensorflow

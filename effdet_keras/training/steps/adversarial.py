@@ -44,7 +44,7 @@ class AdversarialPass:
                 losses = self._losses(images, truth)
                 adversarial = losses["loss"] - losses["reg_l2_loss"]
                 scaled = self._model.optimizer.scale_loss(adversarial)
-            more = tape.gradient(scaled, self._model.updated_variables)
+            more = tape.gradient(scaled, self._model.updated_variables())
         self._model.settings.trackers.update_adversarial(adversarial)
         num_shared = len(gradients)  # what is behind them is auxiliary
         sums = [g if m is None else g + m for g, m in zip(gradients, more)]

@@ -30,9 +30,9 @@ class Step:
     def train(self, keras_step, data):
         """One update: gradients multiplied, clipped alone and together; averages."""
         model = self._model
-        optimizer, variables = model.optimizer, model.updated_variables
+        optimizer, variables = model.optimizer, model.updated_variables()
         step = tf.identity(step_counter(optimizer).value)
-        statistics = model.moved_statistics
+        statistics = model.moved_statistics()
         before = tf.identity(joined([v.value for v in statistics]))
         with tf.GradientTape() as tape:
             loss = self._forward_and_loss(data, training=True)
@@ -221,7 +221,7 @@ class Step:
                 "several devices. Leave `gradient_accumulation_steps` out. Received: "
                 f"gradient_accumulation_steps={count}"
             )
-        sums = gradient_sums(optimizer, self._model.updated_variables)
+        sums = gradient_sums(optimizer, self._model.updated_variables())
         scale = optimizer.scale_loss(tf.ones(()))
         so_far = tf.cast(step % count + 1, tf.float32)
         return [
@@ -241,7 +241,7 @@ class Step:
         count = steps_per_update(optimizer)
         if count == 1:
             return clipped
-        sums = gradient_sums(optimizer, self._model.updated_variables)
+        sums = gradient_sums(optimizer, self._model.updated_variables())
         is_last = (step + 1) % count == 0
 
         def empty():
