@@ -47,6 +47,7 @@ class AdversarialPass:
             more = tape.gradient(scaled, self._model.updated_variables())
         self._model.settings.trackers.update_adversarial(adversarial)
         num_shared = len(gradients)  # what is behind them is auxiliary
+        # None for batch norms' own arrays, which these images do not use.
         sums = [g if m is None else g + m for g, m in zip(gradients, more)]
         return loss + adversarial, [*sums, *more[num_shared:]]
 
