@@ -397,3 +397,27 @@ def test_what_cannot_train_with_it_is_refused_when_it_is_compiled():
     step: BackendStep = Step(Several())
     with pytest.raises(ValueError, match="one device"):
         step.check_adversarial()
+
+
+@only_tensorflow
+@pytest.mark.slow  # a minute
+def test_a_training_with_it_learns_eight_images_by_heart(tmp_path):
+    keras.utils.set_random_seed(0)
+    train, _ = ek.data.write_shapes(tmp_path, num_train=8, num_valid=1, image_size=64)
+    config = tiny_model().config.replace(fpn_num_filters=32)
+    model = EfficientDet(config, class_names=train.class_names)
+    model.compile(
+        keras.optimizers.Adam(3e-3),
+        loss=DetectionLoss(
+            box_loss_weight=0.0, iou_loss_type="ciou", iou_loss_weight=4.0
+        ),
+        matching=ek.matching.ATSSMatching(),
+        adversarial=ek.AdvProp(epsilon=4.0),
+        weight_decay=None,
+        ema_decay=None,
+        batch_norm_warmup=True,
+    )
+    batches = model.batches(train, 8).repeat()
+    model.fit(batches, steps_per_epoch=150, verbose=0)
+    numbers = ek.callbacks.COCOEvaluation(train, verbose=0).evaluate(model)
+    assert numbers["AP50"] > 0.7
