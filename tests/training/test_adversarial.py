@@ -403,7 +403,9 @@ def test_what_cannot_train_with_it_is_refused_when_it_is_compiled():
 @pytest.mark.slow  # a minute
 def test_a_training_with_it_learns_eight_images_by_heart(tmp_path):
     keras.utils.set_random_seed(0)
-    train, _ = ek.data.write_shapes(tmp_path, num_train=8, num_valid=1, image_size=64)
+    train, _ = ek.data.write_shapes(
+        tmp_path, num_train=8, num_valid=1, image_size=64, seed=1
+    )
     config = tiny_model().config.replace(fpn_num_filters=32)
     model = EfficientDet(config, class_names=train.class_names)
     model.compile(
@@ -418,6 +420,6 @@ def test_a_training_with_it_learns_eight_images_by_heart(tmp_path):
         batch_norm_warmup=True,
     )
     batches = model.batches(train, 8).repeat()
-    model.fit(batches, steps_per_epoch=150, verbose=0)
+    model.fit(batches, steps_per_epoch=100, verbose=0)
     numbers = ek.callbacks.COCOEvaluation(train, verbose=0).evaluate(model)
-    assert numbers["AP50"] > 0.7
+    assert numbers["AP50"] > 0.6  # measured: 0.92
