@@ -155,8 +155,8 @@ class Compiling:
                 factor, before clipping.
             adversarial: `effdet_keras.AdvProp`, to train on adversarial images as
                 well, with TensorFlow on one device; None trains on clean ones alone.
-                The log has their loss as `adversarial_loss`; `loss` is that of the
-                clean images.
+                The log has the loss of adversarial images as `adversarial_loss`, and
+                that of the clean ones as `loss`.
             batch_norm_warmup: bool; "auto" is True but for the reference. Whether the
                 moving statistics of batch norm have a short memory in the first 900
                 steps; see `training/statistics_warmup.py`. Without it they lag behind
@@ -215,8 +215,8 @@ class Compiling:
             self._set_up_in_scope(asked, recipe, keras_options)
 
     def _set_up_in_scope(self, asked, recipe, keras_options):
-        self.auxiliary_norms = self._new_auxiliary_norms(recipe)
-        factors = self._gradient_factors(recipe)
+        auxiliary = self._new_auxiliary_norms(recipe)
+        factors = self._gradient_factors(recipe, auxiliary)
         optimizer = recipe.new_optimizer()
         if not self._step.is_reference_step and recipe.clips_in_optimizer:
             optimizer.global_clipnorm = recipe.clip_norm or None
@@ -225,6 +225,7 @@ class Compiling:
             options["jit_compile"] = default_jit_compile()
         # No loss of Keras' kind: `compute_loss` below is ours.
         super().compile(optimizer=optimizer, loss=None, **options)
+        self.auxiliary_norms = auxiliary
         # Built here, so that loading weights finds the optimizer's variables, and
         # the first step, which would make them, is not traced a second time.
         self.optimizer.build(self.updated_variables())
@@ -261,11 +262,11 @@ class Compiling:
             )
         return AuxiliaryNorms(freezing.batch_norms_of(self))
 
-    def _gradient_factors(self, recipe):
+    def _gradient_factors(self, recipe, auxiliary):
         """One per gradient; auxiliary arrays have those of what they are copies of."""
         variables = self.trainable_variables
-        if self.auxiliary_norms is not None:
-            variables = variables + self.auxiliary_norms.trainable_sources
+        if auxiliary is not None:
+            variables = variables + auxiliary.trainable_sources
         return gradient_factors(recipe.gradient_multipliers, variables)
 
     def freeze(self, what: str, batch_norm: bool = True) -> None:

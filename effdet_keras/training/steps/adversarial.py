@@ -30,7 +30,7 @@ class AdversarialPass:
 
         Returns:
             `(loss, gradients)`: the sum of both losses; gradients for each of
-            `model.updated_variables`.
+            `model.updated_variables()`.
         """
         images, truth, _ = keras.utils.unpack_x_y_sample_weight(data)
         truth = {name: tf.convert_to_tensor(value) for name, value in truth.items()}
@@ -59,10 +59,10 @@ class AdversarialPass:
         if losses == ["max"]:
             losses = ["class", "box"]
         # The attacks begin with one forward pass, and part ways then.
-        found = self._moved([start], images, truth, losses)
+        found = self._moved(start, images, truth, losses)
         for _ in range(self._advprop.num_steps - 1):
             found = [
-                self._moved([x], images, truth, [loss])[0]
+                self._moved(x, images, truth, [loss])[0]
                 for x, loss in zip(found, losses)
             ]
         if len(found) == 1:
@@ -73,12 +73,11 @@ class AdversarialPass:
         )
         return tf.where(is_worse[:, None, None, None], by_class, by_box)
 
-    def _moved(self, start, images, truth, losses):
-        """One step of each attack from the same images, by its loss."""
-        (x,) = start
-        is_one = len(losses) == 1
+    def _moved(self, x, images, truth, losses):
+        """What `x` becomes by one step of each attack, a list."""
+        has_several = len(losses) > 1
         with tf.GradientTape(
-            persistent=not is_one, watch_accessed_variables=False
+            persistent=has_several, watch_accessed_variables=False
         ) as tape:
             tape.watch(x)
             terms = self._losses(x, truth)
