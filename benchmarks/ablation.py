@@ -60,7 +60,8 @@ GROUPS = {
     "accumulation": {
         f"batches of 1, 4 for each update, {name}": {
             "batch_size": 1,
-            "optimizer": {"name": "adamw", "gradient_accumulation_steps": 4},
+            "optimizer": "adamw",
+            "accumulate_steps": 4,
             "learning_rate": 5e-3,
             **settings,
         }

@@ -15,12 +15,35 @@ _IMAGENET_STDDEV = (58.395, 57.12, 57.375)  # 255 * (0.229, 0.224, 0.225)
 BACKBONES = (
     *(f"efficientnet-b{i}" for i in range(8)),
     *(f"efficientnet-lite{i}" for i in range(5)),
+    *(f"efficientnetv2-b{i}" for i in range(4)),
+    *("efficientnetv2-s", "efficientnetv2-m", "efficientnetv2-l"),
+    *("efficientnetv2-rw-t", "efficientnetv2-rw-s"),
 )
+PYRAMIDS = ("bifpn", "qufpn")
+PADDINGS = ("same", "symmetric")
+DOWNSAMPLINGS = ("max", "bilinear")
+UPSAMPLINGS = ("nearest", "bilinear")
 FUSION_METHODS = ("fastattn", "attn", "sum", "channel_fastattn", "channel_attn")
+ANCHOR_ORDERS = ("scale_first", "aspect_first")
+RESIZE_METHODS = ("half_pixel", "asymmetric")  # the names that ONNX has for them
 ACTIVATIONS = (
     *("swish", "silu", "swish_native", "hswish"),
     *("relu", "relu6", "mish", "srelu"),
 )
+
+
+# `backbone_taps` of the Object Detection API: the blocks at the places that P3, P4 and
+# P5 have in B0 (None: there they are the last ones), in deeper backbones as well.
+TFOD_TAPS = {
+    "efficientnet-b0": None,
+    "efficientnet-b1": (6, 14, 21),
+    "efficientnet-b2": (6, 14, 21),
+    "efficientnet-b3": (6, 15, 24),
+    "efficientnet-b4": (7, 18, 30),
+    "efficientnet-b5": (9, 22, 36),
+    "efficientnet-b6": (10, 25, 42),
+    "efficientnet-b7": (12, 30, 51),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,15 +57,37 @@ class EfficientDetConfig:
     Args:
         name: string, the model's name.
         backbone: one of `BACKBONES`.
+        backbone_taps: the blocks (`blocks_N` of the backbone) whose outputs are the
+            backbone's levels, `min_level` to 5; None for the last block of each, as
+            in figure 3 of the paper. The Object Detection API takes others in D1-D7:
+            (6, 14, 21) in D1.
         image_size: int, or `(height, width)` in pixels, of the network's input.
         num_classes: int, logits per anchor; there is no background class.
         min_level, max_level: int, pyramid levels; level `l` has stride `2**l`.
         num_scales: int, anchor scales per octave.
         aspect_ratios: tuple of width / height, or of `(x factor, y factor)`.
         anchor_scale: float, anchor side / stride; or a tuple, one per level.
+        anchor_order: one of `ANCHOR_ORDERS`, the order of the anchors of one location.
+            "scale_first", google/automl's: anchor `scale * len(aspect_ratios) +
+            aspect`. "aspect_first", the Object Detection API's: anchor
+            `aspect * num_scales + scale`.
+        box_scales: four floats above zero, factors on the box codes `(ty, tx, th, tw)`
+            (Faster R-CNN, https://arxiv.org/abs/1506.01497, as the Object Detection
+            API has it); see `effdet_keras.box_ops.encode_boxes`.
         fpn_num_filters: int, channels of the BiFPN and of the heads.
         fpn_cell_repeats: int, BiFPN cells.
+        fpn_name: one of `PYRAMIDS`, the graph of a cell: the paper's BiFPN, or "qufpn",
+            QuadFPN, which passes every level in both orders and adds the two
+            (https://ieeexplore.ieee.org/document/9225379).
         fpn_weight_method: one of `FUSION_METHODS` (section 3.3 of the paper).
+        fpn_downsampling: one of `DOWNSAMPLINGS`, how an edge shrinks a level: max
+            pooling as in the paper, or bilinear interpolation, as in some models of
+            PyTorch effdet.
+        fpn_upsampling: one of `UPSAMPLINGS`, how an edge enlarges a level.
+        fpn_padding: one of `PADDINGS`, of the pooling between levels: "same" as
+            TensorFlow pads, or "symmetric", equally on both sides, as PyTorch does.
+        backbone_padding: one of `PADDINGS`, of the backbone's convolutions with a
+            stride.
         head_repeats: int, convolutions in each head before the last.
         activation: one of `ACTIVATIONS`.
         separable_conv: bool, separable or plain convolutions in BiFPN and heads.
@@ -50,12 +95,25 @@ class EfficientDetConfig:
             activation, instead of activation, convolution, batch norm.
         conv_after_downsample: bool, BiFPN edges pool first, then convolve.
         apply_bn_for_resampling: bool, batch norm after an edge's convolution.
+        redundant_bias: bool, biases in the convolutions of BiFPN and heads that a batch
+            norm follows, which has an offset of its own. google/automl's models have
+            them; PyTorch effdet's own do not.
         survival_prob: float in (0, 1] or None. Stochastic depth in the heads.
         backbone_survival_prob: the same for the backbone's last block.
         mean_rgb, stddev_rgb: three floats, the normalization of pixels 0-255.
         pad_rgb: three floats, the color around an image that does not fill the input;
             None for `mean_rgb`, which is zero to the network.
+        resize_method: one of `RESIZE_METHODS`, how an image is brought to the size of
+            the input. Both are bilinear, without antialiasing. "half_pixel":
+            pixels have their centers at 0.5, sizes are cut down (google/automl).
+            "asymmetric": pixel `i` is at `i * old_size / new_size`, sizes are
+            rounded, half to even (TensorFlow 1, the Object Detection API).
         batch_norm_momentum, batch_norm_epsilon: floats.
+        backbone_batch_norm_momentum, backbone_batch_norm_epsilon: the same for the
+            backbone; None for those of the rest. timm's backbones have 0.9 and 1e-5.
+        batch_norm_unbiased: bool, whether moving variances take the unbiased variance
+            of a batch, as in TensorFlow's and torch's batch norms, or the plain one,
+            as in Keras 3.
         sync_batch_norm: bool, batch statistics over all replicas.
         frozen_batch_norm: bool, batch norm neither trains nor moves its
             statistics: for batches of one or two images.
@@ -73,6 +131,7 @@ class EfficientDetConfig:
 
     name: str = "efficientdet-d0"
     backbone: str = "efficientnet-b0"
+    backbone_taps: tuple | None = None
     image_size: tuple = (512, 512)
     num_classes: int = 90
     min_level: int = 3
@@ -80,22 +139,34 @@ class EfficientDetConfig:
     num_scales: int = 3
     aspect_ratios: tuple = (1.0, 2.0, 0.5)
     anchor_scale: float = 4.0
+    anchor_order: str = "scale_first"
+    box_scales: tuple = (1.0, 1.0, 1.0, 1.0)
     fpn_num_filters: int = 64
     fpn_cell_repeats: int = 3
+    fpn_name: str = "bifpn"
     fpn_weight_method: str = "fastattn"
+    fpn_downsampling: str = "max"
+    fpn_upsampling: str = "nearest"
+    fpn_padding: str = "same"
+    backbone_padding: str = "same"
     head_repeats: int = 3
     activation: str = "swish"
     separable_conv: bool = True
     conv_bn_act_pattern: bool = False
     conv_after_downsample: bool = False
     apply_bn_for_resampling: bool = True
+    redundant_bias: bool = True
     survival_prob: float | None = None
     backbone_survival_prob: float | None = None
     mean_rgb: tuple = _IMAGENET_MEAN
     stddev_rgb: tuple = _IMAGENET_STDDEV
     pad_rgb: tuple | None = None
+    resize_method: str = "half_pixel"
     batch_norm_momentum: float = 0.99
     batch_norm_epsilon: float = 1e-3
+    backbone_batch_norm_momentum: float | None = None
+    backbone_batch_norm_epsilon: float | None = None
+    batch_norm_unbiased: bool = False
     sync_batch_norm: bool = False
     frozen_batch_norm: bool = False
 
@@ -103,7 +174,9 @@ class EfficientDetConfig:
         normal_form = {
             "image_size": _pair(self.image_size),
             "aspect_ratios": _nested_tuple(self.aspect_ratios),
+            "backbone_taps": _nested_tuple(self.backbone_taps),
             "anchor_scale": _nested_tuple(self.anchor_scale),
+            "box_scales": _nested_tuple(self.box_scales),
             "mean_rgb": _three(self.mean_rgb),
             "stddev_rgb": _three(self.stddev_rgb),
             "pad_rgb": _three(self.pad_rgb),
@@ -112,6 +185,7 @@ class EfficientDetConfig:
             object.__setattr__(self, field, value)
         self._check_counts()
         self._check_choices()
+        self._check_taps()
         self._check_anchors()
         self._check_numbers()
 
@@ -213,8 +287,15 @@ class EfficientDetConfig:
     def _check_choices(self):
         for field, allowed in (
             ("backbone", BACKBONES),
+            ("fpn_name", PYRAMIDS),
             ("fpn_weight_method", FUSION_METHODS),
+            ("fpn_downsampling", DOWNSAMPLINGS),
+            ("fpn_upsampling", UPSAMPLINGS),
+            ("fpn_padding", PADDINGS),
+            ("backbone_padding", PADDINGS),
             ("activation", ACTIVATIONS),
+            ("anchor_order", ANCHOR_ORDERS),
+            ("resize_method", RESIZE_METHODS),
         ):
             value = getattr(self, field)
             _require(self, field, value in allowed, f"one of {', '.join(allowed)}")
@@ -250,6 +331,31 @@ class EfficientDetConfig:
             f"a number above zero, or {self.num_levels} of them, one per level",
         )
 
+        scales = self.box_scales
+        _require(
+            self,
+            "box_scales",
+            isinstance(scales, tuple)
+            and len(scales) == 4
+            and all(map(_is_positive, scales)),
+            "four numbers above zero, for ty, tx, th and tw",
+        )
+
+    def _check_taps(self):
+        taps, count = self.backbone_taps, 6 - self.min_level
+        if taps is None:
+            return
+        _require(
+            self,
+            "backbone_taps",
+            isinstance(taps, tuple)
+            and len(taps) == count
+            and all(_is_int(tap, 0) for tap in taps)
+            and list(taps) == sorted(set(taps)),
+            f"None, or the numbers of {count} blocks of the backbone, ascending, one "
+            f"for each level from min_level={self.min_level} to 5",
+        )
+
     def _check_numbers(self):
         for field in ("survival_prob", "backbone_survival_prob"):
             value = getattr(self, field)
@@ -272,19 +378,24 @@ class EfficientDetConfig:
         _require(
             self, "stddev_rgb", all(map(_is_positive, self.stddev_rgb)), "above zero"
         )
-        momentum = self.batch_norm_momentum
-        _require(
-            self,
-            "batch_norm_momentum",
-            isinstance(momentum, numbers.Real) and 0 <= momentum < 1,
-            "at least 0 and below 1",
-        )
-        _require(
-            self,
-            "batch_norm_epsilon",
-            _is_positive(self.batch_norm_epsilon),
-            "a number above zero",
-        )
+        for place in ("", "backbone_"):
+            field = f"{place}batch_norm_momentum"
+            momentum = getattr(self, field)
+            _require(
+                self,
+                field,
+                (momentum is None and place)
+                or (isinstance(momentum, numbers.Real) and 0 <= momentum < 1),
+                "at least 0 and below 1",
+            )
+            field = f"{place}batch_norm_epsilon"
+            epsilon = getattr(self, field)
+            _require(
+                self,
+                field,
+                (epsilon is None and place) or _is_positive(epsilon),
+                "a number above zero",
+            )
 
 
 # Far above any network of the paper, and what memory holds: a number in a file of
@@ -357,6 +468,41 @@ def _lite(index, image_size, filters, cells, repeats, anchor_scale):
     }
 
 
+# timm's backbones, which PyTorch effdet's own models have: symmetric padding, and the
+# batch norms of PyTorch (momentum 0.1 there, of the new value).
+TIMM_BACKBONE = {
+    "backbone_padding": "symmetric",
+    "backbone_batch_norm_momentum": 0.9,
+    "backbone_batch_norm_epsilon": 1e-5,
+}
+# Those of google/automl and Keras Applications.
+TF_BACKBONE = {
+    "backbone_padding": "same",
+    "backbone_batch_norm_momentum": None,
+    "backbone_batch_norm_epsilon": None,
+}
+# effdet gives the sides of anchors rounded.
+EFFDET_ANCHORS = {"aspect_ratios": ((1.0, 1.0), (1.4, 0.7), (0.7, 1.4))}
+
+
+def _effdet(index, image_size, filters, cells, repeats, **more):
+    """A model of effdet's own (effdet/config/model_config.py, version 0.4.1)."""
+    return {
+        **_d(index, image_size, filters, cells, repeats),
+        **TIMM_BACKBONE,
+        **EFFDET_ANCHORS,
+        "fpn_padding": "symmetric",
+        "redundant_bias": False,
+        "backbone_survival_prob": 0.9 if index == 0 else 0.8,
+        **more,
+    }
+
+
+# What effdet gives its own D4 and D5 as it gives them to the `tf_` models.
+_TF_PYRAMID = {"fpn_padding": "same", "redundant_bias": True}
+_BILINEAR = {"fpn_downsampling": "bilinear", "fpn_upsampling": "bilinear"}
+_EFFDET_V2 = {**_BILINEAR, "aspect_ratios": (1.0, 2.0, 0.5)}
+
 # Paper, table 1 and section 5; the Lite models as google/automl publishes them.
 _PUBLISHED = {
     "efficientdet-d0": _d(0, 512, 64, 3, 3),
@@ -376,6 +522,27 @@ _PUBLISHED = {
     "efficientdet-lite3": _lite(3, 512, 160, 6, 4, 4.0),
     "efficientdet-lite3x": _lite(3, 640, 200, 6, 4, 3.0),
     "efficientdet-lite4": _lite(4, 640, 224, 7, 4, 4.0),
+    "efficientdet-q0": _effdet(0, 512, 64, 3, 3, fpn_name="qufpn"),
+    "efficientdet-q1": _effdet(1, 640, 88, 3, 3, fpn_name="qufpn", **_BILINEAR),
+    "efficientdet-q2": _effdet(2, 768, 112, 4, 3, fpn_name="qufpn"),
+    "efficientdetv2-dt": _effdet(
+        *(None, 768, 128, 5, 3), backbone="efficientnetv2-rw-t", **_EFFDET_V2
+    ),
+    "efficientdetv2-ds": _effdet(
+        *(None, 1024, 256, 7, 4), backbone="efficientnetv2-rw-s", **_EFFDET_V2
+    ),
+    "effdet-d0": _effdet(0, 512, 64, 3, 3),
+    "effdet-d1": _effdet(1, 640, 88, 4, 3),
+    "effdet-d2": _effdet(2, 768, 112, 5, 3),
+    "effdet-d3": _effdet(3, 896, 160, 6, 4),
+    "effdet-d4": _effdet(4, 1024, 224, 7, 4, **_TF_PYRAMID),
+    "effdet-d5": _effdet(5, 1280, 288, 7, 4, **_TF_PYRAMID),
+    "effdet-lite0": _effdet(
+        *(0, 384, 64, 3, 3),
+        backbone="efficientnet-lite0",
+        activation="relu6",
+        fpn_padding="same",
+    ),
 }
 
 MODEL_NAMES = tuple(_PUBLISHED)

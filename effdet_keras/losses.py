@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import keras
 from keras import ops
@@ -20,6 +21,11 @@ __all__ = [
     "iou_loss",
 ]
 
+_DIVISORS = {
+    "positives_plus_one": lambda num_positives: num_positives + 1.0,
+    "positives": lambda num_positives: ops.maximum(num_positives, 1.0),
+    "one": ops.ones_like,
+}
 _IOU_METRICS = {
     "iou": box_ops.iou,
     "giou": box_ops.giou,
@@ -35,6 +41,7 @@ def focal_loss(
     alpha: float = 0.25,
     gamma: float = 1.5,
     label_smoothing: float = 0.0,
+    class_weights: Sequence[float] | None = None,
 ) -> Any:
     """Computes the focal loss of each anchor, summed over its classes.
 
@@ -54,6 +61,8 @@ def focal_loss(
         alpha: float in `[0, 1]`, weight of `y = 1`.
         gamma: float, 0 or above; how much confident right answers are discounted.
         label_smoothing: float in `[0, 1]`.
+        class_weights: `C` floats of 0 or above, factors on the losses of the classes,
+            of their `y = 1` and `y = 0` alike; None for 1.
 
     Returns:
         Float32 tensor `[..., N]`. Loss and gradient are finite for all finite
@@ -77,6 +86,10 @@ def focal_loss(
     is_class = ops.expand_dims(class_targets, -1) == classes  # [..., N, C]
     smoothing = label_smoothing / 2.0
     yes, no = (ops.convert_to_tensor(w, "float32") for w in (alpha, 1.0 - alpha))
+    if class_weights is not None:
+        _check_weights("class_weights", class_weights, class_logits.shape[-1])
+        factors = ops.convert_to_tensor(class_weights, "float32")
+        yes, no = yes * factors, no * factors  # [C]
 
     # Written out because the arrays [B, N, C] are the largest of a training step:
     # 35 million logits at batch 8, 512 pixels and 90 classes. On a CPU this takes 40%
@@ -180,8 +193,10 @@ class DetectionLoss:
         loss = class_loss + box_loss_weight * box_loss
                           + iou_loss_weight * box_iou_loss
 
-    Everything is computed in float32. The reference leaves a coordinate of a positive
-    anchor out of the box loss where its target is exactly 0; here it counts.
+    With weights of anchors each anchor's losses are multiplied by its own, and `P` is
+    the sum of those of the positive ones. Everything is computed in float32. The
+    reference leaves a coordinate of a positive anchor out of the box loss where its
+    target is exactly 0; here it counts.
 
     Args:
         alpha: float in `[0, 1]`, see `focal_loss`.
@@ -191,6 +206,16 @@ class DetectionLoss:
         box_loss_weight: float, 0 or above; 0 leaves the Huber loss out.
         iou_loss_type: None, `"iou"`, `"giou"`, `"diou"` or `"ciou"`.
         iou_loss_weight: float, 0 or above.
+        class_loss_weight: float, 0 or above.
+        divide_by: what `n` is: "positives_plus_one"; "positives", at least 1, as in the
+            TF Object Detection API; or "one".
+        class_weights: one float of 0 or above per class, see `focal_loss`; or None.
+        box_class_weights: one float of 0 or above per class, factors on both box
+            losses of the anchors that have to predict it; or None.
+        positives_momentum: as the reference's hyper-parameter really acts: above 0, `n`
+            is multiplied by `1 - positives_momentum`, because its moving average
+            starts from zero in every step. None, 0 and below change nothing: `n` counts
+            all devices anyway.
 
     Call arguments:
         class_targets: int tensor `[B, N]`, of `match_anchors`.
@@ -199,9 +224,13 @@ class DetectionLoss:
         box_deltas: float tensor `[B, N, 4]`, of the network.
         anchors: float tensor `[N, 4]`, `yxyx` in pixels.
 
+        box_scales: four floats, the `scales` of `encode_boxes` that targets and deltas
+            have.
+        anchor_weights: float tensor `[B, N]`, of `match_anchors`, or None for 1.
         normalizer: float32 scalar, in the place of `n`. Where the batch is one part of
             several, `n` of all of them divided by their number makes the mean of the
             losses of the parts the loss of the whole.
+        box_scales: four floats, the `scales` of `encode_boxes`, for IoU losses.
 
     Returns:
         Dict of float32 scalars: `loss`, `class_loss`, `box_loss` and, with an
@@ -227,13 +256,34 @@ class DetectionLoss:
     box_loss_weight: float = 50.0
     iou_loss_type: str | None = None
     iou_loss_weight: float = 1.0
+    class_loss_weight: float = 1.0
+    divide_by: Literal["positives_plus_one", "positives", "one"] = "positives_plus_one"
+    class_weights: tuple[float, ...] | None = None
+    box_class_weights: tuple[float, ...] | None = None
+    positives_momentum: float | None = None
 
     def __post_init__(self) -> None:
+        for name in ("class_weights", "box_class_weights"):
+            weights = getattr(self, name)
+            if weights is not None:
+                object.__setattr__(self, name, tuple(weights))
+                _check_weights(name, weights)
+        if self.positives_momentum is not None and not self.positives_momentum < 1.0:
+            raise InvalidValueError(
+                "`positives_momentum` must be None or below 1. "
+                f"Received: positives_momentum={self.positives_momentum!r}"
+            )
         _check_range("alpha", self.alpha, 0.0, 1.0)
         _check_range("gamma", self.gamma, 0.0, math.inf)
         _check_range("label_smoothing", self.label_smoothing, 0.0, 1.0)
         _check_range("box_loss_weight", self.box_loss_weight, 0.0, math.inf)
         _check_range("iou_loss_weight", self.iou_loss_weight, 0.0, math.inf)
+        _check_range("class_loss_weight", self.class_loss_weight, 0.0, math.inf)
+        if self.divide_by not in _DIVISORS:
+            raise InvalidValueError(
+                f"`divide_by` must be one of {', '.join(map(repr, _DIVISORS))}. "
+                f"Received: divide_by={self.divide_by!r}"
+            )
         if not 0.0 < self.delta < math.inf:
             raise InvalidValueError(
                 f"`delta` must be above 0. Received: delta={self.delta!r}"
@@ -256,6 +306,9 @@ class DetectionLoss:
         box_deltas: Any,
         anchors: Any,
         normalizer: Any = None,
+        *,
+        box_scales: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
+        anchor_weights: Any = None,
     ) -> dict[str, Any]:
         class_targets = ops.cast(ops.convert_to_tensor(class_targets), "int32")
         box_targets = ops.cast(ops.convert_to_tensor(box_targets), "float32")
@@ -263,42 +316,76 @@ class DetectionLoss:
         _check_box_shapes(class_targets, box_targets, box_deltas)
         is_positive = _is_positive(class_targets, box_targets)
         if normalizer is None:
-            normalizer = ops.sum(ops.cast(is_positive, "float32")) + 1.0
+            normalizer = self.normalizer_of(
+                count_positives(class_targets, box_targets, anchor_weights)
+            )
+        if self.positives_momentum is not None and self.positives_momentum > 0:
+            normalizer = normalizer * (1.0 - self.positives_momentum)
+        box_weights = self._box_weights(class_targets, anchor_weights)
         # Before anything is computed, as an overflow times 0 would be NaN. With zeros
         # in both, background rows have equal boxes and no loss.
         box_deltas = ops.where(is_positive[..., None], box_deltas, 0.0)
+        of_class = self._class_losses(class_targets, class_logits)
+        of_box = self._box_losses(box_targets, box_deltas)
         terms = {
-            "class_loss": self._class_loss(class_targets, class_logits) / normalizer,
-            "box_loss": self._box_loss(box_targets, box_deltas) / (4.0 * normalizer),
+            "class_loss": _total(of_class, anchor_weights) / normalizer,
+            "box_loss": _total(of_box, box_weights) / (4.0 * normalizer),
         }
-        loss = terms["class_loss"] + self.box_loss_weight * terms["box_loss"]
+        loss = (
+            self.class_loss_weight * terms["class_loss"]
+            + self.box_loss_weight * terms["box_loss"]
+        )
         if self.iou_loss_type is not None:
-            total = self._box_iou_loss(box_targets, box_deltas, anchors)
+            boxes = (
+                box_ops.decode_boxes(codes, anchors, box_scales)
+                for codes in (box_targets, box_deltas)
+            )
+            of_iou = iou_loss(*boxes, iou_loss_type=self.iou_loss_type)
+            total = _total(of_iou, box_weights)
             # By 4 as in the reference, although there is one value per box.
             terms["box_iou_loss"] = total / (4.0 * normalizer)
             loss = loss + self.iou_loss_weight * terms["box_iou_loss"]
         return {"loss": loss, **terms}
 
-    def _class_loss(self, class_targets, class_logits):
-        return ops.sum(
-            focal_loss(
-                class_targets,
-                class_logits,
-                alpha=self.alpha,
-                gamma=self.gamma,
-                label_smoothing=self.label_smoothing,
-            )
+    def normalizer_of(self, num_positives: Any) -> Any:
+        """What sums of losses are divided by: `n`, of `P`, see the class.
+
+        Args:
+            num_positives: float32 scalar, of `count_positives`.
+
+        Returns:
+            Float32 scalar.
+
+        Example:
+            >>> float(DetectionLoss().normalizer_of(ops.ones(())))
+            2.0
+        """
+        return _DIVISORS[self.divide_by](num_positives)
+
+    def _class_losses(self, class_targets, class_logits):
+        return focal_loss(
+            class_targets,
+            class_logits,
+            alpha=self.alpha,
+            gamma=self.gamma,
+            label_smoothing=self.label_smoothing,
+            class_weights=self.class_weights,
         )
 
-    def _box_loss(self, box_targets, box_deltas):
-        if self.box_loss_weight == 0:
-            return ops.zeros((), dtype="float32")
-        return ops.sum(huber_loss(box_targets, box_deltas, delta=self.delta))
+    def _box_weights(self, class_targets, anchor_weights):
+        """The factor of each anchor's box losses `[B, N]`, or None."""
+        if self.box_class_weights is None:
+            return anchor_weights
+        weights = ops.convert_to_tensor(self.box_class_weights, "float32")
+        # An anchor whose class is ignored may have a box, of a class not known here.
+        weight = ops.take(weights, ops.maximum(class_targets, 0), axis=0)
+        weight = ops.where(class_targets >= 0, weight, 1.0)
+        return weight if anchor_weights is None else weight * anchor_weights
 
-    def _box_iou_loss(self, box_targets, box_deltas, anchors):
-        target_boxes = box_ops.decode_boxes(box_targets, anchors)
-        boxes = box_ops.decode_boxes(box_deltas, anchors)
-        return ops.sum(iou_loss(target_boxes, boxes, iou_loss_type=self.iou_loss_type))
+    def _box_losses(self, box_targets, box_deltas):
+        if self.box_loss_weight == 0:
+            return ops.zeros_like(box_targets)
+        return huber_loss(box_targets, box_deltas, delta=self.delta)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments.
@@ -320,11 +407,13 @@ class DetectionLoss:
         return cls(**config)
 
 
-def count_positives(class_targets: Any, box_targets: Any) -> Any:
+def count_positives(
+    class_targets: Any, box_targets: Any, anchor_weights: Any = None
+) -> Any:
     """How many anchors have a class or a box to predict: `P` of `DetectionLoss`.
 
     Args:
-        class_targets, box_targets: as of `DetectionLoss`.
+        class_targets, box_targets, anchor_weights: as of `DetectionLoss`.
 
     Returns:
         Float32 scalar.
@@ -336,7 +425,18 @@ def count_positives(class_targets: Any, box_targets: Any) -> Any:
     """
     class_targets = ops.cast(ops.convert_to_tensor(class_targets), "int32")
     box_targets = ops.cast(ops.convert_to_tensor(box_targets), "float32")
-    return ops.sum(ops.cast(_is_positive(class_targets, box_targets), "float32"))
+    is_positive = ops.cast(_is_positive(class_targets, box_targets), "float32")
+    return _total(is_positive, anchor_weights)
+
+
+def _total(losses, anchor_weights):
+    """The sum of losses `[B, N]` or `[B, N, 4]`, times the weights of anchors."""
+    if anchor_weights is None:
+        return ops.sum(losses)
+    weights = ops.cast(ops.convert_to_tensor(anchor_weights), "float32")
+    if len(losses.shape) == 3:
+        weights = ops.expand_dims(weights, -1)
+    return ops.sum(losses * weights)
 
 
 def _is_positive(class_targets, box_targets):
@@ -349,6 +449,16 @@ def _check_range(name, value, low, high):
     if not low <= value <= high or not math.isfinite(value):
         limit = "0 or above" if high == math.inf else f"from {low:g} to {high:g}"
         raise InvalidValueError(f"`{name}` must be {limit}. Received: {name}={value!r}")
+
+
+def _check_weights(name, weights, count=None):
+    is_right = all(0.0 <= w < math.inf for w in weights)
+    if not is_right or count not in (None, len(weights)):
+        number = "" if count is None else f"{count} "
+        raise InvalidValueError(
+            f"`{name}` must be {number}numbers of 0 or above, one per class. "
+            f"Received: {name}={tuple(weights)!r}"
+        )
 
 
 def _check_iou_loss_type(iou_loss_type):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import math
 from typing import TYPE_CHECKING, Any
 
 import keras
+from keras import ops
 
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.geometry.anchors import level_sizes
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from effdet_keras.config import EfficientDetConfig
 
 __all__ = ["ATSSMatching", "IoUMatching", "Matching"]
+
+_ADDED_FRACTION = 1e-8  # of the image's sides: EPSILON of that API's box coders
 
 
 class Matching(abc.ABC):
@@ -40,8 +44,13 @@ class Matching(abc.ABC):
 
     @abc.abstractmethod
     def __call__(
-        self, boxes: Any, labels: Any, anchors: Any, config: EfficientDetConfig
-    ) -> tuple[Any, Any]:
+        self,
+        boxes: Any,
+        labels: Any,
+        anchors: Any,
+        config: EfficientDetConfig,
+        weights: Any = None,
+    ) -> tuple[Any, ...]:
         """Gives each anchor the class and the box it has to predict.
 
         Args:
@@ -49,11 +58,15 @@ class Matching(abc.ABC):
             labels: int tensor `[B, M]`, `0 .. C-1`, and -1 in padding rows.
             anchors: float array `[N, 4]`, `yxyx` in pixels of the input.
             config: `EfficientDetConfig` that the anchors are of.
+            weights: float tensor `[B, M]`, how much each box counts. It is given where
+                the ground truth has `weights`; a rule without it takes no such.
 
         Returns:
-            Tuple of `class_targets`, int32 `[B, N]`, the label of the matched box or
-            -1 for background, and `box_targets`, float32 `[B, N, 4]`, its
-            `encode_boxes` code, 0 for background.
+            Tuple of `class_targets`, int32 `[B, N]`, the label of the matched box, -1
+            for background or -2 for what no loss is to be taken of; `box_targets`,
+            float32 `[B, N, 4]`, its `encode_boxes` code with `config.box_scales`, 0
+            where there is none; and, where not all anchors count alike,
+            `anchor_weights`, float32 `[B, N]`.
         """
 
     def get_config(self) -> dict[str, Any]:
@@ -86,21 +99,64 @@ class IoUMatching(Matching):
 
     Args:
         iou_threshold: float above 0, at most 1.
+        ignore_threshold: float above 0, at most `iou_threshold`, or None. Anchors
+            between the two are neither positive nor background.
+        force: bool, whether each box takes the anchor it overlaps most, however little.
+        background_weight: float of at least 0, how much an anchor of the background
+            counts beside one that has a box.
+        in_fractions: bool, whether to compute in fractions of the image, and with
+            1e-8 added to all sides, as the TF Object Detection API does. It differs
+            from computing in pixels by rounding alone, but for boxes of a few
+            thousandths of a pixel.
 
     Example:
-        >>> IoUMatching()
-        IoUMatching(iou_threshold=0.5)
+        >>> IoUMatching(ignore_threshold=0.4)
+        IoUMatching(iou_threshold=0.5, ignore_threshold=0.4, force=True, \
+background_weight=1.0, in_fractions=False)
     """
 
     iou_threshold: float = 0.5
+    ignore_threshold: float | None = None
+    force: bool = True
+    background_weight: float = 1.0
+    in_fractions: bool = False
 
     def __post_init__(self) -> None:
-        check_iou_threshold(self.iou_threshold)
+        check_iou_threshold(self.iou_threshold, self.ignore_threshold)
+        if not 0.0 <= self.background_weight < math.inf:
+            raise InvalidValueError(
+                "`background_weight` must be a number of at least 0. Received: "
+                f"background_weight={self.background_weight!r}"
+            )
 
     def __call__(
-        self, boxes: Any, labels: Any, anchors: Any, config: EfficientDetConfig
-    ) -> tuple[Any, Any]:
-        return match_anchors(boxes, labels, anchors, iou_threshold=self.iou_threshold)
+        self,
+        boxes: Any,
+        labels: Any,
+        anchors: Any,
+        config: EfficientDetConfig,
+        weights: Any = None,
+    ) -> tuple[Any, ...]:
+        added_side = 0.0
+        if self.in_fractions:
+            sides = ops.convert_to_tensor((*config.image_size,) * 2, dtype="float32")
+            boxes, anchors = (
+                ops.cast(ops.convert_to_tensor(value), "float32") / sides
+                for value in (boxes, anchors)
+            )
+            added_side = _ADDED_FRACTION
+        return match_anchors(
+            boxes,
+            labels,
+            anchors,
+            iou_threshold=self.iou_threshold,
+            ignore_threshold=self.ignore_threshold,
+            force=self.force,
+            weights=weights,
+            background_weight=self.background_weight,
+            box_scales=config.box_scales,
+            added_side=added_side,
+        )
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
@@ -128,7 +184,20 @@ class ATSSMatching(Matching):
             )
 
     def __call__(
-        self, boxes: Any, labels: Any, anchors: Any, config: EfficientDetConfig
-    ) -> tuple[Any, Any]:
+        self,
+        boxes: Any,
+        labels: Any,
+        anchors: Any,
+        config: EfficientDetConfig,
+        weights: Any = None,
+    ) -> tuple[Any, ...]:
         levels = level_sizes(config.image_size, config.min_level, config.max_level)
-        return match_atss(boxes, labels, anchors, level_sizes=levels, top_k=self.top_k)
+        return match_atss(
+            boxes,
+            labels,
+            anchors,
+            level_sizes=levels,
+            top_k=self.top_k,
+            box_scales=config.box_scales,
+            weights=weights,
+        )

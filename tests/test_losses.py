@@ -7,6 +7,7 @@ import pytest
 from keras import ops
 from support.gradients import compiled, gradient
 
+from effdet_keras._internal.label_constants import IGNORE
 from effdet_keras.geometry import box_ops
 from effdet_keras.geometry.anchors import generate_anchors
 from effdet_keras.losses import DetectionLoss, focal_loss, huber_loss, iou_loss
@@ -430,7 +431,10 @@ def test_loss_goes_down_along_its_gradient():
 
 
 def test_loss_survives_serialization():
-    loss = DetectionLoss(0.3, 2.0, 0.1, 0.2, 10.0, "ciou", 0.5)
+    weights = (1.0, 2.0), (0.0, 1.0)
+    loss = DetectionLoss(
+        *(0.3, 2.0, 0.1, 0.2, 10.0, "ciou", 0.5, 2.0, "positives", *weights, 0.5)
+    )
     config = json.loads(json.dumps(keras.saving.serialize_keras_object(loss)))
     assert keras.saving.deserialize_keras_object(config) == loss
     assert DetectionLoss.from_config(loss.get_config()) == loss
@@ -476,3 +480,68 @@ def test_wrong_shape_is_named(argument):
     case[argument] = case[argument][:, :-1]
     with pytest.raises(ValueError, match=r"shape of.*shape=\(2, 39"):
         DetectionLoss()(*case)
+
+
+def weighed_by_definition(class_targets, box_targets, logits, deltas, anchors, **terms):
+    """The sum over anchors and classes, one after the other, from plain losses."""
+    count = logits.shape[-1]
+    class_sum = box_sum = iou_sum = 0.0
+    for image in range(len(class_targets)):
+        for place, label in enumerate(class_targets[image]):
+            for one in range(count):
+                target = 0 if label == one else (IGNORE if label == IGNORE else -1)
+                alone = focal_loss([target], logits[image, place, one : one + 1][None])
+                class_sum += float(alone[0]) * terms["class_weights"][one]
+            weight = terms["box_class_weights"][label] if label >= 0 else 1.0
+            pair = box_targets[image, place], deltas[image, place]
+            if np.any(pair[0]):
+                box_sum += weight * float(ops.sum(huber_loss(*pair)))
+                boxes = [
+                    box_ops.decode_boxes(x[None], anchors[place][None]) for x in pair
+                ]
+                iou_sum += weight * float(iou_loss(*boxes, iou_loss_type="giou")[0])
+    return class_sum, box_sum, iou_sum
+
+
+def test_classes_and_their_boxes_can_be_weighed():
+    rng = np.random.default_rng(3)
+    class_targets = np.array([[0, 2, -1, IGNORE], [1, -1, 2, -1]])
+    box_targets = rng.normal(0, 0.3, (2, 4, 4)).astype("float32")
+    box_targets[class_targets < 0] = 0.0
+    logits = rng.normal(size=(2, 4, 3)).astype("float32")
+    deltas = rng.normal(0, 0.3, (2, 4, 4)).astype("float32")
+    anchors = np.array([[0, 0, 8, 8 + i] for i in range(4)], "float32")
+    weights = {"class_weights": (0.5, 2.0, 3.0), "box_class_weights": (1.0, 0.0, 4.0)}
+    loss = DetectionLoss(iou_loss_type="giou", **weights)
+    terms = loss(class_targets, box_targets, logits, deltas, anchors)
+    expected = weighed_by_definition(
+        class_targets, box_targets, logits, deltas, anchors, **weights
+    )
+    names = ("class_loss", "box_loss", "box_iou_loss")
+    for name, value, divisor in zip(names, expected, (5.0, 20.0, 20.0)):  # P is 4
+        assert float(terms[name]) == pytest.approx(value / divisor, rel=1e-5), name
+
+
+def test_positives_momentum_acts_as_there():
+    """It makes `n` smaller, by a moving average that starts from zero in every step."""
+    arguments = ([[2, -1]], [[[0.5, 0, 0, 0], [0] * 4]], np.zeros((1, 2, 3)))
+    arguments += (np.zeros((1, 2, 4)), [[0, 0, 8, 8], [0, 8, 8, 16]])
+    plain = float(DetectionLoss()(*arguments)["loss"])
+    slow = float(DetectionLoss(positives_momentum=0.9)(*arguments)["loss"])
+    assert slow == pytest.approx(10 * plain, rel=1e-5)
+    replicas = float(DetectionLoss(positives_momentum=-1.0)(*arguments)["loss"])
+    assert replicas == plain
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"class_weights": (1.0, -1.0)}, {"positives_momentum": 1.0}],
+)
+def test_weights_and_momentum_out_of_range_are_refused(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        DetectionLoss(**wrong)
+
+
+def test_a_weight_per_class_is_asked_for():
+    with pytest.raises(ValueError, match="3 numbers"):
+        focal_loss([[1]], np.zeros((1, 1, 3)), class_weights=(1.0, 2.0))

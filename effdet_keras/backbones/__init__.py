@@ -1,5 +1,6 @@
 """Backbones: images to feature maps."""
 
-from effdet_keras.backbones.efficientnet import EfficientNet, block_table
+from effdet_keras.backbones.efficientnet import EfficientNet
+from effdet_keras.backbones.variants import block_table
 
 __all__ = ["EfficientNet", "block_table"]

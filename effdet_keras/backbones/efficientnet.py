@@ -1,128 +1,14 @@
-"""EfficientNet B0-B7 and Lite0-4: the block table, the scaling rule, the layer."""
-
-import dataclasses
-import math
+"""EfficientNet B0-B7, Lite0-4 and EfficientNetV2: the layer."""
 
 import keras
 
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.backbones.variants import block_table, stem_filters, tapped_blocks
 from effdet_keras.layers.activation import get_activation
+from effdet_keras.layers.fused_mbconv import FusedMBConv
 from effdet_keras.layers.mbconv import MBConv, conv_initializer
 from effdet_keras.layers.options import BatchNormOptions
-
-
-@dataclasses.dataclass(frozen=True)
-class Block:
-    """The shape of one `MBConv` block of a backbone."""
-
-    kernel_size: int
-    stride: int
-    expand_ratio: int
-    filters: int
-
-
-# repeats, kernel, stride, expansion, filters (EfficientNet paper, table 1).
-_STAGES = (
-    (1, 3, 1, 1, 16),
-    (2, 3, 2, 6, 24),
-    (2, 5, 2, 6, 40),
-    (3, 3, 2, 6, 80),
-    (3, 5, 1, 6, 112),
-    (4, 5, 2, 6, 192),
-    (1, 3, 1, 6, 320),
-)
-_STEM_FILTERS = 32
-
-# name -> (width coefficient, depth coefficient)
-_SCALES = {
-    "efficientnet-b0": (1.0, 1.0),
-    "efficientnet-b1": (1.0, 1.1),
-    "efficientnet-b2": (1.1, 1.2),
-    "efficientnet-b3": (1.2, 1.4),
-    "efficientnet-b4": (1.4, 1.8),
-    "efficientnet-b5": (1.6, 2.2),
-    "efficientnet-b6": (1.8, 2.6),
-    "efficientnet-b7": (2.0, 3.1),
-    "efficientnet-lite0": (1.0, 1.0),
-    "efficientnet-lite1": (1.0, 1.1),
-    "efficientnet-lite2": (1.1, 1.2),
-    "efficientnet-lite3": (1.2, 1.4),
-    "efficientnet-lite4": (1.4, 1.8),
-}
-
-
-def scale_filters(filters, width):
-    """Channels times `width`, rounded to a multiple of 8, at most 10 % lower.
-
-    Example:
-        >>> scale_filters(32, 1.2), scale_filters(320, 1.1)
-        (40, 352)
-    """
-    scaled = filters * width
-    rounded = max(8, int(scaled + 4) // 8 * 8)
-    return rounded + 8 if rounded < 0.9 * scaled else rounded
-
-
-def stem_filters(variant):
-    """Channels of the first convolution; Lite models do not scale it."""
-    width, _ = _scale(variant)
-    return _STEM_FILTERS if "lite" in variant else scale_filters(_STEM_FILTERS, width)
-
-
-def block_table(variant):
-    """The blocks of a backbone, in order.
-
-    Args:
-        variant: string, such as "efficientnet-b0".
-
-    Returns:
-        List of `Block`.
-
-    Raises:
-        ValueError: If there is no such variant.
-
-    Example:
-        >>> len(block_table("efficientnet-b0")), len(block_table("efficientnet-b7"))
-        (16, 55)
-    """
-    width, depth = _scale(variant)
-    blocks = []
-    for index, (repeats, kernel, stride, expansion, filters) in enumerate(_STAGES):
-        ends_of_lite = "lite" in variant and index in (0, len(_STAGES) - 1)
-        repeats = repeats if ends_of_lite else math.ceil(depth * repeats)
-        filters = scale_filters(filters, width)
-        blocks.append(Block(kernel, stride, expansion, filters))
-        blocks += [Block(kernel, 1, expansion, filters)] * (repeats - 1)
-    return blocks
-
-
-def last_blocks(table):
-    """The index of the last block of each level, 1 to 5.
-
-    Level 1 ends before the first block that halves the size, level 5 with the
-    last block.
-
-    Args:
-        table: list of `Block`, see `block_table`.
-
-    Returns:
-        List of five ints.
-
-    Example:
-        >>> last_blocks(block_table("efficientnet-b0"))
-        [0, 2, 4, 10, 15]
-    """
-    halvings = [i for i, block in enumerate(table) if block.stride == 2]
-    return [i - 1 for i in halvings] + [len(table) - 1]
-
-
-def _scale(variant):
-    if variant not in _SCALES:
-        raise InvalidValueError(
-            f"`variant` must be one of {', '.join(_SCALES)}. "
-            f"Received: variant={variant!r}"
-        )
-    return _SCALES[variant]
+from effdet_keras.layers.padding import pad_with_zeros, rows_to_add, strided
+from effdet_keras.layers.recompute import call_block
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
@@ -130,17 +16,21 @@ class EfficientNet(keras.layers.Layer):
     """EfficientNet without its classifier: images to feature maps.
 
     https://arxiv.org/abs/1905.11946; the Lite variants have no squeeze-excite
-    and keep stem, first and last stage unscaled. Sub-layers carry the names of
-    the published checkpoints.
+    and keep stem, first and last stage unscaled. EfficientNetV2
+    (https://arxiv.org/abs/2104.00298) begins with fused blocks. Sub-layers carry the
+    names of the published checkpoints.
 
     Args:
-        variant: string, "efficientnet-b0" ... "-b7", "efficientnet-lite0" ...
-            "-lite4".
+        variant: string, one of `effdet_keras.config.BACKBONES`.
         min_level: int, the finest level to return (stride `2**level`).
         activation: string, see `effdet_keras.config.ACTIVATIONS`.
         survival_prob: float or None; block `i` of `n` survives with
             `1 - (1 - survival_prob) * i / n`.
+        padding: "same" or "symmetric", of the convolutions with a stride.
         batch_norm: `BatchNormOptions` or None for its defaults.
+        taps: indices of the blocks whose outputs are returned, one for each level
+            from `min_level` to 5; None for the last block of each. Blocks after the
+            last one have weights and are not called.
         **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -151,7 +41,7 @@ class EfficientNet(keras.layers.Layer):
         output before each halving of the size.
 
     Raises:
-        ValueError: If `variant` is unknown.
+        ValueError: If `variant` is unknown, or `taps` are not on their levels.
 
     Example:
         >>> backbone = EfficientNet("efficientnet-lite0", activation="relu6")
@@ -165,7 +55,9 @@ class EfficientNet(keras.layers.Layer):
         min_level=3,
         activation="swish",
         survival_prob=None,
+        padding="same",
         batch_norm=None,
+        taps=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -173,28 +65,38 @@ class EfficientNet(keras.layers.Layer):
         self.min_level = min_level
         self.activation = activation
         self.survival_prob = survival_prob
+        self.padding = padding
         self.batch_norm = BatchNormOptions.from_value(batch_norm)
-        policy = self.dtype_policy
         self.stem = Stem(
-            stem_filters(variant), activation, batch_norm, name="stem", dtype=policy
+            stem_filters(variant),
+            activation,
+            padding,
+            batch_norm,
+            name="stem",
+            dtype=self.dtype_policy,
         )
         table = block_table(variant)
         self.blocks = [
-            MBConv(
-                block.filters,
-                block.kernel_size,
-                block.stride,
-                block.expand_ratio,
-                se_ratio=None if "lite" in variant else 0.25,
-                activation=activation,
-                survival_prob=self._survival(index, len(table)),
-                batch_norm=batch_norm,
-                name=f"blocks_{index}",
-                dtype=policy,
-            )
-            for index, block in enumerate(table)
+            self._block(block, index, len(table)) for index, block in enumerate(table)
         ]
-        self._last_blocks = last_blocks(table)
+        self.taps = None if taps is None else tuple(taps)
+        self._taps = tapped_blocks(variant, min_level, taps)
+
+    def _block(self, block, index, count):
+        options = {
+            "kernel_size": block.kernel_size,
+            "stride": block.stride,
+            "expand_ratio": block.expand_ratio,
+            "activation": self.activation,
+            "survival_prob": self._survival(index, count),
+            "padding": self.padding,
+            "batch_norm": self.batch_norm,
+            "name": f"blocks_{index}",
+            "dtype": self.dtype_policy,
+        }
+        if block.kind == "mbconv":
+            return MBConv(block.filters, se_ratio=block.se_ratio, **options)
+        return FusedMBConv(block.filters, project=block.kind == "fused", **options)
 
     def _survival(self, index, count):
         if self.survival_prob is None or index == 0:
@@ -211,10 +113,10 @@ class EfficientNet(keras.layers.Layer):
     def call(self, inputs, training=False):
         x = self.stem(inputs, training=training)
         outputs = []
-        for block in self.blocks:
-            x = block(x, training=training)
+        for block in self.blocks[: self._taps[-1] + 1]:
+            x = call_block(block, x, training)
             outputs.append(x)
-        return [outputs[i] for i in self._last_blocks[self.min_level - 1 :]]
+        return [outputs[i] for i in self._taps]
 
     def compute_output_shape(self, input_shape):
         shape = self.stem.compute_output_shape(input_shape)
@@ -222,7 +124,7 @@ class EfficientNet(keras.layers.Layer):
         for block in self.blocks:
             shape = block.compute_output_shape(shape)
             shapes.append(shape)
-        return [shapes[i] for i in self._last_blocks[self.min_level - 1 :]]
+        return [shapes[i] for i in self._taps]
 
     def get_config(self):
         return {
@@ -231,7 +133,9 @@ class EfficientNet(keras.layers.Layer):
             "min_level": self.min_level,
             "activation": self.activation,
             "survival_prob": self.survival_prob,
+            "padding": self.padding,
             "batch_norm": self.batch_norm.serialize(),
+            "taps": self.taps,
         }
 
 
@@ -242,6 +146,7 @@ class Stem(keras.layers.Layer):
     Args:
         filters: int, channels of the result.
         activation: string, see `effdet_keras.config.ACTIVATIONS`.
+        padding: "same" or "symmetric".
         batch_norm: `BatchNormOptions` or None for its defaults.
         **kwargs: arguments of `keras.layers.Layer`.
 
@@ -256,17 +161,21 @@ class Stem(keras.layers.Layer):
         (1, 5, 4, 32)
     """
 
-    def __init__(self, filters, activation="swish", batch_norm=None, **kwargs):
+    def __init__(
+        self, filters, activation="swish", padding="same", batch_norm=None, **kwargs
+    ):
         super().__init__(**kwargs)
         self.filters = filters
         self.activation = activation
+        self.padding = padding
+        self._rows = rows_to_add(padding, 3, 2)
         self.batch_norm = BatchNormOptions.from_value(batch_norm)
         self._act = get_activation(activation)
         self.conv = keras.layers.Conv2D(
             filters,
             3,
             strides=2,
-            padding="same",
+            padding="valid" if self._rows else "same",
             use_bias=False,
             kernel_initializer=conv_initializer(),
             name="conv2d",
@@ -275,19 +184,22 @@ class Stem(keras.layers.Layer):
         self.bn = self.batch_norm.layer("tpu_batch_normalization", self.dtype_policy)
 
     def build(self, input_shape):
-        self.conv.build(input_shape)
-        self.bn.build(self.conv.compute_output_shape(input_shape))
+        self.conv.build((input_shape[0], None, None, input_shape[-1]))
+        self.bn.build(self.compute_output_shape(input_shape))
 
     def call(self, inputs, training=False):
-        return self._act(self.bn(self.conv(inputs), training=training))
+        x = self.conv(pad_with_zeros(inputs, self._rows))
+        return self._act(self.bn(x, training=training))
 
     def compute_output_shape(self, input_shape):
-        return self.conv.compute_output_shape(input_shape)
+        sides = (strided(n, 2) for n in input_shape[1:3])
+        return (input_shape[0], *sides, self.filters)
 
     def get_config(self):
         return {
             **super().get_config(),
             "filters": self.filters,
             "activation": self.activation,
+            "padding": self.padding,
             "batch_norm": self.batch_norm.serialize(),
         }

@@ -122,6 +122,7 @@ def _draw_augmented(report, chosen, path) -> None:
         chosen,
         image_size=report.config.image_size,
         pad_value=report.config.padding_rgb,
+        resize_method=report.config.resize_method,
     )
     with replacing(path) as partial:
         Image.fromarray(grid).save(partial)

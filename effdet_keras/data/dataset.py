@@ -386,6 +386,7 @@ class DetectionDataset:
         scale_jitter: tuple[float, float] = (0.1, 2.0),
         augment: Augmentation | Callable | Sequence | None = None,
         pad_value: Sequence[float] = (123.675, 116.28, 103.53),
+        resize_method: str = "half_pixel",
         max_boxes: int | None = None,
         drop_remainder: bool | None = None,
         strict: bool = False,
@@ -424,6 +425,7 @@ class DetectionDataset:
             pad_value: three numbers, the color around an image. The default
                 is the mean of ImageNet, which the models' normalization
                 takes to zero.
+            resize_method: "half_pixel" or "asymmetric", see `EfficientDetConfig`.
             max_boxes: rows of `boxes` and `labels` in every batch. None pads to the
                 image with most boxes in the batch, so the number varies. A fixed
                 number saves compilations under JAX.
@@ -484,6 +486,7 @@ class DetectionDataset:
             flip_probability=flip_probability,
             scale_jitter=scale_jitter,
             pad_value=pad_value,
+            resize_method=resize_method,
             max_boxes=max_boxes,
             drop_remainder=drop_remainder,
             augment=augment,

@@ -147,7 +147,12 @@ def check_export(model, runtime, images, *, format):
                 gap = float(np.abs(found[name] - value[0]).max())
                 share = gap / max(1.0, float(np.abs(value).max()))
                 differences[name] = max(share, differences.get(name, 0.0))
-        expected = description.postprocess(live, model.anchors, model.config.image_size)
+        expected = description.postprocess(
+            live,
+            model.anchors,
+            model.config.image_size,
+            box_scales=model.config.box_scales,
+        )
         expected = {n: ops.convert_to_numpy(v)[0] for n, v in expected.items()}
         found = {n: v[0] for n, v in detector.predict_on_batch(batch).items()}
         scores.append(_score_gap(expected, found, description.postprocess))

@@ -5,6 +5,7 @@ import numpy as np
 
 from effdet_keras._internal.jit import default_jit_compile
 from effdet_keras.geometry.anchors import anchors_of
+from effdet_keras.geometry.box_ops import area, clip_boxes
 
 
 class ExportedDetector:
@@ -32,11 +33,14 @@ class ExportedDetector:
                 self.postprocess, self.config
             )
 
-    def predict_on_batch(self, images):
+    def predict_on_batch(self, images, content_sizes=None):
         """Detections of letterboxed images, in pixels of the input.
 
         Args:
             images: float32 array `[B, H, W, 3]`, any `B`.
+            content_sizes: float32 array `[B, 2]`, see `Postprocess`; or None. A file
+                with detections cannot be told it: what such a file found beside the
+                images is left out afterwards.
 
         Returns:
             Dict of arrays, as `Postprocess` returns.
@@ -49,22 +53,52 @@ class ExportedDetector:
             if count < size:
                 missing = np.zeros((size - count, *batch.shape[1:]), batch.dtype)
                 batch = np.concatenate([batch, missing])
-            outputs = self.detect_outputs(self.runtime.run(batch))
+            sizes = None
+            if content_sizes is not None:
+                sizes = np.resize(content_sizes[start : start + count], (size, 2))
+            outputs = self.detect_outputs(self.runtime.run(batch), sizes)
             parts.append({name: value[:count] for name, value in outputs.items()})
         return {n: np.concatenate([part[n] for part in parts]) for n in parts[0]}
 
-    def detect_outputs(self, outputs):
+    def detect_outputs(self, outputs, content_sizes=None):
         """What the runtime returned to detections, in pixels of the input.
 
         Args:
             outputs: dict of arrays, as `Runtime.run` returns.
+            content_sizes: as of `predict_on_batch`.
 
         Returns:
             Dict of arrays, as `Postprocess` returns.
         """
         if self._compiled_postprocess is not None:
-            outputs = self._compiled_postprocess.predict_on_batch(dict(outputs))
-        return {name: np.asarray(value) for name, value in outputs.items()}
+            told = {} if content_sizes is None else {"content_sizes": content_sizes}
+            inputs = {**outputs, **told}
+            outputs = self._compiled_postprocess.predict_on_batch(inputs)
+        outputs = {name: np.asarray(value) for name, value in outputs.items()}
+        if self._compiled_postprocess is None and content_sizes is not None:
+            return _without_empty(outputs, content_sizes)
+        return outputs
+
+
+def _without_empty(outputs, content_sizes):
+    """Detections of which something lies inside of the images, first."""
+    boxes = clip_boxes(np.array(outputs["boxes"]), content_sizes[:, None])
+    unused = np.arange(boxes.shape[1]) >= outputs["num_detections"][:, None]
+    unused |= area(boxes) <= 0
+    order = np.argsort(unused, axis=1, kind="stable")
+    unused = np.take_along_axis(unused, order, 1)
+    nothing = {"boxes": 0, "scores": 0, "labels": -1}
+    rows = {
+        name: np.where(
+            unused.reshape(unused.shape + (1,) * (outputs[name].ndim - 2)),
+            outputs[name].dtype.type(nothing[name]),
+            np.stack([v[o] for v, o in zip(values, order)]),
+        )
+        for name, values in {**outputs, "boxes": boxes}.items()
+        if name in nothing
+    }
+    counts = (~unused).sum(axis=1).astype(outputs["num_detections"].dtype)
+    return {**rows, "num_detections": counts}
 
 
 class _CompiledPostprocess(keras.Model):
@@ -79,8 +113,15 @@ class _CompiledPostprocess(keras.Model):
         self.postprocess = postprocess
         self.image_size = config.image_size
         self.anchors = anchors_of(config)
+        self.box_scales = config.box_scales
         # Keras' own "auto" is XLA, also on CPUs, where it is slower.
         self.jit_compile = default_jit_compile()
 
     def call(self, outputs):
-        return self.postprocess(outputs, self.anchors, self.image_size)
+        return self.postprocess(
+            outputs,
+            self.anchors,
+            self.image_size,
+            box_scales=self.box_scales,
+            content_sizes=outputs.get("content_sizes"),
+        )

@@ -102,8 +102,8 @@ def writer_options(format: str) -> tuple[WriterOption, ...]:
 
     Example:
         >>> [option.name for option in writer_options("saved_model")]
-        ['names', 'frozen_graph']
-        >>> names, frozen_graph = writer_options("saved_model")
+        ['names', 'input_type', 'frozen_graph']
+        >>> names, _, frozen_graph = writer_options("saved_model")
         >>> names.choices, names.default, frozen_graph.type
         (('effdet', 'tfod'), 'effdet', <class 'bool'>)
     """

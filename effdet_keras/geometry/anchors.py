@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from effdet_keras.config import ANCHOR_ORDERS
 from effdet_keras.errors import InvalidValueError
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def generate_anchors(
     num_scales: int = 3,
     aspect_ratios: Sequence[float] | Sequence[Sequence[float]] = (1.0, 2.0, 0.5),
     anchor_scale: float | Sequence[float] = 4.0,
+    anchor_order: str = "scale_first",
 ) -> np.ndarray:
     """Generates the anchors of all levels in the order of the network's outputs.
 
@@ -79,8 +81,12 @@ def generate_anchors(
         width = base * sqrt(ratio)        height = base / sqrt(ratio)
 
     The stride is image size over map size, on each axis: 112 and not 128 for
-    level 7 of an image of 448 pixels. The order is level, y, x, octave, ratio. Anchors
-    reach over the border and are not clipped. 512 x 512 pixels give 49,104.
+    level 7 of an image of 448 pixels. The order is level, y, x, and at one location
+
+        "scale_first":   octave * len(aspect_ratios) + ratio     (google/automl)
+        "aspect_first":  ratio * num_scales + octave             (Object Detection API)
+
+    Anchors reach over the border and are not clipped. 512 x 512 pixels give 49,104.
 
     Args:
         image_size: `(height, width)` in pixels.
@@ -90,6 +96,7 @@ def generate_anchors(
         aspect_ratios: numbers, width over height; or pairs `(x, y)` of factors
             on the sides, such as `(1.4, 0.7)`.
         anchor_scale: float, side over stride; or a sequence, one per level.
+        anchor_order: "scale_first" or "aspect_first", as above.
 
     Returns:
         NumPy float32 array `[N, 4]`, `yxyx` in pixels.
@@ -106,8 +113,13 @@ def generate_anchors(
     octaves = _octaves(num_scales)
     factors = _side_factors(aspect_ratios)
     scales = _level_scales(anchor_scale, len(sizes))
+    if anchor_order not in ANCHOR_ORDERS:
+        raise InvalidValueError(
+            f"`anchor_order` must be one of {', '.join(map(repr, ANCHOR_ORDERS))}. "
+            f"Received: anchor_order={anchor_order!r}"
+        )
     levels = [
-        _level_anchors(image_size, size, scale * octaves, factors)
+        _level_anchors(image_size, size, scale * octaves, factors, anchor_order)
         for size, scale in zip(sizes, scales)
     ]
     return np.concatenate(levels).astype("float32")
@@ -134,6 +146,7 @@ def anchors_of(config: EfficientDetConfig) -> np.ndarray:
         num_scales=config.num_scales,
         aspect_ratios=config.aspect_ratios,
         anchor_scale=config.anchor_scale,
+        anchor_order=config.anchor_order,
     )
 
 
@@ -205,10 +218,12 @@ def _iou_at(distance, boxes, sides):
     return overlap / (box_sides.prod(axis=1) + sides.prod() - overlap)
 
 
-def _level_anchors(image_size, size, scales, factors):
+def _level_anchors(image_size, size, scales, factors, order):
     """Anchors of one level, float64 `[h * w * scales * factors, 4]`."""
     strides = np.array(image_size) / np.array(size)  # (y, x)
     sides = scales[:, None, None] * factors * strides  # [octave, ratio, (y, x)]
+    if order == "aspect_first":
+        sides = sides.transpose(1, 0, 2)
     ys, xs = ((np.arange(n) + 0.5) * stride for n, stride in zip(size, strides))
     centers = np.stack(np.meshgrid(ys, xs, indexing="ij"), axis=-1)
     centers = centers[:, :, None, None]  # [h, w, 1, 1, (y, x)]

@@ -11,7 +11,7 @@ from keras import ops
 from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.geometry import box_ops
-from effdet_keras.geometry.matching import as_tensors, targets_of_rows
+from effdet_keras.geometry.matching import as_tensors, as_weights, targets_of_rows
 
 
 def match_atss(
@@ -21,7 +21,9 @@ def match_atss(
     *,
     level_sizes: Sequence[tuple[int, int]],
     top_k: int = 9,
-) -> tuple[Any, Any]:
+    box_scales: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
+    weights: Any = None,
+) -> tuple[Any, ...]:
     """Gives each anchor the class and the box it has to predict.
 
     Adaptive training sample selection, https://arxiv.org/abs/1912.02424, section 3.2.
@@ -41,11 +43,14 @@ def match_atss(
         anchors: array `[N, 4]`, `yxyx` in pixels, of `generate_anchors`.
         level_sizes: `(height, width)` of each level, see `anchors.level_sizes`.
         top_k: int, 1 or above; places of each level.
+        box_scales: four floats, the `scales` of `encode_boxes`.
+        weights: float tensor `[B, M]`, how much each box counts, or None for 1.
 
     Returns:
         Tuple of `class_targets`, int32 `[B, N]`, the label of the matched box or
-        -1 for background, and `box_targets`, float32 `[B, N, 4]`, its
-        `encode_boxes` code, 0 for background.
+        -1 for background; `box_targets`, float32 `[B, N, 4]`, its `encode_boxes`
+        code, 0 for background; and with `weights` `anchor_weights`, float32
+        `[B, N]`, that of the matched box, else 1.
 
     Raises:
         ValueError: If the shapes do not fit, the levels do not have so many
@@ -70,13 +75,15 @@ def match_atss(
             f"least 1. Received: level_sizes={list(level_sizes)}, "
             f"anchors.shape={tuple(anchors.shape)}, top_k={top_k!r}"
         )
+    if weights is not None:
+        weights = as_weights(weights, labels)
     # One more row stands for background, so that there is one when M is 0.
     boxes = ops.pad(boxes, [[0, 0], [0, 1], [0, 0]])
     labels = ops.pad(labels, [[0, 0], [0, 1]], constant_values=BACKGROUND)
     candidates = _candidates(boxes, anchors, places, top_k)  # [B, M, K]
     rank = _ranks(boxes, labels, ops.take(anchors, candidates, axis=0))
     rows = _row_of_each_anchor(candidates, rank, anchors.shape[0])  # [B, N]
-    return targets_of_rows(boxes, labels, anchors, rows)
+    return targets_of_rows(boxes, labels, anchors, rows, box_scales, weights)
 
 
 def _candidates(boxes, anchors, places, top_k):

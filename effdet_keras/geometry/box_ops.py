@@ -10,6 +10,7 @@ float64 stays float64.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -308,7 +309,13 @@ def ciou(boxes1: Any, boxes2: Any) -> Any:
     return distance_iou - alpha * v
 
 
-def encode_boxes(boxes: Any, anchors: Any) -> Any:
+def encode_boxes(
+    boxes: Any,
+    anchors: Any,
+    scales: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
+    *,
+    added_side: float = 0.0,
+) -> Any:
     """Encodes boxes as offsets from their anchors.
 
     With center `(y, x)` and sides `(h, w)`, and `a` for the anchor:
@@ -316,12 +323,18 @@ def encode_boxes(boxes: Any, anchors: Any) -> Any:
         ty = (y - ya) / ha    tx = (x - xa) / wa
         th = log(h / ha)      tw = log(w / wa)
 
+    each times its entry of `scales`, which are ones in EfficientDet and 10, 10, 5, 5
+    in other detectors (Faster R-CNN, https://arxiv.org/abs/1506.01497).
     `decode_boxes` is the inverse. A box with a side of zero, such as a
     padding row, encodes to large negative finite numbers, never to NaN.
 
     Args:
         boxes: tensor or array `[..., N, 4]`, `yxyx` in pixels.
         anchors: tensor or array `[N, 4]`, `yxyx` in pixels, sides above zero.
+        scales: four floats above zero, for `ty`, `tx`, `th` and `tw`; of a model
+            they are `config.box_scales`.
+        added_side: float, in pixels, added to all sides before anything is divided,
+            as the TF Object Detection API does with 1e-8 of the image's sides.
 
     Returns:
         Tensor or array `[..., N, 4]` of `(ty, tx, th, tw)`, without unit.
@@ -337,19 +350,26 @@ def encode_boxes(boxes: Any, anchors: Any) -> Any:
     xp, boxes, anchors = _arrays(boxes=boxes, anchors=anchors)
     center, sides = _center_and_sides(xp, boxes)
     anchor_center, anchor_sides = _center_and_sides(xp, anchors)
+    if added_side:
+        sides, anchor_sides = sides + added_side, anchor_sides + added_side
     offset = (center - anchor_center) / anchor_sides
-    return xp.concatenate([offset, xp.log(sides / anchor_sides)], axis=-1)
+    codes = xp.concatenate([offset, xp.log(sides / anchor_sides)], axis=-1)
+    return codes if _are_ones(scales) else codes * _row(xp, scales, codes)
 
 
-def decode_boxes(box_deltas: Any, anchors: Any) -> Any:
+def decode_boxes(
+    box_deltas: Any, anchors: Any, scales: Sequence[float] = (1.0, 1.0, 1.0, 1.0)
+) -> Any:
     """Decodes offsets from anchors into boxes, the inverse of `encode_boxes`.
 
+    The codes are divided by `scales` first.
     `th` and `tw` above 20 (a box 5e8 anchors long) count as 20, so that no
     finite output of a network gives an infinite box. Boxes are not clipped.
 
     Args:
         box_deltas: tensor or array `[..., N, 4]` of `(ty, tx, th, tw)`.
         anchors: tensor or array `[N, 4]`, `yxyx` in pixels.
+        scales: four floats above zero, as of `encode_boxes`.
 
     Returns:
         Tensor or array `[..., N, 4]`, `yxyx` in pixels.
@@ -364,6 +384,8 @@ def decode_boxes(box_deltas: Any, anchors: Any) -> Any:
     """
     xp, box_deltas, anchors = _arrays(box_deltas=box_deltas, anchors=anchors)
     anchor_center, anchor_sides = _center_and_sides(xp, anchors)
+    if not _are_ones(scales):
+        box_deltas = box_deltas / _row(xp, scales, box_deltas)
     center = box_deltas[..., :2] * anchor_sides + anchor_center
     half = xp.exp(xp.minimum(box_deltas[..., 2:], MAX_LOG_SIDE)) * anchor_sides / 2.0
     return xp.concatenate([center - half, center + half], axis=-1)
@@ -389,6 +411,16 @@ def _arrays(**named):
         )
         raise InvalidValueError(f"{names} must end in an axis of 4. Received: {shapes}")
     return xp, *arrays
+
+
+def _are_ones(scales):
+    return all(scale == 1 for scale in scales)
+
+
+def _row(xp, scales, like):
+    if xp is np:
+        return np.asarray(scales, like.dtype)
+    return ops.convert_to_tensor(scales, dtype="float32")
 
 
 def _columns(boxes):

@@ -15,7 +15,10 @@ from effdet_keras.training.freezing import frozen_state, restore_frozen, unfreez
 from effdet_keras.weights.tf1_names import tf1_name
 
 # What paths of weights and of random state begin with; those of metrics do not.
-_NETWORK = ("efficientnet-", "resample_p", "fpn_cells/", "class_net/", "box_net/")
+_NETWORK = (
+    *("efficientnet-", "efficientnetv2-", "resample_p"),
+    *("fpn_cells/", "class_net/", "box_net/"),
+)
 
 
 def network_features(model, images, training=False):

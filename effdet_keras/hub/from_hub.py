@@ -126,6 +126,8 @@ def _matching_config(module, source, model_name, overrides):
     else:
         names = MODEL_NAMES if model_name is None else [model_name]
         configs = [c for n in names if (c := _config(n, overrides)) is not None]
+        if model_name is None:  # google/automl's modules: PyTorch's models have none
+            configs = [c for c in configs if c.backbone_padding == "same"]
     fitting = [config for config in configs if _fits(source, config)]
     if len(fitting) > 1:
         names = [config.name for config in fitting]

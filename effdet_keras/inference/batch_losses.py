@@ -56,8 +56,15 @@ class BatchLosses:
         rows = batch.truth["labels"].shape[1]
         boxes[:count, :rows] = batch.truth["boxes"]
         labels[:count, :rows] = batch.truth["labels"]
+        sizes = {}
+        if self._model.postprocess.drop_empty:
+            missing = [(0, len(images) - count), (0, 0)]
+            sizes = {"content_sizes": np.pad(batch.content_sizes, missing)}
         outputs, losses = self._model.evaluate_and_detect_on_batch(
-            images, {"boxes": boxes, "labels": labels}, np.arange(len(images)) < count
+            images,
+            {"boxes": boxes, "labels": labels},
+            np.arange(len(images)) < count,
+            **sizes,
         )
         self.of_batches.append(losses)
         return outputs

@@ -72,7 +72,8 @@ class BatchesToEvaluate:
                 "boxes": np.asarray(ground_truth["boxes"], "float32"),
                 "labels": np.asarray(ground_truth["labels"], "int32"),
             }
-            yield EvaluationBatch(images, ids, scales, sizes, truth)
+            whole = np.tile(np.float32(self._image_size), (len(images), 1))
+            yield EvaluationBatch(images, ids, scales, sizes, whole, truth)
         if not seen:
             raise InvalidValueError(
                 "Evaluation needs at least one image. Received none"

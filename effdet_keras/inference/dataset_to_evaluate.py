@@ -11,7 +11,8 @@ import numpy as np
 from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras.data.pipeline.image_reader import ImageReader
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.geometry.letterbox import boxes_in_input, letterbox_array
+from effdet_keras.geometry.letterbox import boxes_in_input
+from effdet_keras.inference.detect import content_size, in_input
 
 _BATCHES_AHEAD = 2  # one in use, one ready; more only fills memory
 
@@ -23,9 +24,11 @@ class EvaluationBatch:
     Attributes:
         images: float32 array `[B, H, W, 3]`, letterboxed pixels 0-255.
         image_ids: list of `B` ints.
-        image_scales: float32 array `[B]`, pixels of the image per pixel of the
-            input; 0 marks an image that could not be read.
+        image_scales: float32 array `[B]`, or `[B, 2]` for `y` and `x`, pixels of the
+            image per pixel of the input; 0 marks an image that could not be read.
         image_sizes: list of `B` pairs `(height, width)`, pixels of the image.
+        content_sizes: float32 array `[B, 2]`, height and width of each image inside
+            the input.
         truth: dict of `boxes` `[B, M, 4]`, float32, `yxyx` in pixels of the input, and
             `labels` `[B, M]`, int32, -1 in padding rows: what losses are taken of.
     """
@@ -34,6 +37,7 @@ class EvaluationBatch:
     image_ids: list
     image_scales: np.ndarray
     image_sizes: list
+    content_sizes: np.ndarray
     truth: dict
 
 
@@ -83,28 +87,31 @@ class DatasetToEvaluate:
             index = own[number]
             image, boxes, labels, _, is_there = reader.read(index)
             truth = self._padded(boxes, labels, image.shape[:2])
-            image, scale = letterbox_array(
-                image, self._config.image_size, self._config.padding_rgb
-            )
-            return image, scale if is_there else 0.0, *truth
+            content = content_size(self._config, image.shape[:2])
+            image, scale = in_input(self._config, image)
+            return image, scale if is_there else 0 * scale, content, *truth
 
         inputs = _read_ahead(read, len(own), _BATCHES_AHEAD * size)
         for start in starts:
             batch = records[start : start + size]
             read_ahead = itertools.islice(inputs, len(batch))
-            images, scales, boxes, labels = zip(*read_ahead)
+            images, scales, contents, boxes, labels = zip(*read_ahead)
             yield EvaluationBatch(
                 np.stack(images),
                 [record.image_id for record in batch],
                 np.float32(scales),
                 [record.image_size for record in batch],
+                np.stack(contents),
                 {"boxes": np.stack(boxes), "labels": np.stack(labels)},
             )
         reader.report()
 
     def _padded(self, boxes, labels, image_size):
         """The boxes and labels of an image in rows of its input."""
-        boxes, kept = boxes_in_input(boxes, image_size, self._config.image_size)
+        config = self._config
+        boxes, kept = boxes_in_input(
+            boxes, image_size, config.image_size, config.resize_method
+        )
         count = np.count_nonzero(kept)
         rows = np.zeros((self._num_rows, 4), "float32")
         rows_labels = np.full(self._num_rows, BACKGROUND, "int32")

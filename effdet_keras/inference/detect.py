@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras.detections import Detections
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
-from effdet_keras.geometry.letterbox import boxes_in_image, letterbox_array
+from effdet_keras.geometry.letterbox import boxes_in_image, letterbox_array, scaled_size
 from effdet_keras.images import list_images, read_image
 from effdet_keras.inference.scores import ScoreRule
 
@@ -86,12 +86,14 @@ def _detect_batch(detector, batch, rows, rule):
     config = detector.config
     inputs = np.zeros((rows, *config.image_size, 3), "float32")
     origins = []  # of each image: how to get back to it
-    for row, source in zip(inputs, batch):
+    sizes = np.tile(np.float32(config.image_size), (rows, 1))
+    for index, (row, source) in enumerate(zip(inputs, batch)):
         pixels = pixels_of(source)
-        row[:], scale = letterbox_array(pixels, config.image_size, config.padding_rgb)
+        row[:], scale = in_input(config, pixels)
+        sizes[index] = content_size(config, pixels.shape[:2])
         is_path = isinstance(source, (str, os.PathLike))
         origins.append((source if is_path else pixels, scale, pixels.shape[:2]))
-    outputs = detector.predict_on_batch(inputs)
+    outputs = found_in(detector, inputs, sizes)
     return [
         _detections(detector, outputs, index, rule, *origin)
         for index, origin in enumerate(origins)
@@ -106,9 +108,38 @@ def letterboxed(config, source):
         source: path or array.
 
     Returns:
-        `(image, image_scale)`: float32 array `[H, W, 3]`, see `letterbox`; float.
+        `(image, image_scale)`: see `letterbox_array`.
     """
-    return letterbox_array(pixels_of(source), config.image_size, config.padding_rgb)
+    return in_input(config, pixels_of(source))
+
+
+def found_in(detector, images, content_sizes):
+    """What a detector finds in letterboxed images, and not beside their content.
+
+    Args:
+        detector: see `detect`.
+        images: float32 array `[B, H, W, 3]`.
+        content_sizes: float32 array `[B, 2]`, see `Postprocess`.
+
+    Returns:
+        Dict of arrays, as `predict_on_batch` returns.
+    """
+    postprocess = getattr(detector, "postprocess", None)
+    if getattr(postprocess, "drop_empty", False):  # the only one that asks for it
+        return detector.predict_on_batch(images, content_sizes)
+    return detector.predict_on_batch(images)
+
+
+def content_size(config, image_size):
+    """Height and width of an image inside the network's input, float32 `[2]`."""
+    return scaled_size(image_size, config.image_size, config.resize_method)
+
+
+def in_input(config, pixels):
+    """An array of pixels as the network's input; see `letterboxed`."""
+    return letterbox_array(
+        pixels, config.image_size, config.padding_rgb, config.resize_method
+    )
 
 
 def _detections(detector, outputs, index, rule, image, image_scale, image_size):

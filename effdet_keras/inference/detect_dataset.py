@@ -19,6 +19,7 @@ from effdet_keras.inference.batch_losses import (
 )
 from effdet_keras.inference.batches_to_evaluate import BatchesToEvaluate
 from effdet_keras.inference.dataset_to_evaluate import DatasetToEvaluate
+from effdet_keras.inference.detect import found_in
 
 _NONE = object()
 _AT_PRIOR = 0.02  # twice the prior of focal loss (paper, section 3.3)
@@ -148,7 +149,8 @@ def _detect(detector, batches, num_images, verbose, batch_losses):
         rows = max(rows, len(batch.images))
         images = _filled_up(batch.images, rows)
         if batch_losses is None:
-            outputs = detector.predict_on_batch(images)
+            sizes = np.pad(batch.content_sizes, [(0, rows - len(batch.images)), (0, 0)])
+            outputs = found_in(detector, images, sizes)
         else:
             outputs = batch_losses.detect(images, batch)
         outputs = {name: np.asarray(value) for name, value in outputs.items()}
@@ -187,7 +189,7 @@ def _in_image(outputs, batch, row):
     """Boxes in pixels of the image, scores and labels of one row."""
     scale = batch.image_scales[row]
     # A scale of 0 marks an image that could not be read: nothing is found in it.
-    count = int(outputs["num_detections"][row]) if scale > 0 else 0
+    count = int(outputs["num_detections"][row]) if np.all(scale > 0) else 0
     boxes, scores, labels = (
         outputs[name][row, :count] for name in ("boxes", "scores", "labels")
     )

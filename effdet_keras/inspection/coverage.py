@@ -6,6 +6,7 @@ import numpy as np
 
 from effdet_keras.data.record import clip_boxes_xywh
 from effdet_keras.geometry.anchors import anchors_of, best_anchor_iou
+from effdet_keras.geometry.letterbox import scaled_size
 
 COVERED = 0.5  # IoU from which an anchor is trained on a box: matching's threshold
 SMALL, LARGE = 32**2, 96**2  # square pixels: COCO's borders
@@ -75,9 +76,7 @@ def input_boxes(records, image_size):
 
 def _factor(sizes, image_size):
     """Of each box, what the letterbox does to it, `[n, 4]`; sizes cut to pixels."""
-    sizes = sizes.astype(np.float32)  # as the pipeline, or a pixel may differ
-    scale = np.min(np.float32(image_size) / sizes, axis=1, keepdims=True)
-    return np.tile(np.maximum(np.floor(sizes * scale), 1.0) / sizes, 2)
+    return np.tile(scaled_size(sizes, image_size) / sizes.astype(np.float32), 2)
 
 
 def measure_coverage(boxes, config):

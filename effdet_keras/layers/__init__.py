@@ -2,8 +2,17 @@
 
 from effdet_keras.layers.activation import get_activation
 from effdet_keras.layers.batch_norm import BatchNormalization
-from effdet_keras.layers.bifpn import BiFPN, BiFPNCell, BiFPNNode, ConvBN, bifpn_nodes
+from effdet_keras.layers.bifpn import (
+    BiFPN,
+    BiFPNCell,
+    BiFPNNode,
+    ConvBN,
+    bifpn_nodes,
+    pyramid_nodes,
+    qufpn_nodes,
+)
 from effdet_keras.layers.drop_path import DropPath
+from effdet_keras.layers.fused_mbconv import FusedMBConv
 from effdet_keras.layers.fusion import WeightedFusion
 from effdet_keras.layers.heads import PredictionHead
 from effdet_keras.layers.mbconv import MBConv, SqueezeExcite
@@ -19,6 +28,7 @@ __all__ = [
     "BiFPNNode",
     "ConvBN",
     "DropPath",
+    "FusedMBConv",
     "MBConv",
     "Normalize",
     "PredictionHead",
@@ -28,4 +38,6 @@ __all__ = [
     "WeightedFusion",
     "bifpn_nodes",
     "get_activation",
+    "pyramid_nodes",
+    "qufpn_nodes",
 ]

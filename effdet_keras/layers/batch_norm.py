@@ -1,6 +1,7 @@
 """Batch norm: Keras' own, and on TensorFlow its fused kernel."""
 
 import importlib
+from typing import Any
 
 import keras
 from keras import ops
@@ -19,6 +20,9 @@ class BatchNormalization(keras.layers.BatchNormalization):
     `batch_norms_with` (`layers/other_arrays.py`) it normalizes with other arrays.
 
     Args:
+        unbiased: bool, whether the moving variance takes `n / (n - 1)` of the variance
+            of `n` numbers, as TensorFlow's fused kernel and torch have it, where Keras
+            3 takes the variance itself.
         **kwargs: arguments of `keras.layers.BatchNormalization`, except that `axis` is
             always the last, and that there are always a scale and an offset.
 
@@ -29,16 +33,29 @@ class BatchNormalization(keras.layers.BatchNormalization):
         array([-1.,  1.], dtype=float32)
     """
 
+    def __init__(self, *, unbiased: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.unbiased = unbiased
+
+    def get_config(self):
+        return {**super().get_config(), "unbiased": self.unbiased}
+
     def call(self, inputs, training=None, mask=None):
+        is_training = bool(training) and self.trainable
         other = other_arrays_of(self)
         if _kernels is None or mask is not None or len(inputs.shape) != 4:
             if other is not None:
                 raise NotImplementedError("Only TensorFlow's kernel takes other arrays")
-            return super().call(inputs, training=training, mask=mask)
+            kept = self.moving_variance * self.momentum
+            outputs = super().call(inputs, training=training, mask=mask)
+            if is_training and self.unbiased:
+                # Keras has added (1 - momentum) times the variance to what it kept.
+                added = (self.moving_variance - kept) * _bessel(inputs)
+                self.moving_variance.assign(kept + added)
+            return outputs
         used = other or BatchNormArrays(
             self.gamma, self.beta, self.moving_mean, self.moving_variance
         )
-        is_training = bool(training) and self.trainable
         # The kernel's statistics are float32, as Keras' are under any policy.
         arrays = [ops.cast(x, "float32") for x in (inputs, used.gamma, used.beta)]
         if is_training and self.synchronized:
@@ -54,6 +71,9 @@ class BatchNormalization(keras.layers.BatchNormalization):
                 training=is_training,
             )
         if is_training and used.are_moved:
+            if self.unbiased:
+                replicas = _kernels.num_replicas() if self.synchronized else 1
+                variance = variance * _bessel(inputs, replicas)
             self._move(used.moving_mean, mean)
             self._move(used.moving_variance, variance)
         return ops.cast(outputs, self.compute_dtype)
@@ -63,6 +83,12 @@ class BatchNormalization(keras.layers.BatchNormalization):
             ops.cast(statistic, "float32") * self.momentum
             + value * (1.0 - self.momentum)
         )
+
+
+def _bessel(inputs, replicas=1):
+    """`n / (n - 1)` of the `n` numbers that each channel has on all replicas."""
+    count = ops.prod(ops.cast(ops.shape(inputs)[:-1], "float32")) * replicas
+    return count / ops.maximum(count - 1.0, 1.0)
 
 
 def _find_kernels():

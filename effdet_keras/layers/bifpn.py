@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from effdet_keras.errors import InvalidValueError
 from effdet_keras.layers.activation import get_activation
 from effdet_keras.layers.fusion import WeightedFusion
 from effdet_keras.layers.options import BatchNormOptions, PyramidOptions
+from effdet_keras.layers.recompute import call_block
 from effdet_keras.layers.resample import Resample
 
 
@@ -19,11 +21,13 @@ from effdet_keras.layers.resample import Resample
 class Node:
     """A node of a cell: its level, and the indices of its inputs.
 
-    Indices count the cell's inputs first, then its nodes, in order.
+    Indices count the cell's inputs first, then its nodes, in order. `weight_method` is
+    None where it is that of the cell.
     """
 
     level: int
     inputs: tuple
+    weight_method: str | None = None
 
 
 def bifpn_nodes(min_level: int, max_level: int) -> list[Node]:
@@ -43,19 +47,76 @@ def bifpn_nodes(min_level: int, max_level: int) -> list[Node]:
         >>> [(node.level, node.inputs) for node in bifpn_nodes(3, 5)]
         [(4, (1, 2)), (3, (0, 3)), (4, (1, 3, 4)), (5, (2, 5))]
     """
-    members = {level: [level - min_level] for level in range(min_level, max_level + 1)}
-    nodes = []
-
-    def add(level, neighbour):
-        inputs = (*members[level], members[neighbour][-1])
-        members[level].append(len(members) + len(nodes))
-        nodes.append(Node(level, inputs))
-
-    for level in range(max_level - 1, min_level - 1, -1):
-        add(level, level + 1)
-    for level in range(min_level + 1, max_level + 1):
-        add(level, level - 1)
+    nodes: list[Node] = []
+    _add_there_and_back(range(max_level, min_level - 1, -1), min_level, nodes)
     return nodes
+
+
+def qufpn_nodes(min_level: int, max_level: int) -> list[Node]:
+    """Returns the nodes of one QuadFPN cell.
+
+    It is a BiFPN, a second one that begins at the finest level, and a node for each
+    level that fuses the last features of both, always with "fastattn"
+    (https://ieeexplore.ieee.org/document/9225379; google/automl's "qufpn").
+
+    Args:
+        min_level, max_level: int.
+
+    Returns:
+        List of `Node`.
+
+    Example:
+        >>> [(node.level, node.inputs) for node in qufpn_nodes(4, 5)]
+        [(4, (0, 1)), (5, (1, 2)), (5, (1, 0)), (4, (0, 4)), (5, (3, 4)), (4, (2, 5))]
+    """
+    nodes: list[Node] = []
+    levels = range(min_level, max_level + 1)
+    first = _add_there_and_back(levels[::-1], min_level, nodes)
+    second = _add_there_and_back(levels, min_level, nodes)
+    for level in levels[::-1]:
+        nodes.append(Node(level, (first[level][-1], second[level][-1]), "fastattn"))
+    return nodes
+
+
+def _add_there_and_back(levels, min_level, nodes):
+    """Adds nodes from the first of `levels` to the last, and back to the first.
+
+    Returns a dict of level to the indices of all that there is of it.
+    """
+    members = {level: [level - min_level] for level in levels}
+    for way in (levels, levels[::-1]):
+        for before, level in itertools.pairwise(way):
+            inputs = (*members[level], members[before][-1])
+            members[level].append(len(members) + len(nodes))
+            nodes.append(Node(level, inputs))
+    return members
+
+
+_GRAPHS = {"bifpn": bifpn_nodes, "qufpn": qufpn_nodes}
+
+
+def pyramid_nodes(graph: str, min_level: int, max_level: int) -> list[Node]:
+    """Returns the nodes of one cell of the graph of that name.
+
+    Args:
+        graph: one of `effdet_keras.config.PYRAMIDS`.
+        min_level, max_level: int.
+
+    Returns:
+        List of `Node`.
+
+    Raises:
+        ValueError: If there is no such graph.
+
+    Example:
+        >>> len(pyramid_nodes("bifpn", 3, 7)), len(pyramid_nodes("qufpn", 3, 7))
+        (8, 21)
+    """
+    if graph not in _GRAPHS:
+        raise InvalidValueError(
+            f"`graph` must be one of {', '.join(_GRAPHS)}. Received: graph={graph!r}"
+        )
+    return _GRAPHS[graph](min_level, max_level)
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
@@ -122,7 +183,7 @@ class BiFPN(keras.layers.Layer):
 
     def call(self, inputs, training=False):
         for cell in self.cells:
-            inputs = cell(inputs, training=training)
+            inputs = call_block(cell, inputs, training)
         return inputs
 
     def compute_output_shape(self, input_shape):
@@ -162,7 +223,7 @@ class BiFPNCell(keras.layers.Layer):
         self.min_level = min_level
         self.max_level = max_level
         self.options = PyramidOptions.from_value(options)
-        self._graph = bifpn_nodes(min_level, max_level)
+        self._graph = pyramid_nodes(self.options.graph, min_level, max_level)
 
     def build(self, input_shape):
         if len(input_shape) != self.max_level - self.min_level + 1:
@@ -179,13 +240,18 @@ class BiFPNCell(keras.layers.Layer):
                 target[1:3],
                 [f"resample_{e}_{i}_{len(shapes)}" for e, i in enumerate(node.inputs)],
                 f"op_after_combine{len(shapes)}",
-                self.options,
+                self._options_of(node),
                 name=f"fnode{index}",
                 dtype=self.dtype_policy,
             )
             layer.build([shapes[i] for i in node.inputs])
             self.nodes.append(layer)
             shapes.append((*target[:-1], self.filters))
+
+    def _options_of(self, node):
+        if node.weight_method is None:
+            return self.options
+        return dataclasses.replace(self.options, weight_method=node.weight_method)
 
     def call(self, inputs, training=False):
         features = list(inputs)
@@ -253,9 +319,7 @@ class BiFPNNode(keras.layers.Layer):
             Resample(
                 filters,
                 self.target_size,
-                apply_bn=options.apply_bn_for_resampling,
-                conv_after_downsample=options.conv_after_downsample,
-                batch_norm=options.batch_norm,
+                **options.edge(),
                 name=name,
                 dtype=self.dtype_policy,
             )
@@ -267,7 +331,7 @@ class BiFPNNode(keras.layers.Layer):
         self.conv = ConvBN(
             filters,
             separable_conv=options.separable_conv,
-            use_bias=not options.conv_bn_act_pattern,
+            use_bias=options.redundant_bias and not options.conv_bn_act_pattern,
             batch_norm=options.batch_norm,
             name=conv_name,
             dtype=self.dtype_policy,

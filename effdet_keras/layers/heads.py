@@ -32,6 +32,7 @@ class PredictionHead(keras.layers.Layer):
         min_level: int, the level of the first input.
         prefix: string, "class" or "box".
         separable_conv: bool, separable or plain convolutions.
+        redundant_bias: bool, whether the convolutions before batch norms have biases.
         activation: string, see `effdet_keras.config.ACTIVATIONS`.
         survival_prob: float or None. If given, the convolutions after the first are
             residual branches with stochastic depth.
@@ -61,6 +62,7 @@ class PredictionHead(keras.layers.Layer):
         min_level: int = 3,
         prefix: str = "class",
         separable_conv: bool = True,
+        redundant_bias: bool = True,
         activation: str = "swish",
         survival_prob: float | None = None,
         prior_bias: float = 0.0,
@@ -75,12 +77,16 @@ class PredictionHead(keras.layers.Layer):
         self.min_level = min_level
         self.prefix = prefix
         self.separable_conv = separable_conv
+        self.redundant_bias = redundant_bias
         self.activation = activation
         self.survival_prob = survival_prob
         self.prior_bias = prior_bias
         self.batch_norm = BatchNormOptions.from_value(batch_norm)
         self._act = get_activation(activation)
-        self.convs = [self._conv(filters, f"{prefix}-{i}") for i in range(repeats)]
+        self.convs = [
+            self._conv(filters, f"{prefix}-{i}", use_bias=redundant_bias)
+            for i in range(repeats)
+        ]
         self.predict_conv = self._conv(
             values * num_anchors,
             f"{prefix}-predict",
@@ -90,9 +96,10 @@ class PredictionHead(keras.layers.Layer):
         if survival_prob is not None:
             self.drop_path = DropPath(survival_prob, dtype=self.dtype_policy)
 
-    def _conv(self, filters, name, bias_initializer="zeros"):
+    def _conv(self, filters, name, use_bias=True, bias_initializer="zeros"):
         options = {
             "padding": "same",
+            "use_bias": use_bias,
             "bias_initializer": bias_initializer,
             "name": name,
             "dtype": self.dtype_policy,
@@ -167,6 +174,7 @@ class PredictionHead(keras.layers.Layer):
             "min_level": self.min_level,
             "prefix": self.prefix,
             "separable_conv": self.separable_conv,
+            "redundant_bias": self.redundant_bias,
             "activation": self.activation,
             "survival_prob": self.survival_prob,
             "prior_bias": self.prior_bias,

@@ -10,6 +10,7 @@ from keras import ops
 from effdet_keras.layers.activation import get_activation
 from effdet_keras.layers.drop_path import DropPath
 from effdet_keras.layers.options import BatchNormOptions
+from effdet_keras.layers.padding import pad_with_zeros, rows_to_add, strided
 
 
 def conv_initializer():
@@ -122,6 +123,7 @@ class MBConv(keras.layers.Layer):
         se_ratio: float or None, squeeze-excite channels / input channels.
         activation: string, see `effdet_keras.config.ACTIVATIONS`.
         survival_prob: float or None, of the residual branch.
+        padding: "same" or "symmetric", of the depthwise convolution.
         batch_norm: `BatchNormOptions` or None for its defaults.
         **kwargs: arguments of `keras.layers.Layer`.
 
@@ -146,6 +148,7 @@ class MBConv(keras.layers.Layer):
         se_ratio: float | None = 0.25,
         activation: str = "swish",
         survival_prob: float | None = None,
+        padding: str = "same",
         batch_norm: BatchNormOptions | dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -157,6 +160,8 @@ class MBConv(keras.layers.Layer):
         self.se_ratio = se_ratio
         self.activation = activation
         self.survival_prob = survival_prob
+        self.padding = padding
+        self._rows = rows_to_add(padding, kernel_size, stride)
         self.batch_norm = BatchNormOptions.from_value(batch_norm)
         self._act = get_activation(activation)
         self.expand_conv = self.expand_bn = self.se = self.drop_path = None
@@ -176,15 +181,17 @@ class MBConv(keras.layers.Layer):
         self.depthwise_conv = keras.layers.DepthwiseConv2D(
             self.kernel_size,
             strides=self.stride,
-            padding="same",
+            padding="valid" if self._rows else "same",
             use_bias=False,
             depthwise_initializer=DepthwiseInitializer(),
             name="depthwise_conv2d",
             dtype=policy,
         )
         self.depthwise_bn = self.batch_norm.layer(next(bn_names), policy)
-        self.depthwise_conv.build(shape)
-        shape = self.depthwise_conv.compute_output_shape(shape)
+        # Of the padded sizes: those of `shape` may be below the kernel's.
+        self.depthwise_conv.build((shape[0], None, None, shape[-1]))
+        sides = (strided(n, self.stride) for n in shape[1:3])
+        shape = (shape[0], *sides, shape[-1])
         self.depthwise_bn.build(shape)
         if self.se_ratio:
             reduced = max(1, int(input_shape[-1] * self.se_ratio))
@@ -212,7 +219,8 @@ class MBConv(keras.layers.Layer):
         x = inputs
         if self.expand_conv is not None:
             x = self._act(self.expand_bn(self.expand_conv(x), training=training))
-        x = self._act(self.depthwise_bn(self.depthwise_conv(x), training=training))
+        x = self.depthwise_conv(pad_with_zeros(x, self._rows))
+        x = self._act(self.depthwise_bn(x, training=training))
         if self.se is not None:
             x = self.se(x)
         x = self.project_bn(self.project_conv(x), training=training)
@@ -223,11 +231,8 @@ class MBConv(keras.layers.Layer):
         return x + inputs
 
     def compute_output_shape(self, input_shape):
-        batch, height, width = (
-            n if n is None or i == 0 else -(-n // self.stride)
-            for i, n in enumerate(input_shape[:3])
-        )
-        return (batch, height, width, self.filters)
+        sides = (strided(n, self.stride) for n in input_shape[1:3])
+        return (input_shape[0], *sides, self.filters)
 
     def get_config(self):
         return {
@@ -239,5 +244,6 @@ class MBConv(keras.layers.Layer):
             "se_ratio": self.se_ratio,
             "activation": self.activation,
             "survival_prob": self.survival_prob,
+            "padding": self.padding,
             "batch_norm": self.batch_norm.serialize(),
         }

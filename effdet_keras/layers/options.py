@@ -52,6 +52,7 @@ class BatchNormOptions(_Options):
         momentum: float, the share of the old moving statistics that is kept.
         epsilon: float, added to the variance.
         synchronized: bool, batch statistics over all replicas, on TensorFlow.
+        unbiased: bool, see `BatchNormalization`.
         frozen: bool, use the moving statistics in training as well, and train
             neither scale nor offset.
 
@@ -64,6 +65,7 @@ class BatchNormOptions(_Options):
     momentum: float = 0.99
     epsilon: float = 1e-3
     synchronized: bool = False
+    unbiased: bool = False
     frozen: bool = False
 
     def layer(self, name: str, dtype: Any = None) -> BatchNormalization:
@@ -72,6 +74,7 @@ class BatchNormOptions(_Options):
             momentum=self.momentum,
             epsilon=self.epsilon,
             synchronized=self.synchronized and CAN_SYNCHRONIZE,
+            unbiased=self.unbiased,
             trainable=not self.frozen,
             name=name,
             dtype=dtype,
@@ -84,12 +87,15 @@ class PyramidOptions(_Options):
     """How the nodes of a `BiFPN` are made.
 
     Args:
+        graph: string, "bifpn" or "qufpn", see `pyramid_nodes`.
         weight_method: string, see `WeightedFusion`.
         activation: string, see `effdet_keras.config.ACTIVATIONS`.
         separable_conv: bool, separable or plain convolution in a node.
         conv_bn_act_pattern: bool, convolution, batch norm, activation instead
             of activation, convolution, batch norm.
+        redundant_bias: bool, biases in convolutions that a batch norm follows.
         apply_bn_for_resampling, conv_after_downsample: bool, see `Resample`.
+        downsampling, upsampling, padding: strings, see `Resample`.
         batch_norm: `BatchNormOptions` or None for its defaults.
 
     Example:
@@ -97,14 +103,31 @@ class PyramidOptions(_Options):
         0.99
     """
 
+    graph: str = "bifpn"
     weight_method: str = "fastattn"
     activation: str = "swish"
     separable_conv: bool = True
     conv_bn_act_pattern: bool = False
+    redundant_bias: bool = True
     apply_bn_for_resampling: bool = True
     conv_after_downsample: bool = False
+    downsampling: str = "max"
+    upsampling: str = "nearest"
+    padding: str = "same"
     batch_norm: BatchNormOptions = BatchNormOptions()
 
     def __post_init__(self):
         batch_norm = BatchNormOptions.from_value(self.batch_norm)
         object.__setattr__(self, "batch_norm", batch_norm)
+
+    def edge(self) -> dict[str, Any]:
+        """Returns the arguments of the `Resample` of an edge."""
+        return {
+            "apply_bn": self.apply_bn_for_resampling,
+            "conv_after_downsample": self.conv_after_downsample,
+            "redundant_bias": self.redundant_bias,
+            "downsampling": self.downsampling,
+            "upsampling": self.upsampling,
+            "padding": self.padding,
+            "batch_norm": self.batch_norm,
+        }

@@ -62,3 +62,17 @@ def other_arrays_of(layer: Any) -> BatchNormArrays | None:
     """The arrays that a layer is to use instead of its own, or None."""
     others = _others.get(None)
     return None if others is None else others.get(layer)
+
+
+def other_variables_within(block: Any) -> tuple[list, list]:
+    """What a block uses of other arrays: those that train, and the statistics.
+
+    Args:
+        block: Keras layer; each batch norm within it counts.
+    """
+    others = _others.get(None) or {}
+    used = [others[x] for x in block._flatten_layers() if x in others] if others else []
+    return (
+        [array for arrays in used for array in (arrays.gamma, arrays.beta)],
+        [a for arrays in used for a in (arrays.moving_mean, arrays.moving_variance)],
+    )

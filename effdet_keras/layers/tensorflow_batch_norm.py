@@ -80,9 +80,14 @@ def synchronized_batch_norm(inputs, scale, offset, *, epsilon):
     return outputs, mean, variance
 
 
+def num_replicas():
+    """How many replicas train together."""
+    return tf.distribute.get_strategy().num_replicas_in_sync
+
+
 def _over_replicas(value):
     """The sum over all replicas; the value itself where there is one."""
     replica = tf.distribute.get_replica_context()
-    if replica is None or tf.distribute.get_strategy().num_replicas_in_sync == 1:
+    if replica is None or num_replicas() == 1:
         return value
     return replica.all_reduce("SUM", value)

@@ -24,6 +24,7 @@ from effdet_keras.inference.detect import detect
 from effdet_keras.inference.scores import ScoreThreshold
 from effdet_keras.inspection.fit_to_boxes import fitted_anchors, fitted_image_size
 from effdet_keras.models.network import build_network
+from effdet_keras.models.pipeline import model_of_pipeline
 from effdet_keras.postprocess import Postprocess
 from effdet_keras.training.trainer import Trainer
 from effdet_keras.weights.archive import load_archive
@@ -133,6 +134,7 @@ class EfficientDet(Trainer, keras.Model):
         anchors: str | None = None,
         averages: bool = True,
         skip_mismatch: bool = False,
+        pipeline_config: str | os.PathLike | None = None,
         verbose: int = 1,
         **config_overrides: Any,
     ) -> EfficientDet:
@@ -158,7 +160,7 @@ class EfficientDet(Trainer, keras.Model):
             anchors: "auto" fits `anchor_scale` and `aspect_ratios` to the boxes of
                 `dataset`, unless `weights` are a detector's, whose heads know their
                 anchors. None keeps the model's.
-            averages, skip_mismatch, verbose: see `load_pretrained`.
+            averages, skip_mismatch, pipeline_config, verbose: see `load_pretrained`.
             **config_overrides: fields of `EfficientDetConfig`. `image_size="auto"` is
                 the smallest, up to the model's own, at which nine boxes of ten in
                 `dataset`, and half of each class, are 24 pixels or larger, in the
@@ -187,7 +189,13 @@ class EfficientDet(Trainer, keras.Model):
             config_overrides["num_classes"] = num_classes
         source = None
         if weights is not None:
-            source = read_weights(weights, name, averages=averages, verbose=verbose)
+            source = read_weights(
+                weights,
+                name,
+                averages=averages,
+                pipeline_config=pipeline_config,
+                verbose=verbose,
+            )
         if dataset is not None and class_names is None:
             class_names = dataset.class_names
             category_ids = category_ids or dataset.category_ids
@@ -201,10 +209,94 @@ class EfficientDet(Trainer, keras.Model):
             category_ids=category_ids,
             overrides=config_overrides,
         )
-        model = cls(config, class_names=class_names, category_ids=category_ids)
+        told = None if source is None else source.postprocess
+        model = cls(
+            config,
+            class_names=class_names,
+            category_ids=category_ids,
+            postprocess=told and Postprocess(**told),
+        )
         if source is not None:
             load_source(model, source, skip_mismatch=skip_mismatch, verbose=verbose)
         return model
+
+    @classmethod
+    def from_pipeline_config(
+        cls,
+        path: str | os.PathLike,
+        weights: str | os.PathLike | None = None,
+        class_names: Sequence[str] | None = None,
+        category_ids: Sequence[int] | None = None,
+        *,
+        averages: bool = True,
+        skip_mismatch: bool = False,
+        verbose: int = 1,
+        **config_overrides: Any,
+    ) -> EfficientDet:
+        """A model, compiled, from a `pipeline.config` of the Object Detection API.
+
+        Network, image size, resizing, anchors, scales of box codes, classes and
+        postprocess are those of the file, and so are losses, optimizer and schedule.
+        What has no place here is printed. Classes have the names of the file's label
+        map, where it is on this machine or beside the file; 90 without names
+        are COCO's.
+
+        `ek.fine_tune(data, pipeline_config=path)` trains with all of it, the batch size
+        and augmentation too.
+
+        Args:
+            path: path of the file.
+            weights: None for random weights; or a key, path or URL, see
+                `load_pretrained`. Last layers that were trained with another order of
+                anchors or other scales of codes are converted.
+            class_names, category_ids: sequences with an entry per label, in the place
+                of the file's. Their number may be another one: the last layer of the
+                class head then starts new, but for the classes that both name.
+            averages, skip_mismatch: see `load_pretrained`.
+            verbose: 0 or 1, whether to print what was loaded, and what has no place.
+            **config_overrides: fields of `EfficientDetConfig`, in the place of the
+                file's.
+
+        Returns:
+            `EfficientDet`.
+
+        Raises:
+            OSError: If there is no such file.
+            ValueError: If it is the config of another kind of model, or a field has a
+                wrong value, or the weights do not fit.
+
+        Example:
+            >>> import pathlib, tempfile
+            >>> path = pathlib.Path(tempfile.mkdtemp(), "pipeline.config")
+            >>> _ = path.write_text('''model { ssd {
+            ...   num_classes: 2
+            ...   image_resizer { keep_aspect_ratio_resizer {
+            ...     min_dimension: 128 max_dimension: 128 pad_to_max_dimension: true } }
+            ...   feature_extractor {
+            ...     type: "ssd_efficientnet-b0_bifpn_keras"
+            ...     conv_hyperparams { activation: SWISH }
+            ...     bifpn { num_iterations: 1 num_filters: 64 } }
+            ...   box_predictor { weight_shared_convolutional_box_predictor {
+            ...     depth: 64 num_layers_before_predictor: 1
+            ...     conv_hyperparams { activation: SWISH } } }
+            ... } }
+            ... train_config { optimizer { adam_optimizer { learning_rate {
+            ...   constant_learning_rate { learning_rate: 0.001 } } } } }''')
+            >>> model = EfficientDet.from_pipeline_config(path, verbose=0)
+            >>> model.config.image_size, model.config.box_scales
+            ((128, 128), (10.0, 10.0, 5.0, 5.0))
+        """
+        return model_of_pipeline(
+            cls,
+            path,
+            weights,
+            class_names=class_names,
+            category_ids=category_ids,
+            averages=averages,
+            skip_mismatch=skip_mismatch,
+            verbose=verbose,
+            overrides=config_overrides,
+        )
 
     @classmethod
     def from_hub(
@@ -285,6 +377,7 @@ class EfficientDet(Trainer, keras.Model):
         checkpoint_type: str | None = None,
         class_names: Sequence[str] | None = None,
         sha256: str | None = None,
+        pipeline_config: str | os.PathLike | None = None,
         verbose: int = 1,
     ) -> LoadReport:
         """Loads weights of any known kind, and prints what was loaded.
@@ -315,6 +408,8 @@ class EfficientDet(Trainer, keras.Model):
             class_names: sequence of strings, the names of the file's classes
                 where it does not tell them.
             sha256: string, digest that a downloaded file must have.
+            pipeline_config: path of the `pipeline.config` of a checkpoint of the Object
+                Detection API, where it is not in the checkpoint's folder.
             verbose: 0 or 1, whether to print the report.
 
         Returns:
@@ -342,7 +437,12 @@ class EfficientDet(Trainer, keras.Model):
         """
         check_own_network(self, "load weights of other files", "load_weights")
         source = read_weights(
-            source, self.config.name, averages=averages, sha256=sha256, verbose=verbose
+            source,
+            self.config.name,
+            averages=averages,
+            sha256=sha256,
+            pipeline_config=pipeline_config,
+            verbose=verbose,
         )
         if class_names is not None:
             source = with_class_names(source, class_names)
@@ -539,9 +639,17 @@ class EfficientDet(Trainer, keras.Model):
             _one_per_class("thresholds", settings.thresholds, self.num_classes)
         self._score_settings = settings
 
-    def detect_outputs(self, outputs: dict[str, Any]) -> dict[str, Any]:
+    def detect_outputs(
+        self, outputs: dict[str, Any], content_sizes: Any = None
+    ) -> dict[str, Any]:
         """Network outputs as detections, in pixels of the input; see `predict`."""
-        return self.postprocess(outputs, self.anchors, self.config.image_size)
+        return self.postprocess(
+            outputs,
+            self.anchors,
+            self.config.image_size,
+            box_scales=self.config.box_scales,
+            content_sizes=content_sizes,
+        )
 
     def detect_step(self, images: Any) -> dict[str, Any]:
         """What `predict` compiles: the network, then the postprocess."""

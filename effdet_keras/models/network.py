@@ -1,5 +1,6 @@
 """Assembles the network: normalise, backbone, extra levels, BiFPN, two heads."""
 
+import dataclasses
 import math
 
 import keras
@@ -67,6 +68,7 @@ def build_network(config, dtype=None, features=None):
             min_level=config.min_level,
             prefix=prefix,
             separable_conv=config.separable_conv,
+            redundant_bias=config.redundant_bias,
             activation=config.activation,
             survival_prob=config.survival_prob if repeats else None,
             prior_bias=prior_bias,
@@ -87,43 +89,60 @@ def _batch_norm(config):
         momentum=config.batch_norm_momentum,
         epsilon=config.batch_norm_epsilon,
         synchronized=config.sync_batch_norm,
+        unbiased=config.batch_norm_unbiased,
         frozen=config.frozen_batch_norm,
     )
 
 
+def _backbone_batch_norm(config):
+    own = {
+        "momentum": config.backbone_batch_norm_momentum,
+        "epsilon": config.backbone_batch_norm_epsilon,
+    }
+    told = {name: value for name, value in own.items() if value is not None}
+    return dataclasses.replace(_batch_norm(config), **told)
+
+
 def _pyramid(images, config, dtype):
     """Normalised images to the levels that both heads read."""
-    batch_norm = _batch_norm(config)
+    options = PyramidOptions(
+        graph=config.fpn_name,
+        weight_method=config.fpn_weight_method,
+        activation=config.activation,
+        separable_conv=config.separable_conv,
+        conv_bn_act_pattern=config.conv_bn_act_pattern,
+        redundant_bias=config.redundant_bias,
+        apply_bn_for_resampling=config.apply_bn_for_resampling,
+        conv_after_downsample=config.conv_after_downsample,
+        downsampling=config.fpn_downsampling,
+        upsampling=config.fpn_upsampling,
+        padding=config.fpn_padding,
+        batch_norm=_batch_norm(config),
+    )
     features = EfficientNet(
         config.backbone,
         min_level=config.min_level,
         activation=config.activation,
         survival_prob=config.backbone_survival_prob,
-        batch_norm=batch_norm,
+        padding=config.backbone_padding,
+        batch_norm=_backbone_batch_norm(config),
+        taps=config.backbone_taps,
         name=config.backbone,
         dtype=dtype,
     )(images)
-    features = _add_levels(features, config, batch_norm, dtype)
+    features = _add_levels(features, config, options, dtype)
     return BiFPN(
         config.fpn_num_filters,
         repeats=config.fpn_cell_repeats,
         min_level=config.min_level,
         max_level=config.max_level,
-        options=PyramidOptions(
-            weight_method=config.fpn_weight_method,
-            activation=config.activation,
-            separable_conv=config.separable_conv,
-            conv_bn_act_pattern=config.conv_bn_act_pattern,
-            apply_bn_for_resampling=config.apply_bn_for_resampling,
-            conv_after_downsample=config.conv_after_downsample,
-            batch_norm=batch_norm,
-        ),
+        options=options,
         name="fpn_cells",
         dtype=dtype,
     )(features)
 
 
-def _add_levels(features, config, batch_norm, dtype):
+def _add_levels(features, config, options, dtype):
     """Levels above the backbone's, each from the one below."""
     sizes = level_sizes(config.image_size, config.min_level, config.max_level)
     features = list(features)
@@ -131,9 +150,7 @@ def _add_levels(features, config, batch_norm, dtype):
         resample = Resample(
             config.fpn_num_filters,
             sizes[level - config.min_level],
-            apply_bn=config.apply_bn_for_resampling,
-            conv_after_downsample=config.conv_after_downsample,
-            batch_norm=batch_norm,
+            **options.edge(),
             name=f"resample_p{level}",
             dtype=dtype,
         )

@@ -27,6 +27,8 @@ def non_max_suppression(
     iou_threshold: float = 0.5,
     method: Literal["gaussian", "hard"] = "gaussian",
     sigma: float = 0.5,
+    max_per_class: int | None = None,
+    is_returned: Any = None,
 ) -> tuple[Any, Any, Any]:
     """Picks the best boxes of each image, one after the other.
 
@@ -57,6 +59,11 @@ def non_max_suppression(
         iou_threshold: float in `[0, 1]`.
         method: `"gaussian"` or `"hard"`.
         sigma: float above zero.
+        max_per_class: int above zero, how many of one class are taken at most, and
+            without `labels` of all; `None` for no limit. Those that are not returned
+            count too.
+        is_returned: bool tensor `[B, K]`, or `None` for all. Candidates for which it is
+            False are taken and suppress others, but are not among the detections.
 
     Returns:
         `(indices, scores, num_detections)`: int32 `[B, D]` into `K`, best
@@ -85,19 +92,29 @@ def non_max_suppression(
     overlap = _overlap_with(boxes, labels)
     candidate = ops.arange(ops.shape(boxes)[1], dtype="int32")[None]  # [1, K]
     place = ops.arange(max_detections, dtype="int32")[None]  # [1, D]
+    groups = None
+    if max_per_class is not None:
+        groups = ops.zeros_like(boxes[..., 0]) if labels is None else labels
+        groups = ops.cast(groups, "int32")
     nothing = ops.zeros_like(scores[:, :1]) + ops.zeros((1, max_detections))  # [B, D]
 
     def alive(scores):
         """Scores that may be taken; all others become -inf."""
         return ops.where(scores > score_threshold, scores, float("-inf"))
 
-    def unfinished(step, scores, *_):
-        return ops.logical_and(step < max_detections, ops.any(scores > score_threshold))
+    def unfinished(count, scores, *_):
+        is_open = ops.logical_and(
+            count < max_detections, ops.any(scores > score_threshold, axis=1)[:, None]
+        )
+        return ops.any(is_open)
 
-    def take_one(step, scores, indices, kept_scores):
+    def take_one(count, scores, indices, kept_scores, rank):
         taken = ops.cast(ops.argmax(scores, axis=1), "int32")[:, None]  # [B, 1]
         best = ops.max(scores, axis=1, keepdims=True)
-        found = ops.logical_and(place == step, best > score_threshold)  # [B, D]
+        is_found = best > score_threshold  # [B, 1]
+        if is_returned is not None:
+            is_found = ops.logical_and(is_found, take_rows(is_returned, taken))
+        found = ops.logical_and(place == count, is_found)  # [B, D]
         indices = ops.where(found, taken, indices)
         kept_scores = ops.where(found, best, kept_scores)
         iou = overlap(taken)
@@ -106,17 +123,27 @@ def non_max_suppression(
         else:
             scores = scores * ops.exp(ops.square(iou) * (-1.0 / sigma))
             out = candidate == taken
+        if max_per_class is not None:
+            is_of_class = groups == take_rows(groups, taken)
+            rank = rank + ops.cast(is_of_class, "int32")
+            out = ops.logical_or(
+                out, ops.logical_and(is_of_class, rank >= max_per_class)
+            )
         scores = alive(ops.where(out, float("-inf"), scores))
-        return step + 1, scores, indices, kept_scores
+        count = count + ops.cast(is_found, "int32")
+        return count, scores, indices, kept_scores, rank
 
+    zeros = ops.cast(nothing, "int32")
     start = (
-        ops.zeros((), "int32"),
+        zeros[:, :1],  # how many each image has
         alive(scores),
-        ops.cast(nothing, "int32"),
+        zeros,
         # `nan` marks a place without a box: a score may be any number.
         nothing + float("nan"),
+        # How many of its class were taken before each candidate.
+        zeros[:, :1] if max_per_class is None else ops.zeros_like(groups),
     )
-    _, _, indices, kept_scores = ops.while_loop(unfinished, take_one, start)
+    _, _, indices, kept_scores, _ = ops.while_loop(unfinished, take_one, start)
     used = ops.logical_not(ops.isnan(kept_scores))
     kept_scores = ops.where(used, kept_scores, 0.0)
     return indices, kept_scores, ops.sum(ops.cast(used, "int32"), axis=1)

@@ -10,12 +10,15 @@ import keras
 from keras import ops
 
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.geometry.box_ops import clip_boxes, decode_boxes
+from effdet_keras.geometry.box_ops import area, clip_boxes, decode_boxes
 from effdet_keras.postprocess.nms import (
+    DEFAULT_SCORE_THRESHOLD,
     check_nms_options,
     non_max_suppression,
     take_rows,
 )
+
+_FIRST_TOP_K = 5000  # pairs that are looked at before all of them
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
@@ -41,15 +44,24 @@ class Postprocess:
         method: `"gaussian"` (Soft-NMS) or `"hard"`.
         sigma: float above zero, for `method="gaussian"`.
         pre_nms_top_k: int. 0 takes one class for each anchor and all anchors,
-            which is slower, and cannot find two classes in one place.
+            which is slower, and cannot find two classes in one place. `None` has no
+            limit: where the best 5,000 pairs leave places free, all are candidates.
         per_class: bool. `False` lets a box suppress boxes of other classes.
+        max_detections_per_class: int, or `None` for no limit; with `per_class=False`
+            of all classes. Boxes that `drop_empty` leaves out count too.
         clip: bool. `True` clips the picked boxes to the network's input, after NMS.
+        drop_empty: bool. `True` leaves out boxes of which nothing lies in the image,
+            after NMS, so that the next best take their places.
 
     Call arguments:
         outputs: dict of `class_logits` `[B, N, C]` and `box_deltas`
             `[B, N, 4]`, floats.
         anchors: float tensor `[N, 4]`, `yxyx` in pixels.
         image_size: `(height, width)` of the network's input, in pixels.
+        box_scales: four floats, the `scales` of `decode_boxes`.
+        content_sizes: float tensor `[B, 2]`, height and width of each image inside the
+            network's input, top left; `None` where it fills the input. Boxes are
+            clipped to it, where they are clipped.
 
     Returns:
         Dict, best detections first:
@@ -81,58 +93,145 @@ class Postprocess:
     iou_threshold: float = 0.5
     method: Literal["gaussian", "hard"] = "gaussian"
     sigma: float = 0.5
-    pre_nms_top_k: int = 5000
+    pre_nms_top_k: int | None = 5000
     per_class: bool = True
     clip: bool = True
+    max_detections_per_class: int | None = None
+    drop_empty: bool = False
 
     def __post_init__(self) -> None:
         check_nms_options(
             self.max_detections, self.iou_threshold, self.method, self.sigma
         )
-        if self.pre_nms_top_k < 0:
+        limit = self.max_detections_per_class
+        if limit is not None and limit < 1:
             raise InvalidValueError(
-                "`pre_nms_top_k` must be 0 (one class for each anchor) or more. "
+                "`max_detections_per_class` must be at least 1, or None. "
+                f"Received: {limit}"
+            )
+        if self.pre_nms_top_k is not None and self.pre_nms_top_k < 0:
+            raise InvalidValueError(
+                "`pre_nms_top_k` must be 0 (one class for each anchor) or more, or "
+                "None for all pairs of anchor and class. "
                 f"Received: {self.pre_nms_top_k}"
             )
 
     def __call__(
-        self, outputs: dict[str, Any], anchors: Any, image_size: Sequence[int]
+        self,
+        outputs: dict[str, Any],
+        anchors: Any,
+        image_size: Sequence[int],
+        box_scales: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
+        content_sizes: Any = None,
     ) -> dict[str, Any]:
+        found = self.with_anchors(
+            outputs, anchors, image_size, box_scales, content_sizes
+        )
+        return {n: value for n, value in found.items() if n != "anchor_indices"}
+
+    def with_anchors(
+        self,
+        outputs: dict[str, Any],
+        anchors: Any,
+        image_size: Sequence[int],
+        box_scales: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
+        content_sizes: Any = None,
+    ) -> dict[str, Any]:
+        """What a call returns, and from which anchor each box comes.
+
+        Args:
+            outputs, anchors, image_size, box_scales, content_sizes: as of a call.
+
+        Returns:
+            Dict as of a call, and `anchor_indices`, int32 `[B, D]`, 0 in unused rows.
+
+        Example:
+            >>> anchors = np.array([[0, 0, 8, 8], [8, 8, 16, 16]], "float32")
+            >>> outputs = {"class_logits": ops.array([[[-9.0], [1.0]]]),
+            ...            "box_deltas": ops.zeros((1, 2, 4))}
+            >>> found = Postprocess(max_detections=2).with_anchors(
+            ...     outputs, anchors, (16, 16)
+            ... )
+            >>> ops.convert_to_numpy(found["anchor_indices"]).tolist()
+            [[1, 0]]
+        """
         class_logits = ops.cast(outputs["class_logits"], "float32")
         box_deltas = ops.cast(outputs["box_deltas"], "float32")
         anchors = ops.cast(anchors, "float32")
         _check_shapes(class_logits, box_deltas, anchors)
 
-        logits, anchor_indices, labels = self._candidates(class_logits)
+        window = image_size if content_sizes is None else content_sizes[:, None]
+
+        def detections(top_k):
+            candidates = self._candidates(class_logits, top_k)
+            return self._picked(candidates, box_deltas, anchors, box_scales, window)
+
+        if self.pre_nms_top_k is not None:
+            return detections(self.pre_nms_top_k)[0]
+        num_pairs = class_logits.shape[1] * class_logits.shape[2]
+        if num_pairs <= _FIRST_TOP_K:
+            return detections(num_pairs)[0]
+        # The greedy search takes the best first. So whatever it takes of the best
+        # pairs it takes of all, as long as none of the others is better.
+        found, lowest = detections(_FIRST_TOP_K)
+        is_full = found["num_detections"] == self.max_detections
+        is_exact = ops.logical_or(
+            ops.logical_and(is_full, found["scores"][:, -1] >= lowest),
+            lowest <= self._score_threshold,
+        )
+        return ops.cond(
+            ops.all(is_exact), lambda: found, lambda: detections(num_pairs)[0]
+        )
+
+    @property
+    def _score_threshold(self):
+        if self.score_threshold is None:
+            return DEFAULT_SCORE_THRESHOLD[self.method]
+        return self.score_threshold
+
+    def _picked(self, candidates, box_deltas, anchors, box_scales, window):
+        """The dict of `__call__`, and the lowest score of the candidates, `[B]`."""
+        logits, anchor_indices, labels = candidates
+        candidate_scores = ops.sigmoid(logits)
         box_deltas = take_rows(box_deltas, anchor_indices)
-        boxes = decode_boxes(box_deltas, ops.take(anchors, anchor_indices, axis=0))
+        anchors = ops.take(anchors, anchor_indices, axis=0)
+        boxes = decode_boxes(box_deltas, anchors, box_scales)
+        is_returned = None
+        if self.drop_empty:
+            is_returned = area(clip_boxes(boxes, window)) > 0.0
         picked, scores, num_detections = non_max_suppression(
             boxes,
-            ops.sigmoid(logits),
+            candidate_scores,
             labels if self.per_class else None,
             max_detections=self.max_detections,
             score_threshold=self.score_threshold,
             iou_threshold=self.iou_threshold,
             method=self.method,
             sigma=self.sigma,
+            max_per_class=self.max_detections_per_class,
+            is_returned=is_returned,
         )
         boxes = take_rows(boxes, picked)
         if self.clip:
-            boxes = clip_boxes(boxes, image_size)
-        labels = take_rows(labels, picked)
+            boxes = clip_boxes(boxes, window)
+        labels, anchor_indices = (
+            take_rows(values, picked) for values in (labels, anchor_indices)
+        )
         place = ops.arange(self.max_detections, dtype="int32")[None]
         used = place < num_detections[:, None]  # [B, D]
-        return {
+        detections = {
             "boxes": ops.where(used[..., None], boxes, 0.0),
             "scores": scores,
             "labels": ops.where(used, labels, -1),
             "num_detections": num_detections,
+            "anchor_indices": ops.where(used, anchor_indices, 0),
         }
+        return detections, candidate_scores[:, -1]
 
-    def _candidates(self, class_logits):
+    def _candidates(self, class_logits, top_k):
         """The `K` candidates: logits, anchor indices and labels, all `[B, K]`."""
         num_anchors, num_classes = class_logits.shape[1:]
-        if self.pre_nms_top_k == 0:
+        if top_k == 0:
             labels = ops.cast(ops.argmax(class_logits, axis=-1), "int32")
             everyone = ops.arange(num_anchors, dtype="int32")[None]
             return (
@@ -142,13 +241,13 @@ class Postprocess:
             )
         # The k best pairs lie on the k anchors with the best classes, so the
         # search over all N * C pairs shrinks to k * C without losing any.
-        num_anchors = min(self.pre_nms_top_k, num_anchors)
+        num_anchors = min(top_k, num_anchors)
         best_class = ops.max(class_logits, axis=-1)
         _, anchor_indices = ops.top_k(best_class, num_anchors)  # [B, k]
         anchor_indices = ops.cast(anchor_indices, "int32")
         pairs = take_rows(class_logits, anchor_indices)
         pairs = ops.reshape(pairs, (-1, num_anchors * num_classes))
-        num_pairs = min(self.pre_nms_top_k, num_anchors * num_classes)
+        num_pairs = min(top_k, num_anchors * num_classes)
         logits, pair_indices = ops.top_k(pairs, num_pairs)
         pair_indices = ops.cast(pair_indices, "int32")
         anchor_indices = take_rows(anchor_indices, pair_indices // num_classes)

@@ -9,8 +9,8 @@ from typing import Any
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.runs.configuration import LENGTHS, RunConfiguration
 from effdet_keras.runs.hparams import read_hparams
-from effdet_keras.runs.pipeline_config import read_pipeline_config
 from effdet_keras.runs.run_folder import RunFolder
+from effdet_keras.tfod.pipeline_config import read_pipeline_config
 from effdet_keras.training.schedules import REFERENCE_BATCH_SIZE
 
 # What may change when a run goes on: how long it is, what it says, where its data is.

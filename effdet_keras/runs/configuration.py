@@ -13,6 +13,7 @@ from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.errors import EffDetError, InvalidTypeError, InvalidValueError
 from effdet_keras.losses import DetectionLoss
+from effdet_keras.matching import IoUMatching
 from effdet_keras.postprocess import Postprocess
 from effdet_keras.runs.field_kinds import FIELD_KINDS
 from effdet_keras.runs.kinds import check_names
@@ -66,12 +67,13 @@ class RunConfiguration:
             with TensorFlow; "jax" on all devices and with all processes, with JAX
             (docs/distributed.md); None on one device. `batch_size` counts the images of
             all. With TensorFlow it sets `sync_batch_norm` in `model_config`.
-        recipe: "auto" or "reference", see `EfficientDet.compile`, as are `optimizer`,
-            `schedule`, `learning_rate`, `weight_decay`, `clip_norm`, `ema_decay`,
-            `gradient_multipliers`, `batch_norm_warmup`, `freeze`,
-            `freeze_batch_norm`, `jit_compile`, `run_eagerly` and
-            `steps_per_execution`.
+        recipe: "auto", "reference" or "tfod", see `EfficientDet.compile`, as are
+            `optimizer`, `schedule`, `learning_rate`, `weight_decay`, `clip_norm`,
+            `ema_decay`, `gradient_multipliers`, `accumulate_steps`, `grad_checkpoint`,
+            `batch_norm_warmup`, `freeze`, `freeze_batch_norm`, `jit_compile`,
+            `run_eagerly` and `steps_per_execution`.
         loss: dict, fields of `DetectionLoss`; empty for the recipe's loss.
+        matching: dict, fields of `IoUMatching`; empty for the recipe's matching.
         adversarial: dict, fields of `AdvProp`, to train on adversarial images as well;
             empty for its defaults, None for clean images alone.
         epochs: int; None is enough for 1,000 steps.
@@ -92,6 +94,8 @@ class RunConfiguration:
         flip_probability: float from 0 to 1.
         scale_jitter: `(lowest, highest)` factor on the image size; "auto" is the
             recipe's.
+        pad_rgb: three floats, the color around training images that do not fill the
+            input; None for the model's.
         postprocess: dict, fields of `Postprocess`.
         monitor: string, the number in the logs by which the best checkpoint is chosen;
             more is better, unless its name has "loss" in it.
@@ -149,14 +153,17 @@ mean 'epochs'? It has: data, format, ...
     optimizer: str | dict[str, Any] | None = None
     schedule: str | dict[str, Any] | None = None
     learning_rate: float | None = None
-    weight_decay: float | str | None = "auto"
+    weight_decay: float | dict[str, float] | str | None = "auto"
     clip_norm: float | str | None = "auto"
     ema_decay: float | str | None = "auto"
     gradient_multipliers: dict[str, float] = dataclasses.field(default_factory=dict)
+    accumulate_steps: int = 1
+    grad_checkpoint: bool = False
     batch_norm_warmup: bool | str = "auto"
     freeze: str | None = "auto"
     freeze_batch_norm: bool = True
     loss: dict[str, Any] = dataclasses.field(default_factory=dict)
+    matching: dict[str, Any] = dataclasses.field(default_factory=dict)
     adversarial: dict[str, Any] | None = None
 
     epochs: int | None = None
@@ -173,6 +180,7 @@ mean 'epochs'? It has: data, format, ...
     augment: tuple[str, ...] = ()
     flip_probability: float = 0.5
     scale_jitter: tuple[float, float] | str = "auto"
+    pad_rgb: tuple[float, float, float] | None = None
     postprocess: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     monitor: str = "AP"
@@ -286,14 +294,17 @@ mean 'epochs'? It has: data, format, ...
             name: getattr(self, name)
             for name in (
                 *("optimizer", "schedule", "learning_rate", "weight_decay"),
-                *("clip_norm", "ema_decay", "batch_norm_warmup"),
-                *("freeze", "freeze_batch_norm"),
+                *("clip_norm", "ema_decay", "accumulate_steps", "grad_checkpoint"),
+                *("batch_norm_warmup", "freeze", "freeze_batch_norm"),
             )
         }
         arguments["gradient_multipliers"] = self.gradient_multipliers or None
         arguments["loss"] = None
         if self.loss:
             arguments["loss"] = _made(DetectionLoss, "loss", self.loss)
+        arguments["matching"] = "auto"
+        if self.matching:
+            arguments["matching"] = _made(IoUMatching, "matching", self.matching)
         arguments["adversarial"] = None
         if self.adversarial is not None:
             arguments["adversarial"] = _made(AdvProp, "adversarial", self.adversarial)

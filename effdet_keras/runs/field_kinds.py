@@ -21,6 +21,7 @@ from effdet_keras.training import recipe
 
 _POSITIVE = number("a number above 0", lambda x: x > 0)
 _NOT_NEGATIVE = number("a number of at least 0", lambda x: x >= 0)
+_PIXEL = number("a number from 0 to 255", lambda x: 0 <= x <= 255)
 _SHARE = number("a number from 0 to 1", lambda x: 0 <= x <= 1)
 _BELOW_ONE = number("a number of at least 0 and below 1", lambda x: 0 <= x < 1)
 _PART = number("a number above 0 and below 1", lambda x: 0 < x < 1)
@@ -54,15 +55,18 @@ FIELD_KINDS = {
     "optimizer": TEXT | MAPPING | NOTHING,
     "schedule": TEXT | MAPPING | NOTHING,
     "learning_rate": _POSITIVE | NOTHING,
-    "weight_decay": AUTO | _NOT_NEGATIVE | NOTHING,
+    "weight_decay": AUTO | _NOT_NEGATIVE | MAPPING | NOTHING,
     "clip_norm": AUTO | _NOT_NEGATIVE | NOTHING,
     "ema_decay": AUTO | _BELOW_ONE | NOTHING,
     "gradient_multipliers": MAPPING,
     "adversarial": MAPPING | NOTHING,
+    "accumulate_steps": whole(1),
+    "grad_checkpoint": SWITCH,
     "batch_norm_warmup": AUTO | SWITCH,
     "freeze": TEXT | NOTHING,
     "freeze_batch_norm": SWITCH,
     "loss": MAPPING,
+    "matching": MAPPING,
     "epochs": whole(1) | NOTHING,
     "steps": whole(1) | NOTHING,
     "time_budget": _DURATION | NOTHING,
@@ -76,6 +80,7 @@ FIELD_KINDS = {
     "augment": _AUGMENT,
     "flip_probability": _SHARE,
     "scale_jitter": AUTO | many(_POSITIVE, "[lowest, highest] factor", count=2),
+    "pad_rgb": many(_PIXEL, "three numbers from 0 to 255", count=3) | NOTHING,
     "postprocess": MAPPING,
     "monitor": TEXT,
     "evaluate_every": whole(0),

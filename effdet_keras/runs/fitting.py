@@ -38,6 +38,8 @@ def training_batches(
     }
     if configuration.scale_jitter != "auto":
         options["scale_jitter"] = configuration.scale_jitter
+    if configuration.pad_rgb is not None:
+        options["pad_value"] = configuration.pad_rgb
     if configuration.augment:
         names = configuration.augment
         options["augment"] = [augmentations.NAMES[name]() for name in names]

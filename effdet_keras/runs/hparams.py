@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.runs.kinds import near, whole
 from effdet_keras.runs.yaml_text import read_yaml
@@ -28,6 +29,7 @@ _OF_RUN = {
     "map_freq": "evaluate_every",
     "var_freeze_expr": "freeze",
     "weight_decay": "weight_decay",
+    "grad_checkpoint": "grad_checkpoint",
 }
 _OF_MODEL_CONFIG = {
     "backbone_name": "backbone",
@@ -45,7 +47,7 @@ _OF_MODEL_CONFIG = {
 }
 _OF_LOSS = (
     *("alpha", "gamma", "label_smoothing", "delta", "box_loss_weight"),
-    *("iou_loss_type", "iou_loss_weight"),
+    *("iou_loss_type", "iou_loss_weight", "positives_momentum"),
 )
 _OF_POSTPROCESS = {
     "nms_configs.method": "method",
@@ -68,7 +70,7 @@ _TOGETHER = {
         *("is_training_bn", "scale_range", "fpn_weight_method", "verbose", "strategy"),
     ),
     "augmentation": (
-        *("input_rand_hflip", "jitter_min", "jitter_max"),
+        *("input_rand_hflip", "jitter_min", "jitter_max", "target_size"),
         *("autoaugment_policy", "grid_mask"),
     ),
 }
@@ -81,8 +83,6 @@ _NO_PLACE = {
     "data_format": ("channels_last", "always channels last"),
     "heads": (["object_detection"], "object detection only"),
     "seg_num_classes": (3, "object detection only"),
-    "grad_checkpoint": (False, "not yet here"),
-    "positives_momentum": (None, "not here"),
     "loss_scale": (None, "Keras scales the loss of mixed_float16 by itself"),
     "skip_mismatch": (True, "see `skip_mismatch` of `load_pretrained`"),
     "ckpt_var_scope": (None, "the kind of a checkpoint is recognised"),
@@ -90,7 +90,6 @@ _NO_PLACE = {
     "img_summary_steps": (None, "TensorBoard gets images with each evaluation"),
     "sample_image": (None, "TensorBoard gets images of the validation split"),
     "use_keras_model": (True, "there is one network"),
-    "target_size": (None, "the jitter is relative to `image_size`"),
     "drop_remainder": (True, "the last batch is left out if it is not full"),
     "max_instances_per_image": (100, "any number of objects"),
     "skip_crowd_during_training": (True, "crowds are never trained on"),
@@ -186,12 +185,32 @@ class _Reading:
         return fields
 
     def image_size(self):
-        """An int, `(height, width)`, or their text with the width first."""
-        size = self.values.get("image_size")
-        match = re.fullmatch(r"(\d+)x(\d+)", size) if isinstance(size, str) else None
-        if match:
-            size = int(match[2]), int(match[1])
+        size = self.size_of("image_size")
         return {} if size is None else {"image_size": size}
+
+    def size_of(self, name):
+        """An int, `(height, width)`, or their text with the width first."""
+        size = self.values.get(name)
+        match = re.fullmatch(r"(\d+)x(\d+)", size) if isinstance(size, str) else None
+        return (int(match[2]), int(match[1])) if match else size
+
+    def target_factor(self):
+        """`target_size` as a factor on the network's size; 1.0 where it is none."""
+        target, size = self.size_of("target_size"), self.size_of("image_size")
+        if target is None:
+            return 1.0
+        if size is None and self.values.get("name") in MODEL_NAMES:
+            size = EfficientDetConfig.from_name(self.values["name"]).image_size
+        if size is not None:
+            sides = (_both(target), _both(size))
+            factors = {theirs / ours for theirs, ours in zip(*sides)}
+            if len(factors) == 1:
+                return factors.pop()
+        self.notes.append(
+            f"target_size={self.values['target_size']!r}: the jitter is relative to "
+            "`image_size`: give it as well, of the same shape, or `scale_jitter`"
+        )
+        return 1.0
 
     def optimizer(self):
         """Their SGD is the recipe's, whose rate `fit` scales; any other's is here."""
@@ -241,9 +260,10 @@ class _Reading:
         values, fields = self.values, {}
         if "input_rand_hflip" in values:
             fields["flip_probability"] = 0.5 if values["input_rand_hflip"] else 0.0
-        if "jitter_min" in values or "jitter_max" in values:
+        factor = self.target_factor()
+        if "jitter_min" in values or "jitter_max" in values or factor != 1.0:
             jitter = values.get("jitter_min", 0.1), values.get("jitter_max", 2.0)
-            fields["scale_jitter"] = jitter
+            fields["scale_jitter"] = tuple(factor * x for x in jitter)
         policy = values.get("autoaugment_policy")
         names = []
         if policy is not None:
@@ -284,6 +304,10 @@ class _Reading:
             fields["distribute"] = "mirrored"
         elif strategy:
             self.notes.append(f"strategy={strategy!r}: only 'gpus' has a place here")
+
+
+def _both(size):
+    return size if isinstance(size, (tuple, list)) else (size, size)
 
 
 def _content(hparams):

@@ -66,7 +66,10 @@ def read_network_inputs(
         [str(number) for number in range(max(most, 1))],
     )
     batches = numbered.batches(
-        _BATCH_SIZE, image_size=config.image_size, pad_value=config.padding_rgb
+        _BATCH_SIZE,
+        image_size=config.image_size,
+        pad_value=config.padding_rgb,
+        resize_method=config.resize_method,
     )
     at = {key: n for n, key in enumerate(zip(table.owner.tolist(), table.row.tolist()))}
     place = {record.image_id: number for number, record in enumerate(records)}

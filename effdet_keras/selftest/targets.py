@@ -76,7 +76,9 @@ def follow_targets(
         for image, rows in enumerate(groups):
             used = np.flatnonzero(whose[image] >= 0)
             owner = rows[whose[image][used]]
-            decoded = box_ops.decode_boxes(deltas[image][used], anchors[used])
+            decoded = box_ops.decode_boxes(
+                deltas[image][used], anchors[used], config.box_scales
+            )
             away = box_ops.iou(decoded, inputs.boxes[owner])
             order = np.lexsort((away, owner))
             found, first, counts = np.unique(

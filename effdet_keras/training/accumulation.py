@@ -1,12 +1,13 @@
-"""Steps and updates: with `gradient_accumulation_steps` N, N steps make one update.
+"""Steps and updates: with `accumulate_steps` N, N steps make one update.
 
 Keras counts both. A step is a batch: learning-rate schedules, checkpoints and the
 warm-up of statistics, which each forward pass moves, count these. An update moves the
-weights, by the mean of the gradients of N steps: averages count these.
+weights, by the gradients of N steps: averages count these.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -38,13 +39,106 @@ def steps_done(optimizer: keras.optimizers.Optimizer) -> int:
     return int(ops.convert_to_numpy(step_counter(optimizer)))
 
 
-def gradient_sums(optimizer: Any, variables: list) -> list:
-    """The variables that hold the gradients of the steps since the last update."""
-    inner = _inner(optimizer)
-    return [
-        inner._accumulated_gradients[inner._get_variable_index(variable)]
-        for variable in variables
-    ]
+class Accumulation:
+    """Makes N batches one: the update that all their images in one batch would give.
+
+    The loss of a batch is divided by `P + 1`, with its `P` anchors that have something
+    to predict. So the mean of the losses of several batches is not that of all their
+    images: a batch of few objects would count as much as one of many. Here a batch `i`
+    has the normalizer `n_i = P_i + 1 / N`, and its gradient the weight `n_i`:
+
+        sum(n_i * gradient_i) / sum(n_i)
+
+    is the gradient of one batch, `sum(n_i)` being all anchors and 1. What is clipped,
+    and moves the weights, is this. Batch norm still sees one batch at a time.
+
+    Args:
+        optimizer: Keras optimizer that is built. It gets a variable for the sum of the
+            `n_i`, so that files of checkpoints have it.
+        variables: list of Keras variables that gradients are taken of.
+    """
+
+    _SUM = "accumulated_anchors"
+
+    def __init__(self, optimizer: Any, variables: list) -> None:
+        self.count = steps_per_update(optimizer)
+        inner = _inner(optimizer)
+        self._sums = [
+            inner._accumulated_gradients[inner._get_variable_index(variable)]
+            for variable in variables
+        ]
+        made = [v for v in inner.variables if v.name == self._SUM]
+        self._total = made[0] if made else inner.add_variable((), name=self._SUM)
+        self._weight = keras.Variable(
+            1.0, trainable=False, autocast=False, dtype="float32", name="batch_weight"
+        )
+
+    @property
+    def carried_variables(self) -> list[keras.Variable]:
+        """What the loss tells the update; a step of JAX has to carry it."""
+        return [self._weight]
+
+    def normalizer(self, num_positives: Any, rule: Callable) -> Any:
+        """The `n_i` of the batch under way.
+
+        Args:
+            num_positives: float32 scalar, its `P_i`.
+            rule: `DetectionLoss.normalizer_of`, such as `P + 1`. It is given `N * P_i`,
+                as if all of the `N` batches were like this one.
+        """
+        value = rule(num_positives * self.count) / self.count
+        self._weight.assign(value)
+        return value
+
+    def mean(self, gradients: list, scale: Any) -> list:
+        """The mean above, of the batches since the last update.
+
+        Args:
+            gradients: list of tensors, those of this batch, with the loss scale.
+            scale: float32 scalar, the loss scale.
+
+        Returns:
+            List like `gradients`.
+        """
+        weight = ops.convert_to_tensor(self._weight)
+        total = ops.convert_to_tensor(self._total) + weight
+        own, before = weight / total, scale / total
+        return [
+            g * ops.cast(own, g.dtype) + ops.cast(s * before, g.dtype)
+            for g, s in zip(gradients, self._sums)
+        ]
+
+    def for_optimizer(
+        self, gradients: list, mean: list, *, step: Any, is_fine: Any
+    ) -> list:
+        """What makes the optimizer move the weights by a mean that was clipped.
+
+        It adds up what it is given in all steps but the last before an update, and
+        divides the sum by their count. So the last step is given all of the mean, and
+        the optimizer nothing to add it to.
+
+        Args:
+            gradients: as of `mean`.
+            mean: list of tensors, what `mean` returned, clipped.
+            step: scalar integer tensor, the steps before this one.
+            is_fine: scalar bool tensor; where it is not, the sums stay.
+
+        Returns:
+            List like `gradients`.
+        """
+        is_last = (step + 1) % self.count == 0
+        ends = ops.logical_and(is_last, is_fine)
+        for variable in self._sums:
+            value = ops.convert_to_tensor(variable)
+            variable.assign(ops.where(ends, ops.zeros_like(value), value))
+        weight = ops.convert_to_tensor(self._weight)
+        total = ops.convert_to_tensor(self._total)
+        more = ops.where(is_fine, total + weight, total)
+        self._total.assign(ops.where(ends, ops.zeros_like(total), more))
+        return [
+            ops.where(is_last, m * self.count, g * ops.cast(weight, g.dtype))
+            for g, m in zip(gradients, mean)
+        ]
 
 
 def _inner(optimizer):

@@ -25,11 +25,16 @@ from effdet_keras._internal.local_paths import is_remote, local_path
 from effdet_keras._internal.weights_h5 import ENDING, check_weights_h5, write_weights_h5
 from effdet_keras.errors import InvalidStateError, InvalidValueError
 from effdet_keras.training import auto_recipe, freezing
-from effdet_keras.training.accumulation import steps_done
+from effdet_keras.training.accumulation import (
+    Accumulation,
+    steps_done,
+    steps_per_update,
+)
 from effdet_keras.training.advprop import AdvProp
 from effdet_keras.training.auxiliary_norms import AuxiliaryNorms
 from effdet_keras.training.ema import WeightAverages
 from effdet_keras.training.gradient_multipliers import gradient_factors
+from effdet_keras.training.l2_decay import check_found
 from effdet_keras.training.recipe import Recipe
 from effdet_keras.training.settings import Settings, Trackers, refuse_keras_metrics
 from effdet_keras.training.statistics_warmup import StatisticsWarmup
@@ -83,11 +88,13 @@ class Compiling:
         matching: Any = "auto",
         schedule: Any = None,
         learning_rate: float | None = None,
-        weight_decay: float | str | None = "auto",
+        weight_decay: float | dict[str, float] | str | None = "auto",
         clip_norm: float | str | None = "auto",
         ema_decay: float | str | None = "auto",
         gradient_multipliers: dict[str, float] | None = None,
         adversarial: AdvProp | None = None,
+        accumulate_steps: int = 1,
+        grad_checkpoint: bool = False,
         batch_norm_warmup: bool | str = "auto",
         freeze: str | None = "auto",
         freeze_batch_norm: bool = True,
@@ -116,21 +123,22 @@ class Compiling:
             optimizer: None for the recipe's; "sgd", "momentum" (SGD with 0.9),
                 "adam", "adamw" or "rmsprop"; a dict of such a name and Keras' own
                 arguments, such as `{"name": "rmsprop", "momentum": 0.9}`; or a
-                Keras optimizer, which brings its own learning rate. With
-                `"gradient_accumulation_steps": N` the mean of the gradients of N
-                batches is clipped and moves weights and averages; steps, and so
-                schedules, still count batches. Not under a strategy of several
-                devices.
-            loss: `effdet_keras.losses.DetectionLoss`. None is that of the reference,
+                Keras optimizer, which brings its own learning rate.
+            loss: `effdet_keras.losses.DetectionLoss`. None is that of the recipe,
                 and for a small dataset whose heads are new one with a CIoU term.
-            recipe: "auto", or "reference" for google/automl's.
+            recipe: "auto"; "reference" for google/automl's; or "tfod" for that of the
+                TF Object Detection API's configs: its losses, matching and L2 decay
+                (of other variables, and less in the backbone), a learning rate of 0.08
+                whatever the batch size, 2,500 steps of warm-up, a cosine over 300,000
+                steps, neither clipping nor averages (docs/migrating_from_tfod.md).
             matching: which anchor has to predict which box: an
                 `effdet_keras.matching.ATSSMatching` or `IoUMatching`, or one of your
                 own; "auto" is `IoUMatching()`, and for a small dataset whose heads
                 are new `ATSSMatching()`.
             schedule: "cosine" (the default), "stepwise" or "polynomial", which are
                 as long as the training; "constant"; a dict of a name and settings,
-                such as `{"name": "cosine", "warmup_steps": 500}`, `{"name":
+                such as `{"name": "cosine", "warmup_steps": 500}` (with "total_steps"
+                it is as long as that says), `{"name":
                 "exponential", "decay_steps": 1000, "decay_rate": 0.9}` or `{"name":
                 "manual_step", "boundaries": [...], "rates": [...]}` (all settings:
                 `training/named_schedules.py`); or a Keras `LearningRateSchedule`.
@@ -140,13 +148,16 @@ class Compiling:
                 Keras' own default is: 0.001, and 0.01 for SGD. Its warm-up begins at
                 a tenth.
             weight_decay: float or None; `weight_decay / 2 * sum(w**2)` over the
-                kernels (no biases, no batch norm) is added to the loss. For
+                kernels (no biases, no batch norm) is added to the loss. Or a dict of
+                regular expressions to floats, such as `{"^efficientnet": 0.0,
+                "kernel$": 4e-5}`: of a variable's `path` the first that is found in
+                it counts, and what none is found in does not decay. For
                 "adamw" it is AdamW's own decay, of kernels as well, and nothing is
                 added. "auto" is 4e-5; for "adamw" 0.004; for a Keras optimizer
                 with a `weight_decay` of its own, nothing more.
             clip_norm: float or None; "auto" is 10. Each gradient is clipped to this
-                norm, then all together. On JAX and torch only the second, and not for
-                a Keras optimizer, which brings its own.
+                norm, then all together. With `recipe="tfod"` it is None, and a number
+                clips all together alone.
             ema_decay: float below 1, or None for no averages; "auto" is 0.9998. The
                 averages are what the trained model detects with, see `fit`.
             gradient_multipliers: dict of regular expressions to factors above 0,
@@ -157,6 +168,16 @@ class Compiling:
                 well, with TensorFlow on one device; None trains on clean ones alone.
                 The log has the loss of adversarial images as `adversarial_loss`, and
                 that of the clean ones as `loss`.
+            accumulate_steps: int, batches whose gradients together are clipped and
+                move weights and averages, as those of one batch of all their images
+                would, except that batch norm sees one batch at a time. Steps, and so
+                schedules, still count batches; the reference's rate is scaled to the
+                images of an update. Not under a strategy of several devices, nor for
+                a Keras optimizer, which has `gradient_accumulation_steps`.
+            grad_checkpoint: bool, whether the blocks of the backbone and the cells of
+                the BiFPN keep only their outputs for the backward pass, which
+                computes the rest again: less memory, the same gradients, more time
+                (docs/train.md).
             batch_norm_warmup: bool; "auto" is True but for the reference. Whether the
                 moving statistics of batch norm have a short memory in the first 900
                 steps; see `training/statistics_warmup.py`. Without it they lag behind
@@ -165,9 +186,8 @@ class Compiling:
                 may freeze a pretrained backbone, where nothing is frozen yet.
             freeze_batch_norm: bool, `batch_norm` of `freeze`.
             jit_compile: bool or "auto": XLA only where it pays. On a CPU it
-                makes depthwise convolutions many times slower. On TensorFlow an
-                XLA step cannot refuse a batch whose loss is not finite: add
-                `keras.callbacks.TerminateOnNaN()`.
+                makes depthwise convolutions many times slower, and compiling takes
+                minutes.
             run_eagerly, steps_per_execution, auto_scale_loss: see
                 `keras.Model.compile`.
             metrics, weighted_metrics, loss_weights: must be None. Keras' metrics
@@ -195,6 +215,8 @@ class Compiling:
             ema_decay=ema_decay,
             gradient_multipliers=gradient_multipliers,
             adversarial=adversarial,
+            accumulate_steps=accumulate_steps,
+            grad_checkpoint=grad_checkpoint,
             batch_norm_warmup=batch_norm_warmup,
             freeze=freeze,
             freeze_batch_norm=freeze_batch_norm,
@@ -217,9 +239,9 @@ class Compiling:
     def _set_up_in_scope(self, asked, recipe, keras_options):
         auxiliary = self._new_auxiliary_norms(recipe)
         factors = self._gradient_factors(recipe, auxiliary)
+        if isinstance(recipe.weight_decay, dict):
+            check_found(recipe.weight_decay, self.variables)
         optimizer = recipe.new_optimizer()
-        if not self._step.is_reference_step and recipe.clips_in_optimizer:
-            optimizer.global_clipnorm = recipe.clip_norm or None
         options = dict(keras_options)
         if options["jit_compile"] == "auto":
             options["jit_compile"] = default_jit_compile()
@@ -231,7 +253,6 @@ class Compiling:
         self.optimizer.build(self.updated_variables())
         trackers = Trackers(
             with_iou_loss=recipe.loss.iou_loss_type is not None,
-            of_steps=self._step.is_reference_step,
             with_adversarial=recipe.adversarial is not None,
         )
         self.settings = Settings(
@@ -242,6 +263,9 @@ class Compiling:
             keras_options=keras_options,
             statistics_warmup=StatisticsWarmup(self.config.batch_norm_momentum)
             if recipe.batch_norm_warmup
+            else None,
+            accumulation=Accumulation(self.optimizer, self.updated_variables())
+            if steps_per_update(self.optimizer) > 1
             else None,
         )
         if self.averages is not None and self.averages.is_swapped:

@@ -20,7 +20,7 @@ class EvaluationStep(keras.Model):
     Call arguments:
         inputs: dict of `images` `[B, H, W, 3]`, `boxes` `[B, M, 4]`, `labels` `[B, M]`,
             and bools `is_counted` `[B]`: other images fill up the batch, and belong to
-            no loss.
+            no loss; and maybe `content_sizes` `[B, 2]`, see `Postprocess`.
 
     Returns:
         Dict of `detections`, as `Postprocess` returns, and of `losses`, float32 `[1]`
@@ -52,7 +52,7 @@ class EvaluationStep(keras.Model):
         outputs = model(inputs["images"], training=False)
         losses = model.losses_of(inputs, outputs, is_counted=inputs["is_counted"])
         return {
-            "detections": model.detect_outputs(outputs),
+            "detections": model.detect_outputs(outputs, inputs.get("content_sizes")),
             "losses": {name: ops.reshape(x, (1,)) for name, x in losses.items()},
         }
 

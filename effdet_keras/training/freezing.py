@@ -7,8 +7,8 @@ import keras
 from effdet_keras.errors import InvalidValueError
 
 PARTS = {
-    "backbone": r"efficientnet-",
-    "backbone+fpn": r"(efficientnet-|resample_p\d+/|fpn_cells/)",
+    "backbone": r"efficientnet(v2)?-",
+    "backbone+fpn": r"(efficientnet(v2)?-|resample_p\d+/|fpn_cells/)",
 }
 STATISTICS = ("moving_mean", "moving_variance")  # of a batch norm
 

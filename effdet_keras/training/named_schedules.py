@@ -7,10 +7,10 @@ from effdet_keras.training.by_name import choice
 from effdet_keras.training.schedules import Warmup, reference_schedule
 
 _WARMUP = ("warmup_steps", "warmup_init")
-_FITTED = {  # as long as the training
-    "cosine": ("warmup_epochs", *_WARMUP),
-    "stepwise": ("drop_epochs", "warmup_epochs", *_WARMUP),
-    "polynomial": ("power", "warmup_epochs", *_WARMUP),
+_FITTED = {  # as long as the training, unless settings say all of it in steps
+    "cosine": ("hold_steps", "total_steps", "warmup_epochs", *_WARMUP),
+    "stepwise": ("drop_epochs", "total_steps", "warmup_epochs", *_WARMUP),
+    "polynomial": ("power", "total_steps", "warmup_epochs", *_WARMUP),
 }
 _SETTINGS = {
     **_FITTED,
@@ -50,7 +50,8 @@ def schedule_choice(schedule):
 
 def is_fitted(schedule):
     """Whether a schedule by name or dict is as long as the training."""
-    return schedule_choice(schedule)[0] in _FITTED
+    name, settings = schedule_choice(schedule)
+    return name in _FITTED and not {"total_steps", "warmup_steps"} <= set(settings)
 
 
 def has_own_rates(schedule):
@@ -63,13 +64,13 @@ def named_schedule(schedule, learning_rate, *, warmup_init, steps_per_epoch, epo
 
     Args:
         schedule: a name, or a dict of it and settings. "cosine", "stepwise" and
-            "polynomial" are as long as the training: `warmup_epochs` (1.0) or
-            `warmup_steps`, `warmup_init`, `drop_epochs`, `power` as in
-            `reference_schedule`. The others have no warm-up unless `warmup_steps`
-            and `warmup_init` (0.0) say so: "constant"; "exponential" with
-            `decay_steps`, `decay_rate`, `staircase` of Keras' `ExponentialDecay`;
-            "manual_step" with `rates`, and `boundaries`: the first step of each
-            rate but the first one's.
+            "polynomial" are as long as the training, or have `total_steps`:
+            `warmup_epochs` (1.0) or `warmup_steps`, `warmup_init`, `hold_steps` (of
+            "cosine"), `drop_epochs`, `power` as in `reference_schedule`. The others
+            have no warm-up unless `warmup_steps` and `warmup_init` (0.0) say so:
+            "constant"; "exponential" with `decay_steps`, `decay_rate`, `staircase` of
+            Keras' `ExponentialDecay`; "manual_step" with `rates`, and `boundaries`:
+            the first step of each rate but the first one's.
         learning_rate: float, the highest rate; "manual_step" ignores it.
         warmup_init: float, where the first three begin unless settings say.
         steps_per_epoch: int.

@@ -5,10 +5,9 @@ import keras
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.training.by_name import choice
 
-_OF_ALL = ("gradient_accumulation_steps",)
-_OF_SGD = ("momentum", "nesterov", *_OF_ALL)
-_OF_ADAM = ("beta_1", "beta_2", "epsilon", "amsgrad", *_OF_ALL)
-_OF_RMSPROP = ("rho", "momentum", "epsilon", "centered", *_OF_ALL)
+_OF_SGD = ("momentum", "nesterov")
+_OF_ADAM = ("beta_1", "beta_2", "epsilon", "amsgrad")
+_OF_RMSPROP = ("rho", "momentum", "epsilon", "centered")
 # Name: Keras' class, its own default rate, its settings, defaults that are ours.
 _NAMED = {
     "sgd": (keras.optimizers.SGD, 0.01, _OF_SGD, {}),
@@ -26,6 +25,7 @@ _OF_COMPILE = {
     "global_clipnorm": "clip_norm",
     "use_ema": "ema_decay",
     "ema_momentum": "ema_decay",
+    "gradient_accumulation_steps": "accumulate_steps",
 }
 # All variables whose names do not end like a kernel's: TensorFlow's names go on
 # with ":0" or "/replica_1:0".
@@ -66,7 +66,7 @@ def has_own_decay(optimizer):
     return optimizer is not None and optimizer_choice(optimizer)[0] == "adamw"
 
 
-def named_optimizer(optimizer, learning_rate, *, weight_decay):
+def named_optimizer(optimizer, learning_rate, *, weight_decay, **more):
     """The Keras optimizer of a name or dict.
 
     Args:
@@ -74,6 +74,7 @@ def named_optimizer(optimizer, learning_rate, *, weight_decay):
             or a dict of such a `name` and Keras' own arguments.
         learning_rate: float or Keras `LearningRateSchedule`.
         weight_decay: float, AdamW's decay of kernels; no other has one.
+        **more: arguments that all Keras optimizers have.
 
     Returns:
         `keras.optimizers.Optimizer`.
@@ -88,7 +89,7 @@ def named_optimizer(optimizer, learning_rate, *, weight_decay):
     name, settings = optimizer_choice(optimizer)
     cls, _, _, defaults = _NAMED[name]
     if name != "adamw":
-        return cls(learning_rate, **{**defaults, **settings})
-    made = cls(learning_rate, weight_decay=weight_decay, **settings)
+        return cls(learning_rate, **{**defaults, **settings}, **more)
+    made = cls(learning_rate, weight_decay=weight_decay, **settings, **more)
     made.exclude_from_weight_decay(var_names=[_NO_KERNEL])
     return made

@@ -9,8 +9,10 @@ import keras
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.losses import DetectionLoss
 from effdet_keras.matching import IoUMatching, Matching
+from effdet_keras.tfod.decay import tfod_decay
 from effdet_keras.training.advprop import AdvProp
 from effdet_keras.training.gradient_multipliers import check_multipliers
+from effdet_keras.training.l2_decay import check_decay
 from effdet_keras.training.named_schedules import (
     has_own_rates,
     is_fitted,
@@ -25,7 +27,8 @@ from effdet_keras.training.optimizers import (
 from effdet_keras.training.schedules import REFERENCE_BATCH_SIZE
 
 AUTO = "auto"  # the value of a field that the recipe is to choose
-NAMES = (AUTO, "reference")
+REFERENCE_NAME, TFOD_NAME = "reference", "tfod"
+NAMES = (AUTO, REFERENCE_NAME, TFOD_NAME)
 _OBJECTS = ("optimizer", "loss", "matching", "schedule", "adversarial")
 _OF_OPTIMIZER = ("optimizer", "schedule", "learning_rate", "weight_decay")
 REFERENCE = {  # what the reference has in fields that are "auto"
@@ -35,7 +38,20 @@ REFERENCE = {  # what the reference has in fields that are "auto"
     "loss": DetectionLoss(),
     "matching": IoUMatching(),
 }
+TFOD = {  # what the configs of the TF Object Detection API have there
+    "clip_norm": None,
+    "ema_decay": None,
+    "freeze": None,
+    "loss": DetectionLoss(delta=1.0, box_loss_weight=1.0, divide_by="positives"),
+    "matching": IoUMatching(in_fractions=True),
+}
+TFOD_SCHEDULE = {
+    "name": "cosine",
+    "warmup_steps": 2_500,
+    "total_steps": 300_000,
+}
 _LEARNING_RATE, _WARMUP_INIT = 0.08, 0.008  # the reference's
+_TFOD_WARMUP_INIT = 0.001  # and that of the TF Object Detection API, for 0.08 as well
 _L2_DECAY = 4e-5  # the reference's, of the loss
 _ADAMW_DECAY = 0.004  # Keras' own default
 
@@ -46,7 +62,8 @@ class Recipe:
 
     A field is open where it is "auto", or None for `optimizer`, `loss`, `schedule` and
     `learning_rate`. `name` tells who fills open fields: "auto" is `fit`, from what
-    the data is (`auto_recipe.py`), "reference" google/automl.
+    the data is (`auto_recipe.py`), "reference" google/automl, "tfod" the TF Object
+    Detection API.
 
     Example:
         >>> recipe = Recipe("reference", learning_rate=0.08)
@@ -67,6 +84,8 @@ class Recipe:
     ema_decay: float | str | None = AUTO
     gradient_multipliers: dict | None = None
     adversarial: AdvProp | None = None
+    accumulate_steps: int = 1
+    grad_checkpoint: bool = False
     batch_norm_warmup: bool | str = AUTO
     freeze: str | None = AUTO
     freeze_batch_norm: bool = True
@@ -95,7 +114,7 @@ class Recipe:
         self._check_optimizer()
         self._check_schedule()
         if self.weight_decay != "auto":
-            _check_not_negative("weight_decay", self.weight_decay)
+            self._check_weight_decay()
         if self.clip_norm != AUTO:
             _check_not_negative("clip_norm", self.clip_norm)
         if self.batch_norm_warmup not in (True, False, AUTO):
@@ -103,7 +122,36 @@ class Recipe:
                 "`batch_norm_warmup` must be True, False or 'auto'. "
                 f"Received: batch_norm_warmup={self.batch_norm_warmup!r}"
             )
+        if not isinstance(self.grad_checkpoint, bool):
+            raise InvalidTypeError(
+                "`grad_checkpoint` must be True or False. "
+                f"Received: grad_checkpoint={self.grad_checkpoint!r}"
+            )
         check_multipliers(self.gradient_multipliers)
+        self._check_accumulation()
+
+    def _check_accumulation(self):
+        steps = self.accumulate_steps
+        if not isinstance(steps, numbers.Integral) or steps < 1:
+            raise InvalidValueError(
+                "`accumulate_steps` must be a whole number of at least 1. "
+                f"Received: accumulate_steps={steps!r}"
+            )
+        if steps > 1 and self._brings_optimizer:
+            raise InvalidValueError(
+                "`accumulate_steps` is for the reference's optimizer and those by "
+                "name; a Keras optimizer has `gradient_accumulation_steps`. Received: "
+                f"accumulate_steps={steps} and optimizer={self.optimizer!r}"
+            )
+
+    def _check_weight_decay(self):
+        check_decay(self.weight_decay)
+        is_ours = not self._brings_optimizer and has_own_decay(self.optimizer)
+        if is_ours and isinstance(self.weight_decay, dict):
+            raise InvalidValueError(
+                "AdamW decays all kernels alike: its `weight_decay` is one number. "
+                f"Received: weight_decay={self.weight_decay!r}"
+            )
 
     def _check_optimizer(self):
         if self.optimizer is None or self._brings_optimizer:
@@ -190,7 +238,8 @@ class Recipe:
         Returns:
             `Recipe`; what is still open then is as in the reference.
         """
-        default = {**REFERENCE, "batch_norm_warmup": self.is_open}
+        of_name = TFOD if self.name == TFOD_NAME else REFERENCE
+        default = {**of_name, "batch_norm_warmup": self.is_open}
         settled = {
             name: value
             for name, value in (default | fields).items()
@@ -209,26 +258,35 @@ class Recipe:
 
     @property
     def _schedule(self):
-        return "cosine" if self.schedule is None else self.schedule
+        if self.schedule is not None:
+            return self.schedule
+        return TFOD_SCHEDULE if self.name == TFOD_NAME else "cosine"
 
     @property
-    def clips_in_optimizer(self):
-        """Whether `clip_norm` may become the optimizer's: it is not the caller's."""
-        return not self._brings_optimizer
+    def clips_each(self):
+        """Whether each gradient is clipped before all are together."""
+        return self.name != TFOD_NAME
 
     @property
     def needs_length(self):
         """Whether the learning rate depends on the data, which `fit` knows first."""
         if self._brings_optimizer or self._brings_schedule:
             return False
-        scales = self.optimizer is None and not has_own_rates(self._schedule)
-        return scales or is_fitted(self._schedule)
+        return self._scales_rate or is_fitted(self._schedule)
+
+    @property
+    def _scales_rate(self):
+        """Whether the learning rate is for a batch of 64, and scaled to the data's."""
+        is_reference = self.optimizer is None and self.name != TFOD_NAME
+        return is_reference and not has_own_rates(self._schedule)
 
     @property
     def l2_decay(self):
-        """The factor of the loss' weight decay; 0 where the optimizer decays."""
+        """The loss' weight decay, see `decay_factors`; 0 where the optimizer decays."""
         if self.weight_decay == "auto":
-            return 0.0 if has_own_decay(self.optimizer) else _L2_DECAY
+            if has_own_decay(self.optimizer):
+                return 0.0
+            return tfod_decay() if self.name == TFOD_NAME else _L2_DECAY
         if not self._brings_optimizer and has_own_decay(self.optimizer):
             return 0.0  # it is AdamW's, see `new_optimizer`
         return self.weight_decay or 0.0
@@ -244,19 +302,27 @@ class Recipe:
         rate = self.schedule
         if not self._brings_schedule:
             rate = self.resolve_schedule(batch_size=1, steps_per_epoch=1, epochs=1)
+        accumulation = {}
+        if self.accumulate_steps > 1:
+            accumulation["gradient_accumulation_steps"] = self.accumulate_steps
         if self.optimizer is None:
-            return keras.optimizers.SGD(rate, momentum=0.9)
+            return keras.optimizers.SGD(rate, momentum=0.9, **accumulation)
         decay = _ADAMW_DECAY if self.weight_decay == "auto" else self.weight_decay
-        return named_optimizer(self.optimizer, rate, weight_decay=decay or 0.0)
+        return named_optimizer(
+            self.optimizer, rate, weight_decay=decay or 0.0, **accumulation
+        )
 
     def resolve_schedule(self, *, batch_size, steps_per_epoch, epochs):
         """The learning rate for a training of that length: a schedule or a float."""
         if self.optimizer is None:
             rate, warmup_init = self.learning_rate or _LEARNING_RATE, _WARMUP_INIT
-            rate *= batch_size / REFERENCE_BATCH_SIZE
+            if self._scales_rate:
+                rate *= batch_size * self.accumulate_steps / REFERENCE_BATCH_SIZE
         else:
             rate = self.learning_rate or default_learning_rate(self.optimizer)
             warmup_init = rate * _WARMUP_INIT / _LEARNING_RATE
+        if self.name == TFOD_NAME:
+            warmup_init = rate * _TFOD_WARMUP_INIT / _LEARNING_RATE
         return named_schedule(
             self._schedule,
             rate,

@@ -74,20 +74,25 @@ class _Warmup(keras.optimizers.schedules.LearningRateSchedule):
 class WarmupCosine(_Warmup):
     """Linear warm-up, then half a cosine down to zero.
 
-    With `W = warmup_steps` and `T = total_steps`, at the 0-based step `t`:
+    With `W = warmup_steps`, `H = W + hold_steps` and `T = total_steps`, at the 0-based
+    step `t`:
 
-        t < W:   warmup_init + t / W * (learning_rate - warmup_init)
-        t >= W:  learning_rate * (1 + cos(pi * (t - W) / (T - W))) / 2
+        t < W:        warmup_init + t / W * (learning_rate - warmup_init)
+        W <= t < H:   learning_rate
+        t >= H:       learning_rate * (1 + cos(pi * (t - H) / (T - H))) / 2
 
-    It is continuous, and zero from step `T` on. The reference divides `t`
-    itself by `T - W`: its rate drops at the end of the warm-up and rises
-    again over the last `W` steps. Without a warm-up the two are equal.
+    With `hold_steps` the rate stays at its highest for as long after the warm-up, and
+    the cosine falls over the steps that are left. It is continuous, and zero from
+    step `T` on. The reference divides `t` itself by `T - W`: its rate drops at the
+    end of the warm-up and rises again over the last `W` steps. Without a warm-up the
+    two are equal.
 
     Args:
         learning_rate: float, the rate at the end of the warm-up.
         total_steps: int, the number of steps of the whole training.
         warmup_steps: int between 0 and `total_steps`.
         warmup_init: float, the rate at step 0 if there is a warm-up.
+        hold_steps: int, steps of the full rate before it falls.
 
     Raises:
         ValueError: If a rate is negative or not finite, or a number of steps
@@ -99,9 +104,36 @@ class WarmupCosine(_Warmup):
         [0.0, 0.04, 0.08, 0.04, 0.0]
     """
 
+    def __init__(
+        self,
+        learning_rate: float,
+        *,
+        total_steps: int,
+        warmup_steps: int = 0,
+        warmup_init: float = 0.0,
+        hold_steps: int = 0,
+    ) -> None:
+        super().__init__(
+            learning_rate,
+            total_steps=total_steps,
+            warmup_steps=warmup_steps,
+            warmup_init=warmup_init,
+        )
+        if not 0 <= hold_steps <= total_steps - warmup_steps:
+            raise InvalidValueError(
+                "`hold_steps` must be between 0 and the steps behind the warm-up. "
+                f"Received: hold_steps={hold_steps}, warmup_steps={warmup_steps}, "
+                f"total_steps={total_steps}"
+            )
+        self.hold_steps = hold_steps
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "hold_steps": self.hold_steps}
+
     def _decayed(self, step):
-        steps = max(self.total_steps - self.warmup_steps, 1)
-        progress = ops.clip((step - self.warmup_steps) / steps, 0.0, 1.0)
+        first = self.warmup_steps + self.hold_steps
+        steps = max(self.total_steps - first, 1)
+        progress = ops.clip((step - first) / steps, 0.0, 1.0)
         return self.learning_rate * 0.5 * (1.0 + ops.cos(math.pi * progress))
 
 
@@ -294,6 +326,8 @@ def reference_schedule(
     warmup_init: float = 0.008,
     warmup_epochs: float = 1.0,
     warmup_steps: int | None = None,
+    hold_steps: int = 0,
+    total_steps: int | None = None,
     drop_epochs: Sequence[float] = (200.0, 250.0),
     power: float = 0.9,
 ) -> keras.optimizers.schedules.LearningRateSchedule:
@@ -301,7 +335,7 @@ def reference_schedule(
 
     The rate at the end of the warm-up is `learning_rate * batch_size / 64`;
     `warmup_init` is not scaled, as in the reference (tf2/train_lib.py).
-    A warm-up longer than the training is cut to it.
+    A warm-up longer than the training is cut to it, and so are `hold_steps`.
 
     Args:
         kind: `"cosine"`, `"stepwise"` or `"polynomial"`.
@@ -313,6 +347,8 @@ def reference_schedule(
         warmup_init: float, the rate at step 0 if there is a warm-up.
         warmup_epochs: float, the length of the warm-up.
         warmup_steps: int, its length in steps, in place of `warmup_epochs`.
+        hold_steps: int, steps of the full rate behind it, for `"cosine"`.
+        total_steps: int, steps of the whole training, in place of `epochs`.
         drop_epochs: floats in rising order, for `"stepwise"`.
         power: float, for `"polynomial"`.
 
@@ -336,6 +372,7 @@ def reference_schedule(
         ("batch_size", batch_size),
         ("steps_per_epoch", steps_per_epoch),
         ("epochs", epochs),
+        ("total_steps", total_steps),
     ):
         if value is not None and value < 1:
             raise InvalidValueError(
@@ -345,15 +382,17 @@ def reference_schedule(
         learning_rate = learning_rate * batch_size / REFERENCE_BATCH_SIZE
     if warmup_steps is None:
         warmup_steps = int(warmup_epochs * steps_per_epoch)
-    total_steps = int(epochs * steps_per_epoch)
-    common = {
+    if total_steps is None:
+        total_steps = int(epochs * steps_per_epoch)
+    common: dict[str, Any] = {
         "learning_rate": learning_rate,
         "total_steps": total_steps,
         "warmup_steps": min(warmup_steps, total_steps),
         "warmup_init": warmup_init,
     }
     if kind == "cosine":
-        return WarmupCosine(**common)
+        hold_steps = min(hold_steps, total_steps - common["warmup_steps"])
+        return WarmupCosine(**common, hold_steps=hold_steps)
     if kind == "stepwise":
         drop_steps = [int(epoch * steps_per_epoch) for epoch in drop_epochs]
         return WarmupStepwise(**common, drop_steps=drop_steps)

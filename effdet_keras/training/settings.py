@@ -10,6 +10,8 @@ import keras
 from keras import ops
 
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.training.accumulation import Accumulation
+from effdet_keras.training.l2_decay import decay_factors
 from effdet_keras.training.recipe import Recipe
 from effdet_keras.training.statistics_warmup import StatisticsWarmup
 
@@ -27,16 +29,14 @@ class Trackers:
 
     Args:
         with_iou_loss: bool, whether there is a `box_iou_loss`.
-        of_steps: bool, whether training steps report `gradient_norm` and
-            `learning_rate`.
         with_adversarial: bool, whether there is an `adversarial_loss`.
     """
 
-    def __init__(self, *, with_iou_loss, of_steps, with_adversarial=False):
+    def __init__(self, *, with_iou_loss, with_adversarial=False):
         names = ["class_loss", "box_loss", "reg_l2_loss"]
         if with_iou_loss:
             names.insert(2, "box_iou_loss")
-        steps = ("gradient_norm", "learning_rate") if of_steps else ()
+        steps = ("gradient_norm", "learning_rate")
         self._losses = {name: keras.metrics.Mean(name=name) for name in names}
         self._steps = {name: _Latest(name=name) for name in steps}
         if with_adversarial:
@@ -48,10 +48,9 @@ class Trackers:
         """All of them, in the order of the logs."""
         return [*self._losses.values(), *self._steps.values()]
 
-    @property
-    def of_training(self):
-        """The names of those that only a training step knows."""
-        return tuple(self._steps)
+    def without_steps(self, logs):
+        """Logs without those that only a training step knows."""
+        return {n: value for n, value in logs.items() if n not in self._steps}
 
     def update_losses(self, terms):
         for name, tracker in self._losses.items():
@@ -78,6 +77,7 @@ class Settings:
         keras_options: dict of the arguments of `compile` that are Keras' own.
         statistics_warmup: `StatisticsWarmup`, or None for batch-norm statistics that
             move as their layers say.
+        accumulation: `Accumulation`, or None where each step is an update.
     """
 
     recipe: Recipe
@@ -86,14 +86,17 @@ class Settings:
     gradient_factors: list | None
     keras_options: dict
     statistics_warmup: StatisticsWarmup | None = None
+    accumulation: Accumulation | None = None
 
     def weight_decay_loss(self, variables: Sequence[keras.Variable]) -> Any:
-        """The L2 decay of the kernels among some variables, a float32 scalar."""
-        kernels = [v for v in variables if v.name.endswith("kernel")]
-        if not self.recipe.l2_decay or not kernels:
+        """The L2 decay of some variables, a float32 scalar; see `l2_decay.py`."""
+        factors = decay_factors(self.recipe.l2_decay, variables)
+        decaying = [(v, factor) for v, factor in zip(variables, factors) if factor]
+        if not decaying:
             return ops.zeros(())
-        squares = [ops.sum(ops.square(ops.cast(v, "float32"))) for v in kernels]
-        return self.recipe.l2_decay / 2 * ops.sum(ops.stack(squares))
+        squares = [ops.sum(ops.square(ops.cast(v, "float32"))) for v, _ in decaying]
+        halves = ops.convert_to_tensor([f / 2 for _, f in decaying], "float32")
+        return ops.sum(halves * ops.stack(squares))
 
     def loss_scale(self, optimizer: Any) -> keras.Variable | None:
         """The variable of a float16 optimizer's loss scale, else None.

@@ -25,6 +25,7 @@ from effdet_keras.training.averages_in_place import AveragesInPlace
 from effdet_keras.training.classes import adopt_classes
 from effdet_keras.training.compiling import Compiling
 from effdet_keras.training.data_order import DataOrder
+from effdet_keras.training.detection_step import DetectionStep
 from effdet_keras.training.epoch_lines import EpochLines
 from effdet_keras.training.evaluation_step import EvaluationStep
 from effdet_keras.training.finite_weights import FiniteWeights
@@ -56,6 +57,11 @@ class Trainer(Compiling):
     @functools.cached_property
     def _evaluation_step(self):
         """Keeps the `EvaluationStep`, where Keras does not take it for a layer."""
+        return types.SimpleNamespace(step=None)
+
+    @functools.cached_property
+    def _detection_step(self):
+        """Keeps the `DetectionStep`, as `_evaluation_step` keeps the other."""
         return types.SimpleNamespace(step=None)
 
     def fit(
@@ -225,7 +231,7 @@ class Trainer(Compiling):
         with self._running_on(x):
             return super().predict(x, batch_size=batch_size, **kwargs)
 
-    def predict_on_batch(self, x: Any) -> dict[str, Any]:
+    def predict_on_batch(self, x: Any, content_sizes: Any = None) -> dict[str, Any]:
         """Detections in one batch of letterboxed images; see `predict`.
 
         Where several processes train together, each may call it with images of its
@@ -233,10 +239,18 @@ class Trainer(Compiling):
 
         Args:
             x: float32 array `[B, H, W, 3]`, pixels 0-255.
+            content_sizes: float32 array `[B, 2]`, height and width of each image inside
+                the input, for a `postprocess` with `drop_empty`; None where it fills
+                the input.
 
         Returns:
             Dict of arrays, as of `predict`.
         """
+        if content_sizes is not None:
+            step = self._detection_step.step
+            if step is None or not step.is_for(self):
+                step = self._detection_step.step = DetectionStep(self)
+            return step.predict_on_batch({"images": x, "content_sizes": content_sizes})
         return self._step.predict_on_batch(super().predict_on_batch, self, x)
 
     def batches(
@@ -267,6 +281,7 @@ class Trainer(Compiling):
         sizes = {
             "image_size": self.config.image_size,
             "pad_value": self.config.padding_rgb,
+            "resize_method": self.config.resize_method,
         }
         if training and (self.settings is None or self.settings.asked.is_open):
             sizes["scale_jitter"] = auto_recipe.scale_jitter(len(dataset))
@@ -292,7 +307,9 @@ class Trainer(Compiling):
         Args:
             x: unused.
             y: dict with `boxes` `[B, M, 4]` (`yxyx`, pixels of the input) and
-                `labels` `[B, M]` (-1 is padding). More keys are ignored.
+                `labels` `[B, M]` (-1 is padding); with `weights` `[B, M]`, of at least
+                0, the losses of a box are multiplied by its weight, and a box of
+                weight 0 is given no anchor of its own. More keys are ignored.
             y_pred: outputs of the network, see `EfficientDet`.
             sample_weight: must be None.
             training: bool, whether it is a training step that asks.
@@ -301,21 +318,27 @@ class Trainer(Compiling):
             Float32 scalar.
         """
         inputs.check_truth(y, sample_weight)
-        losses = self.losses_of(y, y_pred)
+        losses = self.losses_of(y, y_pred, training=training)
         self.settings.trackers.update_losses(losses)
         return self._step.checked_loss(losses["loss"], y, training)
 
     def losses_of(
-        self, truth: dict, outputs: dict[str, Any], is_counted: Any = None
+        self,
+        truth: dict,
+        outputs: dict[str, Any],
+        is_counted: Any = None,
+        training: bool = False,
     ) -> dict[str, Any]:
         """The losses of outputs, by the names under which `fit` logs them.
 
         Args:
-            truth: dict with `boxes` `[B, M, 4]` and `labels` `[B, M]`; see
-                `compute_loss`.
+            truth: dict with `boxes` `[B, M, 4]` and `labels` `[B, M]`, and maybe
+                `weights` `[B, M]`; see `compute_loss`.
             outputs: outputs of the network, see `EfficientDet`.
             is_counted: bools `[B]`; of the other images, without boxes, no loss is
                 taken. None counts all.
+            training: bool, whether a training step asks, which may be a part of an
+                update.
 
         Returns:
             Dict of float32 scalars: `loss`, the sum, NaN where the ground truth is
@@ -326,28 +349,39 @@ class Trainer(Compiling):
         is_valid = truth_rules.is_valid(
             boxes, labels, self.config.image_size, self.config.num_classes
         )
-        class_targets, box_targets = recipe.matching(
-            boxes, labels, self.anchors, self.config
+        # Rules and losses of one's own need not know what is seldom there.
+        weights = {"weights": truth["weights"]} if "weights" in truth else {}
+        class_targets, box_targets, *anchor_weights = recipe.matching(
+            boxes, labels, self.anchors, self.config, **weights
         )
+        options = {"anchor_weights": anchor_weights[0]} if anchor_weights else {}
+        if set(self.config.box_scales) != {1.0}:
+            options["box_scales"] = self.config.box_scales
         if is_counted is not None:
             class_targets = ops.where(is_counted[:, None], class_targets, IGNORE)
-        normalizer = self._step.normalizer(count_positives(class_targets, box_targets))
-        # A loss of one's own need not know what only several devices need.
-        shared = {} if normalizer is None else {"normalizer": normalizer}
+        num_positives = count_positives(class_targets, box_targets, *anchor_weights)
+        rule, accumulation = recipe.loss.normalizer_of, self.settings.accumulation
+        if training and accumulation is not None:
+            normalizer = accumulation.normalizer(num_positives, rule)
+        else:
+            normalizer = self._step.normalizer(num_positives, rule)
+        # A loss of one's own need not know what only parts of a batch need.
+        if normalizer is not None:
+            options["normalizer"] = normalizer
         terms = recipe.loss(
             class_targets,
             box_targets,
             outputs["class_logits"],
             outputs["box_deltas"],
             self.anchors,
-            **shared,
+            **options,
         )
         decay = self.settings.weight_decay_loss(self.trainable_variables)
         loss = ops.where(is_valid, terms["loss"] + decay, float("nan"))
         return {**terms, "reg_l2_loss": decay, "loss": loss}
 
     def evaluate_and_detect_on_batch(
-        self, images: Any, truth: dict, is_counted: Any
+        self, images: Any, truth: dict, is_counted: Any, content_sizes: Any = None
     ) -> tuple[dict[str, Any], dict[str, float]]:
         """Detections and losses of a batch, from one forward pass.
 
@@ -357,6 +391,7 @@ class Trainer(Compiling):
             images: float32 array `[B, H, W, 3]`, letterboxed pixels 0-255.
             truth: dict of arrays, `boxes` `[B, M, 4]` and `labels` `[B, M]`.
             is_counted: bools `[B]`: False for images that only fill up the batch.
+            content_sizes: as of `predict_on_batch`.
 
         Returns:
             `(detections, losses)`: what `predict_on_batch` returns, and a dict of
@@ -377,6 +412,8 @@ class Trainer(Compiling):
             step = self._evaluation_step.step = EvaluationStep(self)
         counted = np.asarray(is_counted, bool)
         arrays = {"images": images, **truth, "is_counted": counted}
+        if content_sizes is not None:
+            arrays["content_sizes"] = content_sizes
         outputs = step.predict_on_batch(arrays)
         losses = {name: float(x[0]) for name, x in outputs["losses"].items()}
         if not math.isfinite(losses["loss"]):
@@ -504,11 +541,16 @@ class Trainer(Compiling):
 
     def make_train_function(self, force: bool = False) -> None:
         is_new = force or self.train_function is None
-        super().make_train_function(force)
+        with self._step.making_function():
+            super().make_train_function(force)
         if is_new:
             self.train_function = self._step.watched(self.train_function)
             if self.place_keeper is not None and self.place_keeper.must_skip:
                 self.train_function = self._skipping(self.train_function)
+
+    def make_test_function(self, force: bool = False) -> None:
+        with self._step.making_function():
+            super().make_test_function(force)
 
     def make_predict_function(self, force: bool = False) -> None:
         is_new = force or self.predict_function is None

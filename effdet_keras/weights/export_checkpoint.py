@@ -3,6 +3,7 @@
 import numpy as np
 from keras import ops
 
+from effdet_keras.config import EfficientDetConfig
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.weights.kinds.automl import write_tf1_checkpoint
 from effdet_keras.weights.kinds.torch_effdet import write_torch_effdet
@@ -19,6 +20,7 @@ def export_checkpoint(model, path, format):
             f"Received: format={format!r}"
         )
     check_own_network(model, "write an older tool's checkpoint", "export_hub_module")
+    _check_has_place(model.config)
     raw, averaged = _raw_and_averaged(model)
     if format == "torch-effdet":
         write_torch_effdet(path, averaged, model.config)
@@ -27,6 +29,18 @@ def export_checkpoint(model, path, format):
     write_tf1_checkpoint(
         path, raw, averages=averaged, global_step=int(ops.convert_to_numpy(step))
     )
+
+
+def _check_has_place(config):
+    """Raises ValueError for what no older tool of these formats has."""
+    usual = EfficientDetConfig()
+    for field in ("backbone_taps", "anchor_order", "box_scales"):
+        if getattr(config, field) != getattr(usual, field):
+            raise InvalidValueError(
+                "Neither google/automl nor PyTorch effdet has a network with "
+                f"{field}={getattr(config, field)!r}: it would detect something else "
+                "there. Keep such a model with `save`, or `export` it."
+            )
 
 
 def _raw_and_averaged(model):

@@ -1,12 +1,15 @@
 """Finds a network's arrays in a file of weights, and which network a file is of."""
 
 import dataclasses
+import functools
 import re
 
 import numpy as np
 
-from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
+from effdet_keras.config import BACKBONES, MODEL_NAMES, EfficientDetConfig
 from effdet_keras.weights.network_arrays import (
+    OWN,
+    TFOD,
     TORCH_SCHEMES,
     is_backbone_name,
     network_arrays,
@@ -59,6 +62,7 @@ def match_arrays(source, config):
             continue
         used.add(name)
         value = to_our_layout(source.arrays[name], array, source.scheme)
+        value = for_our_anchors(value, array, source, config)
         group = found if np.shape(value) == array.shape else mismatched
         group[array.name] = value
     left_over = [name for name in source.arrays if name not in used]
@@ -70,6 +74,43 @@ def to_our_layout(value, array, scheme):
     axes = array.torch_axes
     if scheme in TORCH_SCHEMES and axes is not None and np.ndim(value) == len(axes):
         return np.transpose(value, np.argsort(axes))
+    return value
+
+
+def for_our_anchors(value, array, source, config):
+    """An array of a last layer, with anchors and scales of codes as ours.
+
+    Args:
+        value: array in our layout.
+        array: `NetworkArray` that it is for.
+        source: `WeightSource` that it is of; what its config does not tell is as in
+            google/automl; in our own files, and the Object Detection API's, as in
+            `config`.
+        config: `EfficientDetConfig`.
+
+    Returns:
+        Array of the same shape, which computes the same boxes and logits.
+    """
+    is_last = array.is_box_layer or array.is_class_layer
+    count = np.shape(value)[-1] if np.ndim(value) else 0
+    if not is_last or not count or count % config.num_anchors:
+        return value
+    if array.name.endswith("/depthwise_kernel"):
+        return value  # it knows no anchors
+    told = source.config or {}
+    other = config if source.scheme in (OWN, TFOD) else EfficientDetConfig()
+    order = told.get("anchor_order", other.anchor_order)
+    lead = np.shape(value)[:-1]
+    num_aspects = len(config.aspect_ratios)
+    if order != config.anchor_order:
+        there = (config.num_scales, num_aspects)
+        there = there if order == "scale_first" else there[::-1]
+        value = np.swapaxes(np.reshape(value, (*lead, *there, -1)), -3, -2)
+        value = np.reshape(value, (*lead, -1))
+    scales = tuple(told.get("box_scales", other.box_scales))
+    if array.is_box_layer and scales != config.box_scales:
+        factors = np.float32(config.box_scales) / np.float32(scales)
+        value = np.asarray(value, "float32") * np.tile(factors, config.num_anchors)
     return value
 
 
@@ -138,11 +179,19 @@ def identify(source):
             backbones.append(name)
     nearest = max(fits, key=fits.get)
     return Identity(
-        names=tuple(whole or backbones),
+        names=tuple(_as_told(whole or backbones, source)),
         num_classes=num_classes,
         is_backbone=bool(backbones) and not whole,
         nearest=nearest if fits[nearest] else None,
     )
+
+
+def _as_told(names, source):
+    """Of models with the same arrays, those that pad as the file tells."""
+    padding = (source.config or {}).get("backbone_padding", "same")
+    configs = map(EfficientDetConfig.from_name, names)
+    agreeing = [c.name for c in configs if c.backbone_padding == padding]
+    return agreeing or names
 
 
 def num_classes_of(source):
@@ -167,3 +216,35 @@ _OF_A_NETWORK = re.compile(r"(block|cell|fnode|class_net|box_net|resample)")
 def holds_more(left_over):
     """Whether names that no array asked for are of another, larger network."""
     return any(_OF_A_NETWORK.search(name) for name in left_over)
+
+
+def names_of_no_backbone(names, scheme):
+    """Which names do not belong to the backbone that has most of them.
+
+    Args:
+        names: list of strings, arrays of one backbone.
+        scheme: one of the schemes of `network_arrays`.
+
+    Returns:
+        List of strings, empty if one of the known backbones has them all.
+
+    Example:
+        >>> from effdet_keras.weights.network_arrays import TIMM
+        >>> names_of_no_backbone(["conv_stem.weight", "layer1.weight"], TIMM)
+        ['layer1.weight']
+    """
+    known = max(_names_of_backbones(scheme), key=lambda known: len(known & {*names}))
+    return [name for name in names if name not in known]
+
+
+@functools.cache
+def _names_of_backbones(scheme):
+    """The names of the arrays of each backbone there is."""
+    return [
+        frozenset(
+            array.names[scheme]
+            for array in network_arrays(EfficientDetConfig(backbone=backbone))
+            if array.is_backbone and scheme in array.names
+        )
+        for backbone in BACKBONES
+    ]

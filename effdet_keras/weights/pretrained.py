@@ -10,11 +10,15 @@ from effdet_keras.errors import InvalidValueError
 from effdet_keras.presets import COCO_CLASS_NAMES
 from effdet_keras.weights.assign import BACKBONE_ALONE, assign_source
 from effdet_keras.weights.identify import identify, num_classes_of
+from effdet_keras.weights.network_arrays import TFOD
 
 # What weights are trained for, besides the shapes that they fill.
 _MEANING = (
     *("mean_rgb", "stddev_rgb", "pad_rgb"),
     *("anchor_scale", "aspect_ratios", "num_scales"),
+    *("backbone_padding", "fpn_padding", "fpn_downsampling", "fpn_upsampling"),
+    "backbone_batch_norm_epsilon",
+    *("backbone_taps", "resize_method"),
 )
 
 
@@ -41,6 +45,7 @@ def config_for_weights(name, source, *, class_names, category_ids, overrides):
         config = EfficientDetConfig.from_name(name, **overrides)
         return config, class_names, category_ids
     fields = dict(source.config or {})
+    _check_is_told(name, source, fields, overrides)
     _check_name(name, fields.pop("name", name), source)
     num_classes = fields.pop("num_classes", None) or num_classes_of(source)
     if num_classes is not None:
@@ -59,6 +64,18 @@ def _check_name(name, name_in_file, source):
         raise InvalidValueError(
             f"The weights in '{source.path}' are of {name_in_file}. Received: "
             f"name={name!r}. Use `EfficientDet.from_preset({name_in_file!r}, ...)`."
+        )
+
+
+def _check_is_told(name, source, fields, overrides):
+    """What a checkpoint of the Object Detection API means is in another file."""
+    needed = ("backbone_taps", "box_scales")
+    if source.scheme == TFOD and not all(n in {**fields, **overrides} for n in needed):
+        raise InvalidValueError(
+            f"There is no `pipeline.config` beside '{source.path}', and without it the "
+            "image size, anchors and scales of box codes of its model are not known. "
+            f"Give it: `EfficientDet.from_preset({name!r}, weights=..., "
+            "pipeline_config='.../pipeline.config')`."
         )
 
 

@@ -22,7 +22,16 @@ from effdet_keras.weights.identify import num_classes_of
 from effdet_keras.weights.kinds.registry import open_weights
 
 
-def read_weights(weights, model_name, *, averages=True, sha256=None, verbose=1):
+def read_weights(
+    weights,
+    model_name,
+    *,
+    averages=True,
+    sha256=None,
+    pipeline_config=None,
+    own_pipeline_config=None,
+    verbose=1,
+):
     """Fetches, unpacks, recognises and reads weights.
 
     Args:
@@ -30,6 +39,7 @@ def read_weights(weights, model_name, *, averages=True, sha256=None, verbose=1):
         model_name: string, the model whose published weights a key means; or None.
         averages: bool, whether to take moving averages where there are any.
         sha256: string, digest of the file behind a URL, or None.
+        pipeline_config, own_pipeline_config: paths, see `open_weights`.
         verbose: 0 or 1, whether to show the progress of a download.
 
     Returns:
@@ -49,12 +59,19 @@ def read_weights(weights, model_name, *, averages=True, sha256=None, verbose=1):
         return _read_published(published, averages, verbose)
     _refuse_unknown_key(weights)
     with located(weights, sha256=sha256, verbose=verbose) as path:
-        source = open_weights(path, averages)
+        source = open_weights(path, averages, pipeline_config, own_pipeline_config)
     source = dataclasses.replace(source, path=shown_url(os.fspath(weights)))
     is_unnamed = source.class_names is None and source.category_ids is None
-    if is_unnamed and num_classes_of(source) == len(COCO_CLASS_NAMES):
-        return _with_classes_of(source, COCO_CLASS_NAMES, COCO_CATEGORY_IDS)
+    if is_unnamed:
+        return _with_classes_of(source, *coco_classes(num_classes_of(source)))
     return source
+
+
+def coco_classes(num_classes):
+    """Names and ids of COCO's 90 outputs, or None and None for another number."""
+    if num_classes == len(COCO_CLASS_NAMES):
+        return COCO_CLASS_NAMES, COCO_CATEGORY_IDS
+    return None, None
 
 
 def with_class_names(source, class_names):
@@ -94,7 +111,8 @@ def _read_published(published, averages, verbose):
         with _cures_told(published), located(published.url, **options) as path:
             source = open_weights(path, averages)
         name = published.url
-    source = dataclasses.replace(source, path=name, config=published.config_overrides)
+    config = {**published.config_overrides, **(source.config or {})}
+    source = dataclasses.replace(source, path=name, config=config)
     return _with_classes_of(source, published.class_names, published.category_ids)
 
 

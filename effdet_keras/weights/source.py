@@ -22,6 +22,7 @@ class WeightSource:
         class_names, category_ids: tuples with one entry per label, or None where the
             file does not tell.
         config: dict of the fields of `EfficientDetConfig` that the file tells, or None.
+        postprocess: dict of the fields of `Postprocess` that the file tells, or None.
         notes: tuple of strings, what else the user should know.
 
     Example:
@@ -40,4 +41,5 @@ class WeightSource:
     class_names: tuple | None = None
     category_ids: tuple | None = None
     config: dict | None = None
+    postprocess: dict | None = None
     notes: tuple = ()

@@ -72,3 +72,17 @@ def test_variables_and_files_have_keras_names():
     (ours, theirs), _ = pair()
     assert [v.path for v in ours.weights] == [v.path for v in theirs.weights]
     assert type(ours).__name__ == type(theirs).__name__
+
+
+@pytest.mark.parametrize("axes", [(4, 5), (3,)])
+def test_an_unbiased_moving_variance_is_that_of_a_sample(axes):
+    x = np.random.default_rng(3).normal(size=(2, *axes, 3)).astype("float32")
+    norm = BatchNormalization(momentum=0.9, unbiased=True)
+    norm(x, training=True)
+    variance = x.reshape(-1, 3).var(axis=0, ddof=1)
+    found = keras.ops.convert_to_numpy(norm.moving_variance)
+    np.testing.assert_allclose(found, 0.9 + 0.1 * variance, rtol=1e-5)
+    before = found
+    norm(x, training=False)
+    np.testing.assert_array_equal(norm.moving_variance, before)
+    assert type(norm).from_config(norm.get_config()).unbiased

@@ -6,15 +6,35 @@ import numpy as np
 import pytest
 from keras import ops
 
-from effdet_keras.layers import BiFPN, BiFPNCell, BiFPNNode, PyramidOptions, bifpn_nodes
+from effdet_keras.config import PYRAMIDS
+from effdet_keras.layers import (
+    BiFPN,
+    BiFPNCell,
+    BiFPNNode,
+    PyramidOptions,
+    pyramid_nodes,
+)
 
 
+@pytest.mark.parametrize("graph", PYRAMIDS)
 @pytest.mark.parametrize("levels", [(3, 7), (3, 8), (3, 5), (2, 7)])
-def test_graph_equals_the_reference(golden_path, levels):
+def test_graph_equals_the_reference(golden_path, levels, graph):
     graphs = json.loads(golden_path("bifpn_graphs.json").read_text())
-    expected = graphs["bifpn_{}_{}".format(*levels)]
-    ours = [[node.level, list(node.inputs)] for node in bifpn_nodes(*levels)]
-    assert ours == expected
+    expected = graphs["{}_{}_{}".format(graph, *levels)]
+    nodes = pyramid_nodes(graph, *levels)
+    assert [[node.level, list(node.inputs)] for node in nodes] == expected
+
+
+def test_the_last_nodes_of_qufpn_have_a_method_of_their_own():
+    cell = BiFPNCell(4, 3, 5, PyramidOptions(graph="qufpn", weight_method="sum"))
+    cell.build([(1, n, n, 4) for n in (8, 4, 2)])
+    methods = [node.fusion.method for node in cell.nodes]
+    assert methods == ["sum"] * 8 + ["fastattn"] * 3
+
+
+def test_an_unknown_graph_is_named():
+    with pytest.raises(ValueError, match="one of bifpn, qufpn.*'panet'"):
+        pyramid_nodes("panet", 3, 7)
 
 
 @pytest.mark.slow_elsewhere

@@ -12,7 +12,12 @@ from effdet_keras.backbones.efficientnet import Stem
 
 MOMENTUM = layers.BatchNormOptions(momentum=0.9, frozen=True)
 PLAIN = layers.PyramidOptions(
-    weight_method="sum", separable_conv=False, batch_norm=MOMENTUM
+    graph="qufpn",
+    weight_method="sum",
+    separable_conv=False,
+    downsampling="bilinear",
+    upsampling="bilinear",
+    batch_norm=MOMENTUM,
 )
 
 
@@ -46,8 +51,24 @@ CASES = {
             "target_size": (2, 2),
             "apply_bn": False,
             "conv_after_downsample": True,
+            "redundant_bias": False,
+            "padding": "symmetric",
             "batch_norm": MOMENTUM,
         },
+    ),
+    "Resample down bilinear": (
+        lambda **kw: layers.Resample(
+            **{"filters": 4, "target_size": (4, 2), "downsampling": "bilinear", **kw}
+        ),
+        image(7, 4, 4),
+        {"downsampling": "max"},
+    ),
+    "Resample up bilinear": (
+        lambda **kw: layers.Resample(
+            **{"filters": 4, "target_size": (13, 14), "upsampling": "bilinear", **kw}
+        ),
+        image(7, 7, 4),
+        {"upsampling": "nearest"},
     ),
     "Resample up": (
         lambda **kw: layers.Resample(filters=4, target_size=(13, 14), **kw),
@@ -70,6 +91,22 @@ CASES = {
             "se_ratio": None,
             "activation": "relu6",
             "survival_prob": 0.9,
+            "padding": "symmetric",
+            "batch_norm": MOMENTUM,
+        },
+    ),
+    "FusedMBConv": (
+        lambda **kw: layers.FusedMBConv(**{"filters": 4, **kw}),
+        image(5, 4, 4),
+        {
+            "filters": 6,
+            "kernel_size": 5,
+            "stride": 2,
+            "expand_ratio": 1,
+            "project": False,
+            "activation": "relu6",
+            "survival_prob": 0.9,
+            "padding": "symmetric",
             "batch_norm": MOMENTUM,
         },
     ),
@@ -123,6 +160,7 @@ CASES = {
             "min_level": 2,
             "prefix": "box",
             "separable_conv": False,
+            "redundant_bias": False,
             "activation": "relu6",
             "survival_prob": 0.9,
             "prior_bias": -4.0,
@@ -132,7 +170,12 @@ CASES = {
     "Stem": (
         lambda **kw: Stem(**{"filters": 4, **kw}),
         image(5, 4, 3),
-        {"filters": 2, "activation": "relu", "batch_norm": MOMENTUM},
+        {
+            "filters": 2,
+            "activation": "relu",
+            "padding": "symmetric",
+            "batch_norm": MOMENTUM,
+        },
     ),
     "EfficientNet": (
         lambda **kw: EfficientNet(**kw),
@@ -142,6 +185,7 @@ CASES = {
             "min_level": 4,
             "activation": "relu6",
             "survival_prob": 0.8,
+            "padding": "symmetric",
             "batch_norm": MOMENTUM,
         },
     ),

@@ -82,3 +82,50 @@ def test_batch_norm_options_reach_the_layer():
 def test_wrong_sizes_are_named(shape, target, message):
     with pytest.raises(ValueError, match=message):
         Resample(2, target).build(shape)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 7])
+def test_symmetric_pooling_by_definition(size):
+    values = np.random.default_rng(size).normal(size=(1, size, size, 2))
+    values = values.astype("float32")
+    target = (size + 1) // 2
+    padded = np.pad(values, [(0, 0), (1, 1), (1, 1), (0, 0)], constant_values=-np.inf)
+    expected = np.stack(
+        [
+            [
+                padded[0, 2 * y : 2 * y + 3, 2 * x : 2 * x + 3].max((0, 1))
+                for x in range(target)
+            ]
+            for y in range(target)
+        ]
+    )
+    layer = Resample(2, (target, target), padding="symmetric")
+    found = ops.convert_to_numpy(layer(values))[0]
+    np.testing.assert_array_equal(found, expected)
+    differs = size == 4  # of odd sizes, and where one window has all, it is the same
+    same = ops.convert_to_numpy(Resample(2, (target, target))(values))[0]
+    assert np.array_equal(found, same) != differs
+
+
+def test_a_side_of_one_row_is_pooled_as_it_is():
+    values = np.float32([[[[1.0], [5.0], [3.0], [2.0]]]])  # one row
+    layer = Resample(1, (1, 2), padding="symmetric")
+    assert ops.convert_to_numpy(layer(values)).ravel().tolist() == [5.0, 5.0]
+
+
+@pytest.mark.parametrize("size, target", [(4, 2), (5, 3), (2, 4), (4, 7), (1, 2)])
+def test_bilinear_interpolation_by_definition(size, target):
+    values = np.random.default_rng(0).normal(size=(1, size, 1, 1)).astype("float32")
+    places = (np.arange(target) + 0.5) * size / target - 0.5
+    expected = np.interp(places, np.arange(size), values.ravel())  # flat at the ends
+    layer = Resample(1, (target, 1), downsampling="bilinear", upsampling="bilinear")
+    found = ops.convert_to_numpy(layer(values)).ravel()
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_what_symmetric_pooling_cannot_do_is_told():
+    with pytest.raises(ValueError, match="can halve a size.*target_size=.2, 2."):
+        Resample(1, (2, 2), padding="symmetric").build((1, 6, 6, 1))
+    for field in ("downsampling", "upsampling", "padding"):
+        with pytest.raises(ValueError, match=f"`{field}` must be one of .*'area'"):
+            Resample(1, (2, 2), **{field: "area"})

@@ -39,11 +39,17 @@ def published(golden_path):
         return {row["model"]: row for row in csv.DictReader(file)}
 
 
+# The others are PyTorch effdet's own: see tests/weights/kinds/test_torch_effdet.py.
+AUTOML = [
+    name
+    for name in MODEL_NAMES
+    if EfficientDetConfig.from_name(name).backbone_padding == "same"
+]
 QUICK = ["efficientdet-d0", "efficientdet-d1", "efficientdet-lite0"]
 
 
 @pytest.mark.slow_elsewhere  # a count is the same on every backend
-@pytest.mark.parametrize("name", slow_but(QUICK, MODEL_NAMES))
+@pytest.mark.parametrize("name", slow_but(QUICK, AUTOML))
 def test_parameter_counts_equal_the_reference(published, name):
     # The count does not depend on the image; a small one is quick to build.
     config, network = build(name, image_size=256)
@@ -62,7 +68,7 @@ def test_parameter_counts_equal_the_reference(published, name):
         assert counts[part] == int(row[f"params_{part}"])
 
 
-@pytest.mark.parametrize("name", MODEL_NAMES)
+@pytest.mark.parametrize("name", AUTOML)
 def test_anchor_counts_equal_the_reference(published, name):
     config = EfficientDetConfig.from_name(name)
     sizes = level_sizes(config.image_size, config.min_level, config.max_level)
@@ -117,6 +123,10 @@ def test_weights_carry_the_published_names(golden_path):
         {"min_level": 2, "max_level": 6, "num_scales": 1},
         {"aspect_ratios": ((1.4, 0.7), 1.0), "activation": "hswish"},
         {"frozen_batch_norm": True},
+        {"fpn_name": "qufpn", "fpn_cell_repeats": 1, "redundant_bias": False},
+        {"fpn_downsampling": "bilinear", "fpn_upsampling": "bilinear"},
+        {"fpn_padding": "symmetric", "backbone_padding": "symmetric"},
+        {"backbone": "efficientnetv2-b0"},
         {"fpn_num_filters": 112},  # as the backbone's level 4: one edge without a conv
     ],
     ids=str,
@@ -159,3 +169,22 @@ def test_sync_batch_norm_reaches_every_norm():
     ]
     assert len(norms) == 48 + 1 + 23 + 24  # backbone, P6, BiFPN, heads
     assert all(norm.synchronized for norm in norms)
+
+
+@pytest.mark.slow_elsewhere
+def test_the_backbone_may_have_batch_norms_of_its_own():
+    _, network = build(
+        "efficientdet-d0",
+        image_size=64,
+        max_level=6,
+        batch_norm_momentum=0.98,
+        backbone_batch_norm_epsilon=1e-5,
+    )
+    norms = [
+        layer
+        for layer in network._flatten_layers()
+        if isinstance(layer, keras.layers.BatchNormalization)
+    ]
+    values = [(norm.momentum, norm.epsilon) for norm in norms]
+    assert values.count((0.98, 1e-5)) == 48
+    assert values.count((0.98, 1e-3)) == len(norms) - 48

@@ -250,6 +250,8 @@ def test_survives_its_config_and_keras_serialization():
         pre_nms_top_k=0,
         per_class=False,
         clip=False,
+        max_detections_per_class=3,
+        drop_empty=True,
     )
     assert all(
         getattr(postprocess, name) != getattr(Postprocess(), name)

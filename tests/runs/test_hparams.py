@@ -215,3 +215,21 @@ def test_what_is_unknown_or_unreadable_is_told(hparams, message):
 def test_a_file_that_is_not_there_is_told():
     with pytest.raises(FileNotFoundError):
         read_hparams("nowhere.yaml", batch_size=8)
+
+
+@pytest.mark.parametrize(
+    ("hparams", "jitter"),
+    [
+        ("target_size=256,image_size=512", (0.05, 1.0)),
+        ("target_size=256,name=efficientdet-d0,jitter_min=0.5", (0.25, 1.0)),
+        ("target_size=640x320,image_size=1280x640,jitter_max=1.0", (0.05, 0.5)),
+    ],
+)
+def test_target_size_is_a_factor_on_the_jitter(hparams, jitter):
+    assert configured(hparams).scale_jitter == pytest.approx(jitter)
+
+
+@pytest.mark.parametrize("size", ["", ",image_size=640x320"])
+def test_a_target_size_of_another_shape_is_told(size):
+    (note,) = read_hparams(f"target_size=512{size}", batch_size=8).notes
+    assert note.startswith("target_size=512: the jitter is relative")

@@ -32,9 +32,7 @@ CASES = {
     "float16": {},
     "two devices": {},
     "adversarial": {"adversarial": AdvProp(epsilon=4.0, random_start=True)},
-    "accumulation": {
-        "optimizer": {"name": "momentum", "gradient_accumulation_steps": 4}
-    },
+    "accumulation": {"accumulate_steps": 4},
 }
 PLACE = (1, 2)  # epoch and step from which it goes on
 

@@ -6,14 +6,14 @@ import keras
 import numpy as np
 
 from effdet_keras import config as configuration
-from effdet_keras.backbones import efficientnet
+from effdet_keras.backbones import variants
 from effdet_keras.config import EfficientDetConfig
 from effdet_keras.training.ema import WeightAverages
 
 # EfficientNet-Lite's seven stages with one narrow block each. Most of a small test's
 # time is the making of its graph, and this one has half as many operations as Lite0's.
 BACKBONE = "efficientnet-lite-tiny"
-efficientnet._SCALES[BACKBONE] = (0.1, 0.1)
+variants._SCALES[BACKBONE] = (0.1, 0.1)
 configuration.BACKBONES = (*configuration.BACKBONES, BACKBONE)
 LITE0 = "efficientnet-lite0"  # where files and modules are recognised by their backbone
 # On TensorFlow a few steps are done before the graph of one is made.

@@ -308,7 +308,7 @@ def test_frozen_batch_norms_have_no_second_set():
 def test_fit_moves_both_sets_apart(case):
     arguments, policy = {"optimizer": "momentum"}, None
     if case == "accumulation":
-        arguments["optimizer"] = {"name": "sgd", "gradient_accumulation_steps": 2}
+        arguments["accumulate_steps"] = 2
     if case == "frozen":
         arguments["freeze"] = "backbone"
     if case == "float16":

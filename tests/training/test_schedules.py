@@ -8,6 +8,7 @@ import pytest
 from keras import ops
 
 from effdet_keras.training import schedules
+from effdet_keras.training.named_schedules import named_schedule
 from effdet_keras.training.schedules import (
     Warmup,
     WarmupCosine,
@@ -232,3 +233,22 @@ def test_a_count_below_one_is_named(name):
     counts = {"batch_size": 8, "steps_per_epoch": 10, "epochs": 2, name: 0}
     with pytest.raises(ValueError, match=f"{name}=0"):
         schedules.reference_schedule("cosine", **counts)
+
+
+def test_the_cosine_waits_at_its_highest_rate():
+    schedule = named_schedule(
+        {"name": "cosine", "warmup_steps": 10, "hold_steps": 20},
+        0.08,
+        warmup_init=0.0,
+        steps_per_epoch=10,
+        epochs=5,
+    )
+    rates = [round(float(schedule(step)), 4) for step in (5, 10, 29, 30, 40, 50)]
+    assert rates == [0.04, 0.08, 0.08, 0.08, 0.04, 0.0]
+    again = type(schedule).from_config(schedule.get_config())
+    assert float(again(40)) == float(schedule(40))
+
+
+def test_a_time_to_wait_below_zero_is_refused():
+    with pytest.raises(ValueError, match="hold_steps=-1"):
+        schedules.WarmupCosine(0.1, total_steps=5, hold_steps=-1)

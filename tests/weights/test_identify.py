@@ -1,5 +1,7 @@
 """Which arrays of a file a network finds, and which network a file is of."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -40,7 +42,8 @@ def source_of(name, scheme, keep=lambda array: True, **overrides):
         for array in network_arrays(config)
         if scheme in array.names and keep(array)
     }
-    return WeightSource("file", "kind", scheme, arrays)
+    told = {"backbone_padding": config.backbone_padding}
+    return WeightSource("file", "kind", scheme, arrays, config=told)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -64,6 +67,11 @@ def test_a_backbone_alone_is_recognised(name, scheme):
     backbones = {EfficientDetConfig.from_name(n).backbone for n in identity.names}
     assert len(backbones) == 1
     assert identity.is_backbone and identity.num_classes is None
+
+
+def test_a_file_that_does_not_tell_its_padding_is_taken_for_googles():
+    source = dataclasses.replace(source_of("effdet-d4", TORCH), config=None)
+    assert identify(source).names == ("efficientdet-d4",)
 
 
 def test_a_layer_too_many_is_another_network():

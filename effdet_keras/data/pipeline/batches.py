@@ -6,6 +6,7 @@ import numpy as np
 
 from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras.config import RESIZE_METHODS
 from effdet_keras.data.pipeline import augmenting, transforms
 from effdet_keras.data.pipeline.image_reader import register_reader
 from effdet_keras.data.pipeline.order import EpochOrder
@@ -31,6 +32,7 @@ def make_batches(
     drop_remainder,
     augment=None,
     share=(0, 1),
+    resize_method="half_pixel",
 ):
     """Builds the `tf.data.Dataset` of `DetectionDataset.batches`: see there.
 
@@ -42,6 +44,11 @@ def make_batches(
     seed = _seed(seed)
     shuffle = training if shuffle is None else shuffle
     _check_augmentation(flip_probability, scale_jitter, pad_value)
+    if resize_method not in RESIZE_METHODS:
+        raise InvalidValueError(
+            f"`resize_method` must be one of {', '.join(map(repr, RESIZE_METHODS))}. "
+            f"Received: resize_method={resize_method!r}"
+        )
     if not records:
         raise InvalidValueError(
             "`batches` needs at least one image. The dataset is empty"
@@ -74,7 +81,11 @@ def make_batches(
         else:
             example = augmenting.apply(augmentation, read, index, seed, len(records))
         arrays = example["image"], example["boxes"], example["labels"]
-        letterboxed = {"image_size": image_size, "pad_value": pad_value}
+        letterboxed = {
+            "image_size": image_size,
+            "pad_value": pad_value,
+            "resize_method": resize_method,
+        }
         if training:
             arrays = _jittered(
                 *arrays, seed, flip_probability, scale_jitter, letterboxed

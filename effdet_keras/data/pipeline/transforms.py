@@ -68,7 +68,9 @@ def flip(image, boxes):
     return tf.reverse(image, [1]), boxes
 
 
-def letterbox(image, boxes, labels, *, image_size, pad_value):
+def letterbox(
+    image, boxes, labels, *, image_size, pad_value, resize_method="half_pixel"
+):
     """Scales an image to fit, keeps its shape, puts it top left and pads.
 
     Bilinear with half-pixel centers and without antialiasing; the scaled
@@ -80,6 +82,8 @@ def letterbox(image, boxes, labels, *, image_size, pad_value):
         labels: int tensor `[n]`.
         image_size: `(height, width)` of the result.
         pad_value: three numbers, the color of the padding.
+        resize_method: "half_pixel", as above, or "asymmetric", TensorFlow 1's; see
+            `geometry.letterbox`. With that, boxes are clipped to `[0, side]`.
 
     Returns:
         `(image, boxes, labels, image_scale)`: float32 `[height, width, 3]` on
@@ -97,15 +101,16 @@ def letterbox(image, boxes, labels, *, image_size, pad_value):
         >>> image[7, 0].numpy().tolist(), image[8, 0].numpy().tolist()
         ([9.0, 9.0, 9.0], [1.0, 2.0, 3.0])
     """
-    scaled_size, image_scale = _fit(image, tf.constant(image_size, tf.float32))
-    offset = tf.zeros([2], tf.int32)
-    image, boxes, labels = _place(
-        image, boxes, labels, scaled_size, offset, image_size, pad_value
-    )
+    target = tf.constant(image_size, tf.float32)
+    scaled_size, image_scale = _fit(image, target, resize_method)
+    window = _Window(image_size, pad_value, resize_method, tf.zeros([2], tf.int32))
+    image, boxes, labels = _place(image, boxes, labels, scaled_size, window)
     return image, boxes, labels, image_scale
 
 
-def scale_jitter(image, boxes, labels, draws, *, image_size, pad_value):
+def scale_jitter(
+    image, boxes, labels, draws, *, image_size, pad_value, resize_method="half_pixel"
+):
     """Scales an image by a random factor, then crops or pads it.
 
     With factor `f` the image is scaled to fit `f * image_size`, shape kept.
@@ -123,6 +128,7 @@ def scale_jitter(image, boxes, labels, draws, *, image_size, pad_value):
         draws: `Draws`, of which the flip is not used here.
         image_size: `(height, width)` of the result.
         pad_value: three numbers, the color of the padding.
+        resize_method: as of `letterbox`.
 
     Returns:
         `(image, boxes, labels, image_scale)` as of `letterbox`; the offset of
@@ -139,39 +145,57 @@ def scale_jitter(image, boxes, labels, draws, *, image_size, pad_value):
     target = tf.floor(
         tf.cast(draws.scale, tf.float32) * tf.constant(image_size, tf.float32)
     )
-    scaled_size, image_scale = _fit(image, target)
+    scaled_size, image_scale = _fit(image, target, "half_pixel")
     room = tf.maximum(0, scaled_size - tf.constant(image_size, tf.int32))
     fraction = tf.stack([draws.offset_y, draws.offset_x])
     offset = tf.cast(
         tf.cast(room, tf.float32) * tf.cast(fraction, tf.float32), tf.int32
     )
-    image, boxes, labels = _place(
-        image, boxes, labels, scaled_size, offset, image_size, pad_value
-    )
+    window = _Window(image_size, pad_value, resize_method, offset)
+    image, boxes, labels = _place(image, boxes, labels, scaled_size, window)
     return image, boxes, labels, image_scale
 
 
-def _fit(image, target):
+class _Window(NamedTuple):
+    """What is cut out of a scaled image, and how."""
+
+    image_size: tuple
+    pad_value: tuple
+    resize_method: str
+    offset: tf.Tensor
+
+
+def _fit(image, target, resize_method):
     """The largest size of the image's shape inside `target`, and 1 / scale."""
     size = tf.cast(tf.shape(image)[:2], tf.float32)
     scale = tf.reduce_min(tf.maximum(target, 1.0) / size)
     # At least one pixel: a very long image would lose its short side.
-    scaled_size = tf.maximum(tf.cast(size * scale, tf.int32), 1)
-    return scaled_size, 1.0 / scale
+    scaled = size * scale
+    if resize_method == "asymmetric":
+        scaled = tf.round(scaled)
+    return tf.maximum(tf.cast(scaled, tf.int32), 1), 1.0 / scale
 
 
-def _place(image, boxes, labels, scaled_size, offset, image_size, pad_value):
-    """Resizes to `scaled_size`, cuts the window at `offset`, pads, moves boxes."""
+def _resize(image, scaled_size, resize_method):
+    if resize_method == "asymmetric":
+        return tf.raw_ops.ResizeBilinear(images=image[None], size=scaled_size)[0]
+    return tf.image.resize(image, scaled_size, antialias=False)
+
+
+def _place(image, boxes, labels, scaled_size, window):
+    """Resizes to `scaled_size`, cuts the window, pads, moves boxes."""
+    image_size, pad_value, resize_method, offset = window
     size = tf.cast(tf.shape(image)[:2], tf.float32)
-    window = tf.image.resize(image, scaled_size, antialias=False)
+    window = _resize(image, scaled_size, resize_method)
     end = offset + tf.constant(image_size, tf.int32)
     window = window[offset[0] : end[0], offset[1] : end[1]]
     image = _pad(window, image_size, pad_value)
 
     factor = tf.tile(tf.cast(scaled_size, tf.float32) / size, [2])
     boxes = boxes * factor - tf.cast(tf.tile(offset, [2]), tf.float32)
-    # The last pixel, not the border: so does the reference.
-    limit = tf.tile(tf.constant(image_size, tf.float32) - 1.0, [2])
+    # The last pixel, not the border: so does google/automl.
+    last = 0.0 if resize_method == "asymmetric" else 1.0
+    limit = tf.tile(tf.constant(image_size, tf.float32) - last, [2])
     boxes = tf.clip_by_value(boxes, 0.0, limit)
     keep = tf.reduce_all(boxes[:, 2:] > boxes[:, :2], axis=1)
     return image, tf.boolean_mask(boxes, keep), tf.boolean_mask(labels, keep)

@@ -17,6 +17,7 @@ def hard_postprocess(postprocess, **options):
     """The nearest to a postprocess that the operation can do.
 
     That is hard suppression, inside each class ("regular") or across all ("fast").
+    Boxes outside the input are kept, whatever `drop_empty` says.
 
     Args:
         postprocess: `Postprocess` of the model.
@@ -34,7 +35,7 @@ def hard_postprocess(postprocess, **options):
         >>> hard.method, hard.score_threshold, hard.iou_threshold
         ('hard', 0.01, 0.6)
     """
-    hard = dataclasses.replace(postprocess, method="hard", **options)
+    hard = dataclasses.replace(postprocess, method="hard", drop_empty=False, **options)
     threshold = hard.score_threshold
     if threshold is None:
         threshold = _DEFAULT_SCORE_THRESHOLD
@@ -64,7 +65,9 @@ def postprocess_op(postprocess, config):
     count = postprocess.max_detections
     anchors = _centers_and_sides(config)
 
-    @tf.function(experimental_implements=_operation(postprocess, config.num_classes))
+    name = _operation(postprocess, config.num_classes, config.box_scales)
+
+    @tf.function(experimental_implements=name)
     def operation(box_deltas, scores, anchors):
         return (
             tf.zeros((1, count, 4)),
@@ -76,18 +79,23 @@ def postprocess_op(postprocess, config):
     return lambda box_deltas, scores: operation(box_deltas, scores, anchors)
 
 
-def _operation(postprocess, num_classes):
+def _operation(postprocess, num_classes, box_scales):
     """Name and attributes, as a `NameAttrList` in protobuf's text form."""
     count = postprocess.max_detections
     attributes = {
         "max_detections": f"i: {count}",
         "max_classes_per_detection": "i: 1",
-        "detections_per_class": f"i: {count}",
+        "detections_per_class": f"i: {postprocess.max_detections_per_class or count}",
         "num_classes": f"i: {num_classes}",
         "use_regular_nms": f"b: {str(postprocess.per_class).lower()}",
         "nms_score_threshold": f"f: {postprocess.score_threshold}",
         "nms_iou_threshold": f"f: {postprocess.iou_threshold}",
-        **dict.fromkeys(("y_scale", "x_scale", "h_scale", "w_scale"), "f: 1.0"),
+        **{
+            name: f"f: {float(scale)}"
+            for name, scale in zip(
+                ("y_scale", "x_scale", "h_scale", "w_scale"), box_scales
+            )
+        },
     }
     pairs = (
         f'attr {{ key: "{key}" value {{ {value} }} }}'

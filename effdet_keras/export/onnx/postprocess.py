@@ -8,11 +8,16 @@ In the text: `B` images, `N` anchors, `C` classes, `K` candidates, `D` detection
 name that no line makes is a constant of `_constants`.
 """
 
+import dataclasses
+
 import numpy as np
 
 from effdet_keras._internal.optional_imports import onnx
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.geometry import box_ops
 from effdet_keras.postprocess import nms
+
+_TOP_K = 5000  # candidates of a file where a postprocess has no limit
 
 _GRAPH = """
 postprocess (float[B, N, C] class_logits, float[B, N, 4] box_deltas)
@@ -52,10 +57,18 @@ _BEST_CLASSES = """
   sides = Identity (anchor_sides)
 """
 
+# Of codes without scales, and of those with.
+_PLAIN_CODES = """
+  codes = Identity (deltas)
+"""
+_SCALED_CODES = """
+  codes = Div (deltas, box_scales)
+"""
+
 _DECODE = """
   candidate_scores = Sigmoid (logits)
   candidate_labels = Cast <to: int = 6> (label)
-  shifts, growths = Split <axis: int = -1> (deltas, halves)
+  shifts, growths = Split <axis: int = -1> (codes, halves)
   scaled_shifts = Mul (shifts, sides)
   new_centers = Add (scaled_shifts, centers)
   limited_growths = Min (growths, max_log_side)
@@ -149,16 +162,31 @@ _HARD = """
   score_row = Unsqueeze (candidate_scores, axis_1)
   is_own = Equal (group_row, all_groups)
   scores_of_groups = Where (is_own, score_row, minus_one)
-  kept = NonMaxSuppression (candidates, scores_of_groups, max_detections, iou_threshold,
+  kept = NonMaxSuppression (candidates, scores_of_groups, max_of_group, iou_threshold,
                             score_threshold)
   kept_place = Gather <axis: int = 1> (kept, image_and_candidate)
   kept_scores = GatherND (candidate_scores, kept_place)
   shape = Shape (candidate_scores)
   nothing = Expand (minus_one, shape)
   scores_if_kept = ScatterND (nothing, kept_place, kept_scores)
-  enough_scores = Pad (scores_if_kept, padding_for_all, minus_one)
+DROP_EMPTY  enough_scores = Pad (shown_scores, padding_for_all, minus_one)
   picked_scores, any_picked = TopK <axis: int = 1> (enough_scores, num_picked)
   picked = Min (any_picked, last_candidate)
+"""
+
+# All that was taken, or only boxes of which something lies in the input.
+_KEEP_EMPTY = """  shown_scores = Identity (scores_if_kept)
+"""
+_DROP_EMPTY = """  from_zero = Max (candidates, zero)
+  in_window = Min (from_zero, window)
+  top_edge, left_edge, bottom_edge, right_edge = Split <axis: int = -1> (
+    in_window, quarters)
+  window_height = Sub (bottom_edge, top_edge)
+  window_width = Sub (right_edge, left_edge)
+  window_area = Mul (window_height, window_width)
+  has_area_column = Greater (window_area, zero)
+  has_area = Squeeze (has_area_column, axis_2)
+  shown_scores = Where (has_area, scores_if_kept, minus_one)
 """
 
 _RESULT = """
@@ -175,6 +203,40 @@ _RESULT = """
   used_count = Cast <to: int = 6> (used)
   num_detections = ReduceSum <keepdims: int = 0> (used_count, axis_1)
 """
+
+
+def exportable(postprocess):
+    """The nearest to a postprocess that the nodes of a file can do.
+
+    Args:
+        postprocess: `Postprocess`.
+
+    Returns:
+        `Postprocess`: of all pairs of anchor and class the best 5,000 are candidates;
+        and where `method="gaussian"`, boxes outside the input are not dropped.
+
+    Raises:
+        ValueError: If there is a limit per class with `method="gaussian"`.
+
+    Example:
+        >>> from effdet_keras.postprocess import Postprocess
+        >>> exportable(Postprocess(pre_nms_top_k=None)).pre_nms_top_k
+        5000
+    """
+    if postprocess.pre_nms_top_k is None:
+        postprocess = dataclasses.replace(postprocess, pre_nms_top_k=_TOP_K)
+    if postprocess.method == "hard":
+        return postprocess
+    limit = postprocess.max_detections_per_class
+    if limit is not None and limit < postprocess.max_detections:
+        raise InvalidValueError(
+            "An ONNX file with Soft-NMS has no limit for each class. Received: "
+            f"max_detections_per_class={limit}. Export `outputs='raw'`, or with a "
+            "`postprocess` of the method 'hard'."
+        )
+    return dataclasses.replace(
+        postprocess, drop_empty=False, max_detections_per_class=None
+    )
 
 
 def onnx_postprocess(postprocess, anchors, config, opset):
@@ -194,13 +256,16 @@ def onnx_postprocess(postprocess, anchors, config, opset):
         `[B, N, 4]`; outputs what `Postprocess` returns. All other names begin with
         "postprocess/".
     """
+    drop = _DROP_EMPTY if postprocess.drop_empty else _KEEP_EMPTY
+    hard = _HARD.replace("DROP_EMPTY", drop)
     text = "".join(
         [
             _BEST_LOGIT_17 if opset < 18 else _BEST_LOGIT_18,
             _BEST_PAIRS if postprocess.pre_nms_top_k else _BEST_CLASSES,
+            _SCALED_CODES if any(s != 1 for s in config.box_scales) else _PLAIN_CODES,
             _DECODE,
             _PER_CLASS if postprocess.per_class else _ACROSS_CLASSES,
-            _HARD if postprocess.method == "hard" else _SOFT,
+            hard if postprocess.method == "hard" else _SOFT,
             _RESULT,
         ]
     )
@@ -252,6 +317,7 @@ def _constants(postprocess, anchors, config):
     floats = {
         "anchor_centers": low + (high - low) / 2,
         "anchor_sides": np.maximum(high - low, box_ops.MIN_SIDE),
+        "box_scales": config.box_scales,
         "max_log_side": box_ops.MAX_LOG_SIDE,
         "min_area": nms.MIN_AREA,
         "minus_one_by_sigma": -1 / postprocess.sigma,
@@ -259,6 +325,7 @@ def _constants(postprocess, anchors, config):
         "score_threshold": threshold,
         "low": 0.0 if postprocess.clip else -np.inf,
         "high": limits,
+        "window": [config.image_size * 2],
         "zero": 0.0,
         "two": 2.0,
         "minus_one": -1.0,
@@ -270,6 +337,8 @@ def _constants(postprocess, anchors, config):
         "num_candidates": [num_candidates],
         "last_candidate": num_candidates - 1,
         "max_detections": max_detections,
+        "max_of_group": postprocess.max_detections_per_class or max_detections,
+        "quarters": [1, 1, 1, 1],
         "num_picked": [max_detections],
         "padding_for_all": [0, 0, 0, max_detections],
         "no_padding": [0, 0, 0],

@@ -13,7 +13,7 @@ from effdet_keras._version import __version__
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.description import DESCRIPTION_NAME, describe
 from effdet_keras.export.network import network_function
-from effdet_keras.export.onnx.postprocess import onnx_postprocess
+from effdet_keras.export.onnx.postprocess import exportable, onnx_postprocess
 
 if TYPE_CHECKING:
     import pathlib
@@ -67,6 +67,11 @@ def write_onnx(
     seal(path)
 
 
+def postprocess_of_file(postprocess, outputs):
+    """What the file says of its postprocess: with raw outputs, that of its reader."""
+    return exportable(postprocess) if outputs == "detections" else postprocess
+
+
 def _properties(file):
     return {entry.key: entry.value for entry in file.metadata_props}
 
@@ -79,7 +84,7 @@ def onnx_model(model, *, outputs, batch_size, opset, postprocess):
         model,
         outputs=outputs,
         batch_size=batch_size,
-        postprocess=postprocess or model.postprocess,
+        postprocess=postprocess_of_file(postprocess or model.postprocess, outputs),
     )
     network = network_function(model, batch_size, repeat=_resize)
     with _quiet("tf2onnx"):

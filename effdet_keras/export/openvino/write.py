@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from effdet_keras._internal.optional_imports import openvino
 from effdet_keras._internal.seal import SEAL_NAME, UNSEALED, seal
 from effdet_keras.export.description import DESCRIPTION_NAME, describe
-from effdet_keras.export.onnx.write import write_onnx
+from effdet_keras.export.onnx.write import postprocess_of_file, write_onnx
 
 if TYPE_CHECKING:
     from effdet_keras.models import EfficientDet
@@ -52,7 +52,7 @@ def write_openvino(
         outputs=outputs,
         precision=precision,
         batch_size=batch_size,
-        postprocess=postprocess or model.postprocess,
+        postprocess=postprocess_of_file(postprocess or model.postprocess, outputs),
     )
     with tempfile.TemporaryDirectory() as folder:
         onnx_path = pathlib.Path(folder) / "model.onnx"

@@ -31,6 +31,24 @@ def decode_image(data):
     return pixels
 
 
+def decode_as_stored(data):
+    """Decodes as the TF Object Detection API's exporter: nothing is turned upright.
+
+    Args:
+        data: as of `decode_image`.
+
+    Returns:
+        uint8 tensor `[H, W, 3]`.
+
+    Example:
+        >>> png = tf.io.encode_png(np.full((2, 3, 1), 7, "uint8"))
+        >>> decode_as_stored(png).shape
+        TensorShape([2, 3, 3])
+    """
+    pixels = tf.io.decode_image(data, channels=3, expand_animations=False)
+    return tf.ensure_shape(pixels, [None, None, 3])
+
+
 def _decode_jpeg(data):
     # The accurate transform is the one that Pillow takes.
     pixels = tf.io.decode_jpeg(data, channels=3, dct_method="INTEGER_ACCURATE")

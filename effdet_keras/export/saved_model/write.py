@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.seal import UNSEALED, seal
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.description import DESCRIPTION_NAME, describe
 from effdet_keras.export.network import frozen
 from effdet_keras.export.saved_model.run import sealed_files
@@ -26,6 +27,13 @@ def write_saved_model(
     path: pathlib.Path,
     *,
     names: Literal["effdet", "tfod"] = "effdet",
+    input_type: Literal[
+        "image_tensor",
+        "float_image_tensor",
+        "encoded_image_string_tensor",
+        "tf_example",
+    ]
+    | None = None,
     frozen_graph: bool = False,
 ) -> None:
     """Writes a SavedModel that `tf.saved_model.load` and TF Serving run.
@@ -48,14 +56,25 @@ def write_saved_model(
         model: float32 `EfficientDet`.
         path: `pathlib.Path` of the folder to write.
         names: names of inputs and outputs: "effdet", as above; or "tfod", as the
-            Object Detection API's exporter: input `input_tensor`; `detection_boxes`
-            in fractions of the image, `detection_scores`, `detection_classes`
-            (category ids of the label map), `num_detections`, all float32.
+            Object Detection API's exporter: input `input_tensor`, and its eight
+            outputs, all float32: `detection_boxes` in fractions of the image,
+            `detection_scores`, `detection_classes` (category ids of the label map),
+            `num_detections`, `detection_multiclass_scores`, `detection_anchor_indices`,
+            `raw_detection_boxes`, `raw_detection_scores`. Each of its input types is a
+            signature of its name, too. Files are decoded as there: no image is turned
+            that a camera stored lying.
+        input_type: with `names="tfod"`, which input `serving_default` takes, as the
+            `input_type` of that exporter. None is "image_tensor": uint8 pixels.
         frozen_graph: whether to write `frozen_graph.pb` too, the graph of
             `serving_default` for TensorFlow 1's sessions and tools.
 
     """
-    signatures = serving_signatures(model, names)
+    if input_type is not None and names != "tfod":
+        raise InvalidValueError(
+            "`input_type` is that of the Object Detection API: it goes with "
+            f"`names='tfod'`. Received: input_type={input_type!r}, names={names!r}"
+        )
+    signatures = serving_signatures(model, names, input_type)
     module = tf.Module()
     module.__call__ = signatures["serving_default"]
     labels = model.class_names or [str(i) for i in range(model.num_classes)]

@@ -3,6 +3,9 @@
 import keras
 import tensorflow as tf
 
+from effdet_keras.layers.recompute import recomputing
+from effdet_keras.training.steps.tape import gradients_of
+
 
 class AdversarialPass:
     """Attacks the images of a batch, and adds the gradients of what comes of it.
@@ -41,14 +44,13 @@ class AdversarialPass:
             images = tf.stop_gradient(self._attacked(images, truth, step))
         with self._norms.in_place(moving=True):
             with tf.GradientTape() as tape:
-                losses = self._losses(images, truth)
+                losses = self._losses(images, truth, is_step=True)
                 adversarial = losses["loss"] - losses["reg_l2_loss"]
                 scaled = self._model.optimizer.scale_loss(adversarial)
-            more = tape.gradient(scaled, self._model.updated_variables())
+            more = gradients_of(tape, scaled, self._model.updated_variables())
         self._model.settings.trackers.update_adversarial(adversarial)
         num_shared = len(gradients)  # what is behind them is auxiliary
-        # None for batch norms' own arrays, which these images do not use.
-        sums = [g if m is None else g + m for g, m in zip(gradients, more)]
+        sums = [clean + other for clean, other in zip(gradients, more)]
         return loss + adversarial, [*sums, *more[num_shared:]]
 
     def _attacked(self, images, truth, step):
@@ -117,12 +119,12 @@ class AdversarialPass:
             part += weights.iou_loss_weight * terms["box_iou_loss"]
         return part
 
-    def _losses(self, images, truth):
-        outputs = self._model(images, training=True)
-        return self._model.losses_of(truth, outputs)
+    def _losses(self, images, truth, is_step=False):
+        # What only attacks is no part of an update, whatever the accumulation.
+        return self._model.losses_of(truth, self._outputs(images), training=is_step)
 
     def _loss_per_image(self, images, truth):
-        outputs = self._model(images, training=True)
+        outputs = self._outputs(images)
         truth = {n: value for n, value in truth.items() if value.dtype != tf.string}
 
         def of_one(one):
@@ -130,3 +132,7 @@ class AdversarialPass:
             return self._model.losses_of(*batch)["loss"]
 
         return tf.map_fn(of_one, (truth, outputs), fn_output_signature=tf.float32)
+
+    def _outputs(self, images):
+        with recomputing(self._model.settings.recipe.grad_checkpoint):
+            return self._model(images, training=True)

@@ -20,9 +20,6 @@ class BackendStep(Protocol):
         model: `EfficientDet`.
     """
 
-    # Whether gradients are clipped one by one, and their norm and the learning rate
-    # logged. Where not, Keras' optimizer clips them together, and neither is logged.
-    is_reference_step: bool
     # Whether `fit` draws a batch before it asks for a step, or the step draws it.
     is_given_batches: bool
 
@@ -60,6 +57,9 @@ class BackendStep(Protocol):
     def checked_loss(self, loss: Any, truth: dict, training: bool) -> Any:
         """Returns the loss of a batch, or raises where it is not finite."""
 
+    def making_function(self) -> contextlib.AbstractContextManager:
+        """The context in which Keras makes the functions of `train` and `test`."""
+
     def watched(self, train_function: Callable) -> Callable:
         """Returns the function that `fit` calls for each step, with what surrounds it.
 
@@ -91,12 +91,13 @@ class BackendStep(Protocol):
     def check_adversarial(self) -> None:
         """Raises ValueError where it cannot train with an `AdvProp`."""
 
-    def normalizer(self, num_positives: Any) -> Any:
+    def normalizer(self, num_positives: Any, rule: Callable) -> Any:
         """The `normalizer` of `DetectionLoss`, or None for that of the batch alone.
 
         Args:
             num_positives: float32 scalar, those of the part of the batch that this
                 step sees.
+            rule: `DetectionLoss.normalizer_of`, of those of the whole batch.
         """
 
     def predicting(self, predict_function: Callable) -> Callable:

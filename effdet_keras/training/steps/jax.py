@@ -1,4 +1,4 @@
-"""The training step on JAX: Keras' own, then the averages, as state."""
+"""The training step on JAX: gradients, clipping, update and averages, as state."""
 
 import contextlib
 
@@ -8,8 +8,10 @@ import numpy as np
 from keras import ops
 
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.layers.recompute import recomputing
 from effdet_keras.training.accumulation import step_counter, steps_per_update
 from effdet_keras.training.advprop import needs_tensorflow
+from effdet_keras.training.clipping import clipped
 from effdet_keras.training.statistics_warmup import joined, parted
 from effdet_keras.training.steps.jax_local import LocalPrediction, local_part
 
@@ -27,7 +29,6 @@ class Step:
     through its compiled steps.
     """
 
-    is_reference_step = False
     is_given_batches = False
 
     def __init__(self, model):
@@ -37,7 +38,10 @@ class Step:
 
     def train(self, keras_step, state, data):
         step = self._steps_in(state)
-        logs, new_state = keras_step(state, data)
+        loss, gradients, non_trainable, metrics = self._gradients(state, data)
+        new_state, logs = self._updated(
+            (state[0], non_trainable, state[2], metrics), loss, gradients, step
+        )
         new_state = self._with_settled_statistics(state, new_state, step)
         new_state = self._with_averages(new_state, step)
         # A step that is not finite moves nothing; `watched` sees it by its loss.
@@ -49,8 +53,66 @@ class Step:
             lambda a, b: ops.where(is_fine, a, b), new_state, state
         )
 
+    def _gradients(self, state, data):
+        """Forward and backward pass, as Keras has them.
+
+        Returns:
+            The loss, the gradients with the loss scale, and what the forward pass
+            left of the variables that do not train and of those of the metrics.
+        """
+        trainable, non_trainable, optimizer, metrics = state
+        images, truth, weight = keras.utils.unpack_x_y_sample_weight(data)
+        differentiated = jax.value_and_grad(
+            self._model.compute_loss_and_updates, has_aux=True
+        )
+        with recomputing(self._model.settings.recipe.grad_checkpoint):
+            (_, others), gradients = differentiated(
+                *(trainable, non_trainable, metrics, images, truth, weight),
+                training=True,
+                optimizer_variables=optimizer,
+            )
+        loss, _, non_trainable, metrics = others
+        return loss, gradients, non_trainable, metrics
+
+    def _updated(self, state, loss, gradients, step):
+        """The state after the optimizer's update by clipped gradients; and the logs."""
+        model = self._model
+        optimizer, settings = model.optimizer, model.settings
+        accumulation = settings.accumulation
+        trainable, non_trainable, optimizer_values, metrics = state
+        mapping = [
+            *zip(optimizer.variables, optimizer_values),
+            *zip(model.metrics_variables, metrics),
+        ]
+        with keras.StatelessScope(state_mapping=mapping) as scope:
+            scale = optimizer.scale_loss(ops.ones(()))
+            mean = gradients
+            if accumulation is not None:
+                mean = accumulation.mean(gradients, scale)
+            whole, norm = clipped(
+                mean,
+                settings.recipe.clip_norm,
+                each=settings.recipe.clips_each,
+                scale=scale,
+            )
+            if accumulation is not None:
+                whole = accumulation.for_optimizer(
+                    gradients, whole, step=step, is_fine=ops.isfinite(norm)
+                )
+            model._loss_tracker.update_state(loss)
+            settings.trackers.update_step(norm, optimizer.learning_rate)
+            logs = model.get_metrics_result()
+        trainable, optimizer_values = optimizer.stateless_apply(
+            [scope.get_current_value(v) for v in optimizer.variables],
+            whole,
+            trainable,
+        )
+        metrics = [scope.get_current_value(v) for v in model.metrics_variables]
+        return (trainable, non_trainable, optimizer_values, metrics), logs
+
     def test(self, keras_step, state, data):
-        return keras_step(state, data)
+        logs, state = keras_step(state, data)
+        return self._model.settings.trackers.without_steps(logs), state
 
     def predict(self, keras_step, state, data):
         outputs, state = keras_step(state, data)
@@ -66,6 +128,9 @@ class Step:
 
     def checked_loss(self, loss, truth, training):
         return loss  # see `watched`
+
+    def making_function(self):
+        return contextlib.nullcontext()
 
     def watched(self, train_function):
         """The function, except that an error in a step leaves the model whole.
@@ -114,15 +179,19 @@ class Step:
     def check_adversarial(self):
         raise needs_tensorflow("jax")
 
-    def normalizer(self, num_positives):
+    def normalizer(self, num_positives, rule):
         return None
 
     def predicting(self, predict_function):
         return predict_function
 
     def carried_variables(self):
-        averages = self._model.averages
-        return [] if averages is None else averages.variables
+        averages, settings = self._model.averages, self._model.settings
+        accumulation = None if settings is None else settings.accumulation
+        return [
+            *([] if averages is None else averages.variables),
+            *([] if accumulation is None else accumulation.carried_variables),
+        ]
 
     def scaling_gradients(self, values):
         factors = self._model.settings.gradient_factors

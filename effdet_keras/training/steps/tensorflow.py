@@ -1,4 +1,4 @@
-"""The training step on TensorFlow: two-stage clipping, replicas, loss scaling."""
+"""The training step on TensorFlow: replicas, loss scaling, XLA where it is asked."""
 
 import contextlib
 import weakref
@@ -9,19 +9,17 @@ import tensorflow as tf
 
 from effdet_keras.distribution.processes import current_processes
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.training.accumulation import (
-    gradient_sums,
-    step_counter,
-    steps_per_update,
-)
+from effdet_keras.layers.recompute import recomputing
+from effdet_keras.training.accumulation import step_counter, steps_per_update
+from effdet_keras.training.clipping import clipped
 from effdet_keras.training.statistics_warmup import joined, parted
 from effdet_keras.training.steps.adversarial import AdversarialPass
+from effdet_keras.training.steps.tape import gradients_of
 
 
 class Step:
     """`BackendStep` of TensorFlow: the reference's whole step, written out."""
 
-    is_reference_step = True
     is_given_batches = False
 
     def __init__(self, model):
@@ -30,50 +28,32 @@ class Step:
     def train(self, keras_step, data):
         """One update: gradients multiplied, clipped alone and together; averages."""
         model = self._model
-        optimizer, variables = model.optimizer, model.updated_variables()
-        step = tf.identity(step_counter(optimizer).value)
-        statistics = model.moved_statistics()
-        before = tf.identity(joined([v.value for v in statistics]))
-        with tf.GradientTape() as tape:
-            loss = self._forward_and_loss(data, training=True)
-            # Replicas are summed below; a loss scale keeps float16 from underflow.
-            scaled = optimizer.scale_loss(loss / _num_replicas())
-        gradients = tape.gradient(scaled, model.trainable_variables)
-        if model.auxiliary_norms is not None:
-            adversarial = AdversarialPass(model)
-            loss, gradients = adversarial.added_to(loss, gradients, data, step)
-        gradients = self._multiplied(gradients)
-        clipped, norm = self.clipped(self._with_those_before(gradients, step))
-        after = after_forward = joined([v.value for v in statistics])
-        is_fine = _on_all_replicas(_are_finite([loss, norm, after]))
-        if model.settings.statistics_warmup is not None:
-            after = model.settings.statistics_warmup.moved(before, after, step)
-        # The forward pass has moved the statistics: of a bad batch for good, unless
-        # they are put back, before anything is raised.
-        after = tf.where(is_fine, after, before)
-        for variable, value in zip(
-            statistics, parted(after, [v.shape[0] for v in statistics])
-        ):
-            variable.assign(value)
-        model.settings.trackers.update_step(norm, optimizer.learning_rate)
-        with tf.control_dependencies([tf.identity(v.value) for v in statistics]):
-            mends = self._mends_itself([loss, after_forward])
-            refusal = self._refuse_unless(is_fine | mends, data, step)
+        step = tf.identity(step_counter(model.optimizer).value)
+        if model.jit_compile:
+            logs, is_fine = self._by_xla(self._train_if_fine, data)
+            return _after(self._refuse_unless(is_fine, data, step), logs)
+        gradients, is_fine, mends = self._gradients(data, step)
+        refusal = self._refuse_unless(is_fine | mends, data, step)
         with tf.control_dependencies([refusal]):
-            gradients = self._for_optimizer(gradients, clipped, is_fine, step)
-            optimizer.apply_gradients(zip(gradients, variables))
-            self._move_averages(step)
+            self._move(*gradients, is_fine, step)
         return self._logs(model.get_metrics_result())
 
     def test(self, keras_step, data):
-        loss = self._forward_and_loss(data, training=False)
-        refusal = self._refuse_unless(_are_finite([loss]), data)
-        with tf.control_dependencies([refusal]):
-            logs = self._model.get_metrics_result()
-        of_training = self._model.settings.trackers.of_training
-        return self._logs(
-            {name: value for name, value in logs.items() if name not in of_training}
-        )
+        if self._model.jit_compile:
+            logs, is_fine = self._by_xla(self._test, data)
+        else:
+            logs, is_fine = self._test(data)
+        return _after(self._refuse_unless(is_fine, data), logs)
+
+    @contextlib.contextmanager
+    def making_function(self):
+        """XLA has no way back to Python, which refuses a batch: see `_by_xla`."""
+        model, compiled = self._model, self._model.jit_compile
+        model.jit_compile = compiled and _is_on_tpu()
+        try:
+            yield
+        finally:
+            model.jit_compile = compiled
 
     def predict(self, keras_step, data):
         images, _, _ = keras.utils.unpack_x_y_sample_weight(data)
@@ -130,13 +110,13 @@ class Step:
                 "strategy of several. Leave one of the two out."
             )
 
-    def normalizer(self, num_positives):
+    def normalizer(self, num_positives, rule):
         """Replicas sum their gradients: together they take the loss of one batch."""
         count = _num_replicas()
         if count == 1:
             return None
         replica = tf.distribute.get_replica_context()
-        return (replica.all_reduce("SUM", num_positives) + 1.0) / count
+        return rule(replica.all_reduce("SUM", num_positives)) / count
 
     def predicting(self, predict_function):
         """The function, where every device of this process has a part of the batch.
@@ -191,70 +171,113 @@ class Step:
         what that sum will be makes N replicas equal one device; the reference
         clips before it.
         """
-        if _num_replicas() > 1:
+        count = _num_replicas()
+        if count > 1:
             replica = tf.distribute.get_replica_context()
             gradients = replica.all_reduce("SUM", gradients)
         gradients = [tf.convert_to_tensor(g) for g in gradients]
-        scale = self._model.optimizer.scale_loss(tf.ones(()))
-        # One norm and one product per gradient: the graph has 500 of them.
-        squares = [2 * tf.nn.l2_loss(tf.cast(g, tf.float32)) for g in gradients]
-        norms = tf.sqrt(tf.stack(squares)) / scale
-        factors = tf.ones_like(norms)
-        limit = self._model.settings.recipe.clip_norm
-        if limit:
-            factors = limit / tf.maximum(norms, limit)
-            together = tf.linalg.norm(norms * factors)
-            factors *= limit / tf.maximum(together, limit)
-        shares = tf.unstack(factors / _num_replicas())
-        clipped = [g * tf.cast(f, g.dtype) for g, f in zip(gradients, shares)]
-        return clipped, tf.linalg.norm(norms * factors)
+        settings, optimizer = self._model.settings, self._model.optimizer
+        scale = optimizer.scale_loss(tf.ones(()))
+        whole, norm = clipped(
+            gradients,
+            settings.recipe.clip_norm,
+            each=settings.recipe.clips_each,
+            scale=scale,
+        )
+        return [g / count for g in whole] if count > 1 else whole, norm
 
-    def _with_those_before(self, gradients, step):
-        """The mean of the gradients since the last update of the weights."""
-        optimizer = self._model.optimizer
-        count = steps_per_update(optimizer)
-        if count == 1:
+    def _by_xla(self, step, data):
+        """Runs a step on a batch as one function that XLA compiles.
+
+        What must stay outside does: strings, and the error of a batch that is refused.
+        """
+        images, truth, weight = keras.utils.unpack_x_y_sample_weight(data)
+        numbers = {n: v for n, v in truth.items() if v.dtype != tf.string}
+        compiled = tf.function(step, jit_compile=True, autograph=False)
+        return compiled((images, numbers, weight))
+
+    def _train_if_fine(self, data):
+        """The whole step for XLA, which moves nothing where the batch is not fine."""
+        model = self._model
+        step = tf.identity(step_counter(model.optimizer).value)
+        gradients, is_fine, mends = self._gradients(data, step)
+        goes_on = is_fine | mends
+
+        def move():
+            self._move(*gradients, is_fine, step)
+            return True
+
+        tf.cond(goes_on, move, lambda: False)
+        return self._logs(model.get_metrics_result()), goes_on
+
+    def _test(self, data):
+        loss = self._forward_and_loss(data, training=False)
+        logs = self._model.get_metrics_result()
+        logs = self._model.settings.trackers.without_steps(logs)
+        return self._logs(logs), _are_finite([loss])
+
+    def _gradients(self, data, step):
+        """Forward and backward pass, and the statistics of batch norm settled.
+
+        Returns:
+            `((gradients, clipped), is_fine, mends)`: the gradients of this step, and
+            those since the last update clipped; whether loss, gradients and
+            statistics are finite; and `_mends_itself`.
+        """
+        model = self._model
+        optimizer, variables = model.optimizer, model.trainable_variables
+        statistics = model.moved_statistics()
+        before = tf.identity(joined([v.value for v in statistics]))
+        with tf.GradientTape() as tape:
+            loss = self._forward_and_loss(data, training=True)
+            # Replicas are summed below; a loss scale keeps float16 from underflow.
+            scaled = optimizer.scale_loss(loss / _num_replicas())
+        gradients = gradients_of(tape, scaled, variables)
+        if model.auxiliary_norms is not None:
+            adversarial = AdversarialPass(model)
+            loss, gradients = adversarial.added_to(loss, gradients, data, step)
+        gradients = self._multiplied(gradients)
+        clipped, norm = self.clipped(self._with_those_before(gradients))
+        after = after_forward = joined([v.value for v in statistics])
+        is_fine = _on_all_replicas(_are_finite([loss, norm, after]))
+        if model.settings.statistics_warmup is not None:
+            after = model.settings.statistics_warmup.moved(before, after, step)
+        # The forward pass has moved the statistics: of a bad batch for good, unless
+        # they are put back, before anything is raised.
+        after = tf.where(is_fine, after, before)
+        for variable, value in zip(
+            statistics, parted(after, [v.shape[0] for v in statistics])
+        ):
+            variable.assign(value)
+        model.settings.trackers.update_step(norm, optimizer.learning_rate)
+        with tf.control_dependencies([tf.identity(v.value) for v in statistics]):
+            mends = self._mends_itself([loss, after_forward])
+        return (gradients, clipped), is_fine, mends
+
+    def _move(self, gradients, clipped, is_fine, step):
+        """The optimizer moves the weights, and these their averages."""
+        optimizer, variables = self._model.optimizer, self._model.updated_variables()
+        accumulation = self._model.settings.accumulation
+        if accumulation is not None:
+            clipped = accumulation.for_optimizer(
+                gradients, clipped, step=step, is_fine=is_fine
+            )
+        optimizer.apply_gradients(zip(clipped, variables))
+        self._move_averages(step)
+
+    def _with_those_before(self, gradients):
+        accumulation = self._model.settings.accumulation
+        if accumulation is None:
             return gradients
         if _num_replicas() > 1:
             raise InvalidValueError(
                 "Keras cannot accumulate gradients under a `tf.distribute` strategy of "
-                "several devices. Leave `gradient_accumulation_steps` out. Received: "
-                f"gradient_accumulation_steps={count}"
+                "several devices. Leave `accumulate_steps` out. Received: "
+                f"accumulate_steps={accumulation.count}"
             )
-        sums = gradient_sums(optimizer, self._model.updated_variables())
-        scale = optimizer.scale_loss(tf.ones(()))
-        so_far = tf.cast(step % count + 1, tf.float32)
-        return [
-            (tf.convert_to_tensor(g) + tf.cast(s.value * scale, g.dtype))
-            / tf.cast(so_far, g.dtype)
-            for g, s in zip(gradients, sums)
-        ]
-
-    def _for_optimizer(self, gradients, clipped, is_fine, step):
-        """What makes the optimizer move the weights by clipped gradients.
-
-        It adds up those of all steps but the last before an update, and divides the
-        sum by their count. What is clipped is that mean: so the last step is given
-        all of it, and the optimizer nothing to add it to.
-        """
-        optimizer = self._model.optimizer
-        count = steps_per_update(optimizer)
-        if count == 1:
-            return clipped
-        sums = gradient_sums(optimizer, self._model.updated_variables())
-        is_last = (step + 1) % count == 0
-
-        def empty():
-            for variable in sums:
-                variable.assign(tf.zeros_like(variable.value))
-            return True
-
-        emptied = tf.cond(is_last & is_fine, empty, lambda: False)
-        with tf.control_dependencies([emptied]):
-            return [
-                tf.where(is_last, c * tf.cast(count, c.dtype), tf.identity(g))
-                for g, c in zip(gradients, clipped)
-            ]
+        return accumulation.mean(
+            gradients, self._model.optimizer.scale_loss(tf.ones(()))
+        )
 
     def _move_averages(self, step):
         averages, optimizer = self._model.averages, self._model.optimizer
@@ -278,7 +301,8 @@ class Step:
         """The forward pass and the loss that both steps share."""
         images, truth, weight = keras.utils.unpack_x_y_sample_weight(data)
         model = self._model
-        outputs = model(images, training=training)
+        with recomputing(model.settings.recipe.grad_checkpoint):
+            outputs = model(images, training=training)
         loss = model.compute_loss(images, truth, outputs, weight, training=training)
         model._loss_tracker.update_state(loss)
         return loss
@@ -296,7 +320,7 @@ class Step:
     def _refuse_unless(self, is_fine, data, step=None):
         """An operation that raises where a batch is not fine."""
         model = self._model
-        if model.jit_compile:  # XLA has no way back to Python: see `compile`
+        if _is_on_tpu():  # nothing but XLA runs there, which cannot raise
             return tf.no_op()
         _, truth, _ = keras.utils.unpack_x_y_sample_weight(data)
         names = [name for name in ("boxes", "labels", "image_id") if name in truth]
@@ -315,6 +339,16 @@ class Step:
             return gradients
         pairs = zip(gradients, factors, strict=True)
         return [g if f == 1.0 else g * f for g, f in pairs]
+
+
+def _after(operation, logs):
+    """Logs that are there once an operation has been done."""
+    with tf.control_dependencies([operation]):
+        return {name: tf.identity(value) for name, value in logs.items()}
+
+
+def _is_on_tpu():
+    return bool(tf.config.list_logical_devices("TPU"))
 
 
 def _are_finite(tensors):

@@ -1,24 +1,25 @@
-"""The training step on torch: Keras' own, then the averages."""
+"""The training step on torch: gradients, clipping, update, then the averages."""
 
 import contextlib
 
 import keras
+import torch
 from keras import ops
 
+from effdet_keras.layers.recompute import recomputing
 from effdet_keras.training.accumulation import steps_done, steps_per_update
 from effdet_keras.training.advprop import needs_tensorflow
+from effdet_keras.training.clipping import clipped
 from effdet_keras.training.statistics_warmup import joined, parted
 
 
 class Step:
     """`BackendStep` of torch."""
 
-    is_reference_step = False
     is_given_batches = True
 
     def __init__(self, model):
         self._model = model
-        self._truth = None
 
     def train(self, keras_step, data):
         model = self._model
@@ -27,8 +28,7 @@ class Step:
         statistics = model.batch_norm_statistics()
         before = joined([v.value for v in statistics])
         try:
-            with self._watching_gradients():
-                logs = keras_step(data)
+            gradients = self._gradients(data)
         except Exception:
             # The forward pass has moved the statistics: of a bad batch for good.
             _assign(statistics, before)
@@ -36,14 +36,15 @@ class Step:
         if warmup is not None:
             after = joined([v.value for v in statistics])
             _assign(statistics, warmup.moved(before, after, step))
+        self._update(gradients, step)
         if model.averages is not None:
             count = steps_per_update(model.optimizer)
             if steps_done(model.optimizer) // count > step // count:
                 model.averages.update(step // count)
-        return logs
+        return model.get_metrics_result()
 
     def test(self, keras_step, data):
-        return keras_step(data)
+        return self._model.settings.trackers.without_steps(keras_step(data))
 
     def predict(self, keras_step, data):
         images, _, _ = keras.utils.unpack_x_y_sample_weight(data)
@@ -58,8 +59,10 @@ class Step:
         moved = self._model.batch_norm_statistics() if training else []
         numbers = [ops.reshape(loss, (1,)), *(v.value for v in moved)]
         self._refuse_unless_finite(ops.concatenate(numbers), truth, training=training)
-        self._truth = truth  # of the gradients that follow
         return loss
+
+    def making_function(self):
+        return contextlib.nullcontext()
 
     def watched(self, train_function):
         return train_function
@@ -76,7 +79,7 @@ class Step:
     def check_adversarial(self):
         raise needs_tensorflow("torch")
 
-    def normalizer(self, num_positives):
+    def normalizer(self, num_positives, rule):
         return None
 
     def predicting(self, predict_function):
@@ -86,29 +89,51 @@ class Step:
         return []
 
     def scaling_gradients(self, values):
-        return values  # see `_watching_gradients`
+        return values  # see `_gradients`
 
-    @contextlib.contextmanager
-    def _watching_gradients(self):
-        """Multiplies gradients by their factors, and refuses those not finite."""
-        variables = self._model.trainable_variables
-        factors = self._model.settings.gradient_factors or [1.0] * len(variables)
-        hooks = [
-            v.value.register_hook(
-                lambda gradient, factor=f: self._multiplied(gradient, factor)
-            )
+    def _gradients(self, data):
+        """Forward and backward pass; the gradients, multiplied, with the loss scale."""
+        images, truth, weight = keras.utils.unpack_x_y_sample_weight(data)
+        model, variables = self._model, self._model.trainable_variables
+        with recomputing(model.settings.recipe.grad_checkpoint):
+            outputs = model(images, training=True)
+        model.zero_grad()
+        loss = model.compute_loss(images, truth, outputs, weight, training=True)
+        model._loss_tracker.update_state(loss.detach())
+        model.optimizer.scale_loss(loss).backward()
+        factors = model.settings.gradient_factors or [1.0] * len(variables)
+        # None where no loss depends on a variable.
+        gradients = [
+            torch.zeros_like(v.value) if v.value.grad is None else v.value.grad * f
             for v, f in zip(variables, factors, strict=True)
         ]
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.remove()
-
-    def _multiplied(self, gradient, factor):
         if not self._is_left_to_scale():
-            self._refuse_unless_finite(gradient, self._truth)
-        return gradient if factor == 1.0 else gradient * factor
+            sums = ops.stack([ops.sum(g) for g in gradients])
+            self._refuse_unless_finite(sums, truth)
+        return gradients
+
+    def _update(self, gradients, step):
+        """The optimizer moves the weights by clipped gradients."""
+        model = self._model
+        optimizer, settings = model.optimizer, model.settings
+        accumulation = settings.accumulation
+        with torch.no_grad():
+            scale = optimizer.scale_loss(ops.ones(()))
+            mean = gradients
+            if accumulation is not None:
+                mean = accumulation.mean(gradients, scale)
+            whole, norm = clipped(
+                mean,
+                settings.recipe.clip_norm,
+                each=settings.recipe.clips_each,
+                scale=scale,
+            )
+            settings.trackers.update_step(norm, optimizer.learning_rate)
+            if accumulation is not None:
+                whole = accumulation.for_optimizer(
+                    gradients, whole, step=step, is_fine=ops.isfinite(norm)
+                )
+            optimizer.apply(whole, model.trainable_variables)
 
     def _is_left_to_scale(self):
         """Whether a smaller loss scale may mend gradients that are not finite."""

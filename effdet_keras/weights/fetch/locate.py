@@ -19,6 +19,8 @@ from effdet_keras.weights.kinds.automl import STATE_FILE
 _SUFFIXES = (".h5", ".hdf5", ".keras", ".pth", ".pt", ".pth.tar", ".safetensors")
 _STATE = re.compile(r'^model_checkpoint_path:\s*"(.*)"', re.MULTILINE)
 _INDEX = ".index"
+# Folders of the Object Detection API's exporter, beside one called as `STATE_FILE`.
+_SAVED_MODEL, _VARIABLES = "saved_model", "variables"
 # What a folder of weights has in it, at its top or one below.
 _OF_WEIGHTS = (BEST_FILE, STATE_FILE, f"*{_INDEX}", f"*/{STATE_FILE}", f"*/*{_INDEX}")
 _DOWNLOAD = re.compile(r"(?:https?|file)://", re.IGNORECASE)
@@ -37,8 +39,9 @@ def located(source, *, sha256=None, md5=None, verbose=1):
     `s3://bucket/run`; an archive unpacked (`unpack`) into a folder that
     is gone after the `with` block: read within it. In a folder, in this order:
     `best.keras` of a `CheckpointArchive`; what TensorFlow's file `checkpoint`
-    names, looked for in this folder; the only checkpoint or file of weights; the
-    only subfolder. Hidden names do not count.
+    names, looked for in this folder; the folders `checkpoint`, `saved_model` and
+    `variables` that the Object Detection API exports; the only checkpoint or file of
+    weights; the only subfolder. Hidden names do not count.
 
     Args:
         source: string or path: URL, file, folder, archive, or prefix of a TensorFlow
@@ -185,6 +188,9 @@ def _weights_in(folder, label):
     prefix = _noted_prefix(folder)
     if prefix is not None:
         return _whole_checkpoint(prefix)
+    exported = _in_exported_folder(folder)
+    if exported is not None:
+        return _weights_in(exported, label)
     names = sorted(p.name for p in folder.iterdir() if not p.name.startswith("."))
     prefixes = [name.removesuffix(_INDEX) for name in names if name.endswith(_INDEX)]
     files = [name for name in names if name.lower().endswith(_SUFFIXES)]
@@ -205,6 +211,17 @@ def _weights_in(folder, label):
         f"{label} holds no weights: neither a TensorFlow checkpoint (.index) nor a "
         f"file that ends in {', '.join(_SUFFIXES)}. It holds: {_listed(names)}"
     )
+
+
+def _in_exported_folder(folder):
+    """The folder of the checkpoint in what the Object Detection API exports."""
+    if any(folder.glob(f"*{_INDEX}")):
+        return None
+    for name in (STATE_FILE, _SAVED_MODEL, _VARIABLES):
+        inner = folder / name
+        if inner.is_dir() and any(inner.rglob(f"*{_INDEX}")):
+            return inner
+    return None
 
 
 def _noted_prefix(folder):

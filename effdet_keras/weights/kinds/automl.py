@@ -75,7 +75,7 @@ def read_tensorflow_checkpoint(prefix, averages=True):
         raise FileNotFoundError(
             f"There is no TensorFlow checkpoint '{prefix}': no file '{prefix}.index'"
         )
-    with _damage_told(prefix):
+    with damage_told(prefix):
         reader = tf.train.load_checkpoint(prefix)
         dtypes = reader.get_variable_to_dtype_map()
     floats = sorted(key for key, dtype in dtypes.items() if dtype.is_floating)
@@ -88,7 +88,7 @@ def read_tensorflow_checkpoint(prefix, averages=True):
     average = average if averages else {}
     wanted = {**raw, **average}
     names = published_names(wanted, scheme, prefix)
-    with _damage_told(prefix):
+    with damage_told(prefix):
         arrays = {name: reader.get_tensor(wanted[name]) for name in wanted}
     return WeightSource(
         path=prefix,
@@ -147,7 +147,7 @@ def write_tf1_checkpoint(prefix, arrays, averages=None, global_step=0):
 
 
 @contextlib.contextmanager
-def _damage_told(prefix):
+def damage_told(prefix):
     """Turns what TensorFlow raises on damaged files into a `ValueError`."""
     try:
         yield

@@ -8,14 +8,14 @@ from effdet_keras.weights.network_arrays import OBJECT_GRAPH, TF1
 
 # How the name of an array begins, in each scheme.
 _ROOTS = {
-    TF1: r"efficientnet-\w+/|resample_p\d+/|fpn_cells/|(class|box)_net/",
+    TF1: r"efficientnet(v2)?-[\w-]+/|resample_p\d+/|fpn_cells/|(class|box)_net/",
     OBJECT_GRAPH: r"backbone/_|resample_layers/|fpn_cells/|(class|box)_net/",
 }
 
 # The stem's layers have no names of their own: those of the second model that a
 # process builds are counted on, as in "stem_1/conv2d_1/kernel".
 _STEM = re.compile(
-    r"^(efficientnet-\w+/stem)(?:_\d+)?/(conv2d|tpu_batch_normalization)(?:_\d+)?/"
+    r"^(efficientnet(?:v2)?-[\w-]+/stem)(?:_\d+)?/(conv2d|tpu_batch_normalization)(?:_\d+)?/"
 )
 
 

@@ -4,6 +4,7 @@ import collections
 import os
 import re
 
+from effdet_keras.config import TF_BACKBONE
 from effdet_keras.weights.kinds.automl_names import published_names
 from effdet_keras.weights.kinds.hdf5 import HDF5_MAGIC, read_h5_arrays
 from effdet_keras.weights.kinds.kind import Kind
@@ -12,8 +13,10 @@ from effdet_keras.weights.source import WeightSource
 
 _MODEL, _OPTIMIZER = "model_weights/", "optimizer_weights/"  # of `model.save`
 
-# EfficientNetV2 and others have a `stem_conv` too, but not this layer.
+# Others have a `stem_conv` too, but not these layers.
 _APPLICATIONS_MARK = "block1a_dwconv/depthwise_kernel"
+_V2_MARK = "block4a_dwconv2/depthwise_kernel"
+_DEPTHWISE_OF_KERAS_3 = re.compile(r"(_dwconv2?)/kernel$")
 _INPUT_LAYER = re.compile(r"^(normalization|rescaling)(_\d+)?/")
 
 
@@ -21,7 +24,7 @@ def read_keras2_h5(path, averages=True):
     """Reads a file of `save_weights` or `model.save` of Keras 2.
 
     The network is google/automl's EfficientDet, whose names are those of TF1
-    checkpoints, or Keras Applications' EfficientNet B0 to B7. The statistics of
+    checkpoints, or Keras Applications' EfficientNet B0 to B7 or V2. The statistics of
     the latter's own normalisation of images are not read, only named.
 
     Args:
@@ -50,9 +53,16 @@ def read_keras2_h5(path, averages=True):
     )
     arrays, ignored = _split(_by_weight_name(arrays))
     others = tuple(others + ignored)
-    if _APPLICATIONS_MARK in arrays:
-        kind = "Keras Applications EfficientNet `.h5`"
-        return WeightSource(path, kind, APPLICATIONS, arrays, 0, others)
+    if _APPLICATIONS_MARK in arrays or _V2_MARK in arrays:
+        version = "" if _APPLICATIONS_MARK in arrays else "V2"
+        return WeightSource(
+            path,
+            f"Keras Applications EfficientNet{version} `.h5`",
+            APPLICATIONS,
+            arrays,
+            others=others,
+            config=TF_BACKBONE,
+        )
     names = published_names(arrays, TF1, path)
     arrays = {names[name]: array for name, array in arrays.items()}
     return WeightSource(path, "Keras 2 `.h5` of EfficientDet", TF1, arrays, 0, others)
@@ -74,7 +84,7 @@ def _by_weight_name(arrays):
 def _weight_name(path):
     name = path.removeprefix(_MODEL).partition("/")[2].removesuffix(":0")
     # Keras 3, which still writes such files, has another name for it.
-    return name.replace("_dwconv/kernel", "_dwconv/depthwise_kernel")
+    return _DEPTHWISE_OF_KERAS_3.sub(r"\1/depthwise_kernel", name)
 
 
 def _split(arrays):
@@ -88,7 +98,8 @@ def _is_of(path, head):
 
 
 KIND = Kind(
-    title="google/automl's `.h5` file; Keras Applications' EfficientNet `_notop.h5`",
+    title="google/automl's `.h5` file; Keras Applications' EfficientNet or V2 "
+    "`_notop.h5`",
     is_of=_is_of,
     read=read_keras2_h5,
 )

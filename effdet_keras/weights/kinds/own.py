@@ -11,8 +11,9 @@ import h5py
 import numpy as np
 
 from effdet_keras._internal.weights_h5 import check_weights_h5
-from effdet_keras.config import EfficientDetConfig
+from effdet_keras.config import PYRAMIDS, EfficientDetConfig
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.layers.bifpn import pyramid_nodes
 from effdet_keras.weights.archive import (
     ARCHIVE_ENTRY,
     ZIP_DAMAGES,
@@ -185,10 +186,15 @@ def _names_by_path(paths, weights):
     """
     text = "\n".join(paths)
     levels = [int(level) for level in re.findall(r"class-0-bn-(\d+)/", text)]
-    backbone = re.search(r"^(efficientnet-\w+)/", text, re.MULTILINE)
+    backbone = re.search(r"^(efficientnet(?:v2)?-[\w-]+)/", text, re.MULTILINE)
     if backbone is None or not levels:
         return None
+    nodes = len(set(re.findall(r"fpn_cells/cell_0/fnode(\d+)/", text)))
+    graphs = {
+        len(pyramid_nodes(name, min(levels), max(levels))): name for name in PYRAMIDS
+    }
     config = EfficientDetConfig(
+        fpn_name=graphs.get(nodes, PYRAMIDS[0]),
         backbone=backbone[1],
         min_level=min(levels),
         max_level=max(levels),

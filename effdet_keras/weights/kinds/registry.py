@@ -6,14 +6,15 @@ A new kind is one file beside this one, with a `Kind`, and one line in `KINDS`.
 import pathlib
 
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.weights.kinds import automl, keras_h5, own, torch_state_dict
+from effdet_keras.weights.kinds import automl, keras_h5, own, tfod, torch_state_dict
 
-# Asked in this order: our own HDF5 files before those of Keras 2.
-KINDS = (automl.KIND, own.KIND, keras_h5.KIND, torch_state_dict.KIND)
+# Asked in this order: checkpoints of one API before all others of TensorFlow, our own
+# HDF5 files before those of Keras 2.
+KINDS = (tfod.KIND, automl.KIND, own.KIND, keras_h5.KIND, torch_state_dict.KIND)
 _HEAD = 16  # bytes, enough to tell the formats apart
 
 
-def open_weights(path, averages=True):
+def open_weights(path, averages=True, pipeline_config=None, own_pipeline_config=None):
     """Reads a file of weights, of whatever kind it is.
 
     The content tells the kind; the ending of the name decides only between files
@@ -23,6 +24,10 @@ def open_weights(path, averages=True):
         path: path of one file, or the prefix of a TensorFlow checkpoint; what
             `locate.located` yields.
         averages: bool, whether to take moving averages where there are any.
+        pipeline_config: path of the `pipeline.config` of a checkpoint of the Object
+            Detection API, or None.
+        own_pipeline_config: path of the `pipeline.config` of the model that is to be
+            made, or None: for such a checkpoint that has none beside it.
 
     Returns:
         `WeightSource`.
@@ -43,9 +48,18 @@ def open_weights(path, averages=True):
     """
     path = pathlib.Path(path)
     head = _head(path)
-    for kind in KINDS:
-        if kind.is_of(path, head):
-            return kind.read(path, averages)
+    kind = next((kind for kind in KINDS if kind.is_of(path, head)), None)
+    if pipeline_config is not None and kind not in (None, tfod.KIND):
+        raise InvalidValueError(
+            "`pipeline_config` belongs to checkpoints of the Object Detection API. "
+            f"Received: '{path}', which is of another kind: {kind.title}"
+        )
+    if kind is tfod.KIND:
+        return tfod.read_tfod_checkpoint(
+            path, averages, pipeline_config, own_pipeline_config
+        )
+    if kind is not None:
+        return kind.read(path, averages)
     if not path.exists():
         raise FileNotFoundError(f"There is no file of weights '{path}'")
     titles = "; ".join(kind.title for kind in KINDS)

@@ -1,9 +1,9 @@
-"""PyTorch effdet's weights, read and written: its names, and which models are ours.
+"""PyTorch effdet's weights, read and written: its names, and which models they are of.
 
-Only effdet's `tf_` models compute what our network computes. Its own family
-(`efficientdet_d0`, ...) and its experiments pad symmetrically, and the batch norms of
-their backbones have another epsilon. Those of them for which effdet publishes weights
-also lack the biases before batch norms: by that they are known, and refused.
+effdet has three families. Its `tf_` models compute what google/automl's do. Its own
+(`efficientdet_d0`, ...) and those with QuadFPN or EfficientNetV2 have timm's backbones,
+which pad symmetrically and have another epsilon in their batch norms; but for D4 and D5
+they lack the biases before batch norms, and by that they are known.
 """
 
 import pathlib
@@ -15,16 +15,22 @@ from effdet_keras._internal.local_paths import local_path
 from effdet_keras._internal.optional_imports import safetensors, safetensors_numpy
 from effdet_keras._internal.optional_imports import torch as optional_torch
 from effdet_keras._internal.whole_files import replacing
-from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
+from effdet_keras.config import (
+    EFFDET_ANCHORS,
+    MODEL_NAMES,
+    TF_BACKBONE,
+    TIMM_BACKBONE,
+    EfficientDetConfig,
+)
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.weights.identify import identify, to_layout_of
+from effdet_keras.weights.identify import identify, names_of_no_backbone, to_layout_of
 from effdet_keras.weights.kinds.torch_files import PICKLE_ENDINGS, read_torch_file
 from effdet_keras.weights.kinds.torch_networks import BN_COUNTER, find_network
 from effdet_keras.weights.network_arrays import TORCH, network_arrays
 from effdet_keras.weights.source import WeightSource
 
 # Where effdet's settings of the `tf_` models differ from google/automl's.
-EFFDET_CONFIG = {"aspect_ratios": ((1.0, 1.0), (1.4, 0.7), (0.7, 1.4))}
+EFFDET_CONFIG = EFFDET_ANCHORS
 EFFDET_HALF_CONFIG = {  # the AdvProp and the Lite models: mean and deviation 0.5
     **EFFDET_CONFIG,
     "mean_rgb": (127.5, 127.5, 127.5),
@@ -36,9 +42,18 @@ ENDINGS = (*PICKLE_ENDINGS, ".safetensors")
 _EDGE_WEIGHTS = re.compile(r"(.+\.edge_weights)\.\d+")
 _BN_VARIANCE = "running_var"
 
-# effdet's `toggle_head_bn_level_first`, for TorchScript: level before repeat.
+# effdet's `head_bn_level_first`, for TorchScript: level before repeat.
 _LEVEL_FIRST = re.compile(r"^((?:class|box)_net\.bn_rep)\.(\d+)\.(\d+)\.(\w+)$")
+_REPEAT_FIRST = re.compile(r"^((?:class|box)_net\.bn_rep)\.(\d+)\.(\d+)\.bn\.(\w+)$")
 _BIAS_BEFORE_BN = re.compile(r"fpn\..+\.conv(_pw)?\.bias")
+
+# What a model of effdet computes, besides what the shapes of its arrays say.
+_FIELDS_OF_A_FAMILY = (
+    *("backbone_padding", "fpn_padding", "redundant_bias"),
+    *("backbone_batch_norm_momentum", "backbone_batch_norm_epsilon"),
+    *("fpn_name", "fpn_weight_method", "fpn_downsampling", "fpn_upsampling"),
+    *("aspect_ratios", "anchor_scale", "mean_rgb", "stddev_rgb"),
+)
 
 
 def read_torch_effdet(path, averages=True):
@@ -48,14 +63,14 @@ def read_torch_effdet(path, averages=True):
     (`state_dict`, `model`, `state_dict_ema`, ...), and its names may begin with
     `module.` and `model.`, as wrappers leave them.
 
-    A file does not say how its model prepares images. effdet's anchors
-    have the sides (1.4, 0.7) where ours have (1.414, 0.707), its Lite models
-    normalise by 127.5 where google/automl's do by 127 and 128: `config` of the
-    result has what effdet has. Its AdvProp models (`tf_efficientdet_d0_ap`) are
+    A file does not say how its model pads and prepares images: `config` of the
+    result has what effdet has. Of the `tf_` models, anchors have the sides (1.4, 0.7)
+    where ours have (1.414, 0.707), and the Lite ones normalise by 127.5 where
+    google/automl's do by 127 and 128. Its AdvProp models (`tf_efficientdet_d0_ap`) are
     told by the name of the file, or of the model where the file has it; rename one
-    and they are read as the plain models. Nor can `efficientdet_d4` and `_d5` of
-    effdet's own family, which have no published weights, be told from the `tf_`
-    models by their arrays: they are refused only where the file has the name.
+    and they are read as the plain models. Its other families are told by their arrays;
+    but `efficientdet_d4` and `_d5`, which have no published weights, have the arrays of
+    the `tf_` models: they are told only where the file has the name.
 
     Args:
         path: path of a file of `torch.save` (`.pth`, `.pt`, `.pth.tar`) or of a
@@ -105,9 +120,7 @@ def effdet_source(path, content, averages):
     found = find_network(path, content, prefixes, averages)
     arrays = _named(found.arrays)
     name = content.get("arch")  # timm's name of the model
-    _refuse_other_networks(path, arrays, name if isinstance(name, str) else "")
-    is_advprop = re.search(r"_ap(?![a-z])", f"{path.name} {name}")
-    is_lite = not any(".se." in array for array in arrays)
+    _refuse_other_networks(path, arrays)
     return WeightSource(
         path=str(path),
         kind=f"PyTorch effdet state dict{found.description}",
@@ -115,16 +128,17 @@ def effdet_source(path, content, averages):
         arrays=arrays,
         num_averages=len(arrays) if found.is_average else 0,
         others=found.others,
-        config=EFFDET_HALF_CONFIG if is_advprop or is_lite else EFFDET_CONFIG,
+        config=_config(path, arrays, name if isinstance(name, str) else ""),
     )
 
 
 def write_torch_effdet(path, arrays, config):
     """Writes weights so that effdet's `load_state_dict(strict=True)` takes them.
 
-    The model to load them into is effdet's `tf_` model of the same size, with
-    the same number of classes. Its settings are its own: give it ours where they
-    matter, `aspect_ratios=[1.0, 2.0, 0.5]` and the mean and deviation of pixels.
+    The model to load them into is effdet's of the same network, a `tf_` model for
+    google/automl's, with the same number of classes. Its settings are its own: give it
+    ours where they matter, such as `aspect_ratios=[1.0, 2.0, 0.5]` and the mean and
+    deviation of pixels.
 
     Args:
         path: path that ends in `.safetensors`, or in `.pth` or `.pt`, which
@@ -186,42 +200,57 @@ def _named(arrays):
     return named
 
 
-# Refusing what is not our network.
+# Which network it is.
 
 
-def _refuse_other_networks(path, arrays, model):
-    known = _known_backbone_names()
+def _refuse_other_networks(path, arrays):
     backbone = [name for name in arrays if name.startswith("backbone.")]
-    foreign = [name for name in backbone if name not in known]
+    foreign = names_of_no_backbone(backbone, TORCH)
     if foreign:
         raise InvalidValueError(
-            f"'{path}' has a backbone that is not EfficientNet B0-B7 or Lite0-4: "
+            f"'{path}' has a backbone that is not EfficientNet B0-B7, Lite0-4 or V2: "
             f"{len(foreign)} of its arrays have no place, first '{foreign[0]}' "
-            f"{np.shape(arrays[foreign[0]])}. Of effdet's models, the `tf_` ones "
-            "can be loaded."
+            f"{np.shape(arrays[foreign[0]])}. Of effdet's models, the `tf_` ones, "
+            "`efficientdet_*` and `efficientdetv2_*` can be loaded."
         )
+
+
+def _config(path, arrays, arch):
+    """The fields of `EfficientDetConfig` that such a file implies."""
     has_biases = any(map(_BIAS_BEFORE_BN.fullmatch, arrays))
-    if has_biases and not model.startswith("efficientdet"):
-        return
-    source = WeightSource(str(path), "", TORCH, arrays)
-    nearest = identify(source).nearest or "efficientdet-d0"
-    found = f"is '{model}'" if has_biases else "has no biases before its batch norms"
-    raise InvalidValueError(
-        f"'{path}' is not a `tf_` model of effdet: it {found}. effdet's own models "
-        "pad symmetrically and have batch norms of another epsilon (1e-5) in the "
-        "backbone; here both are as in TensorFlow, and the outputs would differ. Use "
-        f"the weights of effdet's 'tf_{nearest.replace('-', '_')}'."
-    )
+    if has_biases and not arch.startswith("efficientdet"):
+        is_advprop = re.search(r"_ap(?![a-z])", f"{path.name} {arch}")
+        is_lite = not any(".se." in array for array in arrays)
+        half = EFFDET_HALF_CONFIG if is_advprop or is_lite else EFFDET_CONFIG
+        return {**_TF_NETWORK, **half}
+    model = _name_here(arch) or _own_model(WeightSource(str(path), "", TORCH, arrays))
+    if model is None:  # of somebody's own making: as all of that family have it
+        return {**_OWN_NETWORK, **EFFDET_ANCHORS}
+    config = EfficientDetConfig.from_name(model)
+    return {field: getattr(config, field) for field in _FIELDS_OF_A_FAMILY}
 
 
-def _known_backbone_names():
-    configs = map(EfficientDetConfig.from_name, MODEL_NAMES)
-    return {
-        array.names[TORCH]
-        for config in {config.backbone: config for config in configs}.values()
-        for array in network_arrays(config)
-        if array.is_backbone
-    }
+_TF_NETWORK = {**TF_BACKBONE, "fpn_padding": "same", "redundant_bias": True}
+_OWN_NETWORK = {
+    **TIMM_BACKBONE,
+    "fpn_padding": "symmetric",
+    "redundant_bias": False,
+}
+
+
+def _name_here(name):
+    """What a model of effdet is called here, or None if there is none of that name."""
+    ours = name.replace("_", "-")
+    candidates = [ours.replace("efficientdet-", "effdet-"), ours]
+    return next((model for model in candidates if model in MODEL_NAMES), None)
+
+
+def _own_model(source):
+    """The model of effdet's own that the arrays fit, or None."""
+    names = identify(source).names
+    configs = map(EfficientDetConfig.from_name, names)
+    own = [config.name for config in configs if not config.redundant_bias]
+    return own[0] if own else None
 
 
 # Writing.
@@ -234,7 +263,7 @@ def _state_dict(arrays, config):
     _check_complete(arrays, network)
     state = {}
     for array in network:
-        name = array.names[TORCH]
+        name = name_in_effdet(array.names[TORCH], config)
         value = np.asarray(arrays[array.name], "float32")
         edge = _EDGE_WEIGHTS.fullmatch(name)
         if edge:
@@ -246,6 +275,30 @@ def _state_dict(arrays, config):
             counter = name.removesuffix(_BN_VARIANCE) + BN_COUNTER
             state[counter] = np.zeros((), "int64")
     return state
+
+
+def name_in_effdet(name, config):
+    """The name of an array in effdet's model of that config.
+
+    Its models since QuadFPN have the batch norms of the heads by level and then by
+    repeat, the older ones by repeat and then by level.
+
+    Args:
+        name: string, the array's name in the scheme `TORCH`.
+        config: `EfficientDetConfig`.
+
+    Returns:
+        String.
+
+    Example:
+        >>> config = EfficientDetConfig.from_name("efficientdet-q0")
+        >>> name_in_effdet("class_net.bn_rep.2.4.bn.bias", config)
+        'class_net.bn_rep.4.2.bias'
+    """
+    is_v1 = config.backbone.startswith("efficientnet-b")
+    if config.redundant_bias or (is_v1 and config.fpn_name == "bifpn"):
+        return name
+    return _REPEAT_FIRST.sub(r"\1.\3.\2.\4", name)
 
 
 def _check_effdet_has(config):

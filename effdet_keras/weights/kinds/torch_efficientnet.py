@@ -1,38 +1,37 @@
 """Backbones from PyTorch: the classifiers of EfficientNet-PyTorch and of timm.
 
 EfficientNet-PyTorch pads as TensorFlow does, and its batch norms have TensorFlow's
-epsilon (1e-3): its networks are ours. Of timm's, only the `tf_` models are. The others
-(`efficientnet_b0`, ...) pad symmetrically and have an epsilon of 1e-5, but arrays of
-the same names: they are known by the name of the model or of the file alone.
+epsilon (1e-3); so do timm's `tf_` models. timm's others (`efficientnet_b0`, ...) pad
+symmetrically and have an epsilon of 1e-5, but arrays of the same names: they are known
+by the name of the model or of the file alone.
 """
 
-import functools
 import json
 import re
 
-from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
+from effdet_keras.config import TF_BACKBONE, TIMM_BACKBONE
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.weights.identify import names_of_no_backbone
 from effdet_keras.weights.kinds.torch_networks import find_network
-from effdet_keras.weights.network_arrays import (
-    EFFICIENTNET_PYTORCH,
-    TIMM,
-    network_arrays,
-)
+from effdet_keras.weights.network_arrays import EFFICIENTNET_PYTORCH, TIMM
 from effdet_keras.weights.source import WeightSource
 
 _STEMS = {EFFICIENTNET_PYTORCH: "_conv_stem.weight", TIMM: "conv_stem.weight"}
 _TITLES = {EFFICIENTNET_PYTORCH: "EfficientNet-PyTorch", TIMM: "timm EfficientNet"}
 _CLASS_LAYERS = {EFFICIENTNET_PYTORCH: "_fc.weight", TIMM: "classifier.weight"}
 
-_TIMM_MODEL = re.compile(r"(tf_)?efficientnet_(?:b\d|l2|lite\d)")
+_TIMM_MODEL = re.compile(
+    r"(tf_)?(?:efficientnet_(?:b\d|l2|lite\d|v2s)|efficientnetv2_(?:rw_[ts]|[smlt]|b\d))"
+)
 # Adversarial training (AdvProp) had pixels from -1 to 1.
 _ADVPROP = re.compile(r"(?:^|[^a-z])adv-efficientnet|efficientnet_b\d_ap|\.ap_in1k")
 _ADVPROP_CONFIG = {"mean_rgb": (127.5,) * 3, "stddev_rgb": (127.5,) * 3}
 
 _UNKNOWN_PADDING = (
     "timm's 'efficientnet_b0' and 'tf_efficientnet_b0' name their arrays alike, and "
-    "the file does not say which it is of: only the 'tf_' models compute what this "
-    "network computes; the others pad symmetrically and have another epsilon (1e-5)"
+    "the file does not say which it is of: the model keeps its own `backbone_padding` "
+    "and epsilon, which are those of the 'tf_' models where nothing else is told; the "
+    "others pad symmetrically and have another epsilon (1e-5)"
 )
 
 
@@ -75,12 +74,8 @@ def efficientnet_source(path, content, averages):
     found = find_network(path, content, _prefixes(content, scheme), averages)
     _refuse_other_networks(path, found.arrays, scheme)
     model = _model_name(path, content) if scheme == TIMM else None
-    if model and not model.startswith("tf_"):
-        raise InvalidValueError(
-            f"'{path}' is of timm's '{model}', which pads symmetrically and has batch "
-            "norms of another epsilon (1e-5); here both are as in TensorFlow, and the "
-            f"outputs would differ. Use the weights of timm's 'tf_{model}'."
-        )
+    is_unknown = scheme == TIMM and model is None
+    padding = {} if is_unknown else _padding(model or "tf_")
     is_advprop = _ADVPROP.search(f"{path.name} {content.get('arch')}")
     return WeightSource(
         path=str(path),
@@ -89,9 +84,14 @@ def efficientnet_source(path, content, averages):
         arrays=found.arrays,
         num_averages=len(found.arrays) if found.is_average else 0,
         others=found.others,
-        config=_ADVPROP_CONFIG if is_advprop else None,
-        notes=(_UNKNOWN_PADDING,) if scheme == TIMM and model is None else (),
+        config={**padding, **(_ADVPROP_CONFIG if is_advprop else {})} or None,
+        notes=(_UNKNOWN_PADDING,) if is_unknown else (),
     )
+
+
+def _padding(model):
+    """The fields in which the networks of both kinds differ."""
+    return TF_BACKBONE if model.startswith("tf_") else TIMM_BACKBONE
 
 
 def _prefixes(content, scheme):
@@ -109,26 +109,14 @@ def _what(arrays, scheme):
 
 
 def _refuse_other_networks(path, arrays, scheme):
-    known = _known_names(scheme)
-    blocks = (name for name in arrays if name.lstrip("_").startswith("blocks."))
-    foreign = [name for name in blocks if name not in known]
+    blocks = [name for name in arrays if name.lstrip("_").startswith("blocks.")]
+    foreign = names_of_no_backbone(blocks, scheme)
     if foreign:
         raise InvalidValueError(
-            f"'{path}' is not of EfficientNet B0-B7 or Lite0-4: {len(foreign)} of its "
-            f"arrays have no place, first '{foreign[0]}' {arrays[foreign[0]].shape}."
+            f"'{path}' is not of EfficientNet B0-B7, Lite0-4 or V2: {len(foreign)} of "
+            f"its arrays have no place, first '{foreign[0]}' "
+            f"{arrays[foreign[0]].shape}."
         )
-
-
-@functools.cache
-def _known_names(scheme):
-    """The names of the arrays of every backbone there is."""
-    configs = map(EfficientDetConfig.from_name, MODEL_NAMES)
-    return {
-        array.names[scheme]
-        for config in {config.backbone: config for config in configs}.values()
-        for array in network_arrays(config)
-        if array.is_backbone
-    }
 
 
 def _model_name(path, content):

@@ -103,6 +103,11 @@ def test_weights_frozen_before_training_have_no_averages(tmp_path):
             **{"head_repeats": 2, "fpn_cell_repeats": 2},
             "fpn_num_filters": 40,  # as level 3: no convolution between them
         },
+        {"fpn_name": "qufpn", "fpn_cell_repeats": 2, "redundant_bias": False},
+        pytest.param(
+            {"backbone": "efficientnetv2-b0", "activation": "swish"},
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             {"backbone": "efficientnet-b0", "fpn_weight_method": "fastattn"},
             marks=pytest.mark.slow,
@@ -113,7 +118,7 @@ def test_weights_frozen_before_training_have_no_averages(tmp_path):
             **{"max_level": 11, "image_size": 1024},
         },
     ],
-    ids=["deep", "b0", "vectors"],
+    ids=["deep", "qufpn", "v2", "b0", "vectors"],
 )
 def test_averages_are_found_whatever_the_network(tmp_path, fields):
     config = EfficientDetConfig.from_name(

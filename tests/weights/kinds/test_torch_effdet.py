@@ -15,13 +15,17 @@ import pytest
 import safetensors.numpy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.kinds import slow_but
 from support.network_outputs import assert_outputs_equal
 
 from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.models import EfficientDet
+from effdet_keras.presets import list_presets
 from effdet_keras.weights.assign import assign_source
 from effdet_keras.weights.identify import identify, match_arrays
 from effdet_keras.weights.kinds.torch_effdet import (
+    effdet_source,
+    name_in_effdet,
     read_torch_effdet,
     write_torch_effdet,
 )
@@ -34,17 +38,23 @@ FORMATS = ("pth", "safetensors")
 EMA, LIVE = 3.0, 1.0
 
 
-def effdet_lines(config):
-    """ "name shape dtype" of each entry of effdet's state dict, from our table."""
-    shapes, lines = {}, []
+def effdet_shapes(config):
+    """The shape of each entry of effdet's state dict but the counters, by name."""
+    shapes = {}
     for array in network_arrays(config):
-        name, axes = array.names[TORCH], array.torch_axes
+        name, axes = name_in_effdet(array.names[TORCH], config), array.torch_axes
         vector, _, edge = name.rpartition(".")
         if edge.isdigit():
             shapes[vector] = (int(edge) + 1,)
         else:
             shapes[name] = tuple(array.shape[i] for i in axes) if axes else array.shape
-    for name, shape in shapes.items():
+    return shapes
+
+
+def effdet_lines(config):
+    """ "name shape dtype" of each entry of effdet's state dict, from our table."""
+    lines = []
+    for name, shape in effdet_shapes(config).items():
         lines.append(f"{name} {shape} float32")
         if name.endswith("running_var"):
             counter = name.replace("running_var", "num_batches_tracked")
@@ -134,6 +144,100 @@ def test_outputs_of_d0_are_those_of_effdet(checkpoint_path):
     assert (report.num_loaded, report.left_over) == (len(model.weights), ())
     outputs = model(expected["x"], training=False)
     assert_outputs_equal(outputs, lambda head, p: expected[f"{head}_p{p}"], config)
+
+
+SETTINGS = json.loads((GOLDEN / "torch_effdet_settings.json").read_text())
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_settings_of_effdets_own_models_are_theirs(name):
+    theirs, config = SETTINGS[name], EfficientDetConfig.from_name(name)
+    assert list(config.image_size) == theirs["image_size"]
+    ratios = [list(r) if isinstance(r, tuple) else r for r in config.aspect_ratios]
+    assert (ratios, config.anchor_scale) == (
+        theirs["aspect_ratios"],
+        theirs["anchor_scale"],
+    )
+    assert config.activation == theirs["activation"]
+    assert theirs["backbone_convolution"] == "Conv2d"  # not timm's `Conv2dSame`
+    assert (config.backbone_padding, theirs["backbone_padding"]) == (
+        *("symmetric", [1, 1]),
+    )
+    momenta = (config.backbone_batch_norm_momentum, config.batch_norm_momentum)
+    expected = (1 - theirs["backbone_momentum"], 1 - theirs["momentum"])
+    assert momenta == pytest.approx(expected)  # torch's is the share of the new value
+    assert config.backbone_batch_norm_epsilon == theirs["backbone_epsilon"]
+    assert config.batch_norm_epsilon == theirs["epsilon"]
+    assert config.redundant_bias == theirs["bias"]
+    if config.fpn_downsampling == "max":
+        pool = {"same": "MaxPool2dSame", "symmetric": "MaxPool2d"}[config.fpn_padding]
+        assert pool == theirs["downsampling"]
+    else:
+        assert theirs["downsampling"] == "Interpolate2d"
+    assert config.fpn_upsampling == theirs["upsampling"]
+    drop_path = 1 - config.backbone_survival_prob
+    assert drop_path == pytest.approx(theirs["drop_path_rate"])
+    urls = [p.url for p in list_presets() if (p.model, p.weights) == (name, "coco")]
+    assert urls == [url for url in [theirs["url"]] if url]
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_file_of_effdets_own_models_says_which_it_is_of(tmp_path, name):
+    config = EfficientDetConfig.from_name(name, num_classes=2)
+    shapes = effdet_shapes(config).items()
+    state = {n: np.broadcast_to(np.float32(1), shape) for n, shape in shapes}
+    told = effdet_source(pathlib.Path("x.pth"), state, True).config
+    if config.redundant_bias:  # D4 and D5 have the arrays of the `tf_` models
+        assert told["backbone_padding"] == "same"
+        arch = name.replace("effdet-", "efficientdet_")
+        content = {"arch": arch, **state}
+        told = effdet_source(pathlib.Path("x.pth"), content, True).config
+    assert config.replace(**told) == config
+    # Made of the preset of google/automl's, it is the same network.
+    d0 = EfficientDetConfig.from_name("efficientdet-d0").replace(**told)
+    assert d0.backbone_padding == "symmetric"
+
+
+QUICK_OWN = ("efficientdet-q0", "effdet-lite0", "efficientdetv2-dt")
+
+
+@pytest.mark.parametrize(
+    "name",
+    slow_but(
+        QUICK_OWN, (*QUICK_OWN, "effdet-d0", "efficientdet-q1", "efficientdetv2-ds")
+    ),
+)
+def test_outputs_of_effdets_own_models_are_theirs(golden, torch_weights, name):
+    expected = golden("torch_effdet_outputs.npz")
+    config = EfficientDetConfig.from_name(
+        name, image_size=(96, 160), num_classes=2, mean_rgb=0.0, stddev_rgb=1.0
+    )
+    shapes = effdet_shapes(config).items()
+    state = {n: torch_weights.value(n, shape) for n, shape in shapes}
+    model = EfficientDet(config)
+    report = assign_source(model, effdet_source(pathlib.Path("x.pth"), state, True))
+    assert (report.num_loaded, report.left_over) == (len(model.weights), ())
+    outputs = model(torch_weights.image((1, 96, 160, 3)), training=False)
+    assert_outputs_equal(outputs, lambda h, p: expected[f"{name}/{h}/p{p}"], config)
+
+
+@pytest.mark.parametrize("name", ["efficientdet-q0", "efficientdetv2-dt", "effdet-d0"])
+def test_effdets_own_to_ours_and_back_is_bit_equal(tmp_path, torch_weights, name):
+    config = EfficientDetConfig.from_name(name, num_classes=2)
+    shapes = effdet_shapes(config).items()
+    state = {n: torch_weights.value(n, shape) for n, shape in shapes}
+    there = save(state, tmp_path / "effdet.safetensors")
+    found = match_arrays(read_torch_effdet(there), config)
+    assert (found.missing, found.mismatched, found.left_over) == ([], {}, [])
+    write_torch_effdet(tmp_path / "ours.safetensors", found.found, config)
+    written = safetensors.numpy.load_file(tmp_path / "ours.safetensors")
+    counters = {n for n in written if n.endswith("num_batches_tracked")}
+    assert written.keys() - counters == state.keys()
+    for n, value in state.items():
+        np.testing.assert_array_equal(written[n], value)
+    again = match_arrays(read_torch_effdet(tmp_path / "ours.safetensors"), config)
+    for n, value in found.found.items():
+        np.testing.assert_array_equal(again.found[n], value)
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -297,16 +401,19 @@ def without_biases(state):
     return {name: v for name, v in state.items() if "conv.conv.bias" not in name}
 
 
-def test_models_with_symmetric_padding_are_refused(tmp_path):
-    path = save(without_biases(small_state()), tmp_path / "efficientdet_d0.safetensors")
-    with pytest.raises(ValueError, match="no biases .* 'tf_efficientdet_d0'"):
-        read_torch_effdet(path)
+def test_models_without_biases_pad_symmetrically(tmp_path):
+    path = save(without_biases(small_state()), tmp_path / "mine.safetensors")
+    config = read_torch_effdet(path).config
+    assert config["backbone_padding"] == config["fpn_padding"] == "symmetric"
+    assert config["backbone_batch_norm_epsilon"] == 1e-5
+    assert config["redundant_bias"] is False
 
 
-def test_a_model_that_says_it_is_of_effdets_own_family_is_refused(tmp_path):
+def test_a_model_that_says_it_is_of_effdets_own_family_is_believed(tmp_path):
     content = {"arch": "efficientdet_d4", "state_dict": small_state()}
-    with pytest.raises(ValueError, match="is 'efficientdet_d4'"):
-        read_torch_effdet(save(content, tmp_path / "x.pth"))
+    config = read_torch_effdet(save(content, tmp_path / "x.pth")).config
+    assert (config["backbone_padding"], config["fpn_padding"]) == ("symmetric", "same")
+    assert config["redundant_bias"] is True
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,12 @@ import pytest
 from support.tiny import tiny_model
 from support.torch_files import write_zip
 
-from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
+from effdet_keras.config import (
+    MODEL_NAMES,
+    TF_BACKBONE,
+    TIMM_BACKBONE,
+    EfficientDetConfig,
+)
 from effdet_keras.weights.assign import assign_source
 from effdet_keras.weights.identify import identify, match_arrays, to_layout_of
 from effdet_keras.weights.kinds.registry import open_weights
@@ -18,7 +23,7 @@ from effdet_keras.weights.network_arrays import (
     TIMM,
     network_arrays,
 )
-from effdet_keras.weights.pretrained import load_source
+from effdet_keras.weights.pretrained import config_for_weights, load_source
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden" / "torch_backbones.json"
 DIGESTS = json.loads(GOLDEN.read_text())
@@ -101,7 +106,7 @@ def test_a_backbone_is_found_and_the_classifier_is_left_over(tmp_path, scheme, p
     assert source.others == (f"{bn}.num_batches_tracked",)
     assert str(identify(source)) == "the backbone of efficientdet-d0"
     assert "classifier of 10 classes" in source.kind
-    assert (source.config, source.notes) == (None, ())
+    assert (source.config, source.notes) == (TF_BACKBONE, ())
 
 
 def test_averages_are_taken_where_there_are_any(tmp_path):
@@ -117,17 +122,24 @@ def test_averages_are_taken_where_there_are_any(tmp_path):
         assert (source.num_averages > 0) == averages
 
 
-def test_of_timm_only_the_tf_models_are_taken(tmp_path):
-    state, said = state_of(TIMM), "pads symmetrically .* timm's 'tf_efficientnet_b0'"
+def test_timms_own_models_pad_symmetrically(tmp_path):
+    state = state_of(TIMM)
     path = write_zip(tmp_path / "efficientnet_b0_ra-3dd342df.pth", state)
-    with pytest.raises(ValueError, match=said):
-        open_weights(path)
+    assert open_weights(path).config == TIMM_BACKBONE
     content = {"arch": "efficientnet_b0", "state_dict": state}
-    with pytest.raises(ValueError, match=said):
-        open_weights(write_zip(tmp_path / "best.pth", content))
+    path = write_zip(tmp_path / "best.pth", content)
+    assert open_weights(path).config == TIMM_BACKBONE
     (tmp_path / "config.json").write_text('{"architecture": "efficientnet_b0"}')
-    with pytest.raises(ValueError, match=said):
-        open_weights(write_zip(tmp_path / "model.pth", state))
+    path = write_zip(tmp_path / "model.pth", state)
+    assert open_weights(path).config == TIMM_BACKBONE
+    config, _, _ = config_for_weights(
+        "efficientdet-d0",
+        open_weights(path),
+        class_names=None,
+        category_ids=None,
+        overrides={},
+    )
+    assert config == D0.replace(**TIMM_BACKBONE)
 
 
 def test_a_file_that_does_not_say_which_model_it_is_of_is_noted(tmp_path, capsys):
@@ -148,7 +160,8 @@ def test_a_file_that_does_not_say_which_model_it_is_of_is_noted(tmp_path, capsys
 )
 def test_adversarial_training_had_other_pixels(tmp_path, name, scheme):
     source = open_weights(write_zip(tmp_path / name, state_of(scheme)))
-    assert source.config == {"mean_rgb": (127.5,) * 3, "stddev_rgb": (127.5,) * 3}
+    pixels = {"mean_rgb": (127.5,) * 3, "stddev_rgb": (127.5,) * 3}
+    assert source.config == {**TF_BACKBONE, **pixels}
 
 
 @pytest.mark.parametrize(
@@ -161,7 +174,7 @@ def test_adversarial_training_had_other_pixels(tmp_path, name, scheme):
 )
 def test_other_networks_with_such_a_stem_are_refused(tmp_path, scheme, name):
     state = {**state_of(scheme), name: np.zeros((8, 8, 1, 1), "float32")}
-    with pytest.raises(ValueError, match=rf"not of EfficientNet B0-B7 .*'{name}'"):
+    with pytest.raises(ValueError, match=rf"not of EfficientNet B0-B7, .*'{name}'"):
         open_weights(write_zip(tmp_path / "tf_efficientnet_b0.pth", state))
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
+from effdet_keras.config import MODEL_NAMES, TFOD_TAPS, EfficientDetConfig
 from effdet_keras.errors import InvalidValueError
 
 EXTRACTOR = re.compile(r"ssd_efficientnet-(b[0-7])_bifpn_keras")
@@ -24,6 +24,29 @@ def model(ssd, note):
     Returns:
         Dict of fields of `RunConfiguration`.
     """
+    name, wanted, size = _model(ssd, note)
+    preset = EfficientDetConfig.from_name(name)
+    others = {n: v for n, v in wanted.items() if getattr(preset, n) != v}
+    return {"model": name, "image_size": size, "model_config": others}
+
+
+def model_config(ssd, note):
+    """The model as fields of `EfficientDetConfig`, all that the file says.
+
+    Args:
+        ssd: the message `model.ssd`.
+        note: `Note`.
+
+    Returns:
+        Dict, with `name` of the nearest preset, and without `num_classes`.
+    """
+    name, wanted, size = _model(ssd, note)
+    sizes = {} if size is None else {"image_size": size}
+    return {"name": name, **wanted, **sizes}
+
+
+def _model(ssd, note):
+    """The nearest preset, fields of `EfficientDetConfig`, and the image size."""
     backbone, wanted = _network(ssd, note)
     size = _image_size(ssd, note)
     side = max(size) if isinstance(size, tuple) else size or 0
@@ -35,16 +58,13 @@ def model(ssd, note):
     def distance(name):  # D6 and D7 differ in their sizes alone
         return abs(max(configs[name].image_size) - side), len(others(name))
 
-    near = [n for n in configs if configs[n].backbone == f"efficientnet-{backbone}"]
-    name = min(near, key=distance)
-    if name != "efficientdet-d0":
-        note(
-            "feature_extractor.type",
-            f"ssd_efficientnet-{backbone}_bifpn_keras",
-            "the backbone's features are those of google/automl, which takes them "
-            "from other blocks",
-        )
-    return {"model": name, "image_size": size, "model_config": others(name)}
+    near = [
+        name
+        for name, config in configs.items()
+        if config.backbone == f"efficientnet-{backbone}"
+        and config.backbone_padding == "same"  # not PyTorch effdet's
+    ]
+    return min(near, key=distance), wanted, size
 
 
 def _network(ssd, note):
@@ -60,10 +80,15 @@ def _network(ssd, note):
         "fpn_num_filters": bifpn.whole("num_filters", None),
         "fpn_weight_method": _fusion(bifpn, note),
         "head_repeats": head.whole("num_layers_before_predictor", None),
+        "batch_norm_unbiased": True,
         "frozen_batch_norm": ssd.switch("freeze_batchnorm", False),
         "pad_rgb": _padding(ssd),
         # There stochastic depth acts in all of them, B0 too.
         "backbone_survival_prob": 0.8,
+        "backbone_taps": TFOD_TAPS[f"efficientnet-{backbone}"],
+        "anchor_order": "aspect_first",
+        "box_scales": box_scales(ssd),
+        "resize_method": "asymmetric",
         **_anchors(bifpn, ssd),
         **_layers(extractor, head, note),
     }
@@ -71,8 +96,25 @@ def _network(ssd, note):
     if depth is not None and depth != wanted["fpn_num_filters"]:
         note(head.place_of("depth"), depth, "the heads have the BiFPN's")
     return backbone, {
-        n: v for n, v in wanted.items() if v is not None or n == "pad_rgb"
+        n: v
+        for n, v in wanted.items()
+        if v is not None or n in ("pad_rgb", "backbone_taps")
     }
+
+
+def box_scales(ssd):
+    """The scales of the box codes, for ty, tx, th, tw."""
+    coder = ssd.message("box_coder").message("faster_rcnn_box_coder")
+    names = {
+        "y_scale": 10.0,
+        "x_scale": 10.0,
+        "height_scale": 5.0,
+        "width_scale": 5.0,
+    }
+    scales = tuple(coder.number(name, otherwise) for name, otherwise in names.items())
+    if min(scales) <= 0:
+        raise InvalidValueError(f"`{coder.path}`: scales must be above 0: {scales}")
+    return scales
 
 
 def _fusion(bifpn, note):

@@ -176,18 +176,21 @@ def _schedule(message, steps, note):
 
 def _cosine(inner, steps, note):
     total = inner.whole("total_steps", 4_000_000)
-    if steps and total != steps:
+    if steps and total > steps:
         note(
             inner.place_of("total_steps"),
             total,
-            f"the cosine falls to zero over the {steps} steps of the training",
+            f"as there, the {steps} steps of the training end before the cosine does",
         )
+    schedule = {
+        "name": "cosine",
+        "total_steps": total,
+        "warmup_steps": inner.whole("warmup_steps", 10_000),
+        "warmup_init": inner.number("warmup_learning_rate", 0.0002),
+    }
+    hold = inner.whole("hold_base_rate_steps", 0)
     return {
-        "schedule": {
-            "name": "cosine",
-            "warmup_steps": inner.whole("warmup_steps", 10_000),
-            "warmup_init": inner.number("warmup_learning_rate", 0.0002),
-        },
+        "schedule": schedule | ({"hold_steps": hold} if hold else {}),
         "learning_rate": inner.number("learning_rate_base", 0.002),
     }
 
@@ -248,6 +251,8 @@ def augmentation(train: Message, note: Note) -> dict[str, Any]:
             elif kind in _SCALES:
                 low, low_value, high, high_value = _SCALES[kind]
                 scale = option.message(kind)
+                if kind == "random_scale_crop_and_pad_to_square":
+                    fields["pad_rgb"] = (0.0, 0.0, 0.0)
                 fields["scale_jitter"] = (
                     scale.number(low, low_value),
                     scale.number(high, high_value),

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import pathlib
 from typing import Any
 
 from effdet_keras._internal.local_paths import local_path
 from effdet_keras._internal.proto_text import Message, parse
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.runs.pipeline_loss import loss, postprocess, weight_decay
-from effdet_keras.runs.pipeline_model import EXTRACTOR, model
-from effdet_keras.runs.pipeline_places import NO_PLACE, SILENT, is_as_here, place_of
-from effdet_keras.runs.pipeline_training import (
+from effdet_keras.tfod.pipeline_loss import loss, matching, postprocess, weight_decay
+from effdet_keras.tfod.pipeline_model import EXTRACTOR, model, model_config
+from effdet_keras.tfod.pipeline_places import NO_PLACE, SILENT, is_as_here, place_of
+from effdet_keras.tfod.pipeline_training import (
     augmentation,
     optimizer,
     overall,
 )
 
+CONFIG_NAME = "pipeline.config"  # as exporter and training of that API write it
 _UNKNOWN = "this field is not known here"
 
 
@@ -46,7 +48,7 @@ def read_pipeline_config(path: str | os.PathLike) -> PipelineReading:
         path: path of the file.
 
     Returns:
-        `PipelineReading`. Its recipe is "reference", with everything that the file
+        `PipelineReading`. Its recipe is "tfod", with everything that the file
         says or leaves at a default of the Object Detection API.
 
     Raises:
@@ -65,15 +67,65 @@ def read_pipeline_config(path: str | os.PathLike) -> PipelineReading:
         '...pipeline.config': this is the config of a `faster_rcnn`. Only those ...
     """
     path = local_path(path, "`pipeline_config`")
+    return _parsed(path, lambda config: _Reading(config).result())
+
+
+def _parsed(path, read):
+    """What `read` makes of the file's message; errors name the file."""
     try:
-        config = parse(path.read_text(encoding="utf-8"))
-        return _Reading(config).result()
+        return read(parse(path.read_text(encoding="utf-8")))
     except UnicodeDecodeError:
         raise InvalidValueError(f"'{path}' is not a text file.") from None
     except RecursionError:
         raise InvalidValueError(f"'{path}': messages in messages, too deep.") from None
     except InvalidValueError as error:
         raise InvalidValueError(f"'{path}': {error}") from error
+
+
+@dataclasses.dataclass(frozen=True)
+class PipelineModel:
+    """The model that a `pipeline.config` describes.
+
+    Args:
+        path: `pathlib.Path` of the file.
+        config: dict of fields of `EfficientDetConfig`, with `name`, the nearest
+            preset, and without `num_classes`.
+        num_classes: int.
+        postprocess: dict of fields of `Postprocess`.
+        label_map: string, the path of the label map that the file names; "" for none.
+        has_background_class: bool, whether the class head has one output more, first.
+        notes: strings, what of the model means something else here.
+    """
+
+    path: pathlib.Path
+    config: dict[str, Any]
+    num_classes: int
+    postprocess: dict[str, Any]
+    label_map: str
+    has_background_class: bool
+    notes: tuple[str, ...]
+
+
+def read_pipeline_model(path: str | os.PathLike) -> PipelineModel:
+    """Reads what the `pipeline.config` of an EfficientDet says of its network.
+
+    Args:
+        path: path of the file.
+
+    Returns:
+        `PipelineModel`.
+
+    Raises:
+        OSError, ValueError: As of `read_pipeline_config`.
+
+    Example:
+        >>> read_pipeline_model("nowhere/pipeline.config")
+        Traceback (most recent call last):
+            ...
+        FileNotFoundError: ...
+    """
+    path = local_path(path, "`pipeline_config`")
+    return _parsed(path, lambda config: _Reading(config).model_alone(path))
 
 
 class _Reading:
@@ -90,10 +142,11 @@ class _Reading:
     def result(self):
         train = self.config.message("train_config")
         fields: dict[str, Any] = {
-            "recipe": "reference",
+            "recipe": "tfod",
             "anchors": None,
             **model(self.ssd, self.note),
             "loss": loss(self.ssd, self.note),
+            "matching": matching(self.ssd, self.note),
             "postprocess": postprocess(self.ssd, self.note),
             **weight_decay(self.config, self.note),
             **overall(self.config, self.note),
@@ -103,6 +156,25 @@ class _Reading:
         }
         self.leftovers()
         return PipelineReading(fields, tuple(self.notes))
+
+    def model_alone(self, path):
+        config = model_config(self.ssd, self.note)
+        num_classes = self.ssd.whole("num_classes", None)
+        if num_classes is None or num_classes < 1:
+            place = self.ssd.place_of("num_classes")
+            raise InvalidValueError(
+                f"`{place}` must be 1 or more. Received: {num_classes}"
+            )
+        reader = self.config.message("train_input_reader")
+        return PipelineModel(
+            path=path,
+            config=config,
+            num_classes=num_classes,
+            postprocess=postprocess(self.ssd, self.note),
+            label_map=reader.text("label_map_path", ""),
+            has_background_class=self.ssd.switch("add_background_class", True),
+            notes=tuple(self.notes),
+        )
 
     def classes(self):
         """The label map, where it is on this machine."""

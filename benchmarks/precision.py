@@ -1,0 +1,123 @@
+"""What do half precision and recomputed blocks cost and save: time, memory, AP?
+
+    python benchmarks/precision.py                    # D0, 512 x 512, 4 images
+    python benchmarks/precision.py --model efficientdet-d4 --image-size 1024 \\
+        --batch-size 1
+    python benchmarks/precision.py --ap-steps 300     # AP on the blood cells
+
+Each case is a process of its own: a precision, with `grad_checkpoint` or without. It
+prints a JSON line with the median seconds of a step and the largest memory of the
+process (`ru_maxrss`; a graphics card's own memory is not in it). With `--ap-steps` it
+trains on the blood cells of the package from random weights instead, each precision
+with the same seed, and prints the AP on `val`.
+"""
+
+import argparse
+import json
+import pathlib
+import resource
+import statistics
+import subprocess
+import sys
+import time
+
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+
+
+def main():
+    options = read_options()
+    if options.case:
+        precision, grad_checkpoint = options.case
+        measure = trained if options.ap_steps else measured
+        print(json.dumps(measure(options, precision, grad_checkpoint == "True")))
+        return
+    switches = (False,) if options.ap_steps else (False, True)
+    for precision in options.precisions:
+        for grad_checkpoint in switches:
+            case = [precision, str(grad_checkpoint)]
+            command = [sys.executable, *sys.argv, "--case", *case]
+            done = subprocess.run(
+                command, check=True, stdout=subprocess.PIPE, text=True
+            )
+            line = json.loads(done.stdout.splitlines()[-1])
+            case = {"precision": precision, "grad_checkpoint": grad_checkpoint}
+            print(json.dumps({**case, **line}), flush=True)
+
+
+def measured(options, precision, grad_checkpoint):
+    import numpy as np
+
+    import effdet_keras as ek
+
+    size, count = options.image_size, options.batch_size
+    config = ek.EfficientDetConfig.from_name(options.model, image_size=size)
+    model = ek.EfficientDet(config, dtype=precision)
+    model.compile(recipe="reference", grad_checkpoint=grad_checkpoint)
+    images = np.random.default_rng(0).uniform(0, 255, (count, size, size, 3))
+    boxes = np.full((count, 8, 4), [0.1, 0.1, 0.4, 0.5], "float32") * size
+    truth = {"boxes": boxes, "labels": np.zeros((count, 8), "int32")}
+    seconds = []
+    for _ in range(options.repeats + 1):  # the first one compiles
+        start = time.perf_counter()
+        model.train_on_batch(images.astype("float32"), truth)
+        seconds.append(time.perf_counter() - start)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB on Linux
+    return {
+        "step_seconds": round(statistics.median(seconds[1:]), 3),
+        "peak_mib": round(peak / 1024),
+    }
+
+
+def trained(options, precision, grad_checkpoint):
+    import keras
+
+    import effdet_keras as ek
+
+    cells = pathlib.Path(ek.data.__file__).parent / "blood_cells"
+    train, judge = (ek.data.load(cells, split) for split in ("train", "val"))
+    keras.utils.set_random_seed(options.seed)
+    config = ek.EfficientDetConfig.from_name(
+        options.model,
+        image_size=options.image_size,
+        num_classes=len(train.class_names),
+        max_level=5,
+    )
+    model = ek.EfficientDet(config, class_names=train.class_names, dtype=precision)
+    model.compile(grad_checkpoint=grad_checkpoint)
+    batches = model.batches(train, options.batch_size, training=True, seed=options.seed)
+    start = time.perf_counter()
+    model.fit(batches.repeat(), steps_per_epoch=options.ap_steps, epochs=1, verbose=0)
+    seconds = time.perf_counter() - start
+    numbers = ek.callbacks.COCOEvaluation(judge, verbose=0).evaluate(model)
+    return {
+        "steps": options.ap_steps,
+        "seed": options.seed,
+        "seconds": round(seconds, 1),
+        **{name: round(numbers[name], 4) for name in ("AP", "AP50")},
+    }
+
+
+def read_options():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", default="efficientdet-d0")
+    parser.add_argument("--image-size", type=int, default=512)
+    parser.add_argument("--batch-size", type=int, default=4)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--precisions", nargs="+", choices=PRECISIONS)
+    parser.add_argument("--ap-steps", type=int, help="train so many steps for AP")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--quick", action="store_true", help="a smoke test")
+    parser.add_argument("--case", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.precisions is None:
+        options.precisions = PRECISIONS[:2]
+    if options.quick:
+        options.model, options.image_size = "efficientdet-lite0", 128
+        options.batch_size = options.repeats = 1
+    return options
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,314 @@
+"""Checkpoints and SavedModels of the TF Object Detection API's EfficientDet."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import re
+
+import numpy as np
+
+from effdet_keras._internal.optional_imports import OptionalModule
+from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.tfod.pipeline_config import CONFIG_NAME, read_pipeline_model
+from effdet_keras.weights.kinds.automl import damage_told
+from effdet_keras.weights.kinds.kind import Kind
+from effdet_keras.weights.kinds.tfod_classes import classes_of_label_map
+from effdet_keras.weights.network_arrays import TFOD
+from effdet_keras.weights.source import WeightSource
+
+_graph_pb2 = OptionalModule(
+    "tensorflow.core.protobuf.trackable_object_graph_pb2", install="tensorflow"
+)
+
+_GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+_SLOT = "/.OPTIMIZER_SLOT/"
+_ROOTS = ("model", "_model")  # of a checkpoint, of a SavedModel
+_FEATURES = b"model/_feature_extractor/"  # in names of both
+_BACKBONES = ("_efficientnet", "classification_backbone")  # which share their layers
+_BIFPN = "_feature_extractor/_bifpn_stage/"
+
+# What holds for each EfficientDet of that API, whatever its `pipeline.config` says.
+_SHARED_CONFIG = {"anchor_order": "aspect_first", "resize_method": "asymmetric"}
+
+_OF_BATCH_NORM = ("gamma", "beta", "moving_mean", "moving_variance")
+_LEAVES = (
+    *("kernel", "bias", "depthwise_kernel", "pointwise_kernel"),
+    *("bifpn_combine_weights", *_OF_BATCH_NORM),
+)
+_SHARED_TOWER = "/_base_tower_layers_for_heads/"
+
+# Where the arrays are in the object graph, a pattern for each step of the way.
+_INDEX = r"\d+"
+_LAYER = r"layer_with_weights-\d+"
+_PLACES = tuple(
+    place.split("/")
+    for place in (
+        *(f"_feature_extractor/{backbone}/{_LAYER}" for backbone in _BACKBONES),
+        f"{_BIFPN}node_input_blocks/{_INDEX}/{_INDEX}/{_INDEX}/{_INDEX}",
+        f"{_BIFPN}node_combine_op/{_INDEX}",
+        f"{_BIFPN}node_post_combine_block/{_INDEX}/{_INDEX}",
+        rf"_box_predictor/_head_scope_conv_layers/\w+/{_INDEX}",
+        rf"_box_predictor/_base_tower_layers_for_heads/\w+/{_INDEX}/{_INDEX}",
+        f"_box_predictor/_box_prediction_head/_box_encoder_layers/{_INDEX}",
+        rf"_box_predictor/_prediction_heads/\w+/_class_predictor_layers/{_INDEX}",
+    )
+)
+_CLASS_LAYER = re.compile(r"(.+/_class_predictor_layers)/\d+/(\w+)")
+_LAYER_NUMBER = re.compile(r"_feature_extractor/_efficientnet/layer_with_weights-(\d+)")
+_COMBINE = "/bifpn_combine_weights"
+# Convolutions that have a bias here, and there only with `force_use_bias`.
+_WITH_BIAS = re.compile(
+    r"(.+/node_input_blocks/.+/0|.+/node_post_combine_block/\d+/1|"
+    r".+/_head_scope_conv_layers/\w+/\d+)/(?:pointwise_)?kernel"
+)
+
+
+def read_tfod_checkpoint(
+    prefix, averages=True, pipeline_config=None, own_pipeline_config=None
+):
+    """Reads the EfficientDet in a checkpoint of the Object Detection API.
+
+    That is one of its exporter (`checkpoint/ckpt-0`), of its training (`ckpt-5`, with
+    the optimizer's slots, and moving averages where they were on), or the variables of
+    a SavedModel (`saved_model/variables/variables`). Arrays are found along the object
+    graph in the file, whose stored names differ between versions of TensorFlow, and
+    where there is no graph, by those names.
+
+    Args:
+        prefix: path of the checkpoint, without `.index`.
+        averages: bool, whether to take a weight's moving average where the file has
+            it. Statistics of batch norms have none there.
+        pipeline_config: path of the model's `pipeline.config`; None looks for it beside
+            the checkpoint and in the folder above.
+        own_pipeline_config: path of the one to take if there is none, or None.
+
+    Returns:
+        `WeightSource`. Its config, postprocess and classes are those of
+        `pipeline.config`; without one, what all EfficientDets of that API share.
+
+    Raises:
+        FileNotFoundError: If there is no such checkpoint or `pipeline_config`.
+        ValueError: If it is damaged, of another model, or one that was written before
+            the network was whole.
+        ImportError: If TensorFlow is not installed.
+
+    Example:
+        >>> read_tfod_checkpoint("nowhere/ckpt-0")
+        Traceback (most recent call last):
+            ...
+        FileNotFoundError: There is no TensorFlow checkpoint 'nowhere/ckpt-0': ...
+    """
+    tf.require("Reading checkpoints of the Object Detection API")
+    prefix = os.fspath(prefix)
+    if not os.path.isfile(f"{prefix}.index"):
+        raise FileNotFoundError(
+            f"There is no TensorFlow checkpoint '{prefix}': no file '{prefix}.index'"
+        )
+    beside = _config_beside(pathlib.Path(prefix))
+    config_path = pipeline_config or beside or own_pipeline_config
+    model = None if config_path is None else read_pipeline_model(config_path)
+    with damage_told(prefix):
+        reader = tf.train.load_checkpoint(prefix)
+        stored = reader.get_variable_to_dtype_map()
+        keys = {**_keys_by_name(stored), **_keys_in_graph(reader, stored)}
+    _check_is_whole(prefix, keys)
+    average = _averages(keys, stored) if averages else {}
+    with damage_told(prefix):
+        arrays = {n: reader.get_tensor(average.get(n, key)) for n, key in keys.items()}
+    used = {*keys.values(), *average.values()}
+    others = {key for key in stored if key not in used}
+    arrays, top = _without_classifier(arrays)
+    arrays, notes = _in_our_form(arrays, model)
+    source = WeightSource(
+        path=prefix,
+        kind=f"checkpoint of the Object Detection API{_where(prefix)}",
+        scheme=TFOD,
+        arrays=arrays,
+        num_averages=len(set(average) & set(arrays)),
+        others=tuple(sorted({*others, *(keys[name] for name in top)})),
+        config=dict(_SHARED_CONFIG),
+        notes=notes,
+    )
+    return source if model is None else _with_model(source, model)
+
+
+def is_tfod_checkpoint(prefix):
+    """Whether a checkpoint is of the Object Detection API, by the names in its index.
+
+    Args:
+        prefix: `pathlib.Path` of the checkpoint, without `.index`.
+    """
+    index = prefix.with_name(f"{prefix.name}.index")
+    if not index.is_file():
+        return False
+    # Names are stored plainly, whole every few entries.
+    return _FEATURES in index.read_bytes()
+
+
+def _config_beside(prefix):
+    """The `pipeline.config` of a folder that an exporter or a training wrote."""
+    folders = [prefix.parent, prefix.parent.parent]
+    if prefix.name == "variables":  # saved_model/variables/variables
+        folders.append(prefix.parent.parent.parent)
+    paths = (folder / CONFIG_NAME for folder in folders)
+    return next((path for path in paths if path.is_file()), None)
+
+
+def _where(prefix):
+    return ", SavedModel" if pathlib.Path(prefix).name == "variables" else ""
+
+
+def _keys_in_graph(reader, stored):
+    """Dict of path in the object graph to stored key, of all arrays of the network."""
+    if _GRAPH_KEY not in stored:
+        return {}
+    graph = _graph_pb2.TrackableObjectGraph()
+    graph.ParseFromString(reader.get_tensor(_GRAPH_KEY))
+    children = [{c.local_name: c.node_id for c in n.children} for n in graph.nodes]
+    keys = {}
+
+    def walk(node, place, path):
+        if not place:
+            is_bn = _SHARED_TOWER in path  # whose convolutions have another place
+            for leaf, child in children[node].items():
+                if leaf not in _LEAVES or (is_bn and leaf not in _OF_BATCH_NORM):
+                    continue
+                for attribute in graph.nodes[child].attributes:
+                    if attribute.checkpoint_key in stored:
+                        keys.setdefault(f"{path}/{leaf}", attribute.checkpoint_key)
+            return
+        for name, child in children[node].items():
+            if re.fullmatch(place[0], name):
+                walk(child, place[1:], f"{path}/{name}" if path else name)
+
+    for root in _ROOTS:
+        if children and root in children[0]:
+            for place in _PLACES:
+                walk(children[0][root], place, "")
+    return {_one_backbone(path): key for path, key in keys.items()}
+
+
+def _keys_by_name(stored):
+    """The same by the names of the keys alone."""
+    patterns = [re.compile("/".join([*place, r"\w+"])) for place in _PLACES]
+    keys = {}
+    for key in stored:
+        root, _, path = key.removesuffix(_VALUE).partition("/")
+        if root in _ROOTS and any(pattern.fullmatch(path) for pattern in patterns):
+            keys[_one_backbone(path)] = key
+    return keys
+
+
+def _one_backbone(path):
+    return path.replace("/classification_backbone/", "/_efficientnet/")
+
+
+def _check_is_whole(prefix, keys):
+    if any(_BIFPN in name for name in keys) and any(
+        name.startswith("_box_predictor/") for name in keys
+    ):
+        return
+    if any(name.startswith("_feature_extractor/_efficientnet/") for name in keys):
+        raise InvalidValueError(
+            f"'{prefix}' holds the backbone of an EfficientDet, without BiFPN and "
+            "heads: the Object Detection API writes such a first checkpoint at step "
+            "0, before the network is built. Give a later one, such as 'ckpt-2'."
+        )
+    raise InvalidValueError(
+        f"'{prefix}' is a checkpoint of the Object Detection API, of another model "
+        "than EfficientDet: it has no EfficientNet with a BiFPN "
+        "(`_feature_extractor/_bifpn_stage`). Only EfficientDets can be read."
+    )
+
+
+def _averages(keys, stored):
+    """Dict of name to the key of its moving average."""
+    by_variable = {
+        key.partition(_SLOT)[0]: key
+        for key in stored
+        if _SLOT in key and key.removesuffix(_VALUE).endswith("/average")
+    }
+    found = {
+        name: by_variable.get(key.removesuffix(_VALUE)) for name, key in keys.items()
+    }
+    return {name: key for name, key in found.items() if key is not None}
+
+
+def _without_classifier(arrays):
+    """The arrays without those of ImageNet's classifier, and the names of these.
+
+    Its convolution, batch norm and dense layer are the last three; only a dense kernel
+    has two axes.
+    """
+    numbers = {n: int(m[1]) for n in arrays if (m := _LAYER_NUMBER.match(n))}
+    dense = [n for n in numbers if n.endswith("/kernel") and arrays[n].ndim == 2]
+    if not dense:
+        return arrays, ()
+    first = numbers[dense[0]] - 2
+    top = tuple(name for name, number in numbers.items() if number >= first)
+    return {n: a for n, a in arrays.items() if n not in top}, top
+
+
+def _in_our_form(arrays, model):
+    """The arrays of our network: a scalar per edge, biases, no background class."""
+    result, notes = {}, []
+    for name, value in arrays.items():
+        name = _CLASS_LAYER.sub(r"\1/0/\2", name)  # 1 behind a dropout
+        if name.endswith(_COMBINE):
+            for edge, weight in enumerate(value.reshape(-1)):
+                result[f"{name}/{edge}"] = weight
+        else:
+            result[name] = value
+    missing = [
+        (f"{match[1]}/bias", value.shape[-1])
+        for name, value in result.items()
+        if (match := _WITH_BIAS.fullmatch(name)) and f"{match[1]}/bias" not in result
+    ]
+    result.update({name: np.zeros(size, "float32") for name, size in missing})
+    if missing:
+        notes.append(
+            f"{len(missing)} biases before batch norms, which the file does not have "
+            "(`force_use_bias: false`), are 0"
+        )
+    if model is not None and model.has_background_class:
+        _drop_background(result, model)
+        notes.append("the background class, which has no place here, is left out")
+    return result, tuple(notes)
+
+
+def _drop_background(arrays, model):
+    """Leaves out the first output of each anchor, in place."""
+    for name, value in arrays.items():
+        if "/_class_predictor_layers/" not in name or name.endswith("depthwise_kernel"):
+            continue
+        with_background = value.reshape(*value.shape[:-1], -1, model.num_classes + 1)
+        arrays[name] = with_background[..., 1:].reshape(*value.shape[:-1], -1)
+
+
+def _with_model(source, model):
+    """What the `pipeline.config` says of it."""
+    names, ids, notes = classes_of_label_map(model)
+    return dataclasses.replace(
+        source,
+        class_names=names,
+        category_ids=ids,
+        config={**model.config, "num_classes": model.num_classes},
+        postprocess=model.postprocess,
+        notes=(*source.notes, *model.notes, *notes),
+    )
+
+
+def _is_of(path, head):
+    return is_tfod_checkpoint(path)
+
+
+KIND = Kind(
+    title="the TF Object Detection API's checkpoint or SavedModel of an EfficientDet, "
+    "in the folder of its exporter or of a training",
+    is_of=_is_of,
+    read=read_tfod_checkpoint,
+)

@@ -1,0 +1,122 @@
+"""Checkpoints as the TF Object Detection API writes them, of any EfficientDet."""
+
+import pathlib
+
+import numpy as np
+import tensorflow as tf
+
+from effdet_keras.weights.network_arrays import TFOD, network_arrays
+
+_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+_COMBINE = "/bifpn_combine_weights/"
+
+PIPELINE = """
+model {{ ssd {{
+  num_classes: {num_classes}
+  image_resizer {{ keep_aspect_ratio_resizer {{
+    min_dimension: {size} max_dimension: {size} pad_to_max_dimension: true }} }}
+  feature_extractor {{
+    type: "ssd_{backbone}_bifpn_keras"
+    conv_hyperparams {{
+      activation: SWISH batch_norm {{ decay: 0.99 epsilon: 0.001 }}
+      force_use_bias: true }}
+    bifpn {{ num_iterations: {cells} num_filters: {filters} }} }}
+  box_coder {{ faster_rcnn_box_coder {{
+    y_scale: {scales[0]} x_scale: {scales[1]}
+    height_scale: {scales[2]} width_scale: {scales[3]} }} }}
+  box_predictor {{ weight_shared_convolutional_box_predictor {{
+    depth: {filters} num_layers_before_predictor: {repeats} use_depthwise: true
+    conv_hyperparams {{
+      activation: SWISH batch_norm {{ decay: 0.99 epsilon: 0.001 }}
+      force_use_bias: true }} }} }}
+  anchor_generator {{ multiscale_anchor_generator {{
+    anchor_scale: {anchor_scale} scales_per_octave: 3
+    aspect_ratios: [1.0, 2.0, 0.5] }} }}
+  post_processing {{
+    batch_non_max_suppression {{ score_threshold: 1e-8 iou_threshold: 0.5 }}
+    score_converter: SIGMOID }}
+  add_background_class: {background}
+  {more}
+}} }}
+train_config {{ optimizer {{ momentum_optimizer {{ learning_rate {{
+  constant_learning_rate {{ learning_rate: 0.01 }} }} }} use_moving_average: false }} }}
+train_input_reader {{ label_map_path: "somewhere/labels.pbtxt" }}
+"""
+
+
+def pipeline_text(config, background="false", more=""):
+    """The `pipeline.config` of a config with one side."""
+    return PIPELINE.format(
+        num_classes=config.num_classes,
+        size=config.image_size[0],
+        backbone=config.backbone,
+        cells=config.fpn_cell_repeats,
+        filters=config.fpn_num_filters,
+        scales=config.box_scales,
+        repeats=config.head_repeats,
+        anchor_scale=config.anchor_scale,
+        background=background,
+        more=more,
+    )
+
+
+def tfod_arrays(config, values):
+    """The arrays of a checkpoint by path, of a dict of TF1 name to value."""
+    last = max(
+        int(array.names[TFOD].split("layer_with_weights-")[1].split("/")[0])
+        for array in network_arrays(config)
+        if array.is_backbone
+    )
+    backbone = "_feature_extractor/classification_backbone/layer_with_weights-"
+    arrays = {
+        f"{backbone}{last + 1}/kernel": np.ones((1, 1, 320, 8), "float32"),
+        f"{backbone}{last + 2}/gamma": np.ones(8, "float32"),
+        f"{backbone}{last + 3}/kernel": np.ones((8, 10), "float32"),
+        f"{backbone}{last + 3}/bias": np.ones(10, "float32"),
+    }
+    for array in network_arrays(config):
+        path, value = array.names[TFOD], np.asarray(values[array.name], "float32")
+        if _COMBINE in path:
+            path = path.rpartition("/")[0]
+            rows = [*arrays.get(path, np.zeros((0, 1))), [value]]
+            arrays[path] = np.array(rows, "float32")
+        else:
+            arrays[path] = value
+    return arrays
+
+
+class _Node(tf.Module):
+    """An object whose attributes have names of any kind."""
+
+
+def write_with_graph(prefix, arrays, root="model", flat=False):
+    """Writes a checkpoint with an object graph.
+
+    With `flat` each part has all its variables in a list as well, so that the file
+    names them by that: as in the variables of a SavedModel.
+    """
+    model = _Node()
+    for path, value in arrays.items():
+        *steps, leaf = path.split("/")
+        node = model
+        for step in steps:
+            if not hasattr(node, step):
+                setattr(node, step, _Node())
+            node = getattr(node, step)
+        setattr(node, leaf, tf.Variable(value))
+    if flat:
+        for part in ("_feature_extractor", "_box_predictor"):
+            part = getattr(model, part)
+            part.all_of_them = list(part.variables)
+    tf.train.Checkpoint(**{root: model}).write(str(prefix))
+
+
+def write_by_name(prefix, entries):
+    """Writes a checkpoint of names and values, without an object graph."""
+    pathlib.Path(prefix).parent.mkdir(parents=True, exist_ok=True)
+    tf.raw_ops.SaveV2(
+        prefix=str(prefix),
+        tensor_names=[f"{name}{_VALUE}" for name in entries],
+        shape_and_slices=[""] * len(entries),
+        tensors=[tf.constant(value) for value in entries.values()],
+    )

@@ -1,0 +1,253 @@
+"""Checkpoints of the TF Object Detection API: read in each of their forms."""
+
+import dataclasses
+import hashlib
+import tarfile
+
+import numpy as np
+import pytest
+from support import tfod_files
+from support.odapi import odapi_path
+
+from effdet_keras.config import TFOD_TAPS, EfficientDetConfig
+from effdet_keras.weights.fetch.locate import located
+from effdet_keras.weights.identify import match_arrays
+from effdet_keras.weights.kinds.registry import open_weights
+from effdet_keras.weights.kinds.tfod import read_tfod_checkpoint
+from effdet_keras.weights.network_arrays import TFOD, network_arrays
+from effdet_keras.weights.pretrained import config_for_weights
+from effdet_keras.weights.read_weights import read_weights
+
+pytest.importorskip("tensorflow")
+
+CONFIG = EfficientDetConfig(
+    image_size=128,
+    num_classes=2,
+    fpn_num_filters=8,
+    fpn_cell_repeats=1,
+    head_repeats=1,
+    anchor_order="aspect_first",
+    box_scales=(10.0, 10.0, 5.0, 5.0),
+    resize_method="asymmetric",
+    backbone_survival_prob=0.8,
+    batch_norm_unbiased=True,
+)
+AVERAGE = "/.OPTIMIZER_SLOT/optimizer/average"
+MOMENTUM = "/.OPTIMIZER_SLOT/optimizer/base_optimizer/momentum"
+
+
+def drawn(config):
+    """Random values by TF1 name."""
+    rng = np.random.default_rng(0)
+    arrays = network_arrays(config)
+    return {a.name: rng.normal(size=a.shape).astype("float32") for a in arrays}
+
+
+VALUES = drawn(CONFIG)
+ARRAYS = tfod_files.tfod_arrays(CONFIG, VALUES)
+
+
+def assert_all_read(source, values=VALUES, config=CONFIG):
+    match = match_arrays(source, config)
+    assert not match.missing and not match.mismatched and not match.left_over
+    for name, value in values.items():
+        np.testing.assert_array_equal(match.found[name], value, err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """What the exporter writes."""
+    folder = tmp_path_factory.mktemp("exported")
+    (folder / "checkpoint").mkdir()
+    tfod_files.write_with_graph(folder / "checkpoint" / "ckpt-0", ARRAYS)
+    state = 'model_checkpoint_path: "ckpt-0"\n'
+    (folder / "checkpoint" / "checkpoint").write_text(state)
+    variables = folder / "saved_model" / "variables"
+    variables.mkdir(parents=True)
+    prefix = variables / "variables"
+    tfod_files.write_with_graph(prefix, ARRAYS, root="_model", flat=True)
+    (folder / "pipeline.config").write_text(tfod_files.pipeline_text(CONFIG))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "name, digest",
+    [
+        ("d0", "8e15fffe47e71354ca5e9034c75bcbfed63cf74299a20d9157c6afbb758670e1"),
+        ("d1", "f639280dc09a57aa2ac62c148a7f3db23f12965ae5b2210a6f3ba9d74cf0f4ca"),
+    ],
+)
+def test_names_are_those_of_real_checkpoints(name, digest):
+    config = EfficientDetConfig.from_name(f"efficientdet-{name}")
+    lines = sorted(f"{a.name} {a.names[TFOD]}" for a in network_arrays(config))
+    assert hashlib.sha256("\n".join(lines).encode()).hexdigest() == digest
+
+
+def test_an_exported_folder_with_what_its_config_says(exported):
+    with located(exported) as path:
+        source = open_weights(path)
+    assert path.name == "ckpt-0"
+    assert_all_read(source)
+    assert len([n for n in source.others if "layer_with_weights" in n]) == 4
+    config, names, ids = config_for_weights(
+        "efficientdet-d0", source, class_names=None, category_ids=None, overrides={}
+    )
+    assert config == CONFIG and names is None and ids is None
+    assert source.postprocess["method"] == "hard"
+    assert source.postprocess["pre_nms_top_k"] is None
+    assert any("somewhere/labels.pbtxt" in note for note in source.notes)
+
+
+def test_a_saved_model_is_read_along_its_object_graph(exported):
+    with located(exported / "saved_model") as path:
+        source = open_weights(path)
+    assert path.name == "variables"
+    assert_all_read(source)
+    assert source.config["box_scales"] == CONFIG.box_scales
+
+
+def test_an_archive_of_the_model_zoo(exported, tmp_path):
+    path = tmp_path / "efficientdet_d0_coco17_tpu-32.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(exported, arcname="efficientdet_d0_coco17_tpu-32")
+    source = read_weights(path, "efficientdet-d0", verbose=0)
+    assert_all_read(source)
+    assert source.config["image_size"] == 128
+
+
+def test_a_training_checkpoint_with_averages(tmp_path):
+    entries = {f"model/{name}": value for name, value in ARRAYS.items()}
+    moving = [n for n in entries if not n.endswith(("moving_mean", "moving_variance"))]
+    slots = {f"{n}{AVERAGE}": entries[n] + 1 for n in moving}
+    slots |= {f"{n}{MOMENTUM}": entries[n] * 0 for n in moving}
+    more = {"step": np.int64(3), "optimizer/base_optimizer/decay": np.float32(0)}
+    tfod_files.write_by_name(tmp_path / "ckpt-3", {**entries, **slots, **more})
+    raw = open_weights(tmp_path / "ckpt-3", averages=False)
+    assert_all_read(raw)
+    source = open_weights(tmp_path / "ckpt-3")
+    averaged = {
+        n: v + (not n.endswith(("moving_mean", "moving_variance")))
+        for n, v in VALUES.items()
+    }
+    assert_all_read(source, {n: np.float32(v) for n, v in averaged.items()})
+    assert source.num_averages > 0 and raw.num_averages == 0
+
+
+def test_deeper_backbones_are_tapped_where_theirs_are(tmp_path):
+    config = CONFIG.replace(
+        backbone="efficientnet-b1", backbone_taps=TFOD_TAPS["efficientnet-b1"]
+    )
+    values = drawn(config)
+    entries = tfod_files.tfod_arrays(config, values)
+    entries = {f"model/{name}": value for name, value in entries.items()}
+    tfod_files.write_by_name(tmp_path / "ckpt-0", entries)
+    (tmp_path / "pipeline.config").write_text(tfod_files.pipeline_text(config))
+    source = open_weights(tmp_path / "ckpt-0")
+    assert_all_read(source, values, config)
+    assert source.config["backbone_taps"] == (6, 14, 21)
+    assert source.config["name"] == "efficientdet-d1"
+
+
+def test_a_checkpoint_of_step_0_says_that_it_is_one(tmp_path):
+    backbone = {n: v for n, v in ARRAYS.items() if "_efficientnet" in n}
+    tfod_files.write_with_graph(tmp_path / "ckpt-1", backbone)
+    with pytest.raises(ValueError, match="step 0.*later one"):
+        open_weights(tmp_path / "ckpt-1")
+
+
+def test_another_model_is_refused_by_name(tmp_path):
+    arrays = {"model/_feature_extractor/resnet/conv/kernel": np.ones((1, 1, 3, 8))}
+    tfod_files.write_by_name(tmp_path / "ckpt-1", arrays)
+    with pytest.raises(ValueError, match="another model than EfficientDet"):
+        open_weights(tmp_path / "ckpt-1")
+
+
+def test_background_is_left_out_and_missing_biases_are_zero(tmp_path):
+    arrays = dict(ARRAYS)
+    places = [n for n in arrays if "/_class_predictor_layers/" in n]
+    for name in places:
+        if not name.endswith("depthwise_kernel"):
+            by_anchor = arrays[name].reshape(*arrays[name].shape[:-1], 9, 2)
+            first = np.full_like(by_anchor[..., :1], 7)
+            with_first = np.concatenate([first, by_anchor], axis=-1)
+            arrays[name] = with_first.reshape(*arrays[name].shape[:-1], 27)
+        # Behind a dropout.
+        arrays[name.replace("layers/0/", "layers/1/")] = arrays.pop(name)
+    bias = "_box_predictor/_head_scope_conv_layers/BoxPredictionTower/0/bias"
+    del arrays[bias]
+    entries = {f"model/{name}": value for name, value in arrays.items()}
+    tfod_files.write_by_name(tmp_path / "ckpt-2", entries)
+    text = tfod_files.pipeline_text(CONFIG, background="true")
+    (tmp_path / "pipeline.config").write_text(text)
+    source = open_weights(tmp_path / "ckpt-2")
+    values = {**VALUES, "box_net/box-0/bias": np.zeros(8, "float32")}
+    assert_all_read(source, values)
+    assert any("force_use_bias" in note for note in source.notes)
+
+
+def test_without_a_pipeline_config_the_cure_is_told(exported, tmp_path):
+    for path in (exported / "checkpoint").glob("ckpt-0.*"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    options = {"class_names": None, "category_ids": None, "overrides": {}}
+    source = read_weights(tmp_path / "ckpt-0", None, verbose=0)
+    with pytest.raises(ValueError, match="pipeline_config='"):
+        config_for_weights("efficientdet-d0", source, **options)
+    source = read_weights(
+        tmp_path / "ckpt-0",
+        None,
+        pipeline_config=exported / "pipeline.config",
+        verbose=0,
+    )
+    assert config_for_weights("efficientdet-d0", source, **options)[0] == CONFIG
+
+
+def test_names_of_the_label_map_beside_the_config(exported, tmp_path):
+    (tmp_path / "pipeline.config").write_text(tfod_files.pipeline_text(CONFIG))
+    text = "item { id: 2 name: 'dog' }"
+    (tmp_path / "labels.pbtxt").write_text(text)
+    prefix = exported / "checkpoint" / "ckpt-0"
+    source = read_tfod_checkpoint(prefix, True, tmp_path / "pipeline.config")
+    assert source.class_names == ("unused-1", "dog")
+    assert source.category_ids == (1, 2)
+
+
+def test_a_pipeline_config_with_weights_of_another_kind(tmp_path):
+    path = tmp_path / "d0.safetensors"
+    path.write_bytes(b"\0" * 32)
+    with pytest.raises(ValueError, match="belongs to checkpoints of the Object"):
+        open_weights(path, pipeline_config=tmp_path / "pipeline.config")
+
+
+@pytest.mark.parametrize("name", ["d0", "d1"])
+def test_every_name_of_the_real_lists(name):
+    """The digests above are of these."""
+    real = {}
+    for line in odapi_path(f"map_odapi_{name}.txt").read_text().splitlines():
+        key, _, twins = (part.strip() for part in line.split(" | "))
+        key = key.removeprefix("model/").replace(
+            "classification_backbone", "_efficientnet"
+        )
+        for edge, twin in enumerate([] if twins == "-" else twins.split()):
+            real[twin] = f"{key}/{edge}" if "bifpn_combine" in key else key
+    config = EfficientDetConfig.from_name(f"efficientdet-{name}")
+    assert {a.name: a.names[TFOD] for a in network_arrays(config)} == real
+
+
+def test_last_layers_are_converted_to_other_anchors_and_scales(exported):
+    with located(exported) as path:
+        source = open_weights(path)
+    other = CONFIG.replace(anchor_order="scale_first", box_scales=(1.0,) * 4)
+    found = match_arrays(source, other).found
+    bias = VALUES["box_net/box-predict/bias"].reshape(9, 4)
+    order = [0, 3, 6, 1, 4, 7, 2, 5, 8]  # of the anchors there, those here
+    converted = found["box_net/box-predict/bias"].reshape(9, 4)
+    np.testing.assert_allclose(converted[order], bias / [10, 10, 5, 5], rtol=1e-6)
+    back = dataclasses.replace(
+        source,
+        scheme="automl-tf1",
+        config=None,
+        arrays={name: found[name] for name in VALUES},
+    )
+    again = match_arrays(back, CONFIG).found
+    for name, value in VALUES.items():
+        np.testing.assert_allclose(again[name], value, rtol=1e-6, err_msg=name)
