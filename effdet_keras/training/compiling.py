@@ -165,9 +165,9 @@ class Compiling:
                 an expression is found, the first that is, is multiplied by its
                 factor, before clipping.
             adversarial: `effdet_keras.AdvProp`, to train on adversarial images as
-                well, with TensorFlow on one device; None trains on clean ones alone.
-                The log has the loss of adversarial images as `adversarial_loss`, and
-                that of the clean ones as `loss`.
+                well, with TensorFlow on one device and without XLA; None trains on
+                clean ones alone. The log has the loss of adversarial images as
+                `adversarial_loss`, and that of the clean ones as `loss`.
             accumulate_steps: int, batches whose gradients together are clipped and
                 move weights and averages, as those of one batch of all their images
                 would, except that batch norm sees one batch at a time. Steps, and so
@@ -237,14 +237,14 @@ class Compiling:
             self._set_up_in_scope(asked, recipe, keras_options)
 
     def _set_up_in_scope(self, asked, recipe, keras_options):
-        auxiliary = self._new_auxiliary_norms(recipe)
+        options = dict(keras_options)
+        if options["jit_compile"] == "auto":
+            options["jit_compile"] = default_jit_compile()
+        auxiliary = self._new_auxiliary_norms(recipe, options["jit_compile"])
         factors = self._gradient_factors(recipe, auxiliary)
         if isinstance(recipe.weight_decay, dict):
             check_found(recipe.weight_decay, self.variables)
         optimizer = recipe.new_optimizer()
-        options = dict(keras_options)
-        if options["jit_compile"] == "auto":
-            options["jit_compile"] = default_jit_compile()
         # No loss of Keras' kind: `compute_loss` below is ours.
         super().compile(optimizer=optimizer, loss=None, **options)
         self.auxiliary_norms = auxiliary
@@ -275,10 +275,15 @@ class Compiling:
             sources = self.trainable_variables + self.batch_norm_statistics()
             self.averages = WeightAverages(sources, decay=recipe.ema_decay)
 
-    def _new_auxiliary_norms(self, recipe):
+    def _new_auxiliary_norms(self, recipe, jit_compile):
         if recipe.adversarial is None:
             return None
         self._step.check_adversarial()
+        if jit_compile:
+            raise InvalidValueError(
+                "`adversarial` trains without XLA: pass `jit_compile=False`, or leave "
+                f"`adversarial` out. Received: jit_compile={jit_compile!r}"
+            )
         if getattr(self, "features", None) is not None:
             raise InvalidValueError(
                 "`adversarial` needs batch norms of its own, and those of a TF-Hub "

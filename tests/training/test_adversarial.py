@@ -19,6 +19,14 @@ only_tensorflow = pytest.mark.tensorflow
 PLAIN = {"ema_decay": None, "clip_norm": None, "batch_norm_warmup": False}
 
 
+class NoBoxes(DetectionLoss):
+    """A loss that is none of boxes."""
+
+    def __call__(self, *args, **kwargs):
+        terms = super().__call__(*args, **kwargs)
+        return {**terms, "loss": terms["class_loss"]}
+
+
 def data(count=2, seed=0):
     """Images that differ, with one box each in other places."""
     images, truth = batch(count)
@@ -203,6 +211,38 @@ def statistics_like(model, network):
     copies = {id(v) for v in auxiliary.statistics}
     pairs = zip(auxiliary.sources, auxiliary.variables)
     return [own[source.path] for source, copy in pairs if id(copy) in copies]
+
+
+@only_tensorflow
+def test_recomputed_blocks_use_and_move_the_second_set_as_others_do():
+    def trained(**options):
+        sgd = keras.optimizers.SGD(0.1)
+        advprop = ek.AdvProp(epsilon=4.0, loss="both")
+        model = model_with(advprop, optimizer=sgd, **options)
+        set_apart(model)
+        logs = model.train_on_batch(*data(), return_dict=True)
+        return arrays((*model.updated_variables(), *model.moved_statistics())), logs
+
+    plain, logs = trained()
+    less, its_logs = trained(grad_checkpoint=True)
+    for one, other in zip(plain, less, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-5)
+    assert its_logs["adversarial_loss"] == pytest.approx(
+        logs["adversarial_loss"], rel=1e-4
+    )
+
+
+@only_tensorflow
+@pytest.mark.parametrize("adversarial", [None, ek.AdvProp(loss="class")])
+def test_what_no_loss_uses_stays_as_it_is(adversarial):
+    """In a step that runs eagerly as well."""
+    model = model_with(adversarial, weight_decay=None, loss=NoBoxes())
+    unused = [v for v in model.updated_variables() if "box_net" in v.path]
+    before = arrays(unused)
+    logs = model.train_on_batch(*data(), return_dict=True)
+    assert len(before) > 4 and logs["gradient_norm"] > 0
+    for one, other in zip(before, arrays(unused), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @only_tensorflow
@@ -393,6 +433,10 @@ def test_what_cannot_train_with_it_is_refused_when_it_is_compiled():
     class Several:
         class distribute_strategy:
             num_replicas_in_sync = 2
+
+    with pytest.raises(ValueError, match="jit_compile=False"):
+        model.compile(adversarial=ek.AdvProp(), jit_compile=True)
+    assert model.auxiliary_norms is None and model.settings is None
 
     step: BackendStep = Step(Several())
     with pytest.raises(ValueError, match="one device"):
