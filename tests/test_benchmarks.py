@@ -67,5 +67,5 @@ def test_an_adversarial_step_is_measured_beside_one_without():
         text=True,
     )
     lines = [json.loads(x) for x in done.stdout.splitlines() if x.startswith("{")]
-    assert [x["case"] for x in lines] == ["without", "max", "both", "class"]
-    assert all(line["ratio"] > 1 for line in lines[1:])
+    assert [x["case"] for x in lines] == ["without", "class"]
+    assert lines[1]["ratio"] > 1
