@@ -47,6 +47,7 @@ if TYPE_CHECKING or not started_as_command():
     from effdet_keras.selftest.self_test import self_test
     from effdet_keras.selftest.stages import SelfTestReport
     from effdet_keras.training import schedules
+    from effdet_keras.training.advprop import AdvProp
     from effdet_keras.training.rate_test import LearningRates, find_learning_rate
     from effdet_keras.weights.archive import read_archive_info
     from effdet_keras.weights.archive_scores import store_score_settings
@@ -55,6 +56,7 @@ if TYPE_CHECKING or not started_as_command():
 __all__ = [
     "COCO_CLASS_NAMES",
     "MODEL_NAMES",
+    "AdvProp",
     "DetectionLoss",
     "Detections",
     "EfficientDet",

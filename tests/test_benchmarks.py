@@ -56,3 +56,16 @@ def test_the_pause_of_a_checkpoint_is_measured_beside_a_copy():
     (line,) = [json.loads(x) for x in done.stdout.splitlines() if x.startswith("{")]
     assert line["case"] == "efficientdet-lite0" and line["bytes"] > 30e6
     assert line["pause_seconds"] > line["copy_seconds"] > 0
+
+
+@pytest.mark.slow
+def test_an_adversarial_step_is_measured_beside_one_without():
+    done = subprocess.run(
+        [sys.executable, FOLDER / "adversarial_step.py", "--quick"],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    lines = [json.loads(x) for x in done.stdout.splitlines() if x.startswith("{")]
+    assert [x["case"] for x in lines] == ["without", "class"]
+    assert lines[1]["ratio"] > 1

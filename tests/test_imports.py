@@ -35,6 +35,8 @@ ROWS = [
 ]
 # At the top of the file. Others that need it name it in `optional_imports`.
 MAY_IMPORT_TENSORFLOW = {
+    "training/steps/adversarial.py",
+    "training/steps/tape.py",
     "training/steps/tensorflow.py",
     "layers/tensorflow_batch_norm.py",
 }

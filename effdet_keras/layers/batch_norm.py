@@ -6,6 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from effdet_keras.layers.other_arrays import BatchNormArrays, other_arrays_of
+
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class BatchNormalization(keras.layers.BatchNormalization):
@@ -14,7 +16,8 @@ class BatchNormalization(keras.layers.BatchNormalization):
     Keras composes it of ten operations, each a pass over the largest arrays of a
     training step; TensorFlow's fused kernel takes a fifth of their time on a CPU,
     forward and backward, and lets the graph's optimizer merge it into a
-    convolution before it. Numbers, variables and their names are the same.
+    convolution before it. Numbers, variables and their names are the same. Within
+    `batch_norms_with` (`layers/other_arrays.py`) it normalizes with other arrays.
 
     Args:
         unbiased: bool, whether the moving variance takes `n / (n - 1)` of the variance
@@ -39,7 +42,10 @@ class BatchNormalization(keras.layers.BatchNormalization):
 
     def call(self, inputs, training=None, mask=None):
         is_training = bool(training) and self.trainable
+        other = other_arrays_of(self)
         if _kernels is None or mask is not None or len(inputs.shape) != 4:
+            if other is not None:
+                raise NotImplementedError("Only TensorFlow's kernel takes other arrays")
             kept = self.moving_variance * self.momentum
             outputs = super().call(inputs, training=training, mask=mask)
             if is_training and self.unbiased:
@@ -47,8 +53,11 @@ class BatchNormalization(keras.layers.BatchNormalization):
                 added = (self.moving_variance - kept) * _bessel(inputs)
                 self.moving_variance.assign(kept + added)
             return outputs
+        used = other or BatchNormArrays(
+            self.gamma, self.beta, self.moving_mean, self.moving_variance
+        )
         # The kernel's statistics are float32, as Keras' are under any policy.
-        arrays = [ops.cast(x, "float32") for x in (inputs, self.gamma, self.beta)]
+        arrays = [ops.cast(x, "float32") for x in (inputs, used.gamma, used.beta)]
         if is_training and self.synchronized:
             outputs, mean, variance = _kernels.synchronized_batch_norm(
                 *arrays, epsilon=self.epsilon
@@ -56,17 +65,17 @@ class BatchNormalization(keras.layers.BatchNormalization):
         else:
             outputs, mean, variance = _kernels.fused_batch_norm(
                 *arrays,
-                ops.cast(self.moving_mean, "float32"),
-                ops.cast(self.moving_variance, "float32"),
+                ops.cast(used.moving_mean, "float32"),
+                ops.cast(used.moving_variance, "float32"),
                 epsilon=self.epsilon,
                 training=is_training,
             )
-        if is_training:
+        if is_training and used.are_moved:
             if self.unbiased:
                 replicas = _kernels.num_replicas() if self.synchronized else 1
                 variance = variance * _bessel(inputs, replicas)
-            self._move(self.moving_mean, mean)
-            self._move(self.moving_variance, variance)
+            self._move(used.moving_mean, mean)
+            self._move(used.moving_variance, variance)
         return ops.cast(outputs, self.compute_dtype)
 
     def _move(self, statistic, value):

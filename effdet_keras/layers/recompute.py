@@ -9,6 +9,8 @@ from typing import Any
 
 import keras
 
+from effdet_keras.layers.other_arrays import other_variables_within
+
 _is_on = contextvars.ContextVar("recomputing", default=False)
 
 
@@ -42,7 +44,9 @@ def call_block(block: keras.layers.Layer, inputs: Any, training: bool) -> Any:
     """
     if not (_is_on.get() and training):
         return block(inputs, training=training)
-    trainable, others = block.trainable_variables, block.non_trainable_variables
+    more_trainable, more_others = other_variables_within(block)
+    trainable = [*block.trainable_variables, *more_trainable]
+    others = [*block.non_trainable_variables, *more_others]
     is_list = isinstance(inputs, (list, tuple))
     tensors = list(inputs) if is_list else [inputs]
     # Statistics and random states go in and come out as values. So the second time
@@ -51,8 +55,11 @@ def call_block(block: keras.layers.Layer, inputs: Any, training: bool) -> Any:
 
     def run(*values):
         inputs = list(values[: len(tensors)]) if is_list else values[0]
-        weights = list(values[len(tensors) :])
-        return block.stateless_call(weights, states, inputs, training=True)
+        weights = values[len(tensors) :]
+        mapping = zip([*trainable, *others], [*weights, *states], strict=True)
+        with keras.StatelessScope(list(mapping)) as scope:
+            outputs = block.call(inputs, training=True)
+        return outputs, [scope.get_current_value(v) for v in others]
 
     outputs, moved = keras.remat(run)(*tensors, *[v.value for v in trainable])
     for variable, value in zip(others, moved):

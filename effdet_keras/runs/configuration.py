@@ -18,6 +18,7 @@ from effdet_keras.postprocess import Postprocess
 from effdet_keras.runs.field_kinds import FIELD_KINDS
 from effdet_keras.runs.kinds import check_names
 from effdet_keras.runs.yaml_text import read_yaml, to_yaml
+from effdet_keras.training.advprop import AdvProp
 from effdet_keras.training.recipe import Recipe
 
 # Settings of the model that are fields of their own, or follow from the data.
@@ -73,6 +74,8 @@ class RunConfiguration:
             `run_eagerly` and `steps_per_execution`.
         loss: dict, fields of `DetectionLoss`; empty for the recipe's loss.
         matching: dict, fields of `IoUMatching`; empty for the recipe's matching.
+        adversarial: dict, fields of `AdvProp`, to train on adversarial images as well;
+            empty for its defaults, None for clean images alone.
         epochs: int; None is enough for 1,000 steps.
         steps: int, the steps of the whole training, in the place of `epochs`; those of
             more than one epoch are rounded up to whole epochs.
@@ -161,6 +164,7 @@ mean 'epochs'? It has: data, format, ...
     freeze_batch_norm: bool = True
     loss: dict[str, Any] = dataclasses.field(default_factory=dict)
     matching: dict[str, Any] = dataclasses.field(default_factory=dict)
+    adversarial: dict[str, Any] | None = None
 
     epochs: int | None = None
     steps: int | None = None
@@ -301,6 +305,9 @@ mean 'epochs'? It has: data, format, ...
         arguments["matching"] = "auto"
         if self.matching:
             arguments["matching"] = _made(IoUMatching, "matching", self.matching)
+        arguments["adversarial"] = None
+        if self.adversarial is not None:
+            arguments["adversarial"] = _made(AdvProp, "adversarial", self.adversarial)
         Recipe(name=self.recipe, **arguments)  # says what contradicts
         return {"recipe": self.recipe, **arguments}
 

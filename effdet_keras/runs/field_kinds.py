@@ -59,6 +59,7 @@ FIELD_KINDS = {
     "clip_norm": AUTO | _NOT_NEGATIVE | NOTHING,
     "ema_decay": AUTO | _BELOW_ONE | NOTHING,
     "gradient_multipliers": MAPPING,
+    "adversarial": MAPPING | NOTHING,
     "accumulate_steps": whole(1),
     "grad_checkpoint": SWITCH,
     "batch_norm_warmup": AUTO | SWITCH,

@@ -4,6 +4,7 @@ A file holds as its weights what the model's variables hold. Where these are the
 moving averages, as everywhere outside of a training step, the weights of training are
 beside them under `training:<path>`, with "/" as ":". A file that was written while
 the weights of training were in place has the averages under `average:<path>` instead.
+The arrays of auxiliary batch norms are under `auxiliary:<path>`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from effdet_keras.training.accumulation import (
     steps_done,
     steps_per_update,
 )
+from effdet_keras.training.advprop import AdvProp
+from effdet_keras.training.auxiliary_norms import AuxiliaryNorms
 from effdet_keras.training.ema import WeightAverages
 from effdet_keras.training.gradient_multipliers import gradient_factors
 from effdet_keras.training.l2_decay import check_found
@@ -70,6 +73,8 @@ class Compiling:
     """
 
     averages: WeightAverages | None = None
+    # Those of adversarial images, where the training has such.
+    auxiliary_norms: AuxiliaryNorms | None = None
     # What of the weights was loaded: "backbone" or "detector"; None if all are new.
     pretrained: str | None = None
     settings: Settings | None = None
@@ -87,6 +92,7 @@ class Compiling:
         clip_norm: float | str | None = "auto",
         ema_decay: float | str | None = "auto",
         gradient_multipliers: dict[str, float] | None = None,
+        adversarial: AdvProp | None = None,
         accumulate_steps: int = 1,
         grad_checkpoint: bool = False,
         batch_norm_warmup: bool | str = "auto",
@@ -158,6 +164,10 @@ class Compiling:
                 such as `{"bias$": 2.0}`. The gradient of a variable in whose `path`
                 an expression is found, the first that is, is multiplied by its
                 factor, before clipping.
+            adversarial: `effdet_keras.AdvProp`, to train on adversarial images as
+                well, with TensorFlow on one device and without XLA; None trains on
+                clean ones alone. The log has the loss of adversarial images as
+                `adversarial_loss`, and that of the clean ones as `loss`.
             accumulate_steps: int, batches whose gradients together are clipped and
                 move weights and averages, as those of one batch of all their images
                 would, except that batch norm sees one batch at a time. Steps, and so
@@ -204,6 +214,7 @@ class Compiling:
             clip_norm=clip_norm,
             ema_decay=ema_decay,
             gradient_multipliers=gradient_multipliers,
+            adversarial=adversarial,
             accumulate_steps=accumulate_steps,
             grad_checkpoint=grad_checkpoint,
             batch_norm_warmup=batch_norm_warmup,
@@ -226,21 +237,24 @@ class Compiling:
             self._set_up_in_scope(asked, recipe, keras_options)
 
     def _set_up_in_scope(self, asked, recipe, keras_options):
-        factors = gradient_factors(
-            recipe.gradient_multipliers, self.trainable_variables
-        )
-        if isinstance(recipe.weight_decay, dict):
-            check_found(recipe.weight_decay, self.variables)
-        optimizer = recipe.new_optimizer()
         options = dict(keras_options)
         if options["jit_compile"] == "auto":
             options["jit_compile"] = default_jit_compile()
+        auxiliary = self._new_auxiliary_norms(recipe, options["jit_compile"])
+        factors = self._gradient_factors(recipe, auxiliary)
+        if isinstance(recipe.weight_decay, dict):
+            check_found(recipe.weight_decay, self.variables)
+        optimizer = recipe.new_optimizer()
         # No loss of Keras' kind: `compute_loss` below is ours.
         super().compile(optimizer=optimizer, loss=None, **options)
+        self.auxiliary_norms = auxiliary
         # Built here, so that loading weights finds the optimizer's variables, and
         # the first step, which would make them, is not traced a second time.
-        self.optimizer.build(self.trainable_variables)
-        trackers = Trackers(losses=_names_of_losses(self.config, recipe.loss))
+        self.optimizer.build(self.updated_variables())
+        trackers = Trackers(
+            losses=_names_of_losses(self.config, recipe.loss),
+            with_adversarial=recipe.adversarial is not None,
+        )
         self.settings = Settings(
             recipe=recipe,
             asked=asked,
@@ -250,7 +264,7 @@ class Compiling:
             statistics_warmup=StatisticsWarmup(self.config.batch_norm_momentum)
             if recipe.batch_norm_warmup
             else None,
-            accumulation=Accumulation(self.optimizer, self.trainable_variables)
+            accumulation=Accumulation(self.optimizer, self.updated_variables())
             if steps_per_update(self.optimizer) > 1
             else None,
         )
@@ -260,6 +274,29 @@ class Compiling:
         if recipe.ema_decay:
             sources = self.trainable_variables + self.batch_norm_statistics()
             self.averages = WeightAverages(sources, decay=recipe.ema_decay)
+
+    def _new_auxiliary_norms(self, recipe, jit_compile):
+        if recipe.adversarial is None:
+            return None
+        self._step.check_adversarial()
+        if jit_compile:
+            raise InvalidValueError(
+                "`adversarial` trains without XLA: pass `jit_compile=False`, or leave "
+                f"`adversarial` out. Received: jit_compile={jit_compile!r}"
+            )
+        if getattr(self, "features", None) is not None:
+            raise InvalidValueError(
+                "`adversarial` needs batch norms of its own, and those of a TF-Hub "
+                "module are inside it. Train a model of `from_preset`."
+            )
+        return AuxiliaryNorms(freezing.batch_norms_of(self))
+
+    def _gradient_factors(self, recipe, auxiliary):
+        """One per gradient; auxiliary arrays have those of what they are copies of."""
+        variables = self.trainable_variables
+        if auxiliary is not None:
+            variables = variables + auxiliary.trainable_sources
+        return gradient_factors(recipe.gradient_multipliers, variables)
 
     def freeze(self, what: str, batch_norm: bool = True) -> None:
         """Stops some weights from training, and lets all others train.
@@ -338,6 +375,24 @@ class Compiling:
             v for v in self.non_trainable_variables if v.name in freezing.STATISTICS
         ]
 
+    def updated_variables(self) -> list[keras.Variable]:
+        """What the optimizer moves: what trains, and then of the auxiliary norms."""
+        auxiliary = self.auxiliary_norms
+        more = [] if auxiliary is None else auxiliary.trainable_variables
+        return self.trainable_variables + more
+
+    def moved_statistics(self) -> list[keras.Variable]:
+        """`batch_norm_statistics`, and those of the auxiliary norms."""
+        auxiliary = self.auxiliary_norms
+        more = [] if auxiliary is None else auxiliary.statistics
+        return self.batch_norm_statistics() + more
+
+    def weights_were_set(self) -> None:
+        """Starts what is kept beside the weights anew from them."""
+        for beside in (self.averages, self.auxiliary_norms):
+            if beside is not None:
+                beside.reset()
+
     def get_compile_config(self) -> dict:
         if self.settings is None:
             return {}
@@ -383,11 +438,9 @@ class Compiling:
                 write_weights_h5(path, save, self._saved_variables())
 
     def _saved_variables(self):
-        variables = list(self.variables)
-        if self.averages is not None:
-            variables += self.averages.variables
         optimizer = getattr(self, "optimizer", None)
-        return variables + ([] if optimizer is None else optimizer.variables)
+        owners = (self, optimizer, self.averages, self.auxiliary_norms)
+        return [v for owner in owners if owner is not None for v in owner.variables]
 
     def load_weights(
         self, filepath: str | os.PathLike, skip_mismatch: bool = False, **kwargs: Any
@@ -402,7 +455,7 @@ class Compiling:
         """
         if os.path.isfile(filepath):
             check_weights_h5(filepath)
-        self._has_loaded_averages = False
+        self._has_loaded_averages = self._has_loaded_auxiliary = False
         try:
             with self._unchanged_by_errors():
                 super().load_weights(filepath, skip_mismatch=skip_mismatch, **kwargs)
@@ -417,6 +470,8 @@ class Compiling:
             ) from error
         self.score_settings = None  # an evaluation of other weights chose them
         warn_unless_finite(self, filepath)
+        if self.auxiliary_norms is not None and not self._has_loaded_auxiliary:
+            self.auxiliary_norms.reset()
         if self.averages is None:
             return
         if self._has_loaded_averages:
@@ -425,7 +480,12 @@ class Compiling:
             self.averages.reset()
 
     def save_own_variables(self, store: Any) -> None:
-        """Writes what the variables do not hold: averages, or weights of training."""
+        """Writes what the variables do not hold.
+
+        Averages, or weights of training; and auxiliary batch norms.
+        """
+        if self.auxiliary_norms is not None:
+            self.auxiliary_norms.save(store)
         averages = self.averages
         if averages is None:
             return
@@ -438,15 +498,14 @@ class Compiling:
     def load_own_variables(self, store: Any) -> None:
         """Reads what `save_own_variables` wrote, where file and model have it."""
         self._has_loaded_averages = _load_averages(self.averages, store)
+        auxiliary = self.auxiliary_norms
+        self._has_loaded_auxiliary = auxiliary is not None and auxiliary.load(store)
         self.pretrained = "detector"
 
     @contextlib.contextmanager
     def _unchanged_by_errors(self) -> Iterator[None]:
         """Puts all weights, averages and the optimizer back where the block raises."""
-        owners = [self, getattr(self, "optimizer", None), self.averages]
-        variables = [
-            v for owner in owners if owner is not None for v in owner.variables
-        ]
+        variables = self._saved_variables()
         values = [np.array(ops.convert_to_numpy(v)) for v in variables]
         pretrained = self.pretrained
         state = None if self.averages is None else self.averages.state

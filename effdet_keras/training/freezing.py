@@ -90,7 +90,7 @@ def frozen_state(model):
             for v in model.weights
             if not v.trainable and v.name not in STATISTICS
         ],
-        "batch_norms": [bn.path for bn in _batch_norms(model) if not bn.trainable],
+        "batch_norms": [bn.path for bn in batch_norms_of(model) if not bn.trainable],
     }
 
 
@@ -103,7 +103,7 @@ def restore_frozen(model, state):
     """
     weights, batch_norms = set(state["weights"]), set(state["batch_norms"])
     model.trainable = True
-    for bn in _batch_norms(model):
+    for bn in batch_norms_of(model):
         bn.trainable = bn.path not in batch_norms
     for variable in model.weights:
         if variable.name not in STATISTICS:
@@ -114,12 +114,12 @@ def _set(model, frozen, batch_norm):
     always = model.config.frozen_batch_norm
     batch_norms = [
         bn.path
-        for bn in _batch_norms(model)
+        for bn in batch_norms_of(model)
         if always or (batch_norm and _is_frozen(bn, frozen))
     ]
     state = {"weights": list(frozen), "batch_norms": batch_norms}
     if always:
-        own = (v for bn in _batch_norms(model) for v in bn.weights)
+        own = (v for bn in batch_norms_of(model) for v in bn.weights)
         state["weights"] += [v.path for v in own if v.name not in STATISTICS]
     restore_frozen(model, state)
 
@@ -128,7 +128,8 @@ def _is_frozen(layer, frozen):
     return all(v.path in frozen for v in layer.weights if v.name not in STATISTICS)
 
 
-def _batch_norms(model):
+def batch_norms_of(model):
+    """The batch norms of a model, in the order of its layers."""
     layers = model._flatten_layers(include_self=False)
     return [x for x in layers if isinstance(x, keras.layers.BatchNormalization)]
 

@@ -10,6 +10,7 @@ from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.losses import DetectionLoss
 from effdet_keras.matching import IoUMatching, Matching
 from effdet_keras.tfod.decay import tfod_decay
+from effdet_keras.training.advprop import AdvProp
 from effdet_keras.training.gradient_multipliers import check_multipliers
 from effdet_keras.training.l2_decay import check_decay
 from effdet_keras.training.named_schedules import (
@@ -28,6 +29,7 @@ from effdet_keras.training.schedules import REFERENCE_BATCH_SIZE
 AUTO = "auto"  # the value of a field that the recipe is to choose
 REFERENCE_NAME, TFOD_NAME = "reference", "tfod"
 NAMES = (AUTO, REFERENCE_NAME, TFOD_NAME)
+_OBJECTS = ("optimizer", "loss", "matching", "schedule", "adversarial")
 _OF_OPTIMIZER = ("optimizer", "schedule", "learning_rate", "weight_decay")
 REFERENCE = {  # what the reference has in fields that are "auto"
     "clip_norm": 10.0,
@@ -81,6 +83,7 @@ class Recipe:
     clip_norm: float | str | None = AUTO
     ema_decay: float | str | None = AUTO
     gradient_multipliers: dict | None = None
+    adversarial: AdvProp | None = None
     accumulate_steps: int = 1
     grad_checkpoint: bool = False
     batch_norm_warmup: bool | str = AUTO
@@ -102,6 +105,11 @@ class Recipe:
             raise InvalidTypeError(
                 "`matching` must be 'auto' or an `effdet_keras.matching.Matching`. "
                 f"Received: matching={self.matching!r}"
+            )
+        if not isinstance(self.adversarial, (AdvProp, NoneType)):
+            raise InvalidTypeError(
+                "`adversarial` must be an `effdet_keras.AdvProp` or None. "
+                f"Received: adversarial={self.adversarial!r}"
             )
         self._check_optimizer()
         self._check_schedule()
@@ -328,7 +336,7 @@ class Recipe:
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {
             name: keras.saving.serialize_keras_object(value)
-            if name in ("optimizer", "loss", "matching", "schedule")
+            if name in _OBJECTS
             else value
             for name, value in fields.items()
         }

@@ -29,12 +29,16 @@ class Trackers:
 
     Args:
         losses: names of the losses that there are besides `loss`.
+        with_adversarial: bool, whether there is an `adversarial_loss`.
     """
 
-    def __init__(self, *, losses):
+    def __init__(self, *, losses, with_adversarial=False):
         steps = ("gradient_norm", "learning_rate")
         self._losses = {name: keras.metrics.Mean(name=name) for name in losses}
         self._steps = {name: _Latest(name=name) for name in steps}
+        if with_adversarial:
+            name = "adversarial_loss"
+            self._steps[name] = keras.metrics.Mean(name=name)
 
     @property
     def metrics(self):
@@ -52,6 +56,9 @@ class Trackers:
     def update_step(self, gradient_norm, learning_rate):
         self._steps["gradient_norm"].update_state(gradient_norm)
         self._steps["learning_rate"].update_state(learning_rate)
+
+    def update_adversarial(self, loss):
+        self._steps["adversarial_loss"].update_state(loss)
 
 
 @dataclasses.dataclass(frozen=True)

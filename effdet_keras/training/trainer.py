@@ -446,8 +446,7 @@ class Trainer(Compiling):
             weights: list of arrays, as `get_weights` gives them.
         """
         super().set_weights(weights)
-        if self.averages is not None:
-            self.averages.reset()
+        self.weights_were_set()
 
     def _num_epochs(self, data, batch_size):
         """The number of epochs where none is given."""

@@ -113,8 +113,7 @@ def _assign(model, values):
     by_name = {tf1_name(variable): variable for variable in model.weights}
     for name, value in values.items():
         by_name[name].assign(np.asarray(value, "float32"))
-    if model.averages is not None:
-        model.averages.reset()
+    model.weights_were_set()
 
 
 def _check_type(checkpoint_type):

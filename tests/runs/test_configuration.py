@@ -40,6 +40,7 @@ OTHERS = {
     "freeze": "backbone+fpn",
     "freeze_batch_norm": False,
     "loss": {"gamma": 2.0},
+    "adversarial": {"epsilon": 2.0},
     "matching": {"force": False},
     "epochs": 3,
     "batch_size": 4,

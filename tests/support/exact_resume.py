@@ -17,6 +17,7 @@ import numpy as np
 from keras import ops
 from support.tiny import batch, tiny_model
 
+from effdet_keras import AdvProp
 from effdet_keras.callbacks import CheckpointArchive
 from effdet_keras.data import from_arrays
 from effdet_keras.models import EfficientDet
@@ -30,6 +31,7 @@ CASES = {
     "several steps": {"steps_per_execution": 2},
     "float16": {},
     "two devices": {},
+    "adversarial": {"adversarial": AdvProp(epsilon=4.0, random_start=True)},
     "accumulation": {"accumulate_steps": 4},
 }
 PLACE = (1, 2)  # epoch and step from which it goes on
@@ -65,6 +67,8 @@ def train(model, folder):
 
 def values(model):
     groups = [model.variables, model.optimizer.variables, model.averages.variables]
+    if model.auxiliary_norms is not None:
+        groups.append(model.auxiliary_norms.variables)
     return {
         f"{number}/{place}/{variable.name}": np.array(ops.convert_to_numpy(variable))
         for number, group in enumerate(groups)

@@ -11,7 +11,10 @@ import pytest
 
 TESTS = pathlib.Path(__file__).parents[1]
 pytestmark = [pytest.mark.slow, pytest.mark.tensorflow]
-CASES = ("graph", "several steps", "float16", "two devices", "accumulation")
+CASES = (
+    *("graph", "several steps", "float16", "two devices", "accumulation"),
+    "adversarial",
+)
 
 
 def compared(case, backend, folder):

@@ -88,6 +88,9 @@ class BackendStep(Protocol):
             ValueError, RuntimeError: If several processes cannot train on it.
         """
 
+    def check_adversarial(self) -> None:
+        """Raises ValueError where it cannot train with an `AdvProp`."""
+
     def normalizer(self, num_positives: Any, rule: Callable) -> Any:
         """The `normalizer` of `DetectionLoss`, or None for that of the batch alone.
 

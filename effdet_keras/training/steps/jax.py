@@ -10,6 +10,7 @@ from keras import ops
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.layers.recompute import recomputing
 from effdet_keras.training.accumulation import step_counter, steps_per_update
+from effdet_keras.training.advprop import needs_tensorflow
 from effdet_keras.training.clipping import clipped
 from effdet_keras.training.statistics_warmup import joined, parted
 from effdet_keras.training.steps.jax_local import LocalPrediction, local_part
@@ -174,6 +175,9 @@ class Step:
                 f"Received: batches of {size} images per process"
             )
         return data
+
+    def check_adversarial(self):
+        raise needs_tensorflow("jax")
 
     def normalizer(self, num_positives, rule):
         return None

@@ -13,6 +13,8 @@ from effdet_keras.layers.recompute import recomputing
 from effdet_keras.training.accumulation import step_counter, steps_per_update
 from effdet_keras.training.clipping import clipped
 from effdet_keras.training.statistics_warmup import joined, parted
+from effdet_keras.training.steps.adversarial import AdversarialPass
+from effdet_keras.training.steps.tape import gradients_of
 
 
 class Step:
@@ -100,6 +102,13 @@ class Step:
         # Keras would have TensorFlow share out what is shared out already.
         parts = data.rebatch(size // count, drop_remainder=True) if count > 1 else data
         return strategy.distribute_datasets_from_function(lambda context: parts)
+
+    def check_adversarial(self):
+        if self._model.distribute_strategy.num_replicas_in_sync > 1:
+            raise InvalidValueError(
+                "`adversarial` trains on one device, not under a `tf.distribute` "
+                "strategy of several. Leave one of the two out."
+            )
 
     def normalizer(self, num_positives, rule):
         """Replicas sum their gradients: together they take the loss of one batch."""
@@ -217,21 +226,17 @@ class Step:
         """
         model = self._model
         optimizer, variables = model.optimizer, model.trainable_variables
-        statistics = model.batch_norm_statistics()
+        statistics = model.moved_statistics()
         before = tf.identity(joined([v.value for v in statistics]))
         with tf.GradientTape() as tape:
             loss = self._forward_and_loss(data, training=True)
             # Replicas are summed below; a loss scale keeps float16 from underflow.
             scaled = optimizer.scale_loss(loss / _num_replicas())
-        gradients = self._multiplied(
-            [
-                # Blocks behind the last of `backbone_taps` are in no output.
-                tf.zeros_like(variable.value) if gradient is None else gradient
-                for gradient, variable in zip(
-                    tape.gradient(scaled, variables), variables
-                )
-            ]
-        )
+        gradients = gradients_of(tape, scaled, variables)
+        if model.auxiliary_norms is not None:
+            adversarial = AdversarialPass(model)
+            loss, gradients = adversarial.added_to(loss, gradients, data, step)
+        gradients = self._multiplied(gradients)
         clipped, norm = self.clipped(self._with_those_before(gradients))
         after = after_forward = joined([v.value for v in statistics])
         is_fine = _on_all_replicas(_are_finite([loss, norm, after]))
@@ -251,7 +256,7 @@ class Step:
 
     def _move(self, gradients, clipped, is_fine, step):
         """The optimizer moves the weights, and these their averages."""
-        optimizer, variables = self._model.optimizer, self._model.trainable_variables
+        optimizer, variables = self._model.optimizer, self._model.updated_variables()
         accumulation = self._model.settings.accumulation
         if accumulation is not None:
             clipped = accumulation.for_optimizer(

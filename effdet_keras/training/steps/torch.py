@@ -8,6 +8,7 @@ from keras import ops
 
 from effdet_keras.layers.recompute import recomputing
 from effdet_keras.training.accumulation import steps_done, steps_per_update
+from effdet_keras.training.advprop import needs_tensorflow
 from effdet_keras.training.clipping import clipped
 from effdet_keras.training.statistics_warmup import joined, parted
 
@@ -74,6 +75,9 @@ class Step:
 
     def data_of_fit(self, data):
         return data
+
+    def check_adversarial(self):
+        raise needs_tensorflow("torch")
 
     def normalizer(self, num_positives, rule):
         return None
