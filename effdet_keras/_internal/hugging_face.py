@@ -13,7 +13,11 @@ import shutil
 import urllib.parse
 
 from effdet_keras._internal.first_line import first_line
-from effdet_keras._internal.optional_imports import huggingface_hub
+from effdet_keras._internal.optional_imports import (
+    huggingface_hub,
+    huggingface_hub_constants,
+    huggingface_hub_errors,
+)
 from effdet_keras.errors import InvalidValueError
 
 SCHEME = "hf"
@@ -59,6 +63,15 @@ def parse_hub_address(address):
     return HubAddress(match[1], revision, (match[3] or "").strip("/"))
 
 
+def hub_library(address):
+    """The module `huggingface_hub`, with its `errors` and `constants`."""
+    hub = huggingface_hub.require(f"'{address}'")
+    # Some versions give these two only to who imports them.
+    huggingface_hub_errors.require()
+    huggingface_hub_constants.require()
+    return hub
+
+
 def hub_files(address):
     """The files of the repository that an address is in.
 
@@ -75,7 +88,7 @@ def hub_files(address):
         PermissionError: If it is gated or private, and this login has no access.
         OSError: If the hub cannot be reached, and nothing is in the cache.
     """
-    hub, where = huggingface_hub.require(f"'{address}'"), parse_hub_address(address)
+    hub, where = hub_library(address), parse_hub_address(address)
     try:
         info = hub.HfApi().model_info(where.repository, revision=where.revision)
     except Exception as error:  # of each web library its own, some no OSError
@@ -98,7 +111,7 @@ def hub_file(address):
     Raises:
         OSError: As of `hub_files`, or if what arrived is not what the hub has.
     """
-    hub, where = huggingface_hub.require(f"'{address}'"), parse_hub_address(address)
+    hub, where = hub_library(address), parse_hub_address(address)
     try:
         path = hub.HfApi().hf_hub_download(
             where.repository, where.path, revision=where.revision
@@ -140,8 +153,8 @@ def told(hub, error, address):
         return FileNotFoundError(f"There is no file '{address}'")
     if status_of(error) in (401, 403):
         return PermissionError(
-            f"The Hugging Face Hub does not allow this with '{address}'. Log in with an "
-            f"account that may: {_LOGIN}. ({first_line(error)})"
+            f"The Hugging Face Hub does not allow this with '{address}'. Log in with "
+            f"an account that may: {_LOGIN}. ({first_line(error)})"
         )
     if _is_unreachable(hub, error):
         return ConnectionError(

@@ -2,7 +2,7 @@
 
 import yaml
 
-from effdet_keras.evaluation.coco_metric import METRICS
+from effdet_keras.evaluation.coco_metric import COCO_MEANINGS
 
 GENERATED = "<!-- Written by effdet-keras: a card without this line is kept. -->"
 
@@ -30,7 +30,7 @@ def model_card(info, repository, *, license=None, data=None, numbers=None):
         ('license: mit', True)
     """
     data, numbers = data or {}, numbers or {}
-    measured = {k: v for k, v in numbers.items() if k in METRICS and v >= 0}
+    measured = {k: v for k, v in numbers.items() if k in COCO_MEANINGS and v >= 0}
     front = {
         **({"license": license} if license else {}),
         "library_name": "effdet-keras",
@@ -89,6 +89,9 @@ def _data_text(data):
 def _metrics_text(measured, split):
     if not measured:
         return ["## Metrics", "None were measured."]
-    rows = [f"| {name} | {measured[name]:.4f} | {METRICS[name]} |" for name in measured]
+    rows = [
+        f"| {name} | {measured[name]:.4f} | {COCO_MEANINGS[name]} |"
+        for name in measured
+    ]
     table = "\n".join(["| COCO | value | what |", "|---|---|---|", *rows])
     return ["## Metrics", f"On the split '{split}':" if split else "", table]

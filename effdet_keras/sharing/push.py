@@ -2,8 +2,7 @@
 
 import json
 
-from effdet_keras._internal.hugging_face import parse_hub_address, told
-from effdet_keras._internal.optional_imports import huggingface_hub
+from effdet_keras._internal.hugging_face import hub_library, parse_hub_address, told
 from effdet_keras.errors import InvalidStateError, InvalidValueError
 from effdet_keras.sharing.card import GENERATED, model_card
 from effdet_keras.weights.archive import (
@@ -60,7 +59,7 @@ def push_archive(
             "A model is pushed to the main branch of a whole repository, "
             f"'hf://owner/name'. Received: '{address}'"
         )
-    hub = huggingface_hub.require(f"'{address}'")
+    hub = hub_library(address)
     path = checkpoint_file(path, BEST_FILE)
     info = read_archive_info(path)
     described = {name: info[name] for name in _TOLD if name in info}

@@ -19,11 +19,11 @@ needs_library = pytest.mark.extra_packages
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    library = pytest.importorskip("huggingface_hub")
+    constants = pytest.importorskip("huggingface_hub.constants")
     monkeypatch.setenv("HF_TOKEN", "hf_test")
     with hub_server() as server:
-        monkeypatch.setattr(library.constants, "ENDPOINT", server.address)
-        monkeypatch.setattr(library.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+        monkeypatch.setattr(constants, "ENDPOINT", server.address)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
         yield server
 
 
