@@ -23,6 +23,8 @@ def hub(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_test")
     with hub_server() as server:
         monkeypatch.setattr(constants, "ENDPOINT", server.address)
+        template = server.address + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
         yield server
 
