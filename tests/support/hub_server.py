@@ -23,6 +23,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         for name, value in dict(headers).items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
+        # Nothing answers over an old connection when the server is down.
+        self.send_header("Connection", "close")
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
