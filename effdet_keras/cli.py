@@ -27,6 +27,7 @@ from effdet_keras.commands import (
     inspect_weights,
     predict,
     selftest,
+    share,
     train,
 )
 from effdet_keras.commands.log_filter import tensorflow_notes_dropped
@@ -34,7 +35,7 @@ from effdet_keras.errors import EffDetError
 
 _COMMANDS = (
     *(demo, inspect, convert, selftest, train, eval_, predict, benchmark),
-    *(export, inspect_weights, import_),
+    *(export, inspect_weights, import_, share),
 )
 # Exit statuses: those of a signal are 128 and its number.
 _FAILED, _USAGE, _INTERRUPTED, _TERMINATED = 1, 2, 130, 143

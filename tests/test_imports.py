@@ -23,7 +23,7 @@ ROWS = [
     ["inspection", "report", "backbones", "postprocess"],
     ["training", "weights"],
     ["inference"],
-    ["export", "hub"],
+    ["export", "hub", "sharing"],
     ["predictor"],
     ["models"],
     ["callbacks"],

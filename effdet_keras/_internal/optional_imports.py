@@ -86,6 +86,15 @@ pyplot = OptionalModule("matplotlib.pyplot", install="effdet-keras[plot]")
 # Addresses such as s3://bucket/folder.
 fsspec = OptionalModule("fsspec", install="effdet-keras[remote]")
 
+# Addresses such as hf://owner/name.
+huggingface_hub = OptionalModule("huggingface_hub", install="effdet-keras[huggingface]")
+huggingface_hub_constants = OptionalModule(
+    "huggingface_hub.constants", install="effdet-keras[huggingface]"
+)
+huggingface_hub_errors = OptionalModule(
+    "huggingface_hub.errors", install="effdet-keras[huggingface]"
+)
+
 # Weights of PyTorch effdet.
 safetensors = OptionalModule("safetensors", install="effdet-keras[safetensors]")
 safetensors_numpy = OptionalModule(

@@ -1,7 +1,8 @@
 """Files at addresses: read, listed, fetched and put, with another try on failure.
 
 `http://` and `https://` are read with Python alone. Everything else, such as `s3://`,
-`gs://` and `memory://`, goes through fsspec and the package of that storage.
+`gs://` and `memory://`, goes through fsspec and the package of that storage; `hf://`
+through the library of that hub, which tries again and keeps copies by itself.
 """
 
 import base64
@@ -17,6 +18,7 @@ import urllib.parse
 import urllib.request
 
 from effdet_keras._internal.first_line import first_line
+from effdet_keras._internal.hugging_face import SCHEME, HubStore, hub_file
 from effdet_keras._internal.local_paths import shown_address
 from effdet_keras._internal.optional_imports import fsspec
 from effdet_keras._internal.whole_files import replacing
@@ -99,6 +101,15 @@ def fetch(address, path):
         _tried(address, "fetched", lambda store, there: store.fetch(there, partial))
 
 
+def kept_copy(address):
+    """The file in the cache folder of the library that fetches it; None without one.
+
+    Raises:
+        OSError, ImportError: As of `read_bytes`.
+    """
+    return hub_file(address) if _is_hub(address) else None
+
+
 def put(path, address):
     """Copies a file of this machine to an address.
 
@@ -142,6 +153,8 @@ def joined(address, *names):
 
 def _tried(address, done, operation):
     """What `operation(store, path)` returns, at the latest after a few tries."""
+    if _is_hub(address):
+        return operation(HubStore(Entry), address)
     store, path = _store(address)
     pause = _PAUSE
     for attempt in range(_TRIES):
@@ -186,6 +199,10 @@ def _store(address):
             f"address that can be opened: {first_line(error)}"
         ) from error
     return _Storage(files), path
+
+
+def _is_hub(address):
+    return address.partition("://")[0].lower() == SCHEME
 
 
 def _is_web(address):

@@ -216,6 +216,9 @@ class RemotePath(os.PathLike):
         entry = remote_files.find_entry(str(self))
         if entry is None or entry.is_folder:
             raise FileNotFoundError(f"There is no file '{self}'")
+        kept = remote_files.kept_copy(str(self))
+        if kept is not None:
+            return kept
         folder = cache_folder() / "remote"
         owner = f"{_digest(str(self))}-"
         name = re.sub(r"[^\w.-]", "_", self.name, flags=re.ASCII)[-100:]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import pathlib
+import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 
 from effdet_keras._internal.allocator import tune_allocator
+from effdet_keras._internal.hugging_face import parse_hub_address
 from effdet_keras._internal.jit import default_jit_compile
 from effdet_keras.config import EfficientDetConfig
 from effdet_keras.data.dataset import DetectionDataset
@@ -27,8 +30,9 @@ from effdet_keras.inspection.fit_to_boxes import fitted_anchors, fitted_image_si
 from effdet_keras.models.network import build_network
 from effdet_keras.models.pipeline import model_of_pipeline
 from effdet_keras.postprocess import Postprocess, finished_outputs
+from effdet_keras.sharing.push import push_archive
 from effdet_keras.training.trainer import Trainer
-from effdet_keras.weights.archive import load_archive
+from effdet_keras.weights.archive import BEST_FILE, load_archive, write_archive
 from effdet_keras.weights.export_checkpoint import check_own_network, export_checkpoint
 from effdet_keras.weights.identify import num_classes_of
 from effdet_keras.weights.pretrained import config_for_weights, load_source
@@ -596,6 +600,65 @@ class EfficientDet(Trainer, keras.Model):
             verbose=verbose,
             **options,
         )
+
+    def push_to_hub(
+        self,
+        address: str,
+        *,
+        license: str | None = None,
+        private: bool | None = None,
+        overwrite: bool = False,
+        metrics: Mapping[str, float] | None = None,
+    ) -> str:
+        """Pushes the model to the Hugging Face Hub, with a model card.
+
+        Its archive (`best.keras`), a description (`archive.json`) and a card
+        (`README.md`) become one commit. A repository that is not there is made; one
+        that has a model of the same configuration and classes gets a new commit,
+        and the older ones stay in its history. `from_archive("hf://owner/name")` loads
+        it again. Needs `pip install "effdet-keras[huggingface]"`.
+
+        Args:
+            address: `hf://owner/name`.
+            license: of the weights, as the hub spells it, such as "apache-2.0"; None
+                names none.
+            private: whether a new repository is private; None is the hub's default.
+            overwrite: whether a repository with another model or other files may get
+                the commit, too.
+            metrics: COCO's numbers by name for the card, as `evaluate` of a
+                `Predictor` returns them.
+
+        Returns:
+            string, the address of the commit.
+
+        Raises:
+            ValueError: If `address` is not one of a whole repository.
+            FileExistsError: If the repository has something else.
+            PermissionError: If this login may not do it.
+            OSError: If the hub cannot be reached.
+            RuntimeError: If it is to be private and is there and public.
+            ImportError: If the extra is not installed.
+
+        Example:
+            >>> model = EfficientDet.from_preset(
+            ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2)
+            >>> model.push_to_hub("cats")
+            Traceback (most recent call last):
+                ...
+            effdet_keras.errors.InvalidValueError: An address of the Hugging Face ...
+        """
+        parse_hub_address(address)
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, BEST_FILE)
+            write_archive(self, path)
+            return push_archive(
+                path,
+                address,
+                license=license,
+                private=private,
+                overwrite=overwrite,
+                numbers=metrics,
+            )
 
     def export_hub_module(self, path: str | os.PathLike) -> None:
         """Writes the network without the last layers as a TF-Hub feature module.

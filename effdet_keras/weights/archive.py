@@ -39,6 +39,7 @@ ZIP_DAMAGES = (
     *(NotImplementedError, RuntimeError, ValueError),
 )
 _CHECKPOINT = "The path of a checkpoint"  # in messages
+_MOST_NAMES = 12  # of files, in messages
 _PACKAGES = ("keras", "tensorflow", "jax", "torch", "numpy")
 
 
@@ -300,9 +301,26 @@ def checkpoint_file(path, name_in_folder):
         # A training that ended between its first two files left the best alone.
         if not path.exists() and (folder / BEST_FILE).exists():
             path = folder / BEST_FILE
+        if not path.exists() and is_remote(folder):
+            path = _only_archive(folder)
     if not path.exists():
         raise FileNotFoundError(f"There is no checkpoint '{path}'")
     return local_copy(path)
+
+
+def _only_archive(folder):
+    """The one `.keras` file of a folder at an address."""
+    names = [path.name for path in folder.iterdir()]
+    archives = [name for name in names if name.endswith(".keras")]
+    if len(archives) != 1:
+        shown = ", ".join(names[:_MOST_NAMES]) or "nothing"
+        raise FileNotFoundError(
+            f"'{folder}' holds no '{BEST_FILE}' and "
+            f"{'several .keras files' if archives else 'no other .keras file'}. It "
+            f"holds: {shown}. Give the address of one file; weights alone are loaded "
+            f"with `from_preset(NAME, weights='{folder}')`."
+        )
+    return folder / archives[0]
 
 
 def read_entry(path, check_all=False):

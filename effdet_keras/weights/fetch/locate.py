@@ -17,6 +17,8 @@ from effdet_keras.weights.fetch.unpack import is_tar_archive, unpack
 from effdet_keras.weights.kinds.automl import STATE_FILE
 
 _SUFFIXES = (".h5", ".hdf5", ".keras", ".pth", ".pt", ".pth.tar", ".safetensors")
+# The two names under which a repository of the Hugging Face Hub has PyTorch's weights.
+_HUB_SAFETENSORS, _HUB_PICKLE = "model.safetensors", "pytorch_model.bin"
 _STATE = re.compile(r'^model_checkpoint_path:\s*"(.*)"', re.MULTILINE)
 _INDEX = ".index"
 # Folders of the Object Detection API's exporter, beside one called as `STATE_FILE`.
@@ -135,6 +137,12 @@ def _copied(path, stack):
         if BEST_FILE in names:
             return local_copy(path / BEST_FILE)
         parts = [name for name in names if _is_of_weights(name)]
+        files = _files_of_weights(names)
+        if len(files) == 1 and not any(_PIECE.search(name) for name in parts):
+            return local_copy(path / files[0])
+        _check_one(files, f"The folder '{path}'")
+        if not parts:
+            raise InvalidValueError(_none(f"The folder '{path}'", sorted(names)))
         found, target = path, ""
     elif (path.parent / f"{path.name}{_INDEX}").is_file():
         parts = [p.name for p in path.parent.glob(f"{path.name}.*")]
@@ -193,13 +201,9 @@ def _weights_in(folder, label):
         return _weights_in(exported, label)
     names = sorted(p.name for p in folder.iterdir() if not p.name.startswith("."))
     prefixes = [name.removesuffix(_INDEX) for name in names if name.endswith(_INDEX)]
-    files = [name for name in names if name.lower().endswith(_SUFFIXES)]
-    candidates = prefixes + [name for name in files if (folder / name).is_file()]
-    if len(candidates) > 1:
-        raise InvalidValueError(
-            f"{label} holds several checkpoints: {', '.join(candidates)}. Name one: "
-            "give its own path (of an archive, unpacked)."
-        )
+    files = [name for name in _files_of_weights(names) if (folder / name).is_file()]
+    candidates = prefixes + files
+    _check_one(candidates, label)
     if prefixes:
         return _whole_checkpoint(folder / prefixes[0])
     if candidates:
@@ -207,7 +211,27 @@ def _weights_in(folder, label):
     subfolders = [folder / name for name in names if (folder / name).is_dir()]
     if len(subfolders) == 1:
         return _weights_in(subfolders[0], label)
-    raise InvalidValueError(
+    raise InvalidValueError(_none(label, names))
+
+
+def _files_of_weights(names):
+    """Those that are files of weights; of the hub's two of the same weights, one."""
+    files = [name for name in names if name.lower().endswith(_SUFFIXES)]
+    if _HUB_SAFETENSORS in files or _HUB_PICKLE not in names:
+        return files
+    return [*files, _HUB_PICKLE]
+
+
+def _check_one(candidates, label):
+    if len(candidates) > 1:
+        raise InvalidValueError(
+            f"{label} holds several checkpoints: {', '.join(candidates)}. Name one: "
+            "give its own path (of an archive, unpacked)."
+        )
+
+
+def _none(label, names):
+    return (
         f"{label} holds no weights: neither a TensorFlow checkpoint (.index) nor a "
         f"file that ends in {', '.join(_SUFFIXES)}. It holds: {_listed(names)}"
     )

@@ -1,0 +1,270 @@
+"""Files of `hf://owner/name`, by the library of the Hugging Face Hub.
+
+Its own settings count: the login (`HF_TOKEN`, `hf auth login`), the cache folder
+(`HF_HOME`), another server (`HF_ENDPOINT`), no network (`HF_HUB_OFFLINE`).
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import pathlib
+import re
+import shutil
+import urllib.parse
+
+from effdet_keras._internal.first_line import first_line
+from effdet_keras._internal.optional_imports import (
+    huggingface_hub,
+    huggingface_hub_constants,
+    huggingface_hub_errors,
+)
+from effdet_keras.errors import InvalidValueError
+
+SCHEME = "hf"
+# A repository's letters are those that the hub allows; a revision has no slash: %2F.
+_ADDRESS = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([^/]+))?(?:/(.*))?", re.I | re.A)
+_LOGIN = "`hf auth login`, or a token in HF_TOKEN"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclasses.dataclass(frozen=True)
+class HubAddress:
+    """What an address says.
+
+    Attributes:
+        repository: string, `owner/name`.
+        revision: string, a branch, tag or commit; None is the main branch.
+        path: string, of a file or folder in it; empty for all of it.
+    """
+
+    repository: str
+    revision: str | None
+    path: str
+
+
+def parse_hub_address(address):
+    """The parts of `hf://owner/name@revision/path`.
+
+    Raises:
+        InvalidValueError: If it is no such address.
+
+    Example:
+        >>> parse_hub_address("hf://me/cats@v1/a/best.keras")
+        HubAddress(repository='me/cats', revision='v1', path='a/best.keras')
+    """
+    match = _ADDRESS.fullmatch(address)
+    if match is None:
+        raise InvalidValueError(
+            "An address of the Hugging Face Hub is 'hf://owner/name', with '@revision' "
+            "for a branch, tag or commit (of a slash in it, write %2F), and with the "
+            f"path of a file in it. Received: '{address}'"
+        )
+    revision = urllib.parse.unquote(match[2]) if match[2] else None
+    return HubAddress(match[1], revision, (match[3] or "").strip("/"))
+
+
+def hub_library(address):
+    """The module `huggingface_hub`, with its `errors` and `constants`."""
+    hub = huggingface_hub.require(f"'{address}'")
+    # Some versions give these two only to who imports them.
+    huggingface_hub_errors.require()
+    huggingface_hub_constants.require()
+    return hub
+
+
+def hub_files(address):
+    """The files of the repository that an address is in.
+
+    Without a network they are those of the commit that is in the library's cache.
+
+    Args:
+        address: string.
+
+    Returns:
+        List of strings, and the commit as a string.
+
+    Raises:
+        FileNotFoundError: If there is no such repository or revision.
+        PermissionError: If it is gated or private, and this login has no access.
+        OSError: If the hub cannot be reached, and nothing is in the cache.
+    """
+    hub, where = hub_library(address), parse_hub_address(address)
+    try:
+        info = hub.HfApi().model_info(where.repository, revision=where.revision)
+    except Exception as error:  # of each web library its own, some no OSError
+        kept = _kept(hub, where) if _is_unreachable(hub, error) else None
+        if kept is None:
+            raise told(hub, error, address) from error
+        return kept
+    return [sibling.rfilename for sibling in info.siblings or []], info.sha
+
+
+def hub_file(address):
+    """The file at an address, in the library's cache folder.
+
+    Args:
+        address: string.
+
+    Returns:
+        `pathlib.Path`.
+
+    Raises:
+        OSError: As of `hub_files`, or if what arrived is not what the hub has.
+    """
+    hub, where = hub_library(address), parse_hub_address(address)
+    try:
+        path = hub.HfApi().hf_hub_download(
+            where.repository, where.path, revision=where.revision
+        )
+    except Exception as error:  # see `hub_files`
+        raise told(hub, error, address) from error
+    path = pathlib.Path(path)
+    _check_digest(path, address)
+    return path
+
+
+def told(hub, error, address):
+    """The `OSError` that says of an error of the library what to do.
+
+    Args:
+        hub: the module `huggingface_hub`.
+        error: exception.
+        address: string.
+    """
+    errors, where = hub.errors, parse_hub_address(address)
+    page = f"{hub.constants.ENDPOINT}/{where.repository}"
+    if isinstance(error, errors.GatedRepoError):
+        return PermissionError(
+            f"The repository of '{address}' is gated. Ask for access at {page}, then "
+            f"log in with that account: {_LOGIN}."
+        )
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return FileNotFoundError(
+            f"There is no repository '{where.repository}' on the Hugging Face Hub that "
+            f"this login can see. If it is private, log in: {_LOGIN}. "
+            f"Received: '{address}'"
+        )
+    if isinstance(error, errors.RevisionNotFoundError):
+        return FileNotFoundError(
+            f"The repository '{where.repository}' has no branch, tag or commit "
+            f"'{where.revision or 'main'}'. Received: '{address}'"
+        )
+    if isinstance(error, errors.EntryNotFoundError) and not _is_local(hub, error):
+        return FileNotFoundError(f"There is no file '{address}'")
+    if status_of(error) in (401, 403):
+        return PermissionError(
+            f"The Hugging Face Hub does not allow this with '{address}'. Log in with "
+            f"an account that may: {_LOGIN}. ({first_line(error)})"
+        )
+    if _is_unreachable(hub, error):
+        return ConnectionError(
+            f"The Hugging Face Hub cannot be reached, and '{address}' is not in its "
+            f"cache folder '{hub.constants.HF_HUB_CACHE}': {first_line(error)}"
+        )
+    return OSError(f"'{address}' cannot be opened: {first_line(error)}")
+
+
+def status_of(error):
+    """The status of the hub's answer, or None where there was none."""
+    return getattr(getattr(error, "response", None), "status_code", None)
+
+
+def _is_local(hub, error):
+    return isinstance(error, hub.errors.LocalEntryNotFoundError)
+
+
+def _is_unreachable(hub, error):
+    """Whether the hub gave no answer, or none that says something of the files."""
+    if isinstance(error, hub.errors.HFValidationError):
+        return False
+    if _is_local(hub, error):
+        return True
+    status = status_of(error)
+    return status >= 500 if status is not None else not _is_of_this_machine(error)
+
+
+def _is_of_this_machine(error):
+    return (
+        isinstance(error, OSError)
+        and error.errno is not None
+        and (not isinstance(error, ConnectionError))
+    )
+
+
+def _kept(hub, where):
+    """The files of the newest commit of a revision in the cache folder, or None."""
+    with contextlib.suppress(hub.errors.CacheNotFound):
+        cache = hub.scan_cache_dir(hub.constants.HF_HUB_CACHE)
+        revision = where.revision or "main"
+        for repository in cache.repos:
+            if repository.repo_type == "model" and (
+                repository.repo_id == where.repository
+            ):
+                for commit in repository.revisions:
+                    if revision in (*commit.refs, commit.commit_hash):
+                        root = commit.snapshot_path
+                        paths = [file.file_path for file in commit.files]
+                        names = [path.relative_to(root).as_posix() for path in paths]
+                        return names, commit.commit_hash
+    return None
+
+
+def _check_digest(path, address):
+    """Large files lie in the cache under their SHA-256, which nobody else compares."""
+    blob = path.resolve()
+    if not _SHA256.fullmatch(blob.name):
+        return
+    with open(blob, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != blob.name:
+        blob.unlink()
+        path.unlink(missing_ok=True)
+        raise OSError(
+            f"'{address}' is damaged: its SHA-256 is {digest}, and that of the file on "
+            f"the hub {blob.name}. What arrived was removed: fetch it again."
+        )
+
+
+class HubStore:
+    """The hub as `remote_files` takes a storage; it can be read alone.
+
+    Args:
+        entry_class: the class of what is in a folder.
+    """
+
+    def __init__(self, entry_class):
+        self._entry = entry_class
+
+    def read(self, address):
+        return hub_file(address).read_bytes()
+
+    def entry(self, address):
+        inner = parse_hub_address(address).path
+        names, commit = hub_files(address)
+        if inner in names:
+            return self._entry(False, None, commit)
+        is_folder = not inner or any(name.startswith(f"{inner}/") for name in names)
+        return self._entry(True, None, commit) if is_folder else None
+
+    def entries(self, address):
+        inner = parse_hub_address(address).path
+        names, commit = hub_files(address)
+        start = f"{inner}/" if inner else ""
+        below = [name.removeprefix(start) for name in names if name.startswith(start)]
+        return {
+            name.partition("/")[0]: self._entry("/" in name, None, commit)
+            for name in below
+        }
+
+    def fetch(self, address, target):
+        shutil.copyfile(hub_file(address), target)
+
+    def put(self, path, address):
+        raise InvalidValueError(
+            "A repository of the Hugging Face Hub is not a folder to write files into: "
+            "`model.push_to_hub` and `effdet-keras share` make a commit of a whole "
+            f"model. Received: '{address}'"
+        )
+
+    def remove(self, address):
+        self.put(None, address)

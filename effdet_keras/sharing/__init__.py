@@ -1,0 +1,1 @@
+"""Sharing: a model as a repository of the Hugging Face Hub."""
