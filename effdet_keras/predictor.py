@@ -42,6 +42,7 @@ from effdet_keras.weights.fetch.locate import looks_like_weights
 if TYPE_CHECKING:
     from effdet_keras.models import EfficientDet
 
+_ONE_FILE_EXPORTS = (".tflite", ".onnx")  # an `.xml` has a `.bin` beside it
 _AUGMENTED_MIN_SCORE = 0.05  # what one view is unsure of, several may agree on
 
 
@@ -328,9 +329,14 @@ class Predictor:
 
 def _copied(address):
     """The model of an address on this machine: a file, or the best of a training."""
-    if path_of(address).is_dir():
-        return checkpoint_file(address, BEST_FILE)
-    return local_copy(address)
+    folder = path_of(address)
+    if not folder.is_dir():
+        return local_copy(folder)
+    names = [path.name for path in folder.iterdir()]
+    exported = [name for name in names if name.lower().endswith(_ONE_FILE_EXPORTS)]
+    if len(exported) == 1 and not any(name.endswith(".keras") for name in names):
+        return local_copy(folder / exported[0])
+    return checkpoint_file(folder, BEST_FILE)
 
 
 @contextlib.contextmanager

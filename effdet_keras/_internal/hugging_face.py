@@ -164,6 +164,40 @@ def told(hub, error, address):
     return OSError(f"'{address}' cannot be opened: {first_line(error)}")
 
 
+def told_of_push(hub, error, address, *, made):
+    """The `OSError` that says why a push failed, and what is left of it.
+
+    Args:
+        hub: the module `huggingface_hub`.
+        error: exception.
+        address: string.
+        made: bool, whether the repository was made for this push.
+    """
+    left = (
+        " The repository was made before that and stays, empty: push again, or delete "
+        "it on the hub."
+        if made
+        else ""
+    )
+    start, status = f"The model was not pushed to '{address}': ", status_of(error)
+    if isinstance(error, hub.errors.RepositoryNotFoundError) or status in (401, 403):
+        return PermissionError(
+            f"{start}this login may not write there. Log in with an account that may: "
+            f"{_LOGIN}.{left} ({first_line(error)})"
+        )
+    if status == 412:
+        return OSError(
+            f"{start}somebody else's commit came in between. Look at it, then push "
+            f"again.{left}"
+        )
+    if _is_unreachable(hub, error):
+        return ConnectionError(
+            f"{start}the Hugging Face Hub cannot be reached. Push again later.{left} "
+            f"({first_line(error)})"
+        )
+    return OSError(f"{start}{first_line(error)}.{left}")
+
+
 def status_of(error):
     """The status of the hub's answer, or None where there was none."""
     return getattr(getattr(error, "response", None), "status_code", None)

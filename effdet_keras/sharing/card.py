@@ -1,10 +1,13 @@
 """The model card of an archive: what it detects, how well, and how to load it."""
 
+import re
+
 import yaml
 
 from effdet_keras.evaluation.coco_metric import COCO_MEANINGS
 
 GENERATED = "<!-- Written by effdet-keras: a card without this line is kept. -->"
+_FRONT_ALONE = re.compile(r"---\n(?:(?!---).*\n)*---\s*")
 
 
 def model_card(info, repository, *, license=None, data=None, numbers=None):
@@ -30,7 +33,9 @@ def model_card(info, repository, *, license=None, data=None, numbers=None):
         ('license: mit', True)
     """
     data, numbers = data or {}, numbers or {}
-    measured = {k: v for k, v in numbers.items() if k in COCO_MEANINGS and v >= 0}
+    measured = {
+        name: numbers[name] for name in COCO_MEANINGS if _is_known(numbers, name)
+    }
     front = {
         **({"license": license} if license else {}),
         "library_name": "effdet-keras",
@@ -61,6 +66,24 @@ def model_card(info, repository, *, license=None, data=None, numbers=None):
     return "\n\n".join(parts) + "\n"
 
 
+def is_ours_to_write(text):
+    """Whether the card of a repository may be replaced: ours, or without any words.
+
+    A repository that was made on the web has a card of a front matter alone.
+
+    Args:
+        text: string, the card.
+
+    Example:
+        >>> is_ours_to_write("---\\nlicense: mit\\n---\\n")
+        True
+        >>> is_ours_to_write("---\\nlicense: mit\\n---\\nMy cats\\n\\n---\\n")
+        False
+    """
+    is_empty = not text.strip() or _FRONT_ALONE.fullmatch(text) is not None
+    return is_empty or GENERATED in text
+
+
 def _index(repository, data, numbers, measured):
     if not measured:
         return {}
@@ -73,6 +96,11 @@ def _index(repository, data, numbers, measured):
     task = {"type": "object-detection"}
     result = {"task": task, "dataset": dataset, "metrics": metrics}
     return {"model-index": [{"name": repository, "results": [result]}]}
+
+
+def _is_known(numbers, name):
+    """Whether it was measured: not where there is no such box (-1), nor null."""
+    return numbers.get(name) is not None and numbers[name] >= 0
 
 
 def _data_text(data):

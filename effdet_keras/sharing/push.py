@@ -1,24 +1,39 @@
 """An archive as a commit of a repository of the Hugging Face Hub."""
 
 import json
+import pathlib
+import tempfile
 
-from effdet_keras._internal.hugging_face import hub_library, parse_hub_address, told
+from effdet_keras._internal.hugging_face import (
+    hub_library,
+    parse_hub_address,
+    told_of_push,
+)
 from effdet_keras.errors import InvalidStateError, InvalidValueError
-from effdet_keras.sharing.card import GENERATED, model_card
+from effdet_keras.sharing.card import is_ours_to_write, model_card
 from effdet_keras.weights.archive import (
     ARCHIVE_ENTRY,
     BEST_FILE,
     checkpoint_file,
+    load_archive,
     read_archive_info,
+    read_entry,
+    write_archive,
 )
 
 _CARD = "README.md"
 _OF_THE_HUB = {".gitattributes", _CARD}
+# Beside the new model, such files would be taken for it, or for parts of it.
+_MODEL_ENDINGS = (
+    *(".keras", ".h5", ".safetensors", ".bin", ".pth", ".pt"),
+    *(".tflite", ".onnx"),
+)
 # What else an archive notes, such as the random state, is of its training alone.
 _TOLD = (
     *("format", "config", "class_names", "category_ids", "score_settings"),
     *("versions", "created", "epoch"),
 )
+_NOTED = ("epoch", "metrics")  # of the archive, in the one that is pushed
 
 
 def push_archive(
@@ -31,7 +46,10 @@ def push_archive(
     data=None,
     numbers=None,
 ):
-    """Uploads an archive with a model card, in one commit.
+    """Uploads a model with a model card, in one commit.
+
+    Pushed is what detects: the weights (their averages where there were any), the
+    configuration, class names and thresholds; neither optimizer nor averages.
 
     A repository that is not there is made. One that has this model already, of the
     same network and classes, gets a new commit: its older ones stay in its history. A
@@ -43,6 +61,7 @@ def push_archive(
         license: string, as the hub spells it; None writes none.
         private: bool, whether a new repository is private; None is the hub's default.
         overwrite: bool, whether a repository of something else may get this model.
+            The model files in it are deleted in the same commit.
         data, numbers: see `model_card`.
 
     Returns:
@@ -60,32 +79,59 @@ def push_archive(
             f"'hf://owner/name'. Received: '{address}'"
         )
     hub = hub_library(address)
-    path = checkpoint_file(path, BEST_FILE)
-    info = read_archive_info(path)
+    with tempfile.TemporaryDirectory() as folder:
+        model = pathlib.Path(folder, BEST_FILE)
+        _write_what_detects(checkpoint_file(path, BEST_FILE), model)
+        return _push(
+            hub,
+            model,
+            address,
+            private=private,
+            overwrite=overwrite,
+            about={"license": license, "data": data, "numbers": numbers},
+        )
+
+
+def _write_what_detects(source, target):
+    """The archive of a model that was never compiled, with the weights of another."""
+    trained = load_archive(source)
+    model = type(trained).from_config(trained.get_config())
+    model.set_weights(trained.get_weights())
+    before = read_entry(source) or {}
+    noted = {name: before[name] for name in _NOTED if name in before}
+    write_archive(model, target, noted)
+
+
+def _push(hub, model, address, *, private, overwrite, about):
+    repository = parse_hub_address(address).repository
+    info = read_archive_info(model)
     described = {name: info[name] for name in _TOLD if name in info}
     api = hub.HfApi()
+    names, parent, made = [], None, False
     try:
-        there = _info(hub, api, where.repository)
+        there = _info(hub, api, repository)
         if there is None:
-            made = api.create_repo(where.repository, private=private)
-            where = parse_hub_address(f"hf://{made.repo_id}")
-            names, parent = [], None
+            repository = api.create_repo(repository, private=private).repo_id
+            made = True
         else:
             _check_private(there, private, address)
             names, parent = [s.rfilename for s in there.siblings or []], there.sha
-        _check_same(api, where.repository, names, described, address, overwrite)
-        card = model_card(
-            info, where.repository, license=license, data=data, numbers=numbers
-        )
-        contents = {BEST_FILE: str(path)}
+        is_same = _is_same(api, repository, names, described)
+        if not (is_same or overwrite):
+            raise FileExistsError(_other_files(address, names))
+        contents = {BEST_FILE: str(model)}
         contents[ARCHIVE_ENTRY] = json.dumps(described, indent=1).encode()
-        if _is_generated(api, where.repository, names):
-            contents[_CARD] = card.encode()
+        if _is_card_ours(api, repository, names):
+            contents[_CARD] = model_card(info, repository, **about).encode()
+        replaced = [] if is_same else set(_model_files(names)) - set(contents)
         commit = api.create_commit(
-            where.repository,
+            repository,
             [
-                hub.CommitOperationAdd(path_in_repo=name, path_or_fileobj=content)
-                for name, content in contents.items()
+                *(
+                    hub.CommitOperationAdd(path_in_repo=name, path_or_fileobj=content)
+                    for name, content in contents.items()
+                ),
+                *(hub.CommitOperationDelete(name) for name in sorted(replaced)),
             ],
             commit_message="Model of effdet-keras",
             parent_commit=parent,  # what was looked at is what gets the commit
@@ -93,7 +139,7 @@ def push_archive(
     except (FileExistsError, InvalidStateError, InvalidValueError):
         raise
     except Exception as error:  # of each web library its own, some no OSError
-        raise told(hub, error, address) from error
+        raise told_of_push(hub, error, address, made=made) from error
     return commit.commit_url
 
 
@@ -114,28 +160,34 @@ def _check_private(there, private, address):
         )
 
 
-def _check_same(api, repository, names, described, address, overwrite):
-    """Refuses a repository that has another model, or files of something else."""
+def _is_same(api, repository, names, described):
+    """Whether a repository has this model, of the same network and classes, or none."""
+    if not set(names) - _OF_THE_HUB:
+        return True
+    if ARCHIVE_ENTRY not in names:
+        return False
+    path = api.hf_hub_download(repository, ARCHIVE_ENTRY)
+    with open(path, encoding="utf-8") as file:
+        before = json.load(file)
+    return all(before.get(k) == described.get(k) for k in ("config", "class_names"))
+
+
+def _other_files(address, names):
     others = sorted(set(names) - _OF_THE_HUB)
-    if overwrite or not others:
-        return
-    if ARCHIVE_ENTRY in names:
-        path = api.hf_hub_download(repository, ARCHIVE_ENTRY)
-        with open(path, encoding="utf-8") as file:
-            before = json.load(file)
-        if all(before.get(k) == described.get(k) for k in ("config", "class_names")):
-            return
-    raise FileExistsError(
+    return (
         f"'{address}' has another model already, or other files: "
         f"{', '.join(others[:8])}. Give another name; or pass `overwrite` "
-        "(--overwrite) for a commit in which this model takes their place."
+        "(--overwrite) for a commit that adds this model and deletes the files that "
+        f"end in {', '.join(_MODEL_ENDINGS)}: the other files stay."
     )
 
 
-def _is_generated(api, repository, names):
+def _model_files(names):
+    return [name for name in names if name.lower().endswith(_MODEL_ENDINGS)]
+
+
+def _is_card_ours(api, repository, names):
     if _CARD not in names:
         return True
     with open(api.hf_hub_download(repository, _CARD), encoding="utf-8") as file:
-        text = file.read()
-    # Of a repository made on the web, the card has a front matter alone.
-    return GENERATED in text or not text.rpartition("---")[2].strip()
+        return is_ours_to_write(file.read())

@@ -4,14 +4,18 @@ import numpy as np
 import pytest
 import yaml
 from support.hub_server import hub_server
-from support.tiny import tiny_model
+from support.tiny import batch, tiny_model
 
 from effdet_keras._internal.hugging_face import parse_hub_address
 from effdet_keras._internal.optional_imports import OptionalModule, huggingface_hub
 from effdet_keras.cli import main
 from effdet_keras.models import EfficientDet
 from effdet_keras.predictor import Predictor
-from effdet_keras.sharing.card import GENERATED, model_card
+from effdet_keras.runs.configuration import RunConfiguration
+from effdet_keras.runs.run_folder import RunFolder
+from effdet_keras.sharing.card import GENERATED, is_ours_to_write, model_card
+from effdet_keras.weights.archive import write_archive
+from effdet_keras.weights.assign import assign_source
 from effdet_keras.weights.read_weights import read_weights
 
 needs_library = pytest.mark.extra_packages
@@ -67,6 +71,75 @@ def test_another_model_is_not_overwritten(hub):
 
 
 @needs_library
+def test_what_detects_is_pushed_alone(hub, tmp_path):
+    model = tiny_model()
+    model.compile(optimizer="adam", ema_decay=0.5)
+    model.fit(*batch(), epochs=1, verbose=0)
+    path = tmp_path / "best.keras"
+    write_archive(model, path, {"epoch": 3})
+    model.push_to_hub("hf://me/pets")
+    pushed = hub.repositories["me/pets"]["best.keras"]
+    assert len(pushed) < 0.6 * path.stat().st_size
+    detecting = EfficientDet.from_archive(path)  # of the averages
+    pulled = EfficientDet.from_archive("hf://me/pets")
+    assert not pulled.compiled
+    for one, other in zip(detecting.weights, pulled.weights, strict=True):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+@needs_library
+def test_overwriting_deletes_the_model_before(hub):
+    files = hub.repositories["me/pets"] = {"model.safetensors": b"a", "notes.txt": b"b"}
+    with pytest.raises(FileExistsError, match="deletes the files that end in .keras"):
+        tiny_model().push_to_hub("hf://me/pets")
+    tiny_model().push_to_hub("hf://me/pets", overwrite=True)
+    assert set(files) == {"notes.txt", "best.keras", "archive.json", "README.md"}
+    files["pets.tflite"] = b"c"  # of the same model: stays
+    tiny_model().push_to_hub("hf://me/pets", overwrite=True)
+    assert "pets.tflite" in files
+
+
+@needs_library
+def test_a_push_that_fails_says_what_is_left(hub):
+    hub.refused = 403
+    with pytest.raises(PermissionError, match="not pushed.*made before.*empty"):
+        tiny_model().push_to_hub("hf://me/pets")
+    hub.refused = 412
+    with pytest.raises(OSError, match="not pushed.*came in between") as told:
+        tiny_model().push_to_hub("hf://me/pets")
+    assert "empty" not in str(told.value)  # it was there already
+    hub.shutdown(), hub.server_close()
+    with pytest.raises(ConnectionError, match="not pushed.*cannot be reached"):
+        tiny_model().push_to_hub("hf://me/pets")
+
+
+@needs_library
+def test_an_export_alone_is_chosen(hub, tmp_path):
+    tiny_model().export(tmp_path / "pets.tflite")
+    content = (tmp_path / "pets.tflite").read_bytes()
+    hub.repositories["me/phone"] = {"README.md": b"a", "pets.tflite": content}
+    predictor = Predictor.load("hf://me/phone")
+    assert predictor.class_names == ("cat", "dog", "bird")
+    hub.repositories["me/two"] = {"a.tflite": content, "b.onnx": b""}
+    with pytest.raises(FileNotFoundError, match="a.tflite, b.onnx. Give the address"):
+        Predictor.load("hf://me/two")
+
+
+@needs_library
+def test_weights_of_effdet_alone_are_understood(hub, tmp_path):
+    model = tiny_model()
+    model.export_checkpoint(tmp_path / "model.safetensors", format="torch-effdet")
+    content = (tmp_path / "model.safetensors").read_bytes()
+    hub.repositories["me/effdet"] = {"config.json": b"{}", "model.safetensors": content}
+    source = read_weights("hf://me/effdet", None)
+    other = tiny_model()
+    report = assign_source(other, source)
+    assert (report.num_loaded, report.left_over) == (len(other.weights), ())
+    for one, two in zip(model.weights, other.weights, strict=True):
+        np.testing.assert_array_equal(one.numpy(), two.numpy())
+
+
+@needs_library
 def test_what_is_wrong_is_told(hub, monkeypatch):
     with pytest.raises(FileNotFoundError, match="no repository 'me/none'.*log in"):
         Predictor.load("hf://me/none")
@@ -92,15 +165,41 @@ def test_what_is_wrong_is_told(hub, monkeypatch):
 @needs_library
 def test_the_command_shares_an_archive(hub, tmp_path, capsys):
     path = tmp_path / "pets.keras"
-    EfficientDet.save(tiny_model(), path)
-    from effdet_keras.weights.archive import write_archive
-
     write_archive(tiny_model(), path, {"metrics": {"AP": 0.5}})
     assert main(["share", str(path), "hf://me/pets", "--license", "mit"]) == 0
     assert "commit" in capsys.readouterr().out
     card = hub.repositories["me/pets"]["README.md"].decode()
     assert yaml.safe_load(card.split("---")[1])["license"] == "mit"
     assert "| AP | 0.5000 |" in card
+
+
+@needs_library
+@pytest.mark.parametrize("scheme", ["", "memory://"])
+def test_the_command_shares_a_run(hub, tmp_path, scheme):
+    folder = RunFolder(tmp_path / "run")
+    folder.begin(RunConfiguration(data="/home/somebody/pets"))
+    split = {"images": 8, "boxes": 9, "sha256": "0"}
+    folder.write_json("data", {"class_names": ["cat"], "splits": {"train": split}})
+    folder.write_json("numbers", {"split": "valid", "epoch": 2, "AP": 0.25, "APs": -1})
+    write_archive(tiny_model(), folder.archive / "best.keras", {"epoch": 2})
+    run = str(folder.path)
+    if scheme:
+        storage = pytest.importorskip("fsspec").filesystem("memory")
+        storage.put(run, "/shared/run", recursive=True)
+        run = "memory://shared/run"
+    assert main(["share", run, "hf://me/pets"]) == 0
+    card = hub.repositories["me/pets"]["README.md"].decode()
+    assert "| train | 8 | 9 |" in card and "\npets\n" in card
+    assert "'valid'" in card and "| AP | 0.2500 |" in card
+    assert "somebody" not in card
+
+
+def test_a_card_with_words_is_kept():
+    front = "---\nlicense: mit\n---\n"
+    assert is_ours_to_write("") and is_ours_to_write(front)
+    assert is_ours_to_write(front + GENERATED)
+    assert not is_ours_to_write(f"{front}My cats\n\n---\n")
+    assert not is_ours_to_write("My cats\n\n---\n")
 
 
 def test_the_card_says_what_was_measured():

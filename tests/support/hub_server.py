@@ -81,7 +81,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 for f in json.loads(text)["files"]
             ]
             return self._give(200, {"files": files})
+        if server.refused:
+            return self._give(server.refused, {"error": "No."})
         for line in map(json.loads, text.splitlines()):
+            if line["key"] == "deletedFile":
+                del server.repositories[repository][line["value"]["path"]]
             if line["key"] == "file":
                 content = base64.b64decode(line["value"]["content"])
                 server.repositories[repository][line["value"]["path"]] = content
@@ -107,6 +111,7 @@ def hub_server():
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
         server.daemon_threads = True
         server.repositories, server.damaged = {}, None
+        server.refused = None  # the status that a commit is answered with
         server.gated, server.private = set(), set()
         server.address = f"http://127.0.0.1:{server.server_port}"
 
