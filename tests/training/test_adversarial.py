@@ -214,6 +214,7 @@ def statistics_like(model, network):
 
 
 @only_tensorflow
+@pytest.mark.slow
 def test_recomputed_blocks_use_and_move_the_second_set_as_others_do():
     def trained(**options):
         sgd = keras.optimizers.SGD(0.1)
@@ -233,7 +234,11 @@ def test_recomputed_blocks_use_and_move_the_second_set_as_others_do():
 
 
 @only_tensorflow
-@pytest.mark.parametrize("adversarial", [None, ek.AdvProp(loss="class")])
+@pytest.mark.parametrize(
+    "adversarial",
+    [None, pytest.param(ek.AdvProp(loss="class"), marks=pytest.mark.slow)],
+    ids=["clean", "adversarial"],
+)
 def test_what_no_loss_uses_stays_as_it_is(adversarial):
     """In a step that runs eagerly as well."""
     model = model_with(adversarial, weight_decay=None, loss=NoBoxes())
