@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from effdet_keras._internal.local_paths import local_path
+from effdet_keras._internal.remote_path import RemotePath, path_of
 from effdet_keras.errors import InvalidValueError
 
 # YAML 1.1 takes `1e-3` for text, because it has no dot.
@@ -36,7 +37,9 @@ def read_yaml(path: str | os.PathLike) -> dict[Any, Any]:
         OSError: If there is no such file.
         ValueError: If it is not YAML, or holds something else.
     """
-    path = local_path(path, "The path of a configuration")
+    path = path_of(path)
+    if not isinstance(path, RemotePath):
+        path = local_path(path, "The path of a configuration")
     try:
         content = yaml.load(path.read_bytes(), Loader=_Loader)
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
