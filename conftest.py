@@ -5,6 +5,7 @@ import os
 import pathlib
 import random
 import re
+import signal
 import sys
 import zlib
 
@@ -21,6 +22,7 @@ from keras.src.backend.common import global_state
 
 PACKAGE = pathlib.Path(__file__).parent / "effdet_keras"
 BACKEND = keras.backend.backend()
+STOPS = (signal.SIGINT, signal.SIGTERM)
 SEED = 7
 
 
@@ -162,6 +164,16 @@ def pytest_fixture_setup(fixturedef, request):
         random.setstate(states[0])
         np.random.set_state(states[1])
         global_state.set_global_attribute("global_seed_generator", generator)
+
+
+@pytest.fixture(autouse=True)
+def signal_handlers():
+    """A test that leaves a handler of signals is no matter for the next one."""
+    before = {number: signal.getsignal(number) for number in STOPS}
+    yield
+    for number, handler in before.items():
+        if handler is not None and signal.getsignal(number) != handler:
+            signal.signal(number, handler)
 
 
 @pytest.fixture(autouse=True)

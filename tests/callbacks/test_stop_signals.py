@@ -141,3 +141,19 @@ def test_a_training_is_saved_before_it_stops(sender, error, step, tmp_path, caps
     assert f"{name}: a checkpoint was written to" in capsys.readouterr().out
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     assert not list(tmp_path.glob(".*"))  # nor is the folder in use
+
+
+def test_one_that_ended_before_another_hands_signals_on():
+    """Its handler comes back when the other ends, which took its place."""
+    told = []
+    before = signal.signal(signal.SIGTERM, lambda *_: told.append("told"))
+    first, second = StopSignals(), StopSignals()
+    try:
+        first.listen()
+        second.listen()
+        first.stop_listening()
+        second.stop_listening()
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert told == ["told"]

@@ -13,6 +13,7 @@ from support.tiny import lively_model
 import effdet_keras as ek
 from effdet_keras import cli
 from effdet_keras.commands.threshold_store import ThresholdStore
+from effdet_keras.config import EfficientDetConfig
 from effdet_keras.data import write_shapes
 from effdet_keras.evaluation.calibration import apply_temperature
 from effdet_keras.evaluation.evaluation import analyze_results
@@ -103,7 +104,7 @@ def test_thresholds_are_stored_and_predict_uses_them(
 def judged(data):
     """An evaluation of "square" alone, a model without names, and a dataset."""
     result = image_result([(2, 0, 0, 8, 8)], [(2, 0.75, 0, 0, 8, 8)])
-    config = types.SimpleNamespace(num_classes=3)
+    config = EfficientDetConfig(num_classes=3)
     ids = {"class_names": None, "category_ids": (3, 1, 2), "config": config}
     dataset = ek.data.load(data, "valid")
     evaluation = analyze_results([result], dataset.class_names)

@@ -5,6 +5,7 @@ import types
 import numpy as np
 import pytest
 
+from effdet_keras.config import EfficientDetConfig
 from effdet_keras.data import from_arrays
 from effdet_keras.training.classes import adopt_classes
 
@@ -19,7 +20,10 @@ def dataset(names=(CAT, DOG), ids=(17, 18)):
 
 def model(names=None, ids=None, num_classes=2):
     return types.SimpleNamespace(
-        class_names=names, category_ids=ids, num_classes=num_classes
+        class_names=names,
+        category_ids=ids,
+        num_classes=num_classes,
+        config=EfficientDetConfig(num_classes=num_classes),
     )
 
 

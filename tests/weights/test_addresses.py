@@ -22,7 +22,7 @@ CALLS = {
 OF_TENSORFLOW = {
     "write_tf1_checkpoint": lambda path: write_tf1_checkpoint(path, {"a": 1.0}),
     "export_hub_module": lambda path: export_hub_module(
-        types.SimpleNamespace(averages=None), path
+        types.SimpleNamespace(averages=None, config=EfficientDetConfig()), path
     ),
     "open_hub_module": open_hub_module,
 }
