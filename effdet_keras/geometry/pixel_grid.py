@@ -53,7 +53,7 @@ def at_places(values: Any, size: Sequence[int]) -> Any:
         ValueError: If the shapes do not fit.
 
     Example:
-        >>> picked = at_places(ops.arange(16).reshape((1, 4, 4)), (2, 2))
+        >>> picked = at_places(ops.reshape(ops.arange(16), (1, 4, 4)), (2, 2))
         >>> ops.convert_to_numpy(picked).tolist()
         [[[5, 7], [13, 15]]]
     """
