@@ -125,6 +125,8 @@ def _match(boxes, claims, anchors, iou_threshold, ignore_threshold):
     anchor_columns = [anchors[:, i] for i in range(4)]
     anchor_area = box_ops.area(anchors)
     box_columns = ops.expand_dims(ops.transpose(boxes, (1, 2, 0)), -1)  # [M, 4, B, 1]
+    # With rows for background and ignored, as the boxes: JAX takes from no empty array.
+    claims = ops.pad(claims, [[0, 0], [0, 2]], constant_values=False)
     claims = ops.expand_dims(ops.transpose(claims), -1)  # [M, B, 1]
 
     def match_row(row, state):
