@@ -65,6 +65,7 @@ def _collect(launch, own, deadline):
             connection.settimeout(_SILENCE)
             said = _read(connection)
             if not _is_ours(said):  # a scan of ports, perhaps
+                connection.close()
                 continue
             number = said["process_id"]
             if number in found or said["num_processes"] != launch.num_processes:

@@ -85,8 +85,8 @@ def checkpoint_to_resume(
         return max(whole, key=lambda item: item[0])[1], damages
     if damages:
         raise InvalidValueError(
-            f"No checkpoint in '{_shown(folder)}' can be read, so the training cannot go on. "
-            + " ".join(damages)
+            f"No checkpoint in '{_shown(folder)}' can be read, so the training cannot "
+            f"go on. {' '.join(damages)}"
         )
     return None, []
 

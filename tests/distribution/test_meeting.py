@@ -31,10 +31,13 @@ def say(coordinator, content):
     """What someone else who connects to process 0 says, once it listens."""
     host, port = coordinator.split(":")
     while True:
-        with contextlib.suppress(OSError), socket.create_connection((host, port)) as it:
-            it.sendall(content)
-            it.recv(1)
-            return
+        with contextlib.suppress(ConnectionRefusedError):
+            connection = socket.create_connection((host, port))
+            break
+    # Process 0 ends the connection, after its answer if there is one.
+    with connection, contextlib.suppress(ConnectionResetError):
+        connection.sendall(content)
+        connection.recv(1)
 
 
 def test_all_are_told_the_addresses_of_all(coordinator, others):
