@@ -82,7 +82,9 @@ def test_the_command_goes_on_after_one_and_after_both_were_killed(
     left, killed = several_processes.statuses(started)
     said = several_processes.output(tmp_path, 0)
     assert killed == -signal.SIGKILL
-    assert left == 1 and "has lost another process of the training" in said, said
+    # JAX itself ends the process where it notices first.
+    assert left in ((1, -signal.SIGABRT) if engine == "jax" else (1,)), said
+    assert left != 1 or "has lost another process of the training" in said, said
 
     at = saved(out)
     started = launched(tmp_path, out, engine, backend)
