@@ -122,7 +122,9 @@ class EfficientDetConfig:
         batch_norm_unbiased: bool, whether moving variances take the unbiased variance
             of a batch, as in TensorFlow's and torch's batch norms, or the plain one,
             as in Keras 3.
-        sync_batch_norm: bool, batch statistics over all replicas.
+        sync_batch_norm: bool, batch statistics over all replicas of TensorFlow. It
+            changes nothing on JAX, where they are always those of the whole batch, on
+            all its devices, and nothing on torch, where a model has one device.
         frozen_batch_norm: bool, batch norm neither trains nor moves its
             statistics: for batches of one or two images.
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import os
 import pickle
 import sys
 import traceback
@@ -15,8 +13,10 @@ import keras
 import numpy as np
 from jax.experimental import multihost_utils
 
+from effdet_keras._internal.first_line import first_line
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.distribution.launch import Launch
+from effdet_keras.distribution.lost_process import end_at_once, lost_process
 from effdet_keras.distribution.processes import OneProcess, Processes
 from effdet_keras.errors import EffDetError, InvalidStateError
 
@@ -78,14 +78,7 @@ class JaxProcesses:
         text = next(filter(_tells_of_loss, map(str, _with_causes(error))), None)
         if text is None or isinstance(error, EffDetError):
             return None
-        # JAX would wait for the lost process when this one ends.
-        atexit.register(_end_at_once)
-        return InvalidStateError(
-            f"Process {self.index} of {self.count} has lost another process of the "
-            "training, which was stopped or cannot be reached: see what that one "
-            "wrote. Start all processes again; with `resume` (--resume) they go on "
-            f"from the last checkpoint. ({text.splitlines()[0]})"
-        )
+        return lost_process(self, first_line(text))
 
     @contextlib.contextmanager
     def _plain_errors(self):
@@ -153,13 +146,7 @@ def _join(launch):
 def _leave_at_once(kind, error, trace):
     """Ends this process by its error: JAX would first wait for all others to end."""
     traceback.print_exception(kind, error, trace)
-    _end_at_once()
-
-
-def _end_at_once():
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(1)
+    end_at_once()
 
 
 def _tells_of_loss(text):

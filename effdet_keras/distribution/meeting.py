@@ -12,6 +12,8 @@ from effdet_keras.errors import InvalidStateError
 
 TIMEOUT = 300.0  # seconds: hosts of a cluster do not start at one moment
 _BETWEEN_TRIES = 0.2  # seconds
+_SILENCE = 5.0  # seconds, after which who has connected is none of ours
+_SAID = ("process_id", "num_processes", "port")
 
 
 def addresses_of_all(launch: Launch, *, timeout: float = TIMEOUT) -> tuple[str, ...]:
@@ -60,8 +62,10 @@ def _collect(launch, own, deadline):
                     f"started? ({launch.source})"
                 ) from None
             stack.enter_context(connection)
+            connection.settimeout(_SILENCE)
             said = _read(connection)
-            if said is None:  # not one of ours: a scan of ports, perhaps
+            if not _is_ours(said):  # a scan of ports, perhaps
+                connection.close()
                 continue
             number = said["process_id"]
             if number in found or said["num_processes"] != launch.num_processes:
@@ -85,11 +89,8 @@ def _report(launch, port, deadline):
     while True:
         try:
             with socket.create_connection(address, timeout=5.0) as connection:
-                said = {
-                    "process_id": launch.process_id,
-                    "num_processes": launch.num_processes,
-                    "port": port,
-                }
+                own = launch.process_id, launch.num_processes, port
+                said = dict(zip(_SAID, own))
                 connection.sendall(json.dumps(said).encode() + b"\n")
                 connection.settimeout(max(deadline - time.monotonic(), 0.01))
                 addresses = _read(connection)
@@ -129,6 +130,10 @@ def _read(connection):
             return json.loads(lines.readline())
     except (OSError, ValueError):
         return None
+
+
+def _is_ours(said):
+    return isinstance(said, dict) and all(type(said.get(n)) is int for n in _SAID)
 
 
 @contextlib.contextmanager

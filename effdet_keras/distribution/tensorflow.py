@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import json
 import os
 import pickle
-import sys
 from typing import Any
 
 import numpy as np
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.distribution.launch import Launch
+from effdet_keras.distribution.lost_process import lost_process
 from effdet_keras.distribution.meeting import addresses_of_all
 from effdet_keras.distribution.processes import OneProcess, Processes
-from effdet_keras.errors import InvalidStateError
 
 
 class TensorFlowEngine:
@@ -76,14 +74,7 @@ class Workers:
         is_lost = isinstance(error, kinds) or "Collective ops is aborted" in str(error)
         if not is_lost:
             return None
-        # TensorFlow would wait for the lost process when this one ends.
-        atexit.register(_end_at_once)
-        return InvalidStateError(
-            f"Process {self.index} of {self.count} has lost another process of the "
-            "training, which was stopped or cannot be reached: see what that one "
-            "wrote. Start all processes again; with `resume` (--resume) they go on "
-            "from the last checkpoint."
-        )
+        return lost_process(self)
 
     def _gather_on_replica(self, content):
         def on_replica():
@@ -93,12 +84,6 @@ class Workers:
             return replica.all_gather(size, 0), replica.all_gather(mine, 0)
 
         return self._strategy.run(on_replica)
-
-
-def _end_at_once():
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(1)
 
 
 def engine(name: str, launch: Launch | None) -> TensorFlowEngine:

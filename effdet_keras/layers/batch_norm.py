@@ -98,5 +98,6 @@ def _find_kernels():
 
 
 _kernels = _find_kernels()
-# On JAX statistics are those of the whole batch, on all its devices, without it.
+# Elsewhere Keras refuses to. On JAX statistics are those of the whole batch, on all its
+# devices, without it; on torch a model trains on one device.
 CAN_SYNCHRONIZE = _kernels is not None

@@ -51,7 +51,8 @@ class BatchNormOptions(_Options):
     Args:
         momentum: float, the share of the old moving statistics that is kept.
         epsilon: float, added to the variance.
-        synchronized: bool, batch statistics over all replicas, on TensorFlow.
+        synchronized: bool, batch statistics over all replicas, on TensorFlow; of no
+            account on JAX and torch.
         unbiased: bool, see `BatchNormalization`.
         frozen: bool, use the moving statistics in training as well, and train
             neither scale nor offset.

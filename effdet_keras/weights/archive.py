@@ -52,6 +52,7 @@ class DamagedFileError(InvalidValueError):
     """
 
     def __init__(self, path, reason):
+        self.reason = reason
         self.in_short = f"'{path}' is damaged, or not a `.keras` file ({reason})."
         super().__init__(
             f"{self.in_short} A folder of `CheckpointArchive` holds several: try "

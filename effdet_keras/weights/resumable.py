@@ -7,7 +7,12 @@ import pathlib
 import warnings
 from typing import Any
 
-from effdet_keras._internal.local_paths import is_remote, local_path
+from effdet_keras._internal.local_paths import (
+    is_remote,
+    local_path,
+    shown_address,
+)
+from effdet_keras._internal.remote_path import local_copy, path_of
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.weights.archive import (
     BEST_OF_BEFORE_FILE,
@@ -23,9 +28,8 @@ def load_to_resume(path: str | os.PathLike) -> Any:
     """The model of a checkpoint, to go on with; see `load_archive`.
 
     Args:
-        path: path of a file, or of a folder of `CheckpointArchive`: of that the last
-            checkpoint, or where it is damaged the newest that is whole; or an address,
-            of which the last checkpoint is taken.
+        path: path or address of a file, or of a folder of `CheckpointArchive`: of that
+            the last checkpoint, or where it is damaged the newest that is whole.
 
     Returns:
         `EfficientDet`.
@@ -34,10 +38,9 @@ def load_to_resume(path: str | os.PathLike) -> Any:
         FileNotFoundError: If there is no checkpoint.
         ValueError: If the file, or all those of a folder, are damaged.
     """
-    if is_remote(path):
-        return load_archive(path, resume=True)
-    path = local_path(path, "The path of a checkpoint")
-    if path.is_dir():
+    path = _path_of_checkpoint(path)
+    # A folder of one file at an address, such as one of a hub, is not of a training.
+    if path.is_dir() and (not is_remote(path) or (path / LAST_FILE).exists()):
         found, damages = checkpoint_to_resume(path)
         if damages:
             warnings.warn(going_on_from_another(found, damages), stacklevel=3)
@@ -45,21 +48,23 @@ def load_to_resume(path: str | os.PathLike) -> Any:
     return load_archive(path, resume=True)
 
 
-def going_on_from_another(path: pathlib.Path, damages: list[str]) -> str:
+def going_on_from_another(path: Any, damages: list[str]) -> str:
     """What to say of the result of `checkpoint_to_resume` with damages."""
-    return f"{' '.join(damages)} The training goes on from '{path}'."
+    return f"{' '.join(damages)} The training goes on from '{_shown(path)}'."
 
 
 def checkpoint_to_resume(
     folder: str | os.PathLike,
-) -> tuple[pathlib.Path | None, list[str]]:
+) -> tuple[Any, list[str]]:
     """The last checkpoint in a folder, or where it is damaged the newest that is whole.
 
     Args:
-        folder: path of a folder of `CheckpointArchive`; it need not be there.
+        folder: path or address of a folder of `CheckpointArchive`; it need not be
+            there.
 
     Returns:
-        `(path, damages)`: the path of the file, None where there is no checkpoint; and
+        `(path, damages)`: the path of the file (`pathlib.Path`, or of an address
+        `RemotePath`), None where there is no checkpoint; and
         a text for each damaged file that would have come before it.
 
     Raises:
@@ -70,7 +75,7 @@ def checkpoint_to_resume(
         >>> checkpoint_to_resume(tempfile.mkdtemp())
         (None, [])
     """
-    folder = local_path(folder, "The path of a checkpoint")
+    folder = _path_of_checkpoint(folder)
     damages: list[str] = []
     if (folder / LAST_FILE).exists() and _is_whole(folder / LAST_FILE, damages):
         return folder / LAST_FILE, []
@@ -80,8 +85,8 @@ def checkpoint_to_resume(
         return max(whole, key=lambda item: item[0])[1], damages
     if damages:
         raise InvalidValueError(
-            f"No checkpoint in '{folder}' can be read, so the training cannot go on. "
-            + " ".join(damages)
+            f"No checkpoint in '{_shown(folder)}' can be read, so the training cannot "
+            f"go on. {' '.join(damages)}"
         )
     return None, []
 
@@ -105,6 +110,16 @@ def set_aside_if_damaged(path: pathlib.Path) -> pathlib.Path | None:
     return aside
 
 
+def _path_of_checkpoint(path):
+    if is_remote(path):
+        return path_of(path)
+    return local_path(path, "The path of a checkpoint")
+
+
+def _shown(path):
+    return shown_address(path) if is_remote(path) else path
+
+
 def _may_follow(path):
     """Whether it is a checkpoint of the training whose last one is damaged."""
     name = path.name
@@ -114,16 +129,16 @@ def _may_follow(path):
 
 def _is_whole(path, damages):
     try:
-        read_entry(path, check_all=True)
+        read_entry(local_copy(path), check_all=True)
     except DamagedFileError as error:
-        damages.append(error.in_short)
+        damages.append(DamagedFileError(_shown(path), error.reason).in_short)
         return False
     return True
 
 
 def _moment(path) -> tuple[Any, ...]:
     """What is larger for a newer checkpoint."""
-    info = read_entry(path) or {}
+    info = read_entry(local_copy(path)) or {}
     steps = info.get("place", {}).get("steps", 0)
     # Files of one second differ by the rest.
     return info.get("created", ""), steps, info.get("epoch", 0)

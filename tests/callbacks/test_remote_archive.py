@@ -73,3 +73,24 @@ def test_the_address_of_a_run_means_its_archive(memory):
     memory.pipe_file("/bucket/run/configuration.yaml", b"")
     assert str(archive_of("memory://bucket/run")) == "memory://bucket/run/archive"
     assert archive_of("memory://bucket") == "memory://bucket"
+
+
+def test_a_last_checkpoint_that_was_cut_off_at_its_address(memory, tmp_path):
+    model = tiny_model()
+    model.compile(recipe="reference")
+    for epoch in (0, 1):
+        train(model, epoch)
+    name = "/bucket/run/last.keras"
+    memory.pipe_file(name, memory_files()[name][:-100])
+    with pytest.warns(
+        UserWarning, match="last.keras' is damaged.*goes on from"
+    ) as told:
+        resumed = EfficientDet.from_archive("memory://bucket/run", resume=True)
+    assert "'memory://bucket/run/last.keras' is damaged" in str(told[0].message)
+    assert "from 'memory://bucket/run/best.keras'" in str(told[0].message)
+    np.testing.assert_array_equal(resumed.get_weights()[0], model.get_weights()[0])
+    for name, content in memory_files().items():
+        if name.endswith(".keras"):
+            memory.pipe_file(name, content[:-100])
+    with pytest.raises(ValueError, match="No checkpoint in 'memory://bucket/run' can"):
+        EfficientDet.from_archive("memory://bucket/run", resume=True)

@@ -64,9 +64,10 @@ def test_a_value_goes_where_its_variable_is_without_a_question():
 
 def test_an_error_that_tells_of_a_lost_process_is_plain(monkeypatch):
     from effdet_keras.distribution import jax as engine
+    from effdet_keras.distribution import lost_process
 
     registered = []
-    monkeypatch.setattr(engine.atexit, "register", registered.append)
+    monkeypatch.setattr(lost_process.atexit, "register", registered.append)
     processes = engine.JaxProcesses()
     assert processes.plain_error(ValueError("no cats")) is None
     assert not registered
@@ -79,4 +80,4 @@ def test_an_error_that_tells_of_a_lost_process_is_plain(monkeypatch):
         plain = processes.plain_error(error)
     assert isinstance(plain, InvalidStateError)
     assert "has lost another process" in str(plain) and "Gloo" in str(plain)
-    assert registered == [engine._end_at_once]
+    assert registered == [lost_process.end_at_once]

@@ -7,6 +7,7 @@ from keras import ops
 from support.gradients import gradient
 
 from effdet_keras.layers import BatchNormalization
+from effdet_keras.layers.options import BatchNormOptions
 
 
 def pair(**kwargs):
@@ -38,6 +39,14 @@ def test_equals_keras(training):
     assert_equal(ours, theirs, x, training)
     has_moved = not np.array_equal(before[2], ours.get_weights()[2])
     assert has_moved == training
+
+
+def test_on_one_device_synchronized_statistics_are_its_own():
+    # Also on JAX and torch, where Keras' layer refuses to synchronize.
+    _, x = pair()
+    plain = BatchNormOptions(epsilon=1e-3).layer("plain")
+    synchronized = BatchNormOptions(epsilon=1e-3, synchronized=True).layer("all")
+    assert_equal(synchronized, plain, x, True)
 
 
 def test_frozen_uses_and_keeps_the_moving_statistics():
