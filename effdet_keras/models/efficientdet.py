@@ -435,7 +435,7 @@ class EfficientDet(Trainer, keras.Model):
                 where it does not tell them.
             sha256: string, digest that a downloaded file must have.
             pipeline_config: path of the `pipeline.config` of a checkpoint of the Object
-                Detection API, where it is not in the checkpoint's folder.
+                Detection API, or of its folder, where it is not in the checkpoint's.
             verbose: 0 or 1, whether to print the report.
 
         Returns:
