@@ -23,7 +23,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         metavar="NAME",
         default=None,
         help="licence of the weights as the hub spells it, such as apache-2.0 (by "
-        "default, the card names none)",
+        "default, the one that the card there names)",
     )
     parser.add_argument(
         "--private",

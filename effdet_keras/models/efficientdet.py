@@ -435,7 +435,7 @@ class EfficientDet(Trainer, keras.Model):
                 where it does not tell them.
             sha256: string, digest that a downloaded file must have.
             pipeline_config: path of the `pipeline.config` of a checkpoint of the Object
-                Detection API, where it is not in the checkpoint's folder.
+                Detection API, or of its folder, where it is not in the checkpoint's.
             verbose: 0 or 1, whether to print the report.
 
         Returns:
@@ -621,10 +621,11 @@ class EfficientDet(Trainer, keras.Model):
         Args:
             address: `hf://owner/name`.
             license: of the weights, as the hub spells it, such as "apache-2.0"; None
-                names none.
+                keeps the one that the card there names, if any.
             private: whether a new repository is private; None is the hub's default.
             overwrite: whether a repository with another model or other files may get
-                the commit, too.
+                the commit, too. The model files that are in it, such as a lone
+                `.tflite`, are deleted in that commit; all others stay.
             metrics: COCO's numbers by name for the card, as `evaluate` of a
                 `Predictor` returns them.
 

@@ -7,6 +7,7 @@ import yaml
 from effdet_keras.evaluation.coco_metric import COCO_MEANINGS
 
 GENERATED = "<!-- Written by effdet-keras: a card without this line is kept. -->"
+_FRONT = re.compile(r"---\n(.*?\n)---\s", re.DOTALL)
 _FRONT_ALONE = re.compile(r"---\n(?:(?!---).*\n)*---\s*")
 
 
@@ -82,6 +83,25 @@ def is_ours_to_write(text):
     """
     is_empty = not text.strip() or _FRONT_ALONE.fullmatch(text) is not None
     return is_empty or GENERATED in text
+
+
+def license_of(text):
+    """The licence that the front matter of a card names, or None.
+
+    Args:
+        text: string, the card.
+
+    Example:
+        >>> license_of("---\\nlicense: mit\\n---\\n"), license_of("My cats")
+        ('mit', None)
+    """
+    front = _FRONT.match(f"{text}\n")
+    try:
+        fields = yaml.safe_load(front[1]) if front else None
+    except yaml.YAMLError:  # of somebody's own; it is replaced
+        return None
+    named = fields.get("license") if isinstance(fields, dict) else None
+    return named if isinstance(named, str) else None
 
 
 def _index(repository, data, numbers, measured):

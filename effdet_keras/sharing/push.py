@@ -10,7 +10,7 @@ from effdet_keras._internal.hugging_face import (
     told_of_push,
 )
 from effdet_keras.errors import InvalidStateError, InvalidValueError
-from effdet_keras.sharing.card import is_ours_to_write, model_card
+from effdet_keras.sharing.card import is_ours_to_write, license_of, model_card
 from effdet_keras.weights.archive import (
     ARCHIVE_ENTRY,
     BEST_FILE,
@@ -58,7 +58,8 @@ def push_archive(
     Args:
         path: path of an archive, or of a folder of `CheckpointArchive`.
         address: string, `hf://owner/name`.
-        license: string, as the hub spells it; None writes none.
+        license: string, as the hub spells it; None keeps the one that the card there
+            names, if any.
         private: bool, whether a new repository is private; None is the hub's default.
         overwrite: bool, whether a repository of something else may get this model.
             The model files in it are deleted in the same commit.
@@ -121,7 +122,9 @@ def _push(hub, model, address, *, private, overwrite, about):
             raise FileExistsError(_other_files(address, names))
         contents = {BEST_FILE: str(model)}
         contents[ARCHIVE_ENTRY] = json.dumps(described, indent=1).encode()
-        if _is_card_ours(api, repository, names):
+        card = _card_there(api, repository, names)
+        if is_ours_to_write(card):
+            about = {**about, "license": about["license"] or license_of(card)}
             contents[_CARD] = model_card(info, repository, **about).encode()
         replaced = [] if is_same else set(_model_files(names)) - set(contents)
         commit = api.create_commit(
@@ -186,8 +189,9 @@ def _model_files(names):
     return [name for name in names if name.lower().endswith(_MODEL_ENDINGS)]
 
 
-def _is_card_ours(api, repository, names):
+def _card_there(api, repository, names):
+    """The text of the card that the repository has; empty without one."""
     if _CARD not in names:
-        return True
+        return ""
     with open(api.hf_hub_download(repository, _CARD), encoding="utf-8") as file:
-        return is_ours_to_write(file.read())
+        return file.read()

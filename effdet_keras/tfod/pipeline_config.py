@@ -11,12 +11,19 @@ import os
 import pathlib
 from typing import Any
 
-from effdet_keras._internal.local_paths import local_path
+from effdet_keras._internal.local_paths import is_remote, local_path
 from effdet_keras._internal.proto_text import Message, parse
+from effdet_keras._internal.remote_path import local_copy, path_of
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.tfod.pipeline_loss import loss, matching, postprocess, weight_decay
 from effdet_keras.tfod.pipeline_model import EXTRACTOR, model, model_config
-from effdet_keras.tfod.pipeline_places import NO_PLACE, SILENT, is_as_here, place_of
+from effdet_keras.tfod.pipeline_places import (
+    NO_PLACE,
+    OF_DETECTION,
+    SILENT,
+    is_as_here,
+    place_of,
+)
 from effdet_keras.tfod.pipeline_training import (
     augmentation,
     optimizer,
@@ -45,7 +52,7 @@ def read_pipeline_config(path: str | os.PathLike) -> PipelineReading:
     """Reads the `pipeline.config` of an EfficientDet.
 
     Args:
-        path: path of the file.
+        path: path or address of the file, or of the folder that it is in.
 
     Returns:
         `PipelineReading`. Its recipe is "tfod", with everything that the file
@@ -66,8 +73,21 @@ def read_pipeline_config(path: str | os.PathLike) -> PipelineReading:
         ...     print(error)
         '...pipeline.config': this is the config of a `faster_rcnn`. Only those ...
     """
-    path = local_path(path, "`pipeline_config`")
+    path = _file_at(path)
     return _parsed(path, lambda config: _Reading(config).result())
+
+
+def _file_at(path):
+    """The file that a path or address means: itself, or the one in this folder."""
+    if is_remote(path):
+        path = path_of(path)
+        return local_copy(path / CONFIG_NAME if path.is_dir() else path)
+    path = local_path(path, "`pipeline_config`")
+    if path.is_dir():
+        path = path / CONFIG_NAME
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no `{CONFIG_NAME}` at '{path}'")
+    return path
 
 
 def _parsed(path, read):
@@ -110,7 +130,7 @@ def read_pipeline_model(path: str | os.PathLike) -> PipelineModel:
     """Reads what the `pipeline.config` of an EfficientDet says of its network.
 
     Args:
-        path: path of the file.
+        path: path or address of the file, or of the folder that it is in.
 
     Returns:
         `PipelineModel`.
@@ -124,7 +144,7 @@ def read_pipeline_model(path: str | os.PathLike) -> PipelineModel:
             ...
         FileNotFoundError: ...
     """
-    path = local_path(path, "`pipeline_config`")
+    path = _file_at(path)
     return _parsed(path, lambda config: _Reading(config).model_alone(path))
 
 
@@ -166,11 +186,13 @@ class _Reading:
                 f"`{place}` must be 1 or more. Received: {num_classes}"
             )
         reader = self.config.message("train_input_reader")
+        of_postprocess = postprocess(self.ssd, self.note)
+        self.leftovers(OF_DETECTION)
         return PipelineModel(
             path=path,
             config=config,
             num_classes=num_classes,
-            postprocess=postprocess(self.ssd, self.note),
+            postprocess=of_postprocess,
             label_map=reader.text("label_map_path", ""),
             has_background_class=self.ssd.switch("add_background_class", True),
             notes=tuple(self.notes),
@@ -188,12 +210,12 @@ class _Reading:
             return {}
         return {"class_names": path}
 
-    def leftovers(self):
-        """Notes each field that nobody asked for."""
+    def leftovers(self, places=None):
+        """Notes each field that nobody asked for; only those of `places`, if given."""
         told = set()
         for path, value in self.config.left():
             place = place_of(path)
-            if place in SILENT:
+            if place in SILENT or (places is not None and place not in places):
                 continue
             same, reason = NO_PLACE.get(place, (None, _UNKNOWN))
             if is_as_here(value, same):

@@ -92,6 +92,9 @@ def _network(ssd, note):
         **_anchors(bifpn, ssd),
         **_layers(extractor, head, note),
     }
+    if not head.switch("use_depthwise", False):
+        place = head.place_of("use_depthwise")
+        note(place, "false", "the heads' convolutions are separable here")
     depth = head.whole("depth", None)
     if depth is not None and depth != wanted["fpn_num_filters"]:
         note(head.place_of("depth"), depth, "the heads have the BiFPN's")
@@ -183,7 +186,8 @@ def _image_size(ssd, note):
         note(
             fixed.path,
             f"{height}x{width}",
-            "images keep their aspect ratio here, and are padded",
+            "images are stretched to this size there; here they keep their aspect "
+            "ratio and are padded, so that detections differ",
         )
         return height if height == width else (height, width)
     if not resizer.has("keep_aspect_ratio_resizer"):
@@ -197,7 +201,12 @@ def _image_size(ssd, note):
     )
     if low != high:
         place = resize.place_of("min_dimension")
-        note(place, low, f"images are scaled to fit {high}x{high}")
+        note(
+            place,
+            low,
+            f"images are scaled to fit {high}x{high} here; there, the shorter side to "
+            f"{low} at most, so that detections differ for images less oblong",
+        )
     if not resize.switch("pad_to_max_dimension", False):
         place = resize.place_of("pad_to_max_dimension")
         note(place, "false", f"images are padded to {high}x{high}")

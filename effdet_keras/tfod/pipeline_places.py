@@ -9,14 +9,16 @@ from __future__ import annotations
 # Here they make no difference: nothing is told.
 SILENT = (
     *("depth_multiplier", "min_depth", "pad_to_multiple", "use_explicit_padding"),
-    *("use_depthwise", "num_layers", "replace_preprocessor_with_placeholder"),
+    *("feature_extractor.use_depthwise", "num_layers"),
+    "replace_preprocessor_with_placeholder",
     *("conv_hyperparams.regularize_depthwise", "conv_hyperparams.op"),
     *("batch_norm.center", "batch_norm.scale"),
-    *("batch_norm.train", "use_matmul_gather", "similarity_calculator"),
+    *("batch_norm.train", "use_matmul_gather"),
+    "similarity_calculator.iou_similarity",
     *("min_num_negative_samples", "desired_negative_sampling_ratio"),
     *("encode_background_as_zeros", "inplace_batchnorm_update"),
     *("return_raw_detections_during_predict", "use_static_shapes"),
-    *("use_native_resize_op", "change_coordinate_frame"),
+    "use_native_resize_op",
     *("sync_replicas", "replicas_to_aggregate", "startup_delay_steps"),
     *("max_number_of_boxes", "unpad_groundtruth_tensors", "anchorwise_output"),
     *("batch_queue_capacity", "num_batch_queue_threads", "prefetch_queue_capacity"),
@@ -63,6 +65,7 @@ NO_PLACE = {
         "false",
         "the heads' last layers do not decay",
     ),
+    "similarity_calculator": (None, "always IoU"),
     "hard_example_miner": (None, "the focal loss takes all anchors"),
     "random_example_sampler": (None, "the focal loss takes all anchors"),
     "equalization_loss": (None, "not here"),
@@ -75,6 +78,7 @@ NO_PLACE = {
     "score_converter": ("SIGMOID", "always sigmoid"),
     "logit_scale": ("1", "not here"),
     "calibration_config": (None, "not here"),
+    "change_coordinate_frame": ("true", "boxes are relative to the image"),
     "max_classes_per_detection": ("1", "see `pre_nms_top_k` of `postprocess`"),
     "merge_multiple_label_boxes": ("false", "give the box once with each label"),
     "use_multiclass_scores": ("false", "not here"),
@@ -121,6 +125,15 @@ NO_PLACE = {
     "load_context_features": ("false", "not here"),
     "load_dense_pose": ("false", "boxes only"),
     "expand_labels_hierarchy": ("false", "not here"),
+}
+
+# Those of them that change what a trained model detects.
+OF_DETECTION = {
+    *("resize_method", "convert_to_grayscale", "num_additional_channels"),
+    *("conv_hyperparams.group_norm", "kernel_size", "box_code_size"),
+    *("share_prediction_tower", "explicit_background_class", "mask_head_config"),
+    *("score_converter", "logit_scale", "calibration_config"),
+    *("max_classes_per_detection", "change_coordinate_frame"),
 }
 
 

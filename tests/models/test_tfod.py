@@ -43,9 +43,11 @@ def outputs():
     return np.load(odapi_path("d0_256/outputs.npz"))
 
 
-def assert_detections(found, outputs, prefix, sides):
+def assert_detections(found, outputs, prefix, sides, window=(np.inf, np.inf)):
     count = int(outputs[f"{prefix}/num_detections"][0])
     boxes = outputs[f"{prefix}/detection_boxes"][0, :count] * np.tile(sides, 2)
+    # A box beside the image, which only `combined` keeps, begins behind its end there.
+    boxes = np.minimum(boxes, np.tile(window, 2))
     scores = outputs[f"{prefix}/detection_scores"][0, :count]
     labels = outputs[f"{prefix}/detection_classes"][0, :count]
     assert len(found.scores) == count
@@ -97,7 +99,11 @@ VARIANTS = {
         "iou_threshold": 0.4,
     },
     "static": {"score_threshold": 0.2},
+    "padded_frame": {"iou_threshold": 0.6},
+    "combined": {"drop_empty": False},
 }
+# These have `change_coordinate_frame: false`: boxes are relative to the padded square.
+IN_THE_SQUARE = ("padded_frame", "combined")
 
 
 @pytest.mark.slow
@@ -109,7 +115,26 @@ def test_detections_of_other_settings(golden_model, outputs, variant):
         found = golden_model.detect(outputs["b/picture"], score_threshold=0)
     finally:
         golden_model.postprocess = usual
-    assert_detections(found, outputs, f"b/variants/{variant}", SIZES["b"])
+    sides = (max(SIZES["b"]),) * 2 if variant in IN_THE_SQUARE else SIZES["b"]
+    window = SIZES["b"] if variant == "combined" else (np.inf, np.inf)
+    assert_detections(found, outputs, f"b/variants/{variant}", sides, window)
+
+
+@pytest.mark.slow
+def test_box_scales_are_those_of_the_config(outputs, tmp_path):
+    text = odapi_path("d0_256/pipeline.config").read_text()
+    for name, scale in (("y", 10), ("x", 10), ("height", 5), ("width", 5)):
+        text = text.replace(f"{name}_scale: {scale}.0", f"{name}_scale: 1.0")
+    (tmp_path / "pipeline.config").write_text(text)
+    model = EfficientDet.from_preset(
+        "efficientdet-d0",
+        weights=odapi_path("d0_256") / "checkpoint" / "ckpt-0",
+        pipeline_config=tmp_path,
+        verbose=0,
+    )
+    assert model.config.box_scales == (1.0,) * 4
+    found = model.detect(outputs["b/picture"], score_threshold=0)
+    assert_detections(found, outputs, "b/variants/zoo_box_scales", SIZES["b"])
 
 
 @pytest.fixture(scope="module")

@@ -71,6 +71,17 @@ def test_another_model_is_not_overwritten(hub):
 
 
 @needs_library
+def test_a_second_push_keeps_the_licence_of_the_card(hub):
+    files = hub.repositories["me/pets"] = {"README.md": b"---\nlicense: mit\n---\n"}
+    tiny_model().push_to_hub("hf://me/pets")  # that of a card made on the web
+    assert b"license: mit\n" in files["README.md"]
+    tiny_model().push_to_hub("hf://me/pets", license="apache-2.0")
+    tiny_model().push_to_hub("hf://me/pets")
+    assert b"license: apache-2.0\n" in files["README.md"]
+    assert b"## Licence\n\napache-2.0" in files["README.md"]
+
+
+@needs_library
 def test_what_detects_is_pushed_alone(hub, tmp_path):
     model = tiny_model()
     model.compile(optimizer="adam", ema_decay=0.5)

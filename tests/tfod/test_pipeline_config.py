@@ -1,12 +1,17 @@
 """A `pipeline.config` of the Object Detection API: what has a place, and the rest."""
 
+import re
+
 import pytest
 
 from effdet_keras.runs import RunConfiguration
 from effdet_keras.runs.batch_size import with_batch_size
 from effdet_keras.runs.fine_tune import configured
 from effdet_keras.tfod.decay import tfod_decay
-from effdet_keras.tfod.pipeline_config import read_pipeline_config
+from effdet_keras.tfod.pipeline_config import (
+    read_pipeline_config,
+    read_pipeline_model,
+)
 
 # Written for this test, with what an exported D0 has.
 D0 = """
@@ -522,6 +527,43 @@ def test_what_cannot_be_read_is_told(read, text, message):
     with pytest.raises(ValueError, match=message) as error:
         read(text)
     assert "pipeline.config'" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place", "reason"),
+    [
+        ("score_converter: SIGMOID", "", "score_converter=IDENTITY", "always sigmoid"),
+        ("SIGMOID", "SOFTMAX", "score_converter=SOFTMAX", "always sigmoid"),
+        ("SIGMOID", "SIGMOID logit_scale: 2.0", "logit_scale=2.0", "not here"),
+        ("use_depthwise: true", "", "use_depthwise=false", "are separable here"),
+        (
+            "keep_aspect_ratio_resizer {",
+            "fixed_shape_resizer { height: 256 width: 384 } k {",
+            "fixed_shape_resizer=256x384",
+            "stretched to this size there.*detections differ",
+        ),
+        (
+            "keep_aspect_ratio_resizer {",
+            "keep_aspect_ratio_resizer { resize_method: BICUBIC",
+            "resize_method=BICUBIC",
+            "always bilinear",
+        ),
+        (
+            "iou_threshold: 0.5",
+            "iou_threshold: 0.5 change_coordinate_frame: false",
+            "change_coordinate_frame=false",
+            "relative to the image",
+        ),
+    ],
+)
+def test_what_changes_detections_is_told_on_loading(tmp_path, old, new, place, reason):
+    path = tmp_path / "pipeline.config"
+    assert old in D0
+    path.write_text(D0)
+    assert not any(place in note for note in read_pipeline_model(path).notes)
+    path.write_text(D0.replace(old, new))
+    told = [note for note in read_pipeline_model(path).notes if place in note]
+    assert len(told) == 1 and re.search(reason, told[0])
 
 
 def test_what_has_no_place_is_told_once_and_the_unknown_is_named(read):

@@ -11,6 +11,7 @@ from effdet_keras._internal.local_paths import is_remote
 from effdet_keras._internal.remote_files import fetch
 from effdet_keras._internal.remote_path import local_copy, path_of
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.tfod.pipeline_config import CONFIG_NAME
 from effdet_keras.weights.archive import BEST_FILE
 from effdet_keras.weights.fetch.download import check_digest, download
 from effdet_keras.weights.fetch.unpack import is_tar_archive, unpack
@@ -23,6 +24,7 @@ _STATE = re.compile(r'^model_checkpoint_path:\s*"(.*)"', re.MULTILINE)
 _INDEX = ".index"
 # Folders of the Object Detection API's exporter, beside one called as `STATE_FILE`.
 _SAVED_MODEL, _VARIABLES = "saved_model", "variables"
+_LABEL_MAP = re.compile(r"label_map_path:\s*[\"'](?:[^\"']*[/\\])?(.+?)[\"']")
 # What a folder of weights has in it, at its top or one below.
 _OF_WEIGHTS = (BEST_FILE, STATE_FILE, f"*{_INDEX}", f"*/{STATE_FILE}", f"*/*{_INDEX}")
 _DOWNLOAD = re.compile(r"(?:https?|file)://", re.IGNORECASE)
@@ -136,7 +138,12 @@ def _copied(path, stack):
         names = [item.name for item in path.iterdir()]
         if BEST_FILE in names:
             return local_copy(path / BEST_FILE)
-        parts = [name for name in names if _is_of_weights(name)]
+        has_state_folder = STATE_FILE in names and (path / STATE_FILE).is_dir()
+        folders = [STATE_FILE] if has_state_folder else []
+        folders += [name for name in (_SAVED_MODEL, _VARIABLES) if name in names]
+        parts = [n for n in names if _is_of_weights(n) and n not in folders]
+        if folders and not any(_PIECE.search(name) for name in parts):
+            return _copied(path / folders[0], stack)
         files = _files_of_weights(names)
         if len(files) == 1 and not any(_PIECE.search(name) for name in parts):
             return local_copy(path / files[0])
@@ -152,7 +159,26 @@ def _copied(path, stack):
     folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
     for name in parts:
         fetch(str(found / name), folder / name)
+    _copy_pipeline_config(found, folder)
     return folder / target
+
+
+def _copy_pipeline_config(found, folder):
+    """Copies the Object Detection API's `pipeline.config`, and its label map.
+
+    They are beside the checkpoint, or up to two folders above: as its reader looks.
+    """
+    above = (found, found.parent, found.parent.parent)
+    levels = 3 if found.name == _VARIABLES else 2
+    for place in above[:levels]:
+        if not (place / CONFIG_NAME).is_file():
+            continue
+        fetch(str(place / CONFIG_NAME), folder / CONFIG_NAME)
+        text = (folder / CONFIG_NAME).read_text("utf-8", errors="replace")
+        for name in set(_LABEL_MAP.findall(text)):
+            if (place / name).is_file():
+                fetch(str(place / name), folder / name)
+        return
 
 
 def _is_of_weights(name):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from support import tfod_files
 from support.odapi import odapi_path
+from support.remote import put_folder
 
 from effdet_keras.config import TFOD_TAPS, EfficientDetConfig
 from effdet_keras.weights.fetch.locate import located
@@ -113,6 +114,37 @@ def test_an_archive_of_the_model_zoo(exported, tmp_path):
     source = read_weights(path, "efficientdet-d0", verbose=0)
     assert_all_read(source)
     assert source.config["image_size"] == 128
+
+
+@pytest.mark.parametrize("inner", ["", "/checkpoint", "/checkpoint/ckpt-0"])
+def test_an_exported_folder_at_an_address(exported, memory, inner):
+    put_folder(exported, "/bucket/model")
+    memory.pipe_file("/bucket/model/labels.pbtxt", b"item { id: 1 name: 'cat' }")
+    source = read_weights(f"memory://bucket/model{inner}", None, verbose=0)
+    assert_all_read(source)
+    assert source.config["box_scales"] == CONFIG.box_scales
+    assert source.class_names == ("cat", "unused-2")
+
+
+def test_a_saved_model_at_an_address_has_its_config(exported, memory):
+    put_folder(exported, "/bucket/model")
+    source = read_weights("memory://bucket/model/saved_model", None, verbose=0)
+    assert_all_read(source)
+    assert source.config["image_size"] == 128
+
+
+def test_a_pipeline_config_at_an_address(exported, memory, tmp_path):
+    for path in (exported / "checkpoint").glob("ckpt-0.*"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    text = (exported / "pipeline.config").read_bytes()
+    memory.pipe_file("/bucket/pipeline.config", text)
+    for place in ("memory://bucket/pipeline.config", "memory://bucket"):
+        source = read_tfod_checkpoint(tmp_path / "ckpt-0", True, place)
+        assert source.config["image_size"] == 128
+    with pytest.raises(FileNotFoundError, match="memory://bucket/no"):
+        read_tfod_checkpoint(tmp_path / "ckpt-0", True, "memory://bucket/no.config")
+    with pytest.raises(FileNotFoundError, match="no `pipeline.config` at"):
+        read_tfod_checkpoint(tmp_path / "ckpt-0", True, tmp_path)
 
 
 def test_a_training_checkpoint_with_averages(tmp_path):
