@@ -73,8 +73,8 @@ class RunConfiguration:
         recipe: "auto", "reference" or "tfod", see `EfficientDet.compile`, as are
             `optimizer`, `schedule`, `learning_rate`, `weight_decay`, `clip_norm`,
             `ema_decay`, `gradient_multipliers`, `accumulate_steps`, `grad_checkpoint`,
-            `loss_scale`, `batch_norm_warmup`, `freeze`, `freeze_batch_norm`, `jit_compile`,
-            `run_eagerly` and `steps_per_execution`.
+            `loss_scale`, `batch_norm_warmup`, `freeze`, `freeze_batch_norm`,
+            `jit_compile`, `run_eagerly` and `steps_per_execution`.
         loss: dict, fields of `DetectionLoss`; empty for the recipe's loss.
         matching: dict, fields of `IoUMatching`; empty for the recipe's matching.
         adversarial: dict, fields of `AdvProp`, to train on adversarial images as well;

@@ -282,7 +282,7 @@ class Compiling:
             self.averages = WeightAverages(sources, decay=recipe.ema_decay)
 
     def _with_loss_scale(self, optimizer, scale):
-        """An optimizer whose loss scale begins where it should; None: Keras makes it."""
+        """The optimizer; with a `scale` of its own, where Keras would add one."""
         if scale is None:
             return optimizer
         if self.dtype_policy.name != "mixed_float16":
