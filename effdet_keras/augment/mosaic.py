@@ -54,6 +54,7 @@ class Mosaic(Augmentation):
     """
 
     num_images = 4
+    keeps_masks = True
 
     def __init__(
         self,
@@ -79,10 +80,10 @@ class Mosaic(Augmentation):
             self._quarter(one, tf.stack(size), tf.stack(corner), units[i + 1])
             for i, (one, size, corner) in enumerate(zip(example, sizes, corners))
         ]
-        images = [quarter["image"] for quarter in quarters]
-        upper, lower = tf.concat(images[:2], axis=1), tf.concat(images[2:], axis=1)
+        masks = {"mask": _joined(quarters, "mask")} if "mask" in quarters[0] else {}
         return {
-            "image": tf.concat([upper, lower], axis=0),
+            **masks,
+            "image": _joined(quarters, "image"),
             "boxes": tf.concat([quarter["boxes"] for quarter in quarters], axis=0),
             "labels": tf.concat([quarter["labels"] for quarter in quarters], axis=0),
         }
@@ -95,11 +96,17 @@ class Mosaic(Augmentation):
         low = tf.floor(units[1:] * (whole - sides + 1.0))
         window = tf.concat([low, low + sides], axis=0)
         cut = crop(example, window, self.min_visibility)
-        image = tf.image.resize(cut["image"], tf.cast(size, tf.int32))
+        size_in_pixels = tf.cast(size, tf.int32)
+        masks = {}
+        if "mask" in cut:
+            mask = tf.convert_to_tensor(cut["mask"])[..., None]
+            mask = tf.image.resize(mask, size_in_pixels, method="nearest")[..., 0]
+            masks["mask"] = mask
+        image = tf.image.resize(cut["image"], size_in_pixels)
         boxes = cut["boxes"] * tf.tile(size / sides, [2])
         # Boxes without area stay so at any place.
         boxes += tf.tile(corner, [2])
-        return {"image": image, "boxes": boxes, "labels": example["labels"]}
+        return {**masks, "image": image, "boxes": boxes, "labels": example["labels"]}
 
     def get_config(self):
         return {
@@ -107,3 +114,10 @@ class Mosaic(Augmentation):
             "zoom": self.zoom,
             "min_visibility": self.min_visibility,
         }
+
+
+def _joined(quarters, key):
+    """The arrays `[H, W, ...]` of four quarters as one, row by row."""
+    arrays = [quarter[key] for quarter in quarters]
+    rows = [tf.concat(arrays[:2], axis=1), tf.concat(arrays[2:], axis=1)]
+    return tf.concat(rows, axis=0)

@@ -355,6 +355,29 @@ class DetectionDataset:
             seg_class_names=names,
         )
 
+    def with_crowds_as_objects(self) -> DetectionDataset:
+        """Returns the same images, with each crowd as one object like any other.
+
+        A training leaves crowds and difficult objects out; on this dataset it trains on
+        them, as google/automl's `skip_crowd_during_training=False` does. An evaluation
+        on it counts crowds as objects as well, so keep that for the dataset itself.
+
+        Returns:
+            `DetectionDataset`.
+
+        Example:
+            >>> from effdet_keras.data import from_arrays
+            >>> image = np.zeros((8, 8, 3), "uint8")
+            >>> box, label, crowd = [[[0, 0, 4, 4]]], [[0]], [[True]]
+            >>> dataset = from_arrays([image], box, label, ["cat"], is_crowd=crowd)
+            >>> dataset.with_crowds_as_objects()[0]["is_crowd"].tolist()
+            [False]
+        """
+        return self._with(
+            dataclasses.replace(record, is_crowd=np.zeros_like(record.is_crowd))
+            for record in self._records
+        )
+
     def with_classes(
         self, class_names: Iterable[str], category_ids: Iterable[int] | None = None
     ) -> DetectionDataset:

@@ -99,6 +99,29 @@ def pixels_of_shape(shape: Any, height: int, width: int) -> np.ndarray:
     return pixels != 0
 
 
+def shape_as_coco(shape: Any, height: int, width: int) -> list | dict:
+    """The shape of an object as a COCO file has it: polygons, or run lengths.
+
+    Args:
+        shape, height, width: see `pixels_of_shape`.
+
+    Example:
+        >>> shape_as_coco([np.float32([1, 0, 4, 0.1, 4, 2])], 3, 5)
+        [[1.0, 0.0, 4.0, 0.1, 4.0, 2.0]]
+    """
+    if isinstance(shape, dict):
+        counts = shape["counts"]
+        if isinstance(counts, bytes):
+            counts = counts.decode()
+        return {**shape, "counts": counts}
+    if isinstance(shape, bytes):
+        pixels = pixels_of_shape(shape, height, width)
+        runs = coco_mask.encode(np.asfortranarray(pixels, dtype=np.uint8))
+        return {"size": [height, width], "counts": runs["counts"].decode()}
+    # Of float32 the text is short: 0.1, where the float64 of it is 0.10000000149.
+    return [[float(str(number)) for number in polygon] for polygon in shape]
+
+
 def _decoded(shape, height, width):
     try:
         if isinstance(shape, dict):

@@ -49,6 +49,9 @@ class RunConfiguration:
         validation_fraction: float, that part, where there is no validation split.
         class_names: list of names, or a label map as `ek.data.load` takes it; None
             for the names in the data.
+        train_on_crowds: bool, whether crowds and difficult objects of the training
+            images are objects like any other, see
+            `DetectionDataset.with_crowds_as_objects`. Evaluation ignores them as ever.
         model: string, a preset such as "efficientdet-lite0", or the address or folder
             of a TF-Hub module.
         weights: string, what to start from: a key of published weights ("coco",
@@ -70,8 +73,8 @@ class RunConfiguration:
         recipe: "auto", "reference" or "tfod", see `EfficientDet.compile`, as are
             `optimizer`, `schedule`, `learning_rate`, `weight_decay`, `clip_norm`,
             `ema_decay`, `gradient_multipliers`, `accumulate_steps`, `grad_checkpoint`,
-            `batch_norm_warmup`, `freeze`, `freeze_batch_norm`, `jit_compile`,
-            `run_eagerly` and `steps_per_execution`.
+            `loss_scale`, `batch_norm_warmup`, `freeze`, `freeze_batch_norm`,
+            `jit_compile`, `run_eagerly` and `steps_per_execution`.
         loss: dict, fields of `DetectionLoss`; empty for the recipe's loss.
         matching: dict, fields of `IoUMatching`; empty for the recipe's matching.
         adversarial: dict, fields of `AdvProp`, to train on adversarial images as well;
@@ -139,6 +142,7 @@ mean 'epochs'? It has: data, format, ...
     test_split: str | None = "auto"
     validation_fraction: float = 0.2
     class_names: ClassNames | None = None
+    train_on_crowds: bool = False
 
     model: str = "efficientdet-lite0"
     weights: str | None = "auto"
@@ -159,6 +163,7 @@ mean 'epochs'? It has: data, format, ...
     gradient_multipliers: dict[str, float] = dataclasses.field(default_factory=dict)
     accumulate_steps: int = 1
     grad_checkpoint: bool = False
+    loss_scale: float | None = None
     batch_norm_warmup: bool | str = "auto"
     freeze: str | None = "auto"
     freeze_batch_norm: bool = True
@@ -295,7 +300,7 @@ mean 'epochs'? It has: data, format, ...
             for name in (
                 *("optimizer", "schedule", "learning_rate", "weight_decay"),
                 *("clip_norm", "ema_decay", "accumulate_steps", "grad_checkpoint"),
-                *("batch_norm_warmup", "freeze", "freeze_batch_norm"),
+                *("loss_scale", "batch_norm_warmup", "freeze", "freeze_batch_norm"),
             )
         }
         arguments["gradient_multipliers"] = self.gradient_multipliers or None

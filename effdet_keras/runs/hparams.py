@@ -68,6 +68,7 @@ _TOGETHER = {
     ),
     "switches": (
         *("clip_gradients_norm", "moving_average_decay", "mixed_precision"),
+        *("loss_scale", "fpn_name", "skip_crowd_during_training"),
         *("is_training_bn", "scale_range", "fpn_weight_method", "verbose", "strategy"),
     ),
     "augmentation": (
@@ -79,10 +80,8 @@ _TOGETHER = {
 _NO_PLACE = {
     "num_classes": (None, "the classes are those of the dataset, or `class_names`"),
     "backbone_config": (None, "the blocks follow from `backbone`"),
-    "fpn_name": (None, 'see `fpn_name` of `model_config`, "bifpn" or "qufpn"'),
     "fpn_config": (None, "the graph follows from `min_level` and `max_level`"),
     "data_format": ("channels_last", "always channels last"),
-    "loss_scale": (None, "Keras scales the loss of mixed_float16 by itself"),
     "skip_mismatch": (True, "see `skip_mismatch` of `load_pretrained`"),
     "ckpt_var_scope": (None, "the kind of a checkpoint is recognised"),
     "save_freq": ("epoch", "checkpoints are written after each epoch"),
@@ -91,7 +90,6 @@ _NO_PLACE = {
     "use_keras_model": (True, "there is one network"),
     "drop_remainder": (True, "the last batch is left out if it is not full"),
     "max_instances_per_image": (100, "any number of objects"),
-    "skip_crowd_during_training": (True, "crowds are never trained on"),
     "regenerate_source_id": (False, "ids are generated where the file has none"),
     "dataset_type": (None, "internal there"),
     "nms_configs.pyfunc": (False, "evaluation and prediction use the same suppression"),
@@ -290,6 +288,15 @@ class _Reading:
             fields["ema_decay"] = values["moving_average_decay"] or None
         if values.get("mixed_precision"):
             fields["precision"] = "mixed_bfloat16"
+        if values.get("loss_scale"):  # which only float16 has, there and here
+            fields["loss_scale"] = values["loss_scale"]
+            fields["precision"] = "mixed_float16"
+        if values.get("fpn_name"):
+            # Their "bifpn_dyn" is another builder of the same graph.
+            name = values["fpn_name"]
+            config["fpn_name"] = "bifpn" if name == "bifpn_dyn" else name
+        if values.get("skip_crowd_during_training") is False:
+            fields["train_on_crowds"] = True
         if values.get("is_training_bn") is False:
             config["frozen_batch_norm"] = True
         if values.get("scale_range"):

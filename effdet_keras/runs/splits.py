@@ -101,6 +101,8 @@ def choose_splits(
         )
     else:
         valid = datasets[valid_name]
+    if configuration.train_on_crowds:
+        train = train.with_crowds_as_objects()
     return Splits(train, valid, *_test(configuration, datasets))
 
 

@@ -95,6 +95,7 @@ class Compiling:
         adversarial: AdvProp | None = None,
         accumulate_steps: int = 1,
         grad_checkpoint: bool = False,
+        loss_scale: float | None = None,
         batch_norm_warmup: bool | str = "auto",
         freeze: str | None = "auto",
         freeze_batch_norm: bool = True,
@@ -178,6 +179,10 @@ class Compiling:
                 the BiFPN keep only their outputs for the backward pass, which
                 computes the rest again: less memory, the same gradients, more time
                 (docs/train.md).
+            loss_scale: float, the number by which a "mixed_float16" model multiplies
+                its loss in the first steps, so that small gradients are not lost.
+                From there it halves where gradients overflow, and doubles after 2,000
+                steps in which none did. None is Keras' own, 32,768.
             batch_norm_warmup: bool; "auto" is True but for the reference. Whether the
                 moving statistics of batch norm have a short memory in the first 900
                 steps; see `training/statistics_warmup.py`. Without it they lag behind
@@ -217,6 +222,7 @@ class Compiling:
             adversarial=adversarial,
             accumulate_steps=accumulate_steps,
             grad_checkpoint=grad_checkpoint,
+            loss_scale=loss_scale,
             batch_norm_warmup=batch_norm_warmup,
             freeze=freeze,
             freeze_batch_norm=freeze_batch_norm,
@@ -244,7 +250,7 @@ class Compiling:
         factors = self._gradient_factors(recipe, auxiliary)
         if isinstance(recipe.weight_decay, dict):
             check_found(recipe.weight_decay, self.variables)
-        optimizer = recipe.new_optimizer()
+        optimizer = self._with_loss_scale(recipe.new_optimizer(), recipe.loss_scale)
         # No loss of Keras' kind: `compute_loss` below is ours.
         super().compile(optimizer=optimizer, loss=None, **options)
         self.auxiliary_norms = auxiliary
@@ -274,6 +280,18 @@ class Compiling:
         if recipe.ema_decay:
             sources = self.trainable_variables + self.batch_norm_statistics()
             self.averages = WeightAverages(sources, decay=recipe.ema_decay)
+
+    def _with_loss_scale(self, optimizer, scale):
+        """The optimizer; with a `scale` of its own, where Keras would add one."""
+        if scale is None:
+            return optimizer
+        if self.dtype_policy.name != "mixed_float16":
+            raise InvalidValueError(
+                '`loss_scale` is for models of `dtype="mixed_float16"`: no other loss '
+                f"is scaled. Received: loss_scale={scale!r} and a model of "
+                f"dtype={self.dtype_policy.name!r}"
+            )
+        return keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=scale)
 
     def _new_auxiliary_norms(self, recipe, jit_compile):
         if recipe.adversarial is None:

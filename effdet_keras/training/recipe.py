@@ -86,6 +86,7 @@ class Recipe:
     adversarial: AdvProp | None = None
     accumulate_steps: int = 1
     grad_checkpoint: bool = False
+    loss_scale: float | None = None
     batch_norm_warmup: bool | str = AUTO
     freeze: str | None = AUTO
     freeze_batch_norm: bool = True
@@ -127,8 +128,24 @@ class Recipe:
                 "`grad_checkpoint` must be True or False. "
                 f"Received: grad_checkpoint={self.grad_checkpoint!r}"
             )
+        self._check_loss_scale()
         check_multipliers(self.gradient_multipliers)
         self._check_accumulation()
+
+    def _check_loss_scale(self):
+        scale = self.loss_scale
+        if scale is None:
+            return
+        if not (isinstance(scale, numbers.Real) and scale > 0):
+            raise InvalidValueError(
+                "`loss_scale` must be a number above 0, or None. "
+                f"Received: loss_scale={scale!r}"
+            )
+        if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
+            raise InvalidValueError(
+                "A `LossScaleOptimizer` brings its own `initial_scale`: leave "
+                f"`loss_scale` out. Received: loss_scale={scale!r}"
+            )
 
     def _check_accumulation(self):
         steps = self.accumulate_steps

@@ -241,6 +241,13 @@ def test_crowd_boxes_are_kept_out_of_both_losses():
         assert truth_of(batches)[0]["labels"].shape == (1, 1)
 
 
+def test_crowds_as_objects_are_in_the_losses():
+    dataset = DetectionDataset([make_record()], ("cat", "dog"))
+    batches = dataset.with_crowds_as_objects().batches(1, image_size=64)
+    assert truth_of(batches)[0]["labels"].shape == (1, 2)
+    assert dataset[0]["is_crowd"].any()
+
+
 def test_images_of_other_sizes_and_without_objects_train():
     batches = make_dataset(6).batches(2, image_size=32, training=True, seed=0)
     seen = []

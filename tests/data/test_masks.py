@@ -264,15 +264,37 @@ def test_masks_move_with_augmentations(augment):
     assert_color_says_class(images.numpy()[0], truth["masks"].numpy()[0], share=0.85)
 
 
+def test_a_mosaic_has_the_masks_of_its_four_images():
+    image, mask = colored()
+    example = {
+        "image": image,
+        "boxes": np.float32([[5, 5, 50, 70]]),
+        "labels": np.int32([0]),
+    }
+    examples = [{**example, "mask": np.roll(mask, i, axis=1)} for i in range(4)]
+    for i, one in enumerate(examples):
+        one["image"] = np.roll(image, i, axis=1)
+    for number in range(3):
+        result = ek.augment.Mosaic()(examples, [1, number])
+        assert result["mask"].shape == result["image"].shape[:2] == mask.shape
+        assert_color_says_class(result["image"], result["mask"], share=0.9)
+    options = {"image_size": 64, "training": True, "scale_jitter": (1.0, 1.0)}
+    batches = colored_dataset().batches(
+        2, seed=2, augment=ek.augment.Mosaic(), **options
+    )
+    images, truth = next(iter(batches))
+    for image, mask in zip(images.numpy(), truth["masks"].numpy()):
+        assert_color_says_class(image, mask, share=0.85)
+
+
 @pytest.mark.parametrize(
     "augment, name",
     [
-        (ek.augment.Mosaic(), "Mosaic"),
         ([ek.augment.Blur(), ek.augment.RandAugment()], "RandAugment"),
         (ek.augment.Sometimes(ek.augment.MixUp(), 0.5), "MixUp"),
         (lambda example, seed: example, "<lambda>"),
     ],
-    ids=["mosaic", "rand_augment", "mix_up", "function"],
+    ids=["rand_augment", "mix_up", "function"],
 )
 def test_augmentations_that_would_leave_masks_behind_are_refused(augment, name):
     dataset = colored_dataset()
@@ -313,3 +335,76 @@ def test_shapes_come_with_masks(tmp_path):
     for y0, x0, y1, x1 in example["boxes"].astype(int):
         inside[y0:y1, x0:x1] = True
     assert (example["mask"][~inside] == 0).all()
+
+
+def all_shapes(tmp_path):
+    """A dataset of an object of each kind of shape, one without, and a crowd."""
+    file = coco_file(
+        *(tmp_path, object_of(3, [2, 3, 6, 6], polygon(2, 3, 6, 6))),
+        object_of(7, [10, 3, 4, 5], run_lengths(box_pixels(10, 3, 4, 5))),
+        object_of(3, [16, 3, 4, 5], run_lengths(box_pixels(16, 3, 4, 5), False)),
+        object_of(7, [1, 12, 6, 6]),
+        object_of(3, [20, 10, 8, 8], run_lengths(box_pixels(20, 10, 8, 8)))
+        | {"iscrowd": 1},
+    )
+    return from_coco(file, tmp_path, masks=True)
+
+
+def test_shapes_of_objects_are_written_to_coco(tmp_path):
+    dataset = all_shapes(tmp_path)
+    ek.data.write_coco({"train": dataset}, tmp_path / "out")
+    again = ek.data.load(tmp_path / "out", "train", masks=True)
+    np.testing.assert_array_equal(again[0]["mask"], dataset[0]["mask"])
+    assert again.seg_class_names == dataset.seg_class_names
+    plain = from_coco(tmp_path / "a.json", tmp_path)  # was read without masks
+    ek.data.write_coco({"train": plain}, tmp_path / "plain")
+    assert "segmentation" not in (tmp_path / "plain" / "train.json").read_text()
+
+
+def test_shapes_of_objects_are_written_to_tfrecords_and_on_to_coco(tmp_path):
+    dataset = all_shapes(tmp_path)
+    ek.data.write_tfrecord({"train": dataset}, tmp_path / "out")
+    again = ek.data.load(tmp_path / "out", "train", masks=True)
+    expected = dataset[0]["mask"].copy()
+    expected[expected == 255] = 2  # of the dog there is only a box, which is its mask
+    np.testing.assert_array_equal(again[0]["mask"], expected)
+    ek.data.write_coco({"train": again}, tmp_path / "coco")
+    last = ek.data.load(tmp_path / "coco", "train", masks=True)
+    np.testing.assert_array_equal(last[0]["mask"], expected)
+
+
+def test_masks_of_whole_images_are_written_beside_coco_and_not_to_tfrecords(tmp_path):
+    mask = np.arange(600).reshape(20, 30).astype("uint8") % 3
+    dataset = folder_of_masks(tmp_path, mask).with_masks(tmp_path / "masks", NAMES)
+    ek.data.write_coco({"train": dataset}, tmp_path / "out")
+    again = ek.data.load(tmp_path / "out", "train")
+    again = again.with_masks(tmp_path / "out" / "train_masks", NAMES)
+    np.testing.assert_array_equal(again[0]["mask"], mask)
+    with pytest.raises(ValueError, match="none of whole images, such as 'a.jpg'"):
+        ek.data.write_tfrecord({"train": dataset}, tmp_path / "records")
+    assert not (tmp_path / "records").exists()
+
+
+def test_images_of_one_name_in_two_folders_keep_their_own_masks(tmp_path):
+    for number, name in enumerate(("x", "y")):
+        for folder in (tmp_path / name, tmp_path / "masks" / name):
+            folder.mkdir(parents=True)
+        Image.new("RGB", (30, 20)).save(tmp_path / name / "a.png")
+        pixels = np.full((20, 30), number, "uint8")
+        Image.fromarray(pixels).save(tmp_path / "masks" / name / "a.png")
+    sizes = {"height": 20, "width": 30}
+    content = {
+        "images": [
+            {"id": i, "file_name": f"{n}/a.png", **sizes}
+            for i, n in ((1, "x"), (2, "y"))
+        ],
+        "annotations": [],
+        "categories": [{"id": 1, "name": "cat"}],
+    }
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    dataset = from_coco(tmp_path / "a.json", tmp_path)
+    dataset = dataset.with_masks(tmp_path / "masks", NAMES)
+    ek.data.write_coco({"train": dataset}, tmp_path / "out")
+    again = ek.data.load(tmp_path / "out", "train")
+    again = again.with_masks(tmp_path / "out" / "train_masks", NAMES)
+    assert [int(again[i]["mask"].max()) for i in range(2)] == [0, 1]

@@ -194,6 +194,19 @@ def test_schedules(method, schedule):
     assert configured(given).schedule == schedule
 
 
+def test_a_loss_scale_is_that_of_float16():
+    run = configured("mixed_precision=true,loss_scale=128.0")
+    assert (run.precision, run.loss_scale) == ("mixed_float16", 128.0)
+    assert configured("mixed_precision=true").precision == "mixed_bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"), [("bifpn", "bifpn"), ("bifpn_dyn", "bifpn"), ("qufpn",) * 2]
+)
+def test_pyramids_by_name(theirs, ours):
+    assert configured(f"fpn_name={theirs}").model_config == {"fpn_name": ours}
+
+
 @pytest.mark.parametrize(
     ("hparams", "message"),
     [

@@ -70,3 +70,16 @@ def test_splits_that_are_not_there_are_told():
         chosen(data)
     with pytest.raises(ValueError, match=r"\['train2017', 'val2017'\].*'dev'"):
         chosen(data, train_split="train2017", validation_split="dev")
+
+
+def test_crowds_are_objects_of_the_training_images_alone():
+    image = np.zeros((16, 16, 3), "uint8")
+    rows = [[[0, 0, 8, 8]]] * 4, [[0]] * 4
+    crowds = from_arrays([image] * 4, *rows, ["cat"], is_crowd=[[True]] * 4)
+    for validation in ({}, {"val": crowds}):
+        data = {"train": crowds, **validation}
+        splits = chosen(data, train_on_crowds=True)
+        assert not any(record.is_crowd.any() for record in splits.train.records)
+        assert all(record.is_crowd.all() for record in splits.validation.records)
+        as_ever = chosen(data).train
+        assert all(record.is_crowd.all() for record in as_ever.records)

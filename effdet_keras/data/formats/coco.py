@@ -6,6 +6,7 @@ import functools
 import json
 import mmap
 import os
+import pathlib
 from collections.abc import Mapping
 
 import numpy as np
@@ -22,6 +23,7 @@ from effdet_keras.data.formats.coco_json import (
 )
 from effdet_keras.data.formats.folder_writing import (
     named_splits,
+    png_of,
     write_images,
 )
 from effdet_keras.data.formats.label_map import (
@@ -38,6 +40,7 @@ from effdet_keras.data.formats.sidecar import (
     write_sidecar,
 )
 from effdet_keras.data.formats.split_names import split_of_name
+from effdet_keras.data.mask import load_mask, shape_as_coco
 from effdet_keras.data.problems import Problems
 from effdet_keras.data.record import Record
 from effdet_keras.errors import InvalidValueError
@@ -228,7 +231,10 @@ def write_coco(
 
     Boxes, areas, crowd flags, image and category ids are exactly those of the
     dataset. JPEG and PNG files are copied; other images become PNG files.
-    `effdet_keras.json` keeps source ids and file names.
+    `effdet_keras.json` keeps source ids and file names. The shapes of objects, where
+    the dataset was read with `masks=True`, are the `segmentation` of the annotations;
+    masks of whole images (`with_masks`) become PNG files in `SPLIT_masks/`, which
+    `with_masks(folder / "SPLIT_masks", seg_class_names)` reads.
 
     Args:
         datasets: `DetectionDataset`, or dict from split name to one.
@@ -262,9 +268,38 @@ def write_coco(
             content = dataset.to_coco()
             for image, name in zip(content["images"], names[split]):
                 image["file_name"] = name
+            _add_shapes(content["annotations"], dataset.records)
+            _write_masks(partial / f"{split}_masks", dataset.records, names[split])
             text = json.dumps(content)
             (partial / f"{split}.json").write_text(text, encoding="utf-8")
         write_sidecar(partial, datasets, names)
+
+
+def _add_shapes(annotations, records):
+    """Adds the `segmentation` of the objects that have one."""
+    shapes = (
+        None if shape is None else shape_as_coco(shape, *map(int, record.image_size))
+        for record in records
+        for shape in record.shapes or [None] * len(record.labels)
+    )
+    for annotation, shape in zip(annotations, shapes, strict=True):
+        if shape is not None:
+            annotation["segmentation"] = shape
+
+
+def _write_masks(folder, records, names):
+    """Writes the masks of whole images, each by the name that its image keeps.
+
+    That is the name in its first file, by which `with_masks` looks for it; two images
+    of one name in different folders have two masks.
+    """
+    for record, name in zip(records, names):
+        if record.mask is not None:
+            kept = pathlib.PurePosixPath(record.file_name or name)
+            is_outside = kept.is_absolute() or ".." in kept.parts
+            path = (folder / (name if is_outside else kept)).with_suffix(".png")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(png_of(load_mask(record)))
 
 
 def coco_readers(path):

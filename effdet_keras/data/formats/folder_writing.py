@@ -108,9 +108,19 @@ def encode_image(record):
         suffix = _plain_suffix(data, record.image_size)
         if suffix is not None:
             return data, suffix
+    return png_of(load_example(record)["image"]), ".png"
+
+
+def png_of(pixels):
+    """The bytes of a PNG file of a uint8 array `[H, W]` or `[H, W, 3]`.
+
+    Example:
+        >>> png_of(np.zeros((8, 8), "uint8"))[1:4]
+        b'PNG'
+    """
     buffer = io.BytesIO()
-    Image.fromarray(load_example(record)["image"]).save(buffer, "PNG")
-    return buffer.getvalue(), ".png"
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
 
 
 def _stored_bytes(image):

@@ -21,6 +21,7 @@ from effdet_keras.data.formats.embedded_images import (
 from effdet_keras.data.formats.folder_writing import (
     encode_image,
     named_splits,
+    png_of,
 )
 from effdet_keras.data.formats.label_map import (
     ClassNames,
@@ -39,6 +40,7 @@ from effdet_keras.data.formats.tfrecord_shards import (
     tfrecord_splits,
     warn_of_missing,
 )
+from effdet_keras.data.mask import pixels_of_shape
 from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError
 
@@ -202,7 +204,9 @@ def write_tfrecord(
     those that google/automl's EfficientDet and the TF Object Detection API
     read and write. Labels are the `category_ids`, or count from 1 where one of
     those is below 1. Boxes without area in their image are left out, as those
-    programs do; boxes that reach out of it stay as they are.
+    programs do; boxes that reach out of it stay as they are. The shapes of objects,
+    where the dataset was read with `masks=True`, become `image/object/mask`; of an
+    object that has only a box the mask is its box.
 
     Args:
         datasets: `DetectionDataset`, or dict from split name to
@@ -215,8 +219,9 @@ def write_tfrecord(
         FileExistsError: If `folder` is there.
         FileNotFoundError: If an image is gone.
         OSError: If the folder cannot be written.
-        ValueError: If the classes differ, a name cannot be that of a file, or an
-            image cannot be read.
+        ValueError: If the classes differ, a name cannot be that of a file, an image
+            cannot be read, or there are masks of whole images (`with_masks`), for which
+            these files have no place.
 
     Example: see `from_tfrecord`.
     """
@@ -251,6 +256,15 @@ def _file_ids(category_ids):
 
 def _encode_record(record, category_ids, class_names):
     data, suffix = encode_image(record)
+    masks = {}
+    if record.mask is not None:
+        raise InvalidValueError(
+            "TFRecord files have masks of objects, none of whole images, such as "
+            f"{record.name!r} has of `with_masks`. Write the dataset from before "
+            "`with_masks`, or use `write_coco`, which keeps these masks."
+        )
+    if record.shapes is not None:
+        masks["image/object/mask"] = _encoded_shapes(record)
     height, width = record.image_size
     low = record.boxes_xywh[:, :2]
     high = low + record.boxes_xywh[:, 2:]
@@ -273,8 +287,22 @@ def _encode_record(record, category_ids, class_names):
             "image/object/is_crowd": record.is_crowd,
             "image/object/area": record.area,
             "image/object/difficult": np.zeros(len(record.labels), np.int64),
+            **masks,
         }
     )
+
+
+def _encoded_shapes(record):
+    """A PNG file of each object, as bytes: 1 where its pixels are."""
+    height, width = map(int, record.image_size)
+    files = []
+    for shape, box in zip(record.shapes, record.boxes_xywh.tolist()):
+        if shape is None:
+            left, top, right, bottom = box[0], box[1], box[0] + box[2], box[1] + box[3]
+            shape = [[left, top, right, top, right, bottom, left, bottom]]
+        pixels = pixels_of_shape(shape, height, width)
+        files.append(png_of(pixels.astype(np.uint8)))
+    return files
 
 
 def tfrecord_readers(path):
