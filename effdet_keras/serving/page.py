@@ -44,8 +44,9 @@ function draw({canvas, caption, bitmap, detections}) {
 }
 
 async function detect(file) {
+  const headers = {"Content-Type": "application/octet-stream"};
   const answer = await fetch("detect?format=json&score=0.05",
-    {method: "POST", body: file, headers: {"Content-Type": "application/octet-stream"}});
+    {method: "POST", body: file, headers});
   const content = await answer.json();
   if (!answer.ok) throw new Error(content.error);
   const figure = document.createElement("figure");
