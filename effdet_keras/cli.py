@@ -27,6 +27,7 @@ from effdet_keras.commands import (
     inspect_weights,
     predict,
     selftest,
+    serve,
     share,
     train,
 )
@@ -34,8 +35,8 @@ from effdet_keras.commands.log_filter import tensorflow_notes_dropped
 from effdet_keras.errors import EffDetError
 
 _COMMANDS = (
-    *(demo, inspect, convert, selftest, train, eval_, predict, benchmark),
-    *(export, inspect_weights, import_, share),
+    *(demo, inspect, convert, selftest, train, eval_, predict, serve),
+    *(benchmark, export, inspect_weights, import_, share),
 )
 # Exit statuses: those of a signal are 128 and its number.
 _FAILED, _USAGE, _INTERRUPTED, _TERMINATED = 1, 2, 130, 143

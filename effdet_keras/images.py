@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
+import math
 import os
 import pathlib
 import stat
+import warnings
+from collections.abc import Sequence
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from effdet_keras._internal import remote_files
 from effdet_keras._internal.local_paths import address_of, is_remote, shown_address
@@ -20,7 +23,14 @@ from effdet_keras.errors import InvalidValueError
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
 EXIF_ORIENTATION = 0x0112  # the EXIF tag; values 5 to 8 swap height and width
+# Formats whose decoders are in wide use. Pillow knows many more, some of which start
+# other programs: none of them is tried on what a stranger sends.
+SAFE_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 _SIXTEEN_BIT = ("I", "I;16", "I;16L", "I;16B", "I;16N")  # Pillow's grey 16-bit modes
+
+
+class TooManyPixelsError(InvalidValueError):
+    """An image has more pixels than it may have, by its header: it was not decoded."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,6 +129,63 @@ def read_image_size(path: str | os.PathLike[str] | EncodedImage) -> tuple[int, i
     """
     with _opened(path, "read_image_size") as stored:
         return _upright_size(stored)
+
+
+def decode_image(
+    data: bytes, *, formats: Sequence[str] = SAFE_FORMATS, max_pixels: int | None = None
+) -> np.ndarray:
+    """Decodes the bytes of an image that a stranger sent.
+
+    The format and the number of pixels are known from the header: what is refused for
+    one of them is not decoded. Else the pixels are those of `read_image`.
+
+    Args:
+        data: bytes of an image file.
+        formats: names of Pillow's formats that are tried, and no other.
+        max_pixels: int, the most that the image may have; None for Pillow's own limit,
+            which holds in any case.
+
+    Returns:
+        uint8 array `[H, W, 3]`, red, green, blue.
+
+    Raises:
+        TooManyPixelsError: If it has more than `max_pixels`; a ValueError.
+        ValueError: If the bytes are no image of these formats, or cut off.
+
+    Example:
+        >>> file = io.BytesIO()
+        >>> Image.new("RGB", (3, 2)).save(file, "PNG")
+        >>> decode_image(file.getvalue()).shape
+        (2, 3, 3)
+        >>> decode_image(b"GIF?")
+        Traceback (most recent call last):
+            ...
+        effdet_keras.errors.InvalidValueError: The bytes are no image in one of these \
+formats: JPEG, PNG, WEBP, BMP, GIF, TIFF
+    """
+    limit = min(max_pixels or math.inf, Image.MAX_IMAGE_PIXELS or math.inf)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of sizes, which are checked below
+            stored = Image.open(io.BytesIO(data), formats=formats)
+        with stored:
+            if stored.width * stored.height > limit:
+                raise TooManyPixelsError(
+                    f"The image has {stored.width} x {stored.height} pixels, and the "
+                    f"limit is {limit:,}"
+                )
+            _check_strips(stored)
+            return _to_rgb(_upright(stored))
+    except TooManyPixelsError:
+        raise
+    except Image.DecompressionBombError as error:
+        raise TooManyPixelsError(str(error)) from error
+    except UnidentifiedImageError as error:
+        raise InvalidValueError(
+            "The bytes are no image in one of these formats: " + ", ".join(formats)
+        ) from error
+    except Exception as error:  # a broken file makes Pillow raise almost anything
+        raise InvalidValueError(f"The image cannot be decoded: {error}") from error
 
 
 def read_mask(path: str | os.PathLike[str] | bytes) -> np.ndarray:

@@ -28,7 +28,7 @@ ROWS = [
     ["models"],
     ["callbacks"],
     ["runs"],
-    ["selftest"],
+    ["selftest", "serving"],
     ["commands"],
     ["cli"],
     ["__main__"],

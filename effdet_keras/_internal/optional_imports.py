@@ -83,6 +83,19 @@ tf2onnx = OptionalModule("tf2onnx", install="effdet-keras[onnx]")
 cv2 = OptionalModule("cv2", install="effdet-keras[video]")
 pyplot = OptionalModule("matplotlib.pyplot", install="effdet-keras[plot]")
 
+# `effdet-keras serve`.
+prometheus_client = OptionalModule("prometheus_client", install="effdet-keras[serve]")
+python_multipart = OptionalModule("python_multipart", install="effdet-keras[serve]")
+starlette_applications = OptionalModule(
+    "starlette.applications", install="effdet-keras[serve]"
+)
+starlette_requests = OptionalModule("starlette.requests", install="effdet-keras[serve]")
+starlette_responses = OptionalModule(
+    "starlette.responses", install="effdet-keras[serve]"
+)
+starlette_routing = OptionalModule("starlette.routing", install="effdet-keras[serve]")
+uvicorn = OptionalModule("uvicorn", install="effdet-keras[serve]")
+
 # Addresses such as s3://bucket/folder.
 fsspec = OptionalModule("fsspec", install="effdet-keras[remote]")
 

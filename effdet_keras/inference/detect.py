@@ -101,7 +101,7 @@ def _detect_batch(detector, batch, rows, rule):
         origins.append((source if is_path else pixels, scale, pixels.shape[:2]))
     outputs = found_in(detector, inputs, sizes)
     return [
-        _detections(detector, outputs, index, rule, *origin)
+        detections_of(detector, outputs, index, rule, *origin)
         for index, origin in enumerate(origins)
     ]
 
@@ -148,7 +148,7 @@ def in_input(config, pixels):
     )
 
 
-def _detections(detector, outputs, index, rule, image, image_scale, image_size):
+def detections_of(detector, outputs, index, rule, image, image_scale, image_size):
     """One row of a batch's outputs as `Detections`, in pixels of its image."""
     row = {name: np.asarray(value[index]) for name, value in outputs.items()}
     segmentation = {}

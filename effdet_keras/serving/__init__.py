@@ -1,0 +1,1 @@
+"""A detector that answers over HTTP: `effdet-keras serve`."""
