@@ -9,6 +9,7 @@ from effdet_keras.commands.shared_arguments import (
     add_overwrite,
 )
 from effdet_keras.export.registry import FORMATS, WriterOption, writer_options
+from effdet_keras.export.targets.registry import TARGETS, target_options
 
 # An option that is a dataset, which a path stands for; see `add_parser`.
 _CALIBRATION = "calibration"
@@ -34,6 +35,12 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         "--format", default=None, choices=tuple(FORMATS), help="the format of OUT"
     )
     parser.add_argument(
+        "--target",
+        default=None,
+        choices=tuple(TARGETS),
+        help="in the place of a format, where the model will run; OUT is a folder",
+    )
+    parser.add_argument(
         "--images",
         metavar="FOLDER",
         default=None,
@@ -52,8 +59,8 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
     )
     add_dataset_format(evaluation, "--evaluation-format", "that dataset")
     options = parser.add_argument_group(
-        "options of some formats",
-        "An option that the format does not have is an error.",
+        "options of some formats and targets",
+        "An option that the format or target does not have is an error.",
     )
     for name, of_formats in _options().items():
         if name == _CALIBRATION:
@@ -76,6 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.model,
         arguments.out,
         arguments.format,
+        target=arguments.target,
         images=arguments.images,
         evaluate=DatasetSource(
             "--evaluate",
@@ -95,12 +103,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _options() -> dict[str, dict[str, WriterOption]]:
-    """The options that have flags, by name, then by format."""
+    """The options that have flags, by name, then by format or target."""
+    known = [(format, writer_options(format)) for format in FORMATS]
+    known += [(target, target_options(target)) for target in TARGETS]
     options: dict[str, dict[str, WriterOption]] = {}
-    for format in FORMATS:
-        for option in writer_options(format):
+    for name, its_options in known:
+        for option in its_options:
             if option.type is not None or option.name == _CALIBRATION:
-                options.setdefault(option.name, {})[format] = option
+                options.setdefault(option.name, {})[name] = option
     return options
 
 

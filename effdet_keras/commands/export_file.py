@@ -17,6 +17,7 @@ def export_file(
     out: str | os.PathLike,
     format: str | None = None,
     *,
+    target: str | None = None,
     images: str | None = None,
     evaluate: DatasetSource,
     calibration: DatasetSource,
@@ -28,6 +29,7 @@ def export_file(
         model: path of an archive, or name of a published model.
         out: path to write.
         format: name of a format, or None to go by the ending of `out`.
+        target: name of a target in the place of a format, or None.
         images: folder of images to check with, or None for generated ones.
         evaluate: the dataset on which model and export are compared, by default its
             test or validation split.
@@ -46,6 +48,8 @@ def export_file(
         options["evaluate"] = evaluate.load(EVALUATION_SPLITS)
     if calibration.path is not None:
         options["calibration"] = _calibration_images(calibration)
+    if target is not None:
+        options["target"] = target
     return open_live_model(model).export(out, format, images=images, **options)
 
 

@@ -76,6 +76,8 @@ class ExportReport:
         same_pixels: float, the share of pixels to which the export gave the class that
             the live model gave them; None without a segmentation head.
         warnings: tuple of strings.
+        target: string, the target it was exported for, such as "coral"; else None.
+        notes: tuple of strings, what to know or to copy for that target.
 
     Example:
         >>> report = ExportReport(
@@ -101,6 +103,8 @@ class ExportReport:
     metrics: dict[str, dict[str, float]] | None = None
     same_pixels: float | None = None
     warnings: tuple[str, ...] = ()
+    target: str | None = None
+    notes: tuple[str, ...] = ()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the report as JSON."""
@@ -126,6 +130,7 @@ class ExportReport:
                 if number in metrics:
                     lines.append(f"  {number} of the {name}: {metrics[number]:.3f}")
         lines += [f"  {warning}" for warning in self.warnings]
+        lines += self.notes
         return "\n".join(lines)
 
 

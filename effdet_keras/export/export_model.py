@@ -15,6 +15,7 @@ from effdet_keras.export.exported_detector import ExportedDetector
 from effdet_keras.export.network import evaluated
 from effdet_keras.export.registry import check_options, format_to_write
 from effdet_keras.export.runtime import open_runtime
+from effdet_keras.export.targets.registry import Written, target_to_write
 from effdet_keras.inference import evaluate as coco
 
 REPORT_NAME = "export_report.json"
@@ -22,38 +23,72 @@ _DRAWN_SIZES = (96, 160, 320, 480)  # pixels, of images that are drawn for a che
 
 
 def export_model(
-    model, path, format=None, *, images=None, evaluate=None, verbose=1, **options
+    model,
+    path,
+    format=None,
+    *,
+    target=None,
+    images=None,
+    evaluate=None,
+    verbose=1,
+    **options,
 ):
     """`EfficientDet.export`; see there."""
     path = local_path(path, "The path of an export")
-    chosen = format_to_write(path, format)
-    check_options(chosen.name, options)
+    if target is not None:
+        write = _target_writer(path, target, format, options)
+    else:
+        write = _format_writer(path, format, options)
     if keras.backend.backend() != "tensorflow":
         raise InvalidStateError(
             f"`export` traces a TensorFlow graph, and Keras runs on "
             f"{keras.backend.backend()}. Save the model, and export it in a process "
             "with KERAS_BACKEND=tensorflow: `effdet-keras export MODEL OUT`."
         )
-    # For the check, before the long work.
-    package = chosen.load_runtime().package
-    package.require(f"The check of a {chosen.title} export")
     _check_replaceable(path)
     if images is None:
         images = _drawn_images()
-    write = chosen.load_writer()
     with replacing_together(path) as folder, evaluated(model) as model:
         partial = folder / path.name
-        write(model, partial, **options)
-        runtime = open_runtime(partial)
-        report = check_export(model, runtime, images, format=chosen.name)
+        written = write(model, partial, **options)
+        runtime = open_runtime(written.path)
+        report = check_export(model, runtime, images, format=written.format)
         metrics = None
         if evaluate is not None:
             metrics = _metrics(model, runtime, evaluate, verbose)
-        report = dataclasses.replace(report, path=os.fspath(path), metrics=metrics)
+        report = dataclasses.replace(
+            report,
+            path=os.fspath(path),
+            metrics=metrics,
+            target=target,
+            notes=written.notes,
+        )
         report.save(_report_path(partial))
     if verbose:
         print(report)
     return report
+
+
+def _format_writer(path, format, options):
+    """What writes a format, as what writes a target does."""
+    chosen = format_to_write(path, format)
+    check_options(chosen.name, options)
+
+    def write(model, partial, **options):
+        chosen.write(model, partial, **options)
+        return Written(partial, chosen.name)
+
+    return write
+
+
+def _target_writer(path, target, format, options):
+    chosen = target_to_write(path, target, format, options)
+
+    def write(model, partial, **options):
+        partial.mkdir()
+        return chosen.load_writer()(model, partial, path, **options)
+
+    return write
 
 
 def _metrics(model, runtime, dataset, verbose):

@@ -46,6 +46,12 @@ class ExportFormat:
         """The function that writes the format; this imports it."""
         return _load(self.writer)
 
+    def write(self, model: Any, path: pathlib.Path, **options: Any) -> None:
+        """Writes a model, once it is known that what runs the format is installed."""
+        package = self.load_runtime().package  # type: ignore[attr-defined]
+        package.require(f"The check of a {self.title} export")
+        self.load_writer()(model, path, **options)
+
     def load_runtime(self) -> type:
         """The `Runtime` of the format's files; this imports it."""
         return _load(self.runtime)
@@ -137,12 +143,28 @@ def check_options(format: str, options: Mapping[str, Any]) -> None:
             f"{', '.join(f'{name}={options[name]!r}' for name in unknown)}"
         )
     for name, value in options.items():
-        choices = known[name].choices
-        if choices and value not in choices:
-            raise InvalidValueError(
-                f"`{name}` must be one of {', '.join(map(repr, choices))}. "
-                f"Received: {name}={value!r}"
-            )
+        check_choices(known[name], value)
+
+
+def check_choices(option: WriterOption, value: Any) -> None:
+    """Refuses a value that is none of an option's choices, where it has any.
+
+    Args:
+        option: `WriterOption`.
+        value: what was given for it.
+
+    Raises:
+        ValueError: If the value is no choice.
+
+    Example:
+        >>> names, *_ = writer_options("saved_model")
+        >>> check_choices(names, "tfod")
+    """
+    if option.choices and value not in option.choices:
+        raise InvalidValueError(
+            f"`{option.name}` must be one of {', '.join(map(repr, option.choices))}. "
+            f"Received: {option.name}={value!r}"
+        )
 
 
 def format_to_write(path: str | os.PathLike[str], name: str | None) -> ExportFormat:

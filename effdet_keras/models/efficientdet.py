@@ -544,6 +544,7 @@ class EfficientDet(Trainer, keras.Model):
         path: str | os.PathLike,
         format: str | None = None,
         *,
+        target: str | None = None,
         images: Any = None,
         evaluate: DetectionDataset | None = None,
         verbose: int = 1,
@@ -562,6 +563,10 @@ class EfficientDet(Trainer, keras.Model):
                 in `.tflite`, `.onnx` or `.xml` (OpenVINO).
             format: "saved_model", "litert", "onnx" or "openvino"; None goes by the
                 end of `path`.
+            target: in the place of a format, where the model will run: "mediapipe",
+                "coral", "frigate", "litert-gpu", "tf-serving", "triton" or "browser".
+                `path` is then a folder, which gets the model in the form that the
+                target takes, and what else it needs (docs/export_targets.md).
             images: images to check with, whatever `detect` takes; None for drawn
                 ones.
             evaluate: `effdet_keras.data.DetectionDataset`, on which to compare the
@@ -595,6 +600,7 @@ class EfficientDet(Trainer, keras.Model):
             self,
             path,
             format,
+            target=target,
             images=images,
             evaluate=evaluate,
             verbose=verbose,

@@ -13,6 +13,10 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.description import describe
+from effdet_keras.export.litert.builtin_postprocess import (
+    builtin_operations,
+    builtin_postprocess,
+)
 from effdet_keras.export.litert.metadata import output_names_of
 from effdet_keras.export.litert.model_file import finished
 from effdet_keras.export.litert.postprocess import hard_postprocess, postprocess_op
@@ -38,7 +42,8 @@ def write_litert(
     max_detections: int | None = None,
     score_threshold: float | None = None,
     iou_threshold: float | None = None,
-    per_class: bool = False,
+    per_class: bool | None = None,
+    postprocess_ops: Literal["custom", "builtin"] = "custom",
 ) -> None:
     """Writes a `.tflite` file for LiteRT and MediaPipe Tasks.
 
@@ -76,11 +81,17 @@ def write_litert(
         iou_threshold: overlap above which a box suppresses another; None for the
             model's own.
         per_class: whether a box suppresses boxes of its own class only, the "regular"
-            way of the operation. The default is the "fast" way: a box suppresses
+            way of the operation. The default of "custom" is the "fast" way: a box suppresses
             boxes of all classes. The regular way is slower, and in an interpreter
             of `n` threads, `n > 1`, it loses class `n`
             (https://github.com/tensorflow/tensorflow/issues/56058; it still did in
-            ai-edge-litert 2.3.0). Our runtime then takes one thread.
+            ai-edge-litert 2.3.0). Our runtime then takes one thread. None for that
+            default, or with "builtin" for the model's own.
+        postprocess_ops: what detects behind the network: "custom", the operation
+            `TFLite_Detection_PostProcess`, the fastest on CPUs and what MediaPipe,
+            Coral and Frigate take; "builtin", operations of LiteRT itself, which
+            compute the model's own postprocess, Soft-NMS too, and which runtimes
+            without custom operations have.
 
     Raises:
         ValueError: If a number is out of its range, or options contradict each other.
@@ -89,21 +100,30 @@ def write_litert(
         "max_detections": max_detections,
         "score_threshold": score_threshold,
         "iou_threshold": iou_threshold,
-        "per_class": per_class or None,
+        "per_class": per_class,
     }
     nms = {name: value for name, value in nms.items() if value is not None}
     _check_together(precision, outputs, calibration, output_type, batch_size, nms)
+    if postprocess_ops == "builtin" and (precision, outputs) == ("int8", "detections"):
+        raise InvalidValueError(
+            "int8 would round the boxes of `postprocess_ops='builtin'` too. Received: "
+            "precision='int8'. Take \"custom\", or precision='float16'."
+        )
     description = describe(
         model, outputs=outputs, precision=precision, batch_size=batch_size
     )
     if outputs == "detections":
-        nms["per_class"] = per_class
-        postprocess = hard_postprocess(model.postprocess, **nms)
+        if postprocess_ops == "builtin":
+            postprocess = builtin_postprocess(model.postprocess, **nms)
+        else:
+            nms["per_class"] = bool(per_class)
+            postprocess = hard_postprocess(model.postprocess, **nms)
         description = dataclasses.replace(description, postprocess=postprocess)
     images = _calibration_images(calibration, calibration_images)
-    with _saved(_traced(model, description)) as folder:
+    uses_builtin = postprocess_ops == "builtin"
+    with _saved(_traced(model, description, uses_builtin)) as folder:
         converter = tf.lite.TFLiteConverter.from_saved_model(folder)
-        converter.allow_custom_ops = True
+        converter.allow_custom_ops = not uses_builtin
         if precision != "float32":
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
         if precision == "float16":
@@ -171,7 +191,7 @@ def _calibration_images(calibration, limit):
     return [sources[int(i)] for i in chosen.round()]
 
 
-def _traced(model, description):
+def _traced(model, description, uses_builtin):
     """A module whose `run` is the network, with the postprocess where it is wanted."""
     batch_size = description.batch_size
     module = tf.Module()
@@ -187,7 +207,10 @@ def _traced(model, description):
             wanted = output_names_of(description)
             return tuple(found[name] for name in wanted)
         results = ()
-        if model.config.has_detection:
+        if model.config.has_detection and uses_builtin:
+            op = builtin_operations(description.postprocess, model.config)
+            results = op(found["box_deltas"], found["class_logits"])
+        elif model.config.has_detection:
             op = postprocess_op(description.postprocess, model.config)
             results = op(found["box_deltas"], tf.sigmoid(found["class_logits"]))
         if model.config.has_segmentation:
