@@ -41,7 +41,9 @@ def export_model(
     if images is None:
         images = _drawn_images()
     write = chosen.load_writer()
-    with replacing_together(path) as folder, evaluated(model) as model:
+    quantized = options.get("precision") == "int8"
+    live = evaluated(model, quantized=quantized)
+    with replacing_together(path) as folder, live as model:
         partial = folder / path.name
         write(model, partial, **options)
         runtime = open_runtime(partial)

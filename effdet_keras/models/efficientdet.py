@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pathlib
 import tempfile
@@ -69,6 +70,7 @@ class EfficientDet(Trainer, keras.Model):
         seg_class_names: sequence of strings, one per class of pixels of the
             segmentation head, or None. `fit` takes those of the dataset where it is
             None.
+        quantization: dict of arguments of `quantize_aware`, or None.
         **kwargs: `name` and `trainable` of `keras.Model`.
 
     Call arguments:
@@ -107,6 +109,7 @@ class EfficientDet(Trainer, keras.Model):
         features: keras.layers.Layer | None = None,
         score_settings: ScoreSettings | Mapping[str, Any] | None = None,
         seg_class_names: Sequence[str] | None = None,
+        quantization: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         if not isinstance(config, EfficientDetConfig):
@@ -135,6 +138,8 @@ class EfficientDet(Trainer, keras.Model):
         self.anchors = anchors_of(config)
         # Keras' own "auto" is XLA, also on CPUs, where it is many times slower.
         self.jit_compile = default_jit_compile()
+        if quantization is not None:
+            self.quantize_aware(**quantization)
 
     @classmethod
     def from_preset(
@@ -703,6 +708,12 @@ class EfficientDet(Trainer, keras.Model):
             )
         return super().__call__(images, *args, **kwargs)
 
+    def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
+        run = functools.partial(super().call, inputs, training=training, mask=mask)
+        if self.quantization is None:
+            return run()
+        return self.quantization.call(run, bool(training))
+
     @property
     def num_classes(self) -> int:
         """Number of labels."""
@@ -808,6 +819,7 @@ class EfficientDet(Trainer, keras.Model):
             "features": keras.saving.serialize_keras_object(self.features),
             "score_settings": settings.to_dict() if settings is not None else None,
             **self._config_of_segmentation(),
+            **self._config_of_quantization(),
             "dtype": keras.saving.serialize_keras_object(policy) if policy else None,
         }
 
@@ -816,6 +828,11 @@ class EfficientDet(Trainer, keras.Model):
         if not self.config.has_segmentation:
             return {}
         return {"seg_class_names": self.seg_class_names}
+
+    def _config_of_quantization(self):
+        if self.quantization is None:
+            return {}
+        return {"quantization": self.quantization.get_config()}
 
     @classmethod
     def from_config(

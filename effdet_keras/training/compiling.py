@@ -4,7 +4,8 @@ A file holds as its weights what the model's variables hold. Where these are the
 moving averages, as everywhere outside of a training step, the weights of training are
 beside them under `training:<path>`, with "/" as ":". A file that was written while
 the weights of training were in place has the averages under `average:<path>` instead.
-The arrays of auxiliary batch norms are under `auxiliary:<path>`.
+The arrays of auxiliary batch norms are under `auxiliary:<path>`, the ranges of
+quantization-aware training under `quantization:ranges`.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from effdet_keras.training.auxiliary_norms import AuxiliaryNorms
 from effdet_keras.training.ema import WeightAverages
 from effdet_keras.training.gradient_multipliers import gradient_factors
 from effdet_keras.training.l2_decay import check_found
+from effdet_keras.training.quantization import Quantization
 from effdet_keras.training.recipe import Recipe
 from effdet_keras.training.settings import Settings, Trackers, refuse_keras_metrics
 from effdet_keras.training.statistics_warmup import StatisticsWarmup
@@ -75,6 +77,8 @@ class Compiling:
     averages: WeightAverages | None = None
     # Those of adversarial images, where the training has such.
     auxiliary_norms: AuxiliaryNorms | None = None
+    # What rounds the network in quantization-aware training, where it is prepared.
+    quantization: Quantization | None = None
     # What of the weights was loaded: "backbone" or "detector"; None if all are new.
     pretrained: str | None = None
     settings: Settings | None = None
@@ -354,6 +358,54 @@ class Compiling:
         freezing.unfreeze(self)
         self._compile_again(freeze=None)
 
+    def quantize_aware(
+        self,
+        delay: int = 0,
+        *,
+        batch_norm_steps: int = 0,
+        range_steps: int | None = None,
+    ) -> Any:
+        """Lets the next trainings learn to live with the rounding of an int8 file.
+
+        From now on `fit` computes with kernels, features and images in 8 bits, where
+        LiteRT will; and so do `detect` and `evaluate` after the first step that did.
+        `export("pets.tflite", precision="int8")` then needs no `calibration`: the ranges
+        are learned. All other exports are those of the plain float network. Start from
+        a trained model (docs/quantization.md). Weights and their names stay as they are.
+
+        A compiled model is compiled again as it was.
+
+        Args:
+            delay: int, steps of training before the first that rounds: the
+                `quant_delay` of the TF Object Detection API's `graph_rewriter`. The
+                ranges are followed from the first step on.
+            batch_norm_steps: int, steps of training in which batch norm takes the
+                statistics of the batch. Afterwards, with 0 from the start, it takes
+                the moving statistics, with which the file will be computed.
+            range_steps: int, steps of training in which the ranges move; None for all.
+
+        Returns:
+            The model itself.
+
+        Raises:
+            ValueError: If a number is wrong, or the model has layers of a TF-Hub
+                module, mixed precision, or an activation that is not "swish", "hswish",
+                "relu" or "relu6".
+            RuntimeError: If Keras runs on another backend than TensorFlow.
+
+        Example:
+            >>> model = EfficientDet.from_preset(
+            ...     "efficientdet-lite0", image_size=64, num_classes=2)
+            >>> model.quantize_aware(delay=100).quantization.is_rounding
+            False
+        """
+        with self._step.scope():
+            self.quantization = Quantization(self, delay, batch_norm_steps, range_steps)
+        # Their graphs have the network as it was.
+        self.train_function = self.test_function = self.predict_function = None
+        self._compile_again()
+        return self
+
     def _compile_again(self, **changed):
         if self.settings is not None:
             # By its config, because an optimizer has been built for what trained.
@@ -407,7 +459,7 @@ class Compiling:
 
     def weights_were_set(self) -> None:
         """Starts what is kept beside the weights anew from them."""
-        for beside in (self.averages, self.auxiliary_norms):
+        for beside in (self.averages, self.auxiliary_norms, self.quantization):
             if beside is not None:
                 beside.reset()
 
@@ -457,7 +509,8 @@ class Compiling:
 
     def _saved_variables(self):
         optimizer = getattr(self, "optimizer", None)
-        owners = (self, optimizer, self.averages, self.auxiliary_norms)
+        beside = (self.averages, self.auxiliary_norms, self.quantization)
+        owners = (self, optimizer, *beside)
         return [v for owner in owners if owner is not None for v in owner.variables]
 
     def load_weights(
@@ -474,6 +527,7 @@ class Compiling:
         if os.path.isfile(filepath):
             check_weights_h5(filepath)
         self._has_loaded_averages = self._has_loaded_auxiliary = False
+        self._has_loaded_ranges = False
         try:
             with self._unchanged_by_errors():
                 super().load_weights(filepath, skip_mismatch=skip_mismatch, **kwargs)
@@ -490,6 +544,8 @@ class Compiling:
         warn_unless_finite(self, filepath)
         if self.auxiliary_norms is not None and not self._has_loaded_auxiliary:
             self.auxiliary_norms.reset()
+        if self.quantization is not None and not self._has_loaded_ranges:
+            self.quantization.reset()
         if self.averages is None:
             return
         if self._has_loaded_averages:
@@ -500,8 +556,11 @@ class Compiling:
     def save_own_variables(self, store: Any) -> None:
         """Writes what the variables do not hold.
 
-        Averages, or weights of training; and auxiliary batch norms.
+        Averages, or weights of training; auxiliary batch norms; and the ranges of
+        quantization-aware training.
         """
+        if self.quantization is not None:
+            self.quantization.save(store)
         if self.auxiliary_norms is not None:
             self.auxiliary_norms.save(store)
         averages = self.averages
@@ -518,6 +577,8 @@ class Compiling:
         self._has_loaded_averages = _load_averages(self.averages, store)
         auxiliary = self.auxiliary_norms
         self._has_loaded_auxiliary = auxiliary is not None and auxiliary.load(store)
+        quantization = self.quantization
+        self._has_loaded_ranges = quantization is not None and quantization.load(store)
         self.pretrained = "detector"
 
     @contextlib.contextmanager

@@ -18,6 +18,7 @@ from effdet_keras.export.litert.model_file import finished
 from effdet_keras.export.litert.postprocess import hard_postprocess, postprocess_op
 from effdet_keras.export.network import frozen, network_function, output_names
 from effdet_keras.inference.detect import Images, image_sources, letterboxed
+from effdet_keras.layers.fake_quantization import UNIT
 
 if TYPE_CHECKING:
     import pathlib
@@ -65,7 +66,8 @@ def write_litert(
         outputs: what the file returns: "detections"; or "raw", class logits and box
             deltas of all anchors.
         calibration: images that tell int8 the range of every activation, of the kind
-            that the model will see: a `DetectionDataset`, or what `detect` takes.
+            that the model will see: a `DetectionDataset`, or what `detect` takes. A
+            model of `quantize_aware` has learned the ranges, and takes none.
         calibration_images: how many of them are used at most, evenly spread.
         output_type: of the numbers that int8 with "raw" outputs returns: "float32",
             or "uint8", with the scale in the file.
@@ -92,7 +94,8 @@ def write_litert(
         "per_class": per_class or None,
     }
     nms = {name: value for name, value in nms.items() if value is not None}
-    _check_together(precision, outputs, calibration, output_type, batch_size, nms)
+    _check_calibration(precision, calibration, model.quantization is not None)
+    _check_together(precision, outputs, output_type, batch_size, nms)
     description = describe(
         model, outputs=outputs, precision=precision, batch_size=batch_size
     )
@@ -101,7 +104,10 @@ def write_litert(
         postprocess = hard_postprocess(model.postprocess, **nms)
         description = dataclasses.replace(description, postprocess=postprocess)
     images = _calibration_images(calibration, calibration_images)
-    with _saved(_traced(model, description)) as folder:
+    learned = contextlib.nullcontext()
+    if precision == "int8" and not images:
+        learned = model.quantization.exporting()
+    with learned, _saved(_traced(model, description)) as folder:
         converter = tf.lite.TFLiteConverter.from_saved_model(folder)
         converter.allow_custom_ops = True
         if precision != "float32":
@@ -109,9 +115,10 @@ def write_litert(
         if precision == "float16":
             converter.target_spec.supported_types = [tf.float16]
         if precision == "int8":
-            converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
             converter.inference_input_type = tf.uint8
             converter.inference_output_type = tf.as_dtype(output_type)
+        if images:
+            converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
             converter.representative_dataset = lambda: (
                 [np.repeat(letterboxed(model.config, read())[0][None], batch_size, 0)]
                 for read in images
@@ -120,18 +127,27 @@ def write_litert(
     path.write_bytes(finished(content, description))
 
 
-def _check_together(precision, outputs, calibration, output_type, batch_size, nms):
-    if precision == "int8" and calibration is None:
+def _check_calibration(precision, calibration, knows_ranges):
+    if precision == "int8" and knows_ranges and calibration is not None:
+        raise InvalidValueError(
+            "A quantization-aware model has learned the range of every activation: "
+            "leave `calibration` out."
+        )
+    if precision == "int8" and not knows_ranges and calibration is None:
         raise InvalidValueError(
             "int8 needs images of the kind the model will see, to find the range of "
             "every activation. Received: calibration=None. Give a dataset, a folder "
-            "or a list of images, such as `calibration=train`."
+            "or a list of images, such as `calibration=train`; or train the model with "
+            "`quantize_aware`."
         )
     if precision != "int8" and calibration is not None:
         raise InvalidValueError(
             "`calibration` is for int8 alone. "
             f"Received: calibration with precision={precision!r}"
         )
+
+
+def _check_together(precision, outputs, output_type, batch_size, nms):
     if output_type == "uint8" and (precision, outputs) != ("int8", "raw"):
         raise InvalidValueError(
             "`output_type='uint8'` goes with precision='int8' and outputs='raw'. "
@@ -189,7 +205,10 @@ def _traced(model, description):
         results = ()
         if model.config.has_detection:
             op = postprocess_op(description.postprocess, model.config)
-            results = op(found["box_deltas"], tf.sigmoid(found["class_logits"]))
+            scores = tf.sigmoid(found["class_logits"])
+            if description.precision == "int8" and model.quantization is not None:
+                scores = tf.quantization.fake_quant_with_min_max_args(scores, *UNIT)
+            results = op(found["box_deltas"], scores)
         if model.config.has_segmentation:
             results = (*results, tf.cast(found["class_map"], tf.int32))
         return results
