@@ -10,14 +10,17 @@ from effdet_keras._internal.local_paths import local_path
 from effdet_keras._internal.whole_files import replacing_together
 from effdet_keras.data.shapes import draw_shapes
 from effdet_keras.errors import InvalidStateError
+from effdet_keras.export.calibration import calibration_inputs
 from effdet_keras.export.check import check_export
 from effdet_keras.export.exported_detector import ExportedDetector
 from effdet_keras.export.network import evaluated
 from effdet_keras.export.registry import check_options, format_to_write
+from effdet_keras.export.rounding import IMAGES, advice_of, rounding_errors
 from effdet_keras.export.runtime import open_runtime
 from effdet_keras.inference import evaluate as coco
 
 REPORT_NAME = "export_report.json"
+_STORED_ERRORS = 20  # of places of the network
 _DRAWN_SIZES = (96, 160, 320, 480)  # pixels, of images that are drawn for a check
 
 
@@ -52,6 +55,10 @@ def export_model(
         if evaluate is not None:
             metrics = _metrics(model, runtime, evaluate, verbose)
         report = dataclasses.replace(report, path=os.fspath(path), metrics=metrics)
+        if quantized and model.quantization is None:
+            report = _with_rounding(
+                report, model, runtime, evaluate, options["calibration"]
+            )
         report.save(_report_path(partial))
     if verbose:
         print(report)
@@ -67,6 +74,25 @@ def _metrics(model, runtime, dataset, verbose):
             print(f"\nCOCO evaluation of the {name}", flush=True)
         numbers[name] = coco.evaluate(detector, dataset, verbose=bool(verbose))
     return numbers
+
+
+def _with_rounding(report, model, runtime, dataset, calibration):
+    """Adds what int8 costs, of a model that was not trained for it."""
+    inputs = calibration_inputs(model.config, calibration, IMAGES)
+    errors = rounding_errors(model, inputs)[:_STORED_ERRORS]
+    cost = None
+    if dataset is not None and model.config.has_detection:
+        own_postprocess = model.postprocess
+        # The file's may be another: that costs, too, and is no matter of int8.
+        model.postprocess = runtime.description.postprocess
+        try:
+            in_float = coco.evaluate(model, dataset, verbose=False)
+        finally:
+            model.postprocess = own_postprocess
+        cost = float(in_float["AP"]) - float(report.metrics["export"]["AP"])
+    return dataclasses.replace(
+        report, rounding_errors=tuple(errors), advice=advice_of(cost)
+    )
 
 
 def _check_replaceable(path):

@@ -184,17 +184,18 @@ def convolve_transposed(
         training: bool.
 
     Returns:
-        Tensor `[B, height, width, filters]`, not rounded.
+        Tensor `[B, height, width, filters]`, rounded.
     """
     height, width = size
     quantizer = _quantizer.get()
     if quantizer is None or training:
         x = convolve(conv, x)[:, :height, :width]
-        return normalize(batch_norm, x, training)
+        return quantized(conv, "normalized", normalize(batch_norm, x, training))
     scale = batch_norm.gamma * ops.rsqrt(
         batch_norm.moving_variance + batch_norm.epsilon
     )
     kernel = quantizer.kernel(conv.kernel * scale[:, None], 2)
     x = ops.conv_transpose(x, kernel, strides=tuple(conv.strides), padding=conv.padding)
     shift = batch_norm.beta - batch_norm.moving_mean * scale
-    return (x + shift)[:, :height, :width]
+    # Nothing can join a transposed convolution that is cut afterwards.
+    return quantized(conv, "normalized", x + shift)[:, :height, :width]

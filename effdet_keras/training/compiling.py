@@ -33,6 +33,7 @@ from effdet_keras.training.accumulation import (
 )
 from effdet_keras.training.advprop import AdvProp
 from effdet_keras.training.auxiliary_norms import AuxiliaryNorms
+from effdet_keras.training.distillation import Distillation
 from effdet_keras.training.ema import WeightAverages
 from effdet_keras.training.gradient_multipliers import gradient_factors
 from effdet_keras.training.l2_decay import check_found
@@ -45,6 +46,8 @@ from effdet_keras.training.steps.contract import BackendStep
 
 AVERAGE = "average:"
 TRAINING = "training:"
+TRAINED = "trained"  # in the config of a `compile`
+REFINING = 10.0  # what a learning rate is divided by, to go on from what was learned
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
@@ -77,11 +80,15 @@ class Compiling:
     averages: WeightAverages | None = None
     # Those of adversarial images, where the training has such.
     auxiliary_norms: AuxiliaryNorms | None = None
+    # The loss beside a teacher, in a `distill`.
+    distillation: Distillation | None = None
     # What rounds the network in quantization-aware training, where it is prepared.
     quantization: Quantization | None = None
     # What of the weights was loaded: "backbone" or "detector"; None if all are new.
     pretrained: str | None = None
     settings: Settings | None = None
+    # Whether the weights come from a training with these settings.
+    _is_trained_recipe = False
 
     def compile(
         self,
@@ -240,6 +247,7 @@ class Compiling:
             "auto_scale_loss": auto_scale_loss,
         }
         self._set_up(asked, asked.chosen(), keras_options)
+        self._is_trained_recipe = False
 
     def _set_up(self, asked, recipe, keras_options):
         """What `compile` does once its arguments are known to be right."""
@@ -264,6 +272,7 @@ class Compiling:
         trackers = Trackers(
             losses=_names_of_losses(self.config, recipe.loss),
             with_adversarial=recipe.adversarial is not None,
+            with_distillation=self.distillation is not None,
         )
         self.settings = Settings(
             recipe=recipe,
@@ -369,11 +378,13 @@ class Compiling:
 
         From now on `fit` computes with kernels, features and images in 8 bits, where
         LiteRT will; and so do `detect` and `evaluate` after the first step that did.
-        `export("pets.tflite", precision="int8")` then needs no `calibration`: the ranges
-        are learned. All other exports are those of the plain float network. Start from
-        a trained model (docs/quantization.md). Weights and their names stay as they are.
+        `export("pets.tflite", precision="int8")` then needs no `calibration`: the
+        ranges are learned. All other exports are those of the plain float network.
+        Start from a trained model (docs/quantization.md). Weights and their names stay
+        as they are.
 
-        A compiled model is compiled again as it was.
+        A compiled model is compiled again as it was, with a tenth of the learning rate
+        that it was trained with.
 
         Args:
             delay: int, steps of training before the first that rounds: the
@@ -403,8 +414,33 @@ class Compiling:
             self.quantization = Quantization(self, delay, batch_norm_steps, range_steps)
         # Their graphs have the network as it was.
         self.train_function = self.test_function = self.predict_function = None
-        self._compile_again()
+        if self.settings is not None:
+            self.compile_from_config(self.refining_config())
         return self
+
+    def refining_config(self) -> dict:
+        """`get_compile_config`, to go on from what was learned with it.
+
+        All is as it was, but for the learning rate: one that the weights were trained
+        with is divided by 10, as they are near where they will be.
+        """
+        config = dict(self.get_compile_config())
+        rate = config["recipe"]["learning_rate"] if config else None
+        if config.pop(TRAINED, False) and rate is not None:
+            config["recipe"] = {**config["recipe"], "learning_rate": rate / REFINING}
+        return config
+
+    @contextlib.contextmanager
+    def learning_from(self, distillation: Distillation) -> Iterator[None]:
+        """Within this context `fit` adds the loss beside a teacher; see `distill`."""
+        self.distillation = distillation
+        self._compile_again()
+        try:
+            yield
+        finally:
+            self.distillation = None
+            self.settings.trackers.forget_distillation()
+            self.train_function = None  # its graph has that loss
 
     def _compile_again(self, **changed):
         if self.settings is not None:
@@ -468,8 +504,10 @@ class Compiling:
             return {}
         # What `fit` chose counts from its first step on.
         recipe = self.settings.recipe if self._steps_done else self.settings.asked
+        is_trained = self._steps_done or self._is_trained_recipe
         return {
             "recipe": recipe.get_config(),
+            **({TRAINED: True} if is_trained else {}),
             "frozen": freezing.frozen_state(self),
             "of": keras.saving.serialize_keras_object(CompiledDetector()),
             **self.settings.keras_options,
@@ -479,12 +517,14 @@ class Compiling:
         options = {name: value for name, value in config.items() if name != "of"}
         if "frozen" in options:  # not in files of before there was freezing
             freezing.restore_frozen(self, options.pop("frozen"))
+        is_trained = options.pop(TRAINED, False)
         recipe = Recipe.from_config(options.pop("recipe"))
         fields = {name: getattr(recipe, name) for name in recipe.__dataclass_fields__}
         fields["recipe"] = fields.pop("name")
         if fields["freeze"] != "auto":
             fields["freeze"] = None  # `frozen` has told
         self.compile(**fields, **options)
+        self._is_trained_recipe = is_trained
 
     def save(self, filepath: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
         """Saves the model as Keras does, with averages and weights of training."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import contextvars
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +19,10 @@ from effdet_keras.layers.fake_quantization import quantizing_with
 RANGES = "quantization:ranges"  # in files
 STEPS = "quantization:steps"
 _MOMENTUM = 0.99  # of a range
-ACTIVATIONS = ("swish", "silu", "swish_native", "hswish", "relu", "relu6")
+ACTIVATIONS = (
+    *("swish", "silu", "swish_native", "hswish", "hard_swish"),
+    *("relu", "relu6"),
+)
 
 _exporting = contextvars.ContextVar("exporting", default=False)
 
@@ -76,13 +80,21 @@ class Quantization:
 
     @property
     def is_rounding(self) -> bool:
-        """Whether the network rounds outside of training: it does once it has learned."""
+        """Whether the network rounds outside of training: once it has learned to."""
         return int(self._steps) > self.delay
 
     def ranges(self) -> dict[str, tuple[float, float]]:
-        """The lowest and the highest number of every place, by its name."""
-        values = ops.convert_to_numpy(self._ranges)
-        return {n: (float(a), float(b)) for n, (a, b) in zip(self.places, values)}
+        """The lowest and the highest number of every place, by its name.
+
+        A layer that all levels share has one for each: its name, then `name:2`.
+        """
+        found, times = {}, collections.Counter()
+        for name, (low, high) in zip(
+            self.places, ops.convert_to_numpy(self._ranges).tolist()
+        ):
+            times[name] += 1
+            found[f"{name}:{times[name]}" if times[name] > 1 else name] = (low, high)
+        return found
 
     def call(self, run: Callable[[], Any], training: bool) -> Any:
         """What `run()`, a call of the network, gives as the network is now."""
@@ -239,9 +251,8 @@ class _Following(_Rounding):
         self.moved = []
 
     def point(self, name, x, limits=None):
-        if limits is None or self._rounds:
-            return super().point(name, x, limits)
-        return x
+        rounded = super().point(name, x, limits)  # moves the range in any case
+        return rounded if self._rounds else x
 
     def _range(self, name, x):
         before = super()._range(name, x)

@@ -12,12 +12,13 @@ import numpy as np
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.export.calibration import calibration_inputs
 from effdet_keras.export.description import describe
 from effdet_keras.export.litert.metadata import output_names_of
 from effdet_keras.export.litert.model_file import finished
 from effdet_keras.export.litert.postprocess import hard_postprocess, postprocess_op
 from effdet_keras.export.network import frozen, network_function, output_names
-from effdet_keras.inference.detect import Images, image_sources, letterboxed
+from effdet_keras.inference.detect import Images
 from effdet_keras.layers.fake_quantization import UNIT
 
 if TYPE_CHECKING:
@@ -103,9 +104,11 @@ def write_litert(
         nms["per_class"] = per_class
         postprocess = hard_postprocess(model.postprocess, **nms)
         description = dataclasses.replace(description, postprocess=postprocess)
-    images = _calibration_images(calibration, calibration_images)
+    inputs = []
+    if calibration is not None:
+        inputs = calibration_inputs(model.config, calibration, calibration_images)
     learned = contextlib.nullcontext()
-    if precision == "int8" and not images:
+    if precision == "int8" and not inputs:
         learned = model.quantization.exporting()
     with learned, _saved(_traced(model, description)) as folder:
         converter = tf.lite.TFLiteConverter.from_saved_model(folder)
@@ -117,11 +120,10 @@ def write_litert(
         if precision == "int8":
             converter.inference_input_type = tf.uint8
             converter.inference_output_type = tf.as_dtype(output_type)
-        if images:
+        if inputs:
             converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
             converter.representative_dataset = lambda: (
-                [np.repeat(letterboxed(model.config, read())[0][None], batch_size, 0)]
-                for read in images
+                [np.repeat(read()[None], batch_size, 0)] for read in inputs
             )
         content = converter.convert()
     path.write_bytes(finished(content, description))
@@ -167,24 +169,6 @@ def _check_together(precision, outputs, output_type, batch_size, nms):
             "Raw outputs have no postprocess to set options of. Received: "
             f"{', '.join(f'{name}={value}' for name, value in nms.items())}"
         )
-
-
-def _calibration_images(calibration, limit):
-    """Functions that read one image each, at most `limit`, evenly spread."""
-    if calibration is None:
-        return []
-    if isinstance(calibration, DetectionDataset):
-        sources = [lambda i=i: calibration[i]["image"] for i in range(len(calibration))]
-    else:
-        found, _ = image_sources(calibration)
-        sources = [lambda source=source: source for source in found]
-    if not sources or limit < 1:
-        raise InvalidValueError(
-            "int8 needs at least one image to calibrate with. Received: "
-            f"{len(sources)} images, calibration_images={limit}"
-        )
-    chosen = np.linspace(0, len(sources) - 1, min(limit, len(sources)))
-    return [sources[int(i)] for i in chosen.round()]
 
 
 def _traced(model, description):
