@@ -86,6 +86,9 @@ class _Watching:
     def kernel(self, kernel, axis):
         return kernel
 
+    def bias(self, bias):
+        return bias
+
     def normalized(self, batch_norm, training):
         return batch_norm(False)
 

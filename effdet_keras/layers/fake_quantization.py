@@ -37,6 +37,9 @@ class Quantizer(Protocol):
     def kernel(self, kernel: Any, axis: int) -> Any:
         """The kernel, rounded with a scale for each index of its `axis`."""
 
+    def bias(self, bias: Any) -> Any:
+        """The bias of a convolution, which int8 keeps in 32 bits."""
+
     def normalized(self, batch_norm: Callable[[bool], Any], training: bool) -> Any:
         """What `batch_norm(training)` returns, `training` being as it is to be now."""
 
@@ -76,7 +79,7 @@ def quantized(
     quantizer = _quantizer.get()
     if quantizer is None:
         return x
-    return quantizer.point(f"{layer.path}/{place}", x, limits)
+    return quantizer.point(f"{layer.path or layer.name}/{place}", x, limits)
 
 
 def activate(
@@ -162,7 +165,7 @@ def convolve(conv: keras.layers.Layer, x: Any) -> Any:
         x = ops.conv_transpose(x, quantizer.kernel(conv.kernel, 2), **strided)
     else:
         x = ops.conv(x, quantizer.kernel(conv.kernel, 3), **strided)
-    return x + conv.bias if conv.use_bias else x
+    return x + quantizer.bias(conv.bias) if conv.use_bias else x
 
 
 def convolve_transposed(

@@ -212,6 +212,9 @@ class _Places:
     def kernel(self, kernel, axis):
         return kernel
 
+    def bias(self, bias):
+        return bias
+
     def normalized(self, batch_norm, training):
         return batch_norm(False)
 
@@ -235,6 +238,12 @@ class _Rounding:
 
     def kernel(self, kernel, axis):
         return rounded_kernel(kernel, axis)
+
+    def bias(self, bias):
+        # TensorFlow's converter (2.21) gives all channels the first one's integer if
+        # all numbers are the same, as in a new class head, though each has a scale.
+        is_first = np.arange(bias.shape[0]) == 0
+        return bias * np.where(is_first, np.float32(1 + 2**-20), np.float32(1))
 
     def normalized(self, batch_norm, training):
         return batch_norm(False)
@@ -261,6 +270,9 @@ class _Following(_Rounding):
         seen = ops.stack([ops.minimum(ops.min(x), 0), ops.maximum(ops.max(x), 1e-5)])
         self.moved.append(seen + (before - seen) * self._momentum)
         return self.moved[-1]
+
+    def bias(self, bias):
+        return bias
 
     def kernel(self, kernel, axis):
         if not self._rounds:
