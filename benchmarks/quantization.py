@@ -44,10 +44,10 @@ def main():
     )
     for rounds in (False, True) if options.trains_float else (True,):
         model = ek.EfficientDet.from_archive(archive)
+        model.compile_from_config(model.refining_config())
         if rounds:
             model.quantize_aware(delay=options.delay)
         start = time.process_time()
-        model.compile(**compile_arguments(options))
         model.fit(train, batch_size=options.batch_size, epochs=options.more, verbose=2)
         minutes = round((time.process_time() - start) / 60, 2)
         title = "int8 trained for" if rounds else "float, trained on"
@@ -73,17 +73,6 @@ def float_model(train, options):
     model.compile()
     model.fit(train, batch_size=options.batch_size, epochs=options.epochs, verbose=2)
     return model
-
-
-def compile_arguments(options):
-    """The matching and the loss of before, and a rate of fine-tuning."""
-    return {
-        "optimizer": "adamw",
-        "learning_rate": options.learning_rate,
-        "matching": ek.matching.ATSSMatching(top_k=9),
-        "loss": ek.losses.DetectionLoss(iou_loss_type="ciou", iou_loss_weight=4.0),
-        "freeze": None,
-    }
 
 
 def judge(model, title, folder, test, options, *, cpu_minutes=None, **export):
@@ -112,7 +101,6 @@ def read_options():
     parser.add_argument("--batch-size", type=int, default=4)
     parser.add_argument("--epochs", type=int, default=12, help="of the float model")
     parser.add_argument("--more", type=int, default=6, help="epochs of QAT")
-    parser.add_argument("--learning-rate", type=float, default=5e-4, help="of QAT")
     parser.add_argument("--delay", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--trains-float", action="store_true")

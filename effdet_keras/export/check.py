@@ -276,6 +276,6 @@ def _require_within(limits, report):
         raise InvalidValueError(
             f"The {report.format} export ({report.precision}) does not compute what "
             f"the model does: {'; '.join(problems)}. Nothing was written. For int8, "
-            "calibrate with more images of the kind the model will see, or export "
-            "float16."
+            "calibrate with more images of the kind the model will see, train the "
+            "model for it with `quantize_aware`, or export float16."
         )

@@ -42,7 +42,7 @@ def export_model(
     package.require(f"The check of a {chosen.title} export")
     _check_replaceable(path)
     if images is None:
-        images = _drawn_images()
+        images = _images_to_check(model.config, options.get("calibration"))
     write = chosen.load_writer()
     quantized = options.get("precision") == "int8"
     live = evaluated(model, quantized=quantized)
@@ -110,6 +110,9 @@ def _report_path(path):
     return path.with_name(f"{path.name}.{REPORT_NAME}")
 
 
-def _drawn_images():
+def _images_to_check(config, calibration):
+    """A few of those for calibration, whose ranges int8 has; else drawn ones."""
+    if calibration is not None:
+        return [read() for read in calibration_inputs(config, calibration, IMAGES)]
     rng = np.random.default_rng(0)
     return [draw_shapes(rng, size)[0] for size in _DRAWN_SIZES]
