@@ -48,6 +48,7 @@ if TYPE_CHECKING or not started_as_command():
     from effdet_keras.selftest.stages import SelfTestReport
     from effdet_keras.training import schedules
     from effdet_keras.training.advprop import AdvProp
+    from effdet_keras.training.distillation import distill
     from effdet_keras.training.rate_test import LearningRates, find_learning_rate
     from effdet_keras.weights.archive import read_archive_info
     from effdet_keras.weights.archive_scores import store_score_settings
@@ -76,6 +77,7 @@ __all__ = [
     "box_ops",
     "callbacks",
     "data",
+    "distill",
     "distribution",
     "errors",
     "find_learning_rate",

@@ -28,7 +28,7 @@ FUSION_METHODS = ("fastattn", "attn", "sum", "channel_fastattn", "channel_attn")
 ANCHOR_ORDERS = ("scale_first", "aspect_first")
 RESIZE_METHODS = ("half_pixel", "asymmetric")  # the names that ONNX has for them
 ACTIVATIONS = (
-    *("swish", "silu", "swish_native", "hswish"),
+    *("swish", "silu", "swish_native", "hswish", "hard_swish"),
     *("relu", "relu6", "mish", "srelu"),
 )
 HEADS = ("object_detection", "segmentation")

@@ -4,6 +4,7 @@ import keras
 
 from effdet_keras.backbones.variants import block_table, stem_filters, tapped_blocks
 from effdet_keras.layers.activation import get_activation
+from effdet_keras.layers.fake_quantization import activate, convolve, normalize
 from effdet_keras.layers.fused_mbconv import FusedMBConv
 from effdet_keras.layers.mbconv import MBConv, conv_initializer
 from effdet_keras.layers.options import BatchNormOptions
@@ -188,8 +189,8 @@ class Stem(keras.layers.Layer):
         self.bn.build(self.compute_output_shape(input_shape))
 
     def call(self, inputs, training=False):
-        x = self.conv(pad_with_zeros(inputs, self._rows))
-        return self._act(self.bn(x, training=training))
+        x = convolve(self.conv, pad_with_zeros(inputs, self._rows))
+        return activate(self, self._act, normalize(self.bn, x, training))
 
     def compute_output_shape(self, input_shape):
         sides = (strided(n, 2) for n in input_shape[1:3])

@@ -19,6 +19,7 @@ from effdet_keras.postprocess import finished_outputs
 
 _MIN_SCORE = 0.05  # below it a detection is noise, and need not be found again
 _MIN_IOU = 0.5
+_SHOWN_ERRORS = 5  # lines; the file has more
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +76,11 @@ class ExportReport:
             there was a dataset to evaluate; else None.
         same_pixels: float, the share of pixels to which the export gave the class that
             the live model gave them; None without a segmentation head.
+        rounding_errors: tuple of `(name, error)`, the places of the network that lose
+            most by being rounded to 8 bits, the largest error first; see
+            `export/rounding.py`. Of int8 after training; else empty.
+        advice: string, whether quantization-aware training would be worth it; empty
+            where that is no question.
         warnings: tuple of strings.
         target: string, the target it was exported for, such as "coral"; else None.
         notes: tuple of strings, what to know or to copy for that target.
@@ -102,6 +108,8 @@ class ExportReport:
     max_output_difference: dict[str, float] | None = None
     metrics: dict[str, dict[str, float]] | None = None
     same_pixels: float | None = None
+    rounding_errors: tuple[tuple[str, float], ...] = ()
+    advice: str = ""
     warnings: tuple[str, ...] = ()
     target: str | None = None
     notes: tuple[str, ...] = ()
@@ -129,6 +137,12 @@ class ExportReport:
             for number in ("AP", "mIoU"):
                 if number in metrics:
                     lines.append(f"  {number} of the {name}: {metrics[number]:.3f}")
+        if self.rounding_errors:
+            lines.append("  what loses most by being rounded, as a share of its size:")
+        for name, error in self.rounding_errors[:_SHOWN_ERRORS]:
+            lines.append(f"    {error:6.1%}  {name}")
+        if self.advice:
+            lines.append(f"  {self.advice}")
         lines += [f"  {warning}" for warning in self.warnings]
         lines += self.notes
         return "\n".join(lines)
@@ -267,6 +281,6 @@ def _require_within(limits, report):
         raise InvalidValueError(
             f"The {report.format} export ({report.precision}) does not compute what "
             f"the model does: {'; '.join(problems)}. Nothing was written. For int8, "
-            "calibrate with more images of the kind the model will see, or export "
-            "float16."
+            "calibrate with more images of the kind the model will see, train the "
+            "model for it with `quantize_aware`, or export float16."
         )

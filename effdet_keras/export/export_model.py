@@ -10,15 +10,18 @@ from effdet_keras._internal.local_paths import local_path
 from effdet_keras._internal.whole_files import replacing_together
 from effdet_keras.data.shapes import draw_shapes
 from effdet_keras.errors import InvalidStateError
+from effdet_keras.export.calibration import calibration_inputs
 from effdet_keras.export.check import check_export
 from effdet_keras.export.exported_detector import ExportedDetector
 from effdet_keras.export.network import evaluated
 from effdet_keras.export.registry import check_options, format_to_write
+from effdet_keras.export.rounding import IMAGES, advice_of, rounding_errors
 from effdet_keras.export.runtime import open_runtime
-from effdet_keras.export.targets.registry import Written, target_to_write
+from effdet_keras.export.targets.registry import TARGETS, Written, target_to_write
 from effdet_keras.inference import evaluate as coco
 
 REPORT_NAME = "export_report.json"
+_STORED_ERRORS = 20  # of places of the network
 _DRAWN_SIZES = (96, 160, 320, 480)  # pixels, of images that are drawn for a check
 
 
@@ -47,8 +50,9 @@ def export_model(
         )
     _check_replaceable(path)
     if images is None:
-        images = _drawn_images()
-    with replacing_together(path) as folder, evaluated(model) as model:
+        images = _images_to_check(model.config, options.get("calibration"))
+    live = evaluated(model, quantized=_is_int8(target, options))
+    with replacing_together(path) as folder, live as model:
         partial = folder / path.name
         written = write(model, partial, **options)
         runtime = open_runtime(written.path)
@@ -63,6 +67,10 @@ def export_model(
             target=target,
             notes=written.notes,
         )
+        if report.precision == "int8" and model.quantization is None:
+            report = _with_rounding(
+                report, model, runtime, evaluate, options["calibration"]
+            )
         report.save(_report_path(partial))
     if verbose:
         print(report)
@@ -91,6 +99,12 @@ def _target_writer(path, target, format, options):
     return write
 
 
+def _is_int8(target, options):
+    """Whether the file of a quantization-aware model will round as that does."""
+    takes_int8 = target is not None and TARGETS[target].takes_int8
+    return (options.get("precision") or ("int8" if takes_int8 else None)) == "int8"
+
+
 def _metrics(model, runtime, dataset, verbose):
     """COCO's numbers of the model and of its export."""
     detectors = {"model": model, "export": ExportedDetector(runtime)}
@@ -100,6 +114,25 @@ def _metrics(model, runtime, dataset, verbose):
             print(f"\nCOCO evaluation of the {name}", flush=True)
         numbers[name] = coco.evaluate(detector, dataset, verbose=bool(verbose))
     return numbers
+
+
+def _with_rounding(report, model, runtime, dataset, calibration):
+    """Adds what int8 costs, of a model that was not trained for it."""
+    inputs = calibration_inputs(model.config, calibration, IMAGES)
+    errors = rounding_errors(model, inputs)[:_STORED_ERRORS]
+    cost = None
+    if dataset is not None and model.config.has_detection:
+        own_postprocess = model.postprocess
+        # The file's may be another: that costs, too, and is no matter of int8.
+        model.postprocess = runtime.description.postprocess
+        try:
+            in_float = coco.evaluate(model, dataset, verbose=False)
+        finally:
+            model.postprocess = own_postprocess
+        cost = float(in_float["AP"]) - float(report.metrics["export"]["AP"])
+    return dataclasses.replace(
+        report, rounding_errors=tuple(errors), advice=advice_of(cost)
+    )
 
 
 def _check_replaceable(path):
@@ -117,6 +150,9 @@ def _report_path(path):
     return path.with_name(f"{path.name}.{REPORT_NAME}")
 
 
-def _drawn_images():
+def _images_to_check(config, calibration):
+    """A few of those for calibration, whose ranges int8 has; else drawn ones."""
+    if calibration is not None:
+        return [read() for read in calibration_inputs(config, calibration, IMAGES)]
     rng = np.random.default_rng(0)
     return [draw_shapes(rng, size)[0] for size in _DRAWN_SIZES]

@@ -15,7 +15,7 @@ _convert_to_constants = OptionalModule(
 
 
 @contextlib.contextmanager
-def evaluated(model):
+def evaluated(model, *, quantized=False):
     """The model to export: float32, with the weights that are evaluated.
 
     Moving averages are in the place of the weights, as in `COCOEvaluation`, and go
@@ -23,13 +23,16 @@ def evaluated(model):
 
     Args:
         model: `EfficientDet`.
+        quantized: bool, whether the network of a quantization-aware model rounds. If
+            not, it is copied into one that is not.
 
     Yields:
         `EfficientDet`, the same or a copy.
     """
     averages = model.averages
     with averages.swapped() if averages is not None else contextlib.nullcontext():
-        yield model if _is_float32(model) else _in_float32(model)
+        is_plain = quantized or model.quantization is None
+        yield model if is_plain and _is_float32(model) else _in_float32(model)
 
 
 def _is_float32(model):
@@ -38,7 +41,8 @@ def _is_float32(model):
 
 def _in_float32(model):
     policy = keras.saving.serialize_keras_object(keras.DTypePolicy("float32"))
-    copy = type(model).from_config({**model.get_config(), "dtype": policy})
+    config = {**model.get_config(), "dtype": policy, "quantization": None}
+    copy = type(model).from_config(config)
     copy.set_weights(model.get_weights())
     return copy
 

@@ -28,6 +28,7 @@ _BY_NAME = {
     "silu": keras.activations.silu,
     "swish_native": keras.activations.silu,
     "hswish": keras.activations.hard_silu,
+    "hard_swish": keras.activations.hard_silu,
     "relu": keras.activations.relu,
     "relu6": keras.activations.relu6,
     "mish": keras.activations.mish,

@@ -11,6 +11,12 @@ import keras
 
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.layers.activation import get_activation
+from effdet_keras.layers.fake_quantization import (
+    activate,
+    convolve,
+    normalize,
+    quantized,
+)
 from effdet_keras.layers.fusion import WeightedFusion
 from effdet_keras.layers.options import BatchNormOptions, PyramidOptions
 from effdet_keras.layers.recompute import call_block
@@ -348,8 +354,9 @@ class BiFPNNode(keras.layers.Layer):
         edges = zip(self.edges, inputs)
         x = self.fusion([edge(x, training=training) for edge, x in edges])
         if self.options.conv_bn_act_pattern:
-            return self._act(self.conv(x, training=training))
-        return self.conv(self._act(x), training=training)
+            return activate(self, self._act, self.conv(x, training=training))
+        x = self.conv(activate(self, self._act, x), training=training)
+        return quantized(self, "convolved", x)
 
     def compute_output_shape(self, input_shape):
         return (input_shape[0][0], *self.target_size, self.filters)
@@ -416,7 +423,7 @@ class ConvBN(keras.layers.Layer):
         self.bn.build(self.compute_output_shape(input_shape))
 
     def call(self, inputs, training=False):
-        return self.bn(self.conv(inputs), training=training)
+        return normalize(self.bn, convolve(self.conv, inputs), training)
 
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.filters)

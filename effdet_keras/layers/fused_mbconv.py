@@ -8,6 +8,12 @@ import keras
 
 from effdet_keras.layers.activation import get_activation
 from effdet_keras.layers.drop_path import DropPath
+from effdet_keras.layers.fake_quantization import (
+    activate,
+    convolve,
+    normalize,
+    quantized,
+)
 from effdet_keras.layers.mbconv import conv_initializer
 from effdet_keras.layers.options import BatchNormOptions
 from effdet_keras.layers.padding import pad_with_zeros, rows_to_add, strided
@@ -113,15 +119,16 @@ class FusedMBConv(keras.layers.Layer):
             self.drop_path = DropPath(self.survival_prob, name="drop", dtype=policy)
 
     def call(self, inputs, training=False):
-        x = self.conv(pad_with_zeros(inputs, self._rows))
-        x = self._act(self.bn(x, training=training))
+        x = convolve(self.conv, pad_with_zeros(inputs, self._rows))
+        x = activate(self, self._act, normalize(self.bn, x, training))
         if self.project_conv is not None:
-            x = self.project_bn(self.project_conv(x), training=training)
+            x = normalize(self.project_bn, convolve(self.project_conv, x), training)
+            x = quantized(self, "projected", x)
         if not self._residual:
             return x
         if self.drop_path is not None:
             x = self.drop_path(x, training=training)
-        return x + inputs
+        return quantized(self, "sum", x + inputs)
 
     def compute_output_shape(self, input_shape):
         sides = (strided(n, self.stride) for n in input_shape[1:3])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import keras
@@ -9,6 +10,7 @@ from keras import ops
 
 from effdet_keras.config import FUSION_METHODS
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.layers.fake_quantization import quantized
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
@@ -78,7 +80,7 @@ class WeightedFusion(keras.layers.Layer):
 
     def call(self, inputs):
         if self.method == "sum":
-            return sum(inputs[1:], inputs[0])
+            return self._sum(inputs)
         weights = ops.stack([weight.value for weight in self.fusion_weights])
         if self.method.endswith("fastattn"):
             weights = ops.relu(weights)
@@ -87,8 +89,12 @@ class WeightedFusion(keras.layers.Layer):
             weights = weights / (ops.sum(weights, axis=0) + self.epsilon)
         else:
             weights = ops.softmax(weights, axis=0)
-        terms = [x * weights[i] for i, x in enumerate(inputs)]
-        return sum(terms[1:], terms[0])
+        return self._sum(
+            [quantized(self, "term", x * weights[i]) for i, x in enumerate(inputs)]
+        )
+
+    def _sum(self, terms):
+        return functools.reduce(lambda x, y: quantized(self, "sum", x + y), terms)
 
     def compute_output_shape(self, input_shape):
         return tuple(input_shape[0])

@@ -9,6 +9,12 @@ from keras import ops
 
 from effdet_keras.layers.activation import get_activation
 from effdet_keras.layers.drop_path import DropPath
+from effdet_keras.layers.fake_quantization import (
+    activate,
+    convolve,
+    normalize,
+    quantized,
+)
 from effdet_keras.layers.options import BatchNormOptions
 
 
@@ -135,7 +141,9 @@ class PredictionHead(keras.layers.Layer):
 
     def call(self, inputs, training=False):
         levels = [self._predict(x) for x in self.features(inputs, training=training)]
-        return ops.cast(ops.concatenate(levels, axis=1), "float32")
+        # All levels have one range: a file that is int8 has a single array of them.
+        x = quantized(self, "predictions", ops.concatenate(levels, axis=1))
+        return ops.cast(x, "float32")
 
     def features(self, inputs: Any, training: bool = False) -> Any:
         """What the last convolution sees: list of `[B, H_l, W_l, filters]`."""
@@ -146,14 +154,16 @@ class PredictionHead(keras.layers.Layer):
     def _level(self, x, level_index, training):
         for repeat, conv in enumerate(self.convs):
             bn = self._bn(repeat, level_index)
-            branch = self._act(bn(conv(x), training=training))
+            branch = normalize(bn, convolve(conv, x), training)
+            branch = activate(self, self._act, branch)
             if self.drop_path is not None and repeat > 0:
                 branch = self.drop_path(branch, training=training) + x
+                branch = quantized(self, "sum", branch)
             x = branch
         return x
 
     def _predict(self, x):
-        x = self.predict_conv(x)  # [B, H, W, num_anchors * values]
+        x = convolve(self.predict_conv, x)  # [B, H, W, num_anchors * values]
         count = x.shape[1] * x.shape[2] * self.num_anchors
         return ops.reshape(x, (-1, count, self.values))
 

@@ -9,6 +9,13 @@ from keras import ops
 
 from effdet_keras.layers.activation import get_activation
 from effdet_keras.layers.drop_path import DropPath
+from effdet_keras.layers.fake_quantization import (
+    activate,
+    convolve,
+    gate,
+    normalize,
+    quantized,
+)
 from effdet_keras.layers.options import BatchNormOptions
 from effdet_keras.layers.padding import pad_with_zeros, rows_to_add, strided
 
@@ -91,8 +98,10 @@ class SqueezeExcite(keras.layers.Layer):
 
     def call(self, inputs):
         x = ops.mean(inputs, axis=(1, 2), keepdims=True)
-        x = self.expand_conv(self._act(self.reduce_conv(x)))
-        return inputs * ops.sigmoid(x)
+        x = convolve(self.reduce_conv, quantized(self, "squeezed", x))
+        x = convolve(self.expand_conv, activate(self, self._act, x))
+        x = gate(self, quantized(self, "expanded", x))
+        return quantized(self, "excited", inputs * x)
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -218,17 +227,19 @@ class MBConv(keras.layers.Layer):
     def call(self, inputs, training=False):
         x = inputs
         if self.expand_conv is not None:
-            x = self._act(self.expand_bn(self.expand_conv(x), training=training))
-        x = self.depthwise_conv(pad_with_zeros(x, self._rows))
-        x = self._act(self.depthwise_bn(x, training=training))
+            x = normalize(self.expand_bn, convolve(self.expand_conv, x), training)
+            x = activate(self, self._act, x)
+        x = convolve(self.depthwise_conv, pad_with_zeros(x, self._rows))
+        x = activate(self, self._act, normalize(self.depthwise_bn, x, training))
         if self.se is not None:
             x = self.se(x)
-        x = self.project_bn(self.project_conv(x), training=training)
+        x = normalize(self.project_bn, convolve(self.project_conv, x), training)
+        x = quantized(self, "projected", x)
         if not self._residual:
             return x
         if self.drop_path is not None:
             x = self.drop_path(x, training=training)
-        return x + inputs
+        return quantized(self, "sum", x + inputs)
 
     def compute_output_shape(self, input_shape):
         sides = (strided(n, self.stride) for n in input_shape[1:3])

@@ -7,6 +7,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from effdet_keras.layers.fake_quantization import quantized
+
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class Normalize(keras.layers.Layer):
@@ -38,8 +40,13 @@ class Normalize(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs):
-        x = ops.cast(inputs, "float32") - ops.array(self.mean, "float32")
-        return ops.cast(x / ops.array(self.stddev, "float32"), self.compute_dtype)
+        x = quantized(self, "pixels", ops.cast(inputs, "float32"), (0.0, 255.0))
+        low, high = 0.0 - max(self.mean), 255.0 - min(self.mean)
+        x = x - ops.array(self.mean, "float32")
+        x = quantized(self, "centered", x, (low, high))
+        x = x / ops.array(self.stddev, "float32")
+        low, high = low / min(self.stddev), high / min(self.stddev)
+        return ops.cast(quantized(self, "scaled", x, (low, high)), self.compute_dtype)
 
     def compute_output_shape(self, input_shape):
         return input_shape

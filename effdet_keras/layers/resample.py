@@ -12,6 +12,7 @@ from keras import ops
 
 from effdet_keras.config import DOWNSAMPLINGS, UPSAMPLINGS
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.layers.fake_quantization import convolve, normalize, quantized
 from effdet_keras.layers.options import BatchNormOptions
 from effdet_keras.layers.padding import check_padding, repeat_edges, strided
 
@@ -158,11 +159,12 @@ class Resample(keras.layers.Layer):
         return self._pool(x) if self._shrinks else self._upsample(x, training)
 
     def _match_channels(self, x, training):
-        if self.conv is not None:
-            x = self.conv(x)
+        if self.conv is None:
+            return x
+        x = convolve(self.conv, x)
         if self.bn is not None:
-            x = self.bn(x, training=training)
-        return x
+            x = normalize(self.bn, x, training)
+        return quantized(self, "channels", x)
 
     def _pool(self, x):
         if self.downsampling == "bilinear":
@@ -203,7 +205,7 @@ class Resample(keras.layers.Layer):
             antialias=False,
             data_format="channels_last",
         )
-        return ops.cast(x, self.compute_dtype)
+        return ops.cast(quantized(self, "interpolated", x), self.compute_dtype)
 
     def compute_output_shape(self, input_shape):
         height, width = self.target_size

@@ -10,6 +10,12 @@ from keras import ops
 
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.layers.activation import get_activation
+from effdet_keras.layers.fake_quantization import (
+    activate,
+    convolve,
+    convolve_transposed,
+    quantized,
+)
 from effdet_keras.layers.options import BatchNormOptions
 
 
@@ -102,11 +108,12 @@ class SegmentationHead(keras.layers.Layer):
     def call(self, inputs, training=False):
         x = inputs[-1]
         for conv, bn, skip in zip(self.convs, self.bns, inputs[-2::-1]):
-            x = conv(x)[:, : skip.shape[1], : skip.shape[2]]
-            x = self._act(bn(x, training=training))
-            x = ops.concatenate([x, skip], axis=-1)
+            x = convolve_transposed(conv, bn, x, tuple(skip.shape[1:3]), training)
+            x = activate(self, self._act, x)
+            x = quantized(self, "with_level", ops.concatenate([x, skip], axis=-1))
         height, width = self._size(inputs[0].shape)
-        return ops.cast(self.predict_conv(x)[:, :height, :width], "float32")
+        x = quantized(self, "predictions", convolve(self.predict_conv, x))
+        return ops.cast(x[:, :height, :width], "float32")
 
     def _size(self, finest):
         return self.output_size or (2 * finest[1], 2 * finest[2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pathlib
 import tempfile
@@ -69,6 +70,7 @@ class EfficientDet(Trainer, keras.Model):
         seg_class_names: sequence of strings, one per class of pixels of the
             segmentation head, or None. `fit` takes those of the dataset where it is
             None.
+        quantization: dict of arguments of `quantize_aware`, or None.
         **kwargs: `name` and `trainable` of `keras.Model`.
 
     Call arguments:
@@ -107,6 +109,7 @@ class EfficientDet(Trainer, keras.Model):
         features: keras.layers.Layer | None = None,
         score_settings: ScoreSettings | Mapping[str, Any] | None = None,
         seg_class_names: Sequence[str] | None = None,
+        quantization: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         if not isinstance(config, EfficientDetConfig):
@@ -135,6 +138,8 @@ class EfficientDet(Trainer, keras.Model):
         self.anchors = anchors_of(config)
         # Keras' own "auto" is XLA, also on CPUs, where it is many times slower.
         self.jit_compile = default_jit_compile()
+        if quantization is not None:
+            self.quantize_aware(**quantization)
 
     @classmethod
     def from_preset(
@@ -539,6 +544,45 @@ class EfficientDet(Trainer, keras.Model):
             )
         return model
 
+    def with_activation(self, name: str) -> EfficientDet:
+        """Another model with the same weights, and another activation.
+
+        Phones compute "hswish" and "relu6" faster than "swish". The weights know
+        nothing of the new one: `effdet_keras.distill(model, other, train)` teaches it.
+        The other one is compiled as this one is, with a tenth of the learning rate that
+        it was trained with. Batch norm keeps its statistics.
+
+        Args:
+            name: string, one of `effdet_keras.config.ACTIVATIONS`.
+
+        Returns:
+            `EfficientDet`. This one stays as it is.
+
+        Raises:
+            ValueError: If there is no such activation, or the model has the layers of
+                a TF-Hub module.
+
+        Example:
+            >>> model = EfficientDet.from_preset(
+            ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2)
+            >>> model.with_activation("hswish").config.activation
+            'hswish'
+        """
+        if self.features is not None:
+            raise InvalidValueError(
+                "The activations of a TF-Hub module are inside it. Take a model of "
+                "`from_preset`."
+            )
+        config = self.config.replace(activation=name)
+        other = type(self).from_config(
+            {**self.get_config(), "config": config.to_dict()}
+        )
+        other.set_weights(self.get_weights())
+        other.pretrained = self.pretrained
+        if self.settings is not None:
+            other.compile_from_config(self.refining_config())
+        return other
+
     def export(
         self,
         path: str | os.PathLike,
@@ -709,10 +753,26 @@ class EfficientDet(Trainer, keras.Model):
             )
         return super().__call__(images, *args, **kwargs)
 
+    def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
+        run = functools.partial(super().call, inputs, training=training, mask=mask)
+        if self.quantization is None:
+            return run()
+        return self.quantization.call(run, bool(training))
+
     @property
     def num_classes(self) -> int:
         """Number of labels."""
         return self.config.num_classes
+
+    @property
+    def postprocess(self) -> Postprocess:
+        """How `predict` and `detect` choose boxes; another one counts from now on."""
+        return self._postprocess
+
+    @postprocess.setter
+    def postprocess(self, postprocess: Postprocess) -> None:
+        self._postprocess = postprocess
+        self.predict_function = None  # its graph has the one of before
 
     @property
     def score_settings(self) -> ScoreSettings | None:
@@ -814,6 +874,7 @@ class EfficientDet(Trainer, keras.Model):
             "features": keras.saving.serialize_keras_object(self.features),
             "score_settings": settings.to_dict() if settings is not None else None,
             **self._config_of_segmentation(),
+            **self._config_of_quantization(),
             "dtype": keras.saving.serialize_keras_object(policy) if policy else None,
         }
 
@@ -822,6 +883,11 @@ class EfficientDet(Trainer, keras.Model):
         if not self.config.has_segmentation:
             return {}
         return {"seg_class_names": self.seg_class_names}
+
+    def _config_of_quantization(self):
+        if self.quantization is None:
+            return {}
+        return {"quantization": self.quantization.get_config()}
 
     @classmethod
     def from_config(

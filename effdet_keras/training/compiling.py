@@ -4,7 +4,8 @@ A file holds as its weights what the model's variables hold. Where these are the
 moving averages, as everywhere outside of a training step, the weights of training are
 beside them under `training:<path>`, with "/" as ":". A file that was written while
 the weights of training were in place has the averages under `average:<path>` instead.
-The arrays of auxiliary batch norms are under `auxiliary:<path>`.
+The arrays of auxiliary batch norms are under `auxiliary:<path>`, the ranges of
+quantization-aware training under `quantization:ranges`.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ from effdet_keras.training.accumulation import (
 )
 from effdet_keras.training.advprop import AdvProp
 from effdet_keras.training.auxiliary_norms import AuxiliaryNorms
+from effdet_keras.training.distillation import Distillation
 from effdet_keras.training.ema import WeightAverages
 from effdet_keras.training.gradient_multipliers import gradient_factors
 from effdet_keras.training.l2_decay import check_found
+from effdet_keras.training.quantization import Quantization
 from effdet_keras.training.recipe import Recipe
 from effdet_keras.training.settings import Settings, Trackers, refuse_keras_metrics
 from effdet_keras.training.statistics_warmup import StatisticsWarmup
@@ -43,6 +46,8 @@ from effdet_keras.training.steps.contract import BackendStep
 
 AVERAGE = "average:"
 TRAINING = "training:"
+TRAINED = "trained"  # in the config of a `compile`
+REFINING = 10.0  # what a learning rate is divided by, to go on from what was learned
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
@@ -75,9 +80,15 @@ class Compiling:
     averages: WeightAverages | None = None
     # Those of adversarial images, where the training has such.
     auxiliary_norms: AuxiliaryNorms | None = None
+    # The loss beside a teacher, in a `distill`.
+    distillation: Distillation | None = None
+    # What rounds the network in quantization-aware training, where it is prepared.
+    quantization: Quantization | None = None
     # What of the weights was loaded: "backbone" or "detector"; None if all are new.
     pretrained: str | None = None
     settings: Settings | None = None
+    # Whether the weights come from a training with these settings.
+    _is_trained_recipe = False
 
     def compile(
         self,
@@ -236,6 +247,7 @@ class Compiling:
             "auto_scale_loss": auto_scale_loss,
         }
         self._set_up(asked, asked.chosen(), keras_options)
+        self._is_trained_recipe = False
 
     def _set_up(self, asked, recipe, keras_options):
         """What `compile` does once its arguments are known to be right."""
@@ -260,6 +272,7 @@ class Compiling:
         trackers = Trackers(
             losses=_names_of_losses(self.config, recipe.loss),
             with_adversarial=recipe.adversarial is not None,
+            with_distillation=self.distillation is not None,
         )
         self.settings = Settings(
             recipe=recipe,
@@ -354,6 +367,81 @@ class Compiling:
         freezing.unfreeze(self)
         self._compile_again(freeze=None)
 
+    def quantize_aware(
+        self,
+        delay: int = 0,
+        *,
+        batch_norm_steps: int = 0,
+        range_steps: int | None = None,
+    ) -> Any:
+        """Lets the next trainings learn to live with the rounding of an int8 file.
+
+        From now on `fit` computes with kernels, features and images in 8 bits, where
+        LiteRT will; and so do `detect` and `evaluate` after the first step that did.
+        `export("pets.tflite", precision="int8")` then needs no `calibration`: the
+        ranges are learned. All other exports are those of the plain float network.
+        Start from a trained model (docs/quantization.md). Weights and their names stay
+        as they are.
+
+        A compiled model is compiled again as it was, with a tenth of the learning rate
+        that it was trained with.
+
+        Args:
+            delay: int, steps of training before the first that rounds: the
+                `quant_delay` of the TF Object Detection API's `graph_rewriter`. The
+                ranges are followed from the first step on.
+            batch_norm_steps: int, steps of training in which batch norm takes the
+                statistics of the batch. Afterwards, with 0 from the start, it takes
+                the moving statistics, with which the file will be computed.
+            range_steps: int, steps of training in which the ranges move; None for all.
+
+        Returns:
+            The model itself.
+
+        Raises:
+            ValueError: If a number is wrong, or the model has layers of a TF-Hub
+                module, mixed precision, or an activation that is not "swish", "hswish",
+                "relu" or "relu6".
+            RuntimeError: If Keras runs on another backend than TensorFlow.
+
+        Example:
+            >>> model = EfficientDet.from_preset(
+            ...     "efficientdet-lite0", image_size=64, num_classes=2)
+            >>> model.quantize_aware(delay=100).quantization.is_rounding
+            False
+        """
+        with self._step.scope():
+            self.quantization = Quantization(self, delay, batch_norm_steps, range_steps)
+        # Their graphs have the network as it was.
+        self.train_function = self.test_function = self.predict_function = None
+        if self.settings is not None:
+            self.compile_from_config(self.refining_config())
+        return self
+
+    def refining_config(self) -> dict:
+        """`get_compile_config`, to go on from what was learned with it.
+
+        All is as it was, but for the learning rate: one that the weights were trained
+        with is divided by 10, as they are near where they will be.
+        """
+        config = dict(self.get_compile_config())
+        rate = config["recipe"]["learning_rate"] if config else None
+        if config.pop(TRAINED, False) and rate is not None:
+            config["recipe"] = {**config["recipe"], "learning_rate": rate / REFINING}
+        return config
+
+    @contextlib.contextmanager
+    def learning_from(self, distillation: Distillation) -> Iterator[None]:
+        """Within this context `fit` adds the loss beside a teacher; see `distill`."""
+        self.distillation = distillation
+        self._compile_again()
+        try:
+            yield
+        finally:
+            self.distillation = None
+            self.settings.trackers.forget_distillation()
+            self.train_function = None  # its graph has that loss
+
     def _compile_again(self, **changed):
         if self.settings is not None:
             # By its config, because an optimizer has been built for what trained.
@@ -407,7 +495,7 @@ class Compiling:
 
     def weights_were_set(self) -> None:
         """Starts what is kept beside the weights anew from them."""
-        for beside in (self.averages, self.auxiliary_norms):
+        for beside in (self.averages, self.auxiliary_norms, self.quantization):
             if beside is not None:
                 beside.reset()
 
@@ -416,8 +504,10 @@ class Compiling:
             return {}
         # What `fit` chose counts from its first step on.
         recipe = self.settings.recipe if self._steps_done else self.settings.asked
+        is_trained = self._steps_done or self._is_trained_recipe
         return {
             "recipe": recipe.get_config(),
+            **({TRAINED: True} if is_trained else {}),
             "frozen": freezing.frozen_state(self),
             "of": keras.saving.serialize_keras_object(CompiledDetector()),
             **self.settings.keras_options,
@@ -427,12 +517,14 @@ class Compiling:
         options = {name: value for name, value in config.items() if name != "of"}
         if "frozen" in options:  # not in files of before there was freezing
             freezing.restore_frozen(self, options.pop("frozen"))
+        is_trained = options.pop(TRAINED, False)
         recipe = Recipe.from_config(options.pop("recipe"))
         fields = {name: getattr(recipe, name) for name in recipe.__dataclass_fields__}
         fields["recipe"] = fields.pop("name")
         if fields["freeze"] != "auto":
             fields["freeze"] = None  # `frozen` has told
         self.compile(**fields, **options)
+        self._is_trained_recipe = is_trained
 
     def save(self, filepath: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
         """Saves the model as Keras does, with averages and weights of training."""
@@ -457,7 +549,8 @@ class Compiling:
 
     def _saved_variables(self):
         optimizer = getattr(self, "optimizer", None)
-        owners = (self, optimizer, self.averages, self.auxiliary_norms)
+        beside = (self.averages, self.auxiliary_norms, self.quantization)
+        owners = (self, optimizer, *beside)
         return [v for owner in owners if owner is not None for v in owner.variables]
 
     def load_weights(
@@ -474,6 +567,7 @@ class Compiling:
         if os.path.isfile(filepath):
             check_weights_h5(filepath)
         self._has_loaded_averages = self._has_loaded_auxiliary = False
+        self._has_loaded_ranges = False
         try:
             with self._unchanged_by_errors():
                 super().load_weights(filepath, skip_mismatch=skip_mismatch, **kwargs)
@@ -490,6 +584,8 @@ class Compiling:
         warn_unless_finite(self, filepath)
         if self.auxiliary_norms is not None and not self._has_loaded_auxiliary:
             self.auxiliary_norms.reset()
+        if self.quantization is not None and not self._has_loaded_ranges:
+            self.quantization.reset()
         if self.averages is None:
             return
         if self._has_loaded_averages:
@@ -500,8 +596,11 @@ class Compiling:
     def save_own_variables(self, store: Any) -> None:
         """Writes what the variables do not hold.
 
-        Averages, or weights of training; and auxiliary batch norms.
+        Averages, or weights of training; auxiliary batch norms; and the ranges of
+        quantization-aware training.
         """
+        if self.quantization is not None:
+            self.quantization.save(store)
         if self.auxiliary_norms is not None:
             self.auxiliary_norms.save(store)
         averages = self.averages
@@ -518,6 +617,8 @@ class Compiling:
         self._has_loaded_averages = _load_averages(self.averages, store)
         auxiliary = self.auxiliary_norms
         self._has_loaded_auxiliary = auxiliary is not None and auxiliary.load(store)
+        quantization = self.quantization
+        self._has_loaded_ranges = quantization is not None and quantization.load(store)
         self.pretrained = "detector"
 
     @contextlib.contextmanager

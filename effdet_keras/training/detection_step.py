@@ -49,4 +49,7 @@ class DetectionStep(keras.Model):
 
 
 def _what_is_traced(model):
-    return (model.postprocess, model.jit_compile, *model.variables)
+    return (
+        *(model.postprocess, model.jit_compile, model.quantization),
+        *model.variables,
+    )

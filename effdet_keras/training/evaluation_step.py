@@ -58,4 +58,7 @@ class EvaluationStep(keras.Model):
 
 
 def _what_is_traced(model):
-    return (model.settings, model.postprocess, *model.trainable_variables)
+    return (
+        *(model.settings, model.postprocess, model.quantization),
+        *model.trainable_variables,
+    )

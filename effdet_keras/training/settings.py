@@ -11,6 +11,7 @@ from keras import ops
 
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.training.accumulation import Accumulation
+from effdet_keras.training.distillation import LOSS as DISTILLATION
 from effdet_keras.training.l2_decay import decay_factors
 from effdet_keras.training.recipe import Recipe
 from effdet_keras.training.statistics_warmup import StatisticsWarmup
@@ -30,20 +31,27 @@ class Trackers:
     Args:
         losses: names of the losses that there are besides `loss`.
         with_adversarial: bool, whether there is an `adversarial_loss`.
+        with_distillation: bool, whether there is a `distillation_loss`.
     """
 
-    def __init__(self, *, losses, with_adversarial=False):
+    def __init__(self, *, losses, with_adversarial=False, with_distillation=False):
         steps = ("gradient_norm", "learning_rate")
         self._losses = {name: keras.metrics.Mean(name=name) for name in losses}
         self._steps = {name: _Latest(name=name) for name in steps}
         if with_adversarial:
             name = "adversarial_loss"
             self._steps[name] = keras.metrics.Mean(name=name)
+        if with_distillation:
+            self._steps[DISTILLATION] = keras.metrics.Mean(name=DISTILLATION)
 
     @property
     def metrics(self):
         """All of them, in the order of the logs."""
         return [*self._losses.values(), *self._steps.values()]
+
+    def forget_distillation(self):
+        """Logs no `distillation_loss` any more."""
+        self._steps.pop(DISTILLATION, None)
 
     def without_steps(self, logs):
         """Logs without those that only a training step knows."""
@@ -52,6 +60,8 @@ class Trackers:
     def update_losses(self, terms):
         for name, tracker in self._losses.items():
             tracker.update_state(terms[name])
+        if DISTILLATION in terms and DISTILLATION in self._steps:
+            self._steps[DISTILLATION].update_state(terms[DISTILLATION])
 
     def update_step(self, gradient_norm, learning_rate):
         self._steps["gradient_norm"].update_state(gradient_norm)

@@ -26,6 +26,7 @@ from effdet_keras.training.classes import adopt_classes
 from effdet_keras.training.compiling import Compiling
 from effdet_keras.training.data_order import DataOrder
 from effdet_keras.training.detection_step import DetectionStep
+from effdet_keras.training.distillation import LOSS as DISTILLATION
 from effdet_keras.training.epoch_lines import EpochLines
 from effdet_keras.training.evaluation_step import EvaluationStep
 from effdet_keras.training.finite_weights import FiniteWeights
@@ -358,10 +359,19 @@ class Trainer(Compiling):
             segmentation = _mean_of_counted(of_images, is_counted)
             loss = terms["loss"] + segmentation  # unweighted, as in the reference
             terms = {**terms, "loss": loss, "segmentation_loss": segmentation}
+        if self.distillation is not None:
+            terms = self._with_distillation(terms, truth, outputs)
         decay = self.settings.weight_decay_loss(self.trainable_variables)
         is_valid = truth_rules.is_valid_batch(truth, self.config)
         loss = ops.where(is_valid, terms["loss"] + decay, float("nan"))
         return {**terms, "reg_l2_loss": decay, "loss": loss}
+
+    def _with_distillation(self, terms, truth, outputs):
+        value = self.distillation.of_batch(truth, outputs)
+        if value is None:  # validation has no teacher
+            return terms
+        loss = terms["loss"] + self.distillation.weight * value
+        return {**terms, "loss": loss, DISTILLATION: value}
 
     def _detection_losses(self, truth, outputs, is_counted, training):
         """The terms of `DetectionLoss`, with their sum as `loss`."""

@@ -33,6 +33,7 @@ CASES = {
     "two devices": {},
     "adversarial": {"adversarial": AdvProp(epsilon=4.0, random_start=True)},
     "accumulation": {"accumulate_steps": 4},
+    "quantized": {},
 }
 PLACE = (1, 2)  # epoch and step from which it goes on
 
@@ -69,6 +70,8 @@ def values(model):
     groups = [model.variables, model.optimizer.variables, model.averages.variables]
     if model.auxiliary_norms is not None:
         groups.append(model.auxiliary_norms.variables)
+    if model.quantization is not None:
+        groups.append(model.quantization.variables)
     return {
         f"{number}/{place}/{variable.name}": np.array(ops.convert_to_numpy(variable))
         for number, group in enumerate(groups)
@@ -94,6 +97,8 @@ def main(case, folder):
     with scope():
         model = tiny_model()
         model.compile(**{**PLAIN, **CASES[case]})
+        if case == "quantized":
+            model.quantize_aware(delay=3, batch_norm_steps=4, range_steps=7)
     history = train(model, folder / "whole")
     (folder / "rest").mkdir()
     source = folder / "whole" / "copy.keras"

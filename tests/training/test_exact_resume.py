@@ -13,7 +13,7 @@ TESTS = pathlib.Path(__file__).parents[1]
 pytestmark = [pytest.mark.slow, pytest.mark.tensorflow]
 CASES = (
     *("graph", "several steps", "float16", "two devices", "accumulation"),
-    "adversarial",
+    *("adversarial", "quantized"),
 )
 
 

@@ -129,7 +129,7 @@ tf.config.set_logical_device_configuration(cpu, two)
 
 import keras
 import pytest
-from support.tiny import tiny_model
+from support.tiny import Stream, tiny_model
 from training.test_refused_batches import assert_equal, everything, with_pixel
 
 with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
@@ -137,7 +137,7 @@ with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
     model.compile(keras.optimizers.SGD(1e-3))
 before = everything(model)
 with pytest.raises(FloatingPointError):
-    model.fit(*with_pixel(float("nan")), batch_size=2, verbose=0)
+    model.fit(Stream(with_pixel(float("nan"))), verbose=0)
 assert_equal(before, everything(model))
 """
 

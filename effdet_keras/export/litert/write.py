@@ -12,6 +12,7 @@ import numpy as np
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.export.calibration import calibration_inputs
 from effdet_keras.export.description import describe
 from effdet_keras.export.litert.builtin_postprocess import (
     builtin_operations,
@@ -21,7 +22,8 @@ from effdet_keras.export.litert.metadata import output_names_of
 from effdet_keras.export.litert.model_file import finished
 from effdet_keras.export.litert.postprocess import hard_postprocess, postprocess_op
 from effdet_keras.export.network import frozen, network_function, output_names
-from effdet_keras.inference.detect import Images, image_sources, letterboxed
+from effdet_keras.inference.detect import Images
+from effdet_keras.layers.fake_quantization import UNIT
 
 if TYPE_CHECKING:
     import pathlib
@@ -42,7 +44,7 @@ def write_litert(
     max_detections: int | None = None,
     score_threshold: float | None = None,
     iou_threshold: float | None = None,
-    per_class: bool | None = None,
+    per_class: bool = False,
     postprocess_ops: Literal["custom", "builtin"] = "custom",
 ) -> None:
     """Writes a `.tflite` file for LiteRT and MediaPipe Tasks.
@@ -70,7 +72,8 @@ def write_litert(
         outputs: what the file returns: "detections"; or "raw", class logits and box
             deltas of all anchors.
         calibration: images that tell int8 the range of every activation, of the kind
-            that the model will see: a `DetectionDataset`, or what `detect` takes.
+            that the model will see: a `DetectionDataset`, or what `detect` takes. A
+            model of `quantize_aware` has learned the ranges, and takes none.
         calibration_images: how many of them are used at most, evenly spread.
         output_type: of the numbers that int8 with "raw" outputs returns: "float32",
             or "uint8", with the scale in the file.
@@ -81,12 +84,12 @@ def write_litert(
         iou_threshold: overlap above which a box suppresses another; None for the
             model's own.
         per_class: whether a box suppresses boxes of its own class only, the "regular"
-            way of the operation. The default of "custom" is the "fast" way: a box suppresses
+            way of the operation. The default is the "fast" way: a box suppresses
             boxes of all classes. The regular way is slower, and in an interpreter
             of `n` threads, `n > 1`, it loses class `n`
             (https://github.com/tensorflow/tensorflow/issues/56058; it still did in
-            ai-edge-litert 2.3.0). Our runtime then takes one thread. None for that
-            default, or with "builtin" for the model's own.
+            ai-edge-litert 2.3.0). Our runtime then takes one thread. With
+            "builtin" operations the default is the model's own way.
         postprocess_ops: what detects behind the network: "custom", the operation
             `TFLite_Detection_PostProcess`, the fastest on CPUs and what MediaPipe,
             Coral and Frigate take; "builtin", operations of LiteRT itself, which
@@ -100,11 +103,13 @@ def write_litert(
         "max_detections": max_detections,
         "score_threshold": score_threshold,
         "iou_threshold": iou_threshold,
-        "per_class": per_class,
+        "per_class": per_class or None,
     }
     nms = {name: value for name, value in nms.items() if value is not None}
-    _check_together(precision, outputs, calibration, output_type, batch_size, nms)
-    if postprocess_ops == "builtin" and (precision, outputs) == ("int8", "detections"):
+    _check_calibration(precision, calibration, model.quantization is not None)
+    _check_together(precision, outputs, output_type, batch_size, nms)
+    uses_builtin = postprocess_ops == "builtin"
+    if uses_builtin and (precision, outputs) == ("int8", "detections"):
         raise InvalidValueError(
             "int8 would round the boxes of `postprocess_ops='builtin'` too. Received: "
             "precision='int8'. Take \"custom\", or precision='float16'."
@@ -113,15 +118,19 @@ def write_litert(
         model, outputs=outputs, precision=precision, batch_size=batch_size
     )
     if outputs == "detections":
-        if postprocess_ops == "builtin":
+        if uses_builtin:
             postprocess = builtin_postprocess(model.postprocess, **nms)
         else:
-            nms["per_class"] = bool(per_class)
+            nms["per_class"] = per_class
             postprocess = hard_postprocess(model.postprocess, **nms)
         description = dataclasses.replace(description, postprocess=postprocess)
-    images = _calibration_images(calibration, calibration_images)
-    uses_builtin = postprocess_ops == "builtin"
-    with _saved(_traced(model, description, uses_builtin)) as folder:
+    inputs = []
+    if calibration is not None:
+        inputs = calibration_inputs(model.config, calibration, calibration_images)
+    learned = contextlib.nullcontext()
+    if precision == "int8" and not inputs:
+        learned = model.quantization.exporting()
+    with learned, _saved(_traced(model, description, uses_builtin)) as folder:
         converter = tf.lite.TFLiteConverter.from_saved_model(folder)
         converter.allow_custom_ops = not uses_builtin
         if precision != "float32":
@@ -129,29 +138,38 @@ def write_litert(
         if precision == "float16":
             converter.target_spec.supported_types = [tf.float16]
         if precision == "int8":
-            converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
             converter.inference_input_type = tf.uint8
             converter.inference_output_type = tf.as_dtype(output_type)
+        if inputs:
+            converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
             converter.representative_dataset = lambda: (
-                [np.repeat(letterboxed(model.config, read())[0][None], batch_size, 0)]
-                for read in images
+                [np.repeat(read()[None], batch_size, 0)] for read in inputs
             )
         content = converter.convert()
     path.write_bytes(finished(content, description))
 
 
-def _check_together(precision, outputs, calibration, output_type, batch_size, nms):
-    if precision == "int8" and calibration is None:
+def _check_calibration(precision, calibration, knows_ranges):
+    if precision == "int8" and knows_ranges and calibration is not None:
+        raise InvalidValueError(
+            "A quantization-aware model has learned the range of every activation: "
+            "leave `calibration` out."
+        )
+    if precision == "int8" and not knows_ranges and calibration is None:
         raise InvalidValueError(
             "int8 needs images of the kind the model will see, to find the range of "
             "every activation. Received: calibration=None. Give a dataset, a folder "
-            "or a list of images, such as `calibration=train`."
+            "or a list of images, such as `calibration=train`; or train the model with "
+            "`quantize_aware`."
         )
     if precision != "int8" and calibration is not None:
         raise InvalidValueError(
             "`calibration` is for int8 alone. "
             f"Received: calibration with precision={precision!r}"
         )
+
+
+def _check_together(precision, outputs, output_type, batch_size, nms):
     if output_type == "uint8" and (precision, outputs) != ("int8", "raw"):
         raise InvalidValueError(
             "`output_type='uint8'` goes with precision='int8' and outputs='raw'. "
@@ -171,24 +189,6 @@ def _check_together(precision, outputs, calibration, output_type, batch_size, nm
             "Raw outputs have no postprocess to set options of. Received: "
             f"{', '.join(f'{name}={value}' for name, value in nms.items())}"
         )
-
-
-def _calibration_images(calibration, limit):
-    """Functions that read one image each, at most `limit`, evenly spread."""
-    if calibration is None:
-        return []
-    if isinstance(calibration, DetectionDataset):
-        sources = [lambda i=i: calibration[i]["image"] for i in range(len(calibration))]
-    else:
-        found, _ = image_sources(calibration)
-        sources = [lambda source=source: source for source in found]
-    if not sources or limit < 1:
-        raise InvalidValueError(
-            "int8 needs at least one image to calibrate with. Received: "
-            f"{len(sources)} images, calibration_images={limit}"
-        )
-    chosen = np.linspace(0, len(sources) - 1, min(limit, len(sources)))
-    return [sources[int(i)] for i in chosen.round()]
 
 
 def _traced(model, description, uses_builtin):
@@ -212,7 +212,10 @@ def _traced(model, description, uses_builtin):
             results = op(found["box_deltas"], found["class_logits"])
         elif model.config.has_detection:
             op = postprocess_op(description.postprocess, model.config)
-            results = op(found["box_deltas"], tf.sigmoid(found["class_logits"]))
+            scores = tf.sigmoid(found["class_logits"])
+            if description.precision == "int8" and model.quantization is not None:
+                scores = tf.quantization.fake_quant_with_min_max_args(scores, *UNIT)
+            results = op(found["box_deltas"], scores)
         if model.config.has_segmentation:
             results = (*results, tf.cast(found["class_map"], tf.int32))
         return results

@@ -51,7 +51,8 @@ def write_coral(
         model: float32 `EfficientDet`, Lite0 to Lite3.
         folder: `pathlib.Path` to write into.
         path: `pathlib.Path` that the folder will have.
-        calibration: images of the kind the model will see: int8 needs them.
+        calibration: images of the kind the model will see: int8 needs them, unless
+            the model was trained with `quantize_aware`.
         calibration_images: how many of them are used at most, evenly spread.
         max_detections: boxes per image at most; None for the model's own number.
         score_threshold: lowest score to keep; None for the model's own.
@@ -96,7 +97,7 @@ def require_edge_tpu_model(model, target, calibration):
             "the Edge TPU's 8 MB, or use activations that it does not have. Received: "
             f"backbone={model.config.backbone!r}. Train `efficientdet-lite0`."
         )
-    if calibration is None:
+    if calibration is None and model.quantization is None:
         raise InvalidValueError(
             f"`target={target!r}` is int8, which needs images of the kind the model will "
             "see, to find the range of every activation. Received: calibration=None. "
@@ -136,5 +137,7 @@ def compile_for_edge_tpu(folder, path):
             f"{_COMPILER} did not compile '{MODEL_NAME}' (status {done.returncode}):\n"
             f"{done.stdout}{done.stderr}"
         )
-    counts = [line for line in done.stdout.splitlines() if "Number of operations" in line]
+    counts = [
+        line for line in done.stdout.splitlines() if "Number of operations" in line
+    ]
     return *notes, f"  compiled: {COMPILED_NAME}", *(f"  {line}" for line in counts)

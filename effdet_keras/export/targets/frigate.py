@@ -49,7 +49,8 @@ def write_frigate(
         folder: `pathlib.Path` to write into.
         path: `pathlib.Path` that the folder will have.
         detector: the kind of Frigate's detector: "edgetpu" (a Coral) or "cpu".
-        calibration: images of the kind the cameras see: int8 needs them.
+        calibration: images of the kind the cameras see: int8 needs them, unless the
+            model was trained with `quantize_aware`.
         calibration_images: how many of them are used at most, evenly spread.
         score_threshold: lowest score to keep; None for the model's own. Frigate itself
             drops what is below 0.4.
@@ -65,7 +66,7 @@ def write_frigate(
             f"of a square input. Received: image_size={(height, width)}. Train with an "
             "`image_size` of one number, such as 320."
         )
-    if detector == "edgetpu" or calibration is None:
+    if detector == "edgetpu":
         require_edge_tpu_model(model, "frigate", calibration)
     FORMATS["litert"].write(
         model,
@@ -83,7 +84,11 @@ def write_frigate(
     notes = compile_for_edge_tpu(folder, path) if detector == "edgetpu" else ()
     text = _configuration(path.name, detector, model.config.image_size, names)
     (folder / CONFIGURATION_NAME).write_text(text, encoding="utf-8")
-    notes = (*notes, f"  copy the folder to Frigate's /config/{path.name}, and add:", text)
+    notes = (
+        *notes,
+        f"  copy the folder to Frigate's /config/{path.name}, and add:",
+        text,
+    )
     return Written(folder / MODEL_NAME, "litert", notes)
 
 

@@ -34,8 +34,8 @@ def write_mediapipe(
         model: float32 `EfficientDet`.
         folder: `pathlib.Path` to write into.
         path: `pathlib.Path` that the folder will have.
-        precision: of the weights; None for int8 where there is `calibration`, else
-            float16.
+        precision: of the weights; None for int8 where there is `calibration`, or the
+            model was trained with `quantize_aware`, else float16.
         calibration: images of the kind the model will see, for int8.
         calibration_images: how many of them are used at most, evenly spread.
         max_detections: boxes per image at most; None for the model's own number.
@@ -47,7 +47,8 @@ def write_mediapipe(
     """
     require_detection_alone(model, "mediapipe")
     if precision is None:
-        precision = "float16" if calibration is None else "int8"
+        is_int8 = calibration is not None or model.quantization is not None
+        precision = "int8" if is_int8 else "float16"
     FORMATS["litert"].write(
         model,
         folder / MODEL_NAME,

@@ -45,11 +45,13 @@ class ExportTarget:
         writer: string, `module:function`. The function takes the model, the folder to
             write (`pathlib.Path`, hidden until it is complete), its later name, and the
             target's options, by keyword. It returns `Written`.
+        takes_int8: bool, whether a quantization-aware model becomes an int8 file.
     """
 
     name: str
     title: str
     writer: str
+    takes_int8: bool = False
 
     def load_writer(self) -> Callable[..., Written]:
         """The function that writes for the target; this imports it."""
@@ -62,9 +64,11 @@ _HERE = "effdet_keras.export.targets"
 TARGETS: dict[str, ExportTarget] = {
     item.name: item
     for item in (
-        ExportTarget("mediapipe", "MediaPipe", f"{_HERE}.mediapipe:write_mediapipe"),
-        ExportTarget("coral", "Coral Edge TPU", f"{_HERE}.coral:write_coral"),
-        ExportTarget("frigate", "Frigate", f"{_HERE}.frigate:write_frigate"),
+        ExportTarget(
+            "mediapipe", "MediaPipe", f"{_HERE}.mediapipe:write_mediapipe", True
+        ),
+        ExportTarget("coral", "Coral Edge TPU", f"{_HERE}.coral:write_coral", True),
+        ExportTarget("frigate", "Frigate", f"{_HERE}.frigate:write_frigate", True),
         ExportTarget("litert-gpu", "LiteRT on GPUs", f"{_HERE}.gpu:write_gpu"),
         ExportTarget("tf-serving", "TF Serving", f"{_HERE}.serving:write_tf_serving"),
         ExportTarget("triton", "Triton", f"{_HERE}.triton:write_triton"),

@@ -1,0 +1,204 @@
+"""Where a network rounds its numbers to 8 bits in quantization-aware training.
+
+Layers mark the places: the results of their operations with `quantized`, activations
+with `activate`, convolutions and batch norms with `convolve` and `normalize`. Outside
+of `quantizing_with` all of these compute just what they wrap. The places are those at
+which LiteRT's converter needs a range in an int8 file, no more and no fewer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import keras
+from keras import ops
+
+UNIT = (0.0, 255 / 256)  # the range that LiteRT gives every sigmoid
+
+
+class Quantizer(Protocol):
+    """What a network is called with: see `quantizing_with`."""
+
+    def point(
+        self, name: str, x: Any, limits: tuple[float, float] | None = None
+    ) -> Any:
+        """The tensor `x`, rounded.
+
+        Args:
+            name: string, the path of the layer and the place in it. A layer that is
+                called twice has the name twice.
+            x: float32 tensor.
+            limits: the range, where it is known; None where it must be observed.
+        """
+
+    def kernel(self, kernel: Any, axis: int) -> Any:
+        """The kernel, rounded with a scale for each index of its `axis`."""
+
+    def bias(self, bias: Any) -> Any:
+        """The bias of a convolution, which int8 keeps in 32 bits."""
+
+    def normalized(self, batch_norm: Callable[[bool], Any], training: bool) -> Any:
+        """What `batch_norm(training)` returns, `training` being as it is to be now."""
+
+
+_quantizer: contextvars.ContextVar[Quantizer | None] = contextvars.ContextVar(
+    "quantizer", default=None
+)
+
+
+@contextlib.contextmanager
+def quantizing_with(quantizer: Quantizer | None) -> Iterator[None]:
+    """Within this context a network that is called rounds with `quantizer`."""
+    token = _quantizer.set(quantizer)
+    try:
+        yield
+    finally:
+        _quantizer.reset(token)
+
+
+def quantized(
+    layer: keras.layers.Layer,
+    place: str,
+    x: Any,
+    limits: tuple[float, float] | None = None,
+) -> Any:
+    """A result within a layer, rounded where the network is quantized.
+
+    Args:
+        layer: the layer.
+        place: string, which of its results.
+        x: tensor.
+        limits: lowest and highest value, where they are known beforehand.
+
+    Returns:
+        Tensor like `x`.
+    """
+    quantizer = _quantizer.get()
+    if quantizer is None:
+        return x
+    return quantizer.point(f"{layer.path or layer.name}/{place}", x, limits)
+
+
+def activate(
+    layer: keras.layers.Layer, activation: Callable[[Any], Any], x: Any
+) -> Any:
+    """`activation(x)`. LiteRT joins a ReLU to the convolution before it, no other.
+
+    Args:
+        layer: the layer that computes it.
+        activation: as `get_activation` returns it.
+        x: tensor, not rounded yet.
+
+    Returns:
+        Tensor like `x`.
+    """
+    if _quantizer.get() is None:
+        return activation(x)
+    if activation not in (keras.activations.relu, keras.activations.relu6):
+        x = quantized(layer, "before_activation", x)
+    if activation is keras.activations.silu:
+        return quantized(layer, "activation", x * gate(layer, x))
+    return quantized(layer, "activation", activation(x))
+
+
+def gate(layer: keras.layers.Layer, x: Any) -> Any:
+    """`sigmoid(x)`, in the range that it has in LiteRT.
+
+    Args:
+        layer: the layer that computes it.
+        x: tensor, rounded already.
+
+    Returns:
+        Tensor like `x`.
+    """
+    return quantized(layer, "sigmoid", ops.sigmoid(x), UNIT)
+
+
+def normalize(batch_norm: keras.layers.Layer, x: Any, training: bool) -> Any:
+    """The batch norm of `x`, which is part of the convolution before it.
+
+    Args:
+        batch_norm: `BatchNormalization`.
+        x: tensor `[B, H, W, C]`.
+        training: bool.
+
+    Returns:
+        Tensor like `x`, not rounded.
+    """
+
+    def run(training):
+        return batch_norm(x, training=training)
+
+    quantizer = _quantizer.get()
+    return run(training) if quantizer is None else quantizer.normalized(run, training)
+
+
+def convolve(conv: keras.layers.Layer, x: Any) -> Any:
+    """`conv(x)`, with rounded kernels where the network is quantized.
+
+    A scale for each output channel stands before the batch norm as well as after it:
+    what the norm multiplies a channel by changes its scale, and not its integers.
+
+    Args:
+        conv: `Conv2D`, `DepthwiseConv2D`, `SeparableConv2D` or `Conv2DTranspose` of
+            Keras, without an activation.
+        x: tensor `[B, H, W, C]`.
+
+    Returns:
+        Tensor `[B, H', W', C']`, not rounded.
+    """
+    quantizer = _quantizer.get()
+    if quantizer is None:
+        return conv(x)
+    layers = keras.layers
+    strided = {"strides": tuple(conv.strides), "padding": conv.padding}
+    if isinstance(conv, layers.SeparableConv2D):
+        x = ops.depthwise_conv(x, quantizer.kernel(conv.depthwise_kernel, 2), **strided)
+        x = quantized(conv, "depthwise", x)
+        x = ops.conv(x, quantizer.kernel(conv.pointwise_kernel, 3))
+    elif isinstance(conv, layers.DepthwiseConv2D):
+        x = ops.depthwise_conv(x, quantizer.kernel(conv.kernel, 2), **strided)
+    elif isinstance(conv, layers.Conv2DTranspose):
+        x = ops.conv_transpose(x, quantizer.kernel(conv.kernel, 2), **strided)
+    else:
+        x = ops.conv(x, quantizer.kernel(conv.kernel, 3), **strided)
+    return x + quantizer.bias(conv.bias) if conv.use_bias else x
+
+
+def convolve_transposed(
+    conv: keras.layers.Layer,
+    batch_norm: keras.layers.Layer,
+    x: Any,
+    size: tuple[int, int],
+    training: bool,
+) -> Any:
+    """`conv`, cut to a size, and `batch_norm`, which becomes a part of `conv`.
+
+    LiteRT's converter does so itself with every convolution but a transposed one.
+
+    Args:
+        conv: `keras.layers.Conv2DTranspose` without a bias.
+        batch_norm: `BatchNormalization`.
+        x: tensor `[B, H, W, C]`.
+        size: `(height, width)` to cut to, at the bottom and at the right.
+        training: bool.
+
+    Returns:
+        Tensor `[B, height, width, filters]`, rounded.
+    """
+    height, width = size
+    quantizer = _quantizer.get()
+    if quantizer is None or training:
+        x = convolve(conv, x)[:, :height, :width]
+        return quantized(conv, "normalized", normalize(batch_norm, x, training))
+    scale = batch_norm.gamma * ops.rsqrt(
+        batch_norm.moving_variance + batch_norm.epsilon
+    )
+    kernel = quantizer.kernel(conv.kernel * scale[:, None], 2)
+    x = ops.conv_transpose(x, kernel, strides=tuple(conv.strides), padding=conv.padding)
+    shift = batch_norm.beta - batch_norm.moving_mean * scale
+    # Nothing can join a transposed convolution that is cut afterwards.
+    return quantized(conv, "normalized", x + shift)[:, :height, :width]

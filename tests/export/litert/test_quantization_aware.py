@@ -1,0 +1,108 @@
+"""int8 files of quantization-aware models: what the live model computes, no float."""
+
+import numpy as np
+import pytest
+from keras import ops
+from support.tiny import BOTH_HEADS, tiny_model
+
+from effdet_keras.config import MODEL_NAMES
+from effdet_keras.export.runtime import open_runtime
+from effdet_keras.models import EfficientDet
+
+pytestmark = pytest.mark.tensorflow
+litert = pytest.importorskip("ai_edge_litert.interpreter")
+
+HEADS = {
+    "class_net": "class_logits",
+    "box_net": "box_deltas",
+    "segmentation_head": "segmentation_logits",
+}
+AT_THE_ENDS = {"QUANTIZE", "DEQUANTIZE", "TFLite_Detection_PostProcess"}
+
+
+def float_operations(path):
+    """Names of the operations in a file that read or write a float."""
+    interpreter = litert.Interpreter(str(path))
+    tensors = interpreter.get_tensor_details()
+    floats = {t["index"] for t in tensors if t["dtype"] == np.float32}
+    return {
+        operation["op_name"]
+        for operation in interpreter._get_ops_details()
+        if floats & {*operation["inputs"], *operation["outputs"]}
+    }
+
+
+def noise(size):
+    return np.random.default_rng(0).integers(0, 256, (1, *size, 3)).astype("float32")
+
+
+def learned(model):
+    """The model with the ranges of one batch."""
+    model.quantize_aware()
+    model(noise(model.config.image_size), training=True)
+    return model
+
+
+def assert_computes_the_same(model, path):
+    """But for numbers that lie at the edge between two steps, and what follows them."""
+    images = noise(model.config.image_size)
+    found = open_runtime(path).run(images)
+    ranges = model.quantization.ranges()
+    for head, name in HEADS.items():
+        if f"{head}/predictions" in ranges:
+            low, high = ranges[f"{head}/predictions"]
+            value = ops.convert_to_numpy(model(images, training=False)[name])
+            steps = np.abs(found[name] - value) / (high - low) * 255
+            assert steps.mean() < 1 and steps.max() < 8, (name, steps.max())
+
+
+def other(name, **fields):
+    config = tiny_model().config.replace(**fields)
+    return pytest.param(config, id=name, marks=pytest.mark.slow)
+
+
+CONFIGS = [
+    pytest.param(tiny_model(heads=BOTH_HEADS).config, id="both heads"),
+    other("swish and squeeze-excite", backbone="efficientnet-b0", activation="swish"),
+    other("hswish", activation="hswish"),
+    other("relu", activation="relu"),
+    other(
+        *("bilinear, full convolutions",),
+        fpn_downsampling="bilinear",
+        fpn_upsampling="bilinear",
+        separable_conv=False,
+        conv_bn_act_pattern=True,
+    ),
+    other("symmetric", fpn_padding="symmetric", backbone_padding="symmetric"),
+    other("qufpn", fpn_name="qufpn", fpn_weight_method="channel_attn"),
+    other("sum", fpn_weight_method="sum"),
+    other("fused blocks", backbone="efficientnetv2-b0", activation="swish"),
+]
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_the_file_computes_what_the_model_does_without_a_float(config, tmp_path):
+    model = learned(EfficientDet(config))
+    path = tmp_path / "cats.tflite"
+    model.export(path, precision="int8", outputs="raw", verbose=0)
+    assert float_operations(path) <= AT_THE_ENDS
+    assert_computes_the_same(model, path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODEL_NAMES)
+def test_every_model_becomes_a_file_without_a_float(name, tmp_path):
+    model = EfficientDet.from_preset(name, image_size=128, num_classes=3)
+    path = tmp_path / "cats.tflite"
+    learned(model).export(path, precision="int8", outputs="raw", verbose=0)
+    assert float_operations(path) <= AT_THE_ENDS
+    assert_computes_the_same(model, path)
+
+
+def test_detections_come_from_int8_scores(tmp_path):
+    model = learned(tiny_model())
+    path = tmp_path / "cats.tflite"
+    report = model.export(path, precision="int8", score_threshold=0.001, verbose=0)
+    assert float_operations(path) <= AT_THE_ENDS
+    assert not report.rounding_errors and not report.advice
+    assert len(open_runtime(path).run(noise((64, 64)))["scores"][0]) > 0
