@@ -99,9 +99,10 @@ def require_edge_tpu_model(model, target, calibration):
         )
     if calibration is None and model.quantization is None:
         raise InvalidValueError(
-            f"`target={target!r}` is int8, which needs images of the kind the model will "
-            "see, to find the range of every activation. Received: calibration=None. "
-            "Give a dataset, a folder or a list of images, such as `calibration=train`."
+            f"`target={target!r}` is int8, which needs images of the kind the model "
+            "will see, to find the range of every activation. Received: "
+            "calibration=None. Give a dataset, a folder or a list of images, such as "
+            "`calibration=train`; or train the model with `quantize_aware`."
         )
 
 

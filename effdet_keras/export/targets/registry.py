@@ -61,18 +61,21 @@ class ExportTarget:
 
 _HERE = "effdet_keras.export.targets"
 
+
+def _target(name, title, writer, **fields):
+    return ExportTarget(name, title, f"{_HERE}.{writer}", **fields)
+
+
 TARGETS: dict[str, ExportTarget] = {
     item.name: item
     for item in (
-        ExportTarget(
-            "mediapipe", "MediaPipe", f"{_HERE}.mediapipe:write_mediapipe", True
-        ),
-        ExportTarget("coral", "Coral Edge TPU", f"{_HERE}.coral:write_coral", True),
-        ExportTarget("frigate", "Frigate", f"{_HERE}.frigate:write_frigate", True),
-        ExportTarget("litert-gpu", "LiteRT on GPUs", f"{_HERE}.gpu:write_gpu"),
-        ExportTarget("tf-serving", "TF Serving", f"{_HERE}.serving:write_tf_serving"),
-        ExportTarget("triton", "Triton", f"{_HERE}.triton:write_triton"),
-        ExportTarget("browser", "Browsers", f"{_HERE}.browser:write_browser"),
+        _target("mediapipe", "MediaPipe", "mediapipe:write_mediapipe", takes_int8=True),
+        _target("coral", "Coral Edge TPU", "coral:write_coral", takes_int8=True),
+        _target("frigate", "Frigate", "frigate:write_frigate", takes_int8=True),
+        _target("litert-gpu", "LiteRT on GPUs", "gpu:write_gpu"),
+        _target("tf-serving", "TF Serving", "serving:write_tf_serving"),
+        _target("triton", "Triton", "triton:write_triton"),
+        _target("browser", "Browsers", "browser:write_browser"),
     )
 }
 
@@ -114,7 +117,8 @@ def target_to_write(
         TypeError: If there is no option of this name.
 
     Example:
-        >>> target_to_write(pathlib.Path("out"), "coral", None, {"precision": "float16"})
+        >>> options = {"precision": "float16"}
+        >>> target_to_write(pathlib.Path("out"), "coral", None, options)
         Traceback (most recent call last):
             ...
         effdet_keras.errors.InvalidValueError: `target='coral'` chooses `precision` \
