@@ -1,0 +1,1 @@
+"""Detection in more images than one process should look at: shards, parts, rows."""
