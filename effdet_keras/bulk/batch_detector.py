@@ -38,6 +38,9 @@ class BatchDetector:
 
     Attributes:
         predictor: `Predictor`.
+        batch_size: int, images for the network at once.
+        categories: list of dicts `id` and `name`, the classes as a COCO file has them.
+        options: dict, what the detections depend on beside the model.
 
     Raises:
         OSError, ValueError, ImportError: As of `Predictor.load`.
@@ -78,7 +81,7 @@ class BatchDetector:
         fixed = None if runtime is None else runtime.description.batch_size
         self.batch_size = fixed or batch_size
         self.categories = categories_of(model)
-        self._options = {
+        self.options = {
             "score_threshold": score_threshold,
             "calibrated": calibrated,
             "tiles": tiles,
@@ -165,10 +168,10 @@ class BatchDetector:
         if not images:
             return []
         missing = self.batch_size - len(images)
-        if self._options["tiles"] is None and self._options["augment"] is None:
+        if self.options["tiles"] is None and self.options["augment"] is None:
             images = images + images[:1] * missing
         size = {"batch_size": self.batch_size, "verbose": 0}
-        return self.predictor.detect(images, **size, **self._options)
+        return self.predictor.detect(images, **size, **self.options)
 
 
 def _batches(pairs, size):

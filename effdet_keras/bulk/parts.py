@@ -1,23 +1,24 @@
-"""The folder of parts: what shards wrote, and what shards and the merge read."""
+"""The folder of parts: what shards write, and what shards and the merge read."""
 
 import hashlib
 import json
 import re
+import warnings
 
 from effdet_keras._internal.remote_path import exists, path_of, replacing_at
-from effdet_keras.bulk.row_files import read_rows, write_rows
+from effdet_keras.bulk.rows import line_of, row_of_line
 from effdet_keras.errors import InvalidStateError, InvalidValueError
 
 SETTINGS = "settings.json"
-_PART = re.compile(r"part-(\d+)-of-(\d+)-(\d+)-[0-9a-f]{8}\.(jsonl|parquet)")
+_PART = re.compile(r"part-(\d+)-of-\d+-([0-9a-f]{16})\.jsonl")
 
 
 class Parts:
     """A folder of parts, here or at an address.
 
-    A part is a file of rows that is there whole or not at all. Its name has the
-    shard, a number that counts up, and a digest of the images in it: of two processes
-    that work on one shard, none replaces what another found in other images.
+    A part is a file with a line of JSON for each image, in the order of their names.
+    Its name has a digest of its content: what was cut off does not count, and of two
+    processes that work on one shard none replaces what another found.
 
     Args:
         folder: path or address.
@@ -28,13 +29,7 @@ class Parts:
 
     def settings(self):
         """What all shards have in common, or None if nothing was begun."""
-        path = self._fresh() / SETTINGS
-        if not exists(path):
-            return None
-        try:
-            return json.loads(path.read_bytes())
-        except ValueError as error:
-            raise InvalidValueError(f"'{path}' is damaged ({error})") from error
+        return self._read(SETTINGS)
 
     def agree(self, settings):
         """Writes the settings, or compares them with those that are there.
@@ -42,10 +37,9 @@ class Parts:
         Raises:
             RuntimeError: If the parts are of another model, or of other options.
         """
-        there = self.settings()
-        if there is None:
+        if self.settings() is None:
             self._write(SETTINGS, settings)
-            return
+        there = self.settings()  # of who wrote last, where two began at once
         others = [key for key in settings if there.get(key) != settings[key]]
         if others:
             names = ", ".join(f"'{name}'" for name in others)
@@ -55,52 +49,68 @@ class Parts:
                 "Give the same, or another folder."
             )
 
-    def part_files(self, shard=None):
-        """Paths of the parts, of one shard or of all, in the order of their names."""
+    def files(self, shard=None):
+        """`(number of the shard, path)` of the parts of one shard, or of all."""
         folder = self._fresh()
         if not folder.is_dir():
             return []
-        found = {path.name: path for path in folder.iterdir()}
-        matches = filter(None, map(_PART.fullmatch, sorted(found)))
-        return [found[m[0]] for m in matches if shard in (None, int(m[1]))]
+        found = sorted((path.name, path) for path in folder.iterdir())
+        matches = [(_PART.fullmatch(name), path) for name, path in found]
+        parts = [(int(match[1]), path) for match, path in matches if match]
+        return [part for part in parts if shard in (None, part[0])]
 
     def read(self, path):
-        """Iterator of the rows of a part."""
-        return read_rows(path.read_bytes(), path.name)
+        """Iterator of the rows of a part; of one that was cut off, of none."""
+        data = path.read_bytes()
+        if _digest(data) != _PART.fullmatch(path.name)[2]:
+            warnings.warn(
+                f"'{path}' is damaged and does not count: its shard finds it again",
+                stacklevel=2,
+            )
+            return
+        for line in data.splitlines():
+            yield row_of_line(json.loads(line))
 
-    def write(self, shard, count, number, rows, ending):
+    def write(self, shard, rows):
         """Writes a part: whole, or not at all."""
-        names = "\0".join(row["file_name"] for row in rows)
-        digest = hashlib.sha256(names.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-        name = f"part-{shard:05}-of-{count:05}-{number:06}-{digest}.{ending}"
+        rows = sorted(rows, key=lambda row: row["file_name"])
+        data = b"".join(json.dumps(line_of(row)).encode() + b"\n" for row in rows)
+        name = f"part-{shard.number:05}-of-{shard.count:05}-{_digest(data)}.jsonl"
         with replacing_at(self.folder / name) as partial:
-            write_rows(partial, rows)
+            partial.write_bytes(data)
 
-    def next_number(self, shard):
-        """The number of the shard's next part."""
-        numbers = [int(_PART.fullmatch(p.name)[3]) for p in self.part_files(shard)]
-        return max(numbers, default=0) + 1
+    def set_finished(self, shard, num_images):
+        """Notes how many images the parts of a shard have; None while it works."""
+        name = f"shard-{shard.number:05}-of-{shard.count:05}.json"
+        self._write(name, {"images": num_images})
 
-    def finish(self, shard, count, num_images):
-        """Notes that a shard is through, and how many images its parts have."""
-        self._write(_finished(shard, count), {"images": num_images})
-
-    def num_finished(self, shard, count):
+    def num_finished(self, number, count):
         """How many images a shard has that is through; None while it is not."""
-        path = self._fresh() / _finished(shard, count)
-        return json.loads(path.read_bytes())["images"] if exists(path) else None
+        found = self._read(f"shard-{number:05}-of-{count:05}.json")
+        return None if found is None else found["images"]
 
     def _fresh(self):
         """The folder as it is now: a `RemotePath` keeps what it once listed."""
         return path_of(str(self.folder))
+
+    def _read(self, name):
+        path = self._fresh() / name
+        if not exists(path):
+            return None
+        try:
+            return json.loads(path.read_bytes())
+        except ValueError as error:
+            raise InvalidValueError(
+                f"'{path}' is damaged ({error}). Remove it, and run a shard again."
+            ) from error
 
     def _write(self, name, content):
         with replacing_at(self.folder / name) as partial:
             partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 
-def _finished(shard, count):
-    return f"finished-{shard:05}-of-{count:05}.json"
+def _digest(data):
+    return hashlib.sha256(data).hexdigest()[:16]
 
 
 def _shown(settings, names):

@@ -107,4 +107,13 @@ def schema():
 
 def table_of(rows: list[dict]):
     """Rows as a `pyarrow.Table`."""
+    rows = [
+        {**row, "file_name": _utf8(row["file_name"]), "error": _utf8(row["error"])}
+        for row in rows
+    ]
     return pyarrow.require("Parquet").Table.from_pylist(rows, schema=schema())
+
+
+def _utf8(text):
+    """Text that Parquet can hold: names of files may have bytes that are no text."""
+    return text and text.encode("utf-8", "backslashreplace").decode()
