@@ -36,12 +36,13 @@ def annotations_of(detections: Detections, categories: list[dict]) -> list[dict]
         if x_max <= x_min or y_max <= y_min:  # found in the padding beside the image
             continue
         category = categories[label]
+        box = (x_min, y_min, x_max - x_min, y_max - y_min)
         found.append(
             {
                 "category_id": category["id"],
                 "label": category["name"],
-                "bbox": [x_min, y_min, x_max - x_min, y_max - y_min],
-                "score": score,
+                "bbox": [round(number, 2) for number in box],
+                "score": round(score, 6),
             }
         )
     return found

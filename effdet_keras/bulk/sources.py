@@ -102,10 +102,10 @@ def _images_of(path) -> Iterator[tuple[str, str]]:
 
 def _below(root):
     for folder, folders, files in os.walk(root, followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
         inner = os.path.relpath(folder, root).replace(os.sep, "/")
         start = "" if inner == "." else f"{inner}/"
-        for name in filter(_is_image, files):
+        for name in sorted(filter(_is_image, files)):
             yield f"{start}{name}", os.path.join(folder, name)
 
 

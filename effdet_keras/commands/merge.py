@@ -19,8 +19,8 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
     parser.add_argument(
         "out",
         metavar="FILE",
-        help="file to write, also at an address: .json for COCO with scores, .jsonl for "
-        "a line per image, .parquet for a row per image (extra `parquet`)",
+        help="file to write, also at an address: .json for COCO with scores, .jsonl "
+        "for a line per image, .parquet for a row per image (extra `parquet`)",
     )
     add_overwrite(parser)
     return parser

@@ -222,11 +222,16 @@ def test_arguments_that_do_not_go_together_are_refused(images, tmp_path, capsys)
         ([*parts, "--shard", "3/2"], "I from 1 to N"),
         ([*parts, "--shard", "two"], "I from 1 to N"),
         ([*parts, "--json", "found.json"], "--json is for a run without --parts"),
-        ([*parts, str(images / "notes.txt")], "is no image by its ending"),
-        ([*parts, "nowhere"], "There is no image or folder 'nowhere'"),
-        ([*parts, str(images / "deep" / "er")], "would both be '0.png'"),
     ):
         assert cli.main(["predict", "none.keras", str(images), *flags]) == 1
+        assert reason in capsys.readouterr().err
+    for more, reason in (
+        (images / "notes.txt", "is no image by its ending"),
+        ("nowhere", "There is no image or folder 'nowhere'"),
+        (images / "deep" / "er", "would both be '0.png'"),
+    ):
+        given = ["predict", "none.keras", str(images), str(more), *parts]
+        assert cli.main(given) == 1
         assert reason in capsys.readouterr().err
     assert cli.main(["merge", str(images), str(tmp_path / "found.json")]) == 1
     assert "has no settings.json" in capsys.readouterr().err
@@ -270,7 +275,7 @@ def test_a_model_is_known_by_its_weights_or_its_file(model, archive, tmp_path):
     other = lively_model(backbone=LITE0)
     other.weights[0].assign(other.weights[0] + 1.0)
     assert digest != model_digest(Predictor(other))
-    model.export(tmp_path / "here" / "pets.tflite", check=False)
+    model.export(tmp_path / "here" / "pets.tflite")
     exported = Predictor.load(tmp_path / "here" / "pets.tflite")
     digest = model_digest(exported)
     (tmp_path / "here").rename(tmp_path / "there")
@@ -340,12 +345,11 @@ def test_a_killed_worker_leaves_nothing_twice_and_nothing_half(
     kept = {path: path.read_bytes() for _, path in Parts(parts).files()}
     assert cli.main(given) == 0
     assert all(path.read_bytes() == data for path, data in kept.items())
-    names = [
-        row["file_name"] for _, path in Parts(parts).files() for row in lines_of(path)
-    ]
+    rows = [row for _, path in Parts(parts).files() for row in lines_of(path)]
+    names = [row["file_name"] for row in rows]
     assert len(names) == len(set(names)) == 314
     merge_parts(parts, tmp_path / "found.jsonl")
-    assert cli.main([*given[:4], str(tmp_path / "again"), "--batch-size", "2"]) == 0
-    merge_parts(tmp_path / "again", tmp_path / "again.jsonl")
-    written = [(tmp_path / f"{name}.jsonl") for name in ("found", "again")]
-    assert lines_of(written[0]) == lines_of(written[1])
+    predictor = Predictor.load(archive)
+    for row in lines_of(tmp_path / "found.jsonl")[::50]:
+        found = predictor.detect(images / row["file_name"], batch_size=2, verbose=0)
+        assert [a["label"] for a in row["annotations"]] == list(found.names)
