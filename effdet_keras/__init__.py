@@ -19,6 +19,7 @@ from effdet_keras._version import __version__
 if TYPE_CHECKING or not started_as_command():
     from effdet_keras import (
         augment,
+        bulk,
         callbacks,
         data,
         distribution,
@@ -75,6 +76,7 @@ __all__ = [
     "anchors",
     "augment",
     "box_ops",
+    "bulk",
     "callbacks",
     "data",
     "distill",

@@ -25,6 +25,7 @@ from effdet_keras.commands import (
     import_,
     inspect,
     inspect_weights,
+    merge,
     predict,
     selftest,
     serve,
@@ -35,7 +36,7 @@ from effdet_keras.commands.log_filter import tensorflow_notes_dropped
 from effdet_keras.errors import EffDetError
 
 _COMMANDS = (
-    *(demo, inspect, convert, selftest, train, eval_, predict, serve),
+    *(demo, inspect, convert, selftest, train, eval_, predict, merge, serve),
     *(benchmark, export, inspect_weights, import_, share),
 )
 # Exit statuses: those of a signal are 128 and its number.

@@ -28,7 +28,7 @@ ROWS = [
     ["models"],
     ["callbacks"],
     ["runs"],
-    ["selftest", "serving"],
+    ["bulk", "selftest", "serving"],
     ["commands"],
     ["cli"],
     ["__main__"],

@@ -25,6 +25,7 @@ MODULES = (
     "anchors",
     "augment",
     "box_ops",
+    "bulk",
     "callbacks",
     "data",
     "distribution",

@@ -96,6 +96,10 @@ starlette_responses = OptionalModule(
 starlette_routing = OptionalModule("starlette.routing", install="effdet-keras[serve]")
 uvicorn = OptionalModule("uvicorn", install="effdet-keras[serve]")
 
+# What a bulk run found, as Parquet.
+pyarrow = OptionalModule("pyarrow", install="effdet-keras[parquet]")
+pyarrow_parquet = OptionalModule("pyarrow.parquet", install="effdet-keras[parquet]")
+
 # Addresses such as s3://bucket/folder.
 fsspec = OptionalModule("fsspec", install="effdet-keras[remote]")
 

@@ -1,17 +1,19 @@
 """Paths that may be addresses: what reads files with `pathlib` reads both kinds."""
 
 import concurrent.futures
+import contextlib
 import fnmatch
 import hashlib
 import os
 import pathlib
 import posixpath
 import re
+import tempfile
 
 from effdet_keras._internal import remote_files
 from effdet_keras._internal.cache_folder import cache_folder
 from effdet_keras._internal.local_paths import address_of, is_remote
-from effdet_keras._internal.whole_files import is_hidden_name
+from effdet_keras._internal.whole_files import is_hidden_name, replacing
 
 _THREADS = 16  # that read small files at once
 
@@ -51,6 +53,33 @@ def local_copy(path):
     """
     path = path_of(path)
     return path.fetched() if isinstance(path, RemotePath) else path
+
+
+@contextlib.contextmanager
+def replacing_at(path):
+    """Gives a path of this machine to write a file to, and puts that file at `path`.
+
+    Args:
+        path: string or path, also an address: the file is copied there when the block
+            is done. Where such a storage shows files that are not complete, this
+            one may be seen so.
+
+    Yields:
+        `pathlib.Path` with the same ending. No file is there.
+
+    Raises:
+        OSError: As of `replacing`, or if it cannot be copied, after some tries.
+        ValueError, ImportError: As of `remote_files.put`.
+    """
+    path = path_of(path)
+    if not isinstance(path, RemotePath):
+        with replacing(path) as partial:
+            yield partial
+        return
+    with tempfile.TemporaryDirectory(prefix="effdet-") as folder:
+        partial = pathlib.Path(folder, path.name)
+        yield partial
+        remote_files.put(partial, str(path))
 
 
 def is_file(path):

@@ -7,6 +7,7 @@ from effdet_keras.commands.shared_arguments import (
     add_overwrite,
     add_threads,
 )
+from effdet_keras.errors import InvalidValueError
 
 
 def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
@@ -83,9 +84,37 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         help="test-time augmentation: detect in each image and its mirror image, at "
         "these scales (1.0), and fuse the boxes",
     )
+    _add_shards(parser)
     add_threads(parser)
     add_overwrite(parser)
     return parser
+
+
+def _add_shards(parser):
+    group = parser.add_argument_group(
+        "large runs", "images alone; what is done already is skipped"
+    )
+    group.add_argument(
+        "--parts",
+        metavar="FOLDER",
+        default=None,
+        help="folder, also an address, for what is found, to be made one file by "
+        "`merge`; INPUT may be an address, and folders are looked through to the end",
+    )
+    group.add_argument(
+        "--shard",
+        metavar="I/N",
+        default="1/1",
+        help="the share of this process, such as 3/16: the images are shared out by "
+        "their names (1/1)",
+    )
+    group.add_argument(
+        "--part-images",
+        metavar="N",
+        type=int,
+        default=500,
+        help="images of a file of --parts: what a kill can lose (500)",
+    )
 
 
 def _score(text):
@@ -103,7 +132,12 @@ def run(arguments: argparse.Namespace) -> int:
     from effdet_keras.commands.open_model import open_predictor
     from effdet_keras.commands.outputs import check_outputs
     from effdet_keras.commands.predict_files import predict_files
+    from effdet_keras.commands.predict_shard import predict_shard
 
+    if arguments.parts is not None:
+        return 1 if predict_shard(arguments) else 0
+    if arguments.shard != "1/1":
+        raise InvalidValueError("--shard needs --parts FOLDER for what it finds")
     read = [arguments.model, *arguments.inputs]
     check_outputs([arguments.json], read, overwrite=arguments.overwrite)
     failed = predict_files(

@@ -1,0 +1,117 @@
+"""The folder of parts: what shards write, and what shards and the merge read."""
+
+import hashlib
+import json
+import re
+import warnings
+
+from effdet_keras._internal.remote_path import exists, path_of, replacing_at
+from effdet_keras.bulk.rows import line_of, row_of_line
+from effdet_keras.errors import InvalidStateError, InvalidValueError
+
+SETTINGS = "settings.json"
+_PART = re.compile(r"part-(\d+)-of-\d+-([0-9a-f]{16})\.jsonl")
+
+
+class Parts:
+    """A folder of parts, here or at an address.
+
+    A part is a file with a line of JSON for each image, in the order of their names.
+    Its name has a digest of its content: what was cut off does not count, and of two
+    processes that work on one shard none replaces what another found.
+
+    Args:
+        folder: path or address.
+    """
+
+    def __init__(self, folder):
+        self.folder = path_of(folder)
+
+    def settings(self):
+        """What all shards have in common, or None if nothing was begun."""
+        return self._read(SETTINGS)
+
+    def agree(self, settings):
+        """Writes the settings, or compares them with those that are there.
+
+        Raises:
+            RuntimeError: If the parts are of another model, or of other options.
+        """
+        if self.settings() is None:
+            self._write(SETTINGS, settings)
+        there = self.settings()  # of who wrote last, where two began at once
+        others = [key for key in settings if there.get(key) != settings[key]]
+        if others:
+            names = ", ".join(f"'{name}'" for name in others)
+            raise InvalidStateError(
+                f"The parts in '{self.folder}' were begun with another {names}: "
+                f"{_shown(there, others)} there, {_shown(settings, others)} here. "
+                "Give the same, or another folder."
+            )
+
+    def files(self, shard=None):
+        """`(number of the shard, path)` of the parts of one shard, or of all."""
+        folder = self._fresh()
+        if not folder.is_dir():
+            return []
+        found = sorted((path.name, path) for path in folder.iterdir())
+        matches = [(_PART.fullmatch(name), path) for name, path in found]
+        parts = [(int(match[1]), path) for match, path in matches if match]
+        return [part for part in parts if shard in (None, part[0])]
+
+    def read(self, path):
+        """Iterator of the rows of a part; of one that was cut off, of none."""
+        data = path.read_bytes()
+        if _digest(data) != _PART.fullmatch(path.name)[2]:
+            warnings.warn(
+                f"'{path}' is damaged and does not count: its shard finds it again",
+                stacklevel=2,
+            )
+            return
+        for line in data.splitlines():
+            yield row_of_line(json.loads(line))
+
+    def write(self, shard, rows):
+        """Writes a part: whole, or not at all."""
+        rows = sorted(rows, key=lambda row: row["file_name"])
+        data = b"".join(json.dumps(line_of(row)).encode() + b"\n" for row in rows)
+        name = f"part-{shard.number:05}-of-{shard.count:05}-{_digest(data)}.jsonl"
+        with replacing_at(self.folder / name) as partial:
+            partial.write_bytes(data)
+
+    def set_finished(self, shard, num_images):
+        """Notes how many images the parts of a shard have; None while it works."""
+        name = f"shard-{shard.number:05}-of-{shard.count:05}.json"
+        self._write(name, {"images": num_images})
+
+    def num_finished(self, number, count):
+        """How many images a shard has that is through; None while it is not."""
+        found = self._read(f"shard-{number:05}-of-{count:05}.json")
+        return None if found is None else found["images"]
+
+    def _fresh(self):
+        """The folder as it is now: a `RemotePath` keeps what it once listed."""
+        return path_of(str(self.folder))
+
+    def _read(self, name):
+        path = self._fresh() / name
+        if not exists(path):
+            return None
+        try:
+            return json.loads(path.read_bytes())
+        except ValueError as error:
+            raise InvalidValueError(
+                f"'{path}' is damaged ({error}). Remove it, and run a shard again."
+            ) from error
+
+    def _write(self, name, content):
+        with replacing_at(self.folder / name) as partial:
+            partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+
+def _digest(data):
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def _shown(settings, names):
+    return ", ".join(json.dumps(settings.get(name))[:60] for name in names)
