@@ -49,13 +49,13 @@ def export_model(
             "with KERAS_BACKEND=tensorflow: `effdet-keras export MODEL OUT`."
         )
     _check_replaceable(path)
-    if images is None:
-        images = _images_to_check(model.config, options.get("calibration"))
     live = evaluated(model, quantized=_is_int8(target, options))
     with replacing_together(path) as folder, live as model:
         partial = folder / path.name
         written = write(model, partial, **options)
         runtime = open_runtime(written.path)
+        if images is None:
+            images = _images_to_check(model.config, options.get("calibration"))
         report = check_export(model, runtime, images, format=written.format)
         metrics = None
         if evaluate is not None:

@@ -7,7 +7,7 @@ import zipfile
 import keras
 import numpy as np
 import pytest
-from support.tiny import LITE0, tiny_model
+from support.tiny import LITE0, spread, tiny_model
 
 from effdet_keras.export.check import check_export
 from effdet_keras.export.runtime import open_runtime
@@ -25,18 +25,6 @@ FILES = [
     {"precision": "int8", **DETECTIONS},
     pytest.param({"precision": "int8", "outputs": "raw"}, marks=pytest.mark.slow),
 ]
-
-
-def spread(model, class_scale=3.5, box_scale=1.0):
-    """Random last layers, so that there is something to find."""
-    rng = np.random.default_rng(0)
-    for weight in model.weights:
-        if "predict" in weight.path and "kernel" in weight.path:
-            scale = class_scale if "class" in weight.path else box_scale
-            weight.assign(rng.normal(0, scale, weight.shape))
-        if "class-predict/bias" in weight.path:
-            weight.assign(np.full(weight.shape, -2.0))
-    return model
 
 
 @pytest.fixture(scope="module")
@@ -324,11 +312,12 @@ def test_wrong_options_are_told_before_any_work(tmp_path, model, options, messag
 
 def test_calibration_takes_images_evenly_from_datasets_and_lists(images):
     from effdet_keras.data import from_arrays
-    from effdet_keras.export.litert.write import _calibration_images
+    from effdet_keras.export.calibration import calibration_inputs
 
+    config = tiny_model().config
     images = [np.full((4, 4, 3), value, "uint8") for value in range(9)]
     dataset = from_arrays(images, [[]] * 9, [[]] * 9, ("cat",))
     for calibration in (images, dataset):
-        chosen = _calibration_images(calibration, 3)
-        assert [int(image()[0, 0, 0]) for image in chosen] == [0, 4, 8]
-    assert len(_calibration_images(images, 100)) == 9
+        chosen = calibration_inputs(config, calibration, 3)
+        assert [int(read()[0, 0, 0]) for read in chosen] == [0, 4, 8]
+    assert len(calibration_inputs(config, images, 100)) == 9
