@@ -2,11 +2,14 @@
 
 import json
 import os
+import pathlib
+import re
 import stat
 
 import keras
 import numpy as np
 import pytest
+from PIL import Image
 from support.tiny import BOTH_HEADS, LITE0, lively_model, spread, tiny_model
 
 from effdet_keras import cli
@@ -21,6 +24,7 @@ from effdet_keras.weights.archive import write_archive
 
 pytestmark = pytest.mark.tensorflow
 
+PAGES = pathlib.Path(__file__).parents[3] / "docs"
 INT8_OUTPUTS = ["boxes", "classes", "scores", "count"]
 
 
@@ -36,20 +40,41 @@ def images():
 
 
 @pytest.fixture(scope="module")
-def exported(model, tmp_path_factory):
-    """Exports once for each target and options; gives folder and report."""
+def exported(model, images, tmp_path_factory):
+    """Runs the command that a target's page begins with; gives folder and report.
+
+    More flags make another export. Each is made once.
+    """
+    root = tmp_path_factory.mktemp("targets")
+    write_archive(model, root / "archive.keras")
+    (root / "images").mkdir()
+    for index, pixels in enumerate(images):
+        Image.fromarray(pixels).save(root / "images" / f"{index}.png")
     known = {}
 
-    def export(target, name="pets", **options):
-        key = (target, name, tuple(sorted(options)))
-        if key not in known:
-            folder = tmp_path_factory.mktemp(target) / name
-            folder.parent.mkdir(exist_ok=True)
-            report = model.export(folder, target=target, verbose=0, **options)
-            known[key] = folder, report
-        return known[key]
+    def export(target, *flags):
+        if (target, *flags) not in known:
+            words = command_of(target)
+            place = {"archive": root / "archive.keras", "images/": root / "images"}
+            out = root / str(len(known)) / words[3]
+            out.parent.mkdir(parents=True)
+            place[words[3]] = out
+            words = [str(place.get(word, word)) for word in words]
+            assert cli.main([*words[1:], *flags]) == 0
+            report = json.loads((out / "export_report.json").read_text())
+            known[target, *flags] = out, report
+        return known[target, *flags]
 
     return export
+
+
+def command_of(target):
+    """The words of the first command on a target's page."""
+    page = PAGES / f"target_{target.replace('-', '_')}.md"
+    first = re.search(r"^```sh\n(.*?)\n```$", page.read_text(), re.S | re.M)[1]
+    words = first.split()
+    assert words[:2] == ["effdet-keras", "export"] and f"--target {target}" in first
+    return words
 
 
 def files_of(folder):
@@ -65,8 +90,8 @@ def shapes_of(path):
     return details, outputs
 
 
-def test_coral_is_int8_that_the_compiler_takes(exported, images):
-    folder, report = exported("coral", calibration=images)
+def test_coral_is_int8_that_the_compiler_takes(exported):
+    folder, report = exported("coral")
     assert files_of(folder) == {"model.tflite", "labels.txt", "export_report.json"}
     assert (folder / "labels.txt").read_text() == "cat\ndog\nbird\n"
     operations = operations_of(folder / "model.tflite")
@@ -75,11 +100,10 @@ def test_coral_is_int8_that_the_compiler_takes(exported, images):
     assert floats <= {"DEQUANTIZE", "TFLite_Detection_PostProcess"}
     details, _ = shapes_of(folder / "model.tflite")
     assert details["dtype"] == np.uint8 and tuple(details["shape"]) == (1, 64, 64, 3)
-    text = str(report)
+    text = "\n".join(report["notes"])
     assert "stays on the CPU: DEQUANTIZE (2), TFLite_Detection_PostProcess (1)" in text
     assert f"edgetpu_compiler -s -o {folder}" in text
-    stored = json.loads((folder / "export_report.json").read_text())
-    assert stored["target"] == "coral" and stored["precision"] == "int8"
+    assert report["target"] == "coral" and report["precision"] == "int8"
 
 
 def test_coral_names_what_the_compiler_would_refuse():
@@ -141,8 +165,8 @@ def test_models_that_an_edge_tpu_cannot_run_are_refused(target, images, tmp_path
     assert not list(tmp_path.iterdir())
 
 
-def test_frigate_reads_four_outputs_a_label_map_and_its_configuration(exported, images):
-    folder, report = exported("frigate", calibration=images)
+def test_frigate_reads_four_outputs_a_label_map_and_its_configuration(exported):
+    folder, report = exported("frigate")
     assert files_of(folder) == {
         *("model.tflite", "labelmap.txt", "frigate.yml", "export_report.json")
     }
@@ -163,7 +187,7 @@ def test_frigate_reads_four_outputs_a_label_map_and_its_configuration(exported, 
         "model_type": "ssd",
     }
     assert configuration["objects"]["track"] == ["cat", "dog", "bird"]
-    assert text in str(report)
+    assert text in report["notes"]
 
 
 def test_frigate_takes_squares_only(images, tmp_path):
@@ -197,7 +221,9 @@ def test_files_for_gpus_have_no_custom_operation(exported, model, images):
     folder, report = exported("litert-gpu")
     path = folder / "model.tflite"
     assert not any(o.is_custom for o in operations_of(path))
-    assert report.matched == report.live_detections > 100  # Soft-NMS as in the model
+    assert (
+        report["matched"] == report["live_detections"] > 100
+    )  # Soft-NMS as in the model
     runner = compiled.CompiledModel.from_file(str(path))
     inputs, outputs = runner.create_input_buffers(0), runner.create_output_buffers(0)
     inputs[0].write(images[:1].astype("float32"))
@@ -214,7 +240,7 @@ def test_tf_serving_gets_a_version_with_requests_that_warm_it_up(exported):
     import tensorflow as tf
     from tensorflow.core.framework import tensor_pb2
 
-    folder, _ = exported("tf-serving", "7")
+    folder, _ = exported("tf-serving")
     requests = folder / "assets.extra" / "tf_serving_warmup_requests"
     records = [r.numpy() for r in tf.data.TFRecordDataset(str(requests))]
     assert len(records) == 4
@@ -272,14 +298,14 @@ def test_tf_serving_needs_a_version(tmp_path):
     "backend", ["onnxruntime", pytest.param("tensorflow", marks=pytest.mark.slow)]
 )
 def test_triton_gets_a_model_of_a_repository(exported, backend, model):
-    options = {} if backend == "onnxruntime" else {"backend": backend}
-    folder, report = exported("triton", **options)
+    flags = () if backend == "onnxruntime" else ("--backend", backend)
+    folder, report = exported("triton", *flags)
     text = (folder / "config.pbtxt").read_text()
     parse = pytest.importorskip("google.protobuf.text_format")
     assert parse is not None
     assert 'name: "pets"' in text and "max_batch_size: 8" in text
     assert text.count("{") == text.count("}") and text.count("[") == text.count("]")
-    assert f"--model-repository={folder.parent}" in str(report)
+    assert f"--model-repository={folder.parent}" in report["notes"][0]
     if backend == "onnxruntime":
         runtime = pytest.importorskip("onnxruntime")
         session = runtime.InferenceSession(str(folder / "1" / "model.onnx"))
@@ -332,14 +358,17 @@ def test_an_export_of_before_is_replaced_and_other_folders_are_not(model, tmp_pa
         model.export(tmp_path / "mine", target="browser", verbose=0)
 
 
-def test_the_command_exports_for_a_target(model, tmp_path, capsys):
-    archive = tmp_path / "pets.keras"
-    write_archive(model, archive)
-    out = tmp_path / "web"
-    arguments = ["export", str(archive), str(out), "--target", "browser"]
-    assert cli.main([*arguments, "--runtime-address", "ort"]) == 0
-    assert '"runtime": "ort/"' in (out / "index.html").read_text()
-    assert "python -m http.server" in capsys.readouterr().out
+def test_the_browser_s_page_names_its_runtime(exported):
+    folder, report = exported("browser", "--runtime-address", "ort")
+    assert files_of(folder) == {"index.html", "model.onnx", "export_report.json"}
+    assert '"runtime": "ort/"' in (folder / "index.html").read_text()
+    assert "python -m http.server" in report["notes"][0]
+
+
+def test_mediapipe_gets_int8_and_is_told_of_its_shape(exported):
+    folder, report = exported("mediapipe")
+    assert report["precision"] == "int8" and files_of(folder) >= {"model.tflite"}
+    assert "stretches images to 64x64" in report["notes"][0]
 
 
 @pytest.mark.extra_packages
