@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 
-BATCHES = (1, 8)
+BATCHES = (8, 1)
 _EXPECTED = {"good": 200, "no image": 400, "cut off": 400, "bomb": 413, "large": 413}
 _LARGE = 10_000_001  # bytes: one more than a server takes
 
