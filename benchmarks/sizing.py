@@ -1,4 +1,4 @@
-"""What does a worker need: images per second and core, and memory, by runtime and model?
+"""What does a worker need: images per second and core, and memory, by runtime?
 
 Each file is opened by a process of its own, with one thread, that detects in JPEG files
 of 640 x 480 from start to end: read, decode, letterbox, network, postprocess. Cores are
@@ -27,11 +27,9 @@ FILES = {
     "OpenVINO": "model.xml",
 }
 _ONE_THREAD = {
-    name: "1"
-    for name in (
-        *("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"),
-        *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"),
-    )
+    "TF_NUM_INTRAOP_THREADS": "1",
+    "TF_NUM_INTEROP_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
 }
 _FIRST = 3  # images until a runtime is warm
 
