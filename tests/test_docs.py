@@ -24,7 +24,7 @@ pytestmark = pytest.mark.tensorflow  # `ek.data`, `ek.callbacks`
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-FILE_NAME = re.compile(r"[\w/.-]+\.(py|md|yaml|json|keras|h5|txt|jpg|png)")
+FILE_NAME = re.compile(r"[\w/.-]+\.(py|md|yaml|jsonl?|parquet|keras|h5|txt|jpg|png)")
 PARTS = ("depthwise_kernel", "pointwise_kernel", "bias")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
