@@ -69,3 +69,67 @@ def test_an_adversarial_step_is_measured_beside_one_without():
     lines = [json.loads(x) for x in done.stdout.splitlines() if x.startswith("{")]
     assert [x["case"] for x in lines] == ["without", "class"]
     assert lines[1]["ratio"] > 1
+
+
+@pytest.mark.slow
+def test_a_server_under_load_loses_no_request():
+    for package in ("starlette", "uvicorn", "httpx", "onnxruntime"):
+        pytest.importorskip(package, reason="needs the extras `serve` and `onnx`")
+    done = subprocess.run(
+        [sys.executable, FOLDER / "serving.py", "--quick"],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    lines = [json.loads(x) for x in done.stdout.splitlines() if x.startswith("{")]
+    assert [x["case"] for x in lines] == ["--max-batch 8", "--max-batch 1"]
+    for line in lines:
+        assert (line["requests"], line["bad"]) == (60, 3)
+        assert line["answered_otherwise"] == line["exit_status"] == 0
+        assert line["lost_during_reload"] == line["lost_during_end"] == 0
+        assert line["answered_during_end"] == line["clients"]
+        assert line["requests_per_second"] > 0
+
+
+@pytest.mark.slow
+def test_the_memory_of_a_shard_does_not_grow_with_its_images():
+    counts = ["--counts", "500", "4000"]
+    done = subprocess.run(
+        [sys.executable, FOLDER / "bulk_memory.py", *counts],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    lines = [json.loads(x) for x in done.stdout.splitlines() if x.startswith("{")]
+    base, few, many = (line["peak_mb"] for line in lines)
+    assert [line["images"] for line in lines] == [0, 500, 4000]
+    # 3,500 decoded images would be 3,200 MB, and their rows about 60 MB.
+    assert many < few + 100 and few < base + 400
+
+
+@pytest.mark.slow
+def test_actors_are_measured_beside_a_loop():
+    pytest.importorskip("ray", reason="needs the extra `ray`")
+    done = subprocess.run(
+        [sys.executable, FOLDER / "actors.py", "--quick"],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    lines = [json.loads(x) for x in done.stdout.splitlines() if x.startswith("{")]
+    assert [x["case"] for x in lines[1:]] == ["BatchDetector", "1 actor", "2 actors"]
+    assert all(x["images_per_second"] > 0 for x in lines)
+
+
+@pytest.mark.slow
+def test_sizing_has_a_line_for_each_runtime(tmp_path):
+    done = subprocess.run(
+        [sys.executable, FOLDER / "sizing.py", "--quick"],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    lines = [json.loads(x) for x in done.stdout.splitlines() if x.startswith("{")]
+    assert {x["runtime"] for x in lines} >= {"Keras", "SavedModel"}
+    for line in lines:
+        assert line["images_per_second_and_core"] > 0 and line["peak_mb"] > 50

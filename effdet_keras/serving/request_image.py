@@ -47,7 +47,7 @@ async def image_of_request(request, max_bytes: int, seconds: float) -> bytes:
         )
     try:
         async with asyncio.timeout(seconds):
-            body = await _body(request, max_bytes + (_OVERHEAD if is_form else 0))
+            body = await _body(request, max_bytes, _OVERHEAD if is_form else 0)
     except TimeoutError:
         raise RefusedError(
             408, f"The body did not arrive within {seconds:g} seconds"
@@ -60,15 +60,15 @@ async def image_of_request(request, max_bytes: int, seconds: float) -> bytes:
     return data
 
 
-async def _body(request, limit):
-    length = request.headers.get("content-length", "")
+async def _body(request, max_bytes, overhead):
+    limit, length = max_bytes + overhead, request.headers.get("content-length", "")
     if length.isdecimal() and int(length[:20]) > limit:
-        raise _too_large(limit)
+        raise _too_large(max_bytes)
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
         if size > limit:
-            raise _too_large(limit)
+            raise _too_large(max_bytes)
         parts.append(part)
     return b"".join(parts)
 

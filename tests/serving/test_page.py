@@ -1,16 +1,13 @@
 """The page at / in Chromium: images are dropped, boxes are drawn, the slider works."""
 
-import threading
-import time
-
 import numpy as np
 import pytest
 from PIL import Image
 from support.chromium import Page, find_chromium
+from support.live_server import live_server
 from support.tiny import LITE0, lively_model
 
 from effdet_keras.predictor import Predictor
-from effdet_keras.serving.app import create_app
 from effdet_keras.serving.limits import Limits
 from effdet_keras.serving.service import DetectionService
 
@@ -33,22 +30,9 @@ def model():
 
 @pytest.fixture
 def address(model):
-    pytest.importorskip("starlette", reason="needs the extra `serve`")
-    uvicorn = pytest.importorskip("uvicorn", reason="needs the extra `serve`")
     service = DetectionService(lambda: Predictor(model), Limits(max_batch=2))
-    server = uvicorn.Server(
-        uvicorn.Config(create_app(service), port=0, log_level="error")
-    )
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    deadline = time.monotonic() + 120
-    while not server.started:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    (socket,) = server.servers[0].sockets
-    yield f"http://127.0.0.1:{socket.getsockname()[1]}/"
-    server.should_exit = True
-    thread.join(60)
+    with live_server(service) as port:
+        yield f"http://127.0.0.1:{port}/"
 
 
 def pixels_of(page):

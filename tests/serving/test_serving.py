@@ -264,6 +264,29 @@ def test_a_new_model_answers_after_a_reload_and_a_bad_one_never(
     assert 'effdet_reloads_total{result="failed"} 1.0' in client.get("/metrics").text
 
 
+def test_no_request_is_lost_while_a_new_model_comes(client, service, models, data):
+    statuses, is_done = [], threading.Event()
+
+    def post():
+        while not is_done.is_set():
+            statuses.append(client.post("/detect", content=data).status_code)
+
+    threads = [threading.Thread(target=post) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    engines = {service.engine}
+    for _ in range(3):
+        seen = len(statuses)
+        assert client.portal.call(service.reload)
+        engines.add(service.engine)
+        while len(statuses) < seen + 4:
+            is_done.wait(0.01)
+    is_done.set()
+    for thread in threads:
+        thread.join()
+    assert len(engines) == 4 and set(statuses) == {200}
+
+
 def test_health_metrics_description_and_page(client, data):
     assert client.get("/health").json() == {"status": "ok"}
     client.post("/detect", content=data)
