@@ -8,10 +8,11 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
 
 from effdet_keras._internal.local_paths import is_remote, local_path
+from effdet_keras._internal.optional_imports import keras_ops
+from effdet_keras._internal.progress import Progress
 from effdet_keras._internal.remote_path import local_copy, path_of
 from effdet_keras.config import EfficientDetConfig
 from effdet_keras.detections import Detections
@@ -26,18 +27,10 @@ from effdet_keras.inference.detect import (
     detect,
     image_sources,
 )
-from effdet_keras.inference.evaluate import evaluate
 from effdet_keras.inference.scores import ScoreRule, ScoreThreshold
 from effdet_keras.inference.tiles import detect_tiled
 from effdet_keras.inference.video import detect_frames
-from effdet_keras.weights.archive import (
-    BEST_FILE,
-    LAST_FILE,
-    checkpoint_file,
-    load_archive,
-)
-from effdet_keras.weights.describe import what_weights_are
-from effdet_keras.weights.fetch.locate import looks_like_weights
+from effdet_keras.weights.checkpoint_files import BEST_FILE, is_archive
 
 if TYPE_CHECKING:
     from effdet_keras.models import EfficientDet
@@ -109,7 +102,7 @@ class Predictor:
         if is_remote(path):
             path = _copied(path)
         path = local_path(path, "The path of a model")
-        if not _is_keras_archive(path):
+        if not is_archive(path):
             with _weights_told(path):
                 return cls(ExportedDetector(open_runtime(path, num_threads)))
         if num_threads is not None:
@@ -118,6 +111,9 @@ class Predictor:
                 "TF_NUM_INTRAOP_THREADS in the environment instead. Received: "
                 f"num_threads={num_threads}"
             )
+        keras_ops.require(f"Opening '{path}'")
+        from effdet_keras.weights.archive import load_archive
+
         return cls(load_archive(path))
 
     @property
@@ -199,7 +195,7 @@ class Predictor:
         )
         sources, is_single = image_sources(images)
         shows_progress = not is_single if verbose == "auto" else bool(verbose)
-        progress = keras.utils.Progbar(len(sources), unit_name="image")
+        progress = Progress(len(sources), "images")
         found = []
         for source in sources:
             found += detect_images([source])
@@ -274,6 +270,9 @@ class Predictor:
                 losses of an exported file.
             RuntimeError: If there are to be losses, and the model was never compiled.
         """
+        keras_ops.require("Evaluating")
+        from effdet_keras.inference.evaluate import evaluate
+
         return evaluate(
             self.detector,
             dataset,
@@ -336,6 +335,9 @@ def _copied(address):
     exported = [name for name in names if name.lower().endswith(_ONE_FILE_EXPORTS)]
     if len(exported) == 1 and not any(name.endswith(".keras") for name in names):
         return local_copy(folder / exported[0])
+    keras_ops.require(f"Opening '{address}'")
+    from effdet_keras.weights.archive import checkpoint_file
+
     return checkpoint_file(folder, BEST_FILE)
 
 
@@ -345,17 +347,16 @@ def _weights_told(path):
     try:
         yield
     except InvalidValueError as error:
+        if not keras_ops.is_installed():  # without it nothing here reads weights
+            raise
+        from effdet_keras.weights.describe import what_weights_are
+        from effdet_keras.weights.fetch.locate import looks_like_weights
+
         if not looks_like_weights(path) or (path / "saved_model.pb").exists():
             raise
         raise InvalidValueError(
             f"'{path}' holds weights, not a model. {what_weights_are(path)}".rstrip()
         ) from error
-
-
-def _is_keras_archive(path):
-    """Whether Keras opens it: a `.keras` file, or a folder of `CheckpointArchive`."""
-    files = (path / BEST_FILE, path / LAST_FILE)
-    return path.suffix == ".keras" or any(file.exists() for file in files)
 
 
 def _tiled(detect: DetectFunction, tile_size, overlap) -> DetectFunction:

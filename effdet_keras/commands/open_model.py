@@ -1,15 +1,19 @@
 """From the argument MODEL of a command to the model."""
 
+from __future__ import annotations
+
 import argparse
 import os
 import pathlib
+from typing import TYPE_CHECKING
 
-from effdet_keras._internal.local_paths import is_remote
+from effdet_keras._internal.local_paths import is_remote, local_path
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras.config import MODEL_NAMES
-from effdet_keras.models import EfficientDet
 from effdet_keras.predictor import Predictor
-from effdet_keras.runs.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from effdet_keras.models import EfficientDet
 
 
 def open_predictor(arguments: argparse.Namespace) -> Predictor:
@@ -38,6 +42,8 @@ def open_any_model(model: str, threads: int | None = None) -> Predictor:
 
 def open_live_model(model: str) -> EfficientDet:
     """Opens an archive, or that of a run, or fetches a published model by its name."""
+    from effdet_keras.models import EfficientDet
+
     if is_published(model):
         return EfficientDet.from_preset(model, weights="coco")
     return EfficientDet.from_archive(archive_of(model))
@@ -45,12 +51,9 @@ def open_live_model(model: str) -> EfficientDet:
 
 def archive_of(model: str) -> str | os.PathLike:
     """The folder of checkpoints, where `model` is the folder of a run."""
-    if is_remote(model):
-        address = path_of(model)
-        is_run = (address / "configuration.yaml").is_file()
-        return address / "archive" if is_run else model
-    folder = RunFolder(model)
-    return folder.archive if folder.has_run else model
+    path = path_of(model) if is_remote(model) else local_path(model, "MODEL")
+    is_run = (path / "configuration.yaml").is_file()
+    return path / "archive" if is_run else model
 
 
 def is_published(model):

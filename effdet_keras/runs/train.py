@@ -34,7 +34,8 @@ from effdet_keras.runs.text_log import TextLog
 from effdet_keras.runs.time_budget import choose_length
 from effdet_keras.training import auto_recipe
 from effdet_keras.training.place import place_in
-from effdet_keras.weights.archive import BEST_FILE, LAST_FILE, read_archive_info
+from effdet_keras.weights.archive import read_archive_info
+from effdet_keras.weights.checkpoint_files import BEST_FILE, LAST_FILE
 from effdet_keras.weights.resumable import (
     checkpoint_to_resume,
     going_on_from_another,
