@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from effdet_keras._internal.lazy_names import lazy_names
 from effdet_keras._internal.started_as_command import started_as_command
-from effdet_keras._internal.when_keras_comes import is_imported, when_keras_comes
+from effdet_keras._internal.when_keras_comes import keras_is_imported, when_keras_comes
 from effdet_keras._version import __version__
 
 # Each name is imported when it is first used (`lazy_names`): a `Predictor` of a LiteRT,
@@ -107,7 +107,7 @@ if not TYPE_CHECKING:
     # `keras.saving.load_model` knows only classes that have been registered. So with
     # Keras everything is imported that registers a class. The command `effdet-keras` is
     # the one exception: there each command imports the modules that it uses.
-    if is_imported():
+    if keras_is_imported():
         _import_all()
     elif not started_as_command():
         when_keras_comes(_import_all)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from effdet_keras._internal.local_paths import is_remote, local_path
-from effdet_keras._internal.optional_imports import keras_ops
+from effdet_keras._internal.optional_imports import keras
 from effdet_keras._internal.progress import Progress
 from effdet_keras._internal.remote_path import local_copy, path_of
 from effdet_keras.config import EfficientDetConfig
@@ -111,7 +111,7 @@ class Predictor:
                 "TF_NUM_INTRAOP_THREADS in the environment instead. Received: "
                 f"num_threads={num_threads}"
             )
-        keras_ops.require(f"Opening '{path}'")
+        keras.require(f"Opening '{path}'")
         from effdet_keras.weights.archive import load_archive
 
         return cls(load_archive(path))
@@ -270,7 +270,7 @@ class Predictor:
                 losses of an exported file.
             RuntimeError: If there are to be losses, and the model was never compiled.
         """
-        keras_ops.require("Evaluating")
+        keras.require("Evaluating")
         from effdet_keras.inference.evaluate import evaluate
 
         return evaluate(
@@ -335,7 +335,7 @@ def _copied(address):
     exported = [name for name in names if name.lower().endswith(_ONE_FILE_EXPORTS)]
     if len(exported) == 1 and not any(name.endswith(".keras") for name in names):
         return local_copy(folder / exported[0])
-    keras_ops.require(f"Opening '{address}'")
+    keras.require(f"Opening '{address}'")
     from effdet_keras.weights.archive import checkpoint_file
 
     return checkpoint_file(folder, BEST_FILE)
@@ -347,7 +347,7 @@ def _weights_told(path):
     try:
         yield
     except InvalidValueError as error:
-        if not keras_ops.is_installed():  # without it nothing here reads weights
+        if not keras.is_installed():  # without it nothing here reads weights
             raise
         from effdet_keras.weights.describe import what_weights_are
         from effdet_keras.weights.fetch.locate import looks_like_weights

@@ -8,7 +8,7 @@ import ast
 import importlib
 import sys
 
-from effdet_keras.errors import MissingPackageError
+from effdet_keras._internal.optional_imports import keras
 
 _TYPING = "TYPE_CHECKING"
 
@@ -72,9 +72,5 @@ def _imported(place, name):
     except ModuleNotFoundError as error:
         if error.name == f"{place}.{name}":
             return None
-        if error.name.partition(".")[0] in ("keras", "tensorflow"):
-            raise MissingPackageError(
-                f"`{name}` of effdet_keras needs {error.name}: "
-                "pip install keras tensorflow"
-            ) from error
+        keras.require(f"`{name}` of effdet_keras")  # where it is Keras, with the cure
         raise

@@ -68,6 +68,7 @@ pip install "effdet-keras[video]"
 
 
 tensorflow = OptionalModule("tensorflow", install="tensorflow")
+keras = OptionalModule("keras", install=("keras", "tensorflow"))
 keras_ops = OptionalModule("keras.ops", install=("keras", "tensorflow"))
 jax = OptionalModule("jax", install="jax")
 

@@ -13,7 +13,7 @@ import threading
 _PACKAGE = "effdet_keras."
 
 
-def is_imported():
+def keras_is_imported():
     """Whether Keras is there already."""
     return sys.modules.get("keras") is not None
 
@@ -58,7 +58,7 @@ class _Watch(importlib.abc.MetaPathFinder):
                 execute(module)
             finally:
                 self._here.depth -= 1
-            if self._here.depth == 0 and is_imported() and self in sys.meta_path:
+            if self._here.depth == 0 and keras_is_imported() and self in sys.meta_path:
                 with contextlib.suppress(ValueError):  # another thread was faster
                     sys.meta_path.remove(self)
                 self._call()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -13,6 +12,7 @@ from numpy.typing import ArrayLike
 from effdet_keras._internal.optional_imports import keras_ops as ops
 from effdet_keras._internal.progress import Progress
 from effdet_keras._internal.remote_path import path_of
+from effdet_keras._internal.when_keras_comes import keras_is_imported
 from effdet_keras.detections import Detections
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.geometry.letterbox import (
@@ -191,7 +191,7 @@ def pixels_of(source):
 
 def _as_array(image):
     # A tensor of the backend cannot be, where Keras was never imported.
-    is_tensor = "keras" in sys.modules and ops.is_tensor(image)
+    is_tensor = keras_is_imported() and ops.is_tensor(image)
     array = ops.convert_to_numpy(image) if is_tensor else np.asarray(image)
     if array.dtype.kind not in "uif":
         raise InvalidTypeError(
