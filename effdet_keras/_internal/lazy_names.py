@@ -17,7 +17,8 @@ def lazy_names(package):
     """Makes the `__getattr__` and `__dir__` of a package.
 
     The names, and where they come from, are read from the imports below
-    `if TYPE_CHECKING:` in its `__init__.py`, so that they are written down once.
+    `if TYPE_CHECKING:` in its `__init__.py`, so that they are written down once. None may
+    be called as the module that it is in: Python would put the module in its place.
 
     Args:
         package: string, the name of a package that is being imported.
@@ -27,8 +28,8 @@ def lazy_names(package):
 
     Example:
         >>> get, _ = lazy_names("effdet_keras.inference")
-        >>> get("tile_grid").__module__
-        'effdet_keras.inference.tiles'
+        >>> get("image_results").__module__
+        'effdet_keras.inference.results_of_images'
         >>> get("no_such_name")
         Traceback (most recent call last):
             ...

@@ -3,13 +3,13 @@
 from typing import TYPE_CHECKING
 
 from effdet_keras._internal.lazy_names import lazy_names
+from effdet_keras.inference.augmented import detect_augmented
+from effdet_keras.inference.tiles import detect_tiled, tile_grid
+from effdet_keras.inference.weighted_box_fusion import weighted_box_fusion
 
-# Imported when they are first used: `image_results` needs datasets, `detect` does not.
+# Imported when it is first used: it needs datasets, and they need Keras.
 if TYPE_CHECKING:
-    from effdet_keras.inference.augmented import detect_augmented
-    from effdet_keras.inference.image_results import image_results
-    from effdet_keras.inference.tiles import detect_tiled, tile_grid
-    from effdet_keras.inference.weighted_box_fusion import weighted_box_fusion
+    from effdet_keras.inference.results_of_images import image_results
 
 __all__ = [
     "detect_augmented",

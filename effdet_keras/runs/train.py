@@ -15,7 +15,7 @@ from effdet_keras.data.summary import count_of
 from effdet_keras.distribution.processes import is_first_process
 from effdet_keras.evaluation.evaluation import analyze_results
 from effdet_keras.inference.evaluate import segmentation_text
-from effdet_keras.inference.image_results import image_results_and_segmentation
+from effdet_keras.inference.results_of_images import image_results_and_segmentation
 from effdet_keras.models import EfficientDet
 from effdet_keras.report.evaluation_report import EvaluationReport
 from effdet_keras.runs.configuration import RunConfiguration
