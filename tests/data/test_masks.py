@@ -1,6 +1,7 @@
 """Masks: read from files and drawn of objects, and moved with the pixels."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -408,3 +409,17 @@ def test_images_of_one_name_in_two_folders_keep_their_own_masks(tmp_path):
     again = ek.data.load(tmp_path / "out", "train")
     again = again.with_masks(tmp_path / "out" / "train_masks", NAMES)
     assert [int(again[i]["mask"].max()) for i in range(2)] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "write", ["write_csv", "write_tfds", "write_voc", "write_yolo"]
+)
+def test_formats_of_boxes_alone_say_that_masks_are_lost(tmp_path, write):
+    mask = np.zeros((20, 30), "uint8")
+    dataset = folder_of_masks(tmp_path, mask)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        getattr(ek.data, write)({"train": dataset}, tmp_path / "without")
+    dataset = dataset.with_masks(tmp_path / "masks", NAMES)
+    with pytest.warns(UserWarning, match="masks of 1 of 1 images, such as 'a.jpg'"):
+        getattr(ek.data, write)({"train": dataset}, tmp_path / "out")

@@ -236,7 +236,7 @@ def write_csv(
         raise InvalidValueError(
             f"`format` must be one of {_FORMATS}. Received: format={format!r}"
         )
-    datasets = named_splits(datasets, usable=True)
+    datasets = named_splits(datasets, usable=True, masks=False)
     sets = _automl_sets(datasets) if format == "automl" else {}
     names, rows = {}, []
     with new_folder(folder) as partial:

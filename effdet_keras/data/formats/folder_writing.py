@@ -3,6 +3,7 @@
 import io
 import os
 import pathlib
+import warnings
 
 import numpy as np
 from PIL import Image
@@ -15,13 +16,15 @@ from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.images import EXIF_ORIENTATION, EncodedImage
 
 
-def named_splits(datasets, *, usable=False):
+def named_splits(datasets, *, usable=False, masks=True):
     """Returns what a writer was given as a dict of its splits, checked.
 
     Args:
         datasets: `DetectionDataset`, which becomes the split "train", or a dict
             of split name to `DetectionDataset`.
         usable: whether to leave out boxes that have no area in their image.
+        masks: whether the format has a place for masks; if not, a warning says what
+            is lost.
 
     Returns:
         Dict from split name to `DetectionDataset`.
@@ -57,9 +60,23 @@ def named_splits(datasets, *, usable=False):
             "read the others with `class_names=` of the first. "
             f"Received: {dict(list(classes.items())[:3])}"
         )
+    if not masks:
+        _warn_of_lost_masks(datasets)
     if not usable:
         return dict(datasets)
     return {name: _usable(dataset) for name, dataset in datasets.items()}
+
+
+def _warn_of_lost_masks(datasets):
+    records = [record for dataset in datasets.values() for record in dataset.records]
+    with_masks = [r for r in records if r.mask is not None or r.shapes is not None]
+    if with_masks:
+        warnings.warn(
+            f"This format has boxes alone: masks of {len(with_masks):,} of "
+            f"{len(records):,} images, such as {with_masks[0].name!r}, are not "
+            "written. `write_coco` keeps them.",
+            stacklevel=4,
+        )
 
 
 def _is_split(name, dataset):

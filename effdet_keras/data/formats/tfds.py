@@ -350,7 +350,7 @@ def write_tfds(
 
     Example: see `tfds_splits`.
     """
-    splits = named_splits(datasets, usable=True)
+    splits = named_splits(datasets, usable=True, masks=False)
     names = next(iter(splits.values())).class_names
     _check_names(splits, names)
     with new_folder(folder) as partial:

@@ -297,7 +297,7 @@ def write_voc(
         >>> from_voc(folder)[0]["boxes"].tolist()
         [[4.0, 8.0, 20.0, 40.0]]
     """
-    datasets = named_splits(datasets, usable=True)
+    datasets = named_splits(datasets, usable=True, masks=False)
     # All images lie in one folder: their names must differ over all splits.
     stems = iter(image_stems([r for d in datasets.values() for r in d.records]))
     names = {split: [next(stems) for _ in d.records] for split, d in datasets.items()}

@@ -245,7 +245,7 @@ def write_yolo(
         >>> from_yolo(folder)[0]["boxes"].tolist()
         [[4.0, 8.0, 20.0, 40.0]]
     """
-    datasets = named_splits(datasets, usable=True)
+    datasets = named_splits(datasets, usable=True, masks=False)
     names = {}
     with new_folder(folder) as partial:
         for split, dataset in datasets.items():
