@@ -54,6 +54,7 @@ MAY_IMPORT_INSIDE = {
         "effdet_keras.weights.fetch.locate",
     ],
     "commands/open_model.py:open_live_model": ["effdet_keras.models"],
+    "export/in_runtime.py:in_runtime": ["effdet_keras.export.network"],
     # A module becomes a model of this class: `hub` stands below `models`.
     "models/efficientdet.py:from_hub": ["effdet_keras.hub.from_hub"],
 }

@@ -17,17 +17,29 @@ if TYPE_CHECKING:
 
 
 def open_predictor(arguments: argparse.Namespace) -> Predictor:
-    """Opens a live or exported model, by `model` and `threads` of the arguments."""
-    return open_any_model(arguments.model, arguments.threads)
+    """Opens a live or exported model, by what `add_runtime` adds to the arguments."""
+    return open_any_model(
+        arguments.model,
+        arguments.threads,
+        runtime=arguments.runtime,
+        precision=arguments.precision,
+    )
 
 
-def open_any_model(model: str, threads: int | None = None) -> Predictor:
+def open_any_model(
+    model: str,
+    threads: int | None = None,
+    *,
+    runtime: str | None = None,
+    precision: str = "float32",
+) -> Predictor:
     """Opens a model of any kind, or fetches a published one by its name.
 
     Args:
         model: path of what `Predictor.load` opens, path of the folder of a run, whose
             best checkpoint is meant, or name of a published model.
         threads: int, of the runtime of an exported model; None for its own choice.
+        runtime, precision: as of `Predictor.load`.
 
     Returns:
         `Predictor`.
@@ -36,8 +48,15 @@ def open_any_model(model: str, threads: int | None = None) -> Predictor:
         OSError, ValueError, ImportError: As of `Predictor.load`.
     """
     if is_published(model):
-        return Predictor(open_live_model(model))
-    return Predictor.load(archive_of(model), num_threads=threads)
+        live = open_live_model(model)
+        if runtime is None:
+            return Predictor(live)
+        return Predictor(
+            live, runtime=runtime, num_threads=threads, precision=precision
+        )
+    return Predictor.load(
+        archive_of(model), threads, runtime=runtime, precision=precision
+    )
 
 
 def open_live_model(model: str) -> EfficientDet:

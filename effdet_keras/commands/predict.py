@@ -5,7 +5,7 @@ import argparse
 from effdet_keras.commands.shared_arguments import (
     add_model,
     add_overwrite,
-    add_threads,
+    add_runtime,
 )
 
 
@@ -83,7 +83,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         help="test-time augmentation: detect in each image and its mirror image, at "
         "these scales (1.0), and fuse the boxes",
     )
-    add_threads(parser)
+    add_runtime(parser)
     add_overwrite(parser)
     return parser
 
