@@ -17,8 +17,8 @@ def lazy_names(package):
     """Makes the `__getattr__` and `__dir__` of a package.
 
     The names, and where they come from, are read from the imports below
-    `if TYPE_CHECKING:` in its `__init__.py`, so that they are written down once. None may
-    be called as the module that it is in: Python would put the module in its place.
+    `if TYPE_CHECKING:` in its `__init__.py`, so that they are written down once. None
+    may be called as the module that it is in: Python would put the module in its place.
 
     Args:
         package: string, the name of a package that is being imported.

@@ -49,9 +49,9 @@ def in_runtime(
         )
     if keras.backend.backend() != "tensorflow":
         raise InvalidStateError(
-            f"A model goes into another runtime by way of a TensorFlow graph, and Keras "
-            f"runs on {keras.backend.backend()}. Set KERAS_BACKEND=tensorflow, or leave "
-            f"`runtime` out. Received: runtime={runtime!r}"
+            "A model goes into another runtime by way of a TensorFlow graph, and Keras "
+            f"runs on {keras.backend.backend()}. Set KERAS_BACKEND=tensorflow, or "
+            f"leave `runtime` out. Received: runtime={runtime!r}"
         )
     from effdet_keras.export.network import evaluated
 

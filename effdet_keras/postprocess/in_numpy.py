@@ -171,21 +171,35 @@ class _Image:
 
     def _first_candidates(self):
         """The best pairs, not many; None where a bound does not find them."""
-        flat = self.logits.reshape(-1)
         wanted = min(_FIRST_CANDIDATES, self.limit)
+        chosen, bound = self._above_bound(wanted)
+        if chosen is None or len(chosen) > min(8 * wanted, self.limit):
+            return None
+        return self._candidates(chosen, bound)
+
+    def _above_bound(self, wanted):
+        """About as many pairs as are wanted, and no other has a logit above `bound`."""
+        flat = self.logits.reshape(-1)
         sample = flat[::_SAMPLE]
         rank = -(-wanted // _SAMPLE)
         if rank >= len(sample):
-            return None
+            return None, -math.inf
         bound = max(np.partition(sample, -rank)[-rank], np.float32(self.lowest))
         chosen = np.flatnonzero(flat >= bound)  # a NaN is never chosen
-        if len(chosen) > min(8 * wanted, self.limit):
-            return None
         # At the lowest of all bounds no other pair can be taken.
-        return self._candidates(chosen, -math.inf if bound <= self.lowest else bound)
+        return chosen, -math.inf if bound <= self.lowest else bound
 
     def _all_candidates(self):
-        """All pairs that may be taken, as many as the options allow."""
+        """All pairs that may be taken, as many as the options allow, the best first."""
+        chosen, bound = self._above_bound(int(1.25 * self.limit) + 3 * _SAMPLE)
+        if chosen is None or len(chosen) > 2 * self.limit:
+            return self._searched_candidates()
+        if len(chosen) < self.limit and bound > -math.inf:
+            return self._searched_candidates()
+        return self._candidates(chosen, -math.inf, self.limit)
+
+    def _searched_candidates(self):
+        """The same by two searches, which no number of equal logits makes slow."""
         num_classes = self.logits.shape[1]
         # The k best pairs lie on the k anchors with the best classes.
         rows = _first_of(np.fmax.reduce(self.logits, axis=1), self.limit, self.lowest)
@@ -194,8 +208,8 @@ class _Image:
         places, labels = np.divmod(chosen, num_classes)
         return self._candidates(rows[places] * num_classes + labels, -math.inf)
 
-    def _candidates(self, chosen, bound):
-        """Pairs by their number, in the order in which equal ones are taken.
+    def _candidates(self, chosen, bound, limit=None):
+        """The first pairs of these numbers, in the order in which equal ones are taken.
 
         That is the order of two searches, for the best anchors and for the best pairs:
         of equal pairs first those of the anchor with the better best class.
@@ -209,6 +223,7 @@ class _Image:
             order = np.lexsort((labels, anchor_indices, -best, -logits))
             if self.labels is not None:  # all anchors: in the order of the grid
                 order = np.lexsort((anchor_indices, -logits))
+        order = order[:limit]
         anchor_indices, labels = anchor_indices[order], labels[order]
         if self.labels is not None:
             labels = self.labels[anchor_indices]

@@ -12,7 +12,6 @@ from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.description import DESCRIPTION_NAME, Description
 from effdet_keras.export.runtime import Runtime
 
-
 _PRECISIONS = {"float32": "f32", "bfloat16": "bf16"}
 _SIZES = 2  # numbers of images for each of which there is a model of its own
 
