@@ -4,9 +4,9 @@ Ours, Gaussian (the default) and hard; `tf.image.combined_non_max_suppression` w
 decoding that it needs; and PyTorch effdet's. They do different work:
 
 - "ours", "ours_hard": the 5,000 best (anchor, class) pairs, decode, NMS, clip
-- "ours_numpy", "ours_numpy_hard": the same detections from arrays, as `Predictor` has them
-  of a file with raw outputs, or of a live model in another runtime
-- "ours_numpy_all": where the first 2,000 pairs do not fill the places, and all 5,000 do
+- "ours_numpy", "ours_numpy_hard": the same detections from arrays, as `Predictor` has
+  them of a file with raw outputs, or of a live model in another runtime
+- "ours_numpy_all": where all 5,000 pairs are looked at, and not the best 2,000 first
 - "tensorflow": all anchors decoded, all scores above 0.05, hard NMS within classes
 - "tensorflow_top_k": the same on the 5,000 anchors with the best scores
 - "peer": the 5,000 best pairs, decode, hard NMS of torchvision, or of the stand-in
