@@ -126,6 +126,23 @@ def test_the_first_candidates_spare_the_search_for_all(monkeypatch):
     assert found["num_detections"].min() > 0
 
 
+def test_no_more_candidates_are_looked_at_than_asked_for(monkeypatch):
+    monkeypatch.setattr(in_numpy._Image, "_first_candidates", lambda image: None)
+    outputs = outputs_of(noise)
+    options = {"method": "hard", "iou_threshold": 0.0, "max_detections": 3000}
+    postprocess = Postprocess(**options, pre_nms_top_k=1000)
+    slowly = in_numpy._Image._searched_candidates
+    monkeypatch.setattr(in_numpy._Image, "_searched_candidates", None)
+    found = finished_arrays(outputs, postprocess, ANCHORS, CONFIG)
+    monkeypatch.setattr(in_numpy._Image, "_all_candidates", slowly)
+    expected = finished_arrays(outputs, postprocess, ANCHORS, CONFIG)
+    more = dataclasses.replace(postprocess, pre_nms_top_k=1500)
+    more = finished_arrays(outputs, more, ANCHORS, CONFIG)
+    assert (more["num_detections"] > expected["num_detections"]).all()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
 @pytest.mark.parametrize("size", [(64, 64), (64, 96)])
 def test_the_class_of_each_pixel_is_that_of_the_graph(size):
     config = dataclasses.replace(
