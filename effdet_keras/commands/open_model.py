@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import pathlib
 from typing import TYPE_CHECKING
 
 from effdet_keras._internal.local_paths import is_remote, local_path
+from effdet_keras._internal.optional_imports import keras
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras.config import MODEL_NAMES
 from effdet_keras.predictor import Predictor
 
 if TYPE_CHECKING:
     from effdet_keras.models import EfficientDet
+
+_WITHOUT_KERAS = (".tflite", ".onnx", ".xml")
 
 
 def open_predictor(arguments: argparse.Namespace) -> Predictor:
@@ -54,9 +58,12 @@ def open_any_model(
         return Predictor(
             live, runtime=runtime, num_threads=threads, precision=precision
         )
-    return Predictor.load(
-        archive_of(model), threads, runtime=runtime, precision=precision
-    )
+    path = archive_of(model)
+    is_file_of_runtime = os.fspath(path).lower().endswith(_WITHOUT_KERAS)
+    if not is_file_of_runtime and keras.is_installed():
+        # Registers the classes that an archive is made of: see `effdet_keras`.
+        importlib.import_module("effdet_keras.models")
+    return Predictor.load(path, threads, runtime=runtime, precision=precision)
 
 
 def open_live_model(model: str) -> EfficientDet:

@@ -287,3 +287,21 @@ def test_what_was_found_until_it_stopped_is_kept(
     assert cli.main(arguments) == status
     names = [image["file_name"] for image in json.loads(file.read_text())["images"]]
     assert names == ["a.png", "b.bmp"]
+
+
+def test_the_command_opens_an_archive_in_a_process_of_its_own(tmp_path):
+    """There only what a command imports has registered its classes with Keras."""
+    keras.utils.set_random_seed(0)
+    model = EfficientDet.from_preset(
+        "efficientdet-lite0", image_size=64, max_level=6, num_classes=2
+    )
+    model.save(tmp_path / "pets.keras")
+    Image.new("RGB", (40, 30)).save(tmp_path / "black.png")
+    done = subprocess.run(
+        [sys.executable, "-m", "effdet_keras", "predict"]
+        + [str(tmp_path / name) for name in ("pets.keras", "black.png")],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "black.png: 0 detections" in done.stdout
