@@ -4,6 +4,9 @@ Ours, Gaussian (the default) and hard; `tf.image.combined_non_max_suppression` w
 decoding that it needs; and PyTorch effdet's. They do different work:
 
 - "ours", "ours_hard": the 5,000 best (anchor, class) pairs, decode, NMS, clip
+- "ours_numpy", "ours_numpy_hard": the same detections from arrays, as `Predictor` has
+  them of a file with raw outputs, or of a live model in another runtime
+- "ours_numpy_all": where all 5,000 pairs are looked at, and not the best 2,000 first
 - "tensorflow": all anchors decoded, all scores above 0.05, hard NMS within classes
 - "tensorflow_top_k": the same on the 5,000 anchors with the best scores
 - "peer": the 5,000 best pairs, decode, hard NMS of torchvision, or of the stand-in
@@ -42,6 +45,23 @@ def ours(quick, **options):
         return postprocess(outputs, anchors, (SIZE, SIZE))
 
     return _measured(quick, step)
+
+
+def ours_numpy(quick, first=None, **options):
+    from effdet_keras.config import EfficientDetConfig
+    from effdet_keras.postprocess import Postprocess, in_numpy
+
+    if first is not None:
+        in_numpy._FIRST_CANDIDATES = first
+    class_logits, box_deltas = _network_outputs()
+    step = functools.partial(
+        in_numpy.finished_arrays,
+        {"class_logits": class_logits, "box_deltas": box_deltas},
+        Postprocess(**options),
+        _anchors(),
+        EfficientDetConfig.from_name("efficientdet-d0"),
+    )
+    return {"1 image": alternate.repeat(step, _repeats(quick))}
 
 
 def tensorflow(quick, candidates=None):
@@ -172,6 +192,9 @@ if __name__ == "__main__":
         {
             "ours": ours,
             "ours_hard": functools.partial(ours, method="hard"),
+            "ours_numpy": ours_numpy,
+            "ours_numpy_hard": functools.partial(ours_numpy, method="hard"),
+            "ours_numpy_all": functools.partial(ours_numpy, first=CANDIDATES),
             "tensorflow": tensorflow,
             "tensorflow_top_k": functools.partial(tensorflow, candidates=CANDIDATES),
             "peer": peer,

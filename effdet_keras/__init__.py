@@ -7,16 +7,17 @@ Example:
     'efficientdet-d0'
 """
 
+import sys
 from typing import TYPE_CHECKING
 
+from effdet_keras._internal.lazy_names import lazy_names
 from effdet_keras._internal.started_as_command import started_as_command
+from effdet_keras._internal.when_keras_comes import keras_is_imported, when_keras_comes
 from effdet_keras._version import __version__
 
-# Importing this package imports Keras and registers every class with it, because
-# `keras.saving.load_model` knows only classes that have been registered. The command
-# `effdet-keras` is the one exception: its `--help` must not wait for Keras and
-# TensorFlow, so there each command imports the modules that it uses.
-if TYPE_CHECKING or not started_as_command():
+# Each name is imported when it is first used (`lazy_names`): a `Predictor` of a LiteRT,
+# ONNX or OpenVINO file needs neither Keras nor TensorFlow.
+if TYPE_CHECKING:
     from effdet_keras import (
         augment,
         bulk,
@@ -97,3 +98,20 @@ __all__ = [
     "store_score_settings",
     "visualize",
 ]
+
+
+def _import_all() -> None:
+    for name in __all__:
+        getattr(sys.modules[__name__], name)
+
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(__name__)
+
+    # `keras.saving.load_model` knows only classes that have been registered. So with
+    # Keras everything is imported that registers a class. The command `effdet-keras` is
+    # the one exception: there each command imports the modules that it uses.
+    if keras_is_imported():
+        _import_all()
+    elif not started_as_command():
+        when_keras_comes(_import_all)

@@ -138,7 +138,14 @@ def _run(arguments):
         _show_traceback(arguments.debug)
         _say(error)
         return _FAILED
-    except Exception:
+    except Exception as error:
+        if _is_of_others(error):  # after `pip install --no-deps effdet-keras`
+            _show_traceback(arguments.debug)
+            _say(
+                f"this needs the module '{error.name}', which is not installed: "
+                "pip install effdet-keras (without --no-deps) brings it"
+            )
+            return _FAILED
         _show_traceback(True)
         _say(
             "this is a fault of the program, not of your input. Please report it, with "
@@ -146,6 +153,12 @@ def _run(arguments):
             f"{__version__}."
         )
         return _FAILED
+
+
+def _is_of_others(error):
+    """Whether a module is missing that is not of this package."""
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    return name is not None and name.partition(".")[0] != __package__
 
 
 def _show_traceback(is_wanted):

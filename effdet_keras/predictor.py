@@ -6,18 +6,20 @@ import contextlib
 import functools
 import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-import keras
 import numpy as np
 
 from effdet_keras._internal.local_paths import is_remote, local_path
+from effdet_keras._internal.optional_imports import keras
+from effdet_keras._internal.progress import Progress
 from effdet_keras._internal.remote_path import local_copy, path_of
 from effdet_keras.config import EfficientDetConfig
 from effdet_keras.detections import Detections
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluation.score_settings import ScoreSettings
 from effdet_keras.export.exported_detector import ExportedDetector
+from effdet_keras.export.in_runtime import in_runtime
 from effdet_keras.export.runtime import open_runtime
 from effdet_keras.inference.augmented import detect_augmented
 from effdet_keras.inference.detect import (
@@ -26,18 +28,10 @@ from effdet_keras.inference.detect import (
     detect,
     image_sources,
 )
-from effdet_keras.inference.evaluate import evaluate
 from effdet_keras.inference.scores import ScoreRule, ScoreThreshold
 from effdet_keras.inference.tiles import detect_tiled
 from effdet_keras.inference.video import detect_frames
-from effdet_keras.weights.archive import (
-    BEST_FILE,
-    LAST_FILE,
-    checkpoint_file,
-    load_archive,
-)
-from effdet_keras.weights.describe import what_weights_are
-from effdet_keras.weights.fetch.locate import looks_like_weights
+from effdet_keras.weights.checkpoint_files import BEST_FILE, is_archive
 
 if TYPE_CHECKING:
     from effdet_keras.models import EfficientDet
@@ -54,10 +48,17 @@ class Predictor:
     clipped to it.
 
     Several threads may use one predictor: each gets the detections of its own images.
-    LiteRT and OpenVINO files run one batch at a time, which takes all their threads.
+    LiteRT and OpenVINO run one batch at a time, which takes all their threads.
 
     Args:
         detector: `EfficientDet` or `ExportedDetector`.
+        runtime: "openvino", "onnx" (ONNX Runtime) or "litert": the runtime in which an
+            `EfficientDet` computes, instead of Keras. It is converted once, here, with
+            the weights of now. OpenVINO is the fastest on most x86 processors. None
+            stays with Keras.
+        num_threads: int, of the runtime; None for its own choice.
+        precision: "float32", or "bfloat16" for OpenVINO on a processor that has it:
+            faster, and close to float32, but not equal.
 
     Attributes:
         detector: the model or the exported file.
@@ -80,12 +81,38 @@ class Predictor:
         0
     """
 
-    def __init__(self, detector: EfficientDet | ExportedDetector) -> None:
+    def __init__(
+        self,
+        detector: EfficientDet | ExportedDetector,
+        *,
+        runtime: Literal["openvino", "onnx", "litert"] | None = None,
+        num_threads: int | None = None,
+        precision: Literal["float32", "bfloat16"] = "float32",
+    ) -> None:
+        if runtime is not None:
+            if isinstance(detector, ExportedDetector):
+                raise InvalidValueError(
+                    f"'{detector.runtime.path}' runs in the runtime of its format. "
+                    f"`runtime` is for models in Keras. Received: runtime={runtime!r}"
+                )
+            detector = in_runtime(
+                detector, runtime, num_threads=num_threads, precision=precision
+            )
+        elif num_threads is not None or precision != "float32":
+            raise InvalidValueError(
+                "`num_threads` and `precision` are of a runtime: give `runtime` too. "
+                f"Received: num_threads={num_threads}, precision={precision!r}"
+            )
         self.detector = detector
 
     @classmethod
     def load(
-        cls, path: str | os.PathLike[str], num_threads: int | None = None
+        cls,
+        path: str | os.PathLike[str],
+        num_threads: int | None = None,
+        *,
+        runtime: Literal["openvino", "onnx", "litert"] | None = None,
+        precision: Literal["float32", "bfloat16"] = "float32",
     ) -> Predictor:
         """Opens a file or folder that holds a model.
 
@@ -94,31 +121,43 @@ class Predictor:
                 `EfficientDet.export` wrote: a folder (SavedModel), `.tflite`,
                 `.onnx` or `.xml` (OpenVINO). Or the address of one of these that is
                 one file, or of such a folder, as `s3://bucket/run`.
-            num_threads: int, of the runtime of an exported file; None for its own
-                choice.
+            num_threads: int, of the runtime; None for its own choice.
+            runtime: for a `.keras`, in which runtime to run it; see `Predictor`. An
+                exported file has its own.
+            precision: in what OpenVINO computes; see `Predictor`.
 
         Returns:
             `Predictor`.
 
         Raises:
             FileNotFoundError: If there is nothing at `path`.
-            ValueError: If the file is of no known kind, or damaged; or if
-                `num_threads` is given for a `.keras`, which runs in Keras.
-            ImportError: If the runtime of the file is not installed.
+            ValueError: If the file is of no known kind, or damaged; if `num_threads`
+                or `precision` is given for a `.keras` that runs in Keras; or the
+                runtime has not this precision.
+            ImportError: If the runtime is not installed.
         """
         if is_remote(path):
             path = _copied(path)
         path = local_path(path, "The path of a model")
-        if not _is_keras_archive(path):
+        if not is_archive(path):
             with _weights_told(path):
-                return cls(ExportedDetector(open_runtime(path, num_threads)))
-        if num_threads is not None:
+                opened = open_runtime(path, num_threads, precision)
+            return cls(ExportedDetector(opened), runtime=runtime)
+        if num_threads is not None and runtime is None:
             raise InvalidValueError(
                 f"'{path}' runs in Keras, whose threads are those of the process: set "
-                "TF_NUM_INTRAOP_THREADS in the environment instead. Received: "
-                f"num_threads={num_threads}"
+                "TF_NUM_INTRAOP_THREADS in the environment instead, or give `runtime`. "
+                f"Received: num_threads={num_threads}"
             )
-        return cls(load_archive(path))
+        keras.require(f"Opening '{path}'")
+        from effdet_keras.weights.archive import load_archive
+
+        return cls(
+            load_archive(path),
+            runtime=runtime,
+            num_threads=num_threads,
+            precision=precision,
+        )
 
     @property
     def config(self) -> EfficientDetConfig:
@@ -199,7 +238,7 @@ class Predictor:
         )
         sources, is_single = image_sources(images)
         shows_progress = not is_single if verbose == "auto" else bool(verbose)
-        progress = keras.utils.Progbar(len(sources), unit_name="image")
+        progress = Progress(len(sources), "images")
         found = []
         for source in sources:
             found += detect_images([source])
@@ -274,6 +313,9 @@ class Predictor:
                 losses of an exported file.
             RuntimeError: If there are to be losses, and the model was never compiled.
         """
+        keras.require("Evaluating")
+        from effdet_keras.inference.evaluate import evaluate
+
         return evaluate(
             self.detector,
             dataset,
@@ -336,6 +378,9 @@ def _copied(address):
     exported = [name for name in names if name.lower().endswith(_ONE_FILE_EXPORTS)]
     if len(exported) == 1 and not any(name.endswith(".keras") for name in names):
         return local_copy(folder / exported[0])
+    keras.require(f"Opening '{address}'")
+    from effdet_keras.weights.archive import checkpoint_file
+
     return checkpoint_file(folder, BEST_FILE)
 
 
@@ -345,17 +390,16 @@ def _weights_told(path):
     try:
         yield
     except InvalidValueError as error:
+        if not keras.is_installed():  # without it nothing here reads weights
+            raise
+        from effdet_keras.weights.describe import what_weights_are
+        from effdet_keras.weights.fetch.locate import looks_like_weights
+
         if not looks_like_weights(path) or (path / "saved_model.pb").exists():
             raise
         raise InvalidValueError(
             f"'{path}' holds weights, not a model. {what_weights_are(path)}".rstrip()
         ) from error
-
-
-def _is_keras_archive(path):
-    """Whether Keras opens it: a `.keras` file, or a folder of `CheckpointArchive`."""
-    files = (path / BEST_FILE, path / LAST_FILE)
-    return path.suffix == ".keras" or any(file.exists() for file in files)
 
 
 def _tiled(detect: DetectFunction, tile_size, overlap) -> DetectFunction:

@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from effdet_keras._internal.lazy_names import _places
+
 ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = ROOT / "effdet_keras"
 TYPING = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
@@ -43,6 +45,16 @@ MAY_IMPORT_TENSORFLOW = {
 # Imports inside a function, besides those of optional packages and of a command's
 # `run` (which keeps `--help` light), with the reason of each.
 MAY_IMPORT_INSIDE = {
+    # A file of LiteRT, ONNX or OpenVINO is opened, and detects, without Keras.
+    "predictor.py:load": ["effdet_keras.weights.archive"],
+    "predictor.py:evaluate": ["effdet_keras.inference.evaluate"],
+    "predictor.py:_copied": ["effdet_keras.weights.archive"],
+    "predictor.py:_weights_told": [
+        "effdet_keras.weights.describe",
+        "effdet_keras.weights.fetch.locate",
+    ],
+    "commands/open_model.py:open_live_model": ["effdet_keras.models"],
+    "export/in_runtime.py:in_runtime": ["effdet_keras.export.network"],
     # A module becomes a model of this class: `hub` stands below `models`.
     "models/efficientdet.py:from_hub": ["effdet_keras.hub.from_hub"],
 }
@@ -214,6 +226,50 @@ def test_tensorflow_is_imported_only_where_it_may_be(relative):
 def test_the_files_that_may_import_tensorflow_do():
     for name in MAY_IMPORT_TENSORFLOW:
         assert any(n.split(".")[0] == "tensorflow" for n in imported(name)), name
+
+
+LAZY = [
+    path for path in PACKAGE.rglob("__init__.py") if "lazy_names(" in path.read_text()
+]
+
+
+@pytest.mark.parametrize("path", LAZY, ids=str)
+def test_no_lazy_name_is_that_of_its_module(path):
+    package = dotted(path.relative_to(PACKAGE)).removesuffix(".__init__")
+    places = _places(path.read_text())
+    assert places
+    for name, (module, _) in places.items():
+        assert module != f"{package}.{name}"
+
+
+# What each use of the package imports, in a process of its own.
+USES = {
+    "import effdet_keras as ek; ek.Predictor; ek.Detections; ek.metrics": False,
+    "import effdet_keras, keras": True,
+    "from effdet_keras.layers import WeightedFusion": True,
+    "import effdet_keras as ek; ek.schedules": True,
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_all_classes_are_registered_as_soon_as_there_is_keras(use):
+    code = (
+        f"{use}\nimport sys\n"
+        "if 'keras' in sys.modules:\n"
+        "    find = sys.modules['keras'].saving.get_registered_object\n"
+        "    names = ('EfficientDet', 'Postprocess', 'BiFPN', 'AdvProp')\n"
+        "    print([find(f'effdet_keras>{name}').__name__ for name in names])\n"
+        "print('keras' in sys.modules, 'tensorflow' in sys.modules)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+    *registered, last = result.stdout.splitlines()
+    assert last == f"{USES[use]} {USES[use]}"
+    assert registered == USES[use] * [
+        "['EfficientDet', 'Postprocess', 'BiFPN', 'AdvProp']"
+    ]
 
 
 @pytest.mark.extra_packages

@@ -7,9 +7,11 @@ from PIL import Image
 from support.tiny import lively_model
 
 import effdet_keras as ek
+from effdet_keras import cli
 from effdet_keras import predictor as module
 from effdet_keras.export.description import describe
 from effdet_keras.export.exported_detector import ExportedDetector
+from effdet_keras.export.registry import FORMATS
 from effdet_keras.inference.augmented import detect_augmented
 from effdet_keras.inference.tiles import detect_tiled
 from effdet_keras.weights.archive import write_archive
@@ -153,15 +155,18 @@ def test_archives_are_loaded(model, images, tmp_path):
 def test_other_paths_are_opened_as_exports(model, monkeypatch, tmp_path):
     asked = []
 
-    def open_runtime(path, num_threads):
-        asked.append((path.name, num_threads))
+    def open_runtime(path, num_threads, precision):
+        asked.append((path.name, num_threads, precision))
         return LiveRuntime(model)
 
     monkeypatch.setattr(module, "open_runtime", open_runtime)
     predictor = ek.Predictor.load(tmp_path / "pets.tflite", num_threads=3)
     assert isinstance(predictor.detector, ExportedDetector)
-    ek.Predictor.load(tmp_path)
-    assert asked == [("pets.tflite", 3), (tmp_path.name, None)]
+    ek.Predictor.load(tmp_path, precision="bfloat16")
+    assert asked == [
+        ("pets.tflite", 3, "float32"),
+        (tmp_path.name, None, "bfloat16"),
+    ]
 
 
 def test_what_is_no_model_is_told(tmp_path):
@@ -201,3 +206,68 @@ def test_a_file_is_evaluated_as_its_model(model, images, size, capsys):
     other = ek.data.from_arrays(images[:1], [[]], [[]], ("car",))
     with pytest.raises(ValueError, match="mean different things"):
         predictor.evaluate(other)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    "runtime", ["openvino", "onnx", pytest.param("litert", marks=pytest.mark.slow)]
+)
+def test_a_live_model_detects_in_another_runtime(model, images, runtime):
+    expected = model.detect(images, verbose=0)
+    predictor = ek.Predictor(model, runtime=runtime, num_threads=1)
+    assert type(predictor.detector.runtime) is FORMATS[runtime].load_runtime()
+    # The last batch is smaller, and two sizes are followed by a third.
+    for batch_size in (2, 3, 5, 2):
+        found = predictor.detect(images, batch_size=batch_size, verbose=0)
+        assert_same(found, expected, 1e-4)
+    assert predictor.class_names == model.class_names
+    with pytest.raises(ValueError, match="for models in Keras.*runtime='onnx'"):
+        ek.Predictor(predictor.detector, runtime="onnx")
+    if runtime != "openvino":
+        with pytest.raises(ValueError, match="float32. Received: precision='bfloat16'"):
+            ek.Predictor(model, runtime=runtime, precision="bfloat16")
+
+
+@pytest.mark.tensorflow
+def test_openvino_computes_in_bfloat16_where_the_processor_does(model, images):
+    openvino = pytest.importorskip("openvino")
+    able = openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    if "BF16" not in able:
+        with pytest.raises(ValueError, match="precision='bfloat16'; it has FP32"):
+            ek.Predictor(model, runtime="openvino", precision="bfloat16")
+        return
+    half = ek.Predictor(model, runtime="openvino", precision="bfloat16")
+    inputs = np.random.default_rng(0).uniform(0, 255, (1, 64, 64, 3)).astype("float32")
+    outputs = half.detector.runtime.run(inputs)
+    live = {n: keras.ops.convert_to_numpy(v) for n, v in model(inputs).items()}
+    gaps = [np.abs(outputs[n] - v).max() / np.abs(v).max() for n, v in live.items()]
+    assert 1e-5 < max(gaps) < 0.1
+
+
+@pytest.mark.tensorflow
+def test_an_archive_is_put_into_a_runtime(model, monkeypatch, tmp_path):
+    asked = {}
+
+    def in_runtime(model, runtime, **options):
+        asked.update(options, runtime=runtime)
+        return ExportedDetector(LiveRuntime(model))
+
+    monkeypatch.setattr(module, "in_runtime", in_runtime)
+    write_archive(model, tmp_path / "best.keras")
+    options = {"runtime": "openvino", "precision": "bfloat16"}
+    predictor = ek.Predictor.load(tmp_path, num_threads=1, **options)
+    assert asked == {**options, "num_threads": 1}
+    assert predictor.class_names == model.class_names
+    command = ["predict", str(tmp_path), "nowhere.png", "--threads", "1"]
+    for name, value in options.items():
+        command += [f"--{name}", value]
+    asked.clear()
+    assert cli.main(command) == 1  # there is no such image
+    assert asked == {**options, "num_threads": 1}
+
+
+def test_options_of_a_runtime_need_one(model):
+    with pytest.raises(ValueError, match="give `runtime` too.*num_threads=2"):
+        ek.Predictor(model, num_threads=2)
+    with pytest.raises(ValueError, match="'onnx'.*Received: runtime='tensorrt'"):
+        ek.Predictor(model, runtime="tensorrt")

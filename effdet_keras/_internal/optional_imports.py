@@ -5,7 +5,8 @@ A file names them at its top, as it does every import:
     from effdet_keras._internal.optional_imports import tensorflow as tf
 
 TensorFlow is among them because Keras also runs on JAX and torch, and because
-`effdet-keras --help` must not wait for it.
+`effdet-keras --help` must not wait for it. Keras is, for the files on the way of a
+`Predictor`: LiteRT, ONNX and OpenVINO files run without either.
 """
 
 import importlib
@@ -67,6 +68,8 @@ pip install "effdet-keras[video]"
 
 
 tensorflow = OptionalModule("tensorflow", install="tensorflow")
+keras = OptionalModule("keras", install=("keras", "tensorflow"))
+keras_ops = OptionalModule("keras.ops", install=("keras", "tensorflow"))
 jax = OptionalModule("jax", install="jax")
 
 # Exports.

@@ -18,14 +18,12 @@ from effdet_keras.callbacks.writable import require_writable
 from effdet_keras.distribution.processes import current_processes, is_first_process
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.training.accumulation import steps_done
-from effdet_keras.weights.archive import (
+from effdet_keras.weights.archive import copy_archive, read_archive_info, write_archive
+from effdet_keras.weights.checkpoint_files import (
     BEST_FILE,
     BEST_OF_BEFORE_FILE,
     LAST_FILE,
     PREVIOUS_FILE,
-    copy_archive,
-    read_archive_info,
-    write_archive,
 )
 from effdet_keras.weights.resumable import set_aside_if_damaged
 

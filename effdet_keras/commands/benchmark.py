@@ -5,7 +5,7 @@ import argparse
 from effdet_keras.commands.shared_arguments import (
     add_model,
     add_overwrite,
-    add_threads,
+    add_runtime,
 )
 
 
@@ -47,7 +47,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         default=None,
         help="folder for a profile by the runtime's own profiler",
     )
-    add_threads(parser)
+    add_runtime(parser)
     add_overwrite(parser)
     return parser
 

@@ -157,6 +157,8 @@ def _name(detector):
     if not isinstance(detector, ExportedDetector):
         return f"{detector.config.name} in Keras on {keras.backend.backend()}"
     path, precision = detector.runtime.path, detector.runtime.description.precision
+    if not path.exists():  # a live model that was put into a runtime
+        path = path.name
     return f"{os.fspath(path)} ({detector.config.name}, {precision})"
 
 

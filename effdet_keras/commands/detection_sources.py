@@ -13,7 +13,7 @@ from effdet_keras.evaluation.results_of_coco import read_detections, results_of_
 from effdet_keras.evaluation.results_to_coco import detections_to_coco
 from effdet_keras.export.exported_detector import ExportedDetector
 from effdet_keras.inference.evaluate import losses_text
-from effdet_keras.inference.image_results import (
+from effdet_keras.inference.results_of_images import (
     image_results,
     image_results_and_losses,
 )

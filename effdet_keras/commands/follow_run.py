@@ -25,7 +25,8 @@ from effdet_keras.runs.new_checkpoints import NewCheckpoints, moment_of
 from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.runs.run_log import read_rows
 from effdet_keras.runs.splits import choose_splits
-from effdet_keras.weights.archive import BEST_FILE, copy_archive
+from effdet_keras.weights.archive import copy_archive
+from effdet_keras.weights.checkpoint_files import BEST_FILE
 
 # Flags of `eval` for what is evaluated once.
 _OTHERS = (

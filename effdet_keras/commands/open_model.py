@@ -1,29 +1,49 @@
 """From the argument MODEL of a command to the model."""
 
+from __future__ import annotations
+
 import argparse
+import importlib
 import os
 import pathlib
+from typing import TYPE_CHECKING
 
-from effdet_keras._internal.local_paths import is_remote
+from effdet_keras._internal.local_paths import is_remote, local_path
+from effdet_keras._internal.optional_imports import keras
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras.config import MODEL_NAMES
-from effdet_keras.models import EfficientDet
 from effdet_keras.predictor import Predictor
-from effdet_keras.runs.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from effdet_keras.models import EfficientDet
+
+_WITHOUT_KERAS = (".tflite", ".onnx", ".xml")
 
 
 def open_predictor(arguments: argparse.Namespace) -> Predictor:
-    """Opens a live or exported model, by `model` and `threads` of the arguments."""
-    return open_any_model(arguments.model, arguments.threads)
+    """Opens a live or exported model, by what `add_runtime` adds to the arguments."""
+    return open_any_model(
+        arguments.model,
+        arguments.threads,
+        runtime=arguments.runtime,
+        precision=arguments.precision,
+    )
 
 
-def open_any_model(model: str, threads: int | None = None) -> Predictor:
+def open_any_model(
+    model: str,
+    threads: int | None = None,
+    *,
+    runtime: str | None = None,
+    precision: str = "float32",
+) -> Predictor:
     """Opens a model of any kind, or fetches a published one by its name.
 
     Args:
         model: path of what `Predictor.load` opens, path of the folder of a run, whose
             best checkpoint is meant, or name of a published model.
         threads: int, of the runtime of an exported model; None for its own choice.
+        runtime, precision: as of `Predictor.load`.
 
     Returns:
         `Predictor`.
@@ -32,12 +52,24 @@ def open_any_model(model: str, threads: int | None = None) -> Predictor:
         OSError, ValueError, ImportError: As of `Predictor.load`.
     """
     if is_published(model):
-        return Predictor(open_live_model(model))
-    return Predictor.load(archive_of(model), num_threads=threads)
+        live = open_live_model(model)
+        if runtime is None:
+            return Predictor(live)
+        return Predictor(
+            live, runtime=runtime, num_threads=threads, precision=precision
+        )
+    path = archive_of(model)
+    is_file_of_runtime = os.fspath(path).lower().endswith(_WITHOUT_KERAS)
+    if not is_file_of_runtime and keras.is_installed():
+        # Registers the classes that an archive is made of: see `effdet_keras`.
+        importlib.import_module("effdet_keras.models")
+    return Predictor.load(path, threads, runtime=runtime, precision=precision)
 
 
 def open_live_model(model: str) -> EfficientDet:
     """Opens an archive, or that of a run, or fetches a published model by its name."""
+    from effdet_keras.models import EfficientDet
+
     if is_published(model):
         return EfficientDet.from_preset(model, weights="coco")
     return EfficientDet.from_archive(archive_of(model))
@@ -45,12 +77,9 @@ def open_live_model(model: str) -> EfficientDet:
 
 def archive_of(model: str) -> str | os.PathLike:
     """The folder of checkpoints, where `model` is the folder of a run."""
-    if is_remote(model):
-        address = path_of(model)
-        is_run = (address / "configuration.yaml").is_file()
-        return address / "archive" if is_run else model
-    folder = RunFolder(model)
-    return folder.archive if folder.has_run else model
+    path = path_of(model) if is_remote(model) else local_path(model, "MODEL")
+    is_run = (path / "configuration.yaml").is_file()
+    return path / "archive" if is_run else model
 
 
 def is_published(model):

@@ -5,7 +5,7 @@ import argparse
 from effdet_keras.commands.shared_arguments import (
     add_model,
     add_overwrite,
-    add_threads,
+    add_runtime,
 )
 from effdet_keras.errors import InvalidValueError
 
@@ -85,7 +85,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         "these scales (1.0), and fuse the boxes",
     )
     _add_shards(parser)
-    add_threads(parser)
+    add_runtime(parser)
     add_overwrite(parser)
     return parser
 

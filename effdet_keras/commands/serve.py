@@ -2,7 +2,7 @@
 
 import argparse
 
-from effdet_keras.commands.shared_arguments import add_model, add_threads
+from effdet_keras.commands.shared_arguments import add_model, add_runtime
 
 
 def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
@@ -37,7 +37,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         action="store_true",
         help="give scores the temperature that is stored with the model",
     )
-    add_threads(parser)
+    add_runtime(parser)
     return parser
 
 

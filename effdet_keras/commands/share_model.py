@@ -8,12 +8,8 @@ from effdet_keras._internal.remote_path import local_copy, path_of
 from effdet_keras.commands.open_model import archive_of
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.sharing.push import push_archive
-from effdet_keras.weights.archive import (
-    BEST_FILE,
-    LAST_FILE,
-    checkpoint_file,
-    read_entry,
-)
+from effdet_keras.weights.archive import checkpoint_file, read_entry
+from effdet_keras.weights.checkpoint_files import BEST_FILE, LAST_FILE
 
 
 def share_model(model, address, **options):

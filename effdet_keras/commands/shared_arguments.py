@@ -29,6 +29,23 @@ def add_threads(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_runtime(parser: argparse.ArgumentParser) -> None:
+    """Adds `--threads`, `--runtime` and `--precision`: where a model computes."""
+    add_threads(parser)
+    parser.add_argument(
+        "--runtime",
+        choices=("openvino", "onnx", "litert"),
+        default=None,
+        help="convert a live model, in memory, for this runtime, which may be faster",
+    )
+    parser.add_argument(
+        "--precision",
+        choices=("float32", "bfloat16"),
+        default="float32",
+        help="what OpenVINO computes in: bfloat16 is faster on a processor that has it",
+    )
+
+
 def add_overwrite(parser: argparse.ArgumentParser) -> None:
     """Adds `--overwrite`, for commands that write files."""
     parser.add_argument(

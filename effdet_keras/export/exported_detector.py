@@ -1,14 +1,10 @@
-"""An exported file that is used as the model it was made of."""
+"""An exported file, used as the model it was made of: in NumPy, without Keras."""
 
-import keras
 import numpy as np
-from keras import ops
 
-from effdet_keras._internal.jit import default_jit_compile
 from effdet_keras.geometry.anchors import anchors_of
 from effdet_keras.geometry.box_ops import area, clip_boxes
-from effdet_keras.postprocess import finished_outputs
-from effdet_keras.postprocess.postprocess import nothing_found
+from effdet_keras.postprocess.in_numpy import finished_arrays, nothing_found_in_numpy
 
 
 class ExportedDetector:
@@ -31,11 +27,9 @@ class ExportedDetector:
         self.seg_class_names = description.seg_class_names
         self.postprocess = description.postprocess
         self.score_settings = description.score_settings
-        self._compiled_postprocess = None
-        if description.outputs == "raw":
-            self._compiled_postprocess = _CompiledPostprocess(
-                self.postprocess, self.config
-            )
+        self._is_raw = description.outputs == "raw"
+        has_anchors = self._is_raw and self.config.has_detection
+        self._anchors = anchors_of(self.config) if has_anchors else None
 
     def predict_on_batch(self, images, content_sizes=None):
         """Detections of letterboxed images, in pixels of the input.
@@ -74,14 +68,15 @@ class ExportedDetector:
         Returns:
             Dict of arrays, as `Postprocess` returns.
         """
-        if self._compiled_postprocess is not None:
-            told = {} if content_sizes is None else {"content_sizes": content_sizes}
-            inputs = {**outputs, **told}
-            outputs = self._compiled_postprocess.predict_on_batch(inputs)
-        elif not self.config.has_detection:
-            outputs = {**nothing_found(len(outputs["class_map"])), **outputs}
-        outputs = {n: ops.convert_to_numpy(value) for n, value in outputs.items()}
-        if self._compiled_postprocess is None and content_sizes is not None:
+        if self._is_raw:
+            return finished_arrays(
+                outputs, self.postprocess, self._anchors, self.config, content_sizes
+            )
+        if not self.config.has_detection:
+            nothing = nothing_found_in_numpy(len(outputs["class_map"]))
+            outputs = {**nothing, **outputs}
+        outputs = {name: np.asarray(value) for name, value in outputs.items()}
+        if content_sizes is not None:
             return {**outputs, **_without_empty(outputs, content_sizes)}
         return outputs
 
@@ -105,28 +100,3 @@ def _without_empty(outputs, content_sizes):
     }
     counts = (~unused).sum(axis=1).astype(outputs["num_detections"].dtype)
     return {**rows, "num_detections": counts}
-
-
-class _CompiledPostprocess(keras.Model):
-    """`Postprocess` as one graph, on the backends that compile.
-
-    Operation by operation, 49,104 anchors of 90 classes take TensorFlow 1.15 s and
-    JAX 0.3 s, and as a graph 17 and 12 ms. On torch it runs as it is.
-    """
-
-    def __init__(self, postprocess, config):
-        super().__init__(name="postprocess")
-        self.postprocess = postprocess
-        self.config = config
-        self.anchors = anchors_of(config)
-        # Keras' own "auto" is XLA, also on CPUs, where it is slower.
-        self.jit_compile = default_jit_compile()
-
-    def call(self, outputs):
-        return finished_outputs(
-            outputs,
-            self.postprocess,
-            self.anchors,
-            self.config,
-            content_sizes=outputs.get("content_sizes"),
-        )

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from keras import ops
 
+from effdet_keras._internal.optional_imports import keras_ops as ops
 from effdet_keras.errors import InvalidValueError
 
 __all__ = [

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from keras import ops
 from numpy.typing import ArrayLike
 
 from effdet_keras._internal.label_constants import IGNORED_PIXEL
+from effdet_keras._internal.optional_imports import keras_ops as ops
 from effdet_keras.config import RESIZE_METHODS
 from effdet_keras.errors import InvalidValueError
 

@@ -1,9 +1,15 @@
 """Detection in datasets, large images and several views, with any detector."""
 
+from typing import TYPE_CHECKING
+
+from effdet_keras._internal.lazy_names import lazy_names
 from effdet_keras.inference.augmented import detect_augmented
-from effdet_keras.inference.image_results import image_results
 from effdet_keras.inference.tiles import detect_tiled, tile_grid
 from effdet_keras.inference.weighted_box_fusion import weighted_box_fusion
+
+# Imported when it is first used: it needs datasets, and they need Keras.
+if TYPE_CHECKING:
+    from effdet_keras.inference.results_of_images import image_results
 
 __all__ = [
     "detect_augmented",
@@ -12,3 +18,6 @@ __all__ = [
     "tile_grid",
     "weighted_box_fusion",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(__name__)

@@ -6,12 +6,13 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-import keras
 import numpy as np
-from keras import ops
 from numpy.typing import ArrayLike
 
+from effdet_keras._internal.optional_imports import keras_ops as ops
+from effdet_keras._internal.progress import Progress
 from effdet_keras._internal.remote_path import path_of
+from effdet_keras._internal.when_keras_comes import keras_is_imported
 from effdet_keras.detections import Detections
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.geometry.letterbox import (
@@ -65,7 +66,7 @@ def detect(
     sources, is_single = image_sources(images)
     num_batches = -(-len(sources) // batch_size)
     shows_progress = num_batches > 1 if verbose == "auto" else bool(verbose)
-    progress = keras.utils.Progbar(len(sources), unit_name="image")
+    progress = Progress(len(sources), "images")
     detections = []
     for start in range(0, len(sources), batch_size):
         batch = sources[start : start + batch_size]
@@ -189,7 +190,9 @@ def pixels_of(source):
 
 
 def _as_array(image):
-    array = ops.convert_to_numpy(image) if ops.is_tensor(image) else np.asarray(image)
+    # A tensor of the backend cannot be, where Keras was never imported.
+    is_tensor = keras_is_imported() and ops.is_tensor(image)
+    array = ops.convert_to_numpy(image) if is_tensor else np.asarray(image)
     if array.dtype.kind not in "uif":
         raise InvalidTypeError(
             "An image must be a path, or an array of pixels 0-255. "

@@ -33,13 +33,17 @@ from effdet_keras.models.pipeline import model_of_pipeline
 from effdet_keras.postprocess import Postprocess, finished_outputs
 from effdet_keras.sharing.push import push_archive
 from effdet_keras.training.trainer import Trainer
-from effdet_keras.weights.archive import BEST_FILE, load_archive, write_archive
+from effdet_keras.weights.archive import load_archive, write_archive
+from effdet_keras.weights.checkpoint_files import BEST_FILE
 from effdet_keras.weights.export_checkpoint import check_own_network, export_checkpoint
 from effdet_keras.weights.identify import num_classes_of
 from effdet_keras.weights.pretrained import config_for_weights, load_source
 from effdet_keras.weights.read_weights import read_weights, with_class_names
 from effdet_keras.weights.report import LoadReport
 from effdet_keras.weights.resumable import load_to_resume
+
+# It is in the files of models. Its own file does without Keras, as a `Predictor` does.
+keras.saving.register_keras_serializable(package="effdet_keras")(Postprocess)
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")

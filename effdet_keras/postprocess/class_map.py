@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from keras import ops
-
+from effdet_keras._internal.optional_imports import keras_ops as ops
 from effdet_keras.geometry.pixel_grid import stride_of
 
 
 def class_map_of(
     segmentation_logits: Any,
     image_size: Sequence[int],
-    argmax: Callable[..., Any] = ops.argmax,
+    argmax: Callable[..., Any] | None = None,
 ) -> Any:
     """Finds the class of each pixel of the network's input.
 
@@ -23,8 +22,8 @@ def class_map_of(
     Args:
         segmentation_logits: float tensor `[B, h, w, K]`.
         image_size: `(height, width)` of the network's input, in pixels.
-        argmax: function of a tensor and `axis`. That of Keras tells 0 from -0, by
-            operations that targets of exports do not have.
+        argmax: function of a tensor and `axis`; None for that of Keras, which tells 0
+            from -0, by operations that targets of exports do not have.
 
     Returns:
         uint8 tensor `[B, height, width]`.
@@ -45,4 +44,4 @@ def class_map_of(
         )
     height, width = image_size
     logits = logits[:, :height, :width]
-    return ops.cast(argmax(logits, axis=-1), "uint8")
+    return ops.cast((argmax or ops.argmax)(logits, axis=-1), "uint8")

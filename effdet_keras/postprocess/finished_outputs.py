@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from keras import ops
-
+from effdet_keras._internal.optional_imports import keras_ops as ops
 from effdet_keras.config import EfficientDetConfig
 from effdet_keras.postprocess.class_map import class_map_of
 from effdet_keras.postprocess.postprocess import Postprocess, nothing_found

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from keras import ops
-
+from effdet_keras._internal.optional_imports import keras_ops as ops
 from effdet_keras.errors import InvalidValueError
 
 METHODS = ("gaussian", "hard")

@@ -6,9 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Literal
 
-import keras
-from keras import ops
-
+from effdet_keras._internal.optional_imports import keras_ops as ops
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.geometry.box_ops import area, clip_boxes, decode_boxes
 from effdet_keras.postprocess.nms import (
@@ -21,7 +19,6 @@ from effdet_keras.postprocess.nms import (
 _FIRST_TOP_K = 5000  # pairs that are looked at before all of them
 
 
-@keras.saving.register_keras_serializable(package="effdet_keras")
 @dataclasses.dataclass(frozen=True)
 class Postprocess:
     """Turns the network's outputs into at most `max_detections` boxes per image.
@@ -177,14 +174,15 @@ class Postprocess:
         is_full = found["num_detections"] == self.max_detections
         is_exact = ops.logical_or(
             ops.logical_and(is_full, found["scores"][:, -1] >= lowest),
-            lowest <= self._score_threshold,
+            lowest <= self.lowest_score,
         )
         return ops.cond(
             ops.all(is_exact), lambda: found, lambda: detections(num_pairs)[0]
         )
 
     @property
-    def _score_threshold(self):
+    def lowest_score(self) -> float:
+        """What a score must be above to be taken; see `score_threshold`."""
         if self.score_threshold is None:
             return DEFAULT_SCORE_THRESHOLD[self.method]
         return self.score_threshold

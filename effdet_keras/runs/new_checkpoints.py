@@ -9,12 +9,8 @@ import zipfile
 from typing import Any
 
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.weights.archive import (
-    BEST_FILE,
-    PREVIOUS_FILE,
-    ZIP_DAMAGES,
-    read_archive_info,
-)
+from effdet_keras.weights.archive import ZIP_DAMAGES, read_archive_info
+from effdet_keras.weights.checkpoint_files import BEST_FILE, PREVIOUS_FILE
 
 _OF_BEST = BEST_FILE.removesuffix("keras")  # best.keras, best.previous.keras
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from effdet_keras.distribution.processes import current_processes
 from effdet_keras.runs.run_folder import RunFolder
-from effdet_keras.weights.archive import BEST_FILE, LAST_FILE, PREVIOUS_FILE
+from effdet_keras.weights.checkpoint_files import BEST_FILE, LAST_FILE, PREVIOUS_FILE
 
 # The last but one is what a training goes on from where the last is damaged.
 CHECKPOINTS = tuple(f"archive/{n}" for n in (BEST_FILE, LAST_FILE, PREVIOUS_FILE))

@@ -15,7 +15,7 @@ from effdet_keras.data.summary import count_of
 from effdet_keras.distribution.processes import is_first_process
 from effdet_keras.evaluation.evaluation import analyze_results
 from effdet_keras.inference.evaluate import segmentation_text
-from effdet_keras.inference.image_results import image_results_and_segmentation
+from effdet_keras.inference.results_of_images import image_results_and_segmentation
 from effdet_keras.models import EfficientDet
 from effdet_keras.report.evaluation_report import EvaluationReport
 from effdet_keras.runs.configuration import RunConfiguration
@@ -34,7 +34,8 @@ from effdet_keras.runs.text_log import TextLog
 from effdet_keras.runs.time_budget import choose_length
 from effdet_keras.training import auto_recipe
 from effdet_keras.training.place import place_in
-from effdet_keras.weights.archive import BEST_FILE, LAST_FILE, read_archive_info
+from effdet_keras.weights.archive import read_archive_info
+from effdet_keras.weights.checkpoint_files import BEST_FILE, LAST_FILE
 from effdet_keras.weights.resumable import (
     checkpoint_to_resume,
     going_on_from_another,

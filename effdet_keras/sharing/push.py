@@ -13,13 +13,13 @@ from effdet_keras.errors import InvalidStateError, InvalidValueError
 from effdet_keras.sharing.card import is_ours_to_write, license_of, model_card
 from effdet_keras.weights.archive import (
     ARCHIVE_ENTRY,
-    BEST_FILE,
     checkpoint_file,
     load_archive,
     read_archive_info,
     read_entry,
     write_archive,
 )
+from effdet_keras.weights.checkpoint_files import BEST_FILE
 
 _CARD = "README.md"
 _OF_THE_HUB = {".gitattributes", _CARD}

@@ -23,13 +23,12 @@ from effdet_keras._internal.whole_files import replacing
 from effdet_keras._version import __version__
 from effdet_keras.distribution.alone import alone
 from effdet_keras.errors import EffDetError, InvalidValueError
+from effdet_keras.weights.checkpoint_files import (
+    BEST_FILE,
+    LAST_FILE,
+    PREVIOUS_FILE,
+)
 from effdet_keras.weights.unpacked_size import largest_unpacked
-
-BEST_FILE = "best.keras"
-BEST_OF_BEFORE_FILE = "best.previous.keras"  # of the training before this one
-LAST_FILE = "last.keras"
-PREVIOUS_FILE = "last.previous.keras"  # the last but one
-DAMAGED = ".damaged"  # in the name of a file that was set aside
 
 ARCHIVE_ENTRY = "archive.json"  # in the zip file, beside Keras' own entries
 _FORMAT = 1  # rises when an older version could not read the entry

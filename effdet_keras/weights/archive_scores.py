@@ -13,13 +13,8 @@ from effdet_keras._internal.local_paths import local_path
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluation.score_settings import ScoreSettings
-from effdet_keras.weights.archive import (
-    ARCHIVE_ENTRY,
-    BEST_FILE,
-    LAST_FILE,
-    checkpoint_file,
-    read_entry,
-)
+from effdet_keras.weights.archive import ARCHIVE_ENTRY, checkpoint_file, read_entry
+from effdet_keras.weights.checkpoint_files import BEST_FILE, LAST_FILE
 
 _CONFIG = "config.json"
 _CLASS = "effdet_keras>EfficientDet"

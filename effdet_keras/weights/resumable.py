@@ -14,13 +14,11 @@ from effdet_keras._internal.local_paths import (
 )
 from effdet_keras._internal.remote_path import local_copy, path_of
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.weights.archive import (
+from effdet_keras.weights.archive import DamagedFileError, load_archive, read_entry
+from effdet_keras.weights.checkpoint_files import (
     BEST_OF_BEFORE_FILE,
     DAMAGED,
     LAST_FILE,
-    DamagedFileError,
-    load_archive,
-    read_entry,
 )
 
 

@@ -168,6 +168,16 @@ def test_a_bug_shows_where_it_is_and_that_it_is_one(failing, capsys, error):
     assert "report" in last
 
 
+def test_a_module_that_is_not_installed_is_no_bug(failing, capsys):
+    failing(ModuleNotFoundError("No module named 'yaml'", name="yaml"))
+    assert cli.main(["demo"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("effdet-keras: this needs the module 'yaml'")
+    failing(ModuleNotFoundError("planted", name="effdet_keras.nowhere"))
+    assert cli.main(["demo"]) == 1
+    assert "this is a fault of the program" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("arguments", [["--debug", "demo"], ["demo", "--debug"]])
 def test_debug_shows_where_every_error_came_from(failing, capsys, arguments):
     failing(errors.InvalidValueError("planted"))

@@ -1,6 +1,8 @@
 """`effdet-keras predict` and `effdet-keras benchmark`."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -287,3 +289,16 @@ def test_what_was_found_until_it_stopped_is_kept(
     assert cli.main(arguments) == status
     names = [image["file_name"] for image in json.loads(file.read_text())["images"]]
     assert names == ["a.png", "b.bmp"]
+
+
+def test_the_command_opens_an_archive_in_a_process_of_its_own(archive, tmp_path):
+    """There only what a command imports has registered its classes with Keras."""
+    path = tmp_path / "black.png"
+    Image.new("RGB", (40, 30)).save(path)
+    done = subprocess.run(
+        [sys.executable, "-m", "effdet_keras", "predict", archive, str(path)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "black.png: " in done.stdout

@@ -10,6 +10,7 @@ import pytest
 from support.tiny import lively_model
 
 from effdet_keras.export import export_model as module
+from effdet_keras.export import in_runtime
 from effdet_keras.export.description import describe
 from effdet_keras.export.registry import ExportFormat
 
@@ -165,7 +166,12 @@ def test_averages_are_what_is_exported(export, tmp_path):
         with model.averages.swapped():  # as after `fit`
             model.export(tmp_path / "pets.onnx", images=IMAGES, verbose=0)
             np.testing.assert_array_equal(_bias(model), averaged)
-    assert len(seen) >= 2
+    # And what `Predictor(model, runtime="onnx")` writes.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ExportFormat, "load_writer", lambda self: _seeing(seen))
+        patch.setattr(in_runtime, "open_runtime", lambda *_: LiveRuntime(model, None))
+        in_runtime.in_runtime(model, "onnx")
+    assert len(seen) >= 3
     for bias in seen:
         np.testing.assert_array_equal(bias, averaged)
     np.testing.assert_array_equal(_bias(model), averaged + 1.0)
@@ -191,6 +197,15 @@ def test_another_backend_is_refused(model, tmp_path, monkeypatch):
 
 def _touch(model, path):
     pathlib.Path(path).touch()
+
+
+def _seeing(seen):
+    """A writer that notes the bias it is given, and writes nothing."""
+
+    def write(model, path, **options):
+        seen.append(np.array(_bias(model)))
+
+    return write
 
 
 def _bias(model):

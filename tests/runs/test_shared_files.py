@@ -8,7 +8,7 @@ import pytest
 from effdet_keras.distribution import processes
 from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.runs.shared_files import CHECKPOINTS, OF_A_RUN, copy_from_first
-from effdet_keras.weights.archive import PREVIOUS_FILE
+from effdet_keras.weights.checkpoint_files import PREVIOUS_FILE
 
 
 @dataclasses.dataclass

@@ -12,7 +12,7 @@ from effdet_keras._internal.remote_files import fetch
 from effdet_keras._internal.remote_path import local_copy, path_of
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.tfod.pipeline_config import CONFIG_NAME
-from effdet_keras.weights.archive import BEST_FILE
+from effdet_keras.weights.checkpoint_files import BEST_FILE
 from effdet_keras.weights.fetch.download import check_digest, download
 from effdet_keras.weights.fetch.unpack import is_tar_archive, unpack
 from effdet_keras.weights.kinds.automl import STATE_FILE

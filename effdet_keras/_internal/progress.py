@@ -1,0 +1,49 @@
+"""How many images of a list are done, in one line that writes over itself."""
+
+import sys
+import time
+
+_INTERVAL = 0.2  # seconds between two states of the line
+
+
+class Progress:
+    """Shows the progress of work on a known number of things, on standard output.
+
+    It needs no Keras, as the progress bar of Keras does.
+
+    Args:
+        total: int, how many there are.
+        unit: string, the plural of what they are.
+
+    Example:
+        >>> progress = Progress(3, "images")
+        >>> progress.update(3)
+        3/3 images, ... per second
+    """
+
+    def __init__(self, total, unit):
+        self._total, self._unit = total, unit
+        self._start = time.monotonic()
+        self._shown = None  # when the line was last written
+        self._width = 0
+
+    def update(self, done):
+        """Writes the line, unless it was written just before, and work goes on.
+
+        Args:
+            done: int, how many are done; with the last, the line ends.
+        """
+        now, is_end = time.monotonic(), done >= self._total
+        is_terminal = sys.stdout.isatty()
+        if not is_end and (not is_terminal or self._is_fresh(now)):
+            return
+        self._shown = now
+        speed = done / max(now - self._start, 1e-9)
+        text = f"{done}/{self._total} {self._unit}, {speed:.3g} per second"
+        start = "\r" if is_terminal else ""
+        end = "\n" if is_end else ""
+        print(f"{start}{text:<{self._width}}", end=end, flush=True)
+        self._width = len(text)
+
+    def _is_fresh(self, now):
+        return self._shown is not None and now - self._shown < _INTERVAL
