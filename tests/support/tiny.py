@@ -116,6 +116,18 @@ def lively_model(image_size=64, *, backbone=BACKBONE, **arguments):
     return model
 
 
+def spread(model, class_scale=3.5, box_scale=1.0):
+    """Random last layers, so that there is something to find."""
+    rng = np.random.default_rng(0)
+    for weight in model.weights:
+        if "predict" in weight.path and "kernel" in weight.path:
+            scale = class_scale if "class" in weight.path else box_scale
+            weight.assign(rng.normal(0, scale, weight.shape))
+        if "class-predict/bias" in weight.path:
+            weight.assign(np.full(weight.shape, -2.0))
+    return model
+
+
 def lively_segmentation(*, heads=BOTH_HEADS, **arguments):
     """A `tiny_model` whose segmentation head finds several classes."""
     model = tiny_model(heads=heads, **arguments)

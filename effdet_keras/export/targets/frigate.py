@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from effdet_keras.models import EfficientDet
 
 LABELS_NAME, CONFIGURATION_NAME = "labelmap.txt", "frigate.yml"
-_MAX_DETECTIONS = 20  # Frigate's detectors read no more
+# Both of Frigate's detectors on TFLite files, frigate/detectors/plugins/cpu_tfl.py and
+# edgetpu_tfl.py: they read no more detections, and none below a score of 0.4.
+_MAX_DETECTIONS = 20
 
 
 def write_frigate(
@@ -36,7 +38,7 @@ def write_frigate(
     detector: Literal["edgetpu", "cpu"] = "edgetpu",
     calibration: DetectionDataset | Images | None = None,
     calibration_images: int = 100,
-    score_threshold: float | None = None,
+    score_threshold: float = 0.4,
 ) -> Written:
     """Writes `model.tflite`, `labelmap.txt` and `frigate.yml`.
 
@@ -51,8 +53,8 @@ def write_frigate(
         detector: the kind of Frigate's detector: "edgetpu" (a Coral) or "cpu".
         calibration: images of the kind the cameras see: int8 needs them.
         calibration_images: how many of them are used at most, evenly spread.
-        score_threshold: lowest score to keep; None for the model's own. Frigate itself
-            drops what is below 0.4.
+        score_threshold: lowest score to keep. Frigate itself drops what is below the
+            default.
 
     Raises:
         ValueError: If the input is not square, or as `target="coral"`.

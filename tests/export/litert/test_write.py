@@ -7,7 +7,7 @@ import zipfile
 import keras
 import numpy as np
 import pytest
-from support.tiny import LITE0, tiny_model
+from support.tiny import LITE0, spread, tiny_model
 
 from effdet_keras.export.check import check_export
 from effdet_keras.export.runtime import open_runtime
@@ -25,18 +25,6 @@ FILES = [
     {"precision": "int8", **DETECTIONS},
     pytest.param({"precision": "int8", "outputs": "raw"}, marks=pytest.mark.slow),
 ]
-
-
-def spread(model, class_scale=3.5, box_scale=1.0):
-    """Random last layers, so that there is something to find."""
-    rng = np.random.default_rng(0)
-    for weight in model.weights:
-        if "predict" in weight.path and "kernel" in weight.path:
-            scale = class_scale if "class" in weight.path else box_scale
-            weight.assign(rng.normal(0, scale, weight.shape))
-        if "class-predict/bias" in weight.path:
-            weight.assign(np.full(weight.shape, -2.0))
-    return model
 
 
 @pytest.fixture(scope="module")
