@@ -96,6 +96,19 @@ def require_edge_tpu_model(model, target, calibration):
             "the Edge TPU's 8 MB, or use activations that it does not have. Received: "
             f"backbone={model.config.backbone!r}. Train `efficientdet-lite0`."
         )
+    require_calibration(target, calibration)
+
+
+def require_calibration(target, calibration):
+    """Refuses int8 without images to calibrate with.
+
+    Args:
+        target: string, the name of the target.
+        calibration: what was given as such.
+
+    Raises:
+        ValueError: If it is None.
+    """
     if calibration is None:
         raise InvalidValueError(
             f"`target={target!r}` is int8, which needs images of the kind the model will "
@@ -136,5 +149,7 @@ def compile_for_edge_tpu(folder, path):
             f"{_COMPILER} did not compile '{MODEL_NAME}' (status {done.returncode}):\n"
             f"{done.stdout}{done.stderr}"
         )
-    counts = [line for line in done.stdout.splitlines() if "Number of operations" in line]
+    counts = [
+        line for line in done.stdout.splitlines() if "Number of operations" in line
+    ]
     return *notes, f"  compiled: {COMPILED_NAME}", *(f"  {line}" for line in counts)

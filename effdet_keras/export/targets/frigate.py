@@ -12,6 +12,7 @@ from effdet_keras.export.targets.coral import (
     COMPILED_NAME,
     MODEL_NAME,
     compile_for_edge_tpu,
+    require_calibration,
     require_edge_tpu_model,
 )
 from effdet_keras.export.targets.detectors import (
@@ -67,8 +68,9 @@ def write_frigate(
             f"of a square input. Received: image_size={(height, width)}. Train with an "
             "`image_size` of one number, such as 320."
         )
-    if detector == "edgetpu" or calibration is None:
+    if detector == "edgetpu":
         require_edge_tpu_model(model, "frigate", calibration)
+    require_calibration("frigate", calibration)
     FORMATS["litert"].write(
         model,
         folder / MODEL_NAME,
@@ -85,7 +87,11 @@ def write_frigate(
     notes = compile_for_edge_tpu(folder, path) if detector == "edgetpu" else ()
     text = _configuration(path.name, detector, model.config.image_size, names)
     (folder / CONFIGURATION_NAME).write_text(text, encoding="utf-8")
-    notes = (*notes, f"  copy the folder to Frigate's /config/{path.name}, and add:", text)
+    notes = (
+        *notes,
+        f"  copy the folder to Frigate's /config/{path.name}, and add:",
+        text,
+    )
     return Written(folder / MODEL_NAME, "litert", notes)
 
 
