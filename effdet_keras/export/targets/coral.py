@@ -111,8 +111,9 @@ def require_calibration(target, calibration):
     """
     if calibration is None:
         raise InvalidValueError(
-            f"`target={target!r}` is int8, which needs images of the kind the model will "
-            "see, to find the range of every activation. Received: calibration=None. "
+            f"`target={target!r}` is int8, which needs images of the kind the model "
+            "will see, to find the range of every activation. Received: "
+            "calibration=None. "
             "Give a dataset, a folder or a list of images, such as `calibration=train`."
         )
 

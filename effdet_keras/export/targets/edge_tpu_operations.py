@@ -1,8 +1,8 @@
 """What `edgetpu_compiler` 16 takes, and what of it the Edge TPU runs.
 
 The compiler (16.0.384591198, of July 2021) parses a file with the LiteRT of that time,
-and refuses all of it for one operation that is newer ("Didn't find op for builtin opcode
-'CONV_2D' version '6'", https://github.com/google-coral/edgetpu/issues/631, of
+and refuses all of it for one operation that is newer ("Didn't find op for builtin
+opcode 'CONV_2D' version '6'", https://github.com/google-coral/edgetpu/issues/631, of
 TensorFlow 2.9; also QUANTIZE 3, issue 879, of 2.7). The newest versions below are those
 that TensorFlow 2.5, of May 2021, had:
 https://github.com/tensorflow/tensorflow/blob/v2.10.0/tensorflow/lite/tools/versioning/runtime_version.cc
@@ -64,8 +64,9 @@ def require_compilable(operations):
     """
     problems = []
     for operation in operations:
-        newest = 1 if operation.is_custom else NEWEST_VERSIONS.get(operation.name)
-        if newest is None or operation.name != _CUSTOM and operation.is_custom:
+        known = {_CUSTOM: 1} if operation.is_custom else NEWEST_VERSIONS
+        newest = known.get(operation.name)
+        if newest is None:
             problems.append(f"{operation.name} is unknown to it")
         elif operation.version > newest:
             problems.append(
@@ -75,9 +76,9 @@ def require_compilable(operations):
             problems.append(f"{operation.name} has a shape that is not fixed")
     if problems:
         raise InvalidValueError(
-            f"edgetpu_compiler 16 would refuse the file: {'; '.join(problems)}. Nothing "
-            "was written. Train a plain `efficientdet-lite0` to `-lite3`, or export with "
-            "an older TensorFlow."
+            f"edgetpu_compiler 16 would refuse the file: {'; '.join(problems)}. "
+            "Nothing was written. Train a plain `efficientdet-lite0` to `-lite3`, or "
+            "export with an older TensorFlow."
         )
 
 

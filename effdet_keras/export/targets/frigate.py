@@ -64,8 +64,8 @@ def write_frigate(
     height, width = model.config.image_size
     if height != width:
         raise InvalidValueError(
-            "Frigate cuts squares out of its images, and `target='frigate'` takes models "
-            f"of a square input. Received: image_size={(height, width)}. Train with an "
+            "Frigate cuts squares out of its images, and `target='frigate'` takes "
+            f"models of a square input. Received: image_size={(height, width)}. Train with an "
             "`image_size` of one number, such as 320."
         )
     if detector == "edgetpu":

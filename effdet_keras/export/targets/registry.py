@@ -110,7 +110,8 @@ def target_to_write(
         TypeError: If there is no option of this name.
 
     Example:
-        >>> target_to_write(pathlib.Path("out"), "coral", None, {"precision": "float16"})
+        >>> options = {"precision": "float16"}
+        >>> target_to_write(pathlib.Path("out"), "coral", None, options)
         Traceback (most recent call last):
             ...
         effdet_keras.errors.InvalidValueError: `target='coral'` chooses `precision` \

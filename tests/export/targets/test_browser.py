@@ -26,7 +26,8 @@ let told;
 try {
   await ready;
   const image = await (await fetch("image.png")).blob();
-  told = { found: await show(image), text: document.getElementById("found").textContent };
+  const found = await show(image);
+  told = { found, text: document.getElementById("found").textContent };
 } catch (error) { told = { error: String(error) }; }
 await fetch("told", { method: "POST", body: JSON.stringify(told) });
 </script>"""
