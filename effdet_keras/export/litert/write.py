@@ -82,8 +82,8 @@ def write_litert(
             model's own.
         per_class: whether a box suppresses boxes of its own class only, the "regular"
             way of the operation. The default of "custom" is the "fast" way: a box
-            suppresses boxes of all classes. The regular way is slower, and in an interpreter
-            of `n` threads, `n > 1`, it loses class `n`
+            suppresses boxes of all classes. The regular way is slower, and in an
+            interpreter of `n` threads, `n > 1`, it loses class `n`
             (https://github.com/tensorflow/tensorflow/issues/56058; it still did in
             ai-edge-litert 2.3.0). Our runtime then takes one thread. None for that
             default, or with "builtin" for the model's own.

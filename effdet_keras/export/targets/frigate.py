@@ -65,8 +65,8 @@ def write_frigate(
     if height != width:
         raise InvalidValueError(
             "Frigate cuts squares out of its images, and `target='frigate'` takes "
-            f"models of a square input. Received: image_size={(height, width)}. Train with an "
-            "`image_size` of one number, such as 320."
+            f"models of a square input. Received: image_size={(height, width)}. Train "
+            "with an `image_size` of one number, such as 320."
         )
     if detector == "edgetpu":
         require_edge_tpu_model(model, "frigate", calibration)

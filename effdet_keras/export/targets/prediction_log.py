@@ -1,8 +1,8 @@
 """`PredictionLog` of TF Serving as bytes, without its package.
 
 The messages are those of tensorflow_serving/apis: `prediction_log.proto`,
-`predict.proto` and `model.proto`. All fields written here are messages or strings, which protobuf
-encodes alike: the field's number and the type 2, the length, the bytes.
+`predict.proto` and `model.proto`. All fields written here are messages or strings,
+which protobuf encodes alike: the field's number and the type 2, the length, the bytes.
 """
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
