@@ -59,10 +59,13 @@ def exported(workplace):
         if (target, flags) not in done:
             words = shlex.split(commands_of(target)[0])
             assert words[:3] == ["effdet-keras", "export", "archive"]
+            out = f"{len(done)}/{words[3]}"  # each has a folder of its own
             with pytest.MonkeyPatch.context() as patch:
                 patch.chdir(workplace)
-                assert cli.main(["export", "archive.keras", *words[3:], *flags]) == 0
-            done[target, flags] = workplace / words[3]
+                assert (
+                    cli.main(["export", "archive.keras", out, *words[4:], *flags]) == 0
+                )
+            done[target, flags] = workplace / out
         return done[target, flags]
 
     return run
