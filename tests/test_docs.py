@@ -18,6 +18,7 @@ from support.tiny import tiny_model
 
 import effdet_keras as ek
 from effdet_keras.export.registry import FORMATS, writer_options
+from effdet_keras.export.targets.registry import TARGETS, target_options
 from effdet_keras.weights.report import LoadReport, NewWeights
 
 pytestmark = pytest.mark.tensorflow  # `ek.data`, `ek.callbacks`
@@ -100,6 +101,8 @@ def keywords_of(function):
     if getattr(function, "__name__", "") == "export":
         for name in FORMATS:
             names |= {option.name for option in writer_options(name)}
+        for name in TARGETS:
+            names |= {option.name for option in target_options(name)}
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         name = getattr(function, "__name__", "")
         passed_on = {"fit": keras.Model.fit, "evaluate": keras.Model.evaluate}

@@ -38,7 +38,9 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         "--target",
         default=None,
         choices=tuple(TARGETS),
-        help="in the place of a format, where the model will run; OUT is a folder",
+        metavar="TARGET",
+        help="in the place of a format, where the model will run; OUT is a folder "
+        f"({', '.join(TARGETS)})",
     )
     parser.add_argument(
         "--images",

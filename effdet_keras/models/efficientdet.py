@@ -614,7 +614,7 @@ class EfficientDet(Trainer, keras.Model):
             target: in the place of a format, where the model will run: "mediapipe",
                 "coral", "frigate", "litert-gpu", "tf-serving", "triton" or "browser".
                 `path` is then a folder, which gets the model in the form that the
-                target takes, and what else it needs (docs/targets.md).
+                target takes, and what else it needs (docs/export_targets.md).
             images: images to check with, whatever `detect` takes; None for drawn
                 ones.
             evaluate: `effdet_keras.data.DetectionDataset`, on which to compare the

@@ -54,9 +54,7 @@ def test_every_option_has_a_flag(archive, exported, shapes):
     flags += "--output-type uint8 --names tfod --frozen-graph --images checks "
     flags += "--input-type tf_example "
     flags += "--calibration-images 7 --opset 18 --max-detections 5 --per-class "
-    flags += "--score-threshold 0.2 --iou-threshold 0.4 --postprocess-ops builtin "
-    flags += "--target triton --backend tensorflow --max-batch-size 4 "
-    flags += "--detector cpu --warmup-batches 3 --runtime-address ort/"
+    flags += "--score-threshold 0.2 --iou-threshold 0.4 --postprocess-ops builtin"
     assert cli.main(["export", archive, "pets", *flags.split()]) == 0
     assert exported == [
         {
@@ -77,18 +75,23 @@ def test_every_option_has_a_flag(archive, exported, shapes):
             "iou_threshold": 0.4,
             "per_class": True,
             "postprocess_ops": "builtin",
-            "target": "triton",
-            "backend": "tensorflow",
-            "max_batch_size": 4,
-            "detector": "cpu",
-            "warmup_batches": 3,
-            "runtime_address": "ort/",
         }
     ]
     options = {o.name for name in FORMATS for o in writer_options(name)}
-    options |= {o.name for name in TARGETS for o in target_options(name)}
     # The second is a flag of the next test, the last an object of Python.
     assert options - set(exported[0]) == {"calibration", "postprocess"}
+
+
+def test_a_target_and_its_options_have_flags(archive, exported):
+    flags = "--target triton --backend tensorflow --max-batch-size 4 "
+    flags += "--detector cpu --warmup-batches 0 --runtime-address ./dist/"
+    assert cli.main(["export", archive, "pets", *flags.split()]) == 0
+    (given,) = exported
+    assert (given["target"], given["format"]) == ("triton", None)
+    assert (given["backend"], given["max_batch_size"]) == ("tensorflow", 4)
+    options = {o.name for name in TARGETS for o in target_options(name)}
+    of_formats = {o.name for name in FORMATS for o in writer_options(name)}
+    assert options - of_formats <= set(given)
 
 
 def test_calibration_is_a_folder_of_images_or_a_dataset(archive, exported, shapes):

@@ -97,6 +97,20 @@ def require_edge_tpu_model(model, target, calibration):
             "the Edge TPU's 8 MB, or use activations that it does not have. Received: "
             f"backbone={model.config.backbone!r}. Train `efficientdet-lite0`."
         )
+    require_calibration(model, target, calibration)
+
+
+def require_calibration(model, target, calibration):
+    """Refuses int8 without images to calibrate with, where the ranges are not learned.
+
+    Args:
+        model: `EfficientDet`.
+        target: string, the name of the target.
+        calibration: what was given as such.
+
+    Raises:
+        ValueError: If it is None, and the model is not quantization-aware.
+    """
     if calibration is None and model.quantization is None:
         raise InvalidValueError(
             f"`target={target!r}` is int8, which needs images of the kind the model "

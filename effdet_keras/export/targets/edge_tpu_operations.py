@@ -64,8 +64,9 @@ def require_compilable(operations):
     """
     problems = []
     for operation in operations:
-        newest = 1 if operation.is_custom else NEWEST_VERSIONS.get(operation.name)
-        if newest is None or (operation.name != _CUSTOM and operation.is_custom):
+        known = {_CUSTOM: 1} if operation.is_custom else NEWEST_VERSIONS
+        newest = known.get(operation.name)
+        if newest is None:
             problems.append(f"{operation.name} is unknown to it")
         elif operation.version > newest:
             problems.append(

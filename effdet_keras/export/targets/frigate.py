@@ -12,6 +12,7 @@ from effdet_keras.export.targets.coral import (
     COMPILED_NAME,
     MODEL_NAME,
     compile_for_edge_tpu,
+    require_calibration,
     require_edge_tpu_model,
 )
 from effdet_keras.export.targets.detectors import (
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
     from effdet_keras.models import EfficientDet
 
 LABELS_NAME, CONFIGURATION_NAME = "labelmap.txt", "frigate.yml"
-_MAX_DETECTIONS = 20  # Frigate's detectors read no more
+# Both of Frigate's detectors on TFLite files, frigate/detectors/plugins/cpu_tfl.py and
+# edgetpu_tfl.py: they read no more detections, and none below a score of 0.4.
+_MAX_DETECTIONS = 20
 
 
 def write_frigate(
@@ -36,7 +39,7 @@ def write_frigate(
     detector: Literal["edgetpu", "cpu"] = "edgetpu",
     calibration: DetectionDataset | Images | None = None,
     calibration_images: int = 100,
-    score_threshold: float | None = None,
+    score_threshold: float = 0.4,
 ) -> Written:
     """Writes `model.tflite`, `labelmap.txt` and `frigate.yml`.
 
@@ -52,8 +55,8 @@ def write_frigate(
         calibration: images of the kind the cameras see: int8 needs them, unless the
             model was trained with `quantize_aware`.
         calibration_images: how many of them are used at most, evenly spread.
-        score_threshold: lowest score to keep; None for the model's own. Frigate itself
-            drops what is below 0.4.
+        score_threshold: lowest score to keep. Frigate itself drops what is below the
+            default.
 
     Raises:
         ValueError: If the input is not square, or as `target="coral"`.
@@ -68,6 +71,7 @@ def write_frigate(
         )
     if detector == "edgetpu":
         require_edge_tpu_model(model, "frigate", calibration)
+    require_calibration(model, "frigate", calibration)
     FORMATS["litert"].write(
         model,
         folder / MODEL_NAME,
