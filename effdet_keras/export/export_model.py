@@ -48,6 +48,8 @@ def export_model(
             f"{keras.backend.backend()}. Save the model, and export it in a process "
             "with KERAS_BACKEND=tensorflow: `effdet-keras export MODEL OUT`."
         )
+    if target is None:
+        format_to_write(path, format).require_runtime()  # before the long work
     _check_replaceable(path)
     live = evaluated(model, quantized=_is_int8(target, options))
     with replacing_together(path) as folder, live as model:

@@ -48,9 +48,13 @@ class ExportFormat:
 
     def write(self, model: Any, path: pathlib.Path, **options: Any) -> None:
         """Writes a model, once it is known that what runs the format is installed."""
+        self.require_runtime()
+        self.load_writer()(model, path, **options)
+
+    def require_runtime(self) -> None:
+        """Raises ImportError if what runs the format's files is not installed."""
         package = self.load_runtime().package  # type: ignore[attr-defined]
         package.require(f"The check of a {self.title} export")
-        self.load_writer()(model, path, **options)
 
     def load_runtime(self) -> type:
         """The `Runtime` of the format's files; this imports it."""

@@ -405,6 +405,7 @@ class Compiling:
             RuntimeError: If Keras runs on another backend than TensorFlow.
 
         Example:
+            >>> from effdet_keras.models import EfficientDet
             >>> model = EfficientDet.from_preset(
             ...     "efficientdet-lite0", image_size=64, num_classes=2)
             >>> model.quantize_aware(delay=100).quantization.is_rounding
