@@ -26,7 +26,8 @@ pytestmark = pytest.mark.tensorflow  # `ek.data`, `ek.callbacks`
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FILE_NAME = re.compile(
-    r"[\w/.-]+\.(py|md|yaml|yml|json|jsonl|keras|h5|txt|jpg|png|tflite|onnx|html|pbtxt|parquet)"
+    r"[\w/.-]+\.(py|md|ya?ml|jsonl?|keras|h5|txt|jpg|png|tflite|onnx|html|pbtxt|"
+    r"parquet|savedmodel)"
 )
 PARTS = ("depthwise_kernel", "pointwise_kernel", "bias")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)

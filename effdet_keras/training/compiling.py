@@ -408,8 +408,12 @@ class Compiling:
             >>> from effdet_keras.models import EfficientDet
             >>> model = EfficientDet.from_preset(
             ...     "efficientdet-lite0", image_size=64, num_classes=2)
-            >>> model.quantize_aware(delay=100).quantization.is_rounding
-            False
+            >>> model.quantize_aware(delay=100, range_steps=50)
+            Traceback (most recent call last):
+                ...
+            effdet_keras.errors.InvalidValueError: `range_steps` must be above ...
+
+            docs/quantization.md has a whole training.
         """
         with self._step.scope():
             self.quantization = Quantization(self, delay, batch_norm_steps, range_steps)

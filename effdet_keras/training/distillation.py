@@ -131,15 +131,15 @@ def distill(
             ...
         effdet_keras.errors.InvalidTypeError: `data` must be a `DetectionDataset`, ...
     """
-    if keras.backend.backend() != "tensorflow":
-        raise InvalidStateError(
-            "`distill` asks the teacher within batches of `tf.data`, and Keras runs "
-            f"on {keras.backend.backend()}. Call it with KERAS_BACKEND=tensorflow."
-        )
     if not (isinstance(data, DetectionDataset) or hasattr(data, "element_spec")):
         raise InvalidTypeError(
             "`data` must be a `DetectionDataset`, or batches of it "
             f"(`tf.data.Dataset`). Received: data of type {type(data).__name__}"
+        )
+    if keras.backend.backend() != "tensorflow":
+        raise InvalidStateError(
+            "`distill` asks the teacher within batches of `tf.data`, and Keras runs "
+            f"on {keras.backend.backend()}. Call it with KERAS_BACKEND=tensorflow."
         )
     _check_alike(teacher, student)
     rule = Distillation(weight)

@@ -56,7 +56,6 @@ class Quantization:
         batch_norm_steps: int = 0,
         range_steps: int | None = None,
     ) -> None:
-        _check_possible(model)
         self.delay = _count("delay", delay)
         self.batch_norm_steps = _count("batch_norm_steps", batch_norm_steps)
         self.range_steps = None
@@ -68,6 +67,7 @@ class Quantization:
                     "seen before numbers are rounded to them. "
                     f"Received: range_steps={range_steps}, delay={delay}"
                 )
+        _check_possible(model)
         self.places = _places(model)
         shape = (len(self.places), 2)
         self._ranges = _variable("ranges", shape, "float32")
