@@ -131,7 +131,12 @@ def read_options():
     parser.add_argument("--epochs", type=int, default=12, help="of that student")
     parser.add_argument("--more", type=int, default=6, help="epochs of an activation")
     parser.add_argument("--seed", type=int, default=0)
-    return parser.parse_args()
+    parser.add_argument("--quick", action="store_true", help="a smoke test")
+    options = parser.parse_args()
+    if options.quick:
+        options.activations, options.precisions = ["relu6"], ["float32"]
+        options.more = 1
+    return options
 
 
 if __name__ == "__main__":

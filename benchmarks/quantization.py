@@ -105,7 +105,11 @@ def read_options():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--trains-float", action="store_true")
     parser.add_argument("--keep", help="where to save the trained QAT model")
+    parser.add_argument("--quick", action="store_true", help="a smoke test")
     options = parser.parse_args()
+    if options.quick:
+        options.weights, options.image_size = "scratch", (64, 64)
+        options.epochs = options.more = 1
     if options.image_size is not None:
         options.image_size = tuple(options.image_size)
     return options

@@ -133,3 +133,19 @@ def test_sizing_has_a_line_for_each_runtime(tmp_path):
     assert {x["runtime"] for x in lines} >= {"Keras", "SavedModel"}
     for line in lines:
         assert line["images_per_second_and_core"] > 0 and line["peak_mb"] > 50
+
+
+@pytest.mark.slow
+def test_int8_is_judged_after_training_and_with_training_for_it(tmp_path):
+    done = subprocess.run(
+        [sys.executable, FOLDER / "quantization.py", "--quick"],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    lines = [json.loads(x) for x in done.stdout.splitlines() if x.startswith("{")]
+    cases = ["float", "int8 after training", "int8 trained for"]
+    assert [line["case"] for line in lines] == cases
+    sizes = [line["megabytes"] for line in lines]
+    assert sizes[1] < sizes[0] / 2 and sizes[2] < sizes[0] / 2
+    assert lines[2]["cpu_minutes"] > 0
