@@ -71,7 +71,8 @@ def test_a_command_that_is_terminated_saves_and_says_how_to_go_on(data, tmp_path
     assert "terminated" in said and "Traceback" not in said
     assert not list((out / "archive").glob(".*"))
     place = read_archive_info(out / "archive" / "last.keras")["place"]
-    assert place["epoch"] >= 1
+    # The log's line comes before the epoch has ended: it may be the first one still.
+    assert place["steps"] >= 3
     if "a checkpoint was written" in said:  # there was something to save
         assert place["step"] >= 1
     assert place["steps"] == 3 * place["epoch"] + place["step"]
