@@ -6,6 +6,7 @@ from effdet_keras._internal.optional_imports import starlette_requests
 from effdet_keras.errors import EffDetError
 
 _OVERHEAD = 65_536  # bytes of a multipart body that are not the image
+_PATIENCE = 4  # times the limit that are read, and thrown away, before an answer
 _FIELD = "image"
 
 
@@ -62,14 +63,22 @@ async def image_of_request(request, max_bytes: int, seconds: float) -> bytes:
 
 async def _body(request, max_bytes, overhead):
     limit, length = max_bytes + overhead, request.headers.get("content-length", "")
-    if length.isdecimal() and int(length[:20]) > limit:
+    declared = int(length[:20]) if length.isdecimal() else 0
+    waits = "expect" in request.headers  # for our word, before it sends the body
+    if declared > (limit if waits else _PATIENCE * limit):
         raise _too_large(max_bytes)
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
-        if size > limit:
-            raise _too_large(max_bytes)
-        parts.append(part)
+        if size <= limit:
+            parts.append(part)
+            continue
+        # A connection that is closed while the client sends loses our answer.
+        parts.clear()
+        if size > _PATIENCE * limit:
+            break
+    if size > limit:
+        raise _too_large(max_bytes)
     return b"".join(parts)
 
 

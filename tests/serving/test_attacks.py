@@ -102,6 +102,28 @@ def test_a_form_that_is_too_large_is_refused(port, name):
     assert status == 413 and b"more than 50,000 bytes" in body
 
 
+@pytest.mark.parametrize("size", [50_001, 199_000])
+def test_a_client_that_sends_too_much_reads_why(port, size):
+    request = post(bytes(size))
+    with socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
+        for start in range(0, len(request), 30_000):
+            connection.sendall(request[start : start + 30_000])
+            time.sleep(0.05)
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert b" 413 " in answer and b"more than 50,000 bytes" in answer
+
+
+@pytest.mark.parametrize(
+    "head",
+    ["Content-Length: 200001\r\n", "Content-Length: 50001\r\nExpect: 100-continue\r\n"],
+    ids=["far too long", "not sent yet"],
+)
+def test_a_body_that_will_be_too_long_is_not_awaited(port, head):
+    head = f"POST /detect HTTP/1.1\r\nHost: here\r\n{head}\r\n"
+    status, body = asked(port, head.encode())
+    assert status == 413 and b"more than 50,000 bytes" in body
+
+
 @pytest.mark.parametrize(
     "file_name", ["../../etc/passwd", "/etc/passwd", "C:\\boot.ini", "a\\0.png", ""]
 )
