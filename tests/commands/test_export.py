@@ -54,7 +54,8 @@ def test_every_option_has_a_flag(archive, exported, shapes):
     flags += "--output-type uint8 --names tfod --frozen-graph --images checks "
     flags += "--input-type tf_example "
     flags += "--calibration-images 7 --opset 18 --max-detections 5 --per-class "
-    flags += "--score-threshold 0.2 --iou-threshold 0.4 --postprocess-ops builtin"
+    flags += "--score-threshold 0.2 --iou-threshold 0.4 --postprocess-ops builtin "
+    flags += "--int8-scores"
     assert cli.main(["export", archive, "pets", *flags.split()]) == 0
     assert exported == [
         {
@@ -75,6 +76,7 @@ def test_every_option_has_a_flag(archive, exported, shapes):
             "iou_threshold": 0.4,
             "per_class": True,
             "postprocess_ops": "builtin",
+            "int8_scores": True,
         }
     ]
     options = {o.name for name in FORMATS for o in writer_options(name)}

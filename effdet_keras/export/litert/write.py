@@ -46,6 +46,7 @@ def write_litert(
     iou_threshold: float | None = None,
     per_class: bool = False,
     postprocess_ops: Literal["custom", "builtin"] = "custom",
+    int8_scores: bool = False,
 ) -> None:
     """Writes a `.tflite` file for LiteRT and MediaPipe Tasks.
 
@@ -95,6 +96,10 @@ def write_litert(
             Coral and Frigate take; "builtin", operations of LiteRT itself, which
             compute the model's own postprocess, Soft-NMS too, and which runtimes
             without custom operations have.
+        int8_scores: whether a quantization-aware model's file computes the scores in
+            steps of 1/256, as an Edge TPU must. Otherwise they are computed in float
+            from int8 logits, which tells more of those near 1 apart. Ranges that are
+            found with `calibration` always make int8 scores.
 
     Raises:
         ValueError: If a number is out of its range, or options contradict each other.
@@ -109,10 +114,17 @@ def write_litert(
     _check_calibration(precision, calibration, model.quantization is not None)
     _check_together(precision, outputs, output_type, batch_size, nms)
     uses_builtin = postprocess_ops == "builtin"
-    if uses_builtin and (precision, outputs) == ("int8", "detections"):
+    if uses_builtin and outputs == "detections" and calibration is not None:
         raise InvalidValueError(
             "int8 would round the boxes of `postprocess_ops='builtin'` too. Received: "
-            "precision='int8'. Take \"custom\", or precision='float16'."
+            "precision='int8' with `calibration`. Take \"custom\", "
+            "precision='float16', or train the model with `quantize_aware`."
+        )
+    if int8_scores and (uses_builtin or (precision, outputs) != ("int8", "detections")):
+        raise InvalidValueError(
+            "`int8_scores` goes with precision='int8', outputs='detections' and "
+            f"postprocess_ops='custom'. Received: precision={precision!r}, "
+            f"outputs={outputs!r}, postprocess_ops={postprocess_ops!r}"
         )
     description = describe(
         model, outputs=outputs, precision=precision, batch_size=batch_size
@@ -130,7 +142,10 @@ def write_litert(
     learned = contextlib.nullcontext()
     if precision == "int8" and not inputs:
         learned = model.quantization.exporting()
-    with learned, _saved(_traced(model, description, uses_builtin)) as folder:
+    with (
+        learned,
+        _saved(_traced(model, description, uses_builtin, int8_scores)) as folder,
+    ):
         converter = tf.lite.TFLiteConverter.from_saved_model(folder)
         converter.allow_custom_ops = not uses_builtin
         if precision != "float32":
@@ -191,7 +206,7 @@ def _check_together(precision, outputs, output_type, batch_size, nms):
         )
 
 
-def _traced(model, description, uses_builtin):
+def _traced(model, description, uses_builtin, int8_scores):
     """A module whose `run` is the network, with the postprocess where it is wanted."""
     batch_size = description.batch_size
     module = tf.Module()
@@ -212,9 +227,7 @@ def _traced(model, description, uses_builtin):
             results = op(found["box_deltas"], found["class_logits"])
         elif model.config.has_detection:
             op = postprocess_op(description.postprocess, model.config)
-            scores = tf.sigmoid(found["class_logits"])
-            if description.precision == "int8" and model.quantization is not None:
-                scores = tf.quantization.fake_quant_with_min_max_args(scores, *UNIT)
+            scores = _scores(found["class_logits"], model, int8_scores)
             results = op(found["box_deltas"], scores)
         if model.config.has_segmentation:
             results = (*results, tf.cast(found["class_map"], tf.int32))
@@ -222,6 +235,16 @@ def _traced(model, description, uses_builtin):
 
     module.run = run
     return module
+
+
+def _scores(logits, model, in_int8):
+    if model.quantization is None:
+        return tf.sigmoid(logits)  # the converter does with it as it does with all
+    if in_int8:
+        return tf.quantization.fake_quant_with_min_max_args(tf.sigmoid(logits), *UNIT)
+    # Of int8 numbers the converter makes an int8 sigmoid, whatever its range; of a
+    # difference that has no range it makes none. No logit changes by 1e-30.
+    return tf.sigmoid(logits - 1e-30)
 
 
 @contextlib.contextmanager

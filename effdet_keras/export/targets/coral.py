@@ -71,6 +71,7 @@ def write_coral(
         calibration_images=calibration_images,
         max_detections=max_detections,
         score_threshold=score_threshold,
+        int8_scores=True,
     )
     names = class_names_of(model)
     (folder / LABELS_NAME).write_text("\n".join(names) + "\n", encoding="utf-8")

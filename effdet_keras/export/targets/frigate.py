@@ -80,6 +80,7 @@ def write_frigate(
         calibration_images=calibration_images,
         max_detections=_MAX_DETECTIONS,
         score_threshold=score_threshold,
+        int8_scores=detector == "edgetpu",
     )
     names = class_names_of(model)
     # With numbers: a class whose name begins with a digit is else taken for a number.

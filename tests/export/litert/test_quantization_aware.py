@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from keras import ops
-from support.tiny import BOTH_HEADS, tiny_model
+from support.tiny import BOTH_HEADS, lively_model, tiny_model
 
 from effdet_keras.config import MODEL_NAMES
 from effdet_keras.export.runtime import open_runtime
@@ -99,10 +99,29 @@ def test_every_model_becomes_a_file_without_a_float(name, tmp_path):
     assert_computes_the_same(model, path)
 
 
-def test_detections_come_from_int8_scores(tmp_path):
+@pytest.mark.parametrize("int8_scores", [False, True])
+def test_scores_are_float_or_int8(int8_scores, tmp_path):
     model = learned(tiny_model())
     path = tmp_path / "cats.tflite"
-    report = model.export(path, precision="int8", score_threshold=0.001, verbose=0)
-    assert float_operations(path) <= AT_THE_ENDS
+    report = model.export(
+        *(path,),
+        precision="int8",
+        int8_scores=int8_scores,
+        score_threshold=0.001,
+        verbose=0,
+    )
+    in_float = set() if int8_scores else {"LOGISTIC", "SUB"}
+    assert float_operations(path) == AT_THE_ENDS - {"QUANTIZE"} | in_float
     assert not report.rounding_errors and not report.advice
-    assert len(open_runtime(path).run(noise((64, 64)))["scores"][0]) > 0
+    scores = open_runtime(path).run(noise((64, 64)))["scores"][0]
+    assert len(scores) > 0
+    assert np.allclose(scores * 256, np.round(scores * 256)) == int8_scores
+
+
+def test_the_models_own_suppression_stays_in_float(tmp_path):
+    model = learned(lively_model())
+    path = tmp_path / "cats.tflite"
+    report = model.export(path, precision="int8", postprocess_ops="builtin", verbose=0)
+    assert "CONV_2D" not in float_operations(path)
+    assert "NON_MAX_SUPPRESSION_V5" in float_operations(path)
+    assert report.matched >= 0.8 * report.live_detections > 0
