@@ -290,6 +290,15 @@ assert not set(sys.modules) & {{"tensorflow", "keras", "effdet_keras"}}
         ({"precision": "int8"}, "int8 needs images of the kind"),
         ({"calibration": ["x.jpg"]}, "`calibration` is for int8 alone"),
         ({"output_type": "uint8"}, "goes with precision='int8' and outputs='raw'"),
+        ({"int8_scores": True}, "`int8_scores` goes with precision='int8'"),
+        (
+            {
+                "precision": "int8",
+                "calibration": ["x"],
+                "postprocess_ops": "builtin",
+            },
+            "int8 would round the boxes",
+        ),
         ({"batch_size": 2}, "one image at a time"),
         ({"batch_size": 0, "outputs": "raw"}, "`batch_size` must be 1 or more"),
         ({"max_detections": 5, "outputs": "raw"}, "Raw outputs have no postprocess"),
