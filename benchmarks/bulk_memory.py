@@ -3,7 +3,7 @@
 Every name is a link to one of a few JPEG files of 640 x 480, which are really read and
 decoded; a stand-in for the network finds ten boxes in each. So what grows is what the
 package itself keeps. Each number of images runs in a process of its own, and the peak
-is told beside that of a process which only imported the package.
+is told beside that of a process which only made the detector.
 """
 
 import argparse
@@ -56,9 +56,9 @@ def measure(count):
         for number in range(count):
             file = folder / "files" / f"{number % _FILES + 1}.jpg"
             (folder / "images" / f"{number:07}.jpg").symlink_to(file)
+        detector = BatchDetector(stand_in(), batch_size=8)
         if count:
             shard, parts = Shard(1, 1), Parts(folder / "parts")
-            detector = BatchDetector(stand_in(), batch_size=8)
             parts.agree(settings_of(detector, shard))
             sources = sources_of([folder / "images"], shard)
             with contextlib.redirect_stdout(io.StringIO()):

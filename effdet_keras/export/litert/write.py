@@ -227,7 +227,8 @@ def _traced(model, description, uses_builtin, int8_scores):
             results = op(found["box_deltas"], found["class_logits"])
         elif model.config.has_detection:
             op = postprocess_op(description.postprocess, model.config)
-            scores = _scores(found["class_logits"], model, int8_scores)
+            rounds = description.precision == "int8" and model.quantization is not None
+            scores = _scores(found["class_logits"], rounds, int8_scores)
             results = op(found["box_deltas"], scores)
         if model.config.has_segmentation:
             results = (*results, tf.cast(found["class_map"], tf.int32))
@@ -237,8 +238,8 @@ def _traced(model, description, uses_builtin, int8_scores):
     return module
 
 
-def _scores(logits, model, in_int8):
-    if model.quantization is None:
+def _scores(logits, rounds, in_int8):
+    if not rounds:
         return tf.sigmoid(logits)  # the converter does with it as it does with all
     if in_int8:
         return tf.quantization.fake_quant_with_min_max_args(tf.sigmoid(logits), *UNIT)
