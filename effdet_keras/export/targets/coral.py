@@ -13,6 +13,7 @@ from effdet_keras.export.litert.operations import operations_of
 from effdet_keras.export.registry import FORMATS
 from effdet_keras.export.targets.detectors import (
     class_names_of,
+    require_calibration,
     require_detection_alone,
 )
 from effdet_keras.export.targets.edge_tpu_operations import (
@@ -62,7 +63,8 @@ def write_coral(
             `calibration`.
         RuntimeError: If the compiler fails.
     """
-    require_edge_tpu_model(model, "coral", calibration)
+    require_edge_tpu_model(model, "coral")
+    require_calibration(model, "coral", calibration)
     FORMATS["litert"].write(
         model,
         folder / MODEL_NAME,
@@ -79,17 +81,15 @@ def write_coral(
     return Written(folder / MODEL_NAME, "litert", notes)
 
 
-def require_edge_tpu_model(model, target, calibration):
+def require_edge_tpu_model(model, target):
     """Refuses what the Edge TPU cannot run.
 
     Args:
         model: `EfficientDet`.
         target: string, the name of the target.
-        calibration: what was given as such.
 
     Raises:
-        ValueError: If the backbone is another one, the model does more than detect, or
-            `calibration` is None.
+        ValueError: If the backbone is another one, or the model does more than detect.
     """
     require_detection_alone(model, target)
     if model.config.backbone not in _BACKBONES:
@@ -97,27 +97,6 @@ def require_edge_tpu_model(model, target, calibration):
             f"`target={target!r}` takes EfficientDet-Lite0 to Lite3: others do not fit "
             "the Edge TPU's 8 MB, or use activations that it does not have. Received: "
             f"backbone={model.config.backbone!r}. Train `efficientdet-lite0`."
-        )
-    require_calibration(model, target, calibration)
-
-
-def require_calibration(model, target, calibration):
-    """Refuses int8 without images to calibrate with, where the ranges are not learned.
-
-    Args:
-        model: `EfficientDet`.
-        target: string, the name of the target.
-        calibration: what was given as such.
-
-    Raises:
-        ValueError: If it is None, and the model is not quantization-aware.
-    """
-    if calibration is None and model.quantization is None:
-        raise InvalidValueError(
-            f"`target={target!r}` is int8, which needs images of the kind the model "
-            "will see, to find the range of every activation. Received: "
-            "calibration=None. Give a dataset, a folder or a list of images, such as "
-            "`calibration=train`; or train the model with `quantize_aware`."
         )
 
 

@@ -21,6 +21,26 @@ def require_detection_alone(model, target):
         )
 
 
+def require_calibration(model, target, calibration):
+    """Refuses int8 without images to calibrate with, where the ranges are not learned.
+
+    Args:
+        model: `EfficientDet`.
+        target: string, its name.
+        calibration: what was given as such.
+
+    Raises:
+        ValueError: If it is None, and the model is not quantization-aware.
+    """
+    if calibration is None and model.quantization is None:
+        raise InvalidValueError(
+            f"`target={target!r}` is int8, which needs images of the kind the model "
+            "will see, to find the range of every activation. Received: "
+            "calibration=None. Give a dataset, a folder or a list of images, such as "
+            "`calibration=train`; or train the model with `quantize_aware`."
+        )
+
+
 def class_names_of(model):
     """The names of a model's classes, or their numbers where they have no names."""
     names = model.class_names

@@ -12,11 +12,11 @@ from effdet_keras.export.targets.coral import (
     COMPILED_NAME,
     MODEL_NAME,
     compile_for_edge_tpu,
-    require_calibration,
     require_edge_tpu_model,
 )
 from effdet_keras.export.targets.detectors import (
     class_names_of,
+    require_calibration,
     require_detection_alone,
 )
 from effdet_keras.export.targets.registry import Written
@@ -70,7 +70,7 @@ def write_frigate(
             "with an `image_size` of one number, such as 320."
         )
     if detector == "edgetpu":
-        require_edge_tpu_model(model, "frigate", calibration)
+        require_edge_tpu_model(model, "frigate")
     require_calibration(model, "frigate", calibration)
     FORMATS["litert"].write(
         model,
