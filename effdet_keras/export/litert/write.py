@@ -23,7 +23,6 @@ from effdet_keras.export.litert.model_file import finished
 from effdet_keras.export.litert.postprocess import hard_postprocess, postprocess_op
 from effdet_keras.export.network import frozen, network_function, output_names
 from effdet_keras.inference.detect import Images
-from effdet_keras.layers.fake_quantization import UNIT
 
 if TYPE_CHECKING:
     import pathlib
@@ -139,12 +138,12 @@ def write_litert(
     inputs = []
     if calibration is not None:
         inputs = calibration_inputs(model.config, calibration, calibration_images)
-    learned = contextlib.nullcontext()
+    learned, float_scores = contextlib.nullcontext(), False
     if precision == "int8" and not inputs:
-        learned = model.quantization.exporting()
+        learned, float_scores = model.quantization.exporting(), not int8_scores
     with (
         learned,
-        _saved(_traced(model, description, uses_builtin, int8_scores)) as folder,
+        _saved(_traced(model, description, uses_builtin, float_scores)) as folder,
     ):
         converter = tf.lite.TFLiteConverter.from_saved_model(folder)
         converter.allow_custom_ops = not uses_builtin
@@ -206,7 +205,7 @@ def _check_together(precision, outputs, output_type, batch_size, nms):
         )
 
 
-def _traced(model, description, uses_builtin, int8_scores):
+def _traced(model, description, uses_builtin, float_scores):
     """A module whose `run` is the network, with the postprocess where it is wanted."""
     batch_size = description.batch_size
     module = tf.Module()
@@ -227,25 +226,18 @@ def _traced(model, description, uses_builtin, int8_scores):
             results = op(found["box_deltas"], found["class_logits"])
         elif model.config.has_detection:
             op = postprocess_op(description.postprocess, model.config)
-            rounds = description.precision == "int8" and model.quantization is not None
-            scores = _scores(found["class_logits"], rounds, int8_scores)
-            results = op(found["box_deltas"], scores)
+            logits = found["class_logits"]
+            if float_scores:
+                # Of int8 logits the converter makes an int8 sigmoid; of a difference,
+                # which has no range, it makes none. No logit changes by 1e-30.
+                logits = logits - 1e-30
+            results = op(found["box_deltas"], tf.sigmoid(logits))
         if model.config.has_segmentation:
             results = (*results, tf.cast(found["class_map"], tf.int32))
         return results
 
     module.run = run
     return module
-
-
-def _scores(logits, rounds, in_int8):
-    if not rounds:
-        return tf.sigmoid(logits)  # the converter does with it as it does with all
-    if in_int8:
-        return tf.quantization.fake_quant_with_min_max_args(tf.sigmoid(logits), *UNIT)
-    # Of int8 numbers the converter makes an int8 sigmoid, whatever its range; of a
-    # difference that has no range it makes none. No logit changes by 1e-30.
-    return tf.sigmoid(logits - 1e-30)
 
 
 @contextlib.contextmanager
