@@ -1,4 +1,4 @@
-"""The image of a request: its bytes, never more of them than the limit."""
+"""The image of a request: its bytes, of which no more than the limit are kept."""
 
 import asyncio
 
@@ -72,10 +72,8 @@ async def _body(request, max_bytes, overhead):
         size += len(part)
         if size <= limit:
             parts.append(part)
-            continue
         # A connection that is closed while the client sends loses our answer.
-        parts.clear()
-        if size > _PATIENCE * limit:
+        elif size > _PATIENCE * limit:
             break
     if size > limit:
         raise _too_large(max_bytes)
