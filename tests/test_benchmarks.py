@@ -7,18 +7,31 @@ import sys
 
 import pytest
 
+from effdet_keras.config import EfficientDetConfig
+from effdet_keras.models import EfficientDet
+
 FOLDER = pathlib.Path(__file__).parents[1] / "benchmarks"
 
 
-@pytest.mark.slow
-def test_the_evaluation_prints_a_line_for_each_backend():
+def printed(script, *options):
+    """The lines that a benchmark prints."""
     done = subprocess.run(
-        [sys.executable, FOLDER / "coco_eval.py", "--quick"],
+        [sys.executable, FOLDER / script, *options],
         check=True,
         stdout=subprocess.PIPE,
         text=True,
     )
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    return done.stdout.splitlines()
+
+
+def cases_in(output):
+    """Those of the lines that are JSON: one for each case."""
+    return [json.loads(line) for line in output if line.startswith("{")]
+
+
+@pytest.mark.slow
+def test_the_evaluation_prints_a_line_for_each_backend():
+    lines = [json.loads(line) for line in printed("coco_eval.py", "--quick")]
     assert lines[0]["case"] == "pycocotools"
     assert all(line["numbers_are_equal"] for line in lines)
     assert all(line["seconds"] > 0 and line["peak_mb"] > 1 for line in lines)
@@ -30,43 +43,26 @@ def test_the_scorecard_prints_a_line_for_each_case_and_a_table(tmp_path):
     options = ["--starts", "scratch", "--recipes", "by-hand", "auto"]
     options += ["--image-size", "128", "--steps", "2", "--batch-size", "2"]
     options += ["--num-images", "4", "--num-judges", "2", "--seeds", "0", "1"]
-    done = subprocess.run(
-        [sys.executable, FOLDER / "scorecard.py", "blood-cells", *options],
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    lines = [json.loads(x) for x in done.stdout.splitlines() if x.startswith("{")]
+    output = printed("scorecard.py", "blood-cells", *options)
+    lines = cases_in(output)
     assert [line["seed"] for line in lines] == [0, 1]
     for line in lines:
         assert (line["images"], line["steps"]) == (4, 2)
         assert line["cpu_minutes"] > 0 and -1 <= line["AP"] <= line["AP50"] <= 1
-    (row,) = [x for x in done.stdout.splitlines() if x.startswith("| blood-cells")]
+    (row,) = [x for x in output if x.startswith("| blood-cells")]
     assert row.count("±") == 2  # AP and AP50, over the seeds
 
 
 @pytest.mark.slow
 def test_the_pause_of_a_checkpoint_is_measured_beside_a_copy():
-    done = subprocess.run(
-        [sys.executable, FOLDER / "checkpoint_pause.py", "--quick"],
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    (line,) = [json.loads(x) for x in done.stdout.splitlines() if x.startswith("{")]
+    (line,) = cases_in(printed("checkpoint_pause.py", "--quick"))
     assert line["case"] == "efficientdet-lite0" and line["bytes"] > 30e6
     assert line["pause_seconds"] > line["copy_seconds"] > 0
 
 
 @pytest.mark.slow
 def test_an_adversarial_step_is_measured_beside_one_without():
-    done = subprocess.run(
-        [sys.executable, FOLDER / "adversarial_step.py", "--quick"],
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    lines = [json.loads(x) for x in done.stdout.splitlines() if x.startswith("{")]
+    lines = cases_in(printed("adversarial_step.py", "--quick"))
     assert [x["case"] for x in lines] == ["without", "class"]
     assert lines[1]["ratio"] > 1
 
@@ -75,13 +71,7 @@ def test_an_adversarial_step_is_measured_beside_one_without():
 def test_a_server_under_load_loses_no_request():
     for package in ("starlette", "uvicorn", "httpx", "onnxruntime"):
         pytest.importorskip(package, reason="needs the extras `serve` and `onnx`")
-    done = subprocess.run(
-        [sys.executable, FOLDER / "serving.py", "--quick"],
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    lines = [json.loads(x) for x in done.stdout.splitlines() if x.startswith("{")]
+    lines = cases_in(printed("serving.py", "--quick"))
     assert [x["case"] for x in lines] == ["--max-batch 8", "--max-batch 1"]
     for line in lines:
         assert (line["requests"], line["bad"]) == (60, 3)
@@ -94,13 +84,7 @@ def test_a_server_under_load_loses_no_request():
 @pytest.mark.slow
 def test_the_memory_of_a_shard_does_not_grow_with_its_images():
     counts = ["--counts", "500", "4000"]
-    done = subprocess.run(
-        [sys.executable, FOLDER / "bulk_memory.py", *counts],
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    lines = [json.loads(x) for x in done.stdout.splitlines() if x.startswith("{")]
+    lines = cases_in(printed("bulk_memory.py", *counts))
     base, few, many = (line["peak_mb"] for line in lines)
     assert [line["images"] for line in lines] == [0, 500, 4000]
     # 3,500 decoded images would be 3,200 MB, and their rows about 60 MB.
@@ -110,26 +94,14 @@ def test_the_memory_of_a_shard_does_not_grow_with_its_images():
 @pytest.mark.slow
 def test_actors_are_measured_beside_a_loop():
     pytest.importorskip("ray", reason="needs the extra `ray`")
-    done = subprocess.run(
-        [sys.executable, FOLDER / "actors.py", "--quick"],
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    lines = [json.loads(x) for x in done.stdout.splitlines() if x.startswith("{")]
+    lines = cases_in(printed("actors.py", "--quick"))
     assert [x["case"] for x in lines[1:]] == ["BatchDetector", "1 actor", "2 actors"]
     assert all(x["images_per_second"] > 0 for x in lines)
 
 
 @pytest.mark.slow
 def test_sizing_has_a_line_for_each_runtime(tmp_path):
-    done = subprocess.run(
-        [sys.executable, FOLDER / "sizing.py", "--quick"],
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    lines = [json.loads(x) for x in done.stdout.splitlines() if x.startswith("{")]
+    lines = cases_in(printed("sizing.py", "--quick"))
     assert {x["runtime"] for x in lines} >= {"Keras", "SavedModel"}
     for line in lines:
         assert line["images_per_second_and_core"] > 0 and line["peak_mb"] > 50
@@ -137,15 +109,26 @@ def test_sizing_has_a_line_for_each_runtime(tmp_path):
 
 @pytest.mark.slow
 def test_int8_is_judged_after_training_and_with_training_for_it(tmp_path):
-    done = subprocess.run(
-        [sys.executable, FOLDER / "quantization.py", "--quick"],
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    lines = [json.loads(x) for x in done.stdout.splitlines() if x.startswith("{")]
+    lines = cases_in(printed("quantization.py", "--quick"))
     cases = ["float", "int8 after training", "int8 trained for"]
     assert [line["case"] for line in lines] == cases
     sizes = [line["megabytes"] for line in lines]
     assert sizes[1] < sizes[0] / 2 and sizes[2] < sizes[0] / 2
     assert lines[2]["cpu_minutes"] > 0
+
+
+@pytest.mark.slow
+def test_another_activation_is_judged_with_a_teacher_and_without(tmp_path):
+    names = ("Platelets", "RBC", "WBC")
+    model = EfficientDet(
+        EfficientDetConfig.from_name(
+            "efficientdet-lite0", image_size=64, num_classes=3, activation="swish"
+        ),
+        class_names=names,
+    )
+    model.compile()
+    model.save(tmp_path / "teacher.keras")
+    output = printed("distillation.py", tmp_path / "teacher.keras", "--quick")
+    cases = [line["case"] for line in cases_in(output)]
+    kinds = ["as it is", "annotations alone", "teacher"]
+    assert cases == ["teacher", *(f"relu6, {kind}" for kind in kinds)]
