@@ -17,6 +17,7 @@ import pytest
 from support.tiny import tiny_model
 
 import effdet_keras as ek
+from effdet_keras.augment.preprocessing import STEPS
 from effdet_keras.export.registry import FORMATS, writer_options
 from effdet_keras.export.targets.registry import TARGETS, target_options
 from effdet_keras.weights.report import LoadReport, NewWeights
@@ -99,6 +100,8 @@ def keywords_of(function):
         names |= set(ek.EfficientDetConfig.__dataclass_fields__)
     if getattr(function, "__name__", "") == "fine_tune":
         names |= set(ek.RunConfiguration.__dataclass_fields__)
+    if function is ek.augment.PreprocessingStep:
+        names |= {field for _, fields in STEPS.values() for field in fields}
     if getattr(function, "__name__", "") == "export":
         for name in FORMATS:
             names |= {option.name for option in writer_options(name)}

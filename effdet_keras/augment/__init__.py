@@ -12,6 +12,7 @@ from effdet_keras.augment.mix_up import MixUp
 from effdet_keras.augment.mosaic import Mosaic
 from effdet_keras.augment.names import NAMES
 from effdet_keras.augment.photometric_distortion import PhotometricDistortion
+from effdet_keras.augment.preprocessing import PreprocessingStep
 from effdet_keras.augment.rand_augment import RandAugment
 from effdet_keras.augment.random_crop import RandomCrop
 from effdet_keras.augment.rotate import Rotate
@@ -30,6 +31,7 @@ __all__ = [
     "MixUp",
     "Mosaic",
     "PhotometricDistortion",
+    "PreprocessingStep",
     "RandAugment",
     "RandomCrop",
     "Rotate",

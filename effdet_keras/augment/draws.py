@@ -70,6 +70,16 @@ def integer(unit, bound):
     return tf.minimum(drawn, bound - 1)
 
 
+def whole_between(unit, low, high):
+    """Of a number of `uniform`, an int32 from `low` up to, but without, `high`.
+
+    Example:
+        >>> int(whole_between(0.5, 10, 20)), int(whole_between(0.5, 10, 10))
+        (15, 10)
+    """
+    return low + integer(unit, max(high - low, 1))
+
+
 def between(unit, low, high):
     """Of a number of `uniform`, one from `low` to `high`.
 

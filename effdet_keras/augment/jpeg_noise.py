@@ -44,11 +44,16 @@ class JPEGNoise(Augmentation):
         self.quality = (int(low), int(high))
 
     def augment(self, example: Example, seed: Any) -> Example:
-        image = to_dtype(example["image"], tf.uint8)
         low, high = self.quality
         quality = low + draws.integer(draws.uniform(seed), high - low + 1)
-        encoded = tf.raw_ops.EncodeJpegVariableQuality(images=image, quality=quality)
-        return {**example, "image": tf.io.decode_jpeg(encoded, channels=3)}
+        return {**example, "image": compressed(example["image"], quality)}
 
     def get_config(self):
         return {"quality": self.quality}
+
+
+def compressed(image, quality):
+    """An image after JPEG of a quality, an int32 scalar from 0 to 100."""
+    image = to_dtype(image, tf.uint8)
+    encoded = tf.raw_ops.EncodeJpegVariableQuality(images=image, quality=quality)
+    return tf.io.decode_jpeg(encoded, channels=3)

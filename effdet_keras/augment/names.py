@@ -1,9 +1,10 @@
-"""The augmentations that need no argument, by name: for commands and tests."""
+"""The augmentations by name: for commands, and for files that describe a run."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from effdet_keras.augment.augmentation import Augmentation
 from effdet_keras.augment.auto_augment import AutoAugment
@@ -14,12 +15,14 @@ from effdet_keras.augment.jpeg_noise import JPEGNoise
 from effdet_keras.augment.mix_up import MixUp
 from effdet_keras.augment.mosaic import Mosaic
 from effdet_keras.augment.photometric_distortion import PhotometricDistortion
+from effdet_keras.augment.preprocessing import STEPS, PreprocessingStep
 from effdet_keras.augment.rand_augment import RandAugment
 from effdet_keras.augment.random_crop import RandomCrop
 from effdet_keras.augment.rotate import Rotate
 from effdet_keras.augment.shear import Shear
+from effdet_keras.errors import EffDetError, InvalidTypeError, InvalidValueError
 
-NAMES: dict[str, Callable[[], Augmentation]] = {
+NAMES: dict[str, Callable[..., Augmentation]] = {
     "auto_augment_v0": functools.partial(AutoAugment, "v0"),
     "auto_augment_v1": functools.partial(AutoAugment, "v1"),
     "auto_augment_v2": functools.partial(AutoAugment, "v2"),
@@ -36,4 +39,43 @@ NAMES: dict[str, Callable[[], Augmentation]] = {
     "cut_out": CutOut,
     "grid_mask": GridMask,
 }
-"""What makes each augmentation with its defaults: `ek.augment.NAMES["rotate"]()`."""
+"""What makes each augmentation, with its defaults or other arguments:
+`ek.augment.NAMES["rotate"](degrees=5.0)`."""
+
+
+def augmentation_of(entry: str | Mapping[str, Any]) -> Augmentation:
+    """Makes an augmentation of its name, or of a mapping of name and arguments.
+
+    Args:
+        entry: a name of `NAMES`, or of a step of the Object Detection API; or a mapping
+            with it as "name", and of arguments by their names.
+
+    Raises:
+        ValueError, TypeError: If there is no such name, or an argument is wrong.
+
+    Example:
+        >>> augmentation_of({"name": "rotate", "degrees": 5.0})
+        Rotate(degrees=5.0, fill=128.0, min_visibility=0.1)
+    """
+    arguments = {"name": entry} if isinstance(entry, str) else dict(entry)
+    name = arguments.pop("name", None)
+    if not is_name(name):
+        raise InvalidValueError(
+            f"There is no augmentation {name!r}. Known: {', '.join((*NAMES, *STEPS))}"
+        )
+    try:
+        if name in STEPS:
+            return PreprocessingStep(name, **arguments)
+        return NAMES[name](**arguments)
+    except EffDetError:
+        raise
+    except TypeError as error:  # an unknown argument, or text where a number belongs
+        raise InvalidTypeError(
+            f"The augmentation {name!r} has no such arguments ({error}). "
+            f"Received: {arguments!r}"
+        ) from error
+
+
+def is_name(value: Any) -> bool:
+    """Whether a value is the name of an augmentation."""
+    return isinstance(value, str) and (value in NAMES or value in STEPS)

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from effdet_keras._internal.whole_files import replacing
+from effdet_keras.augment import Augmentation
+from effdet_keras.augment.names import augmentation_of
 from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.errors import EffDetError, InvalidTypeError, InvalidValueError
@@ -93,7 +95,9 @@ class RunConfiguration:
         seed: int, of weights, order and augmentation.
         deterministic: bool, whether TensorFlow uses operations alone that compute the
             same bits each time, which may be slower; it counts for the whole process.
-        augment: list of names in `ek.augment.NAMES`.
+        augment: list of augmentations, in the order in which they are applied: a name
+            in `ek.augment.NAMES` or of a step of `ek.augment.PreprocessingStep`, or,
+            with other arguments, `{"name": "rotate", "degrees": 5.0}`.
         flip_probability: float from 0 to 1.
         scale_jitter: `(lowest, highest)` factor on the image size; "auto" is the
             recipe's.
@@ -182,7 +186,7 @@ mean 'epochs'? It has: data, format, ...
     seed: int = 0
     deterministic: bool = False
 
-    augment: tuple[str, ...] = ()
+    augment: tuple[str | dict[str, Any], ...] = ()
     flip_probability: float = 0.5
     scale_jitter: tuple[float, float] | str = "auto"
     pad_rgb: tuple[float, float, float] | None = None
@@ -209,6 +213,7 @@ mean 'epochs'? It has: data, format, ...
         self._check_monitor()
         self.recipe_arguments()
         self.new_postprocess()
+        self.new_augmentations()
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> RunConfiguration:
@@ -319,6 +324,10 @@ mean 'epochs'? It has: data, format, ...
     def new_postprocess(self) -> Postprocess:
         """Returns the `Postprocess` of `postprocess`."""
         return _made(Postprocess, "postprocess", self.postprocess)
+
+    def new_augmentations(self) -> list[Augmentation]:
+        """Returns the augmentations of `augment`."""
+        return [augmentation_of(entry) for entry in self.augment]
 
     def _check_model(self):
         for name, instead in _NOT_IN_MODEL_CONFIG.items():

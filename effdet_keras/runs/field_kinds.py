@@ -1,6 +1,6 @@
 """What each field of a run may be."""
 
-from effdet_keras import augment as augmentations
+from effdet_keras.augment.names import NAMES, is_name
 from effdet_keras.data.formats.registry import FORMATS
 from effdet_keras.distribution.starting import KINDS as ENGINES
 from effdet_keras.runs.durations import is_duration
@@ -31,8 +31,9 @@ _STEPS = Kind("a step such as 10, or steps such as '10,20'", is_range_of_steps)
 _LINES = Kind("0, 1, 2", lambda value: type(value) is int and value in (0, 1, 2))
 _NAMES = many(TEXT, "a list of names")
 _AUGMENT = many(
-    one_of(*augmentations.NAMES),
-    f"a list of augmentations ({', '.join(augmentations.NAMES)})",
+    Kind("an augmentation", is_name) | MAPPING,
+    f"a list of augmentations ({', '.join(NAMES)}; steps of the Object Detection API), "
+    "each a name, or a mapping with `name` and arguments",
 )
 
 FIELD_KINDS = {

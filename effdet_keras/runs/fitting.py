@@ -7,7 +7,6 @@ from typing import Any
 
 import keras
 
-from effdet_keras import augment as augmentations
 from effdet_keras._internal.optional_imports import OptionalModule, tensorflow
 from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation, ImageSummary
 from effdet_keras.data import DetectionDataset
@@ -41,8 +40,7 @@ def training_batches(
     if configuration.pad_rgb is not None:
         options["pad_value"] = configuration.pad_rgb
     if configuration.augment:
-        names = configuration.augment
-        options["augment"] = [augmentations.NAMES[name]() for name in names]
+        options["augment"] = configuration.new_augmentations()
     return model.batches(dataset, configuration.batch_size, training=True, **options)
 
 

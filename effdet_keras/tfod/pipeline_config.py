@@ -15,6 +15,7 @@ from effdet_keras._internal.local_paths import is_remote, local_path
 from effdet_keras._internal.proto_text import Message, parse
 from effdet_keras._internal.remote_path import local_copy, path_of
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.tfod.pipeline_augmentation import augmentation
 from effdet_keras.tfod.pipeline_loss import loss, matching, postprocess, weight_decay
 from effdet_keras.tfod.pipeline_model import EXTRACTOR, model, model_config
 from effdet_keras.tfod.pipeline_places import (
@@ -24,11 +25,7 @@ from effdet_keras.tfod.pipeline_places import (
     is_as_here,
     place_of,
 )
-from effdet_keras.tfod.pipeline_training import (
-    augmentation,
-    optimizer,
-    overall,
-)
+from effdet_keras.tfod.pipeline_training import optimizer, overall
 
 CONFIG_NAME = "pipeline.config"  # as exporter and training of that API write it
 _UNKNOWN = "this field is not known here"

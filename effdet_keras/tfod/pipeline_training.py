@@ -18,40 +18,6 @@ _RATES = (
     *("exponential_decay_learning_rate", "manual_step_learning_rate"),
 )
 _TYPES = ("classification", "detection", "full")
-# Augmentations that have one here with settings of its own.
-_ALIKE = {
-    **dict.fromkeys(
-        (
-            *("random_adjust_brightness", "random_adjust_contrast"),
-            *("random_adjust_hue", "random_adjust_saturation"),
-            "random_distort_color",
-        ),
-        "photometric_distortion",
-    ),
-    **dict.fromkeys(
-        (
-            *("random_crop_image", "ssd_random_crop", "ssd_random_crop_pad"),
-            *(
-                "ssd_random_crop_fixed_aspect_ratio",
-                "ssd_random_crop_pad_fixed_aspect_ratio",
-            ),
-        ),
-        "random_crop",
-    ),
-    "random_black_patches": "cut_out",
-    "random_jpeg_quality": "jpeg_noise",
-}
-# What is done in any case.
-_ALWAYS = (
-    *("normalize_image", "subtract_channel_mean", "resize_image"),
-    *("scale_boxes_to_pixel_coordinates", "random_resize_method"),
-)
-# Names of the lowest and highest factor, and their defaults.
-_SCALES = {
-    "random_scale_crop_and_pad_to_square": ("scale_min", 0.1, "scale_max", 2.0),
-    "random_square_crop_by_scale": ("scale_min", 0.5, "scale_max", 2.0),
-    "random_image_scale": ("min_scale_ratio", 0.5, "max_scale_ratio", 2.0),
-}
 
 
 def overall(config: Message, note: Note) -> dict[str, Any]:
@@ -229,43 +195,3 @@ def _manual_step(inner):
         return {"schedule": schedule, "learning_rate": rates[0]}
     schedule = {"name": "manual_step", "boundaries": tuple(boundaries)}
     return {"schedule": {**schedule, "rates": tuple(rates), **warmup}}
-
-
-def augmentation(train: Message, note: Note) -> dict[str, Any]:
-    """Flip, scale jitter and further augmentations; what is not there is off.
-
-    Args:
-        train: the message `train_config`.
-        note: `Note`.
-
-    Returns:
-        Dict of fields of `RunConfiguration`.
-    """
-    fields: dict[str, Any] = {"flip_probability": 0.0, "scale_jitter": (1.0, 1.0)}
-    names: list[str] = []
-    for option in train.messages("data_augmentation_options"):
-        for kind in option.names:
-            if kind == "random_horizontal_flip":
-                flip = option.message(kind)
-                fields["flip_probability"] = flip.number("probability", 0.5)
-            elif kind in _SCALES:
-                low, low_value, high, high_value = _SCALES[kind]
-                scale = option.message(kind)
-                if kind == "random_scale_crop_and_pad_to_square":
-                    fields["pad_rgb"] = (0.0, 0.0, 0.0)
-                fields["scale_jitter"] = (
-                    scale.number(low, low_value),
-                    scale.number(high, high_value),
-                )
-            elif kind == "autoaugment_image":
-                policy = option.message(kind).text("policy_name", "v0")
-                names.append(f"auto_augment_{policy}")
-            else:
-                option.message(kind).take_all()
-                why = "there is no such augmentation here"
-                if kind in _ALIKE:
-                    names.append(_ALIKE[kind])
-                    why = f"`{_ALIKE[kind]}`, with its own settings, is the nearest"
-                if kind not in _ALWAYS:
-                    note(option.place_of(kind), "{...}", why)
-    return {**fields, "augment": tuple(dict.fromkeys(names))}

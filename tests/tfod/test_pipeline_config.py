@@ -451,7 +451,13 @@ def test_every_field_of_a_d1_with_other_values(read, tmp_path):
         (
             "random_scale_crop_and_pad_to_square { output_size: 512 scale_max: 1.5 }",
             "random_adjust_hue { max_delta: 0.1 }",
-            {"scale_jitter": (1.0, 1.0), "augment": ("photometric_distortion",)},
+            {
+                "scale_jitter": (1.0, 1.0),
+                "augment": (
+                    {"name": "random_horizontal_flip", "probability": 0.5},
+                    {"name": "random_adjust_hue", "max_delta": 0.1},
+                ),
+            },
         ),
         (
             "keep_aspect_ratio_resizer {",
@@ -575,7 +581,7 @@ def test_what_has_no_place_is_told_once_and_the_unknown_is_named(read):
             "use_bfloat16: true freeze_variables: 'a' frobnicate: 3 num_steps",
         ),
         ("matched_threshold: 0.5", "ignore_thresholds: true"),
-        ("{ random_horizontal_flip { } }", "{ random_vertical_flip { } }"),
+        ("{ random_horizontal_flip { } }", "{ remap_labels { new_label: 1 } }"),
         ("num_steps", "fine_tune_checkpoint: 'nowhere/ckpt-0' num_steps"),
         ("coco_detection_metrics", "pascal_voc_detection_metrics"),
     ).notes
@@ -584,8 +590,8 @@ def test_what_has_no_place_is_told_once_and_the_unknown_is_named(read):
     assert told["train_config.frobnicate=3"] == "this field is not known here"
     assert "--freeze" in told["train_config.freeze_variables=a"]
     assert told["model.ssd.matcher.argmax_matcher.ignore_thresholds=true"]
-    vertical = "train_config.data_augmentation_options.random_vertical_flip={...}"
-    assert told[vertical] == "there is no such augmentation here"
+    remap = "train_config.data_augmentation_options.remap_labels={...}"
+    assert told[remap] == "there is no such augmentation here"
     assert "--weights" in told["train_config.fine_tune_checkpoint=nowhere/ckpt-0"]
     assert told["eval_config.metrics_set=pascal_voc_detection_metrics"]
     assert len(told) == len(notes)
