@@ -4,9 +4,13 @@ import inspect
 import pathlib
 import re
 
+import keras
+import numpy as np
 import pytest
+from support.tiny import batch, tiny_model
 
 import effdet_keras as ek
+from effdet_keras.geometry.anchors import level_sizes
 
 ROOT = pathlib.Path(__file__).parents[1]
 AUTOML = "migrating_from_automl.md"
@@ -36,7 +40,7 @@ def rows_of(page):
             has_tests = page == AUTOML and f"## {HPARAMS}" in headings
             assert len(cells) == 2 + has_tests, line
             assert all(cell.strip() for cell in cells), line
-            names = re.findall(r"`([\w.]+)`", cells[0])
+            names = re.findall(r"`([\w./]+)`", cells[0])
             rows.append((headings, names, cells[1].strip()))
     return rows
 
@@ -66,6 +70,8 @@ GROUPS = [
     ),
     *((TFOD, group, names) for group, names in names_of("tfod_fields.txt").items()),
     *((TFOD, group, names) for group, names in names_of("tfod_flags.txt").items()),
+    *((TFOD, group, names) for group, names in names_of("tfod_code.txt").items()),
+    *((AUTOML, group, names) for group, names in names_of("automl_code.txt").items()),
 ]
 
 
@@ -132,3 +138,39 @@ def test_the_lists_are_whole():
     }
     assert counts == {"automl_flags.txt": 159, "automl_hparams.txt": 83}
     assert len(names_of("automl_flags.txt")) == 11
+
+
+@pytest.mark.tensorflow
+def test_the_code_of_the_guide_has_the_outputs_level_by_level():
+    text = (ROOT / "docs" / AUTOML).read_text()
+    section = text[text.index("### Outputs of the network") :]
+    code = section[section.index("```python") + 9 : section.index("```\n\n## ")]
+    images, model = batch(2)[0], tiny_model()
+    found = {"model": model, "images": images, "keras": keras}
+    exec(code, found)
+    levels, outputs = found["levels"], model(images)
+    sizes = level_sizes((64, 64), 3, 5)
+    for name, channels in (("class_logits", 9 * 3), ("box_deltas", 9 * 4)):
+        arrays = [np.asarray(levels[level][name]) for level in (3, 4, 5)]
+        assert [x.shape for x in arrays] == [(2, *size, channels) for size in sizes]
+        joined = np.concatenate([x.reshape(2, -1, channels // 9) for x in arrays], 1)
+        np.testing.assert_array_equal(joined, outputs[name])
+        # The second row of the first level, its third column: one anchor after another.
+        start = (1 * sizes[0][1] + 2) * 9
+        expected = np.asarray(outputs[name])[0, start : start + 9].reshape(-1)
+        np.testing.assert_array_equal(arrays[0][0, 1, 2], expected)
+
+
+@pytest.mark.tensorflow
+def test_steps_per_second_and_weights_of_boxes_are_where_the_guides_say(tmp_path):
+    images, truth = batch(4)
+    truth = {**truth, "weights": np.float32([[1.0], [0.5], [0.0], [1.0]])}
+    logs = keras.callbacks.TensorBoard(tmp_path, write_steps_per_second=True)
+    model = tiny_model()
+    model.compile(recipe="tfod")
+    history = model.fit(
+        images, truth, batch_size=2, epochs=2, verbose=0, callbacks=[logs]
+    ).history
+    assert "gradient_norm" in history
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("events*"))
+    assert b"epoch_steps_per_second" in written

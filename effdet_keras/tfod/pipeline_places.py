@@ -31,6 +31,7 @@ SILENT = (
     *("groundtruth_box_visualization_color", "visualization_export_dir"),
     *("keep_image_id_for_visualization_export", "export_path", "ignore_groundtruth"),
     *("save_graph", "eval_master", "include_metrics_per_category"),
+    *("summarize_gradients", "keypoint_edge"),
     *("retain_original_image_additional_channels", "eval_input_reader.label_map_path"),
     *("shuffle", "shuffle_buffer_size", "filenames_shuffle_buffer_size"),
     *("eval_input_reader.num_epochs", "train_input_reader.num_epochs"),
