@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from effdet_keras._internal.whole_files import replacing
+from effdet_keras._internal.yaml_text import read_yaml, to_yaml
 from effdet_keras.augment import Augmentation
 from effdet_keras.augment.names import augmentation_of
 from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
@@ -19,7 +20,6 @@ from effdet_keras.matching import IoUMatching
 from effdet_keras.postprocess import Postprocess
 from effdet_keras.runs.field_kinds import FIELD_KINDS
 from effdet_keras.runs.kinds import check_names
-from effdet_keras.runs.yaml_text import read_yaml, to_yaml
 from effdet_keras.training.advprop import AdvProp
 from effdet_keras.training.recipe import Recipe
 

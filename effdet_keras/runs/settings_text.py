@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from effdet_keras._internal.yaml_text import parse_value
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.runs.yaml_text import parse_value
 
 
 def parse_settings(texts: Iterable[str]) -> dict[str, Any]:

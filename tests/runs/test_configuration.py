@@ -5,9 +5,9 @@ import pathlib
 
 import pytest
 
+from effdet_keras._internal.yaml_text import parse_value, read_yaml
 from effdet_keras.runs import RunConfiguration
 from effdet_keras.runs.settings_text import parse_settings
-from effdet_keras.runs.yaml_text import parse_value, read_yaml
 
 # A value for every field, none of them the default.
 OTHERS = {
@@ -196,6 +196,10 @@ def test_settings_of_another_form_are_refused(texts, message):
         ("a: [1\n", "is not YAML"),
         ("epochs: 1\nepochs: 2\n", "'epochs' is given twice"),
         ("model: !!python/object:os.system x\n", "is not YAML"),
+        ("a: 1\ntrain_on: !!timestamp z\n", r"run\.yaml.*'z' is no timestamp.*line 2"),
+        ("one_batch: !!bool 3\n", "'3' is no bool.*line 1"),
+        (f"epochs: {'9' * 400}\n", "is no int.*more than 100 digits.*line 1"),
+        (f"loss: {'9' * 400}.5\n", "is no float.*more than 100 digits"),
     ],
     ids=repr,
 )
@@ -204,3 +208,11 @@ def test_files_that_are_no_configuration_are_refused(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises(ValueError, match=message):
         read_yaml(path)
+
+
+def test_class_names_of_a_file_are_text(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text("class_names: [007, 16:9, no, 1.10]\n")
+    assert RunConfiguration.read(path).class_names == ("007", "16:9", "no", "1.10")
+    path.write_text("class_names: {1: 007, 2: on}\n")
+    assert RunConfiguration.read(path).class_names == {1: "007", 2: "on"}

@@ -9,9 +9,8 @@ import pathlib
 import re
 from collections.abc import Mapping, Sequence
 
-import yaml
-
 from effdet_keras._internal.whole_files import replacing
+from effdet_keras._internal.yaml_text import load_yaml, read_text
 from effdet_keras.category_ids import extend_category_ids
 from effdet_keras.data.formats.label_map_text import escaped, parse_label_map
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
@@ -175,9 +174,7 @@ def read_label_map(path: str | os.PathLike) -> dict[int, str]:
     path = pathlib.Path(path)
     read = {".json": _json_pairs, ".yaml": _yaml_pairs, ".yml": _yaml_pairs}
     try:
-        pairs = read.get(path.suffix.lower(), parse_label_map)(
-            path.read_text(encoding="utf-8")
-        )
+        pairs = read.get(path.suffix.lower(), parse_label_map)(read_text(path))
     except (ValueError, RecursionError) as error:  # json of a thousand brackets
         raise InvalidValueError(
             "A label map must be items { id: 1 name: 'cat' } in a .pbtxt, "
@@ -225,10 +222,7 @@ def _json_pairs(text):
 
 
 def _yaml_pairs(text):
-    try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InvalidValueError(f"no yaml: {error}") from error
+    content = load_yaml(text, names=True)
     if isinstance(content, dict) and isinstance(content.get("label_map"), dict):
         content = content["label_map"]  # a file of google/automl's `--hparams`
     if not isinstance(content, dict):

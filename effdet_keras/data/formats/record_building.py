@@ -1,6 +1,5 @@
 """What the readers share: classes, sizes of images, checks of boxes, records."""
 
-import codecs
 import collections
 import dataclasses
 
@@ -89,22 +88,6 @@ def unknown_class(name, count):
         f"{name} of {boxes} (if you passed `class_names`, name it too: classes "
         "are left out afterwards, with `dataset.filter(classes=...)`)"
     )
-
-
-def read_text(path):
-    """Returns the text of a file, or raises ValueError with its name.
-
-    It is in UTF-8, or in UTF-16 where it begins with the mark of that.
-    """
-    data = path.read_bytes()
-    is_utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    try:
-        return data.decode("utf-16" if is_utf16 else "utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InvalidValueError(
-            f"Text must be in UTF-8. Received: {str(path)!r} ({error}). Save the file "
-            "again with the encoding UTF-8."
-        ) from error
 
 
 def check_size(height, width):

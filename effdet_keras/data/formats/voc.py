@@ -11,6 +11,7 @@ import numpy as np
 
 from effdet_keras._internal.remote_path import for_each, path_of
 from effdet_keras._internal.whole_files import new_folder
+from effdet_keras._internal.yaml_text import read_text
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.folder_writing import (
     image_stems,
@@ -24,7 +25,6 @@ from effdet_keras.data.formats.record_building import (
     finish_records,
     label_boxes,
     plain_record,
-    read_text,
 )
 from effdet_keras.data.formats.sidecar import FIELDS, read_sidecar, write_sidecar
 from effdet_keras.data.formats.split_names import ONE_SPLIT

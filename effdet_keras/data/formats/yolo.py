@@ -12,6 +12,7 @@ import yaml
 
 from effdet_keras._internal.remote_path import for_each
 from effdet_keras._internal.whole_files import new_folder
+from effdet_keras._internal.yaml_text import read_text
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.folder_writing import (
     image_stems,
@@ -25,7 +26,6 @@ from effdet_keras.data.formats.record_building import (
     finish_records,
     label_boxes,
     plain_record,
-    read_text,
 )
 from effdet_keras.data.formats.sidecar import read_sidecar, write_sidecar
 from effdet_keras.data.formats.yolo_layout import MAX_CLASSES, find_layout, label_file

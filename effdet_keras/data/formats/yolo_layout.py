@@ -4,10 +4,8 @@ import dataclasses
 import pathlib
 import reprlib
 
-import yaml
-
 from effdet_keras._internal.remote_path import RemotePath, exists, path_of
-from effdet_keras.data.formats.record_building import read_text
+from effdet_keras._internal.yaml_text import load_yaml, read_text
 from effdet_keras.data.formats.split_names import ONE_SPLIT
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import IMAGE_SUFFIXES
@@ -15,7 +13,6 @@ from effdet_keras.images import IMAGE_SUFFIXES
 _SPLITS = ("train", "val", "valid", "validation", "test")
 _NAME_FILES = ("classes.txt", "obj.names", "predefined_classes.txt")
 MAX_CLASSES = 10_000
-_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,22 +180,13 @@ def _entries(split, value, path):
     return entries
 
 
-class _Loader(yaml.SafeLoader):
-    """Reads `no`, `on` and `~` as words, which may be classes; numbers as numbers."""
-
-    yaml_implicit_resolvers = {
-        first: [pair for pair in pairs if pair[0] in _NUMBERS]
-        for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-
 def _read_yaml(path):
+    text = read_text(path)
     try:
-        content = yaml.load(path.read_bytes(), Loader=_Loader)
-    except _UNREADABLE_YAML as error:
+        content = load_yaml(text, words=True)
+    except InvalidValueError as error:
         raise InvalidValueError(
-            f"`from_yolo` expects a yaml file. Received: {str(path)!r} "
-            f"({type(error).__name__}: {error})"
+            f"`from_yolo` expects a yaml file. Received: {str(path)!r} ({error})"
         ) from error
     if not isinstance(content, dict):
         raise InvalidValueError(
@@ -206,13 +194,6 @@ def _read_yaml(path):
             f"Received: {str(path)!r} with {reprlib.repr(content)}"
         )
     return content
-
-
-# PyYAML lets errors of Python pass where a value is not of its tag.
-_UNREADABLE_YAML = (
-    *(yaml.YAMLError, ValueError, TypeError, LookupError),
-    *(AttributeError, OverflowError, RecursionError),
-)
 
 
 def _yaml_names(content, path):
@@ -225,14 +206,12 @@ def _yaml_names(content, path):
         and 0 < content["nc"] <= MAX_CLASSES
     ):
         names = [str(i) for i in range(content["nc"])]
-    if not isinstance(names, list) or not all(
-        isinstance(name, str | int | float) for name in names
-    ):
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise InvalidValueError(
             "`names` of a data.yaml must be a list of class names, or a dict of them "
             f"by number from 0. Received: {str(path)!r} with {reprlib.repr(names)}"
         )
-    return tuple(str(name) for name in names)
+    return tuple(names)
 
 
 def _darknet_layout(path):

@@ -67,7 +67,7 @@ def test_what_is_no_label_map_is_explained(label_map, error, message):
         label_map_of(label_map)
 
 
-@pytest.mark.parametrize("text", ["[1, 2]", "1: [", "1: yes", "cat: 1", "0: cat"])
+@pytest.mark.parametrize("text", ["[1, 2]", "1: [", "1: [yes]", "cat: 1", "0: cat"])
 def test_a_wrong_yaml_is_named(tmp_path, text):
     with pytest.raises(ValueError, match=r"a\.yaml"):
         label_map_of(file_of(tmp_path, "a.yaml", text))

@@ -5,7 +5,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from effdet_keras.data import from_arrays, from_yolo, write_yolo
+from effdet_keras.data import from_arrays, from_yolo, load, write_yolo
 from effdet_keras.data.formats.yolo_layout import find_layout
 
 
@@ -214,10 +214,48 @@ def test_words_of_yaml_are_names_of_classes(folder):
     assert names == ("no", "yes", "on", "~", "7", "1e3")
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("007", "012"),
+        ("16:9", "1_000"),
+        ("0b11", "0x1F"),
+        ("1.10", "2020-01-01"),
+        ("null", "true"),
+    ],
+)
+@pytest.mark.parametrize("form", ["names: [{}, {}]", "names: {{0: {}, 1: {}}}"])
+def test_class_names_stay_as_they_are_written(folder, names, form):
+    text = f"train: images/train\nval: images/val\n{form.format(*names)}"
+    (folder / "data.yaml").write_text(text)
+    assert from_yolo(folder, "train").class_names == names
+
+
+def test_a_class_that_is_given_twice_is_an_error_with_its_line(folder):
+    text = "train: images/train\nnames:\n  0: cat\n  0: dog\n"
+    (folder / "data.yaml").write_text(text)
+    with pytest.raises(ValueError, match=r"data\.yaml.*'0' is given twice.*line 4"):
+        from_yolo(folder, "train")
+
+
+def test_a_yaml_in_latin_1_is_named_with_the_cure(folder):
+    text = "train: images/train\nnames: [Käfer, dog]"
+    (folder / "data.yaml").write_bytes(text.encode("latin-1"))
+    with pytest.raises(ValueError, match=r"data\.yaml.*encoding UTF-8"):
+        load(folder, "train")
+
+
+@pytest.mark.parametrize(
+    "encoding",
+    [
+        *("utf-16", "utf-16-be", "utf-32", "utf-32-be"),
+        *("plain utf-16-le", "plain utf-16-be", "plain utf-32-le", "plain utf-32-be"),
+    ],
+)
 def test_a_yaml_in_another_encoding_counts(folder, encoding):
     text = (folder / "data.yaml").read_text()
-    data = ("\ufeff" * (encoding != "utf-16") + text).encode(encoding)
+    is_marked = encoding.startswith("plain") or encoding in ("utf-16", "utf-32")
+    data = ("\ufeff" * (not is_marked) + text).encode(encoding.split()[-1])
     (folder / "data.yaml").write_bytes(data)
     (folder / "other.yaml").write_text("names: [not, these]")
     assert from_yolo(folder, "train").class_names == ("cat", "dog")
