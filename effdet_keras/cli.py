@@ -6,7 +6,9 @@ Each subcommand is a file in `effdet_keras/commands/`. Importing this file is qu
 from __future__ import annotations
 
 import argparse
+import io
 import os
+import re
 import signal
 import sys
 import traceback
@@ -63,6 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def console() -> int:
     """`main` as a program of its own: with what concerns the whole process."""
+    _make_streams_safe()
     arguments = _parse(None)
     if arguments is None:
         return _USAGE
@@ -72,9 +75,41 @@ def console() -> int:
         if arguments.debug:
             return _run(arguments)
         with tensorflow_notes_dropped():
+            _make_streams_safe()  # of which one is another now
             return _run(arguments)
     finally:
         _flush_output()
+
+
+# Of what is printed: all control characters but those of lines and of Keras' progress
+# bar. Names of files may have others, which would do to the terminal what they say.
+_CONTROL = re.compile(r"(?!\x1b\[(?:0|1|32|37)m)[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+
+
+class _Terminal:
+    """A text stream in which control characters of names are shown, and do nothing."""
+
+    def __init__(self, stream):
+        self._stream = stream
+
+    def write(self, text):
+        return self._stream.write(_CONTROL.sub(lambda c: f"\\x{ord(c[0]):02x}", text))
+
+    def __getattr__(self, name):
+        return getattr(self._stream, name)
+
+
+def _make_streams_safe():
+    """Standard streams that take any text, also where one is closed (`>&-`)."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # else a file that is opened gets its number
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper):  # a class name may be beyond ASCII
+            stream.reconfigure(errors="backslashreplace")
+        if not isinstance(stream, _Terminal):
+            setattr(sys, name, _Terminal(stream))
 
 
 def _raise_terminated(*_):

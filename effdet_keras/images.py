@@ -132,7 +132,11 @@ def read_image_size(path: str | os.PathLike[str] | EncodedImage) -> tuple[int, i
 
 
 def decode_image(
-    data: bytes, *, formats: Sequence[str] = SAFE_FORMATS, max_pixels: int | None = None
+    data: bytes,
+    *,
+    formats: Sequence[str] = SAFE_FORMATS,
+    max_pixels: int | None = None,
+    max_side: int | None = None,
 ) -> np.ndarray:
     """Decodes the bytes of an image that a stranger sent.
 
@@ -144,12 +148,15 @@ def decode_image(
         formats: names of Pillow's formats that are tried, and no other.
         max_pixels: int, the most that the image may have; None for Pillow's own limit,
             which holds in any case.
+        max_side: int, the most pixels of its width and of its height; None for any. A
+            strip of one row has few pixels, and takes long to resize.
 
     Returns:
         uint8 array `[H, W, 3]`, red, green, blue.
 
     Raises:
-        TooManyPixelsError: If it has more than `max_pixels`; a ValueError.
+        TooManyPixelsError: If it has more than `max_pixels`, or a side is longer than
+            `max_side`; a ValueError.
         ValueError: If the bytes are no image of these formats, or cut off.
 
     Example:
@@ -173,6 +180,11 @@ formats: JPEG, PNG, WEBP, BMP, GIF, TIFF
                 raise TooManyPixelsError(
                     f"The image has {stored.width} x {stored.height} pixels, and the "
                     f"limit is {limit:,}"
+                )
+            if max(stored.size) > (max_side or math.inf):
+                raise TooManyPixelsError(
+                    f"The image has {stored.width} x {stored.height} pixels, and the "
+                    f"limit of each side is {max_side:,}"
                 )
             _check_strips(stored)
             return _to_rgb(_upright(stored))

@@ -217,6 +217,11 @@ class RemotePath(os.PathLike):
         entry = self._entry()
         return None if entry is None else entry.size
 
+    def version(self):
+        """A string that changes when the file is replaced; "" without a file."""
+        entry = self._entry()
+        return "" if entry is None else entry.version
+
     def iterdir(self):
         return iter([self / name for name in self._entries()])
 

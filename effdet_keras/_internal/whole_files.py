@@ -32,7 +32,7 @@ _last_look = {}  # when this process last looked for leftovers, by folder
 
 
 @contextlib.contextmanager
-def replacing(path, ending=None, *, previous=None):
+def replacing(path, ending=None, *, previous=None, exclusive=False):
     """Gives a path to write a file to, and puts that file in the place of `path`.
 
     It is flushed to the disk and then renamed: at every moment `path` is either
@@ -45,12 +45,15 @@ def replacing(path, ending=None, *, previous=None):
             the last suffix of `path`.
         previous: path in the same folder, the name that the file which is replaced
             has from then on; None removes that file.
+        exclusive: bool, whether a file that is there stays, also one that another
+            process put there meanwhile: of several writers the first one wins.
 
     Yields:
         `pathlib.Path` in the same folder, with the same ending. No file is there.
 
     Raises:
         OSError: If the folder cannot be written to; names it. If `path` is a folder.
+        FileExistsError: If `exclusive`, and the file is there.
 
     Example:
         >>> import pathlib, tempfile
@@ -68,7 +71,10 @@ def replacing(path, ending=None, *, previous=None):
         _flush_file(partial)
         if previous is not None and path.exists():
             _rename_behind(path, previous)
-        os.replace(partial, path)
+        if exclusive:
+            os.link(partial, path)
+        else:
+            os.replace(partial, path)
     _flush_folder(path.parent)
 
 

@@ -115,11 +115,12 @@ class _NameLoader(_WordLoader):
 
 
 def _keep_as_text(node):
-    """Makes text of what a node holds: the items of a list, the values of a mapping."""
-    if isinstance(node, yaml.ScalarNode):
-        node.tag = _TEXT
-    for item in node.value if isinstance(node, yaml.CollectionNode) else ():
-        _keep_as_text(item[1] if isinstance(node, yaml.MappingNode) else item)
+    """Makes text of what a list holds, or of the values of a mapping; no deeper."""
+    items = node.value if isinstance(node, yaml.CollectionNode) else ()
+    for item in items:
+        item = item[1] if isinstance(node, yaml.MappingNode) else item
+        if isinstance(item, yaml.ScalarNode):
+            item.tag = _TEXT
 
 
 def load_yaml(text: str, *, words: bool = False, names: bool = False) -> Any:

@@ -41,7 +41,8 @@ def merge_parts(
     Raises:
         FileNotFoundError: If there are no parts.
         RuntimeError: If a shard is not through, or a part is missing or damaged.
-        ValueError: If the ending of `out` is none of these.
+        ValueError: If the ending of `out` is none of these, or it is a file of
+            `folder` that is read.
         FileExistsError: If there is a file at `out`, and `overwrite` is False.
         ImportError: If `out` is a Parquet file, and pyarrow is not installed.
     """
@@ -55,6 +56,11 @@ def merge_parts(
         raise FileExistsError(
             f"'{out}' is there already, and nothing is overwritten: give another path, "
             "or add --overwrite."
+        )
+    if parts.owns(out):
+        raise InvalidValueError(
+            f"'{out}' is one of the files that are merged, and would be replaced. Give "
+            "another path."
         )
     if out.suffix == ".parquet":
         pyarrow_parquet.require("Writing Parquet")
@@ -101,7 +107,7 @@ class _Merged:
         in_order = self._in_order()
         for name, group in itertools.groupby(in_order, lambda pair: _NAME(pair[1])):
             rows = list(group)
-            shard, row = min(rows, key=lambda pair: pair[1]["error"] is not None)
+            shard, row = min(rows, key=lambda pair: _rank(pair[1]))
             counts[shard] += 1
             self.count += 1
             if row["error"] is not None:
@@ -127,6 +133,11 @@ class _Merged:
                 yield shard, row
             if (row := next(rows, None)) is not None:
                 heapq.heappush(opened, (_NAME(row), path, shard, row, rows))
+
+
+def _rank(row):
+    """Low for the row that counts: of the newest image, and one that was read."""
+    return -row["generation"], row["error"] is not None
 
 
 def _write_coco(path, rows: Iterable[dict], categories):

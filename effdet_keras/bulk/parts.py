@@ -1,15 +1,25 @@
 """The folder of parts: what shards write, and what shards and the merge read."""
 
+import contextlib
 import hashlib
 import json
+import os
 import re
 import warnings
 
-from effdet_keras._internal.remote_path import exists, path_of, replacing_at
+from effdet_keras._internal.remote_path import (
+    RemotePath,
+    exists,
+    path_of,
+    replacing_at,
+)
+from effdet_keras._internal.whole_files import replacing
 from effdet_keras.bulk.rows import line_of, row_of_line
 from effdet_keras.errors import InvalidStateError, InvalidValueError
 
 SETTINGS = "settings.json"
+_OF_PARTS = ("stamp", "generation")  # of a row, besides what is merged
+_OURS = re.compile(r"(part|shard)-\d+-of-\d+.*\.jsonl?")
 _PART = re.compile(r"part-(\d+)-of-\d+-([0-9a-f]{16})\.jsonl")
 
 
@@ -34,12 +44,22 @@ class Parts:
     def agree(self, settings):
         """Writes the settings, or compares them with those that are there.
 
+        Of several that begin at once the first one writes them; at an address, which
+        has no such thing as the first one, the last.
+
         Raises:
             RuntimeError: If the parts are of another model, or of other options.
         """
-        if self.settings() is None:
+        if self.settings() is None and isinstance(self.folder, RemotePath):
             self._write(SETTINGS, settings)
-        there = self.settings()  # of who wrote last, where two began at once
+        elif self.settings() is None:
+            path = self.folder / SETTINGS
+            with (
+                contextlib.suppress(FileExistsError),
+                replacing(path, exclusive=True) as partial,
+            ):
+                partial.write_text(json.dumps(settings, indent=1), encoding="utf-8")
+        there = self.settings()
         others = [key for key in settings if there.get(key) != settings[key]]
         if others:
             names = ", ".join(f"'{name}'" for name in others)
@@ -59,8 +79,20 @@ class Parts:
         parts = [(int(match[1]), path) for match, path in matches if match]
         return [part for part in parts if shard in (None, part[0])]
 
+    def owns(self, path):
+        """Whether a path has the name of one of these files, here or by a link."""
+        if path.name != SETTINGS and not _OURS.fullmatch(path.name):
+            return False
+        if isinstance(path, RemotePath) or isinstance(self.folder, RemotePath):
+            return path.parent == self.folder
+        return os.path.realpath(path.parent) == os.path.realpath(self.folder)
+
     def read(self, path):
-        """Iterator of the rows of a part; of one that was cut off, of none."""
+        """Iterator of the rows of a part; of one that was cut off, of none.
+
+        A row has two keys more than those of its image: its `stamp` (see `stamp_of`)
+        and `generation`, how many rows of other stamps it replaces.
+        """
         data = path.read_bytes()
         if _digest(data) != _PART.fullmatch(path.name)[2]:
             warnings.warn(
@@ -69,12 +101,14 @@ class Parts:
             )
             return
         for line in data.splitlines():
-            yield row_of_line(json.loads(line))
+            line = json.loads(line)
+            yield row_of_line(line) | {key: line.get(key, 0) for key in _OF_PARTS}
 
     def write(self, shard, rows):
         """Writes a part: whole, or not at all."""
         rows = sorted(rows, key=lambda row: row["file_name"])
-        data = b"".join(json.dumps(line_of(row)).encode() + b"\n" for row in rows)
+        lines = (line_of(row) | {key: row[key] for key in _OF_PARTS} for row in rows)
+        data = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
         name = f"part-{shard.number:05}-of-{shard.count:05}-{_digest(data)}.jsonl"
         with replacing_at(self.folder / name) as partial:
             partial.write_bytes(data)

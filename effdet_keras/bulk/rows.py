@@ -19,7 +19,7 @@ def categories_of(predictor: Any) -> list[dict]:
 
 
 def annotations_of(detections: Detections, categories: list[dict]) -> list[dict]:
-    """What was found in one image, as COCO has it, but for boxes without area.
+    """What was found in one image, as COCO has it.
 
     Args:
         detections: `Detections`.
@@ -33,8 +33,6 @@ def annotations_of(detections: Detections, categories: list[dict]) -> list[dict]
     labels, boxes_yxyx = detections.labels.tolist(), detections.boxes.tolist()
     for label, box, score in zip(labels, boxes_yxyx, detections.scores.tolist()):
         y_min, x_min, y_max, x_max = box
-        if x_max <= x_min or y_max <= y_min:  # found in the padding beside the image
-            continue
         category = categories[label]
         box = (x_min, y_min, x_max - x_min, y_max - y_min)
         found.append(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from effdet_keras.bulk.batch_detector import BatchDetector
 from effdet_keras.bulk.parts import Parts
-from effdet_keras.bulk.sources import Shard
+from effdet_keras.bulk.sources import Shard, stamp_of
 from effdet_keras.errors import InvalidValueError
 
 _TOLD = 10  # images that cannot be read, by name
@@ -22,8 +22,9 @@ def detect_shard(
 ) -> int:
     """Detects in the images of a shard that no part has yet.
 
-    Those whose row is an error are tried once more, at the end. What was found until
-    an error or Ctrl-C is kept.
+    An image that was replaced since its row was written is looked at again. Those
+    whose row is an error are tried once more, at the end. What was found until an
+    error or Ctrl-C is kept.
 
     Args:
         detector: `BatchDetector`.
@@ -53,7 +54,11 @@ def detect_shard(
     if new or again:
         parts.set_finished(shard, None)
 
+    stamps = {}  # of images that are being looked at, taken before they are read
+
     def write(rows):
+        for row in rows:
+            progress.mark(row, stamps.pop(row["file_name"]))
         # An error that is known needs no second row.
         fresh = [r for r in rows if r["error"] is None or not progress.knows(r)]
         if fresh:
@@ -61,8 +66,13 @@ def detect_shard(
         progress.note(rows)
         progress.show(len(rows))
 
+    def stamped(names):
+        for name in names:
+            stamps[name] = stamp_of(sources[name])
+            yield name, sources[name]
+
     for names in (new, again):
-        rows = detector.stream((name, sources[name]) for name in names)
+        rows = detector.stream(stamped(names))
         _in_chunks(rows, part_images, write)
     parts.set_finished(shard, len(progress))
     failed = [name for name in sources if name in errors]
@@ -92,12 +102,13 @@ class _Progress:
 
     def __init__(self, shard, sources):
         self._shard, self._sources = shard, sources
-        self._done, self.errors = set(), {}
+        self._done, self.errors = {}, {}  # generation; reason
+        self._replaced = {}  # generation of images that are others now
         self._gone = 0  # rows of images that are not among the inputs any more
         self._start, self._seen = time.monotonic(), 0
 
     def __len__(self):
-        return len(self._done) + len(self.errors)
+        return len({**self._done, **self.errors, **self._replaced})
 
     def has(self, name):
         return name in self._done or name in self.errors
@@ -105,19 +116,31 @@ class _Progress:
     def knows(self, row):
         return self.errors.get(row["file_name"]) == row["error"]
 
+    def mark(self, row, stamp):
+        """Gives a new row what tells it from older ones of the same name."""
+        row["stamp"] = stamp
+        row["generation"] = self._replaced.get(row["file_name"], -1) + 1
+
     def note(self, rows):
         for row in rows:
-            name = row["file_name"]
-            if row["error"] is None:
-                self._done.add(name)
+            name, generation = row["file_name"], row["generation"]
+            if generation < max(self._done.get(name, 0), self._replaced.get(name, 0)):
+                continue
+            source = self._sources.get(name)
+            if source is not None and row["stamp"] != stamp_of(source):
+                self._replaced[name] = generation
+                self._done.pop(name, None)
+                self.errors.pop(name, None)
+            elif row["error"] is None:
+                self._done[name] = generation
                 self.errors.pop(name, None)
             elif name not in self._done:
                 self.errors[name] = row["error"]
 
     def warn_of_gone(self):
         """Rows of images that were removed are not taken back."""
-        known = self._done | self.errors.keys()
-        self._gone = len(known - self._sources.keys())
+        known = {*self._done, *self.errors}
+        self._gone = len(known.difference(self._sources))
         if self._gone:
             warnings.warn(
                 f"{self._gone:,} images of the parts are not among the inputs any "

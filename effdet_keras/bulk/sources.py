@@ -85,6 +85,18 @@ def sources_of(inputs: Iterable[str | os.PathLike], shard: Shard) -> dict[str, s
     return dict(sorted(found.items()))
 
 
+def stamp_of(source: str) -> str:
+    """What changes with an image: its bytes and time, or a storage's version."""
+    path = path_of(source)
+    if isinstance(path, RemotePath):
+        return path.version()
+    try:
+        status = path.stat()
+    except OSError:  # its row tells why
+        return ""
+    return f"{status.st_size}-{status.st_mtime_ns}"
+
+
 def _images_of(path) -> Iterator[tuple[str, str]]:
     if path.is_dir():
         is_remote = isinstance(path, RemotePath)
@@ -101,8 +113,17 @@ def _images_of(path) -> Iterator[tuple[str, str]]:
 
 
 def _below(root):
+    seen = set()  # links to folders are followed, also in circles: each folder once
     for folder, folders, files in os.walk(root, followlinks=True):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        status = os.stat(folder)
+        if (status.st_dev, status.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        folders[:] = sorted(
+            (name for name in folders if not name.startswith(".")),
+            key=lambda name: (os.path.islink(os.path.join(folder, name)), name),
+        )
         inner = os.path.relpath(folder, root).replace(os.sep, "/")
         start = "" if inner == "." else f"{inner}/"
         for name in sorted(filter(_is_image, files)):

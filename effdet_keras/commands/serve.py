@@ -22,6 +22,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
     for flag, kind, meaning in (
         ("--max-bytes", int, "most bytes of an image (10,000,000)"),
         ("--max-pixels", int, "most pixels of an image (25,000,000)"),
+        ("--max-side", int, "most pixels along a side of an image (16,384)"),
         ("--max-batch", int, "most images for the network at once (8)"),
         ("--max-wait", float, "seconds that an image waits for others (0.005)"),
         ("--max-queue", int, "images that may wait for the network (64)"),

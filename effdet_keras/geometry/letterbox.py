@@ -231,6 +231,17 @@ def boxes_in_image(
     return np.clip(boxes, np.float32(0), limits)
 
 
+def has_area(boxes: ArrayLike) -> np.ndarray:
+    """Which boxes `[n, 4]` of an image are not in its padding alone; bool `[n]`.
+
+    Example:
+        >>> has_area([[0, 0, 2, 2], [4, 0, 4, 2]]).tolist()
+        [True, False]
+    """
+    boxes = np.asarray(boxes)
+    return (boxes[:, 2:] > boxes[:, :2]).all(axis=-1)
+
+
 def mask_in_input(mask: np.ndarray, input_size: Sequence[int]) -> np.ndarray:
     """Takes the mask of an image to its letterboxed input, as in training batches.
 

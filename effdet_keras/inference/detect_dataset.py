@@ -12,7 +12,11 @@ from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.distribution.processes import current_processes
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluation.mean_iou import MeanIoU
-from effdet_keras.geometry.letterbox import boxes_in_image, class_map_in_image
+from effdet_keras.geometry.letterbox import (
+    boxes_in_image,
+    class_map_in_image,
+    has_area,
+)
 from effdet_keras.inference.batch_losses import (
     BatchLosses,
     labels_of_detector,
@@ -239,7 +243,9 @@ def _in_image(outputs, batch, row):
     boxes, scores, labels = (
         outputs[name][row, :count] for name in ("boxes", "scores", "labels")
     )
-    return boxes_in_image(boxes, scale, batch.image_sizes[row]), scores, labels
+    boxes = boxes_in_image(boxes, scale, batch.image_sizes[row])
+    kept = has_area(boxes)
+    return boxes[kept], scores[kept], labels[kept]
 
 
 def _short(values):

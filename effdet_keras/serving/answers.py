@@ -7,6 +7,7 @@ from PIL import Image
 
 from effdet_keras.detections import Detections
 from effdet_keras.images import decode_image
+from effdet_keras.serving.limits import Limits
 
 MEDIA_TYPES = {"json": "application/json", "jpeg": "image/jpeg", "png": "image/png"}
 
@@ -61,9 +62,9 @@ def as_json(detections: Detections, image_size: tuple[int, int]) -> dict:
     return answer
 
 
-def as_image(detections: Detections, data: bytes, max_pixels: int, kind: str) -> bytes:
+def as_image(detections: Detections, data: bytes, limits: Limits, kind: str) -> bytes:
     """The file of the image `data` with the boxes drawn, "jpeg" or "png"."""
-    image = decode_image(data, max_pixels=max_pixels)
+    image = decode_image(data, **limits.of_image)
     drawn = dataclasses.replace(detections, image=image).draw()
     file = io.BytesIO()
     Image.fromarray(drawn).save(file, format=kind.upper())

@@ -117,9 +117,7 @@ class _Answers:
             found, size = await self._service.detect(data, score)
             if kind == "json":
                 return starlette_responses.JSONResponse(as_json(found, size))
-            drawn = await self._service.run(
-                as_image, found, data, limits.max_pixels, kind
-            )
+            drawn = await self._service.run(as_image, found, data, limits, kind)
         return starlette_responses.Response(drawn, media_type=MEDIA_TYPES[kind])
 
 

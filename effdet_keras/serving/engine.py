@@ -15,6 +15,7 @@ from effdet_keras.inference.detect import (
 )
 from effdet_keras.inference.scores import ScoreRule
 from effdet_keras.predictor import Predictor
+from effdet_keras.serving.limits import Limits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,10 +66,10 @@ class Engine:
         """What is kept for a lowest score, or "best"; errors as of `ScoreRule`."""
         return ScoreRule(self.detector, score, self._calibrated)
 
-    def prepare(self, data: bytes, score: Any, max_pixels: int) -> Prepared:
+    def prepare(self, data: bytes, score: Any, limits: Limits) -> Prepared:
         """Decodes an image; the decoded image is gone when this returns."""
         rule = self.rule(score)
-        return self._prepared(decode_image(data, max_pixels=max_pixels), rule)
+        return self._prepared(decode_image(data, **limits.of_image), rule)
 
     def detect(self, items: list[Prepared]) -> list[Detections]:
         """Returns the detections of each image."""

@@ -16,6 +16,7 @@ class Limits:
     Attributes:
         max_bytes: int, of one image file.
         max_pixels: int, of one image.
+        max_side: int, pixels of its width and of its height.
         max_batch: int, images that the network gets at once.
         max_wait: float, seconds that the first image of a batch waits for others.
         max_queue: int, images that wait for the network.
@@ -30,12 +31,18 @@ class Limits:
 
     max_bytes: int = 10_000_000
     max_pixels: int = 25_000_000
+    max_side: int = 16_384
     max_batch: int = 8
     max_wait: float = 0.005
     max_queue: int = 64
     max_requests: int = 256
     body_timeout: float = 15.0
     timeout: float = 30.0
+
+    @property
+    def of_image(self) -> dict[str, int]:
+        """Those of a decoded image, as `images.decode_image` takes them."""
+        return {"max_pixels": self.max_pixels, "max_side": self.max_side}
 
     def __post_init__(self) -> None:
         for name, value in dataclasses.asdict(self).items():

@@ -60,7 +60,7 @@ def openapi(limits: Limits) -> dict:
         "requestBody": {
             "required": True,
             "description": f"at most {limits.max_bytes:,} bytes and "
-            f"{limits.max_pixels:,} pixels",
+            f"{limits.max_pixels:,} pixels, {limits.max_side:,} along a side",
             "content": {
                 "image/*": image,
                 "application/octet-stream": image,

@@ -71,9 +71,7 @@ class DetectionService:
             RuntimeError: If the model has no thresholds, and `score` is "best".
             QueueFullError: If too many images wait.
         """
-        prepared = await self.run(
-            self.engine.prepare, data, score, self.limits.max_pixels
-        )
+        prepared = await self.run(self.engine.prepare, data, score, self.limits)
         return await self._batcher.submit(prepared), prepared.image_size
 
     async def run(self, function: Callable, *arguments):

@@ -6,6 +6,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -353,3 +354,101 @@ def test_a_killed_worker_leaves_nothing_twice_and_nothing_half(
     for row in lines_of(tmp_path / "found.jsonl")[::50]:
         found = predictor.detect(images / row["file_name"], batch_size=2, verbose=0)
         assert [a["label"] for a in row["annotations"]] == list(found.names)
+
+
+def picture(path, number, size=(40, 56)):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, (number, number, number)).save(path)
+
+
+class Brightness(Finder):
+    """Finds in each image a box whose score is its brightness."""
+
+    def stream(self, pairs):
+        for name, source in pairs:
+            row = next(super().stream([(name, source)]))
+            row["score"] = [float(np.asarray(Image.open(source)).mean())]
+            yield row
+
+
+def scores_of(folder, images, finder=None):
+    """What a run over a folder and its merge give, by name."""
+    shard, parts, finder = Shard(1, 1), Parts(folder), finder or Brightness()
+    parts.agree({"shards": 1, "categories": [{"id": 1, "name": "cat"}]})
+    detect_shard(finder, sources_of([images], shard), parts, shard, part_images=2)
+    out = folder / ".." / "merged.jsonl"
+    merge_parts(folder, out, overwrite=True)
+    return {x["file_name"]: x["annotations"][0]["score"] for x in lines_of(out)}
+
+
+def test_another_folder_of_the_same_names_is_looked_at(tmp_path):
+    for number in range(4):
+        picture(tmp_path / "a" / f"{number}.png", 10 + number)
+        picture(tmp_path / "b" / f"{number}.png", 110 + number)
+    parts = tmp_path / "parts"
+    for folder, first in (("a", 10), ("b", 110), ("a", 10)):
+        expected = {f"{number}.png": first + number for number in range(4)}
+        assert scores_of(parts, tmp_path / folder) == expected
+
+
+def test_an_image_that_is_replaced_is_looked_at_again_and_no_other(tmp_path):
+    for number in range(5):
+        picture(tmp_path / "images" / f"{number}.png", 10 + number)
+    scores_of(tmp_path / "parts", tmp_path / "images")
+    for brightness in (200, 220):
+        path = tmp_path / "images" / "3.png"
+        picture(path, brightness)
+        os.utime(path, ns=(0, brightness))
+        finder = Brightness()
+        scores = scores_of(tmp_path / "parts", tmp_path / "images", finder)
+        assert finder.seen == ["3.png"]
+        assert scores["3.png"] == brightness and scores["2.png"] == 12
+        assert len(scores) == 5
+
+
+@pytest.mark.parametrize("name", ["settings.json", "part", "way/settings.json"])
+def test_a_merge_replaces_no_file_that_it_reads(tmp_path, name):
+    run(tmp_path / "parts", ["a.png", "b.png"])
+    (tmp_path / "way").symlink_to(tmp_path / "parts")
+    if name == "part":
+        name = Parts(tmp_path / "parts").files()[0][1].name
+    out = tmp_path / name if "/" in name else tmp_path / "parts" / name
+    before = {path.name: path.read_bytes() for path in (tmp_path / "parts").iterdir()}
+    with pytest.raises(
+        ValueError, match="one of the files that are merged.*another path"
+    ):
+        merge_parts(tmp_path / "parts", out, overwrite=True)
+    after = {path.name: path.read_bytes() for path in (tmp_path / "parts").iterdir()}
+    assert after == before
+
+
+def test_of_two_models_that_begin_at_once_one_has_the_folder(tmp_path):
+    barrier, refused = threading.Barrier(2), []
+
+    def begin(folder, model):
+        barrier.wait()
+        try:
+            Parts(folder).agree({"model": model})
+        except RuntimeError:
+            refused.append(model)
+
+    for number in range(50):
+        folder = tmp_path / str(number)
+        threads = [threading.Thread(target=begin, args=(folder, m)) for m in "ab"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(refused) == number + 1
+        assert Parts(folder).settings()["model"] not in refused[-1]
+
+
+def test_links_in_circles_give_each_image_once(tmp_path):
+    picture(tmp_path / "img" / "one.png", 1)
+    picture(tmp_path / "img" / "sub" / "two.png", 2)
+    picture(tmp_path / "elsewhere" / "three.png", 3)
+    (tmp_path / "img" / "a").symlink_to(".")
+    (tmp_path / "img" / "sub" / "up").symlink_to("..")
+    (tmp_path / "img" / "other").symlink_to(tmp_path / "elsewhere")
+    found = sources_of([tmp_path / "img"], Shard(1, 1))
+    assert list(found) == ["one.png", "other/three.png", "sub/two.png"]

@@ -286,3 +286,37 @@ def test_a_command_that_is_terminated_says_so_in_a_line():
     result = subprocess.run([sys.executable, "-c", _TERMINATED], capture_output=True)
     assert result.returncode == 143
     assert result.stderr.splitlines()[-1] == b"effdet-keras: terminated"
+
+
+def run_console(*arguments, shell="", **environment):
+    """The command as a process, with `shell` behind it, such as `>&-`."""
+    program = "import sys; from effdet_keras import cli; sys.exit(cli.console())"
+    return subprocess.run(
+        ["bash", "-c", f'"$0" -c "$1" "${{@:2}}" {shell}', sys.executable, program]
+        + [str(argument) for argument in arguments],
+        capture_output=True,
+        env={**os.environ, **environment},
+    )
+
+
+def test_control_characters_of_names_do_nothing_to_the_terminal(tmp_path):
+    name = tmp_path / "a\x1b]0;title\x07\x1b[2J\x9b31m.tflite"
+    result = run_console("predict", name, tmp_path)
+    assert result.returncode == 1
+    assert b"\\x1b]0;title\\x07\\x1b[2J\\x9b31m.tflite" in result.stderr
+    assert b"\x1b" not in result.stderr and b"\x07" not in result.stderr
+
+
+def test_a_name_outside_of_the_encoding_of_the_terminal_is_shown(tmp_path):
+    name = tmp_path / "K\u00e4fer.tflite"
+    result = run_console("predict", name, tmp_path, PYTHONIOENCODING="ascii")
+    assert result.returncode == 1 and b"fault of the program" not in result.stderr
+    assert b"K\\xe4fer.tflite" in result.stderr
+
+
+@pytest.mark.parametrize("shell", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_is_no_fault(tmp_path, shell):
+    result = run_console("predict", "no.tflite", tmp_path, shell=shell)
+    assert result.returncode == 1 and b"Traceback" not in result.stderr
+    if "2>" not in shell:
+        assert b"no.tflite" in result.stderr

@@ -127,6 +127,11 @@ def test_an_annotated_image_has_the_boxes_of_draw(client, model, image, data):
         (bytes(50_001), 413, "more than 50,000 bytes"),
         (bomb(200, 101), 413, "200 x 101 pixels, and the limit is 20,000"),
         (bomb(60_000, 60_000), 413, "pixels"),
+        (
+            bomb(20_000, 1),
+            413,
+            "20000 x 1 pixels, and the limit of each side is 16,384",
+        ),
         (bomb(20, 20), 400, "cannot be decoded"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
