@@ -2,7 +2,7 @@
 
     python benchmarks/quantization.py                          # Lite0, from ImageNet
     python benchmarks/quantization.py --model efficientdet-d0 --weights scratch
-    python benchmarks/quantization.py --archive runs/cats/best.keras
+    python benchmarks/quantization.py --archive runs/cats
 
 Trains a detector on the blood cells (or opens one that was trained on them), writes it
 as a float file and as an int8 file with 100 calibration images, goes on with

@@ -117,7 +117,7 @@ class Predictor:
         """Opens a file or folder that holds a model.
 
         Args:
-            path: a `.keras` file, or a folder of `CheckpointArchive`; or what
+            path: a `.keras` file, a folder of `CheckpointArchive`, or a run; or what
                 `EfficientDet.export` wrote: a folder (SavedModel), `.tflite`,
                 `.onnx` or `.xml` (OpenVINO). Or the address of one of these that is
                 one file, or of such a folder, as `s3://bucket/run`.
@@ -376,7 +376,8 @@ def _copied(address):
         return local_copy(folder)
     names = [path.name for path in folder.iterdir()]
     exported = [name for name in names if name.lower().endswith(_ONE_FILE_EXPORTS)]
-    if len(exported) == 1 and not any(name.endswith(".keras") for name in names):
+    has_keras = is_archive(folder) or any(name.endswith(".keras") for name in names)
+    if len(exported) == 1 and not has_keras:
         return local_copy(folder / exported[0])
     keras.require(f"Opening '{address}'")
     from effdet_keras.weights.archive import checkpoint_file

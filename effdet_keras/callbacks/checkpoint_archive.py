@@ -70,9 +70,9 @@ class CheckpointArchive(keras.callbacks.Callback):
     is called in the main thread, in which alone Python hears signals.
 
     Put it last, behind the callback that computes `monitor`:
-    `callbacks=[COCOEvaluation(valid), CheckpointArchive("runs/cats")]`. What a callback
-    behind it counts at the end of an epoch is not in the file of that epoch. In an
-    epoch without `monitor` it writes `last.keras` alone.
+    `callbacks=[COCOEvaluation(valid), CheckpointArchive("runs/cats/archive")]`. What a
+    callback behind it counts at the end of an epoch is not in the file of that epoch.
+    In an epoch without `monitor` it writes `last.keras` alone.
 
     Args:
         folder: path of a folder, which is made if need be; or its address, such as

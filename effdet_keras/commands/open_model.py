@@ -8,9 +8,7 @@ import os
 import pathlib
 from typing import TYPE_CHECKING
 
-from effdet_keras._internal.local_paths import is_remote, local_path
 from effdet_keras._internal.optional_imports import keras
-from effdet_keras._internal.remote_path import path_of
 from effdet_keras.config import MODEL_NAMES
 from effdet_keras.predictor import Predictor
 
@@ -40,8 +38,7 @@ def open_any_model(
     """Opens a model of any kind, or fetches a published one by its name.
 
     Args:
-        model: path of what `Predictor.load` opens, path of the folder of a run, whose
-            best checkpoint is meant, or name of a published model.
+        model: path of what `Predictor.load` opens, or name of a published model.
         threads: int, of the runtime of an exported model; None for its own choice.
         runtime, precision: as of `Predictor.load`.
 
@@ -58,28 +55,20 @@ def open_any_model(
         return Predictor(
             live, runtime=runtime, num_threads=threads, precision=precision
         )
-    path = archive_of(model)
-    is_file_of_runtime = os.fspath(path).lower().endswith(_WITHOUT_KERAS)
+    is_file_of_runtime = os.fspath(model).lower().endswith(_WITHOUT_KERAS)
     if not is_file_of_runtime and keras.is_installed():
         # Registers the classes that an archive is made of: see `effdet_keras`.
         importlib.import_module("effdet_keras.models")
-    return Predictor.load(path, threads, runtime=runtime, precision=precision)
+    return Predictor.load(model, threads, runtime=runtime, precision=precision)
 
 
 def open_live_model(model: str) -> EfficientDet:
-    """Opens an archive, or that of a run, or fetches a published model by its name."""
+    """Opens an archive or a run, or fetches a published model by its name."""
     from effdet_keras.models import EfficientDet
 
     if is_published(model):
         return EfficientDet.from_preset(model, weights="coco")
-    return EfficientDet.from_archive(archive_of(model))
-
-
-def archive_of(model: str) -> str | os.PathLike:
-    """The folder of checkpoints, where `model` is the folder of a run."""
-    path = path_of(model) if is_remote(model) else local_path(model, "MODEL")
-    is_run = (path / "configuration.yaml").is_file()
-    return path / "archive" if is_run else model
+    return EfficientDet.from_archive(model)
 
 
 def is_published(model):

@@ -21,7 +21,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         metavar="MODEL",
         nargs="?",
         default=None,
-        help="a .keras file or a folder of CheckpointArchive (a new model)",
+        help="a .keras file, a run or a folder of CheckpointArchive (a new model)",
     )
     parser.add_argument(
         "--split",

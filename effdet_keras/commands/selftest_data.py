@@ -34,7 +34,7 @@ def selftest_data(
 
     Args:
         data: path of a file or folder.
-        archive: path of an archive; None makes a model.
+        archive: path of an archive or a run; None makes a model.
         preset: name of the model to make; None is the one of `effdet-keras train`.
         split: name of a split; None is "train", or else the only one.
         format: the format of the dataset; None finds it out.

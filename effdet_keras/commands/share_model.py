@@ -1,15 +1,14 @@
 """From a run or an archive to a repository, with what is known of its data."""
 
 import json
-import os
 import pathlib
 
-from effdet_keras._internal.remote_path import local_copy, path_of
-from effdet_keras.commands.open_model import archive_of
+from effdet_keras._internal.local_paths import is_remote, local_path
+from effdet_keras._internal.remote_path import path_of
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.sharing.push import push_archive
 from effdet_keras.weights.archive import checkpoint_file, read_entry
-from effdet_keras.weights.checkpoint_files import BEST_FILE, LAST_FILE
+from effdet_keras.weights.checkpoint_files import BEST_FILE, CONFIGURATION_FILE
 
 
 def share_model(model, address, **options):
@@ -23,24 +22,18 @@ def share_model(model, address, **options):
     Returns:
         string, the address of the commit.
     """
-    archive = archive_of(model)
-    if os.fspath(archive) == os.fspath(model):
-        path = checkpoint_file(model, BEST_FILE)
-        data, numbers = None, _metrics(path)
-    else:
-        archive = path_of(archive)
-        has_best = (archive / BEST_FILE).is_file()  # not of a run that never evaluates
-        path = local_copy(archive / (BEST_FILE if has_best else LAST_FILE))
-        data, numbers = _data(archive.parent), _numbers(archive.parent, path)
-    return push_archive(path, address, data=data, numbers=numbers, **options)
+    path = checkpoint_file(model, BEST_FILE)
+    run = path_of(model) if is_remote(model) else local_path(model, "MODEL")
+    numbers = _numbers(run, path)
+    return push_archive(path, address, data=_data(run), numbers=numbers, **options)
 
 
 def _data(run):
     """The splits of a run's data, with the last part of its path as their name."""
     described = _read(run / "data.json")
-    if described is None:
+    if described is None or not (run / CONFIGURATION_FILE).is_file():
         return None
-    data = RunConfiguration.read(run / "configuration.yaml").data
+    data = RunConfiguration.read(run / CONFIGURATION_FILE).data
     # The rest of the path is of the machine that trained.
     return {**described, "name": pathlib.PurePath(data).name if data else None}
 
@@ -52,10 +45,6 @@ def _numbers(run, checkpoint):
     if numbers is not None and numbers.get("epoch") == info.get("epoch"):
         return numbers
     return info.get("metrics")
-
-
-def _metrics(checkpoint):
-    return (read_entry(checkpoint) or {}).get("metrics")
 
 
 def _read(path):

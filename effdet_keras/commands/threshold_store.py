@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from effdet_keras.commands.open_model import archive_of, is_published
+from effdet_keras.commands.open_model import is_published
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidStateError, InvalidValueError
 from effdet_keras.evaluation.evaluation import Evaluation
@@ -36,7 +36,7 @@ class ThresholdStore:
                 f'`ek.EfficientDet.from_preset("{model}", weights="coco")'
                 '.save("mine.keras")`.'
             )
-        self.path = file_for_score_settings(archive_of(model))
+        self.path = file_for_score_settings(model)
         self._state = self._now()
 
     def store(

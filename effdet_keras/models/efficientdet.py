@@ -523,8 +523,8 @@ class EfficientDet(Trainer, keras.Model):
         """The model that `CheckpointArchive` or `model.save` wrote.
 
         Args:
-            path: path of the `.keras` file, or of the archive's folder (its
-                best checkpoint, or with `resume` its last; if that is damaged, the
+            path: path of the `.keras` file, or of the folder of an archive or a run
+                (its best checkpoint, or with `resume` its last; if that is damaged, the
                 newest in the folder that is whole, and a warning says so); or the
                 address of one of them, such as `s3://bucket/run`
                 (docs/remote_files.md).

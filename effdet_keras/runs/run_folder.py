@@ -14,18 +14,18 @@ from effdet_keras._internal.remote_folder import open_folder
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.errors import InvalidStateError
 from effdet_keras.runs.configuration import RunConfiguration
+from effdet_keras.weights.checkpoint_files import ARCHIVE_FOLDER, CONFIGURATION_FILE
 
-_CONFIGURATION = "configuration.yaml"
 _ASKED = "asked.yaml"  # the same before anything was measured or chosen
 _FINISHED = "finished.json"  # the last file that a run writes
 _FILES = (
     *("environment.json", "data.json", "log.jsonl", "log.txt", "curves.png"),
     *("first_batch.png", "numbers.json", "report.html", _FINISHED, _ASKED),
-    _CONFIGURATION,  # which makes it the folder of a run: last
+    CONFIGURATION_FILE,  # which makes it the folder of a run: last
 )
 # Of the range test, which is made before a run begins.
 _RATES = ("learning_rates.json", "learning_rates.png")
-_FOLDERS = ("archive", "tensorboard", "profile", "followed")
+_FOLDERS = (ARCHIVE_FOLDER, "tensorboard", "profile", "followed")
 
 
 def _is_of_run(name):
@@ -60,7 +60,7 @@ class RunFolder:
     def __init__(self, path: str | os.PathLike) -> None:
         self._folder = open_folder(path, "The folder of a run", _is_of_run)
         self.path = self._folder.path
-        self.archive = self.path / "archive"
+        self.archive = self.path / ARCHIVE_FOLDER
         self.tensorboard = self.path / "tensorboard"
         self.followed = self.path / "followed"  # of `eval --follow`
         self.profile = self.path / "profile"
@@ -74,7 +74,7 @@ class RunFolder:
     @property
     def has_run(self) -> bool:
         """Whether a run began here."""
-        return (self.path / _CONFIGURATION).is_file()
+        return (self.path / CONFIGURATION_FILE).is_file()
 
     def check_free(self, *, overwrite: bool) -> None:
         """Refuses a folder that a new run may not take.
@@ -106,7 +106,7 @@ class RunFolder:
         if not self.has_run:
             raise FileNotFoundError(
                 f"There is no run to go on with in '{self._folder.name}': it has no "
-                f"file '{_CONFIGURATION}'. Leave `resume` (--resume) out to begin one."
+                f"'{CONFIGURATION_FILE}'. Leave `resume` (--resume) out to begin one."
             )
 
     @contextlib.contextmanager
@@ -142,7 +142,7 @@ class RunFolder:
                 (self.path / name).unlink(missing_ok=True)
         (self.path / _FINISHED).unlink(missing_ok=True)
         (asked or configuration).write(self.path / _ASKED)
-        configuration.write(self.path / _CONFIGURATION)
+        configuration.write(self.path / CONFIGURATION_FILE)
 
     def finish(self, epoch: int) -> None:
         """Notes that the run is done: nothing more will be written.
@@ -160,7 +160,7 @@ class RunFolder:
 
     def read_configuration(self) -> RunConfiguration:
         """The configuration of the run that is here."""
-        return RunConfiguration.read(self.path / _CONFIGURATION)
+        return RunConfiguration.read(self.path / CONFIGURATION_FILE)
 
     def read_asked(self) -> RunConfiguration:
         """What the run was asked for, before anything was measured or chosen."""
@@ -172,7 +172,7 @@ class RunFolder:
 
     def configuration_text(self) -> str:
         """The same as it is in its file, for people."""
-        return (self.path / _CONFIGURATION).read_text(encoding="utf-8")
+        return (self.path / CONFIGURATION_FILE).read_text(encoding="utf-8")
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Writes "environment", "data", "numbers" or "finished" as JSON."""

@@ -34,8 +34,8 @@ from effdet_keras.runs.text_log import TextLog
 from effdet_keras.runs.time_budget import choose_length
 from effdet_keras.training import auto_recipe
 from effdet_keras.training.place import place_in
-from effdet_keras.weights.archive import read_archive_info
-from effdet_keras.weights.checkpoint_files import BEST_FILE, LAST_FILE
+from effdet_keras.weights.archive import checkpoint_file, read_archive_info
+from effdet_keras.weights.checkpoint_files import BEST_FILE
 from effdet_keras.weights.resumable import (
     checkpoint_to_resume,
     going_on_from_another,
@@ -177,9 +177,8 @@ def _not_judged(folder, log):
 
 def _checkpoint(folder):
     """Which checkpoint counts, "best" or "last", its epoch and its model."""
-    has_best = (folder.archive / BEST_FILE).exists()
-    path = folder.archive / (BEST_FILE if has_best else LAST_FILE)
-    which = "best" if has_best else "last"
+    path = checkpoint_file(folder.archive, BEST_FILE)
+    which = "best" if path.name == BEST_FILE else "last"
     return which, read_archive_info(path)["epoch"], EfficientDet.from_archive(path)
 
 

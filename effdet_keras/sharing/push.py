@@ -56,7 +56,7 @@ def push_archive(
     card in which somebody removed the line that says who wrote it is kept.
 
     Args:
-        path: path of an archive, or of a folder of `CheckpointArchive`.
+        path: path of an archive, of a folder of `CheckpointArchive`, or of a run.
         address: string, `hf://owner/name`.
         license: string, as the hub spells it; None keeps the one that the card there
             names, if any.

@@ -24,9 +24,11 @@ from effdet_keras._version import __version__
 from effdet_keras.distribution.alone import alone
 from effdet_keras.errors import EffDetError, InvalidValueError
 from effdet_keras.weights.checkpoint_files import (
+    ARCHIVE_FOLDER,
     BEST_FILE,
     LAST_FILE,
     PREVIOUS_FILE,
+    checkpoint_in,
 )
 from effdet_keras.weights.unpacked_size import largest_unpacked
 
@@ -137,7 +139,7 @@ def read_archive_info(path: str | os.PathLike) -> dict[str, Any]:
 
     Args:
         path: path of a file of `write_archive`, or of a folder of
-            `CheckpointArchive`, of which it reads `best.keras`.
+            `CheckpointArchive` or of a run, of which it reads `best.keras`.
 
     Returns:
         Dict with `config`, `class_names`, `category_ids`, `score_settings`,
@@ -171,8 +173,8 @@ def load_archive(path, *, resume=False):
 
     Args:
         path: path of a file of `write_archive` or of `model.save`, or of a
-            folder of `CheckpointArchive`: of that its `best.keras`, or with
-            `resume` its `last.keras`.
+            folder of `CheckpointArchive` or of a run: of that its `best.keras`, or
+            with `resume` its `last.keras`.
         resume: bool. Either way the model has the moving averages in the place of
             its weights, where there were any. False makes them its only weights, from
             which a new training starts. True keeps the weights of training beside
@@ -286,8 +288,9 @@ def checkpoint_file(path, name_in_folder):
     """The path of a checkpoint, of which a folder has several.
 
     Args:
-        path: path of a file, or of a folder of `CheckpointArchive`, or its address.
-        name_in_folder: string, the one of a folder.
+        path: path of a file, or of a folder of `CheckpointArchive` or of a run, or
+            its address.
+        name_in_folder: string, the one of a folder; see `checkpoint_in`.
 
     Returns:
         `pathlib.Path`; of an address that of a copy on this machine.
@@ -297,13 +300,16 @@ def checkpoint_file(path, name_in_folder):
     """
     path = path_of(path) if is_remote(path) else local_path(path, _CHECKPOINT)
     if path.is_dir():
-        folder, path = path, path / name_in_folder
-        # A training that ended between its first two files left the best alone.
-        if not path.exists() and (folder / BEST_FILE).exists():
-            path = folder / BEST_FILE
-        if not path.exists() and is_remote(folder):
+        folder, path = path, checkpoint_in(path, name_in_folder)
+        if path is None and is_remote(folder):
             path = _only_archive(folder)
-    if not path.exists():
+        if path is None:
+            raise FileNotFoundError(
+                f"There is no checkpoint in '{folder}': it has neither '{BEST_FILE}' "
+                f"nor '{LAST_FILE}', and none of them in a folder '{ARCHIVE_FOLDER}', "
+                "where a run has them."
+            )
+    elif not path.exists():
         raise FileNotFoundError(f"There is no checkpoint '{path}'")
     return local_copy(path)
 

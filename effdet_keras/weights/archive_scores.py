@@ -14,7 +14,7 @@ from effdet_keras._internal.whole_files import replacing
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluation.score_settings import ScoreSettings
 from effdet_keras.weights.archive import ARCHIVE_ENTRY, checkpoint_file, read_entry
-from effdet_keras.weights.checkpoint_files import BEST_FILE, LAST_FILE
+from effdet_keras.weights.checkpoint_files import BEST_FILE, is_archive
 
 _CONFIG = "config.json"
 _CLASS = "effdet_keras>EfficientDet"
@@ -31,8 +31,8 @@ def store_score_settings(
     at all.
 
     Args:
-        path: path of a `.keras` file, or of a folder of `CheckpointArchive`, of which
-            `best.keras` is meant.
+        path: path of a `.keras` file, or of a folder of `CheckpointArchive` or of a
+            run, of which `best.keras` is meant.
         settings: `ScoreSettings`, in the order of the model's labels.
 
     Returns:
@@ -94,12 +94,11 @@ def file_for_score_settings(path: str | os.PathLike[str]) -> pathlib.Path:
         effdet_keras.errors.InvalidValueError: Thresholds are stored in a `.keras` ...
     """
     path = local_path(path, "The path of an archive")
-    has_checkpoints = any((path / name).exists() for name in (BEST_FILE, LAST_FILE))
-    if path.suffix != ".keras" and not has_checkpoints:
+    if not is_archive(path):
         raise InvalidValueError(
             "Thresholds are stored in a `.keras` file, or in the best checkpoint of a "
-            f"folder of `CheckpointArchive`. Received: '{path}'. Store them in the "
-            "model that it was made of, and export that again."
+            f"run or a folder of `CheckpointArchive`. Received: '{path}'. Store them "
+            "in the model that it was made of, and export that again."
         )
     path = checkpoint_file(path, BEST_FILE)
     read_entry(path)  # refuses what is no file of Keras

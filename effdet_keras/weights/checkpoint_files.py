@@ -1,20 +1,68 @@
-"""What the files in a folder of checkpoints are called."""
+"""What the files in a folder of checkpoints are called, and where a run has them."""
 
 BEST_FILE = "best.keras"
 BEST_OF_BEFORE_FILE = "best.previous.keras"  # of the training before this one
 LAST_FILE = "last.keras"
 PREVIOUS_FILE = "last.previous.keras"  # the last but one
 DAMAGED = ".damaged"  # in the name of a file that was set aside
+ARCHIVE_FOLDER = "archive"  # in the folder of a run
+CONFIGURATION_FILE = "configuration.yaml"  # makes a folder that of a run
+
+
+def folder_of_checkpoints(path):
+    """The folder of checkpoints that a path means: of a run, `archive` in it.
+
+    Args:
+        path: `pathlib.Path` or `RemotePath`, of anything.
+
+    Returns:
+        `path`, or the folder `archive` in it where `path` has no checkpoint itself.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> run = pathlib.Path(tempfile.mkdtemp())
+        >>> folder_of_checkpoints(run) == run
+        True
+        >>> (run / "archive").mkdir()
+        >>> folder_of_checkpoints(run).name
+        'archive'
+    """
+    if not path.is_dir() or _has_checkpoint(path):
+        return path
+    inner = path / ARCHIVE_FOLDER
+    return inner if inner.is_dir() else path
+
+
+def checkpoint_in(path, name=BEST_FILE):
+    """The checkpoint that a folder means.
+
+    Args:
+        path: `pathlib.Path` or `RemotePath` of a folder of `CheckpointArchive`, or of a
+            run.
+        name: string, the file that is meant. Where it is not there, as where a
+            training was never evaluated, it is the best or else the last.
+
+    Returns:
+        The path of a file, or None.
+    """
+    folder = folder_of_checkpoints(path)
+    files = (folder / each for each in (name, BEST_FILE, LAST_FILE))
+    return next((file for file in files if file.is_file()), None)
 
 
 def is_archive(path):
-    """Whether Keras opens it: a `.keras` file, or a folder of `CheckpointArchive`.
+    """Whether Keras opens it: a `.keras` file, a folder of `CheckpointArchive`, a run.
 
     Args:
-        path: `pathlib.Path`.
+        path: `pathlib.Path` or `RemotePath`.
 
     Returns:
         bool.
     """
-    files = (path / BEST_FILE, path / LAST_FILE)
-    return path.suffix == ".keras" or any(file.exists() for file in files)
+    if path.suffix == ".keras" or (path / CONFIGURATION_FILE).is_file():
+        return True
+    return _has_checkpoint(folder_of_checkpoints(path))
+
+
+def _has_checkpoint(folder):
+    return any((folder / name).exists() for name in (BEST_FILE, LAST_FILE))

@@ -19,6 +19,7 @@ from effdet_keras.weights.checkpoint_files import (
     BEST_OF_BEFORE_FILE,
     DAMAGED,
     LAST_FILE,
+    folder_of_checkpoints,
 )
 
 
@@ -26,8 +27,9 @@ def load_to_resume(path: str | os.PathLike) -> Any:
     """The model of a checkpoint, to go on with; see `load_archive`.
 
     Args:
-        path: path or address of a file, or of a folder of `CheckpointArchive`: of that
-            the last checkpoint, or where it is damaged the newest that is whole.
+        path: path or address of a file, or of a folder of `CheckpointArchive` or of a
+            run: of that the last checkpoint, or where it is damaged the newest that is
+            whole.
 
     Returns:
         `EfficientDet`.
@@ -36,7 +38,7 @@ def load_to_resume(path: str | os.PathLike) -> Any:
         FileNotFoundError: If there is no checkpoint.
         ValueError: If the file, or all those of a folder, are damaged.
     """
-    path = _path_of_checkpoint(path)
+    path = folder_of_checkpoints(_path_of_checkpoint(path))
     # A folder of one file at an address, such as one of a hub, is not of a training.
     if path.is_dir() and (not is_remote(path) or (path / LAST_FILE).exists()):
         found, damages = checkpoint_to_resume(path)

@@ -6,11 +6,12 @@ from support.remote import memory_files
 from support.tiny import StandIn, tiny_model
 
 from effdet_keras._internal import remote_folder
+from effdet_keras._internal.remote_path import path_of
 from effdet_keras.callbacks import CheckpointArchive
-from effdet_keras.commands.open_model import archive_of
 from effdet_keras.models import EfficientDet
 from effdet_keras.predictor import Predictor
 from effdet_keras.weights.archive import read_archive_info
+from effdet_keras.weights.checkpoint_files import folder_of_checkpoints
 
 pytestmark = pytest.mark.tensorflow
 
@@ -70,9 +71,12 @@ def test_a_training_whose_files_cannot_be_copied_fails_at_its_end(memory, monkey
 
 
 def test_the_address_of_a_run_means_its_archive(memory):
-    memory.pipe_file("/bucket/run/configuration.yaml", b"")
-    assert str(archive_of("memory://bucket/run")) == "memory://bucket/run/archive"
-    assert archive_of("memory://bucket") == "memory://bucket"
+    memory.pipe_file("/bucket/run/archive/last.keras", b"1")
+    archive = folder_of_checkpoints(path_of("memory://bucket/run"))
+    assert str(archive) == "memory://bucket/run/archive"
+    assert folder_of_checkpoints(archive) == archive
+    bucket = path_of("memory://bucket")
+    assert folder_of_checkpoints(bucket) == bucket
 
 
 def test_a_last_checkpoint_that_was_cut_off_at_its_address(memory, tmp_path):

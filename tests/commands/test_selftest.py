@@ -4,9 +4,10 @@ import json
 import shutil
 
 import pytest
-from support.tiny import tiny_model
+from support.tiny import LITE0, tiny_model
 from support.tiny_run import MODEL_CONFIG
 
+import effdet_keras as ek
 from effdet_keras import cli
 from effdet_keras.data import write_shapes
 
@@ -80,6 +81,16 @@ def test_an_archive_is_tested_as_it_is(shapes, tmp_path, capsys):
     tiny_model(class_names=names).save(path)
     assert cli.main(["selftest", str(shapes), str(path), "--no-training"]) == 0
     assert "efficientdet-lite0 at 64x64" in capsys.readouterr().out
+
+
+def test_the_model_of_a_run_is_tested_and_looked_into(shapes, tmp_path, capsys):
+    run = tmp_path / "runs" / "shapes"
+    (run / "archive").mkdir(parents=True)
+    names = ek.data.load(shapes, "train").class_names
+    tiny_model(backbone=LITE0, class_names=names).save(run / "archive" / "best.keras")
+    assert cli.main(["selftest", str(shapes), str(run), "--no-training"]) == 0
+    assert cli.main(["inspect-weights", str(run)]) == 0
+    assert "3 classes" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,17 @@ import pytest
 from keras import ops
 from support.tiny import LITE0, StandIn, tiny_model
 
+import effdet_keras as ek
+from effdet_keras.commands.open_model import open_any_model, open_live_model
+from effdet_keras.evaluation.score_settings import ScoreSettings
 from effdet_keras.weights.archive import (
     copy_archive,
     load_archive,
     read_archive_info,
     write_archive,
 )
+from effdet_keras.weights.fetch.locate import looks_like_weights
+from effdet_keras.weights.read_weights import read_weights
 
 
 def numpy(variables):
@@ -165,11 +170,67 @@ def test_a_file_of_model_save_loads_too_but_has_no_info(tmp_path):
 def test_a_folder_gives_the_best_or_to_resume_the_last(file, tmp_path, loads_stand_in):
     copy_archive(file, tmp_path / "last.keras")
     load_archive(tmp_path, resume=True)
-    with pytest.raises(FileNotFoundError, match=r"best\.keras"):
-        load_archive(tmp_path)
+    load_archive(tmp_path)  # of a training that was never evaluated
     copy_archive(file, tmp_path / "best.keras")
     load_archive(tmp_path)
-    assert [path.name for path in loads_stand_in] == ["last.keras", "best.keras"]
+    names = [path.name for path in loads_stand_in]
+    assert names == ["last.keras", "last.keras", "best.keras"]
+
+
+@pytest.fixture(scope="module")
+def run(file, tmp_path_factory):
+    """The folder of a run, with what a training leaves in it."""
+    folder = tmp_path_factory.mktemp("runs") / "cats"
+    folder.mkdir()
+    (folder / "configuration.yaml").write_text("data: cells\n")
+    for name in ("best.keras", "last.keras"):
+        copy_archive(file, folder / "archive" / name)
+    return folder
+
+
+def weights_of(model):
+    return model.get_weights()[0]
+
+
+def stored_in(run):
+    return ek.store_score_settings(run, ScoreSettings([0.1, 0.2, 0.3])).parent.name
+
+
+PLACES = {
+    "from_archive": lambda run: weights_of(ek.EfficientDet.from_archive(run)),
+    "resume": lambda run: weights_of(ek.EfficientDet.from_archive(run, resume=True)),
+    "Predictor": lambda run: weights_of(ek.Predictor.load(run).detector),
+    "commands": lambda run: weights_of(open_any_model(f"{run}").detector),
+    "export": lambda run: weights_of(open_live_model(f"{run}")),
+    "load_pretrained": lambda run: weights_of(loaded(run)),
+    "weights": lambda run: read_weights(run, None).class_names,
+    "inspect": looks_like_weights,
+    "info": lambda run: ek.read_archive_info(run)["epoch"],
+    "thresholds": stored_in,
+}
+
+
+def loaded(run):
+    model = tiny_model(backbone=LITE0)
+    model.load_pretrained(run, verbose=0)
+    return model
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_run_is_taken_wherever_an_archive_is(run, place):
+    np.testing.assert_array_equal(PLACES[place](run), PLACES[place](run / "archive"))
+
+
+def test_a_run_without_a_checkpoint_is_told(tmp_path):
+    (tmp_path / "configuration.yaml").write_text("data: cells\n")
+    openers = (
+        *(read_archive_info, ek.EfficientDet.from_archive, ek.Predictor.load),
+        lambda run: ek.EfficientDet.from_archive(run, resume=True),
+        lambda run: ek.store_score_settings(run, ScoreSettings([0.1])),
+    )
+    for opener in openers:
+        with pytest.raises(FileNotFoundError, match="checkpoint"):
+            opener(tmp_path)
 
 
 def test_a_missing_file_is_named(tmp_path):

@@ -12,7 +12,7 @@ from effdet_keras._internal.remote_files import fetch
 from effdet_keras._internal.remote_path import local_copy, path_of
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.tfod.pipeline_config import CONFIG_NAME
-from effdet_keras.weights.checkpoint_files import BEST_FILE
+from effdet_keras.weights.checkpoint_files import checkpoint_in, is_archive
 from effdet_keras.weights.fetch.download import check_digest, download
 from effdet_keras.weights.fetch.unpack import is_tar_archive, unpack
 from effdet_keras.weights.kinds.automl import STATE_FILE
@@ -26,7 +26,7 @@ _INDEX = ".index"
 _SAVED_MODEL, _VARIABLES = "saved_model", "variables"
 _LABEL_MAP = re.compile(r"label_map_path:\s*[\"'](?:[^\"']*[/\\])?(.+?)[\"']")
 # What a folder of weights has in it, at its top or one below.
-_OF_WEIGHTS = (BEST_FILE, STATE_FILE, f"*{_INDEX}", f"*/{STATE_FILE}", f"*/*{_INDEX}")
+_OF_WEIGHTS = (STATE_FILE, f"*{_INDEX}", f"*/{STATE_FILE}", f"*/*{_INDEX}")
 _DOWNLOAD = re.compile(r"(?:https?|file)://", re.IGNORECASE)
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 # What TensorFlow adds to the prefix of a checkpoint.
@@ -42,7 +42,7 @@ def located(source, *, sha256=None, md5=None, verbose=1):
     A URL is fetched (`download`), and so are the files of another address, such as
     `s3://bucket/run`; an archive unpacked (`unpack`) into a folder that
     is gone after the `with` block: read within it. In a folder, in this order:
-    `best.keras` of a `CheckpointArchive`; what TensorFlow's file `checkpoint`
+    `best.keras` of a `CheckpointArchive` or a run; what TensorFlow's file `checkpoint`
     names, looked for in this folder; the folders `checkpoint`, `saved_model` and
     `variables` that the Object Detection API exports; the only checkpoint or file of
     weights; the only subfolder. Hidden names do not count.
@@ -93,7 +93,7 @@ def looks_like_weights(source):
     """Whether a path or URL is meant as weights, not as a dataset.
 
     Looks at names and first bytes only. A folder is one of weights if it, or a
-    folder in it, holds a TensorFlow checkpoint, or `best.keras`.
+    folder in it, holds a TensorFlow checkpoint, or if it is an archive.
 
     Args:
         source: string or path.
@@ -110,7 +110,7 @@ def looks_like_weights(source):
         return True
     path = pathlib.Path(source).expanduser()
     if path.is_dir():
-        return any(next(path.glob(name), None) for name in _OF_WEIGHTS)
+        return is_archive(path) or any(map(any, map(path.glob, _OF_WEIGHTS)))
     name = path.name.lower()
     if name.endswith(_SUFFIXES) or _PIECE.search(name) or _index_of(path).is_file():
         return True
@@ -135,9 +135,10 @@ def _check_digest_of_file(path, **digests):
 def _copied(path, stack):
     """The weights at an address, a file, folder or prefix, on this machine."""
     if path.is_dir():
+        checkpoint = checkpoint_in(path)
+        if checkpoint is not None:
+            return local_copy(checkpoint)
         names = [item.name for item in path.iterdir()]
-        if BEST_FILE in names:
-            return local_copy(path / BEST_FILE)
         has_state_folder = STATE_FILE in names and (path / STATE_FILE).is_dir()
         folders = [STATE_FILE] if has_state_folder else []
         folders += [name for name in (_SAVED_MODEL, _VARIABLES) if name in names]
@@ -217,8 +218,9 @@ def _weights_in_archive(path, stack):
 
 def _weights_in(folder, label):
     """The file of weights in a folder that messages call `label`."""
-    if (folder / BEST_FILE).is_file():
-        return folder / BEST_FILE
+    checkpoint = checkpoint_in(folder)
+    if checkpoint is not None:
+        return checkpoint
     prefix = _noted_prefix(folder)
     if prefix is not None:
         return _whole_checkpoint(prefix)
