@@ -21,7 +21,7 @@ from effdet_keras.evaluation.score_settings import ScoreSettings
 from effdet_keras.export.exported_detector import ExportedDetector
 from effdet_keras.export.in_runtime import in_runtime
 from effdet_keras.export.runtime import open_runtime
-from effdet_keras.inference.augmented import detect_augmented
+from effdet_keras.inference.augmented import detect_augmented, scales_of
 from effdet_keras.inference.detect import (
     DetectFunction,
     Images,
@@ -223,7 +223,7 @@ class Predictor:
             RuntimeError: If the model has no thresholds or temperature, and they are
                 asked for.
         """
-        if tiles is None and augment is None:
+        if not (_is_given(tiles) or _is_given(augment)):
             return detect(
                 self.detector,
                 images,
@@ -344,7 +344,7 @@ class Predictor:
     def _detect_function(self, rule, batch_size, tiles, tile_overlap, augment):
         """A function of a list of images, with all these options bound to it."""
         lowest = rule.lowest
-        if augment is not None:
+        if _is_given(augment):
             lowest = min(lowest, _AUGMENTED_MIN_SCORE)
         detect_images = functools.partial(
             detect,
@@ -353,13 +353,16 @@ class Predictor:
             batch_size=self._batch_size(batch_size),
             verbose=0,
         )
-        if tiles is not None:
+        if _is_given(tiles):
             tile_size = self.config.image_size if tiles is True else tiles
             detect_images = _tiled(detect_images, tile_size, tile_overlap)
-        if augment is not None:
-            scales = (1.0,) if augment is True else augment
-            pad_rgb = self.config.padding_rgb
-            detect_images = _augmented(detect_images, scales, pad_rgb)
+        if _is_given(augment):
+            detect_images = functools.partial(
+                detect_augmented,
+                detect_images,
+                scales=scales_of(augment),
+                pad_rgb=self.config.padding_rgb,
+            )
         return _ruled(detect_images, rule)
 
     def _batch_size(self, batch_size):
@@ -413,8 +416,9 @@ def _tiled(detect: DetectFunction, tile_size, overlap) -> DetectFunction:
     return tiled
 
 
-def _augmented(detect: DetectFunction, scales, pad_rgb) -> DetectFunction:
-    return functools.partial(detect_augmented, detect, scales=scales, pad_rgb=pad_rgb)
+def _is_given(option):
+    """Whether `tiles` or `augment` asks for anything."""
+    return option is not None and option is not False
 
 
 def _ruled(detect: DetectFunction, rule: ScoreRule) -> DetectFunction:

@@ -102,6 +102,27 @@ def test_paths_and_folders_are_read(model, images, tmp_path):
 
 
 @pytest.mark.tensorflow
+def test_options_that_cannot_be_are_told_with_what_can(model, images):
+    wrong = {
+        "augment": ["flip", 1.0, ("a",), ()],
+        "tiles": ["x", (20, "a"), (1, 2, 3), float("inf")],
+        "tile_overlap": ["a", None],
+        "batch_size": ["a", 1.5, None, 0],
+    }
+    for name, values in wrong.items():
+        more = {"tiles": 20} if name == "tile_overlap" else {}
+        for value in values:
+            with pytest.raises(ValueError, match="must be .*Received: "):
+                ek.Predictor(model).detect(images[0], **{name: value, **more})
+    with pytest.raises(ValueError, match=r"`augment` must be None, True .*\(0.75, 1"):
+        ek.Predictor(model).detect(images[0], augment="flip")
+    with pytest.raises(ValueError, match="`batch_size` must be a whole number"):
+        model.detect(images[0], batch_size="a")
+    found = ek.Predictor(model).detect(images[:2], augment=False, tiles=False)
+    assert_same(found, model.detect(images[:2]))
+
+
+@pytest.mark.tensorflow
 def test_tiles_and_augmentation_are_those_functions(model, images, capsys):
     predictor = ek.Predictor(model)
 

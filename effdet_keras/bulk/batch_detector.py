@@ -16,6 +16,7 @@ from effdet_keras.bulk.rows import (
 )
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import decode_image, read_image
+from effdet_keras.inference.detect import check_batch_size
 from effdet_keras.inference.scores import ScoreRule, ScoreThreshold
 from effdet_keras.predictor import Predictor
 
@@ -71,10 +72,7 @@ class BatchDetector:
     ) -> None:
         if not isinstance(model, Predictor):
             model = Predictor.load(model, num_threads=num_threads)
-        if batch_size < 1:
-            raise InvalidValueError(
-                f"`batch_size` must be 1 or more. Received: {batch_size}"
-            )
+        check_batch_size(batch_size)
         ScoreRule(model, score_threshold, calibrated)  # before any work
         self.predictor = model
         runtime = getattr(model.detector, "runtime", None)

@@ -41,7 +41,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         "--html",
         metavar="FILE",
         default=None,
-        help="write a report with sample images; one file per split",
+        help="write a report of all splits, with sample images",
     )
     parser.add_argument(
         "--augment",

@@ -12,6 +12,7 @@ from effdet_keras.augment.names import augmentation_of
 from effdet_keras.commands.outputs import check_outputs
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.inspection import check, check_splits, fit_anchors
+from effdet_keras.inspection.html_report import write_html_of_splits
 from effdet_keras.weights.describe import what_weights_are
 from effdet_keras.weights.fetch.locate import looks_like_weights
 
@@ -34,12 +35,12 @@ def inspect_data(
         data: path of a file or folder.
         split: name of the only split to check; None checks all.
         format: the format of the dataset; None finds it out.
-        html: path of a page to write, or None. If there are several splits, the name
-            of the split is added to the name of each page.
+        html: path of a page to write, with all splits, or None.
         augment: names in `effdet_keras.augment.NAMES`, with commas between them.
             Images are drawn as training with these augmentations sees them; with an
             empty text, as it sees them without any. None draws nothing.
-        out: path of the image that `augment` asks for, named as the pages are.
+        out: path of the image that `augment` asks for. If there are several splits,
+            the name of the split is added to the name of each image.
         anchors: bool, whether to fit the anchors of the model to the boxes of the
             training split, or of each where none is called "train".
         overwrite: bool, whether files of these names may be replaced.
@@ -56,8 +57,9 @@ def inspect_data(
     """
     html = None if html is None else local_path(html, "`html`")
     out = None if augment is None else local_path(out, "`out`")
-    # Of several splits, none of which is asked for, the files have other names.
-    check_outputs([html, out], [data], overwrite=overwrite or split is None)
+    check_outputs([html, out], [data], overwrite=True)
+    # Of several splits, none of which is asked for, the images have other names.
+    check_outputs([html, out if split else None], overwrite=overwrite)
     chosen = [] if augment is None else _augmentations(augment)
     try:
         if split is None:
@@ -76,17 +78,14 @@ def inspect_data(
         print(f"\n== {name} ==\n{report}")
     if anchors:
         _fit_anchors(reports, data)
-    pages = [
-        _of_split(path, n, reports) for path in (html, out) if path for n in reports
-    ]
-    check_outputs(pages, [data], overwrite=overwrite)
-    for name, report in reports.items():
-        if html is not None:
-            page = _of_split(html, name, reports)
-            report.save(page)
-            print(f"Report with images: {page}")
-        if out is not None:
-            _draw_augmented(report, chosen, _of_split(out, name, reports))
+    images = {} if out is None else {n: _of_split(out, n, reports) for n in reports}
+    check_outputs(images.values(), [data], overwrite=overwrite)
+    if html is not None:
+        with replacing(html) as partial:
+            partial.write_text(write_html_of_splits(reports), encoding="utf-8")
+        print(f"Report with images: {html}")
+    for name, path in images.items():
+        _draw_augmented(reports[name], chosen, path)
     return all(report.ok for report in reports.values())
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -152,11 +154,22 @@ def _mirrored(boxes, width):
     return np.stack([y_min, width - x_max, y_max, width - x_min], axis=1)
 
 
-def _checked_scales(scales):
-    scales = tuple(scales)
-    if not scales or not all(0 < scale <= _LARGEST_SCALE for scale in scales):
+def scales_of(augment: Any) -> tuple[float, ...]:
+    """The scales that `augment` of `Predictor.detect` means."""
+    if augment is True:
+        return (1.0,)
+    return _checked_scales(augment, "augment", "None, True (the image mirrored), or ")
+
+
+def _checked_scales(scales, name="scales", others=""):
+    values = tuple(scales) if isinstance(scales, Iterable) else ()
+    if not values or not all(
+        isinstance(scale, numbers.Real) and 0 < scale <= _LARGEST_SCALE
+        for scale in values
+    ):
         raise InvalidValueError(
-            "`scales` must be one number or more above 0 and at most "
-            f"{_LARGEST_SCALE:g}: 1.0 is the image as it is. Received: scales={scales}"
+            f"`{name}` must be {others}numbers above 0 and at most "
+            f"{_LARGEST_SCALE:g}, such as (0.75, 1.0), where 1.0 is the image as it "
+            f"is. Received: {name}={scales!r}"
         )
-    return scales
+    return values

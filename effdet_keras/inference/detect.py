@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import os
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -61,10 +62,7 @@ def detect(
         `Detections` for one image, else a list of them.
     """
     rule = ScoreRule(detector, score_threshold, calibrated)
-    if batch_size < 1:
-        raise InvalidValueError(
-            f"`batch_size` must be 1 or more. Received: {batch_size}"
-        )
+    check_batch_size(batch_size)
     sources, is_single = image_sources(images)
     num_batches = -(-len(sources) // batch_size)
     shows_progress = num_batches > 1 if verbose == "auto" else bool(verbose)
@@ -78,6 +76,15 @@ def detect(
         if shows_progress:
             progress.update(len(detections))
     return detections[0] if is_single else detections
+
+
+def check_batch_size(batch_size):
+    """Raises ValueError where it is no whole number above 0."""
+    if not isinstance(batch_size, numbers.Integral) or batch_size < 1:
+        raise InvalidValueError(
+            "`batch_size` must be a whole number, 1 or more. "
+            f"Received: batch_size={batch_size!r}"
+        )
 
 
 def image_sources(images):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
 import os
 from collections.abc import Sequence
 
@@ -43,10 +44,10 @@ def tile_grid(
         >>> tile_grid((100, 250), 100, overlap=0.2).tolist()
         [[0, 0, 100, 100], [0, 75, 100, 175], [0, 150, 100, 250]]
     """
-    if not 0 <= overlap < 1:
+    if not (isinstance(overlap, numbers.Real) and 0 <= overlap < 1):
         raise InvalidValueError(
             "`overlap` must be 0 or more and below 1, a part of a tile's side. "
-            f"Received: overlap={overlap}"
+            f"Received: overlap={overlap!r}"
         )
     sides = np.minimum(_pair(tile_size, "tile_size"), _pair(size, "size"))
     tops, lefts = (_starts(n, side, overlap) for n, side in zip(size, sides))
@@ -226,9 +227,12 @@ def _starts(length, side, overlap):
 
 def _pair(size, name):
     pair = (size, size) if np.ndim(size) == 0 else tuple(size)
-    if len(pair) != 2 or any(side < 1 or side != int(side) for side in pair):
+    if len(pair) != 2 or not all(
+        isinstance(side, numbers.Real) and side >= 1 and float(side).is_integer()
+        for side in pair
+    ):
         raise InvalidValueError(
             f"`{name}` must be a whole number of pixels above 0, or two: (height, "
-            f"width). Received: {name}={size}"
+            f"width). Received: {name}={size!r}"
         )
     return np.array(pair, int)

@@ -31,16 +31,42 @@ def write_html(report):
     Returns:
         str. Everything that comes out of the dataset is escaped.
     """
+    body = f"<h1>Dataset check</h1>{_of_dataset(report)}"
+    return html_page(f"Check of {report.dataset!r}", body)
+
+
+def write_html_of_splits(reports):
+    """Writes the reports of all splits as the text of one HTML file.
+
+    Args:
+        reports: dict from the name of a split to its `CheckReport`.
+
+    Returns:
+        str, as of `write_html`.
+    """
+    escaped = {html.escape(name): report for name, report in reports.items()}
+    links = "".join(
+        f'<li><a href="#split-{name}">{name}</a>: {html.escape(verdict(report))}</li>'
+        for name, report in escaped.items()
+    )
+    parts = (
+        f'<h1 id="split-{name}">Dataset check: {name}</h1>{_of_dataset(report)}'
+        for name, report in escaped.items()
+    )
+    return html_page("Dataset check", f"<ul>{links}</ul>{''.join(parts)}")
+
+
+def _of_dataset(report):
     name = html.escape(repr(report.dataset))
     words = "".join(f"<p>{html.escape(w)}</p>" for w in describe_boxes(report.dataset))
     body = [
-        f"<h1>Dataset check</h1><p>{name}</p>{words}",
+        f"<p>{name}</p>{words}",
         f'<p class="verdict {"note" if report.ok else "error"}">',
         f"{html.escape(verdict(report))}</p>\n<h2>Problems</h2>",
         _problems(report),
         _charts_and_images(report) if len(report.dataset) else "",
     ]
-    return html_page(f"Check of {report.dataset!r}", "".join(body))
+    return "".join(body)
 
 
 def _problems(report):

@@ -38,8 +38,14 @@ def test_inspect_checks_all_splits_and_what_they_share(tmp_path, capsys):
     train, valid = capsys.readouterr().out.split("== valid ==")
     assert "== train ==" in train and "shared image" not in train
     assert "00001.jpg: same image as 00002.jpg of split 'train'" in valid
-    assert (tmp_path / "report-train.html").exists()
-    assert (tmp_path / "report-valid.html").exists()
+    assert [path.name for path in tmp_path.glob("*.html")] == ["report.html"]
+    text = page.read_text(encoding="utf-8")
+    assert text.count("<!doctype html>") == text.count("</html>") == 1
+    train, valid = text.split('<h1 id="split-valid">')
+    assert '<h1 id="split-train">' in train and '<a href="#split-valid">' in train
+    assert "shared image" in valid and "shared image" not in train
+    assert cli.main(["inspect", str(data), "--html", str(page)]) == 1
+    assert "report.html" in capsys.readouterr().err
 
 
 def test_inspect_names_the_splits_there_are(tmp_path, capsys):

@@ -138,7 +138,9 @@ def test_images_of_all_kinds(tmp_path):
         np.testing.assert_allclose(found.boxes, [box], atol=1e-4)
 
 
-@pytest.mark.parametrize("scales", [(), (0,), (-1.0,), (float("inf"),)])
+@pytest.mark.parametrize(
+    "scales", [(), (0,), (-1.0,), (float("inf"),), "flip", 1.0, [[1.0]]]
+)
 def test_scales_that_cannot_be_are_told(scales):
     with pytest.raises(ValueError, match="scales"):
         detect_augmented(FindsBright(), image_with([]), scales=scales)
