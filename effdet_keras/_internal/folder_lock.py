@@ -9,6 +9,7 @@ import secrets
 import socket
 
 from effdet_keras._internal.heartbeat import Heartbeat, falls_silent
+from effdet_keras._internal.whole_files import remove_all_leftovers
 from effdet_keras.errors import InvalidStateError
 
 LOCK_FILE = ".in_use.json"
@@ -59,6 +60,7 @@ class FolderLock:
         for _ in range(_ATTEMPTS):
             if self._create():
                 self._begin_to_beat()
+                remove_all_leftovers(self.path.parent)
                 return
             owner = _owner(self.path)
             if owner is not None and is_this_process(owner):

@@ -83,7 +83,16 @@ def _scheme(path, text):
         return None
     # A string has both slashes; of a `pathlib.Path` one is gone.
     is_address = text[match.end() :].startswith("/") or not isinstance(path, str)
-    return match[1].lower() if is_address else None
+    if not is_address:
+        return None
+    try:
+        _ = urllib.parse.urlsplit(address_of(path)).port
+    except ValueError as error:
+        raise InvalidValueError(
+            f"'{shown_address(path)}' is no address: {error}. Check its brackets and "
+            "its port; a path of this machine has no '://'."
+        ) from error
+    return match[1].lower()
 
 
 def address_of(path):

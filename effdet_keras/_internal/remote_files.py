@@ -8,10 +8,11 @@ through the library of that hub, which tries again and keeps copies by itself.
 import base64
 import contextlib
 import dataclasses
+import hashlib
 import json
 import os
+import re
 import secrets
-import shutil
 import time
 import urllib.error
 import urllib.parse
@@ -270,7 +271,7 @@ class _Web:
     def read(self, url):
         with _answer(url) as response:
             data = response.read()
-            _check_length(response, len(data))
+            check_received(response, len(data), hashlib.md5(data).digest())
             return data
 
     def entry(self, url):
@@ -289,8 +290,11 @@ class _Web:
 
     def fetch(self, url, target):
         with _answer(url) as response, open(target, "wb") as file:
-            shutil.copyfileobj(response, file, 2**20)
-            _check_length(response, file.tell())
+            digest = hashlib.md5()
+            while chunk := response.read(2**20):
+                file.write(chunk)
+                digest.update(chunk)
+            check_received(response, file.tell(), digest.digest())
 
     def entries(self, url):
         raise InvalidValueError(
@@ -321,7 +325,9 @@ def _answer(url, method="GET"):
     if parts.username is not None:
         request.add_unredirected_header("Authorization", _basic(parts))
     try:
-        return urllib.request.urlopen(request, timeout=_TIMEOUT)
+        response = urllib.request.urlopen(request, timeout=_TIMEOUT)
+        check_whole(response)
+        return response
     except urllib.error.HTTPError as error:
         reason = f"{error.code} {error.reason}"
         if error.code in (404, 410):
@@ -331,12 +337,41 @@ def _answer(url, method="GET"):
         raise PermissionError(reason) from error
 
 
+def check_whole(response):
+    """Raises ConnectionError unless a web server answers with a whole, plain file.
+
+    Some answer with a part of it, status 206, which nobody asked for.
+    """
+    coding = response.headers.get("Content-Encoding", "identity")
+    if response.status != 200 or coding != "identity":
+        raise ConnectionError(
+            f"the server answered with status {response.status} and the encoding "
+            f"'{coding}'; a whole file is status 200 without one"
+        )
+
+
+def check_received(response, length, md5):
+    """Raises ConnectionError if a body is not what its headers say: length, digest.
+
+    Args:
+        response: of `urllib`.
+        length: int, bytes that were received.
+        md5: bytes, their MD5 digest.
+    """
+    expected = response.headers.get("Content-Length", "")
+    if expected.isdigit() and int(expected) != length:
+        raise ConnectionError(
+            f"the server broke off after {length} of {expected} bytes"
+        )
+    hashes = ",".join(response.headers.get_all("x-goog-hash", []))
+    told = re.search(r"md5=([\w+/]{22}==)", hashes)
+    told = told[1] if told else response.headers.get("Content-MD5")
+    if told is not None and told != base64.b64encode(md5).decode():
+        raise ConnectionError(
+            "the bytes that came have another digest than the server gave"
+        )
+
+
 def _basic(parts):
     login = urllib.parse.unquote(f"{parts.username}:{parts.password or ''}")
     return f"Basic {base64.b64encode(login.encode()).decode()}"
-
-
-def _check_length(response, received):
-    expected = response.headers["Content-Length"]
-    if expected is not None and int(expected) != received:
-        raise ConnectionError(f"the server sent {received} of {expected} bytes")

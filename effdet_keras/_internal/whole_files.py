@@ -271,8 +271,31 @@ def _remove_leftovers(folder):
             _remove(path)
 
 
+def remove_all_leftovers(folder):
+    """Removes what killed processes left, of whatever age, from a folder.
+
+    For the process that has the folder to itself (`FolderLock`): nobody else is
+    writing there.
+
+    Args:
+        folder: path.
+    """
+    for path in folder.absolute().iterdir():
+        match = _HIDDEN.fullmatch(path.name)
+        if (
+            match
+            and not _is_being_written(path, int(match[1]))
+            and not _holds_old_files(path)
+        ):
+            _remove(path)
+
+
+def _is_being_written(path, process):
+    return path in _live or (process != os.getpid() and _runs(process))
+
+
 def _is_leftover(path, process):
-    if path in _live or (process != os.getpid() and _runs(process)):
+    if _is_being_written(path, process):
         return False
     try:
         newest = max(p.lstat().st_mtime for p in (path, *path.rglob("*")))

@@ -48,6 +48,7 @@ from effdet_keras.evaluation.voc import VOCAveragePrecision, voc_average_precisi
 from effdet_keras.evaluation.worst_images import ImageErrors, worst_images
 
 _USUAL_SCORE = 0.3  # `detect`'s own, where no score is better than another
+_JUDGES = 0.4  # class-agnostic AP
 _LEAST_SCORE = 0.05  # of calibration: what lies below is seen by nobody
 
 
@@ -114,6 +115,15 @@ class Evaluation:
     worst_images: tuple[ImageErrors, ...]
     suspects: tuple[Suspect, ...]
     by_column: dict[str, tuple[Slice, ...]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def can_judge_annotations(self) -> bool:
+        """Whether objects are found well enough to doubt annotations.
+
+        Where `class_agnostic_ap` is below 0.4, a box that differs from its annotation
+        is most often the model's error.
+        """
+        return self.class_agnostic_ap >= _JUDGES
 
     @property
     def findings(self) -> list[str]:

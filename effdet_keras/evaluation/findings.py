@@ -149,6 +149,12 @@ def _suspects(evaluation):
         return ""
     count = sum(kinds.values())
     noun = "annotation" if count == 1 else "annotations"
+    if not evaluation.can_judge_annotations:
+        return (
+            f"{count} {noun} may be worth a look, where what was found differs most. "
+            f"At an AP of {evaluation.class_agnostic_ap:.2f} over all classes that "
+            "says more about the model than about them."
+        )
     parts = ", ".join(f"{number} {kind}" for kind, number in kinds.most_common())
     return f"{count} {noun} may be wrong: {parts}."
 

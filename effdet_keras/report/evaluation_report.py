@@ -149,8 +149,10 @@ class EvaluationReport:
         if worst := pictures.worst():
             yield f"<h2>The worst images</h2>{worst}"
         if suspects := pictures.suspects():
+            judges = self.evaluation.can_judge_annotations
+            title = "Annotations that may be wrong" if judges else "Boxes to look at"
             yield (
-                "<h2>Annotations that may be wrong</h2><p>Blue is the annotation, red "
+                f"<h2>{title}</h2><p>Blue is the annotation, red "
                 "the detection. On images that the detector was trained on, this says "
                 f"little.</p>{suspects}"
             )

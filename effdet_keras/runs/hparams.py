@@ -185,6 +185,16 @@ class _Reading:
         size = self.size_of("image_size")
         return {} if size is None else {"image_size": size}
 
+    def number(self, name, default):
+        """A hyper-parameter that is calculated with."""
+        value = self.values.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise InvalidValueError(
+                f"The hyper-parameter `{name}` must be a number. "
+                f"Received: {name}={value!r}"
+            )
+        return value
+
     def size_of(self, name):
         """An int, `(height, width)`, or their text with the width first."""
         size = self.values.get(name)
@@ -220,12 +230,8 @@ class _Reading:
                 "The hyper-parameter `optimizer` must be 'sgd' or 'adam'. "
                 f"Received: optimizer={name!r}"
             )
-        if not isinstance(rate, (int, float, type(None))):
-            raise InvalidValueError(
-                "The hyper-parameter `learning_rate` must be a number. "
-                f"Received: learning_rate={rate!r}"
-            )
-        rate = (_RATE if rate is None else rate) * self.batch_size
+        rate = _RATE if rate is None else self.number("learning_rate", _RATE)
+        rate = rate * self.batch_size
         optimizer = {"name": "momentum", "momentum": momentum}
         return {
             "optimizer": "adam" if name == "adam" else optimizer,
@@ -259,7 +265,7 @@ class _Reading:
             fields["flip_probability"] = 0.5 if values["input_rand_hflip"] else 0.0
         factor = self.target_factor()
         if "jitter_min" in values or "jitter_max" in values or factor != 1.0:
-            jitter = values.get("jitter_min", 0.1), values.get("jitter_max", 2.0)
+            jitter = self.number("jitter_min", 0.1), self.number("jitter_max", 2.0)
             fields["scale_jitter"] = tuple(factor * x for x in jitter)
         policy = values.get("autoaugment_policy")
         names = []

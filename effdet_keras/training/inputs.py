@@ -10,6 +10,8 @@ from effdet_keras.distribution.processes import current_processes
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.training import truth as truth_rules
 
+_MAX_PIXEL = 1024.0  # a few times white: augmentation may go beyond 255
+
 
 def check_data(model, x, y=None):
     """Raises ValueError if `model` cannot train on `x`, as far as that shows at once.
@@ -192,7 +194,7 @@ def _check_boxes(truth, count):
 
 
 def _check_pixels(images):
-    """Raises where a pixel is NaN or infinite; of whole numbers there is none."""
+    """Raises where a pixel is no number, or far from 0 to 255; ints are taken as is."""
     for number in range(len(images)):
         pixels = np.asarray(images[number])
         if pixels.dtype.kind != "f":
@@ -201,6 +203,12 @@ def _check_pixels(images):
             raise InvalidValueError(
                 "Pixels must be finite numbers. Received: an image with NaN or "
                 f"infinite pixels, x[{number}]"
+            )
+        if np.abs(pixels).max(initial=0) > _MAX_PIXEL:
+            raise InvalidValueError(
+                "Pixels are numbers from 0 to 255: mean and standard deviation are the "
+                f"model's own. Received: x[{number}] with {pixels.min():.3g} to "
+                f"{pixels.max():.3g}. Images of 16 bits are divided by 257."
             )
 
 

@@ -138,3 +138,18 @@ def test_who_has_a_folder_gives_signs_until_it_is_taken_away(tmp_path, quick):
         lock.check()
     lock.release()
     assert json.loads(lock.path.read_text())["host"] == "another"
+
+
+@pytest.mark.parametrize("age", [0, 10])
+def test_who_has_the_folder_removes_what_a_killed_process_was_writing(tmp_path, age):
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    left = tmp_path / f".last.{process.pid}-0123abcd.partial.keras"
+    alive = tmp_path / f".last.{os.getppid()}-0123abcd.partial.keras"
+    for path in (left, alive, tmp_path / "last.keras"):
+        path.write_text("half")
+        os.utime(path, (time.time() - age,) * 2)
+    lock = FolderLock(tmp_path)
+    lock.acquire("A training")
+    lock.release()
+    assert sorted(os.listdir(tmp_path)) == [alive.name, "last.keras"]

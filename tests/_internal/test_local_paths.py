@@ -4,6 +4,7 @@ import pathlib
 import pytest
 
 from effdet_keras._internal.local_paths import is_remote, local_path
+from effdet_keras.errors import EffDetError
 
 
 @pytest.mark.parametrize("path", ["cats", "a/b.keras", "a:b", "gs:cats", "/x/gs://y"])
@@ -73,3 +74,11 @@ def test_secrets_of_an_address_are_not_shown():
     with pytest.raises(ValueError) as caught:
         local_path("https://me:word@example.org/a?key=1", "`path`")
     assert "'https://example.org/a'" in str(caught.value)
+
+
+@pytest.mark.parametrize("address", ["http://[::1", "https://host:port/a", "s3://[x/a"])
+@pytest.mark.parametrize("take", [is_remote, lambda path: local_path(path, "`path`")])
+def test_a_malformed_address_is_named_with_the_cure(address, take):
+    with pytest.raises(ValueError, match="is no address.*brackets") as caught:
+        take(address)
+    assert isinstance(caught.value, EffDetError) and address in str(caught.value)

@@ -95,6 +95,17 @@ def test_the_sentences_say_what_is_wrong():
     assert "may be wrong: 4 wrong class" in words and "street.jpg" in words
 
 
+@pytest.mark.parametrize("shift, accuses", [(0, True), (5, False)])
+def test_a_poor_model_accuses_no_annotation(shift, accuses):
+    truth = [(0, 30 * k, 0, 30 * k + 15, 15) for k in range(12)]
+    found = [(0, 0.9, x + shift, y, x2 + shift, y2) for _, x, y, x2, y2 in truth[1:]]
+    evaluation = analyze_results([image_result(truth, found)], ["cat"])
+    words = "\n".join(evaluation.findings)
+    assert evaluation.suspects and evaluation.can_judge_annotations == accuses
+    assert ("may be wrong" in words) == accuses
+    assert ("says more about the model" in words) != accuses
+
+
 def test_without_objects_or_detections_or_sizes():
     nothing = ImageResult(1, [], [], [], [], [])
     found = ImageResult(1, [], [], [[0, 0, 9, 9]], [0.9], [0])

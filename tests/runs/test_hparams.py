@@ -217,6 +217,8 @@ def test_pyramids_by_name(theirs, ours):
         (3, "a dict"),
         ("optimizer=rmsprop", "must be 'sgd' or 'adam'"),
         ("optimizer=adam,learning_rate=high", "`learning_rate` must be a number"),
+        ("jitter_max=q.2", "`jitter_max` must be a number.*jitter_max='q.2'"),
+        ("jitter_min=true", "`jitter_min` must be a number"),
     ],
     ids=str,
 )

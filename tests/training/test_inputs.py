@@ -53,6 +53,7 @@ def weights_of(model):
         ((batch()[0], {"boxes": np.zeros((2, 1, 4))}), "'labels'"),
         ((batch(3)[0], batch(2)[1]), "each of the 3 images"),
         ((batch()[0] * [[[[1.0]]], [[[np.nan]]]], batch()[1]), r"NaN.*x\[1\]"),
+        ((batch()[0] * [[[[1.0]]], [[[1e19]]]], batch()[1]), r"0 to 255.*x\[1\]"),
         ((batch()[0], {"boxes": RAGGED, "labels": [[0], []]}), "`boxes` must be one"),
         ((batch()[0], {**batch()[1], "labels": [["cat"]] * 2}), "(?s)`labels`.*cat"),
     ],

@@ -3,6 +3,7 @@
 import io
 import os
 import pathlib
+import re
 import warnings
 
 import numpy as np
@@ -14,6 +15,8 @@ from effdet_keras.data.formats.split_names import ONE_SPLIT
 from effdet_keras.data.record import count_unusable, load_example
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.images import EXIF_ORIENTATION, EncodedImage
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def named_splits(datasets, *, usable=False, masks=True):
@@ -163,7 +166,8 @@ def image_stems(records):
     """Returns a file name without suffix for each record, each different.
 
     Folders in a record's `file_name` are left out; one without a name is
-    called after its image id.
+    called after its image id. Control characters, such as the end of a line, which
+    lists of names cannot have, become "_".
 
     Args:
         records: sequence of `Record`.
@@ -182,6 +186,7 @@ def image_stems(records):
     for record in records:
         name = record.file_name.replace("\\", "/")
         stem = pathlib.PurePosixPath(name).stem or f"{record.image_id:012d}"
+        stem = _CONTROL.sub("_", stem)
         unique, number = stem, 2
         while unique.lower() in taken:  # some file systems do not tell case
             unique, number = f"{stem}_{number}", number + 1

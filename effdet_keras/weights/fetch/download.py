@@ -15,6 +15,7 @@ import keras
 
 from effdet_keras._internal.cache_folder import cache_folder, keras_home
 from effdet_keras._internal.local_paths import local_path
+from effdet_keras._internal.remote_files import check_received, check_whole
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.presets import KERAS_APPLICATIONS
@@ -192,10 +193,10 @@ def _fetch(url, path, verbose):
             _opener().open(_request(url), timeout=_CONNECT_TIMEOUT) as response,
             open(path, "wb") as file,
         ):
-            _check_answer(response, url)
+            check_whole(response)
             length = response.headers.get("Content-Length")
             length = int(length) if length and length.isdigit() else None
-            received = _copy(response, file, length, verbose)
+            check_received(response, *_copy(response, file, length, verbose))
     except urllib.error.HTTPError as error:
         raise OSError(
             f"The server has no file for us at {shown_url(url)}: it answered with "
@@ -203,15 +204,12 @@ def _fetch(url, path, verbose):
         ) from None
     except _BROKEN as error:
         # Not chained: the reason may quote the URL, with its secrets.
-        reason = getattr(error, "reason", None) or type(error).__name__
+        own = str(error) if type(error) is ConnectionError else type(error).__name__
+        reason = getattr(error, "reason", None) or own
         raise ConnectionError(
             f"No connection to {shown_url(url)}, or it broke off ({reason}). Try "
             "again, or fetch the file by other means and give its path."
         ) from None
-    if length is not None and received != length:
-        raise ConnectionError(
-            f"{shown_url(url)} broke off after {received} of {length} bytes. Try again."
-        )
     instead = _what_it_is_instead(path)
     if instead is not None:
         raise OSError(
@@ -219,17 +217,6 @@ def _fetch(url, path, verbose):
             "kept. Open the address in a browser: it may need a login, or be that of "
             "a page about the file."
         )
-
-
-def _check_answer(response, url):
-    coding = response.headers.get("Content-Encoding", "identity")
-    if response.status == 200 and coding == "identity":
-        return
-    raise OSError(
-        f"{shown_url(url)} answered with status {response.status} and the encoding "
-        f"'{coding}'; a whole file is status 200 without one. Fetch the file by other "
-        "means and give its path."
-    )
 
 
 class _PatientOnceConnected:
@@ -263,19 +250,20 @@ def _opener():
 
 
 def _copy(response, file, length, verbose):
-    """Copies the body of a response to a file; returns the number of its bytes."""
+    """Copies the body of a response to a file; returns its length and MD5 digest."""
     target = None if length is None else math.ceil(length / _MB)
     progress = keras.utils.Progbar(
         target, verbose=int(bool(verbose)), interval=0.2, unit_name="MB"
     )
-    received = 0
+    received, digest = 0, hashlib.md5()
     while chunk := response.read(_CHUNK):
         file.write(chunk)
+        digest.update(chunk)
         received += len(chunk)
         if received != length:
             progress.update(int(received / _MB), finalize=False)
     progress.update(math.ceil(received / _MB), finalize=True)
-    return received
+    return received, digest.digest()
 
 
 def _request(url):

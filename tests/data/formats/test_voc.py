@@ -1,5 +1,6 @@
 """`from_voc`: small folders by hand, and the blood cells as they are."""
 
+import dataclasses
 import pathlib
 from xml.etree import ElementTree
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from effdet_keras.data import from_voc, write_voc
+from effdet_keras.data import from_arrays, from_voc, write_voc
 
 BLOOD_CELLS = pathlib.Path(__file__).parents[4] / "shared" / "data" / "bccd"
 
@@ -253,3 +254,17 @@ def test_blood_cells_as_they_are():
         assert (boxes[real][:, 2:] > boxes[real][:, :2]).all()
         assert (boxes[~real] == 0).all() and labels.max() < 3
     assert seen == 80 and len(train) == 87
+
+
+def test_an_image_named_with_the_end_of_a_line_comes_back(tmp_path):
+    image = np.zeros((8, 8, 3), "uint8")
+    dataset = from_arrays([image] * 2, [[[1, 1, 6, 6]]] * 2, [[0]] * 2, ["cat"])
+    names = ("a\nb.png", "c\u2028d.png")
+    records = [
+        dataclasses.replace(record, file_name=name)
+        for record, name in zip(dataset.records, names)
+    ]
+    write_voc(dataset._with(records), tmp_path / "voc")
+    again = from_voc(tmp_path / "voc")
+    assert [len(example["boxes"]) for example in again] == [1, 1]
+    assert tuple(record.file_name for record in again.records) == names
