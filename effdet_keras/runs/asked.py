@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Mapping
 from typing import Any
 
+from effdet_keras._internal.local_paths import is_remote
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.runs.configuration import LENGTHS, RunConfiguration
 from effdet_keras.runs.hparams import read_hparams
@@ -95,7 +97,7 @@ def configured(configuration, hparams, fields, pipeline_config=None):
         read = read_pipeline_config(pipeline_config)
         title = f"No place here, or another one, of '{os.fspath(pipeline_config)}':"
         print("\n  ".join([title, *read.notes]))
-        fields = _merged(read.fields, fields)
+        fields = _started_from(_merged(read.fields, fields), fields, pipeline_config)
     if hparams is not None:
         batch_size = fields.get("batch_size", configuration.batch_size)
         known = REFERENCE_BATCH_SIZE if batch_size == "auto" else batch_size
@@ -103,6 +105,24 @@ def configured(configuration, hparams, fields, pipeline_config=None):
         print("\n".join(["google/automl's hyper-parameters:", *read.notes]))
         fields = _merged(read.fields, fields)
     return configuration.replace(**_merged(configuration.to_dict(), fields))
+
+
+def _started_from(merged, given, pipeline_config):
+    """Fields whose checkpoint, of a `pipeline.config`, is there; what is given counts.
+
+    The config's kind of checkpoint is for that of the fields as well, if there is one.
+    """
+    weights = merged.get("weights")
+    if weights is None and "checkpoint_type" not in given:
+        return {name: x for name, x in merged.items() if name != "checkpoint_type"}
+    is_here = weights is None or "weights" in given or is_remote(weights)
+    if not is_here and not glob.glob(f"{glob.escape(weights)}*"):
+        raise InvalidValueError(
+            f"'{os.fspath(pipeline_config)}': there is no file "
+            f"`train_config.fine_tune_checkpoint`, '{weights}'. Give its path on this "
+            'machine as `weights` (--weights), or "imagenet" or None for another start.'
+        )
+    return merged
 
 
 def _merged(fields, more):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -43,7 +42,7 @@ def overall(config: Message, note: Note) -> dict[str, Any]:
         "clip_norm": train.number("gradient_clipping_by_norm", 0.0) or None,
         "gradient_multipliers": {"bias$": bias} if bias else {},
         **_averages(config, note),
-        **_start(train, note),
+        **_start(train),
     }
 
 
@@ -63,21 +62,18 @@ def _averages(config, note):
     return {"ema_decay": decay}
 
 
-def _start(train, note):
-    """The checkpoint, where it is on this machine, and what to take of it."""
+def _start(train):
+    """The checkpoint, wherever it is, and what to take of it."""
     path = train.text("fine_tune_checkpoint", "")
     from_detection = train.switch("from_detection_checkpoint", False)
     kind = train.text("fine_tune_checkpoint_type", "")
-    place = train.place_of("fine_tune_checkpoint")
     if not path:
         return {"weights": None}  # there, too, it starts from random weights
-    if not (os.path.exists(path) or os.path.exists(f"{path}.index")):
-        note(place, path, "there is no such file: `weights` (--weights) says another")
-        return {}
     kind = kind or ("detection" if from_detection else "classification")
     if kind not in _TYPES:
+        place = train.place_of("fine_tune_checkpoint_type")
         raise InvalidValueError(
-            f"`{place}_type` must be one of {', '.join(_TYPES)}. Received: {kind!r}"
+            f"`{place}` must be one of {', '.join(_TYPES)}. Received: {kind!r}"
         )
     return {"weights": path, "checkpoint_type": kind}
 

@@ -582,7 +582,6 @@ def test_what_has_no_place_is_told_once_and_the_unknown_is_named(read):
         ),
         ("matched_threshold: 0.5", "ignore_thresholds: true"),
         ("{ random_horizontal_flip { } }", "{ remap_labels { new_label: 1 } }"),
-        ("num_steps", "fine_tune_checkpoint: 'nowhere/ckpt-0' num_steps"),
         ("coco_detection_metrics", "pascal_voc_detection_metrics"),
     ).notes
     told = dict(note.split(": ", 1) for note in notes)
@@ -592,7 +591,6 @@ def test_what_has_no_place_is_told_once_and_the_unknown_is_named(read):
     assert told["model.ssd.matcher.argmax_matcher.ignore_thresholds=true"]
     remap = "train_config.data_augmentation_options.remap_labels={...}"
     assert told[remap] == "there is no such augmentation here"
-    assert "--weights" in told["train_config.fine_tune_checkpoint=nowhere/ckpt-0"]
     assert told["eval_config.metrics_set=pascal_voc_detection_metrics"]
     assert len(told) == len(notes)
 
@@ -607,6 +605,22 @@ def test_arguments_count_more_than_the_file(tmp_path, capsys):
     assert "num_classes=3: the classes are those" in capsys.readouterr().out
     with pytest.raises(ValueError, match="give one of the two"):
         configured(None, "gamma=2.0", {}, path)
+
+
+@pytest.mark.parametrize("kind", ["", "fine_tune_checkpoint_type: 'full'"])
+def test_a_checkpoint_that_is_not_there_stops_the_run(tmp_path, kind):
+    path = tmp_path / "pipeline.config"
+    start = f"fine_tune_checkpoint: 'nowhere/ckpt-0' {kind} num_steps"
+    path.write_text(D0.replace("num_steps", start, 1))
+    with pytest.raises(
+        ValueError, match=r"pipeline\.config.*nowhere/ckpt-0.*--weights"
+    ):
+        configured(None, None, {}, path)
+    run = configured(None, None, {"weights": "other/ckpt-7"}, path)
+    assert run.weights == "other/ckpt-7"
+    assert run.checkpoint_type == ("full" if kind else "classification")
+    run = configured(None, None, {"weights": None}, path)
+    assert run.weights is None and run.checkpoint_type is None
 
 
 def test_the_rate_of_a_pipeline_config_is_for_any_size(monkeypatch, tmp_path):
