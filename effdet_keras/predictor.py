@@ -13,7 +13,11 @@ import numpy as np
 from effdet_keras._internal.local_paths import is_remote, local_path
 from effdet_keras._internal.optional_imports import keras
 from effdet_keras._internal.progress import Progress
-from effdet_keras._internal.remote_path import local_copy, path_of
+from effdet_keras._internal.remote_path import (
+    dropped_if_unreadable,
+    local_copy,
+    path_of,
+)
 from effdet_keras.config import EfficientDetConfig
 from effdet_keras.detections import Detections
 from effdet_keras.errors import InvalidValueError
@@ -137,7 +141,9 @@ class Predictor:
             ImportError: If the runtime is not installed.
         """
         if is_remote(path):
-            path = _copied(path)
+            copy = _copied(path)
+            with dropped_if_unreadable(copy):
+                return cls.load(copy, num_threads, runtime=runtime, precision=precision)
         path = local_path(path, "The path of a model")
         if not is_archive(path):
             with _weights_told(path):

@@ -14,6 +14,7 @@ from effdet_keras._internal import remote_files
 from effdet_keras._internal.cache_folder import cache_folder
 from effdet_keras._internal.local_paths import address_of, is_remote
 from effdet_keras._internal.whole_files import is_hidden_name, replacing
+from effdet_keras.errors import InvalidValueError
 
 _THREADS = 16  # that read small files at once
 
@@ -53,6 +54,29 @@ def local_copy(path):
     """
     path = path_of(path)
     return path.fetched() if isinstance(path, RemotePath) else path
+
+
+@contextlib.contextmanager
+def dropped_if_unreadable(path):
+    """Removes a file from the cache folder if the block finds that it is no such file.
+
+    A server's bad answer is not kept for good then: the next try fetches it again.
+
+    Args:
+        path: path; one that is not in the cache folder stays in any case.
+
+    Raises:
+        ValueError: What the block raises; says that the file is gone.
+    """
+    try:
+        yield
+    except InvalidValueError as error:
+        if cache_folder().absolute() not in path.absolute().parents:
+            raise
+        path.unlink(missing_ok=True)
+        raise InvalidValueError(
+            f"{error} It was removed from the cache: the next try fetches it again."
+        ) from error
 
 
 @contextlib.contextmanager

@@ -9,7 +9,11 @@ import tempfile
 
 from effdet_keras._internal.local_paths import is_remote
 from effdet_keras._internal.remote_files import fetch
-from effdet_keras._internal.remote_path import local_copy, path_of
+from effdet_keras._internal.remote_path import (
+    dropped_if_unreadable,
+    local_copy,
+    path_of,
+)
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.tfod.pipeline_config import CONFIG_NAME
 from effdet_keras.weights.checkpoint_files import checkpoint_in, is_archive
@@ -80,6 +84,7 @@ def located(source, *, sha256=None, md5=None, verbose=1):
     with contextlib.ExitStack() as stack:
         if _DOWNLOAD.match(source):
             path = download(source, sha256=sha256, md5=md5, verbose=verbose)
+            stack.enter_context(dropped_if_unreadable(path))
         else:
             if is_remote(source):
                 source = _copied(path_of(source), stack)

@@ -10,7 +10,9 @@ import threading
 
 import pytest
 
+import effdet_keras as ek
 from effdet_keras.weights.fetch.locate import located, looks_like_weights
+from effdet_keras.weights.read_weights import read_weights
 
 DATA = "data-00000-of-00001"
 
@@ -284,3 +286,24 @@ def test_contents_tell_weights_from_data(tmp_path):
     (tmp_path / "voc").mkdir()
     (tmp_path / "voc" / "1.xml").write_text("<annotation/>")
     assert not looks_like_weights(tmp_path / "voc")
+
+
+@pytest.mark.parametrize(
+    "open_it",
+    [lambda url: read_weights(url, "efficientdet-d0"), ek.Predictor.load],
+    ids=["weights", "predictor"],
+)
+def test_a_bad_answer_is_not_kept_for_good(tmp_path, monkeypatch, open_it):
+    monkeypatch.setenv("EFFDET_KERAS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    (tmp_path / "d0.keras").write_bytes(b"PK\x03\x04 and no more")
+    handler = functools.partial(_Quiet, directory=tmp_path)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+        url = f"http://127.0.0.1:{server.server_port}/d0.keras"
+        for _ in range(2):
+            with pytest.raises(ValueError, match="removed from the cache"):
+                open_it(url)
+            left = [p for p in (tmp_path / "cache").rglob("*") if p.is_file()]
+            assert not left
+        server.shutdown()
