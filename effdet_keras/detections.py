@@ -340,7 +340,7 @@ class Detections:
         order = np.argsort(-counts, kind="stable")
         names = self.seg_class_names
         return {
-            str(k) if names is None else names[k]: count / self.class_map.size
+            f"class {k}" if names is None else names[k]: count / self.class_map.size
             for k, count in zip(classes[order].tolist(), counts[order].tolist())
         }
 

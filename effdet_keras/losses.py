@@ -225,14 +225,12 @@ class DetectionLoss:
         class_logits: float tensor `[B, N, C]`, of the network.
         box_deltas: float tensor `[B, N, 4]`, of the network.
         anchors: float tensor `[N, 4]`, `yxyx` in pixels.
-
-        box_scales: four floats, the `scales` of `encode_boxes` that targets and deltas
-            have.
         anchor_weights: float tensor `[B, N]`, of `match_anchors`, or None for 1.
         normalizer: float32 scalar, in the place of `n`. Where the batch is one part of
             several, `n` of all of them divided by their number makes the mean of the
             losses of the parts the loss of the whole.
-        box_scales: four floats, the `scales` of `encode_boxes`, for IoU losses.
+        box_scales: four floats, the `scales` of `encode_boxes` that targets and deltas
+            have, for IoU losses.
 
     Returns:
         Dict of float32 scalars: `loss`, `class_loss`, `box_loss` and, with an

@@ -130,6 +130,15 @@ def test_every_hyper_parameter_names_a_test_that_exists():
             assert f"\ndef {name}(" in (ROOT / file).read_text(), row
 
 
+@pytest.mark.parametrize("page", [AUTOML, TFOD])
+def test_what_several_workers_do_is_said_in_one_place(page):
+    rows = (ROOT / "docs" / page).read_text().splitlines()
+    of_workers = [
+        row for row in rows if re.match(r"\| `(worker|num_workers|strategy)`", row)
+    ]
+    assert of_workers and all("](distributed.md" in row for row in of_workers)
+
+
 def test_the_lists_are_whole():
     """The counts of tests/golden/PROVENANCE-migration.md."""
     counts = {

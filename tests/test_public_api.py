@@ -144,6 +144,15 @@ def test_every_public_name_has_a_docstring(name):
     assert (doc_of(name) or "").strip()
 
 
+@pytest.mark.parametrize("name", sorted({**CLASSES, **CALLABLES}))
+def test_nothing_is_documented_twice(name):
+    for section in re.split(r"^(?=[A-Z])", doc_of(name) or "", flags=re.MULTILINE):
+        documented = re.findall(r"^    (\w+(?:, \w+)*): ", section, re.MULTILINE)
+        if section.startswith(("Args:", "Call arguments:", "Attributes:")):
+            names = ", ".join(documented).split(", ")
+            assert len(names) == len(set(names)), section
+
+
 @pytest.mark.parametrize("name", sorted({**CLASSES, **FUNCTIONS}))
 def test_every_public_class_and_function_has_an_example(name):
     if name in WITHOUT_EXAMPLE or f"{name.partition('.')[0]}.*" in WITHOUT_EXAMPLE:

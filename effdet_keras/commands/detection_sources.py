@@ -11,6 +11,7 @@ from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.evaluation.image_result import ImageResult
 from effdet_keras.evaluation.results_of_coco import read_detections, results_of_coco
 from effdet_keras.evaluation.results_to_coco import detections_to_coco
+from effdet_keras.export.description import weights_digest
 from effdet_keras.export.exported_detector import ExportedDetector
 from effdet_keras.inference.evaluate import losses_text
 from effdet_keras.inference.results_of_images import (
@@ -25,9 +26,11 @@ class DetectionSource(Protocol):
 
     Attributes:
         name: string, what the user called it.
+        weights: string, the `weights_digest` of its model, or None.
     """
 
     name: str
+    weights: str | None
 
     def results(self, dataset: DetectionDataset) -> list[ImageResult]:
         """An `ImageResult` per image, with the labels of the dataset."""
@@ -60,6 +63,11 @@ class ModelSource:
         self._with_losses, self._losses = with_losses, {}
         self._batch_size = batch_size
         self.predictor = open_any_model(model, threads)
+        detector = self.predictor.detector
+        if isinstance(detector, ExportedDetector):
+            self.weights = detector.runtime.description.weights
+        else:
+            self.weights = weights_digest(detector)
         self._seconds, self._num_images = 0.0, 0
 
     def results(self, dataset: DetectionDataset) -> list[ImageResult]:
@@ -103,7 +111,7 @@ class FileSource:
     """
 
     def __init__(self, path: str) -> None:
-        self.name = path
+        self.name, self.weights = path, None
         self._detections = read_detections(path)
 
     def results(self, dataset: DetectionDataset) -> list[ImageResult]:

@@ -108,7 +108,11 @@ def evaluate_files(
     evaluated = [
         _evaluated(source, dataset, split, json_path, columns) for source in sources
     ]
-    comparison = _compared(*evaluated) if len(evaluated) == 2 else None
+    comparison = None
+    if len(evaluated) == 2:
+        weights = {source.weights for source in sources}
+        is_one_model = len(weights) == 1 and None not in weights
+        comparison = _compared(*evaluated, same_weights=is_one_model)
     if out is not None:
         about = {"data": os.fspath(data.path), "split": split}
         _write(out, evaluated, comparison, about, dataset)
@@ -166,11 +170,12 @@ def _evaluated(source, dataset, split, json_path, columns):
     return Evaluated(source.name, results, evaluation, source.facts())
 
 
-def _compared(first, second) -> Comparison:
+def _compared(first, second, *, same_weights) -> Comparison:
     comparison = compare_evaluations(
         (first.name, second.name),
         (first.evaluation, second.evaluation),
         (first.results, second.results),
+        same_weights=same_weights,
     )
     print(f"\n{comparison}", flush=True)
     return comparison

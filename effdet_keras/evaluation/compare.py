@@ -59,8 +59,9 @@ def compare_detectors(
     bootstrap", chapter 16): images are drawn with replacement, as many as there are,
     the same for both detectors, and the AP of both is computed on each draw. An image
     that was drawn twice counts twice. Where the interval holds 0, the images do not
-    tell which is better. It says nothing of another training of the same model, nor of
-    images of another kind.
+    tell which is better. Of fewer than some 30 images it is too narrow to tell at all.
+    It says nothing of another training of the same model, nor of images of another
+    kind.
 
     AP is COCO's, as `COCOMetric` computes it: the best 100 detections of each image
     and class, mean over the classes that have objects. A draw without any object is

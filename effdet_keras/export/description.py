@@ -1,7 +1,10 @@
 """What an exported file says of its model: kept inside it, read before it runs."""
 
 import dataclasses
+import hashlib
 import json
+
+import numpy as np
 
 from effdet_keras._version import __version__
 from effdet_keras.config import EfficientDetConfig
@@ -28,6 +31,7 @@ class Description:
         batch_size: int, or None where the file takes any.
         score_settings: `ScoreSettings` of the model, or None.
         seg_class_names: tuple of strings, one per class of pixels, or None.
+        weights: string, the `weights_digest` of the model; None in files of before.
 
     Example:
         >>> config = EfficientDetConfig(num_classes=1)
@@ -45,6 +49,7 @@ class Description:
     batch_size: int | None = None
     score_settings: ScoreSettings | None = None
     seg_class_names: tuple | None = None
+    weights: str | None = None
 
     def to_json(self):
         """The description as text, to be stored in the file."""
@@ -117,9 +122,18 @@ def describe(model, **fields):
             "postprocess": model.postprocess,
             "score_settings": model.score_settings,
             "seg_class_names": model.seg_class_names,
+            "weights": weights_digest(model),
             **fields,
         }
     )
+
+
+def weights_digest(model):
+    """Tells the weights of a model that detects from all others, in 16 characters."""
+    digest = hashlib.sha256()
+    for weight in model.get_weights():
+        digest.update(np.ascontiguousarray(weight).tobytes())
+    return digest.hexdigest()[:16]
 
 
 def _as_tuple(values):

@@ -198,12 +198,21 @@ def _no_boxes(count):
     }
 
 
-def seg_names_of(detector):
-    """Names of a detector's classes of pixels, or None without a segmentation head."""
+def seg_names_of(detector, names=None):
+    """Names of a detector's classes of pixels, or None without a segmentation head.
+
+    Args:
+        detector: may have names itself.
+        names: those of a dataset, for a detector that has none.
+    """
     config = detector.config
     if not config.has_segmentation:
         return None
-    return detector.seg_class_names or tuple(map(str, range(config.seg_num_classes)))
+    known = tuple(detector.seg_class_names or names or ())
+    return (
+        *known,
+        *(f"class {k}" for k in range(len(known), config.seg_num_classes)),
+    )
 
 
 def _re_iterable(data, batch_size):

@@ -84,7 +84,7 @@ def detect_dataset(detector, data, *, batch_size, verbose, losses=False):
         # All are drawn: nobody knows how, and each tells of its ground truth.
         batches = _every(source, *share)
         category_ids = np.array(source.category_ids)
-    pixels = _PixelCounts(detector)
+    pixels = _PixelCounts(detector, source.seg_class_names)
     own = [
         [
             (image_id, boxes, scores, category_ids[labels])
@@ -107,8 +107,8 @@ def detect_dataset(detector, data, *, batch_size, verbose, losses=False):
 class _PixelCounts:
     """Compares the class maps of images with their masks, batch by batch."""
 
-    def __init__(self, detector):
-        names = seg_names_of(detector)
+    def __init__(self, detector, seg_class_names):
+        names = seg_names_of(detector, seg_class_names)
         self._input_size = tuple(detector.config.image_size)
         self._metric = None if names is None else MeanIoU(names)
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from effdet_keras.category_ids import category_ids_or_default, extend_category_ids
 from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.mask import BACKGROUND_NAME
 from effdet_keras.data.pipeline.image_reader import readers_of
 
 
 def adopt_classes(model: Any, data: Any) -> None:
     """Gives a model the category ids of its dataset, and names where it has none.
 
-    Names of the classes of pixels as well, where it has a segmentation head.
+    Names of the classes of pixels as well, where it has a segmentation head. Where
+    the data has none, they may be those of the model's objects.
 
     Nothing changes where the model has `category_ids`, where the data does not tell
     its own, or where the classes of both differ.
@@ -47,11 +50,27 @@ def adopt_classes(model: Any, data: Any) -> None:
 
 def _adopt_seg_class_names(model, data):
     sources = [data] if isinstance(data, DetectionDataset) else readers_of(data)
-    known = {source.seg_class_names for source in sources}
-    if model.config.has_segmentation and model.seg_class_names is None:
-        names = known.pop() if len(known) == 1 else None
-        if len(names or ()) == model.config.seg_num_classes:
-            model.seg_class_names = names
+    known = {source.seg_class_names for source in sources} - {None}
+    config = model.config
+    if not config.has_segmentation or model.seg_class_names is not None:
+        return
+    if not known and config.has_detection:
+        _name_by_objects(model)
+    elif len(known) == 1 and len(names := known.pop()) == config.seg_num_classes:
+        model.seg_class_names = names
+
+
+def _name_by_objects(model):
+    """Names the classes of pixels as masks that are drawn of objects have them."""
+    names = (BACKGROUND_NAME, *(model.class_names or ()))
+    if len(names) == model.config.seg_num_classes > 1:
+        model.seg_class_names = names
+        warnings.warn(
+            "The ground truth does not name the classes of its masks. They are taken "
+            f"to be {names}, as where masks are drawn of objects. If they are others, "
+            "set `model.seg_class_names`.",
+            stacklevel=4,
+        )
 
 
 def _ids(classes):

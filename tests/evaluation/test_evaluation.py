@@ -153,7 +153,12 @@ def test_a_comparison_shows_both_and_what_is_certain(results, evaluation):
         for r in results
     ]
     other = analyze_results(weaker, NAMES)
-    found = compare_evaluations(("a", "b"), (evaluation, other), (results, weaker))
+    # Of few images the draws say too little, however far apart they lie.
+    few = compare_evaluations(("a", "b"), (evaluation, other), (results, weaker))
+    assert few.differences["AP"].high < 0
+    too_few = f"too few images with objects ({few.num_images}) to tell which is better"
+    assert too_few in str(few) and "is better" not in str(few).replace(too_few, "")
+    found = dataclasses.replace(few, num_images=30)
     text = str(found)
     (ap,) = [x.split() for x in text.splitlines() if x.split()[:1] == ["AP"]]
     numbers = evaluation.coco["AP"], other.coco["AP"]
@@ -165,5 +170,10 @@ def test_a_comparison_shows_both_and_what_is_certain(results, evaluation):
     assert "the first detector is better" in text
     assert ["AP/<b>fish", "-", "-", "-"] in [x.split() for x in text.splitlines()]
     same = compare_evaluations(("a", "a"), (other, other), (weaker, weaker))
+    same = dataclasses.replace(same, num_images=30)
     assert "these images do not tell which is better" in str(same)
+    # One model in two formats: none is better.
+    for one in (found, same, few):
+        text = str(dataclasses.replace(one, same_weights=True))
+        assert "Both have the same weights" in text and "better" not in text
     assert set(json.loads(json.dumps(found.to_dict()))) == {"AP", "AP50"}

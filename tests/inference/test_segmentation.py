@@ -112,6 +112,27 @@ def test_own_batches_with_masks_are_measured_in_the_input():
     assert numbers["mIoU"] > 0 and "AP" not in numbers
 
 
+def test_classes_of_pixels_have_the_names_that_are_known(shapes):
+    model = lively_segmentation(class_names=shapes.class_names)
+    # Those of the dataset, where the model has none.
+    numbers = evaluate(model, shapes, batch_size=2, verbose=False)
+    assert {f"IoU/{name}" for name in NAMES} <= set(numbers)
+    # Nobody has any: they are called classes.
+    own = segmented_batch()
+    numbers = evaluate(model, own, batch_size=2, verbose=False)
+    assert {f"IoU/class {k}" for k in range(4)} <= set(numbers)
+    assert all(
+        name.startswith("class ") for name in model.detect(own[0][0]).pixel_shares()
+    )
+    # A training takes those of objects, and says so.
+    model.compile(run_eagerly=EAGER)
+    with pytest.warns(UserWarning, match="taken to be .*'background', 'circle'"):
+        model.fit(*own, batch_size=2, epochs=1, verbose=0)
+    assert model.seg_class_names == NAMES
+    numbers = evaluate(model, own, batch_size=2, verbose=False)
+    assert {f"IoU/{name}" for name in NAMES} <= set(numbers)
+
+
 def test_losses_without_masks_are_refused(shapes):
     model = lively_segmentation(class_names=shapes.class_names)
     model.compile(run_eagerly=EAGER)
