@@ -56,8 +56,9 @@ def explain_batch(truth, config):
             fault = (
                 "Classes of pixels must be whole numbers below the model's "
                 f"`seg_num_classes`, {config.seg_num_classes}, and count from 0; "
-                f"{IGNORED_PIXEL} is for pixels without a class. Received: {masks[image, row, column]} in "
-                f"row {row}, column {column} of mask {image}"
+                f"{IGNORED_PIXEL} is for pixels without a class. Received: "
+                f"{masks[image, row, column]} in row {row}, column {column} of mask "
+                f"{image}"
             )
     return fault
 

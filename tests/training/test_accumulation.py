@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from keras import ops
 from support.tiny import EAGER, Stream, batch, tiny_model
-
 from training.test_refused_batches import assert_equal, everything
 
 from effdet_keras.training.accumulation import steps_done
