@@ -497,8 +497,9 @@ def segmentation_loss(masks: Any, segmentation_logits: Any) -> Any:
         array([1.3863], dtype=float32)
     """
     logits = ops.cast(ops.convert_to_tensor(segmentation_logits), "float32")
-    masks = at_places(ops.convert_to_tensor(masks), tuple(logits.shape[1:3]))
-    masks = ops.cast(masks, "int32")
+    masks = ops.convert_to_tensor(masks)
+    _check_mask_shape(masks, logits)
+    masks = ops.cast(at_places(masks, tuple(logits.shape[1:3])), "int32")
     # A number that is neither a class nor 255 is for `training/truth.py` to refuse.
     has_class = ops.logical_and(masks >= 0, masks < logits.shape[-1])
     classes = ops.where(has_class, masks, 0)
@@ -507,6 +508,15 @@ def segmentation_loss(masks: Any, segmentation_logits: Any) -> Any:
     total = ops.sum(ops.where(has_class, entropy, 0.0), axis=(1, 2))
     count = ops.sum(ops.cast(has_class, "float32"), axis=(1, 2))
     return total / ops.maximum(count, 1.0)
+
+
+def _check_mask_shape(masks, logits):
+    if not _fits(masks.shape, (logits.shape[0], None, None)):
+        raise InvalidValueError(
+            "`masks` must be `[B, H, W]`, one for each image and one number for each "
+            f"pixel. Received: masks.shape={tuple(masks.shape)}, "
+            f"segmentation_logits.shape={tuple(logits.shape)}"
+        )
 
 
 def _check_class_shapes(class_targets, class_logits):

@@ -33,8 +33,8 @@ def stride_of(length: int, places: int) -> int:
         stride *= 2
     if -(-length // stride) != places:
         raise InvalidValueError(
-            "The size of an input must be that of the map, or a power of 2 times as "
-            f"large. Received: {length} pixels for {places} places"
+            "An image or a mask must have the size of the map, or a power of 2 times "
+            f"that. Received: {length} pixels for {places} places of the map"
         )
     return stride
 
@@ -57,11 +57,6 @@ def at_places(values: Any, size: Sequence[int]) -> Any:
         >>> ops.convert_to_numpy(picked).tolist()
         [[[5, 7], [13, 15]]]
     """
-    if len(values.shape) != 3:
-        raise InvalidValueError(
-            "`masks` must be `[B, H, W]`, one number for each pixel. "
-            f"Received: masks.shape={tuple(values.shape)}"
-        )
     for axis, places in enumerate(size, start=1):
         length = values.shape[axis]
         stride = stride_of(length, places)

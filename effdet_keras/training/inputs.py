@@ -231,15 +231,15 @@ def _rows(truth, name):
 def _check_truth_spec(spec):
     """The same, of the ground truth of a `tf.data.Dataset` that tells of it."""
     truth = spec[1] if isinstance(spec, tuple) and len(spec) > 1 else {}
-    for name in ("boxes", "labels"):
+    for name in ("boxes", "labels", "masks"):
         part = truth.get(name) if isinstance(truth, dict) else None
         is_ragged = hasattr(part, "ragged_rank")
         if part is None or not (is_ragged or part.dtype.name == "string"):
             continue
         raise InvalidValueError(
             f"`{name}` must be a tensor of numbers, with as many rows for each image. "
-            f"Received: {part}. `padded_batch` fills up: with zeros for `boxes` and -1 "
-            "for `labels`."
+            f"Received: {part}. `padded_batch` fills up: with zeros for `boxes`, -1 "
+            "for `labels` and 255 for `masks`."
         )
 
 

@@ -54,18 +54,23 @@ def explain_batch(truth, config):
         if len(wrong):
             image, row, column = wrong[0].tolist()
             fault = (
-                "Classes of pixels must lie below the model's `seg_num_classes`, "
-                f"{config.seg_num_classes}, and count from 0; {IGNORED_PIXEL} is for "
-                f"pixels without a class. Received: {masks[image, row, column]} in "
-                f"row {row}, column {column} of mask {image}"
+                "Classes of pixels must be whole numbers below the model's "
+                f"`seg_num_classes`, {config.seg_num_classes}, and count from 0; "
+                f"{IGNORED_PIXEL} is for pixels without a class. Received: "
+                f"{masks[image, row, column]} in row {row}, column {column} of mask "
+                f"{image}"
             )
     return fault
 
 
 def _wrong_pixels(masks, num_classes):
-    masks = ops.cast(ops.convert_to_tensor(masks), "int32")
+    given = ops.convert_to_tensor(masks)
+    masks = ops.cast(given, "int32")
     is_class = ops.logical_and(masks >= 0, masks < num_classes)
-    return ops.logical_not(ops.logical_or(is_class, masks == IGNORED_PIXEL))
+    is_known = ops.logical_or(is_class, masks == IGNORED_PIXEL)
+    # A cast cuts 0.7 down to 0: a pixel of another class.
+    is_whole = given == ops.cast(masks, given.dtype)
+    return ops.logical_not(ops.logical_and(is_known, is_whole))
 
 
 def is_valid(boxes, labels, image_size, num_classes):

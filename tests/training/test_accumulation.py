@@ -4,7 +4,8 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from support.tiny import EAGER, batch, tiny_model
+from support.tiny import EAGER, Stream, batch, tiny_model
+from training.test_refused_batches import assert_equal, everything
 
 from effdet_keras.training.accumulation import steps_done
 
@@ -72,6 +73,24 @@ def test_small_batches_add_up_to_a_large_one(clip_norm):
     for a, b in zip(arrays(parts), kept, strict=True):
         np.testing.assert_array_equal(a, b)
     assert steps_done(parts.optimizer) == 5
+
+
+@pytest.mark.parametrize("place", [1, 2])
+def test_a_batch_that_is_refused_between_them_is_as_if_it_had_not_been(place):
+    x, y = images_and_truth(3)
+    parts = [(x[i : i + 1], {n: v[i : i + 1] for n, v in y.items()}) for i in range(3)]
+    bad = (np.full_like(x[:1], np.nan), parts[0][1])
+    whole, interrupted = (model_without_batches(3, 0.05) for _ in range(2))
+    whole.fit(Stream(*parts), shuffle=False, verbose=0)
+    interrupted.fit(Stream(*parts[:place]), shuffle=False, verbose=0)
+    before = everything(interrupted)
+    with pytest.raises(FloatingPointError, match="did not change"):
+        interrupted.fit(Stream(bad), verbose=0)
+    assert_equal(before, everything(interrupted))  # also the sums of the gradients
+    interrupted.fit(Stream(*parts[place:]), shuffle=False, verbose=0)
+    found = everything(interrupted).values()
+    for value, expected in zip(found, everything(whole).values(), strict=True):
+        np.testing.assert_array_equal(value, expected)
 
 
 @pytest.mark.tensorflow

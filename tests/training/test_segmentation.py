@@ -4,8 +4,9 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from support.tiny import BOTH_HEADS, EAGER, segmented_batch, tiny_model
+from support.tiny import BOTH_HEADS, EAGER, Stream, segmented_batch, tiny_model
 
+from effdet_keras.errors import EffDetError
 from effdet_keras.geometry.pixel_grid import at_places
 from effdet_keras.losses import segmentation_loss
 
@@ -98,15 +99,47 @@ def test_a_class_that_the_model_does_not_have_is_named():
         model.fit(images, truth, verbose=0)
 
 
-def test_a_stream_with_such_a_class_does_not_change_the_model():
-    from support.tiny import Stream
+WRONG = {
+    "a class that there is not": (
+        lambda masks: np.where(masks == 2, 9, masks),
+        "9 in row 8, column 8 of mask 0",
+    ),
+    "half a class": (
+        lambda masks: np.where(masks == 2, 0.5, masks),
+        "whole numbers.*0.5 in row 8",
+    ),
+    "NaN": (lambda masks: np.where(masks == 2, np.nan, masks), "nan in row 8"),
+    "a number that int32 cannot hold": (
+        lambda masks: masks.astype("int64") + 2**32,
+        "4294967296 in row 0",
+    ),
+    "one for two images": (lambda masks: masks[:1], r"`masks` must.*\(1, 64, 64\)"),
+    "a channel": (lambda masks: masks[..., None], r"`masks` must.*64, 64, 1\)"),
+    "a larger one": (lambda masks: np.pad(masks, 1), r"`masks` must|a mask must"),
+}
 
+
+@pytest.mark.parametrize(("wrong", "message"), WRONG.values(), ids=WRONG)
+def test_a_stream_of_wrong_masks_does_not_change_the_model(wrong, message):
     model = tiny_model(heads=("segmentation",))
     model.compile("sgd", learning_rate=0.1, run_eagerly=EAGER)
     images, truth = segmented_batch()
-    truth["masks"][1, 2, 6] = 9
+    truth["masks"] = wrong(truth["masks"])
     before = [np.array(x) for x in model.get_weights()]
-    with pytest.raises(ValueError, match="9 in row 2, column 6 of mask 1"):
+    with pytest.raises(EffDetError, match=message):
         model.fit(Stream((images, truth)), verbose=0)
     for old, new in zip(before, model.get_weights()):
         np.testing.assert_array_equal(old, new)
+
+
+@pytest.mark.tensorflow
+def test_masks_that_are_text_or_of_many_sizes_are_told_before_training():
+    import tensorflow as tf
+
+    model = tiny_model(heads=("segmentation",))
+    model.compile("sgd", learning_rate=0.1, run_eagerly=EAGER)
+    images, _ = segmented_batch()
+    for masks in (tf.fill((2, 64, 64), "0"), tf.ragged.constant([[[0]], [[0, 1]]])):
+        data = tf.data.Dataset.from_tensors((images, {"masks": masks}))
+        with pytest.raises(EffDetError, match="`masks` must be a tensor of numbers"):
+            model.fit(data, verbose=0)
