@@ -5,6 +5,7 @@ from typing import Any
 from effdet_keras._internal.optional_imports import pyarrow
 from effdet_keras.category_ids import category_ids_or_default
 from effdet_keras.detections import Detections
+from effdet_keras.geometry.letterbox import has_area
 
 # Of each annotation one number or name; those of an image are lists in its row.
 _OF_ANNOTATIONS = ("category_id", "label", "bbox", "score")
@@ -19,7 +20,7 @@ def categories_of(predictor: Any) -> list[dict]:
 
 
 def annotations_of(detections: Detections, categories: list[dict]) -> list[dict]:
-    """What was found in one image, as COCO has it.
+    """What was found in one image, as COCO has it, but for boxes in the padding.
 
     Args:
         detections: `Detections`.
@@ -29,6 +30,7 @@ def annotations_of(detections: Detections, categories: list[dict]) -> list[dict]
         List of dicts `category_id`, `label` (its name), `bbox` (`xywh` in pixels) and
         `score`.
     """
+    detections = detections[has_area(detections.boxes)]
     found = []
     labels, boxes_yxyx = detections.labels.tolist(), detections.boxes.tolist()
     for label, box, score in zip(labels, boxes_yxyx, detections.scores.tolist()):

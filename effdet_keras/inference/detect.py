@@ -19,7 +19,6 @@ from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.geometry.letterbox import (
     boxes_in_image,
     class_map_in_image,
-    has_area,
     letterbox_array,
     scaled_size,
 )
@@ -46,8 +45,7 @@ def detect(
     """Finds objects in images: letterbox, network, boxes back to the image.
 
     Boxes end at the image's border, whatever the postprocess leaves: the padding of
-    the network's input is no part of the image. A box that has no area then is left
-    out.
+    the network's input is no part of the image.
 
     Args:
         detector: `EfficientDet`, or `ExportedDetector`: anything with `config`
@@ -169,11 +167,9 @@ def detections_of(detector, outputs, index, rule, image, image_scale, image_size
         }
     count = int(row["num_detections"])
     is_kept, scores = rule.apply(row["scores"][:count], row["labels"][:count])
-    boxes = boxes_in_image(row["boxes"][:count], image_scale, image_size)
-    # What was found in the padding beside the image has no area in it.
-    kept = np.flatnonzero(is_kept & has_area(boxes))
+    kept = np.flatnonzero(is_kept)
     return Detections(
-        boxes=boxes[kept],
+        boxes=boxes_in_image(row["boxes"][kept], image_scale, image_size),
         scores=scores[kept],
         labels=row["labels"][kept],
         class_names=detector.class_names,

@@ -15,7 +15,6 @@ from effdet_keras.evaluation.mean_iou import MeanIoU
 from effdet_keras.geometry.letterbox import (
     boxes_in_image,
     class_map_in_image,
-    has_area,
 )
 from effdet_keras.inference.batch_losses import (
     BatchLosses,
@@ -243,9 +242,7 @@ def _in_image(outputs, batch, row):
     boxes, scores, labels = (
         outputs[name][row, :count] for name in ("boxes", "scores", "labels")
     )
-    boxes = boxes_in_image(boxes, scale, batch.image_sizes[row])
-    kept = has_area(boxes)
-    return boxes[kept], scores[kept], labels[kept]
+    return boxes_in_image(boxes, scale, batch.image_sizes[row]), scores, labels
 
 
 def _short(values):

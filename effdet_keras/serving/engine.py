@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from effdet_keras.detections import Detections
+from effdet_keras.geometry.letterbox import has_area
 from effdet_keras.images import decode_image
 from effdet_keras.inference.detect import (
     content_size,
@@ -82,13 +83,15 @@ class Engine:
             sizes[index] = content_size(config, item.image_size)
         outputs = found_in(self.detector, inputs, sizes)
         outputs = {name: np.asarray(value) for name, value in outputs.items()}
-        return [
+        found = [
             detections_of(
                 *(self.detector, outputs, index, item.rule),
                 *(None, item.image_scale, item.image_size),
             )
             for index, item in enumerate(items)
         ]
+        # What was found in the padding beside an image has no area in it.
+        return [some[has_area(some.boxes)] for some in found]
 
     def _prepared(self, image, rule):
         pixels, scale = in_input(self.detector.config, image)

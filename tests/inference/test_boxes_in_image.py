@@ -95,24 +95,3 @@ def test_a_live_model_finds_nothing_outside_the_image(image):
     assert len(found) > 10
     assert found.boxes.min() >= 0
     assert (found.boxes <= [HEIGHT, WIDTH, HEIGHT, WIDTH]).all()
-
-
-class InPadding(Everywhere):
-    """Finds one object in the padding below the image, and one in the image."""
-
-    def predict_on_batch(self, images):
-        count = len(images)
-        boxes = np.float32([[40, 8, 60, 30], [4, 8, 12, 30]])
-        return {
-            "boxes": np.tile(boxes, (count, 1, 1)),
-            "scores": np.tile(np.float32([0.9, 0.8]), (count, 1)),
-            "labels": np.zeros((count, 2), "int32"),
-            "num_detections": np.full(count, 2, "int32"),
-        }
-
-
-def test_what_is_found_beside_the_image_is_left_out(image):
-    found = detect(InPadding(), image)
-    assert found.scores.tolist() == [np.float32(0.8)]
-    sides = found.boxes[:, 2:] - found.boxes[:, :2]
-    assert (sides > 0).all()

@@ -15,9 +15,11 @@ pytest.importorskip("starlette", reason="needs the extra `serve`")
 pytest.importorskip("httpx", reason="Starlette's TestClient needs httpx")
 from starlette.testclient import TestClient
 
+from effdet_keras.config import EfficientDetConfig
 from effdet_keras.predictor import Predictor
 from effdet_keras.serving.app import create_app
 from effdet_keras.serving.batcher import Batcher, QueueFullError
+from effdet_keras.serving.engine import Engine
 from effdet_keras.serving.limits import Limits
 from effdet_keras.serving.service import DetectionService
 
@@ -353,3 +355,29 @@ def test_a_batch_that_fails_leaves_the_next_alone():
         await batcher.close()
 
     asyncio.run(run())
+
+
+class InPadding:
+    """Finds one object in the padding below a wide image, and one in the image."""
+
+    config = EfficientDetConfig(image_size=64, num_classes=1)
+    class_names = category_ids = score_settings = None
+
+    def predict_on_batch(self, images):
+        count = len(images)
+        boxes = np.float32([[40, 8, 60, 30], [4, 8, 12, 30]])
+        return {
+            "boxes": np.tile(boxes, (count, 1, 1)),
+            "scores": np.tile(np.float32([0.9, 0.8]), (count, 1)),
+            "labels": np.zeros((count, 2), "int32"),
+            "num_detections": np.full(count, 2, "int32"),
+        }
+
+
+def test_what_is_found_beside_the_image_is_left_out():
+    engine = Engine(Predictor(InPadding()), 1)
+    file = io.BytesIO()
+    Image.new("RGB", (90, 30)).save(file, "PNG")
+    (found,) = engine.detect([engine.prepare(file.getvalue(), 0.0, LIMITS)])
+    assert found.scores.tolist() == [np.float32(0.8)]
+    assert ((found.boxes[:, 2:] - found.boxes[:, :2]) > 0).all()
