@@ -42,7 +42,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def workplace(model, tmp_path_factory):
-    """A folder with `archive` and `DATA`, which the pages speak of."""
+    """A folder with an archive, for `runs/cats`, and `DATA`, as the pages have them."""
     folder = tmp_path_factory.mktemp("targets")
     write_archive(model, folder / "archive.keras")
     data = folder / "DATA"
@@ -58,7 +58,7 @@ def exported(workplace):
     def run(target, *flags):
         if (target, flags) not in done:
             words = shlex.split(commands_of(target)[0])
-            assert words[:3] == ["effdet-keras", "export", "archive"]
+            assert words[:3] == ["effdet-keras", "export", "runs/cats"]
             out = f"{len(done)}/{words[3]}"  # each has a folder of its own
             with pytest.MonkeyPatch.context() as patch:
                 patch.chdir(workplace)
