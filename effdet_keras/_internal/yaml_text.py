@@ -89,7 +89,7 @@ class _Loader(yaml.SafeLoader):
 
     def construct_number(self, node):
         if len(node.value) > _MAX_DIGITS:
-            raise ValueError(f"more than {_MAX_DIGITS} digits")
+            raise InvalidValueError(f"more than {_MAX_DIGITS} digits")
         kind = node.tag.rpartition(":")[2]
         return getattr(super(), f"construct_yaml_{kind}")(node)
 

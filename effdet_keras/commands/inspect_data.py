@@ -5,10 +5,10 @@ import pathlib
 
 from PIL import Image
 
+from effdet_keras import augment as augmentations
 from effdet_keras import visualize
 from effdet_keras._internal.local_paths import local_path
 from effdet_keras._internal.whole_files import replacing
-from effdet_keras.augment.names import augmentation_of
 from effdet_keras.commands.outputs import check_outputs
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.inspection import check, check_splits, fit_anchors
@@ -105,7 +105,7 @@ def _of_split(path: pathlib.Path, split: str, reports: dict) -> pathlib.Path:
 def _augmentations(names: str) -> list:
     """The augmentations of some names, with their usual settings."""
     chosen = [name.strip() for name in names.split(",") if name.strip()]
-    return [augmentation_of(name) for name in chosen]
+    return [augmentations.names.augmentation_of(name) for name in chosen]
 
 
 def _draw_augmented(report, chosen, path) -> None:
