@@ -648,6 +648,7 @@ def test_a_checkpoint_that_is_not_there_stops_unless_another_is_named(tmp_path):
         ("freeze_variables: '_efficientnet/'", r"efficientnet-b0/"),
         ("freeze_variables: ['_efficientnet', 'bifpn']", r"(?!class_net|box_net)"),
         ("freeze_variables: 'combine_weights'", r".*/WSM"),
+        ("freeze_variables: 'depthwise_k'", r".*depthwise(_conv2d/|_)kernel"),
         ("update_trainable_variables: '^model/_box_predictor'", r"(?!class_net|box_)"),
         (
             "update_trainable_variables: 'box_predictor' freeze_variables: 'bias$'",

@@ -18,6 +18,7 @@ from effdet_keras.weights.kinds.automl import damage_told
 from effdet_keras.weights.kinds.kind import Kind
 from effdet_keras.weights.kinds.tfod_classes import classes_of_label_map
 from effdet_keras.weights.network_arrays import TFOD, network_arrays
+from effdet_keras.weights.tf1_names import path_of_tf1_name
 from effdet_keras.weights.source import WeightSource
 
 _graph_pb2 = OptionalModule(
@@ -160,9 +161,7 @@ def freezing_of(reading):
     fields = reading.fields
     config = EfficientDetConfig.from_name(fields["model"], **fields["model_config"])
     names = {
-        array.name.replace(
-            "/WSM", "/fusion/WSM"
-        ): f"model/{_EDGE.sub('', array.names[TFOD])}"
+        path_of_tf1_name(array.name): f"model/{_EDGE.sub('', array.names[TFOD])}"
         for array in network_arrays(config)
         if not array.name.endswith(_OF_BATCH_NORM[2:])
     }
