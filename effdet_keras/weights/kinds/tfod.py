@@ -18,8 +18,8 @@ from effdet_keras.weights.kinds.automl import damage_told
 from effdet_keras.weights.kinds.kind import Kind
 from effdet_keras.weights.kinds.tfod_classes import classes_of_label_map
 from effdet_keras.weights.network_arrays import TFOD, network_arrays
-from effdet_keras.weights.tf1_names import path_of_tf1_name
 from effdet_keras.weights.source import WeightSource
+from effdet_keras.weights.tf1_names import path_of_tf1_name
 
 _graph_pb2 = OptionalModule(
     "tensorflow.core.protobuf.trackable_object_graph_pb2", install="tensorflow"
