@@ -245,14 +245,15 @@ def _read_fields(message, stream, end):
         has_colon = stream.take_mark(":") is not None
         if stream.take_mark("["):
             while not stream.take_mark("]"):
-                message.add(name, _value(message, name, stream, has_colon))
+                value = _value(message, name, stream, has_colon, in_list=True)
+                message.add(name, value)
         else:
             message.add(name, _value(message, name, stream, has_colon))
     if end is not None:
         raise InvalidValueError(f"`{message.path}` has no end: {end!r} is missing")
 
 
-def _value(message, name, stream, has_colon):
+def _value(message, name, stream, has_colon, in_list=False):
     start = stream.take_mark(*_ENDS)
     if start:
         inner = Message(message.place_of(name))
@@ -264,6 +265,7 @@ def _value(message, name, stream, has_colon):
             f"found {found} where the value of `{message.place_of(name)}` is expected"
         )
     kind, text = stream.take()
-    while kind == "string" and stream.next is not None and stream.next[0] == "string":
-        text += stream.take()[1]  # strings side by side are one
+    # Strings side by side are one, but for those of a list, which commas part.
+    while kind == "string" and not in_list and (stream.next or ("",))[0] == "string":
+        text += stream.take()[1]
     return text

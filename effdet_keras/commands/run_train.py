@@ -23,6 +23,7 @@ def run_train(
     configuration: str | os.PathLike | None = None,
     hparams: str | os.PathLike | None = None,
     pipeline_config: str | os.PathLike | None = None,
+    ignore_unknown: bool = False,
     resume: bool = False,
     overwrite: bool = False,
     find_rate: bool = False,
@@ -33,7 +34,7 @@ def run_train(
         out: path of the folder of the run.
         fields: dict, fields of `RunConfiguration`.
         settings: strings "field=value", more fields.
-        configuration, hparams, pipeline_config, resume, overwrite: of
+        configuration, hparams, pipeline_config, ignore_unknown, resume, overwrite: of
             `effdet_keras.fine_tune`.
         find_rate: bool, whether to test learning rates, and train nothing.
 
@@ -51,10 +52,11 @@ def run_train(
             f"`{twice[0]}` is given by {flag} and by --set: leave one of the two out."
         )
     given = {**fields, **more}
-    files = {
+    files: dict[str, Any] = {
         "configuration": configuration,
         "hparams": hparams,
         "pipeline_config": pipeline_config,
+        "ignore_unknown": ignore_unknown,
     }
     if find_rate:
         return find_rate_of_run(out, given, **files)

@@ -16,6 +16,7 @@ FIELDS = (
     *("recipe", "learning_rate", "freeze", "epochs", "steps", "time_budget"),
     *("batch_size", "seed", "one_batch", "evaluate_every", "profile"),
     *("distribute", "deterministic", "save_every_steps", "save_every_minutes"),
+    *("quantize_aware", "teacher"),
 )
 
 
@@ -58,6 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         configuration=arguments.config,
         hparams=arguments.hparams,
         pipeline_config=arguments.pipeline_config,
+        ignore_unknown=arguments.ignore_unknown,
         resume=arguments.resume,
         overwrite=arguments.overwrite,
         find_rate=arguments.find_rate,
@@ -111,6 +113,18 @@ def _add_training(parser):
         type=_word,
         help="backbone, backbone+fpn, a regular expression, or none (chosen by the "
         "recipe)",
+    )
+    group.add_argument(
+        "--quantize-aware",
+        action="store_true",
+        help="train for an int8 file; its options by --set, such as "
+        "quantize_aware.delay=500",
+    )
+    group.add_argument(
+        "--teacher",
+        metavar="MODEL",
+        help="archive of a trained model of the same classes, from which this one "
+        "learns beside the annotations (none)",
     )
     group.add_argument(
         "--epochs", metavar="N", type=int, help="epochs (enough for 1,000 steps)"
@@ -213,6 +227,13 @@ def _add_run(parser):
         default=None,
         help="the pipeline.config of an EfficientDet of the TensorFlow Object "
         "Detection API; what has no place here is listed",
+    )
+    group.add_argument(
+        "--ignore-unknown",
+        action="store_true",
+        default=False,
+        help="train although --hparams or --pipeline-config asks for something that "
+        "changes the training and is not done here",
     )
     group.add_argument(
         "--resume",

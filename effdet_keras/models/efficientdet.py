@@ -265,6 +265,7 @@ class EfficientDet(Trainer, keras.Model):
         *,
         averages: bool = True,
         skip_mismatch: bool = False,
+        ignore_unknown: bool = False,
         verbose: int = 1,
         **config_overrides: Any,
     ) -> EfficientDet:
@@ -288,6 +289,9 @@ class EfficientDet(Trainer, keras.Model):
                 of the file's. Their number may be another one: the last layer of the
                 class head then starts new, but for the classes that both name.
             averages, skip_mismatch: see `load_pretrained`.
+            ignore_unknown: bool, whether to make the model although the file asks for
+                something that changes detections and is not done here. Without it that
+                is an error, which lists all of it.
             verbose: 0 or 1, whether to print what was loaded, and what has no place.
             **config_overrides: fields of `EfficientDetConfig`, in the place of the
                 file's.
@@ -329,6 +333,7 @@ class EfficientDet(Trainer, keras.Model):
             category_ids=category_ids,
             averages=averages,
             skip_mismatch=skip_mismatch,
+            ignore_unknown=ignore_unknown,
             verbose=verbose,
             overrides=config_overrides,
         )

@@ -11,7 +11,12 @@ from effdet_keras.config import EfficientDetConfig
 from effdet_keras.losses import DetectionLoss
 from effdet_keras.matching import IoUMatching
 from effdet_keras.postprocess import Postprocess
-from effdet_keras.tfod.pipeline_config import read_pipeline_config, read_pipeline_model
+from effdet_keras.tfod.pipeline_config import (
+    read_pipeline_config,
+    read_pipeline_model,
+    refuse_undone,
+)
+from effdet_keras.weights.kinds.tfod import freezing_of
 from effdet_keras.weights.kinds.tfod_classes import classes_of_label_map
 from effdet_keras.weights.pretrained import load_source
 from effdet_keras.weights.read_weights import coco_classes, read_weights
@@ -21,6 +26,7 @@ from effdet_keras.weights.read_weights import coco_classes, read_weights
 _OF_COMPILE = (
     *("recipe", "optimizer", "schedule", "learning_rate", "weight_decay"),
     *("clip_norm", "ema_decay", "gradient_multipliers", "batch_norm_warmup"),
+    *("freeze", "freeze_batch_norm"),
 )
 _NUM_CLASSES = "num_classes"  # which a run takes from its dataset, a model does not
 # Of `fit` and the batches: what a run has and a model has not.
@@ -36,6 +42,7 @@ def model_of_pipeline(
     category_ids,
     averages: bool,
     skip_mismatch: bool,
+    ignore_unknown: bool,
     verbose: int,
     overrides: Mapping[str, Any],
 ) -> Any:
@@ -44,10 +51,12 @@ def model_of_pipeline(
     Args:
         cls: `EfficientDet`.
         path, weights, class_names, category_ids: as there.
-        averages, skip_mismatch, verbose: as there.
+        averages, skip_mismatch, ignore_unknown, verbose: as there.
         overrides: dict, fields of `EfficientDetConfig`.
     """
     told, read = read_pipeline_model(path), read_pipeline_config(path)
+    if not ignore_unknown:
+        refuse_undone(f"'{os.fspath(path)}'", told.undone)
     fields = {**told.config, "num_classes": told.num_classes, **overrides}
     name = fields.pop("name")
     notes = [note for note in read.notes if f".{_NUM_CLASSES}=" not in note]
@@ -78,7 +87,7 @@ def model_of_pipeline(
         # Told once, of the file that was asked for.
         source = dataclasses.replace(source, notes=())
         load_source(model, source, skip_mismatch=skip_mismatch, verbose=verbose)
-    model.compile(**_compile_arguments(read.fields))
+    model.compile(**_compile_arguments({**read.fields, **freezing_of(read)}))
     if verbose:
         title = f"No place here, or another one, of '{os.fspath(path)}':"
         print("\n  ".join([title, *notes]), flush=True)
@@ -96,6 +105,9 @@ def _compile_arguments(fields):
 
 
 def _notes_of_fit(fields):
+    if "quantize_aware" in fields:
+        delay = fields["quantize_aware"]["delay"]
+        yield f"graph_rewriter: call `model.quantize_aware(delay={delay})` before `fit`"
     told = {n: fields[n] for n in _OF_FIT if fields.get(n) not in (None, ())}
     if told:
         text = ", ".join(f"{name}={value!r}" for name, value in told.items())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -12,8 +11,9 @@ from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.runs.configuration import LENGTHS, RunConfiguration
 from effdet_keras.runs.hparams import read_hparams
 from effdet_keras.runs.run_folder import RunFolder
-from effdet_keras.tfod.pipeline_config import read_pipeline_config
+from effdet_keras.tfod.pipeline_config import read_pipeline_config, refuse_undone
 from effdet_keras.training.schedules import REFERENCE_BATCH_SIZE
+from effdet_keras.weights.kinds.tfod import freezing_of
 
 # What may change when a run goes on: how long it is, what it says, where its data is.
 _FREE_ON_RESUME = {
@@ -72,11 +72,13 @@ def going_on(
     return before.replace(**changes), run.replace(**changes)
 
 
-def configured(configuration, hparams, fields, pipeline_config=None):
+def configured(
+    configuration, hparams, fields, pipeline_config=None, *, ignore_unknown=False
+):
     """The configuration of a new run, from all that says something of it.
 
     Args:
-        configuration, hparams, pipeline_config: of `fine_tune`.
+        configuration, hparams, pipeline_config, ignore_unknown: of `fine_tune`.
         fields: dict, fields of `RunConfiguration`, which count most.
     """
     if configuration is None:
@@ -95,34 +97,39 @@ def configured(configuration, hparams, fields, pipeline_config=None):
         )
     if pipeline_config is not None:
         read = read_pipeline_config(pipeline_config)
+        if not ignore_unknown:
+            refuse_undone(f"'{os.fspath(pipeline_config)}'", read.undone)
         title = f"No place here, or another one, of '{os.fspath(pipeline_config)}':"
         print("\n  ".join([title, *read.notes]))
-        fields = _started_from(_merged(read.fields, fields), fields, pipeline_config)
+        theirs = read.fields
+        if "freeze" not in fields:
+            theirs = theirs | freezing_of(read)
+        _check_start(pipeline_config, theirs, fields)
+        if fields.get("weights", theirs["weights"]) in (None, "auto"):
+            theirs = {n: v for n, v in theirs.items() if n != "checkpoint_type"}
+        fields = _merged(theirs, fields)
     if hparams is not None:
         batch_size = fields.get("batch_size", configuration.batch_size)
         known = REFERENCE_BATCH_SIZE if batch_size == "auto" else batch_size
         read = read_hparams(hparams, batch_size=known)
+        if not ignore_unknown:
+            refuse_undone("`hparams`", read.undone)
         print("\n".join(["google/automl's hyper-parameters:", *read.notes]))
         fields = _merged(read.fields, fields)
     return configuration.replace(**_merged(configuration.to_dict(), fields))
 
 
-def _started_from(merged, given, pipeline_config):
-    """Fields whose checkpoint, of a `pipeline.config`, is there; what is given counts.
-
-    The config's kind of checkpoint is for that of the fields as well, if there is one.
-    """
-    weights = merged.get("weights")
-    if weights is None and "checkpoint_type" not in given:
-        return {name: x for name, x in merged.items() if name != "checkpoint_type"}
-    is_here = weights is None or "weights" in given or is_remote(weights)
-    if not is_here and not glob.glob(f"{glob.escape(weights)}*"):
-        raise InvalidValueError(
-            f"'{os.fspath(pipeline_config)}': there is no file "
-            f"`train_config.fine_tune_checkpoint`, '{weights}'. Give its path on this "
-            'machine as `weights` (--weights), or "imagenet" or None for another start.'
+def _check_start(path, theirs, fields):
+    """Raises an error if the file names weights that are not there, and no one else."""
+    start = theirs["weights"]
+    if start is None or "weights" in fields or is_remote(start):
+        return
+    if not (os.path.exists(start) or os.path.exists(f"{start}.index")):
+        raise FileNotFoundError(
+            f"'{os.fspath(path)}': there is no `fine_tune_checkpoint` at '{start}'. "
+            "Name the one to start from with `weights` (--weights), 'none' for random "
+            "weights."
         )
-    return merged
 
 
 def _merged(fields, more):

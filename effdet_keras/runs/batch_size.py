@@ -117,7 +117,9 @@ def candidates(num_images: int) -> list[int]:
 
 def _for_trial(configuration, train):
     """The configuration, with all that the child could only know from the data."""
-    changed = {"weights": None, "checkpoint_type": None, "anchors": None}
+    changed = {"weights": None, "checkpoint_type": None}
+    if configuration.teacher is None:  # whose anchors they are
+        changed["anchors"] = None
     if configuration.image_size == "auto" and not configuration.is_hub_module:
         config = EfficientDetConfig.from_name(
             configuration.model, **configuration.model_config

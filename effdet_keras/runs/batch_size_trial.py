@@ -14,7 +14,7 @@ from effdet_keras.errors import InvalidStateError
 from effdet_keras.runs.batch_size import DONE, TOO_LARGE
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.runs.fitting import training_batches
-from effdet_keras.runs.make_model import make_model
+from effdet_keras.runs.make_model import make_model, with_teacher
 from effdet_keras.runs.memory import Growth, available_bytes, peak_bytes
 
 _SHARE = 0.8  # of the free memory that a batch may need
@@ -60,7 +60,8 @@ def train(configuration: RunConfiguration, task: dict[str, Any]) -> None:
     dataset = made_up(configuration, task["class_names"], task["boxes"])
     model = make_model(configuration, dataset)
     batches = training_batches(model, configuration, dataset)
-    history = model.fit(batches, epochs=1, verbose=0)
+    with with_teacher(model, configuration, batches) as batches:
+        history = model.fit(batches, epochs=1, verbose=0)
     if not np.isfinite(history.history["loss"][0]):
         raise InvalidStateError("The loss of made-up images is not finite.")
 

@@ -21,6 +21,7 @@ from effdet_keras.postprocess import Postprocess
 from effdet_keras.runs.field_kinds import FIELD_KINDS
 from effdet_keras.runs.kinds import check_names
 from effdet_keras.training.advprop import AdvProp
+from effdet_keras.training.quantization import ARGUMENTS as QUANTIZATION
 from effdet_keras.training.recipe import Recipe
 
 # Settings of the model that are fields of their own, or follow from the data.
@@ -81,6 +82,13 @@ class RunConfiguration:
         matching: dict, fields of `IoUMatching`; empty for the recipe's matching.
         adversarial: dict, fields of `AdvProp`, to train on adversarial images as well;
             empty for its defaults, None for clean images alone.
+        quantize_aware: True, or a dict of `delay`, `batch_norm_steps` and
+            `range_steps`, to train for an int8 file, see
+            `EfficientDet.quantize_aware`; None or False for the float network.
+        teacher: string, the archive of a trained model of the same classes, path or
+            address, from which the run learns beside the annotations, see `distill`;
+            None for none. `anchors="auto"` takes the teacher's.
+        teacher_weight: float above 0, of that loss: the `weight` of `distill`.
         epochs: int; None is enough for 1,000 steps.
         steps: int, the steps of the whole training, in the place of `epochs`; those of
             more than one epoch are rounded up to whole epochs.
@@ -174,6 +182,9 @@ mean 'epochs'? It has: data, format, ...
     loss: dict[str, Any] = dataclasses.field(default_factory=dict)
     matching: dict[str, Any] = dataclasses.field(default_factory=dict)
     adversarial: dict[str, Any] | None = None
+    quantize_aware: bool | dict[str, Any] | None = None
+    teacher: str | None = None
+    teacher_weight: float = 1.0
 
     epochs: int | None = None
     steps: int | None = None
@@ -211,6 +222,7 @@ mean 'epochs'? It has: data, format, ...
         self._check_model()
         self._check_length()
         self._check_monitor()
+        self._check_teaching()
         self.recipe_arguments()
         self.new_postprocess()
         self.new_augmentations()
@@ -298,6 +310,13 @@ mean 'epochs'? It has: data, format, ...
         """Whether epochs have the number by which the best checkpoint is chosen."""
         return self.evaluate_every > 0 or "loss" in self.monitor
 
+    @property
+    def quantization(self) -> dict[str, Any] | None:
+        """The arguments of `EfficientDet.quantize_aware`; None to train in float."""
+        if isinstance(self.quantize_aware, dict):
+            return self.quantize_aware
+        return {} if self.quantize_aware else None
+
     def recipe_arguments(self) -> dict[str, Any]:
         """Returns the arguments of `EfficientDet.compile` that make the recipe."""
         arguments = {
@@ -372,6 +391,19 @@ mean 'epochs'? It has: data, format, ...
                 "`batch_size='auto'` or `time_budget`: give a number of images, and "
                 f"`epochs` or `steps`. Received: distribute={self.distribute!r}, "
                 f"batch_size={self.batch_size!r}, time_budget={self.time_budget!r}"
+            )
+
+    def _check_teaching(self):
+        check_names(self.quantization or {}, QUANTIZATION, "`quantize_aware`")
+        if self.quantization is not None and self.precision != "float32":
+            raise InvalidValueError(
+                "`quantize_aware` needs float32, whose digits tell 256 steps apart. "
+                f"Received: precision={self.precision!r}"
+            )
+        if self.teacher is not None and self.distribute is not None:
+            raise InvalidValueError(
+                "A `teacher` is asked on one device: leave `distribute` out. "
+                f"Received: distribute={self.distribute!r}"
             )
 
     def _check_monitor(self):

@@ -25,6 +25,7 @@ def find_rate(
     configuration: str | os.PathLike | None = None,
     hparams: str | os.PathLike | None = None,
     pipeline_config: str | os.PathLike | None = None,
+    ignore_unknown: bool = False,
 ) -> LearningRates:
     """Tests learning rates for a run, and writes the curve to its folder.
 
@@ -33,7 +34,8 @@ def find_rate(
     Args:
         out: path of the folder of the run.
         fields: dict, fields of `RunConfiguration`, with `data`.
-        configuration, hparams, pipeline_config: of `effdet_keras.fine_tune`.
+        configuration, hparams, pipeline_config, ignore_unknown: of
+            `effdet_keras.fine_tune`.
 
     Returns:
         `LearningRates`.
@@ -44,7 +46,10 @@ def find_rate(
     """
     folder = RunFolder(out)
     folder.check_free(overwrite=False)
-    chosen = configured(configuration, hparams, dict(fields), pipeline_config)
+    chosen = configured(
+        *(configuration, hparams, dict(fields), pipeline_config),
+        ignore_unknown=ignore_unknown,
+    )
     splits = choose_splits(chosen)
     chosen = with_batch_size(chosen, splits, hparams, fields)
     keras.utils.set_random_seed(chosen.seed)

@@ -39,6 +39,7 @@ def fine_tune(
     configuration: RunConfiguration | str | os.PathLike | None = None,
     hparams: str | os.PathLike | Mapping[str, Any] | None = None,
     pipeline_config: str | os.PathLike | None = None,
+    ignore_unknown: bool = False,
     resume: bool = False,
     overwrite: bool = False,
     callbacks: Sequence[keras.callbacks.Callback] = (),
@@ -70,6 +71,9 @@ def fine_tune(
             (docs/train.md).
         pipeline_config: path of the config of an EfficientDet of the TensorFlow
             Object Detection API (docs/migrating_from_tfod.md).
+        ignore_unknown: bool, whether to train although `hparams` or `pipeline_config`
+            asks for something that changes the training and is not done here. Without
+            it that is an error, which lists all of it.
         resume: bool, whether to go on with the run in `out`, with its configuration;
             only its length, when it saves, `verbose` and the path of its data may
             change. The arguments with which it began may be given again, and what
@@ -133,7 +137,10 @@ mean 'epochs'? It has: data, format, ...
         files = (configuration, hparams, pipeline_config)
         asked = None  # what is asked for by files and fields
         if not resume or any(file is not None for file in files):
-            asked = configured(configuration, hparams, fields, pipeline_config)
+            asked = configured(
+                *(configuration, hparams, fields, pipeline_config),
+                ignore_unknown=ignore_unknown,
+            )
             if pipeline_config is not None and datasets is not None:
                 # Datasets have names of their own, in the place of its label map's.
                 asked = asked.replace(class_names=fields.get("class_names"))

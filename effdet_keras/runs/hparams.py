@@ -76,6 +76,15 @@ _TOGETHER = {
         *("autoaugment_policy", "grid_mask"),
     ),
 }
+# Their trainer reads it, though it is not among the defaults: pruning and the like.
+_OPTIMIZATIONS = "model_optimizations"
+_INSTEAD = (
+    "there is no pruning here; what makes a model smaller or faster is "
+    "quantization-aware training (--quantize-aware), a smaller model (--model), or one "
+    "that learns from a larger one (--teacher)"
+)
+# Those of the next that change the network, and with it what is trained.
+_OF_NETWORK = ("backbone_config", "fpn_config")
 # What has no place in a run: their default, and why. The default is not told.
 _NO_PLACE = {
     "num_classes": (None, "the classes are those of the dataset, or `class_names`"),
@@ -104,10 +113,13 @@ class HparamsReading:
     Args:
         fields: dict, fields of `RunConfiguration`.
         notes: strings, a line for each that has no place here, or means another thing.
+        undone: those of the notes that change the training, so that what is asked for
+            is not done.
     """
 
     fields: dict[str, Any]
     notes: tuple[str, ...]
+    undone: tuple[str, ...]
 
 
 def read_hparams(
@@ -141,9 +153,14 @@ def read_hparams(
     """
     whole(1).check("batch_size", batch_size)
     values = _flat(_content(hparams))
+    optimizations = {n: v for n, v in values.items() if n.startswith(_OPTIMIZATIONS)}
+    values = {n: v for n, v in values.items() if n not in optimizations}
     _check_known(values)
     reading = _Reading(values, batch_size)
-    return HparamsReading(reading.fields(), tuple(reading.notes))
+    fields = reading.fields()
+    if any(optimizations.values()):
+        reading.note(_OPTIMIZATIONS, optimizations, _INSTEAD, is_done=False)
+    return HparamsReading(fields, tuple(reading.notes), tuple(reading.undone))
 
 
 class _Reading:
@@ -152,14 +169,19 @@ class _Reading:
     def __init__(self, values, batch_size):
         self.values = values
         self.batch_size = batch_size
-        self.notes = []
+        self.notes, self.undone = [], []
+
+    def note(self, name, value, reason, is_done=True):
+        self.notes.append(f"{name}={value!r}: {reason}")
+        if not is_done:
+            self.undone.append(self.notes[-1])
 
     def fields(self):
         values = self.values
         for name in values.keys() & _NO_PLACE.keys():
             default, reason = _NO_PLACE[name]
             if values[name] != default:
-                self.notes.append(f"{name}={values[name]!r}: {reason}")
+                self.note(name, values[name], reason, name not in _OF_NETWORK)
         self.notes.sort()
         fields = {
             "recipe": "reference",
@@ -213,10 +235,11 @@ class _Reading:
             factors = {theirs / ours for theirs, ours in zip(*sides)}
             if len(factors) == 1:
                 return factors.pop()
-        self.notes.append(
-            f"target_size={self.values['target_size']!r}: the jitter is relative to "
-            "`image_size`: give it as well, of the same shape, or `scale_jitter`"
+        why = (
+            "the jitter is relative to `image_size`: give it as well, of the same "
+            "shape, or `scale_jitter`"
         )
+        self.note("target_size", self.values["target_size"], why, is_done=False)
         return 1.0
 
     def optimizer(self):
@@ -315,7 +338,7 @@ class _Reading:
         if strategy == "gpus":
             fields["distribute"] = "mirrored"
         elif strategy:
-            self.notes.append(f"strategy={strategy!r}: only 'gpus' has a place here")
+            self.note("strategy", strategy, "only 'gpus' has a place here")
 
 
 def _both(size):

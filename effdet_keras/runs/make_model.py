@@ -14,7 +14,10 @@ from effdet_keras.errors import InvalidValueError, MissingPackageError
 from effdet_keras.models import EfficientDet
 from effdet_keras.presets import PACKAGES_EXTRA
 from effdet_keras.runs.configuration import RunConfiguration
+from effdet_keras.training.distillation import Distillation, check_teacher, taught
+from effdet_keras.weights.archive import read_archive_info
 
+# Those that "auto" fits to the boxes, or takes from a teacher.
 _OWN_ANCHORS = {"anchor_scale", "aspect_ratios", "num_scales"}
 
 
@@ -40,6 +43,8 @@ def make_model(
         else:
             model = _of_preset(configuration, train)
         model.postprocess = configuration.new_postprocess()
+        if configuration.quantization is not None:
+            model.quantize_aware(**configuration.quantization)
         model.compile(
             **configuration.recipe_arguments(),
             jit_compile=configuration.jit_compile,
@@ -60,6 +65,27 @@ def load_to_resume(configuration: RunConfiguration, checkpoint: Any) -> Efficien
         return EfficientDet.from_archive(checkpoint, resume=True)
 
 
+@contextlib.contextmanager
+def with_teacher(
+    model: EfficientDet, configuration: RunConfiguration, batches: Any
+) -> Iterator[Any]:
+    """Context in which a run's batches teach what its teacher sees, if it has one.
+
+    Args:
+        model: `EfficientDet`, compiled.
+        configuration: `RunConfiguration`.
+        batches: `tf.data.Dataset` in the size of the model.
+    """
+    if configuration.teacher is None:
+        yield batches
+        return
+    teacher = EfficientDet.from_archive(configuration.teacher)
+    check_teacher(teacher, model)
+    rule = Distillation(configuration.teacher_weight)
+    with taught(teacher, model, batches, rule) as batches:
+        yield batches
+
+
 def _of_preset(configuration, train):
     config = configuration.model_config
     options = _with_synchronized_batch_norm(dict(config), configuration.distribute)
@@ -67,6 +93,9 @@ def _of_preset(configuration, train):
         options["image_size"] = configuration.image_size
     fits_anchors = configuration.anchors and not _OWN_ANCHORS & set(config)
     options["anchors"] = "auto" if fits_anchors else None
+    if fits_anchors and configuration.teacher is not None:
+        theirs = read_archive_info(configuration.teacher)["config"]
+        options |= {"anchors": None, **{name: theirs[name] for name in _OWN_ANCHORS}}
     options["dataset"] = train
     options["verbose"] = int(configuration.verbose != 0)
     name, weights = configuration.model, configuration.weights

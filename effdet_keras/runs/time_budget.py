@@ -21,7 +21,7 @@ from effdet_keras.errors import InvalidValueError
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.runs.durations import in_words, seconds_of
 from effdet_keras.runs.fitting import callbacks_of_run, training_batches
-from effdet_keras.runs.make_model import make_model
+from effdet_keras.runs.make_model import make_model, with_teacher
 from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.runs.run_log import RunLog
 from effdet_keras.runs.splits import Splits
@@ -156,12 +156,13 @@ def measure(configuration: RunConfiguration, splits: Splits, steps: int) -> Time
         folder = RunFolder(path)
         reduced = dataclasses.replace(splits, validation=few)
         others = callbacks_of_run(every_epoch, reduced, folder, RunLog(folder.log))
-        model.fit(
-            some,
-            epochs=max(2, math.ceil(steps / len(some))),
-            verbose=0,
-            callbacks=[watch, *others],
-        )
+        with with_teacher(model, configuration, some) as taught:
+            model.fit(
+                taught,
+                epochs=max(2, math.ceil(steps / len(some))),
+                verbose=0,
+                callbacks=[watch, *others],
+            )
     is_frozen = any(not v.trainable for v in model.weights if "kernel" in v.path)
     del model, batches, some
     gc.collect()

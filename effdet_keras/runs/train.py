@@ -25,7 +25,7 @@ from effdet_keras.runs.fine_tuned import FineTuned
 from effdet_keras.runs.fingerprint import describe_data
 from effdet_keras.runs.first_batch import draw_first_batch
 from effdet_keras.runs.fitting import callbacks_of_run, training_batches
-from effdet_keras.runs.make_model import load_to_resume, make_model
+from effdet_keras.runs.make_model import load_to_resume, make_model, with_teacher
 from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.runs.run_log import RunLog, history_of
 from effdet_keras.runs.shared_files import CHECKPOINTS, copy_from_first
@@ -93,16 +93,18 @@ def train(
         print(f"The run goes on after {place}.")
     else:
         model = make_model(configuration, splits.train)
-    folder.begin(configuration, asked=asked, keeps_files=resume)
-    text.keep_in(folder.text)
-    environment = {"seed": configuration.seed, **describe_environment()}
-    folder.write_json("environment", environment)
-    folder.write_json("data", {"path": configuration.data, **described})
-    log = RunLog(folder.log, place)
-    try:
-        _fit(model, configuration, splits, folder, log, place, callbacks)
-    finally:
-        _draw_curves(log, folder)
+    batches = training_batches(model, configuration, splits.train)
+    with with_teacher(model, configuration, batches) as batches:
+        folder.begin(configuration, asked=asked, keeps_files=resume)
+        text.keep_in(folder.text)
+        environment = {"seed": configuration.seed, **describe_environment()}
+        folder.write_json("environment", environment)
+        folder.write_json("data", {"path": configuration.data, **described})
+        log = RunLog(folder.log, place)
+        try:
+            _fit(model, batches, configuration, splits, folder, log, place, callbacks)
+        finally:
+            _draw_curves(log, folder)
     copy_from_first(folder, CHECKPOINTS)  # what is the best, alike in all processes
     if configuration.evaluate_every:
         result = _judge(configuration, splits, folder, log)
@@ -118,8 +120,7 @@ def _compute_the_same_bits():
         tf.config.experimental.enable_op_determinism()
 
 
-def _fit(model, configuration, splits, folder, log, place, more):
-    batches = training_batches(model, configuration, splits.train)
+def _fit(model, batches, configuration, splits, folder, log, place, more):
     if configuration.steps is not None and configuration.steps < len(batches):
         batches = batches.take(configuration.steps)
     epochs = _num_epochs(configuration, splits.train, len(batches))
@@ -130,6 +131,13 @@ def _fit(model, configuration, splits, folder, log, place, more):
     if place is None:
         draw_first_batch(model, configuration, splits.train, folder)
     print(splits.train.summary())
+    delay = (configuration.quantization or {}).get("delay", 0)
+    if delay >= epochs * len(batches):
+        print(
+            f"`quantize_aware` has a delay of {delay:,} steps, and the training "
+            f"{epochs * len(batches):,}: no step rounds, and an int8 file will need "
+            "`calibration`. Set a smaller `quantize_aware.delay`."
+        )
     print(
         f"Training {model.name} at {'x'.join(map(str, model.config.image_size))} with "
         f"{model.count_params():,} parameters for {count_of(epochs, 'epoch')} of "
@@ -229,6 +237,12 @@ def _class_maps(model, dataset):
     return {image_id: one.class_map for image_id, one in zip(ids, found)}
 
 
+def _facts_of_teaching(configuration):
+    facts = {"teacher": configuration.teacher}
+    facts["quantization-aware training"] = configuration.quantize_aware or None
+    return {name: str(value) for name, value in facts.items() if value is not None}
+
+
 def _facts(configuration, splits, log, model, checkpoint):
     """What the report says of the run beside its numbers."""
     name, dataset = splits.final
@@ -238,6 +252,7 @@ def _facts(configuration, splits, log, model, checkpoint):
         "model": f"{model.name}, {model.count_params():,} parameters",
         "network's input": f"{height} x {width}",
         "weights at the start": configuration.weights or "random",
+        **_facts_of_teaching(configuration),
         "checkpoint": checkpoint,
         "trained on": f"{len(splits.train):,} images",
         "evaluated on": f"{len(dataset):,} images of '{name}'",

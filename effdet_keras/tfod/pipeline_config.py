@@ -20,6 +20,7 @@ from effdet_keras.tfod.pipeline_loss import loss, matching, postprocess, weight_
 from effdet_keras.tfod.pipeline_model import EXTRACTOR, model, model_config
 from effdet_keras.tfod.pipeline_places import (
     NO_PLACE,
+    NOTED,
     OF_DETECTION,
     SILENT,
     is_as_here,
@@ -39,10 +40,17 @@ class PipelineReading:
         fields: dict, fields of `RunConfiguration`.
         notes: strings, a line for each field that has no place here or means
             something else.
+        undone: those of the notes that change training or detection, so that what the
+            file asks for is not done.
+        frozen, trained: strings, the regular expressions of `freeze_variables` and
+            `update_trainable_variables`; see `weights.kinds.tfod.freezing_of`.
     """
 
     fields: dict[str, Any]
     notes: tuple[str, ...]
+    undone: tuple[str, ...]
+    frozen: tuple[str, ...]
+    trained: tuple[str, ...]
 
 
 def read_pipeline_config(path: str | os.PathLike) -> PipelineReading:
@@ -112,6 +120,7 @@ class PipelineModel:
         label_map: string, the path of the label map that the file names; "" for none.
         has_background_class: bool, whether the class head has one output more, first.
         notes: strings, what of the model means something else here.
+        undone: those of the notes that change what it detects.
     """
 
     path: pathlib.Path
@@ -121,6 +130,7 @@ class PipelineModel:
     label_map: str
     has_background_class: bool
     notes: tuple[str, ...]
+    undone: tuple[str, ...]
 
 
 def read_pipeline_model(path: str | os.PathLike) -> PipelineModel:
@@ -145,6 +155,21 @@ def read_pipeline_model(path: str | os.PathLike) -> PipelineModel:
     return _parsed(path, lambda config: _Reading(config).model_alone(path))
 
 
+def refuse_undone(where: str, undone: tuple[str, ...]) -> None:
+    """Raises ValueError with the whole list of what is asked for and not done.
+
+    Args:
+        where: string, what asks for it.
+        undone: strings, of a reading.
+    """
+    if undone:
+        listed = "\n  ".join(undone)
+        raise InvalidValueError(
+            f"{where} asks for what is not done here:\n  {listed}\nTo go on without "
+            "it, pass `ignore_unknown=True` (--ignore-unknown)."
+        )
+
+
 class _Reading:
     """Turns the messages into fields; notes what has no place."""
 
@@ -152,9 +177,14 @@ class _Reading:
         self.config = config
         self.ssd = _ssd(config)
         self.notes: list[str] = []
+        self.undone: list[str] = []
 
-    def note(self, place: str, value: Any, reason: str) -> None:
+    def note(
+        self, place: str, value: Any, reason: str, *, is_done: bool = False
+    ) -> None:
         self.notes.append(f"{place}={value}: {reason}")
+        if not is_done:
+            self.undone.append(self.notes[-1])
 
     def result(self):
         train = self.config.message("train_config")
@@ -171,8 +201,11 @@ class _Reading:
             **augmentation(train, self.note),
             **self.classes(),
         }
+        frozen = train.texts("freeze_variables")
+        trained = train.texts("update_trainable_variables")
         self.leftovers()
-        return PipelineReading(fields, tuple(self.notes))
+        told = (self.notes, self.undone, frozen, trained)
+        return PipelineReading(fields, *map(tuple, told))
 
     def model_alone(self, path):
         config = model_config(self.ssd, self.note)
@@ -193,6 +226,7 @@ class _Reading:
             label_map=reader.text("label_map_path", ""),
             has_background_class=self.ssd.switch("add_background_class", True),
             notes=tuple(self.notes),
+            undone=tuple(self.undone),
         )
 
     def classes(self):
@@ -203,7 +237,8 @@ class _Reading:
             return {}
         if not os.path.isfile(path):
             place = reader.place_of("label_map_path")
-            self.note(place, path, "there is no such file; names are those of the data")
+            why = "there is no such file; names are those of the data"
+            self.note(place, path, why, is_done=True)
             return {}
         return {"class_names": path}
 
@@ -222,7 +257,7 @@ class _Reading:
                 path, value = path[: path.index(place) + len(place)], "{...}"
             if (path, value) not in told:
                 told.add((path, value))
-                self.note(path, value, reason)
+                self.note(path, value, reason, is_done=place in NOTED)
 
 
 def _ssd(config):

@@ -126,7 +126,7 @@ def _fusion(bifpn, note):
         raise _not_known(bifpn.place_of("combine_method"), method, _FUSION)
     if method == "attention":  # its softmax runs over an axis of length 1
         place = bifpn.place_of("combine_method")
-        note(place, method, "there it is a plain sum: `sum` is taken")
+        note(place, method, "there it is a plain sum: `sum` is taken", is_done=True)
     return _FUSION[method]
 
 
@@ -173,7 +173,8 @@ def _layers(extractor, head, note):
             note(f"{other.path}: {name}", of_head, "the heads have the BiFPN's")
         if in_backbone is not None and values[name] != in_backbone:
             place = f"{ours.path}: {name}"
-            note(place, values[name], "here for the backbone as well")
+            why = "here for the backbone as well"
+            note(place, values[name], why, is_done=True)
     return values
 
 
@@ -192,7 +193,8 @@ def _image_size(ssd, note):
         return height if height == width else (height, width)
     if not resizer.has("keep_aspect_ratio_resizer"):
         name = (resizer.names or ["nothing"])[0]
-        note(resizer.path, name, "the image size is the model's own")
+        why = "the image size is the model's own"
+        note(resizer.path, name, why, is_done=not resizer.names)
         return None
     resize = resizer.message("keep_aspect_ratio_resizer")
     low, high = (
@@ -209,7 +211,7 @@ def _image_size(ssd, note):
         )
     if not resize.switch("pad_to_max_dimension", False):
         place = resize.place_of("pad_to_max_dimension")
-        note(place, "false", f"images are padded to {high}x{high}")
+        note(place, "false", f"images are padded to {high}x{high}", is_done=True)
     return high
 
 

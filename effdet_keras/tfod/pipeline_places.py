@@ -84,14 +84,6 @@ NO_PLACE = {
     "max_classes_per_detection": ("1", "see `pre_nms_top_k` of `postprocess`"),
     "merge_multiple_label_boxes": ("false", "give the box once with each label"),
     "use_multiclass_scores": ("false", "not here"),
-    "freeze_variables": (
-        None,
-        "names of variables are others here: see `freeze` (--freeze)",
-    ),
-    "update_trainable_variables": (
-        None,
-        "names of variables are others here: see `freeze` (--freeze)",
-    ),
     "load_all_detection_checkpoint_vars": (
         "false",
         "see `skip_mismatch` of `load_pretrained`",
@@ -129,7 +121,20 @@ NO_PLACE = {
     "expand_labels_hierarchy": ("false", "not here"),
 }
 
-# Those of them that change what a trained model detects.
+# Those of them that change no training and no detection: told, and no more.
+NOTED = {
+    *("num_classes", "conv_hyperparams.initializer"),
+    *("conv_hyperparams.force_use_bias", "load_all_detection_checkpoint_vars"),
+    *("keep_checkpoint_every_n_hours", "use_bfloat16"),
+    *("eval_config.metrics_set", "eval_config.batch_size", "eval_config.num_examples"),
+    *("eval_config.max_evals", "eval_config.eval_interval_secs"),
+    *("eval_config.eval_instance_masks", "eval_config.recall_lower_bound"),
+    *("eval_config.recall_upper_bound", "eval_input_reader.sample_1_of_n_examples"),
+    *("tf_record_input_reader", "external_input_reader", "input_type"),
+    *("load_instance_masks", "load_dense_pose"),
+}
+
+# Those that change what a trained model detects.
 OF_DETECTION = {
     *("resize_method", "convert_to_grayscale", "num_additional_channels"),
     *("conv_hyperparams.group_norm", "kernel_size", "box_code_size"),

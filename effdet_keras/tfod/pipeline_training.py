@@ -8,8 +8,9 @@ from typing import Any
 from effdet_keras._internal.proto_text import Message
 from effdet_keras.errors import InvalidValueError
 
-# What takes path, value and reason of a field that has no place here.
-Note = Callable[[str, Any, str], None]
+# What takes path, value and reason of a field that is not done here; with
+# `is_done=True`, of one that changes nothing, or is done in another way.
+Note = Callable[..., None]
 
 _OPTIMIZERS = ("momentum_optimizer", "adam_optimizer", "rms_prop_optimizer")
 _RATES = (
@@ -32,9 +33,8 @@ def overall(config: Message, note: Note) -> dict[str, Any]:
     train = config.message("train_config")
     steps = train.whole("num_steps", 0)
     if not steps:
-        note(
-            train.place_of("num_steps"), 0, "no end there; enough for 1,000 steps here"
-        )
+        why = "no end there; enough for 1,000 steps here"
+        note(train.place_of("num_steps"), 0, why, is_done=True)
     bias = train.number("bias_grad_multiplier", 0.0)
     return {
         "batch_size": train.whole("batch_size", 32),
@@ -43,6 +43,7 @@ def overall(config: Message, note: Note) -> dict[str, Any]:
         "gradient_multipliers": {"bias$": bias} if bias else {},
         **_averages(config, note),
         **_start(train),
+        **_quantization(config.message("graph_rewriter"), note),
     }
 
 
@@ -58,12 +59,27 @@ def _averages(config, note):
             evaluation.place_of("use_moving_averages"),
             "false",
             "the averages are evaluated and saved; `ema_decay` None turns them off",
+            is_done=True,
         )
     return {"ema_decay": decay}
 
 
+def _quantization(rewriter, note):
+    """Quantization-aware training; the delay's default is that of its message."""
+    if not rewriter.has("quantization"):
+        return {}
+    message = rewriter.message("quantization")
+    for name in ("weight_bits", "activation_bits"):
+        if message.whole(name, 8) != 8:
+            note(message.place_of(name), message.whole(name, 8), "always 8")
+    if message.switch("symmetric", False):
+        why = "kernels are symmetric, and the ranges of features are not"
+        note(message.place_of("symmetric"), "true", why, is_done=True)
+    return {"quantize_aware": {"delay": message.whole("delay", 500_000)}}
+
+
 def _start(train):
-    """The checkpoint, wherever it is, and what to take of it."""
+    """The checkpoint, and what to take of it."""
     path = train.text("fine_tune_checkpoint", "")
     from_detection = train.switch("from_detection_checkpoint", False)
     kind = train.text("fine_tune_checkpoint_type", "")
@@ -143,6 +159,7 @@ def _cosine(inner, steps, note):
             inner.place_of("total_steps"),
             total,
             f"as there, the {steps} steps of the training end before the cosine does",
+            is_done=True,
         )
     schedule = {
         "name": "cosine",

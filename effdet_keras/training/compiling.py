@@ -272,8 +272,9 @@ class Compiling:
         trackers = Trackers(
             losses=_names_of_losses(self.config, recipe.loss),
             with_adversarial=recipe.adversarial is not None,
-            with_distillation=self.distillation is not None,
         )
+        if self.distillation is not None:
+            trackers.log_distillation()
         self.settings = Settings(
             recipe=recipe,
             asked=asked,
@@ -439,7 +440,8 @@ class Compiling:
     def learning_from(self, distillation: Distillation) -> Iterator[None]:
         """Within this context `fit` adds the loss beside a teacher; see `distill`."""
         self.distillation = distillation
-        self._compile_again()
+        self.settings.trackers.log_distillation()
+        self.train_function = None  # its graph has not that loss
         try:
             yield
         finally:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -136,23 +138,33 @@ def distill(
             "`data` must be a `DetectionDataset`, or batches of it "
             f"(`tf.data.Dataset`). Received: data of type {type(data).__name__}"
         )
-    if keras.backend.backend() != "tensorflow":
-        raise InvalidStateError(
-            "`distill` asks the teacher within batches of `tf.data`, and Keras runs "
-            f"on {keras.backend.backend()}. Call it with KERAS_BACKEND=tensorflow."
-        )
-    _check_alike(teacher, student)
+    check_teacher(teacher, student)
     rule = Distillation(weight)
     if student.settings is None:
         student.compile()
     if isinstance(data, DetectionDataset):
         data = student.batches(data, batch_size, training=True)
-    teacher = _in_size_of(student, teacher)
+    with taught(teacher, student, data, rule) as batches:
+        return student.fit(batches, epochs=epochs, **fit)
+
+
+@contextlib.contextmanager
+def taught(
+    teacher: Any, student: Any, batches: Any, rule: Distillation
+) -> Iterator[Any]:
+    """Context in which `fit` of the batches it gives has the loss beside a teacher.
+
+    Args:
+        teacher, student: `EfficientDet`, which `check_teacher` found to be alike; the
+            student is compiled, and stays as it is compiled.
+        batches: `tf.data.Dataset` in the student's size.
+        rule: `Distillation`.
+    """
     with student.learning_from(rule):
-        return student.fit(_taught(data, teacher), epochs=epochs, **fit)
+        yield _with_outputs(batches, _in_size_of(student, teacher))
 
 
-def _taught(batches, teacher):
+def _with_outputs(batches, teacher):
     """The batches, with the teacher's outputs in the truth."""
 
     def ask(images, truth):
@@ -179,8 +191,13 @@ def _in_size_of(student, teacher):
     return copy
 
 
-def _check_alike(teacher, student):
-    """Raises ValueError unless outputs can be compared number by number."""
+def check_teacher(teacher: Any, student: Any) -> None:
+    """Raises an error unless outputs can be compared number by number, in batches."""
+    if keras.backend.backend() != "tensorflow":
+        raise InvalidStateError(
+            "A teacher (`distill`) is asked within batches of `tf.data`, and Keras "
+            f"runs on {keras.backend.backend()}. Use KERAS_BACKEND=tensorflow."
+        )
     if not (teacher.config.has_detection and student.config.has_detection):
         raise InvalidValueError(
             "`distill` compares class logits and boxes: both models need the head "

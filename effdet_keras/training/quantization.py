@@ -18,6 +18,7 @@ from effdet_keras.layers.fake_quantization import quantizing_with
 
 RANGES = "quantization:ranges"  # in files
 STEPS = "quantization:steps"
+ARGUMENTS = ("delay", "batch_norm_steps", "range_steps")  # of `Quantization`
 _MOMENTUM = 0.99  # of a range
 ACTIVATIONS = (
     *("swish", "silu", "swish_native", "hswish", "hard_swish"),
@@ -167,11 +168,7 @@ class Quantization:
 
     def get_config(self) -> dict[str, Any]:
         """The arguments but for the model."""
-        return {
-            "delay": self.delay,
-            "batch_norm_steps": self.batch_norm_steps,
-            "range_steps": self.range_steps,
-        }
+        return {name: getattr(self, name) for name in ARGUMENTS}
 
     def save(self, store: Any) -> None:
         """Writes ranges and number of steps."""

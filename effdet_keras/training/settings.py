@@ -31,23 +31,24 @@ class Trackers:
     Args:
         losses: names of the losses that there are besides `loss`.
         with_adversarial: bool, whether there is an `adversarial_loss`.
-        with_distillation: bool, whether there is a `distillation_loss`.
     """
 
-    def __init__(self, *, losses, with_adversarial=False, with_distillation=False):
+    def __init__(self, *, losses, with_adversarial=False):
         steps = ("gradient_norm", "learning_rate")
         self._losses = {name: keras.metrics.Mean(name=name) for name in losses}
         self._steps = {name: _Latest(name=name) for name in steps}
         if with_adversarial:
             name = "adversarial_loss"
             self._steps[name] = keras.metrics.Mean(name=name)
-        if with_distillation:
-            self._steps[DISTILLATION] = keras.metrics.Mean(name=DISTILLATION)
 
     @property
     def metrics(self):
         """All of them, in the order of the logs."""
         return [*self._losses.values(), *self._steps.values()]
+
+    def log_distillation(self):
+        """Logs the `distillation_loss` from now on."""
+        self._steps[DISTILLATION] = keras.metrics.Mean(name=DISTILLATION)
 
     def forget_distillation(self):
         """Logs no `distillation_loss` any more."""

@@ -25,3 +25,22 @@ def tf1_name(variable):
         if path.endswith(ours):
             return path.removesuffix(ours) + theirs
     return path
+
+
+def path_of_tf1_name(name):
+    """The path of the weight that has this TF1-style name: the inverse of `tf1_name`.
+
+    Args:
+        name: string.
+
+    Returns:
+        String.
+
+    Example:
+        >>> path_of_tf1_name("fpn_cells/cell_0/fnode0/WSM_1")
+        'fpn_cells/cell_0/fnode0/fusion/WSM_1'
+    """
+    for ours, theirs in _ENDS:
+        if name.endswith(theirs):
+            return name.removesuffix(theirs) + ours
+    return name.replace("/WSM", f"{_INNER_SCOPE}WSM")

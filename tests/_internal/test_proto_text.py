@@ -16,6 +16,7 @@ def test_all_that_the_format_has():
     message = parse(TEXT)
     assert message.text("name", "") == 'it\'s "one"and two'
     assert message.texts("flags") == ["true", "False"]
+    assert parse("names: ['a', \"b\"]").texts("names") == ["a", "b"]
     assert message.switch("flags", True) is False
     assert (message.number("rate", 0.0), message.number("half", 0.0)) == (0.001, 0.5)
     first, second = message.messages("inner")

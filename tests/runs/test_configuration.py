@@ -44,6 +44,7 @@ OTHERS = {
     "loss": {"gamma": 2.0},
     "adversarial": {"epsilon": 2.0},
     "matching": {"force": False},
+    "teacher_weight": 2.0,
     "epochs": 3,
     "batch_size": 4,
     "steps_per_execution": 2,
@@ -73,7 +74,8 @@ OTHERS = {
 def test_all_fields_come_back_from_yaml(tmp_path):
     run = RunConfiguration(**OTHERS)
     left = {f.name for f in dataclasses.fields(run)} - set(OTHERS)
-    assert left == {"steps", "time_budget"}  # `epochs` has their place
+    # `epochs`, `precision` and `distribute` have their places.
+    assert left == {"steps", "time_budget", "quantize_aware", "teacher"}
     for field in dataclasses.fields(run):
         if field.name not in left:
             assert getattr(run, field.name) != getattr(
@@ -81,8 +83,13 @@ def test_all_fields_come_back_from_yaml(tmp_path):
             ), field.name
     run.write(tmp_path / "run.yaml")
     assert RunConfiguration.read(tmp_path / "run.yaml") == run
-    for length in ({"steps": 9}, {"time_budget": "1.5h"}):
-        other = run.replace(epochs=None, **length)
+    for changed in (
+        {"epochs": None, "steps": 9},
+        {"epochs": None, "time_budget": "1.5h", "distribute": None},
+        {"precision": "float32", "quantize_aware": {"delay": 5}},
+        {"distribute": None, "teacher": "runs/d2", "quantize_aware": False},
+    ):
+        other = run.replace(**changed)
         other.write(tmp_path / "run.yaml")
         assert RunConfiguration.read(tmp_path / "run.yaml") == other
 
@@ -126,6 +133,10 @@ def test_an_empty_file_is_the_defaults(tmp_path):
         ({"monitor": "val_loss"}, "set `validation_losses` to True"),
         ({"verbose": 3}, "`verbose` must be 'auto', or 0, 1, 2"),
         ({"seeds": 3}, "Did you mean 'seed'"),
+        ({"quantize_aware": {"dely": 3}}, "Did you mean 'delay'"),
+        ({"quantize_aware": True, "precision": "mixed_bfloat16"}, "needs float32"),
+        ({"teacher": "t.keras", "distribute": "mirrored"}, "leave `distribute` out"),
+        ({"teacher": "t.keras", "teacher_weight": 0.0}, "`teacher_weight` must be"),
     ],
     ids=str,
 )

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 from PIL import Image
-from support.tiny_run import tiny_run
+from support.tiny_run import MODEL_CONFIG, tiny_run
 
 import effdet_keras as ek
 from effdet_keras.runs.fine_tune import configured
@@ -250,6 +250,46 @@ def test_what_is_stopped_leaves_a_curve_and_goes_on(shapes, tmp_path):
     assert "The run goes on after epoch 1." in text and "epoch 1/2" in text
     assert text.count("best AP") == 3
     assert "epoch 3/3" in text and text.count("\n-- 2") == 1
+
+
+def test_a_quantization_aware_run_with_a_teacher_goes_on_to_the_same_bits(
+    shapes, trained, tmp_path
+):
+    teacher = ek.EfficientDet.from_archive(trained[0] / "archive")
+    fields = tiny_run(epochs=2, anchors="auto", verbose=0)
+    fields |= {"quantize_aware": {"range_steps": 9}, "teacher": trained[0] / "archive"}
+    whole = ek.fine_tune(shapes, out=tmp_path / "whole", **fields)
+    with pytest.raises(KeyboardInterrupt):
+        ek.fine_tune(shapes, out=tmp_path / "run", callbacks=[Stop()], **fields)
+    result = ek.fine_tune(out=tmp_path / "run", resume=True)
+    assert result.history["distillation_loss"] == whole.history["distillation_loss"]
+    assert np.isfinite(result.history["distillation_loss"]).all()
+    for one, other in zip(whole.model.get_weights(), result.model.get_weights()):
+        np.testing.assert_array_equal(one, other)
+    assert result.model.config.anchor_scale == teacher.config.anchor_scale
+    assert result.model.quantization.get_config()["range_steps"] == 9
+    assert result.model.quantization.is_rounding
+    report = (tmp_path / "run" / "report.html").read_text()
+    assert "quantization-aware training" in report and "teacher" in report
+
+
+def test_a_teacher_of_other_classes_stops_before_anything_is_written(shapes, tmp_path):
+    other = ek.EfficientDet.from_preset(
+        "efficientdet-lite0", image_size=64, **MODEL_CONFIG, class_names=["cat"]
+    )
+    other.save(tmp_path / "cat.keras")
+    with pytest.raises(ValueError, match="num_classes=1 of the teacher"):
+        ek.fine_tune(
+            shapes, out=tmp_path / "run", **tiny_run(teacher=tmp_path / "cat.keras")
+        )
+    assert not (tmp_path / "run" / "configuration.yaml").exists()
+
+
+def test_a_delay_that_is_longer_than_the_training_is_told(shapes, capsys):
+    fields = tiny_run(one_batch=True, quantize_aware={"delay": 500})
+    result = ek.fine_tune(shapes, **fields)
+    assert "no step rounds" in capsys.readouterr().out
+    assert not result.model.quantization.is_rounding
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import pathlib
 import pytest
 
 from effdet_keras.runs import RunConfiguration
+from effdet_keras.runs.asked import configured as run_of
 from effdet_keras.runs.hparams import known_names, read_hparams
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "migration"
@@ -225,6 +226,24 @@ def test_pyramids_by_name(theirs, ours):
 def test_what_is_unknown_or_unreadable_is_told(hparams, message):
     with pytest.raises((ValueError, TypeError), match=message):
         read_hparams(hparams, batch_size=8)
+
+
+@pytest.mark.parametrize(
+    "given", ["model_optimizations.prune.schedule=x", {"model_optimizations": "prune"}]
+)
+def test_pruning_says_what_is_offered_instead_and_stops_a_run(given):
+    (note,) = read_hparams(given, batch_size=8).undone
+    for word in ("no pruning", "--quantize-aware", "--model", "--teacher"):
+        assert word in note
+    with pytest.raises(ValueError, match="no pruning.*\n.*--ignore-unknown"):
+        run_of(None, given, {})
+    assert run_of(None, given, {}, ignore_unknown=True).recipe == "reference"
+
+
+def test_what_changes_no_training_is_a_mere_note():
+    reading = read_hparams({"num_classes": 3, "save_freq": 100}, batch_size=8)
+    assert len(reading.notes) == 2 and reading.undone == ()
+    assert read_hparams({"fpn_config": "mine"}, batch_size=8).undone
 
 
 def test_a_file_that_is_not_there_is_told():

@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+from effdet_keras.config import EfficientDetConfig
+from effdet_keras.models import EfficientDet
 from effdet_keras.runs import RunConfiguration
 from effdet_keras.runs.batch_size import with_batch_size
 from effdet_keras.runs.fine_tune import configured
@@ -12,6 +14,7 @@ from effdet_keras.tfod.pipeline_config import (
     read_pipeline_config,
     read_pipeline_model,
 )
+from effdet_keras.weights.kinds.tfod import freezing_of
 
 # Written for this test, with what an exported D0 has.
 D0 = """
@@ -573,26 +576,107 @@ def test_what_changes_detections_is_told_on_loading(tmp_path, old, new, place, r
 
 
 def test_what_has_no_place_is_told_once_and_the_unknown_is_named(read):
-    notes = read(
+    reading = read(
         D0,
         ("normalize_loc", "hard_example_miner { num_hard_examples: 3 } normalize_loc"),
         (
             "num_steps",
-            "use_bfloat16: true freeze_variables: 'a' frobnicate: 3 num_steps",
+            "use_bfloat16: true frobnicate: 3 num_steps",
         ),
         ("matched_threshold: 0.5", "ignore_thresholds: true"),
         ("{ random_horizontal_flip { } }", "{ remap_labels { new_label: 1 } }"),
         ("coco_detection_metrics", "pascal_voc_detection_metrics"),
-    ).notes
-    told = dict(note.split(": ", 1) for note in notes)
+    )
+    told = dict(note.split(": ", 1) for note in reading.notes)
+    undone = [note.split("=")[0].rpartition(".")[2] for note in reading.undone]
+    assert sorted(undone) == [
+        *("frobnicate", "hard_example_miner", "ignore_thresholds", "remap_labels"),
+    ]
     assert told["model.ssd.hard_example_miner={...}"].startswith("the focal loss")
     assert told["train_config.frobnicate=3"] == "this field is not known here"
-    assert "--freeze" in told["train_config.freeze_variables=a"]
     assert told["model.ssd.matcher.argmax_matcher.ignore_thresholds=true"]
     remap = "train_config.data_augmentation_options.remap_labels={...}"
     assert told[remap] == "there is no such augmentation here"
     assert told["eval_config.metrics_set=pascal_voc_detection_metrics"]
-    assert len(told) == len(notes)
+    assert len(told) == len(reading.notes)
+
+
+def test_a_d0_asks_for_nothing_that_is_not_done(read):
+    assert read().undone == ()
+
+
+def test_what_is_not_done_stops_a_run_unless_it_is_ignored(tmp_path, capsys):
+    path = tmp_path / "pipeline.config"
+    text = D0.replace("SIGMOID", "SOFTMAX").replace("num_steps", "frob: 3 num_steps")
+    path.write_text(text)
+    with pytest.raises(ValueError, match="--ignore-unknown") as error:
+        configured(None, None, {}, path)
+    for name in ("score_converter=SOFTMAX", "train_config.frob=3", "pipeline.config'"):
+        assert name in str(error.value)
+    assert "num_classes" not in str(error.value)  # which is a mere note
+    assert configured(None, None, {}, path, ignore_unknown=True).steps == 9000
+    with pytest.raises(ValueError, match="score_converter=SOFTMAX") as error:
+        EfficientDet.from_pipeline_config(path)
+    assert "frob" not in str(error.value)  # which is of the training
+
+
+def test_a_graph_rewriter_is_quantization_aware_training(read, tmp_path):
+    rewriter = "graph_rewriter { quantization { %s } }"
+    reading = read(D0 + rewriter % "delay: 600 weight_bits: 8 activation_bits: 8")
+    assert reading.fields["quantize_aware"] == {"delay": 600}
+    assert reading.undone == ()
+    default = read(D0 + rewriter % "").fields
+    assert default["quantize_aware"] == {"delay": 500_000}
+    bits = "graph_rewriter.quantization.weight_bits=4: always 8"
+    assert read(D0 + rewriter % "weight_bits: 4").undone == (bits,)
+
+
+def test_a_checkpoint_that_is_not_there_stops_unless_another_is_named(tmp_path):
+    path = tmp_path / "pipeline.config"
+    start = "fine_tune_checkpoint: 'nowhere/ckpt-0' fine_tune_checkpoint_type: 'full'"
+    path.write_text(D0.replace("num_steps", f"{start} num_steps"))
+    with pytest.raises(FileNotFoundError, match="'nowhere/ckpt-0'.*--weights"):
+        configured(None, None, {}, path)
+    run = configured(None, None, {"weights": "other/ckpt-3"}, path)
+    assert (run.weights, run.checkpoint_type) == ("other/ckpt-3", "full")
+    assert configured(None, None, {"weights": None}, path).checkpoint_type is None
+
+
+@pytest.mark.parametrize(
+    ("train", "expected"),
+    [
+        ("freeze_variables: '_efficientnet/'", r"efficientnet-b0/"),
+        ("freeze_variables: ['_efficientnet', 'bifpn']", r"(?!class_net|box_net)"),
+        ("freeze_variables: 'combine_weights'", r".*/WSM"),
+        ("freeze_variables: 'depthwise_k'", r".*depthwise(_conv2d/|_)kernel"),
+        ("update_trainable_variables: '^model/_box_predictor'", r"(?!class_net|box_)"),
+        (
+            "update_trainable_variables: 'box_predictor' freeze_variables: 'bias$'",
+            r"(?!class_net|box_net)|.*bias$",
+        ),
+    ],
+)
+def test_exactly_the_variables_are_frozen_that_the_expressions_match(
+    read, train, expected
+):
+    reading = read(D0, ("num_steps", f"{train} num_steps"))
+    fields = freezing_of(reading)
+    assert fields["freeze_batch_norm"] is False and len(fields["freeze"]) < 9_000
+    config = EfficientDetConfig.from_name("efficientdet-d0", image_size=128)
+    variables = [v.path for v in EfficientDet(config).weights if "moving" not in v.path]
+    frozen = {p for p in variables if re.match(fields["freeze"], p)}
+    assert frozen == {p for p in variables if re.match(expected, p)} != set()
+
+
+def test_an_expression_that_matches_nothing_stops_unless_freeze_is_given(tmp_path):
+    path = tmp_path / "pipeline.config"
+    path.write_text(D0.replace("num_steps", "freeze_variables: 'resnet' num_steps"))
+    with pytest.raises(ValueError, match="'resnet', which is in no name.*--freeze"):
+        configured(None, None, {}, path)
+    assert configured(None, None, {"freeze": "backbone"}, path).freeze == "backbone"
+    path.write_text(D0.replace("num_steps", "freeze_variables: '(' num_steps"))
+    with pytest.raises(ValueError, match="no regular expression"):
+        configured(None, None, {}, path)
 
 
 def test_arguments_count_more_than_the_file(tmp_path, capsys):
@@ -605,22 +689,6 @@ def test_arguments_count_more_than_the_file(tmp_path, capsys):
     assert "num_classes=3: the classes are those" in capsys.readouterr().out
     with pytest.raises(ValueError, match="give one of the two"):
         configured(None, "gamma=2.0", {}, path)
-
-
-@pytest.mark.parametrize("kind", ["", "fine_tune_checkpoint_type: 'full'"])
-def test_a_checkpoint_that_is_not_there_stops_the_run(tmp_path, kind):
-    path = tmp_path / "pipeline.config"
-    start = f"fine_tune_checkpoint: 'nowhere/ckpt-0' {kind} num_steps"
-    path.write_text(D0.replace("num_steps", start, 1))
-    with pytest.raises(
-        ValueError, match=r"pipeline\.config.*nowhere/ckpt-0.*--weights"
-    ):
-        configured(None, None, {}, path)
-    run = configured(None, None, {"weights": "other/ckpt-7"}, path)
-    assert run.weights == "other/ckpt-7"
-    assert run.checkpoint_type == ("full" if kind else "classification")
-    run = configured(None, None, {"weights": None}, path)
-    assert run.weights is None and run.checkpoint_type is None
 
 
 def test_the_rate_of_a_pipeline_config_is_for_any_size(monkeypatch, tmp_path):

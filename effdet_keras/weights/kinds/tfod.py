@@ -11,13 +11,15 @@ import numpy as np
 
 from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras.config import EfficientDetConfig
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.tfod.pipeline_config import CONFIG_NAME, read_pipeline_model
 from effdet_keras.weights.kinds.automl import damage_told
 from effdet_keras.weights.kinds.kind import Kind
 from effdet_keras.weights.kinds.tfod_classes import classes_of_label_map
-from effdet_keras.weights.network_arrays import TFOD
+from effdet_keras.weights.network_arrays import TFOD, network_arrays
 from effdet_keras.weights.source import WeightSource
+from effdet_keras.weights.tf1_names import path_of_tf1_name
 
 _graph_pb2 = OptionalModule(
     "tensorflow.core.protobuf.trackable_object_graph_pb2", install="tensorflow"
@@ -60,6 +62,7 @@ _PLACES = tuple(
 _CLASS_LAYER = re.compile(r"(.+/_class_predictor_layers)/\d+/(\w+)")
 _LAYER_NUMBER = re.compile(r"_feature_extractor/_efficientnet/layer_with_weights-(\d+)")
 _COMBINE = "/bifpn_combine_weights"
+_EDGE = re.compile(r"(?<=/bifpn_combine_weights)/\d+$")
 # Convolutions that have a bias here, and there only with `force_use_bias`.
 _WITH_BIAS = re.compile(
     r"(.+/node_input_blocks/.+/0|.+/node_post_combine_block/\d+/1|"
@@ -134,6 +137,75 @@ def read_tfod_checkpoint(
         notes=notes,
     )
     return source if model is None else _with_model(source, model)
+
+
+def freezing_of(reading):
+    """What a `pipeline.config` freezes, by the names of variables in checkpoints.
+
+    As `filter_variables` of that API does it: a variable trains if one of
+    `update_trainable_variables` is found in its name, or none is given, and none of
+    `freeze_variables` is. Statistics of batch norms move all the same there.
+
+    Args:
+        reading: `PipelineReading`.
+
+    Returns:
+        Dict of the fields `freeze` and `freeze_batch_norm` of a run; empty where the
+        file freezes nothing.
+
+    Raises:
+        ValueError: If an expression is none, or is found in no name.
+    """
+    if not (reading.frozen or reading.trained):
+        return {}
+    fields = reading.fields
+    config = EfficientDetConfig.from_name(fields["model"], **fields["model_config"])
+    names = {
+        path_of_tf1_name(array.name): f"model/{_EDGE.sub('', array.names[TFOD])}"
+        for array in network_arrays(config)
+        if not array.name.endswith(_OF_BATCH_NORM[2:])
+    }
+    trained = _found(reading.trained, "update_trainable_variables", names)
+    frozen = _found(reading.frozen, "freeze_variables", names)
+    if reading.trained:
+        frozen |= set(names) - trained
+    return {"freeze": _expression(frozen, names), "freeze_batch_norm": False}
+
+
+def _found(expressions, field, names):
+    """The arrays in whose name there is one of some expressions."""
+    found = set()
+    for expression in expressions:
+        try:
+            matches = {n for n, there in names.items() if re.search(expression, there)}
+        except re.error as error:
+            raise InvalidValueError(
+                f"`train_config.{field}` has {expression!r}, which is no regular "
+                f"expression: {error}."
+            ) from error
+        if not matches:
+            some = list(names.values())
+            raise InvalidValueError(
+                f"`train_config.{field}` has {expression!r}, which is in no name of a "
+                "variable, as checkpoints of that API have them: '"
+                f"{some[0]}', '{some[-1]}', ... Change it, or give `freeze` "
+                "(--freeze), an expression on the paths of our variables."
+            )
+        found |= matches
+    return found
+
+
+def _expression(chosen, names):
+    """A short regular expression that matches these of the names, and no other."""
+    parts = {}
+    for name in sorted(chosen):
+        steps = name.split("/")
+        for count in range(1, len(steps) + 1):
+            start = "/".join(steps[:count]) + ("/" if count < len(steps) else "")
+            if all(other in chosen for other in names if other.startswith(start)):
+                parts[re.escape(start) + ("" if count < len(steps) else "$")] = None
+                break
+    return f"({'|'.join(parts)})"
 
 
 def is_tfod_checkpoint(prefix):
