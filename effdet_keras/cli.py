@@ -69,6 +69,13 @@ def console() -> int:
     arguments = _parse(None)
     if arguments is None:
         return _USAGE
+    lost = [v for v in vars(arguments).values() if str(v).startswith("memory:/")]
+    if lost:
+        _say(
+            f"'{lost[0]}' is in the memory of this process, and gone when it ends: "
+            "name a folder, or the address of a storage."
+        )
+        return _USAGE
     tune_allocator()
     signal.signal(signal.SIGTERM, _raise_terminated)
     try:

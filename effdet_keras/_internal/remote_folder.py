@@ -9,6 +9,7 @@ machine when the folder is opened.
 import contextlib
 import hashlib
 import json
+import math
 import os
 import re
 import secrets
@@ -127,6 +128,7 @@ class RemoteFolder:
         self._stopped = threading.Event()
         self._thread = None
         self._copied = {}  # of each file, what it was here and there
+        self._copied_at = {}  # of each file, when this process copied it
         self._failure = None  # of the last try
         self.update()
 
@@ -268,7 +270,8 @@ class RemoteFolder:
             if known is not None and known["here"] == now:
                 continue
             is_growing = known is not None and known["here"]["file"] == now["file"]
-            if is_growing and not is_last and time.time() - known["at"] < _GROWING:
+            since = time.monotonic() - self._copied_at.get(name, -math.inf)
+            if is_growing and not is_last and since < _GROWING:
                 continue
             self._copy(name, now)
         for name in set(self._copied) - set(here):
@@ -312,7 +315,8 @@ class RemoteFolder:
         return found
 
     def _note(self, name, here, entry):
-        self._copied[name] = {"here": here, "there": entry.version, "at": time.time()}
+        self._copied[name] = {"here": here, "there": entry.version}
+        self._copied_at[name] = time.monotonic()
 
     def _read_notes(self):
         try:
@@ -349,7 +353,7 @@ def _state(path):
 
 
 def _is_note(note):
-    return isinstance(note, dict) and {"here", "there", "at"} <= set(note)
+    return isinstance(note, dict) and {"here", "there"} <= set(note)
 
 
 class _RemoteLock:

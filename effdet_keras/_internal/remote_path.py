@@ -1,9 +1,11 @@
 """Paths that may be addresses: what reads files with `pathlib` reads both kinds."""
 
+import atexit
 import concurrent.futures
 import contextlib
 import fnmatch
 import hashlib
+import json
 import os
 import pathlib
 import posixpath
@@ -12,11 +14,18 @@ import tempfile
 
 from effdet_keras._internal import remote_files
 from effdet_keras._internal.cache_folder import cache_folder
+from effdet_keras._internal.folder_lock import (
+    has_ended,
+    is_this_process,
+    this_process,
+)
 from effdet_keras._internal.local_paths import address_of, is_remote
 from effdet_keras._internal.whole_files import is_hidden_name, replacing
 from effdet_keras.errors import InvalidValueError
 
 _THREADS = 16  # that read small files at once
+_USED = ".used"  # ends the name of a note that a process reads a copy
+_noted = set()  # paths of the notes of this process
 
 
 def path_of(path):
@@ -40,7 +49,8 @@ def path_of(path):
 def local_copy(path):
     """The file of a path on this machine; one at an address is fetched first.
 
-    It is kept in the cache folder until the one at the address is replaced.
+    It is kept in the cache folder until the one at the address is replaced, and as long
+    as another process may read it.
 
     Args:
         path: string or path, of a file.
@@ -281,11 +291,10 @@ class RemotePath(os.PathLike):
         owner = f"{_digest(str(self))}-"
         name = re.sub(r"[^\w.-]", "_", self.name, flags=re.ASCII)[-100:]
         target = folder / f"{owner}{_digest(entry.version)}-{name}"
+        _note_use(target)
         if not target.is_file():
             remote_files.fetch(str(self), target)
-            for old in folder.glob(f"{owner}*"):
-                if old != target:
-                    old.unlink(missing_ok=True)
+            _remove_older(folder.glob(f"{owner}*"), target)
         return target
 
     def _entry(self):
@@ -307,6 +316,40 @@ class RemotePath(os.PathLike):
                 name: found[name] for name in sorted(found) if not is_hidden_name(name)
             }
         return self._listings[key]
+
+
+def _note_use(path):
+    """Tells other processes that this one may read a copy, until it ends."""
+    note = path.with_name(f"{path.name}.{os.getpid()}{_USED}")
+    if note not in _noted:
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.write_text(json.dumps(this_process()), encoding="utf-8")
+        atexit.register(note.unlink, missing_ok=True)
+        _noted.add(note)
+
+
+def _remove_older(paths, target):
+    """Removes other copies of what was at an address, but those that others read."""
+    paths = list(paths)
+    notes = [p for p in paths if p.suffix == _USED and _is_of_another(p)]
+    used = {target.name, *map(_noted_name, notes)}
+    for path in paths:
+        name = _noted_name(path) if path.suffix == _USED else path.name
+        if name not in used:
+            path.unlink(missing_ok=True)
+
+
+def _noted_name(note):
+    return note.stem.rpartition(".")[0]
+
+
+def _is_of_another(note):
+    """Whether a process that may run, and is not this one, has written a note."""
+    try:
+        owner = json.loads(note.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # it is written, or removed, just now
+        return True
+    return not (is_this_process(owner) or has_ended(owner))
 
 
 def _digest(text):

@@ -25,7 +25,7 @@ from effdet_keras.weights.checkpoint_files import (
     LAST_FILE,
     PREVIOUS_FILE,
 )
-from effdet_keras.weights.resumable import set_aside_if_damaged
+from effdet_keras.weights.resumable import set_aside_damaged
 
 _FILES = (BEST_FILE, BEST_OF_BEFORE_FILE, LAST_FILE, PREVIOUS_FILE)
 
@@ -175,7 +175,7 @@ class CheckpointArchive(keras.callbacks.Callback):
         self._keeps_best_of_before = self._starts_anew
         self.best = None
         if not self._starts_anew and is_first_process():
-            self._set_aside_damaged()
+            set_aside_damaged(self.folder)
         best = self.folder / BEST_FILE
         if best.exists() and not self._starts_anew:
             self.best = read_archive_info(best).get("metrics", {}).get(self.monitor)
@@ -275,12 +275,6 @@ class CheckpointArchive(keras.callbacks.Callback):
         seconds = time.monotonic() - self._written
         # Of several processes the first has the clock.
         return current_processes().gather(seconds >= 60 * self.save_every_minutes)[0]
-
-    def _set_aside_damaged(self):
-        for name in (LAST_FILE, PREVIOUS_FILE, BEST_FILE):
-            aside = set_aside_if_damaged(self.folder / name)
-            if aside is not None:
-                print(f"'{self.folder / name}' is damaged, and is '{aside.name}' now.")
 
     def _write_last(self, write):
         """Replaces the last checkpoint, which becomes the last but one."""

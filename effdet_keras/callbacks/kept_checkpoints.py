@@ -73,7 +73,8 @@ def removable(
     """Which checkpoints need not stay.
 
     Args:
-        times: list of floats, when each was written, in seconds, the oldest first.
+        times: list of floats, when each was written, in seconds, the oldest first. A
+            clock that was set back begins to count anew.
         keep, every_hours: see `KeptCheckpoints`.
 
     Returns:
@@ -87,9 +88,9 @@ def removable(
         [0]
     """
     removed: list[int] = []
-    last_kept = None
+    last_kept, pause = None, _HOUR * (every_hours or 0)
     for index, time in enumerate(times[: max(len(times) - keep, 0)]):
-        is_due = last_kept is None or time - last_kept >= _HOUR * (every_hours or 0)
+        is_due = last_kept is None or not 0 <= time - last_kept < pause
         if every_hours is not None and is_due:
             last_kept = time
         else:

@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import numbers
 import os
+import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -109,10 +110,7 @@ class DetectionDataset:
         names, ids = self._class_names, self._category_ids
         if not names:
             raise InvalidValueError("A dataset needs at least one class. Received none")
-        if len(set(names)) != len(names):
-            raise InvalidValueError(
-                f"`class_names` must differ from each other. Received: {names}"
-            )
+        check_class_names(names, "`class_names`")
         if len(set(ids)) != len(ids) or len(ids) != len(names):
             raise InvalidValueError(
                 "`category_ids` must give each class an id of its own. "
@@ -619,6 +617,23 @@ class DetectionDataset:
                 "`dataset.with_masks(folder, names)` takes files"
             )
         return self.seg_class_names
+
+
+def check_class_names(names: Iterable[str], source: str) -> None:
+    """Raises ValueError where two classes have one name, or a class has none.
+
+    Args:
+        names: strings.
+        source: string, where they are from, for the message.
+    """
+    uses = collections.Counter(names)
+    wrong = [name for name, count in uses.items() if count > 1 or not name.strip()]
+    if wrong:
+        raise InvalidValueError(
+            "Names of classes must differ from each other, and none may be blank. "
+            f"Received: {source} with {', '.join(map(repr, wrong[:5]))}, in "
+            f"{reprlib.repr(list(names))}. Rename classes there."
+        )
 
 
 def _shortened(names, limit=5):

@@ -54,6 +54,7 @@ KINDS = {
     "shared image": Kind(
         Severity.WARNING, "trained on and evaluated on, so the evaluation is too good"
     ),
+    "similar class names": Kind(Severity.WARNING, "trained on as different classes"),
     "clipped box": Kind(Severity.NOTE, "clipped to the image"),
     "turned image": Kind(Severity.NOTE, "turned upright, as viewers show it"),
     "sideways image": Kind(Severity.NOTE, "used as stored, as it was annotated"),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
 
 import numpy as np
 from PIL import Image, ImageDraw
 from pycocotools import mask as coco_mask
 
+from effdet_keras._internal.local_paths import local_path
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.coco import from_coco
 from effdet_keras.errors import InvalidValueError
@@ -69,7 +69,7 @@ def write_shapes(
             f"pixels. Received: num_train={num_train}, num_valid={num_valid}, "
             f"image_size={image_size}"
         )
-    folder = pathlib.Path(folder)
+    folder = local_path(folder, "The folder of `write_shapes`")
     datasets = []
     for part, (name, count) in enumerate((("train", num_train), ("valid", num_valid))):
         (folder / name).mkdir(parents=True, exist_ok=True)

@@ -165,6 +165,12 @@ def _find_classes(table, class_names):
     for label in np.flatnonzero(counts == 0):
         detail = f"class {class_names[label]!r} has no box"
         yield Problem("unused class", "(all images)", detail)
+    plain = [" ".join(name.casefold().split()) for name in class_names]
+    for i, name in enumerate(plain):
+        if name in plain[:i]:
+            first = class_names[plain.index(name)]
+            detail = f"{first!r} and {class_names[i]!r} are two classes"
+            yield Problem("similar class names", "(all images)", detail)
     most = counts.argmax()
     for label in np.flatnonzero((counts > 0) & (counts * _IMBALANCE <= counts[most])):
         yield Problem(

@@ -39,6 +39,7 @@ from effdet_keras.weights.checkpoint_files import BEST_FILE
 from effdet_keras.weights.resumable import (
     checkpoint_to_resume,
     going_on_from_another,
+    set_aside_damaged,
 )
 
 _SEGMENTED = 6  # images whose class maps a report shows
@@ -97,6 +98,8 @@ def train(
     with with_teacher(model, configuration, batches) as batches:
         folder.begin(configuration, asked=asked, keeps_files=resume)
         text.keep_in(folder.text)
+        if resume and is_first_process():
+            set_aside_damaged(folder.archive)  # also where nothing is left to train
         environment = {"seed": configuration.seed, **describe_environment()}
         folder.write_json("environment", environment)
         folder.write_json("data", {"path": configuration.data, **described})

@@ -16,9 +16,11 @@ from effdet_keras._internal.remote_path import local_copy, path_of
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.weights.archive import DamagedFileError, load_archive, read_entry
 from effdet_keras.weights.checkpoint_files import (
+    BEST_FILE,
     BEST_OF_BEFORE_FILE,
     DAMAGED,
     LAST_FILE,
+    PREVIOUS_FILE,
     folder_of_checkpoints,
 )
 
@@ -80,9 +82,16 @@ def checkpoint_to_resume(
     if (folder / LAST_FILE).exists() and _is_whole(folder / LAST_FILE, damages):
         return folder / LAST_FILE, []
     others = [path for path in folder.glob("*.keras") if _may_follow(path)]
-    whole = [(_moment(path), path) for path in others if _is_whole(path, damages)]
-    if whole:
-        return max(whole, key=lambda item: item[0])[1], damages
+    moments = {path: _moment(path) for path in others if _is_whole(path, damages)}
+    if moments:
+        last_but_one = moments.get(folder / PREVIOUS_FILE, ("", 0, 0))
+        # A clock that was set back makes older files, of fewer steps, look newer.
+        ahead = [
+            path
+            for path, moment in moments.items()
+            if moment >= last_but_one and moment[1] >= last_but_one[1]
+        ]
+        return max(ahead, key=moments.get), damages
     if damages:
         raise InvalidValueError(
             f"No checkpoint in '{_shown(folder)}' can be read, so the training cannot "
@@ -91,17 +100,19 @@ def checkpoint_to_resume(
     return None, []
 
 
-def set_aside_if_damaged(path: pathlib.Path) -> pathlib.Path | None:
-    """Gives a file another name if it is damaged, so that nothing takes its place.
+def set_aside_damaged(folder: pathlib.Path) -> None:
+    """Gives damaged checkpoints other names, and says so: nothing takes their place.
 
     Args:
-        path: path of a checkpoint; it need not be there.
-
-    Returns:
-        Its new path; None where it is whole, or there is none.
+        folder: path of a folder of `CheckpointArchive` that this process has.
     """
-    if not path.exists() or _is_whole(path, []):
-        return None
+    for name in (LAST_FILE, PREVIOUS_FILE, BEST_FILE):
+        path = folder / name
+        if path.exists() and not _is_whole(path, []):
+            print(f"'{path}' is damaged, and is '{_set_aside(path).name}' now.")
+
+
+def _set_aside(path):
     number, aside = 1, path.with_name(path.stem + DAMAGED + path.suffix)
     while aside.exists():
         number += 1

@@ -120,6 +120,21 @@ def test_a_file_that_grows_is_not_copied_each_second(monkeypatch):
     assert there()["log.txt"] == "one two"
 
 
+def test_a_file_that_grows_is_copied_though_the_clock_was_set_back(monkeypatch):
+    monkeypatch.setattr(remote_folder, "_GROWING", 0.0)
+    folder = opened()
+    folder.acquire("A run")
+    (folder.path / "log.txt").write_text("one")
+    folder._copy_all()
+    yesterday = time.time() - 86_400
+    monkeypatch.setattr(time, "time", lambda: yesterday)
+    with open(folder.path / "log.txt", "a") as file:
+        file.write(" two")
+    folder._copy_all()
+    assert there()["log.txt"] == "one two"
+    folder.release()
+
+
 def test_a_failed_copy_is_told_tried_again_and_loses_nothing(monkeypatch, capsys):
     folder = opened()
     folder.acquire("A run")

@@ -39,6 +39,13 @@ def test_the_last_and_one_every_few_hours_stay(tmp_path, options, expected):
     assert written(tmp_path, 10, **options) == expected
 
 
+@pytest.mark.parametrize("jump", [-24 * HOUR, 24 * HOUR])
+def test_a_clock_that_is_set_loses_none_of_the_hours_after_it(jump):
+    times = [HOUR * n / 2 + (jump if n >= 4 else 0.0) for n in range(12)]
+    stay = set(range(12)) - set(removable(times, keep=1, every_hours=1))
+    assert stay == {0, 2, 4, 6, 8, 10, 11}
+
+
 def test_a_disk_without_links_gets_copies(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError

@@ -218,6 +218,14 @@ def test_the_installed_command_tunes_the_allocator(monkeypatch):
     assert order == ["tune", "run"]
 
 
+@pytest.mark.parametrize("given", [["--out", "memory://a/b"], ["--out=memory:/a"]])
+def test_a_command_takes_no_folder_that_ends_with_it(given, monkeypatch, capsys):
+    monkeypatch.setattr(demo, "run", lambda arguments: pytest.fail("it ran"))
+    monkeypatch.setattr(sys, "argv", ["effdet-keras", "demo", *given])
+    assert cli.console() == 2
+    assert "gone when it ends: name a folder" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_fits_a_terminal_and_speaks_the_words_of_the_docs(name, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")

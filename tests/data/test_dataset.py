@@ -187,6 +187,7 @@ def test_summary_counts():
     [
         ([], (), None, "at least one class"),
         ([], ("cat", "cat"), None, "differ"),
+        ([], ("cat", " "), None, "blank"),
         ([], ("cat", "dog"), (1, 1), "category_ids"),
         ([], ("cat", "dog"), (1,), "category_ids"),
         ([make_record(), make_record()], ("cat", "dog"), None, r"\[7\] more than once"),

@@ -144,7 +144,7 @@ def test_damaged_weights(written, target, times, request):
         )
         return weights_of(target)
 
-    counts = outcomes(written, read, read(), times(1, 40))
+    counts = outcomes(written, read, read(), times(1, 400))
     print(f"weights, {kind}: {dict(counts)}")
     assert kind in UNSEALED or "other numbers" not in counts
     assert counts["refused"] > 0
@@ -177,7 +177,7 @@ def test_damaged_exports(name, model, tmp_path):
         found = ek.Predictor.load(path).detect(image, 0.2, verbose=0)
         return {"boxes": found.boxes, "scores": found.scores, "labels": found.labels}
 
-    counts = outcomes(files, read, read(), 100 // len(files))
+    counts = outcomes(files, read, read(), 1000 // len(files))
     print(f"exports, {name}: {dict(counts)}")
     assert "other numbers" not in counts
 
@@ -196,6 +196,6 @@ def test_damaged_images(ending, times, tmp_path):
         assert pixels.dtype == np.uint8 and pixels.shape[2:] == (3,)
         return {"pixels": pixels}
 
-    counts = outcomes([path], read, read(), times(20, 1000))
+    counts = outcomes([path], read, read(), times(20, 10_000))
     print(f"images, {ending}: {dict(counts)}")
     assert counts["refused"] > 0

@@ -17,7 +17,7 @@ TESTS = pathlib.Path(__file__).parents[1]
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forks")
 @pytest.mark.parametrize("writer", slow_but(["archives"], WRITERS))
 def test_a_kill_at_any_moment_leaves_only_what_is_whole(writer, times, tmp_path):
-    kills = times(4, 200)
+    kills = times(4, 2000)
     program = TESTS / "support" / "kill_loop.py"
     command = [sys.executable, program, writer, tmp_path / "out", str(kills)]
     path = os.pathsep.join([str(TESTS), str(TESTS.parent)])

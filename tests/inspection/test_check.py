@@ -318,6 +318,13 @@ def test_a_class_without_boxes_and_a_rare_one_are_told(clean):
     assert found(balanced) == []
 
 
+def test_names_that_differ_in_case_or_spaces_alone_are_told(clean):
+    images, boxes = [np.zeros((64, 64, 3), "uint8")], [[[4, 4, 9, 9], [20, 20, 30, 30]]]
+    dataset = from_arrays(images, boxes, [[0, 1]], ["traffic light", "Traffic  light "])
+    assert found(dataset) == [("similar class names", "(all images)")]
+    assert details(dataset) == ["'traffic light' and 'Traffic  light ' are two classes"]
+
+
 def test_an_empty_data_set_is_an_error():
     report = check(DetectionDataset([], ["cat"]))
     assert not report.ok

@@ -137,6 +137,18 @@ def test_a_run_whose_epochs_are_done_is_judged_again(run, capsys):
     assert json.loads((run / "numbers.json").read_text())["AP"] == result.numbers["AP"]
 
 
+def test_a_run_that_is_done_takes_the_last_checkpoint_for_a_damaged_best(run, capsys):
+    best = run / "archive" / "best.keras"
+    damaged = best.read_bytes()[:-100]
+    best.unlink()
+    best.write_bytes(damaged)
+    ek.fine_tune(out=run, resume=True)
+    said = capsys.readouterr().out
+    assert "best.keras' is damaged, and is 'best.damaged.keras' now" in said
+    assert "The last checkpoint, of epoch 2" in said
+    assert best.with_name("best.damaged.keras").read_bytes() == damaged
+
+
 def test_a_run_goes_on_as_it_was_configured(run):
     with pytest.raises(ValueError, match=r"learning_rate=0\.5, but it began with None"):
         ek.fine_tune(out=run, resume=True, learning_rate=0.5)

@@ -29,7 +29,7 @@ from effdet_keras.data import write_shapes, write_yolo
 from effdet_keras.weights.archive import read_archive_info, write_archive
 
 _IMAGES = 24
-_LONGEST = 0.4  # seconds that a child lives after its first file
+_LONGEST = 0.1  # seconds that a child lives after its first file
 
 
 def write_archives(folder, number):

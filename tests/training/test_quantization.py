@@ -1,15 +1,20 @@
 """Quantization-aware training: what rounds, when, to which range, and what is kept."""
 
+import copy
+import pickle
+
 import keras
 import numpy as np
 import pytest
 from keras import ops
+from support.kinds import slow_but
 from support.tiny import EAGER, batch, tiny_model
 
 from effdet_keras.export.network import evaluated
 from effdet_keras.layers.fake_quantization import quantizing_with
 from effdet_keras.models import EfficientDet
 from effdet_keras.training.quantization import rounded_kernel
+from effdet_keras.weights.archive import write_archive
 
 pytestmark = pytest.mark.tensorflow
 
@@ -217,6 +222,31 @@ def test_files_keep_ranges(tmp_path):
     other = quantized()
     other.load_weights(tmp_path / "cats.weights.h5")
     assert_equal(expected, outputs_of(other))
+
+
+@pytest.mark.parametrize(
+    "copied",
+    slow_but(["a checkpoint"], ["a checkpoint", "pickle", "deepcopy", "Keras"]),
+)
+def test_copies_go_on_with_the_ranges_and_steps(copied, tmp_path):
+    model = quantized(delay=2, batch_norm_steps=1, range_steps=4)
+    train(model, steps=3)
+    path = tmp_path / "cats.keras"
+    write_archive(model, path)
+    other = {
+        "pickle": lambda: pickle.loads(pickle.dumps(model)),
+        "deepcopy": lambda: copy.deepcopy(model),
+        "Keras": lambda: keras.saving.load_model(path),
+        "a checkpoint": lambda: EfficientDet.from_archive(path, resume=True),
+    }[copied]()
+    assert other.quantization.get_config() == model.quantization.get_config()
+    for ours, theirs in zip(model.quantization.variables, other.quantization.variables):
+        np.testing.assert_array_equal(ours, theirs)
+    train(model)
+    other.run_eagerly = True
+    train(other)
+    assert range_of(model).tolist() == range_of(other).tolist()
+    assert_equal(outputs_of(model), outputs_of(other), atol=1e-5)
 
 
 def test_other_weights_forget_the_ranges(tmp_path):

@@ -36,6 +36,7 @@ def everything(model):
     """All that a step can change, but for the random numbers that it draws."""
     variables = [*model.variables, *model.optimizer.variables]
     variables += model.averages.variables
+    variables += model.quantization.variables if model.quantization else []
     return {
         f"{place} {v.path}": ops.convert_to_numpy(v)
         for place, v in enumerate(variables)
@@ -66,6 +67,23 @@ def test_a_refused_batch_changes_nothing(model, bad):
     with pytest.raises((FloatingPointError, ValueError), match="did not change"):
         model.fit(Stream(bad()), verbose=0)
     assert_equal(before, everything(model))
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    "run_eagerly", [True, pytest.param(False, marks=pytest.mark.slow)]
+)
+def test_ranges_of_quantization_aware_training_do_not_move_either(run_eagerly):
+    model = tiny_model()
+    model.compile(keras.optimizers.SGD(1e-3), run_eagerly=run_eagerly)
+    model.quantize_aware(delay=1)
+    for good in (batch(), batch(count=1)):  # before the first that rounds, and after
+        before = everything(model)
+        with pytest.raises(FloatingPointError, match="did not change"):
+            model.fit(Stream(with_pixel(np.nan)), verbose=0)
+        assert_equal(before, everything(model))
+        model.fit(Stream(good), verbose=0)
+    assert model.quantization.is_rounding
 
 
 @pytest.mark.slow_elsewhere

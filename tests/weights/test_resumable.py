@@ -6,6 +6,7 @@ import pytest
 from support.tiny import StandIn
 
 from effdet_keras.callbacks import CheckpointArchive
+from effdet_keras.weights import archive
 from effdet_keras.weights.archive import read_archive_info
 from effdet_keras.weights.resumable import checkpoint_to_resume, load_to_resume
 
@@ -67,6 +68,27 @@ def test_the_newest_whole_checkpoint_is_taken(folder, damage):
         checkpoint_to_resume(folder)
     names = [path.name for path in folder.glob("*.keras")]
     assert len(names) == 6 and all(name in str(error.value) for name in names)
+
+
+def test_a_clock_that_was_set_back_does_not_make_older_checkpoints_newer(
+    tmp_path, monkeypatch
+):
+    days = iter(["03", "02", "01"])
+    described = archive._described
+
+    def at_another_day(model, info):
+        created = f"2026-01-{next(days)}T00:00:00+00:00"
+        return described(model, info) | {"created": created}
+
+    monkeypatch.setattr(archive, "_described", at_another_day)
+    callback = begun(tmp_path, 0)
+    for epoch, value in enumerate([0.5, 0.3, 0.2]):  # the first is the best
+        info = {"epoch": epoch + 1, "place": {"steps": 10 * epoch + 10}}
+        monkeypatch.setattr(callback, "_info", lambda *_, info=info: info)
+        callback.on_epoch_end(epoch, {"AP": value})
+    callback.on_train_end()
+    cut(tmp_path / "last.keras")
+    assert epoch_to_resume(tmp_path) == (2, 1)
 
 
 def test_a_model_that_goes_on_from_another_says_so(folder, monkeypatch):

@@ -9,6 +9,7 @@ import reprlib
 import numpy as np
 
 from effdet_keras._internal.remote_path import local_copy
+from effdet_keras.data.dataset import check_class_names
 from effdet_keras.data.formats.label_map import ids_of_classes, requested_classes
 from effdet_keras.data.formats.record_building import (
     are_coordinates,
@@ -67,8 +68,8 @@ def read_classes(content, class_names, sidecar, source):
             f"Received: {source!r} with names {reprlib.repr(names)}"
         )
     name_of = {i: str(name) for i, name in sorted(zip(ids, names))}
-    if len(set(name_of.values())) != len(name_of):
-        name_of = _without_unused_twins(name_of, content["annotations"])
+    name_of = _without_useless_names(name_of, content["annotations"])
+    check_class_names(tuple(name_of.values()), f"{source!r}")
     if sidecar is not None:
         written = enumerate(sidecar.category_ids)
         sidecar = sidecar.renamed({i: name_of[k] for i, k in written if k in name_of})
@@ -81,9 +82,14 @@ def read_classes(content, class_names, sidecar, source):
     return class_names, ids_of_classes(class_names, name_of, ids), sidecar
 
 
-def _without_unused_twins(name_of, annotations):
-    """Roboflow's exports have a class named as the dataset, which may be taken."""
-    uses = collections.Counter(name_of.values())
+def _without_useless_names(name_of, annotations):
+    """Without classes of no annotation whose name is blank, or that of another one.
+
+    Roboflow's exports have a class named as the dataset, which may be taken.
+    """
+    uses = collections.Counter(name for name in name_of.values() if name.strip())
+    if len(uses) == len(name_of):
+        return name_of
     used = {whole_number(_get(a, "category_id")) for a in annotations}
     return {i: name for i, name in name_of.items() if uses[name] == 1 or i in used}
 

@@ -13,7 +13,7 @@ import yaml
 from effdet_keras._internal.remote_path import for_each
 from effdet_keras._internal.whole_files import new_folder
 from effdet_keras._internal.yaml_text import read_text
-from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.dataset import DetectionDataset, check_class_names
 from effdet_keras.data.formats.folder_writing import (
     image_stems,
     named_splits,
@@ -104,6 +104,7 @@ def from_yolo(
     boxes = _read_all_labels(images, problems)
     sidecar = read_sidecar(layout.folder)
     names = layout.class_names or _numbered_names(boxes)
+    check_class_names(names, f"the dataset {source!r}")
     if sidecar is not None:
         sidecar = sidecar.renamed(dict(enumerate(layout.class_names or ())))
     class_names, category_ids = choose_classes(

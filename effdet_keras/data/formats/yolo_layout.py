@@ -226,7 +226,7 @@ def _darknet_layout(path):
     # Darknet's paths start from where it is called: its folder's parent, or itself.
     for folder in (path.parent, *path.parent.parents):
         if (folder / content["names"]).is_file():
-            return Layout(folder, splits, _lines(folder / content["names"]))
+            return Layout(folder, splits, _names_in(folder / content["names"]))
     raise FileNotFoundError(
         f"`from_yolo` found no file of names. Received: {str(path)!r} with "
         f"names={content['names']!r}"
@@ -243,7 +243,7 @@ def _folder_layout(path):
         )
     places = [path, path / "labels", path / "labels" / "train", path.parent]
     files = [place / name for place in places for name in _NAME_FILES]
-    names = next((_lines(file) for file in files if file.is_file()), None)
+    names = next((_names_in(file) for file in files if file.is_file()), None)
     return Layout(path, splits, names)
 
 
@@ -285,6 +285,11 @@ def _images_below(folder):
         for path in folder.rglob("*")
         if path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")
     )
+
+
+def _names_in(path):
+    """The lines, without blank ones at the end: others would shift the labels."""
+    return tuple(line.strip() for line in read_text(path).rstrip().splitlines())
 
 
 def _lines(path):

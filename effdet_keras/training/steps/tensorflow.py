@@ -228,6 +228,9 @@ class Step:
         optimizer, variables = model.optimizer, model.trainable_variables
         statistics = model.moved_statistics()
         before = tf.identity(joined([v.value for v in statistics]))
+        quantization = model.quantization
+        ranges = [] if quantization is None else quantization.variables
+        ranges_before = [tf.identity(v.value) for v in ranges]
         with tf.GradientTape() as tape:
             loss = self._forward_and_loss(data, training=True)
             # Replicas are summed below; a loss scale keeps float16 from underflow.
@@ -239,18 +242,22 @@ class Step:
         gradients = self._multiplied(gradients)
         clipped, norm = self.clipped(self._with_those_before(gradients))
         after = after_forward = joined([v.value for v in statistics])
-        is_fine = _on_all_replicas(_are_finite([loss, norm, after]))
+        seen = [loss, norm, after, *[v.value for v in ranges]]
+        is_fine = _on_all_replicas(_are_finite(seen))
         if model.settings.statistics_warmup is not None:
             after = model.settings.statistics_warmup.moved(before, after, step)
-        # The forward pass has moved the statistics: of a bad batch for good, unless
-        # they are put back, before anything is raised.
+        # The forward pass has moved statistics and ranges: of a bad batch for good,
+        # unless they are put back, before anything is raised.
         after = tf.where(is_fine, after, before)
         for variable, value in zip(
             statistics, parted(after, [v.shape[0] for v in statistics])
         ):
             variable.assign(value)
+        for variable, value in zip(ranges, ranges_before):
+            variable.assign(tf.where(is_fine, variable.value, value))
         model.settings.trackers.update_step(norm, optimizer.learning_rate)
-        with tf.control_dependencies([tf.identity(v.value) for v in statistics]):
+        moved = [tf.identity(v.value) for v in statistics + ranges]
+        with tf.control_dependencies(moved):
             mends = self._mends_itself([loss, after_forward])
         return (gradients, clipped), is_fine, mends
 

@@ -305,6 +305,18 @@ def test_roboflows_unused_twin_of_a_class_is_left_out(content, tmp_path):
     assert dataset.category_ids == (1, 90)
 
 
+@pytest.mark.parametrize("name", ["person", "", " \n"])
+def test_names_that_are_twice_or_blank_are_told_with_the_file(content, tmp_path, name):
+    content["categories"][0]["name"] = name
+    path = tmp_path / "truth.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError) as error:
+        from_coco(path, tmp_path)
+    assert f"{str(path)!r} with {name!r}" in str(error.value)
+    del content["annotations"][0]  # a class of no annotation need not have a name
+    assert from_coco(content, tmp_path).class_names == ("person",)
+
+
 def test_ids_beyond_64_bits_are_counted_anew(content, tmp_path):
     content["images"][1]["id"] = 2**63
     content["annotations"][0]["id"] = 2**63

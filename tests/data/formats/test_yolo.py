@@ -118,6 +118,16 @@ def test_folders_without_a_yaml(tmp_path, image, label):
     assert from_yolo(tmp_path).class_names == ("cat", "dog")
 
 
+@pytest.mark.parametrize("text", ["cat\n\ndog\n", "\ncat", "cat\n cat\n"])
+def test_a_blank_or_repeated_line_of_names_is_told_and_shifts_no_label(folder, text):
+    (folder / "data.yaml").unlink()
+    (folder / "classes.txt").write_text(text)
+    with pytest.raises(ValueError, match="differ from each other.*may be blank"):
+        from_yolo(folder, split="train")
+    (folder / "classes.txt").write_text("cat\ndog\n \n\n")
+    assert from_yolo(folder, split="train").class_names == ("cat", "dog")
+
+
 def test_the_last_images_in_the_path_becomes_labels(tmp_path):
     add(tmp_path, "images/set/images/a.png", "images/set/labels/a.txt", "0 .5 .5 1 1")
     (tmp_path / "data.yaml").write_text("train: images/set/images\nnames: [cat]")
