@@ -9,9 +9,10 @@ from typing import Any
 import keras
 from keras import ops
 
+from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.errors import InvalidStateError, InvalidTypeError, InvalidValueError
+from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.losses import huber_loss
 
 LOSS = "distillation_loss"  # in the logs
@@ -136,11 +137,10 @@ def distill(
             "`data` must be a `DetectionDataset`, or batches of it "
             f"(`tf.data.Dataset`). Received: data of type {type(data).__name__}"
         )
-    if keras.backend.backend() != "tensorflow":
-        raise InvalidStateError(
-            "`distill` asks the teacher within batches of `tf.data`, and Keras runs "
-            f"on {keras.backend.backend()}. Call it with KERAS_BACKEND=tensorflow."
-        )
+    require_tensorflow(
+        "`distill` asks the teacher within batches of `tf.data`",
+        "Call it with KERAS_BACKEND=tensorflow.",
+    )
     _check_alike(teacher, student)
     rule = Distillation(weight)
     if student.settings is None:
