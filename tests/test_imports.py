@@ -228,6 +228,18 @@ def test_the_files_that_may_import_tensorflow_do():
         assert any(n.split(".")[0] == "tensorflow" for n in imported(name)), name
 
 
+def test_the_places_that_ask_for_the_backend_are_those_of_the_document():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    (paragraph,) = re.findall(r"^- \*\*Few places ask.*?(?=^- )", page, re.M | re.S)
+    named = set(re.findall(r"`([\w/]+\.py)`", paragraph)) - {"tests/test_imports.py"}
+    asking = {
+        path.as_posix()
+        for path in modules()
+        if re.search(r"\bbackend\(\)|KERAS_BACKEND\W+\]", (PACKAGE / path).read_text())
+    }
+    assert asking == named
+
+
 LAZY = [
     path for path in PACKAGE.rglob("__init__.py") if "lazy_names(" in path.read_text()
 ]

@@ -15,7 +15,7 @@ import numpy as np
 from keras import ops
 from PIL import Image
 
-from effdet_keras._internal.jit import default_jit_compile
+from effdet_keras._internal.backend import default_jit_compile
 from effdet_keras._internal.local_paths import local_path
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.commands.profile_network import check_traceable, write_trace

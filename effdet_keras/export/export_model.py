@@ -3,13 +3,12 @@
 import dataclasses
 import os
 
-import keras
 import numpy as np
 
+from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.local_paths import local_path
 from effdet_keras._internal.whole_files import replacing_together
 from effdet_keras.data.shapes import draw_shapes
-from effdet_keras.errors import InvalidStateError
 from effdet_keras.export.calibration import calibration_inputs
 from effdet_keras.export.check import check_export
 from effdet_keras.export.exported_detector import ExportedDetector
@@ -42,12 +41,11 @@ def export_model(
         write = _target_writer(path, target, format, options)
     else:
         write = _format_writer(path, format, options)
-    if keras.backend.backend() != "tensorflow":
-        raise InvalidStateError(
-            f"`export` traces a TensorFlow graph, and Keras runs on "
-            f"{keras.backend.backend()}. Save the model, and export it in a process "
-            "with KERAS_BACKEND=tensorflow: `effdet-keras export MODEL OUT`."
-        )
+    require_tensorflow(
+        "`export` traces a TensorFlow graph",
+        "Save the model, and export it in a process with KERAS_BACKEND=tensorflow: "
+        "`effdet-keras export MODEL OUT`.",
+    )
     if target is None:
         format_to_write(path, format).require_runtime()  # before the long work
     _check_replaceable(path)

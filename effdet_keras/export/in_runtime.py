@@ -6,8 +6,8 @@ import pathlib
 import tempfile
 from typing import TYPE_CHECKING
 
-from effdet_keras._internal.optional_imports import keras
-from effdet_keras.errors import InvalidStateError, InvalidValueError
+from effdet_keras._internal.backend import require_tensorflow
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.exported_detector import ExportedDetector
 from effdet_keras.export.registry import FORMATS
 from effdet_keras.export.runtime import open_runtime
@@ -47,12 +47,11 @@ def in_runtime(
             f"`runtime` must be one of {', '.join(map(repr, RUNTIMES))}, or None for "
             f"Keras. Received: runtime={runtime!r}"
         )
-    if keras.backend.backend() != "tensorflow":
-        raise InvalidStateError(
-            "A model goes into another runtime by way of a TensorFlow graph, and Keras "
-            f"runs on {keras.backend.backend()}. Set KERAS_BACKEND=tensorflow, or "
-            f"leave `runtime` out. Received: runtime={runtime!r}"
-        )
+    require_tensorflow(
+        "A model goes into another runtime by way of a TensorFlow graph",
+        "Set KERAS_BACKEND=tensorflow, or leave `runtime` out. "
+        f"Received: runtime={runtime!r}",
+    )
     from effdet_keras.export.network import evaluated
 
     chosen = FORMATS[runtime]

@@ -6,10 +6,11 @@ import os
 
 import keras
 
+from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.local_paths import local_path
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.whole_files import new_folder
-from effdet_keras.errors import InvalidStateError, InvalidValueError
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.hub.module import NOTES_FILE, NOTES_FOLDER
 from effdet_keras.training.freezing import frozen_state, restore_frozen, unfreeze
 from effdet_keras.weights.tf1_names import tf1_name
@@ -62,12 +63,10 @@ def export_hub_module(model, path):
             "A TF-Hub module of features has those of the class head and of the box "
             f"head, and no others. Received: heads={model.config.heads!r}"
         )
-    if keras.backend.backend() != "tensorflow":
-        raise InvalidStateError(
-            "A TF-Hub module is a graph of TensorFlow, and Keras runs on "
-            f"{keras.backend.backend()}. Save the weights, and export them in a "
-            "process with KERAS_BACKEND=tensorflow."
-        )
+    require_tensorflow(
+        "A TF-Hub module is a graph of TensorFlow",
+        "Save the weights, and export them in a process with KERAS_BACKEND=tensorflow.",
+    )
     path = local_path(path, "The folder of a TF-Hub module")
     notes = {"config": model.config.to_dict(), "class_names": model.class_names}
     with new_folder(path) as folder, _as_published(model):

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras.errors import InvalidStateError
 from effdet_keras.hub.module import reopen_hub_module
 
@@ -52,12 +53,10 @@ class HubFeatures(keras.layers.Layer):
     """
 
     def __init__(self, module, **kwargs):
-        if keras.backend.backend() != "tensorflow":
-            raise InvalidStateError(
-                f"The TF-Hub module {module.handle!r} is a graph of TensorFlow, and "
-                f"Keras runs on {keras.backend.backend()}. Set KERAS_BACKEND to "
-                "'tensorflow' before Keras is imported."
-            )
+        require_tensorflow(
+            f"The TF-Hub module {module.handle!r} is a graph of TensorFlow",
+            "Set KERAS_BACKEND to 'tensorflow' before Keras is imported.",
+        )
         kwargs = {"name": "hub_module", **kwargs, "dtype": "float32"}
         super().__init__(**kwargs)
         self.module = module

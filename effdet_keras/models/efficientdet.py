@@ -12,8 +12,8 @@ from typing import Any
 import keras
 
 from effdet_keras._internal.allocator import tune_allocator
+from effdet_keras._internal.backend import default_jit_compile
 from effdet_keras._internal.hugging_face import parse_hub_address
-from effdet_keras._internal.jit import default_jit_compile
 from effdet_keras.config import EfficientDetConfig
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.mask import check_seg_class_names

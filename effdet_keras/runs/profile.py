@@ -8,9 +8,9 @@ from typing import Any
 
 import keras
 
+from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.data.summary import count_of
-from effdet_keras.errors import InvalidValueError
 
 _STEPS = re.compile(r"[1-9]\d*(,[1-9]\d*)?")
 
@@ -62,16 +62,15 @@ class ProfiledSteps(keras.callbacks.Callback):
         folder: path of the folder to write to.
 
     Raises:
-        ValueError: If Keras does not run on TensorFlow.
+        RuntimeError: If Keras does not run on TensorFlow.
     """
 
     def __init__(self, first: int, last: int, folder: str | os.PathLike) -> None:
         super().__init__()
-        if keras.backend.backend() != "tensorflow":
-            raise InvalidValueError(
-                "`profile` needs Keras to run on TensorFlow. Received: "
-                f"backend={keras.backend.backend()!r}"
-            )
+        require_tensorflow(
+            "`profile` takes the profiler of TensorFlow",
+            "Set KERAS_BACKEND=tensorflow, or leave `profile` out.",
+        )
         self.first, self.last = first, last
         self.folder = os.fspath(folder)
         self.traced: list[int] = []  # the steps, in the end

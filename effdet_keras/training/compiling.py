@@ -20,8 +20,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from effdet_keras._internal.backend import default_jit_compile
 from effdet_keras._internal.finite import warn_unless_finite
-from effdet_keras._internal.jit import default_jit_compile
 from effdet_keras._internal.local_paths import is_remote, local_path
 from effdet_keras._internal.weights_h5 import ENDING, check_weights_h5, write_weights_h5
 from effdet_keras.errors import InvalidStateError, InvalidValueError

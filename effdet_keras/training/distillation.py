@@ -11,9 +11,10 @@ from typing import Any
 import keras
 from keras import ops
 
+from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.errors import InvalidStateError, InvalidTypeError, InvalidValueError
+from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.losses import huber_loss
 
 LOSS = "distillation_loss"  # in the logs
@@ -138,6 +139,10 @@ def distill(
             "`data` must be a `DetectionDataset`, or batches of it "
             f"(`tf.data.Dataset`). Received: data of type {type(data).__name__}"
         )
+    require_tensorflow(
+        "`distill` asks the teacher within batches of `tf.data`",
+        "Call it with KERAS_BACKEND=tensorflow.",
+    )
     check_teacher(teacher, student)
     rule = Distillation(weight)
     if student.settings is None:

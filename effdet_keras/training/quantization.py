@@ -12,6 +12,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import InvalidStateError, InvalidValueError
 from effdet_keras.layers.fake_quantization import quantizing_with
@@ -336,12 +337,10 @@ def _count(name, value):
 
 
 def _check_possible(model):
-    if keras.backend.backend() != "tensorflow":
-        raise InvalidStateError(
-            "`quantize_aware` trains with TensorFlow, whose converter writes int8 "
-            f"files, and Keras runs on {keras.backend.backend()}. Save the model, and "
-            "train it in a process with KERAS_BACKEND=tensorflow."
-        )
+    require_tensorflow(
+        "`quantize_aware` trains with TensorFlow, whose converter writes int8 files",
+        "Save the model, and train it in a process with KERAS_BACKEND=tensorflow.",
+    )
     if model.features is not None:
         raise InvalidValueError(
             "`quantize_aware` rounds within the network's own layers, and those of a "

@@ -95,5 +95,5 @@ def test_what_cannot_be_traced_is_told_before_the_training(shapes, monkeypatch):
     with pytest.raises(ValueError, match=r"name it with `out`.*profile='1,2'"):
         ek.fine_tune(shapes, **tiny_run(profile="1,2"))
     monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
-    with pytest.raises(ValueError, match="to run on TensorFlow"):
+    with pytest.raises(RuntimeError, match="TensorFlow, and Keras runs on torch"):
         ProfiledSteps(1, 2, "folder")

@@ -1,8 +1,23 @@
-"""Whether compiling by XLA pays, for whatever is run through Keras."""
+"""What depends on the backend that Keras runs on, wherever it is asked."""
 
-import keras
-
+from effdet_keras._internal.optional_imports import keras
 from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras.errors import InvalidStateError
+
+
+def require_tensorflow(what, cure):
+    """Refuses what TensorFlow alone can do.
+
+    Args:
+        what: string, a sentence without its full stop that says what it is.
+        cure: string, a sentence or more: how to get there.
+
+    Raises:
+        RuntimeError: If Keras runs on another backend.
+    """
+    backend = keras.backend.backend()
+    if backend != "tensorflow":
+        raise InvalidStateError(f"{what}, and Keras runs on {backend}. {cure}")
 
 
 def default_jit_compile():
