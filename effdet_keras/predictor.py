@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from effdet_keras._internal.cache_folder import kept_if_readable
 from effdet_keras._internal.local_paths import is_remote, local_path
 from effdet_keras._internal.optional_imports import keras
 from effdet_keras._internal.progress import Progress
@@ -140,7 +141,7 @@ class Predictor:
             path = _copied(path)
         path = local_path(path, "The path of a model")
         if not is_archive(path):
-            with _weights_told(path):
+            with kept_if_readable(path), _weights_told(path):
                 opened = open_runtime(path, num_threads, precision)
             return cls(ExportedDetector(opened), runtime=runtime)
         if num_threads is not None and runtime is None:

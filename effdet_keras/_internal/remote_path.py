@@ -11,7 +11,7 @@ import re
 import tempfile
 
 from effdet_keras._internal import remote_files
-from effdet_keras._internal.cache_folder import cache_folder
+from effdet_keras._internal.cache_folder import cache_folder, note_fetched
 from effdet_keras._internal.local_paths import address_of, is_remote
 from effdet_keras._internal.whole_files import is_hidden_name, replacing
 
@@ -247,7 +247,7 @@ class RemotePath(os.PathLike):
             raise FileNotFoundError(f"There is no file '{self}'")
         kept = remote_files.kept_copy(str(self))
         if kept is not None:
-            return kept
+            return note_fetched(kept)
         folder = cache_folder() / "remote"
         owner = f"{_digest(str(self))}-"
         name = re.sub(r"[^\w.-]", "_", self.name, flags=re.ASCII)[-100:]
@@ -257,7 +257,7 @@ class RemotePath(os.PathLike):
             for old in folder.glob(f"{owner}*"):
                 if old != target:
                     old.unlink(missing_ok=True)
-        return target
+        return note_fetched(target)
 
     def _entry(self):
         if not self.is_listed:
