@@ -46,8 +46,8 @@ class Times:
         final: the evaluation at the end of the run.
         once: making and compiling.
         is_frozen: bool, whether a part of the model was frozen.
-        is_cut: bool, whether the measuring ended early: `evaluation` is then taken to be
-            as long as training on as many images.
+        is_cut: bool, whether the measuring ended early: an evaluation is then taken to
+            be as long as training on as many images.
     """
 
     steps_per_epoch: int
