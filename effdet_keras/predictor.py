@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from effdet_keras._internal.cache_folder import kept_if_readable
 from effdet_keras._internal.local_paths import is_remote, local_path
 from effdet_keras._internal.optional_imports import keras
 from effdet_keras._internal.progress import Progress
 from effdet_keras._internal.remote_path import (
-    dropped_if_unreadable,
     local_copy,
     path_of,
 )
@@ -141,12 +141,10 @@ class Predictor:
             ImportError: If the runtime is not installed.
         """
         if is_remote(path):
-            copy = _copied(path)
-            with dropped_if_unreadable(copy):
-                return cls.load(copy, num_threads, runtime=runtime, precision=precision)
+            path = _copied(path)
         path = local_path(path, "The path of a model")
         if not is_archive(path):
-            with _weights_told(path):
+            with kept_if_readable(path), _weights_told(path):
                 opened = open_runtime(path, num_threads, precision)
             return cls(ExportedDetector(opened), runtime=runtime)
         if num_threads is not None and runtime is None:

@@ -9,7 +9,7 @@ import secrets
 import socket
 
 from effdet_keras._internal.heartbeat import Heartbeat, falls_silent
-from effdet_keras._internal.whole_files import remove_all_leftovers
+from effdet_keras._internal.whole_files import remove_leftovers
 from effdet_keras.errors import InvalidStateError
 
 LOCK_FILE = ".in_use.json"
@@ -56,18 +56,20 @@ class FolderLock:
             RuntimeError: If a process has it that runs, or may run; says which, and
                 how to break its lock.
             OSError: If the folder cannot be written to.
+
+        What a killed process left half-written is removed then.
         """
+        ended = None
         for _ in range(_ATTEMPTS):
-            if self._create():
-                self._begin_to_beat()
-                remove_all_leftovers(self.path.parent)
-                return
+            is_new = self._create()
             owner = _owner(self.path)
-            if owner is not None and is_this_process(owner):
+            if is_new or (owner is not None and is_this_process(owner)):
                 self._begin_to_beat()
+                remove_leftovers(self.path.parent, ended)
                 return
             if owner is not None and (has_ended(owner) or self._is_silent(owner)):
                 self._break(owner)
+                ended = owner.get("process"), str(owner.get("host"))
             elif self.path.exists():
                 break
         raise InvalidStateError(self._refusal(purpose, _owner(self.path)))

@@ -70,11 +70,43 @@ Received: 'gs://bucket/cats.keras'. Use a local folder and copy it \
 def is_remote(path):
     """Whether a path is an address with a scheme other than `file://`.
 
+    Raises:
+        ValueError: If it is one that nothing could open.
+
     Example:
         >>> is_remote("gs://bucket/cats"), is_remote("file:///cats"), is_remote("cats")
         (True, False, False)
     """
-    return _scheme(path, os.fsdecode(path)) not in (None, "file")
+    scheme = _scheme(path, os.fsdecode(path))
+    if scheme in (None, "file"):
+        return False
+    check_address(address_of(path))
+    return True
+
+
+def check_address(address):
+    """Raises ValueError if an address has a part that cannot be read, or no host.
+
+    Example:
+        >>> check_address("http://[::1")
+        Traceback (most recent call last):
+            ...
+        effdet_keras.errors.InvalidValueError: 'http://[::1' is not an address that \
+can be opened: Invalid IPv6 URL. It must be like https://example.org:8000/folder/file; \
+[ and ] are for the numbers of a host alone, as in http://[::1]/file
+    """
+    try:
+        parts = urllib.parse.urlsplit(address)
+        if parts.scheme.lower() in ("http", "https"):
+            if not parts.hostname:
+                raise ValueError("it names no host")
+            parts.port, parts.hostname.encode("idna")  # raise
+    except ValueError as error:
+        raise InvalidValueError(
+            f"'{shown_address(address)}' is not an address that can be opened: "
+            f"{error}. It must be like https://example.org:8000/folder/file; [ and ] "
+            "are for the numbers of a host alone, as in http://[::1]/file"
+        ) from error
 
 
 def _scheme(path, text):
@@ -83,16 +115,7 @@ def _scheme(path, text):
         return None
     # A string has both slashes; of a `pathlib.Path` one is gone.
     is_address = text[match.end() :].startswith("/") or not isinstance(path, str)
-    if not is_address:
-        return None
-    try:
-        _ = urllib.parse.urlsplit(address_of(path)).port
-    except ValueError as error:
-        raise InvalidValueError(
-            f"'{shown_address(path)}' is no address: {error}. Check its brackets and "
-            "its port; a path of this machine has no '://'."
-        ) from error
-    return match[1].lower()
+    return match[1].lower() if is_address else None
 
 
 def address_of(path):
@@ -117,6 +140,7 @@ def shown_address(path):
 
 
 def _path_of_file_url(text, what):
+    check_address(text)
     parts = urllib.parse.urlsplit(text)
     if parts.netloc not in ("", "localhost"):
         raise InvalidValueError(

@@ -5,19 +5,16 @@
 through the library of that hub, which tries again and keeps copies by itself.
 """
 
-import base64
 import contextlib
 import dataclasses
-import hashlib
+import io
 import json
 import os
-import re
 import secrets
 import time
 import urllib.error
-import urllib.parse
-import urllib.request
 
+from effdet_keras._internal import web
 from effdet_keras._internal.first_line import first_line
 from effdet_keras._internal.hugging_face import SCHEME, HubStore, hub_file
 from effdet_keras._internal.local_paths import shown_address
@@ -27,7 +24,7 @@ from effdet_keras.errors import EffDetError, InvalidValueError, MissingPackageEr
 
 _TRIES = 4  # of an operation, before it has failed
 _PAUSE = 0.5  # seconds before the second try; twice as long before each further one
-_TIMEOUT = 60.0  # seconds without a sign of a web server
+_HEAD = 512  # bytes that tell what a file is
 _BROKEN = (408, 425, 429, 500, 502, 503, 504)  # of HTTP: later it may be well
 # What fsspec's storages say of a version of a file, each in words of its own.
 _OF_A_VERSION = (
@@ -269,32 +266,25 @@ class _Web:
     """Files of web servers, which can be read and not listed."""
 
     def read(self, url):
-        with _answer(url) as response:
-            data = response.read()
-            check_received(response, len(data), hashlib.md5(data).digest())
-            return data
+        file = io.BytesIO()
+        self._copy(url, file)
+        return file.getvalue()
 
     def entry(self, url):
         try:
             with _answer(url, method="HEAD") as response:
-                headers = response.headers
+                headers, size = response.headers, web.length_of(response)
         except FileNotFoundError:
             return None
         names = ("ETag", "Last-Modified")
         version = [headers[name] for name in names if headers[name] is not None]
         # Of a server that tells nothing, each answer may be another file.
         version = version or [secrets.token_hex()]
-        length = headers["Content-Length"]
-        size = int(length) if length and length.isdigit() else None
         return Entry(False, size, json.dumps([size, *version]))
 
     def fetch(self, url, target):
-        with _answer(url) as response, open(target, "wb") as file:
-            digest = hashlib.md5()
-            while chunk := response.read(2**20):
-                file.write(chunk)
-                digest.update(chunk)
-            check_received(response, file.tell(), digest.digest())
+        with open(target, "w+b") as file:
+            self._copy(url, file)
 
     def entries(self, url):
         raise InvalidValueError(
@@ -313,21 +303,20 @@ class _Web:
     def remove(self, url):
         self.put(None, url)
 
+    def _copy(self, url, file):
+        with _answer(url) as response:
+            web.copy_body(url, response, file)
+        file.seek(0)
+        if web.is_page(file.read(_HEAD)):
+            raise PermissionError(
+                "the server sent a page for a browser in the place of the file: it may "
+                "need a login"
+            )
+
 
 def _answer(url, method="GET"):
-    parts = urllib.parse.urlsplit(url)
-    bare = parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment="").geturl()
-    request = urllib.request.Request(
-        urllib.parse.quote(bare, safe="%:/?#[]@!$&'()*+,;=~"),
-        headers={"User-Agent": "effdet-keras"},
-        method=method,
-    )
-    if parts.username is not None:
-        request.add_unredirected_header("Authorization", _basic(parts))
     try:
-        response = urllib.request.urlopen(request, timeout=_TIMEOUT)
-        check_whole(response)
-        return response
+        return web.answer(url, method)
     except urllib.error.HTTPError as error:
         reason = f"{error.code} {error.reason}"
         if error.code in (404, 410):
@@ -335,43 +324,3 @@ def _answer(url, method="GET"):
         if error.code in _BROKEN:
             raise ConnectionError(reason) from error
         raise PermissionError(reason) from error
-
-
-def check_whole(response):
-    """Raises ConnectionError unless a web server answers with a whole, plain file.
-
-    Some answer with a part of it, status 206, which nobody asked for.
-    """
-    coding = response.headers.get("Content-Encoding", "identity")
-    if response.status != 200 or coding != "identity":
-        raise ConnectionError(
-            f"the server answered with status {response.status} and the encoding "
-            f"'{coding}'; a whole file is status 200 without one"
-        )
-
-
-def check_received(response, length, md5):
-    """Raises ConnectionError if a body is not what its headers say: length, digest.
-
-    Args:
-        response: of `urllib`.
-        length: int, bytes that were received.
-        md5: bytes, their MD5 digest.
-    """
-    expected = response.headers.get("Content-Length", "")
-    if expected.isdigit() and int(expected) != length:
-        raise ConnectionError(
-            f"the server broke off after {length} of {expected} bytes"
-        )
-    hashes = ",".join(response.headers.get_all("x-goog-hash", []))
-    told = re.search(r"md5=([\w+/]{22}==)", hashes)
-    told = told[1] if told else response.headers.get("Content-MD5")
-    if told is not None and told != base64.b64encode(md5).decode():
-        raise ConnectionError(
-            "the bytes that came have another digest than the server gave"
-        )
-
-
-def _basic(parts):
-    login = urllib.parse.unquote(f"{parts.username}:{parts.password or ''}")
-    return f"Basic {base64.b64encode(login.encode()).decode()}"

@@ -13,7 +13,7 @@ import re
 import tempfile
 
 from effdet_keras._internal import remote_files
-from effdet_keras._internal.cache_folder import cache_folder
+from effdet_keras._internal.cache_folder import cache_folder, note_fetched
 from effdet_keras._internal.folder_lock import (
     has_ended,
     is_this_process,
@@ -21,7 +21,6 @@ from effdet_keras._internal.folder_lock import (
 )
 from effdet_keras._internal.local_paths import address_of, is_remote
 from effdet_keras._internal.whole_files import is_hidden_name, replacing
-from effdet_keras.errors import InvalidValueError
 
 _THREADS = 16  # that read small files at once
 _USED = ".used"  # ends the name of a note that a process reads a copy
@@ -64,29 +63,6 @@ def local_copy(path):
     """
     path = path_of(path)
     return path.fetched() if isinstance(path, RemotePath) else path
-
-
-@contextlib.contextmanager
-def dropped_if_unreadable(path):
-    """Removes a file from the cache folder if the block finds that it is no such file.
-
-    A server's bad answer is not kept for good then: the next try fetches it again.
-
-    Args:
-        path: path; one that is not in the cache folder stays in any case.
-
-    Raises:
-        ValueError: What the block raises; says that the file is gone.
-    """
-    try:
-        yield
-    except InvalidValueError as error:
-        if cache_folder().absolute() not in path.absolute().parents:
-            raise
-        path.unlink(missing_ok=True)
-        raise InvalidValueError(
-            f"{error} It was removed from the cache: the next try fetches it again."
-        ) from error
 
 
 @contextlib.contextmanager
@@ -286,7 +262,7 @@ class RemotePath(os.PathLike):
             raise FileNotFoundError(f"There is no file '{self}'")
         kept = remote_files.kept_copy(str(self))
         if kept is not None:
-            return kept
+            return note_fetched(kept)
         folder = cache_folder() / "remote"
         owner = f"{_digest(str(self))}-"
         name = re.sub(r"[^\w.-]", "_", self.name, flags=re.ASCII)[-100:]
@@ -295,7 +271,7 @@ class RemotePath(os.PathLike):
         if not target.is_file():
             remote_files.fetch(str(self), target)
             _remove_older(folder.glob(f"{owner}*"), target)
-        return target
+        return note_fetched(target)
 
     def _entry(self):
         if not self.is_listed:

@@ -6,22 +6,26 @@ block is done: `replacing` one file, `new_folder` a folder that must not exist y
 process is killed in it, what was there stays as it was.
 
 A hidden name has the process and a random number in it, so that two writers never
-share one. What a killed process left is removed by a later write into that folder,
-when it is an hour old and its process no longer runs.
+share one, and tells the machine. What a killed process left is removed by the next
+process that has the folder for itself (`folder_lock`); in other folders by a later
+write, when it is an hour old and its process no longer runs.
 """
 
 import contextlib
 import errno
+import hashlib
 import math
 import os
+import pathlib
 import re
 import secrets
 import shutil
+import socket
 import time
 
 from effdet_keras._internal.local_paths import local_path
 
-_HIDDEN = re.compile(r"\..+\.(\d+)-[0-9a-f]{8}\.partial(\.[\w.]+)?")
+_HIDDEN = re.compile(r"\..+\.(\d+)-[0-9a-f]{8}([0-9a-f]{4})?\.partial(\.[\w.]+)?")
 _LONGEST = 50  # characters of the target's name in the hidden one: at most 200 bytes
 _STALE = 3600.0  # seconds; also between two looks into one folder
 # Of mounted drives that know no flushing: they are as safe as their service makes them.
@@ -165,14 +169,42 @@ def is_hidden_name(name):
     return _HIDDEN.fullmatch(name) is not None
 
 
+def remove_leftovers(folder, ended=None):
+    """Removes at once what killed processes left in a folder that this one has taken.
+
+    Nothing that a running process of this machine writes, nor what another machine may
+    be writing.
+
+    Args:
+        folder: path of a folder.
+        ended: pair of a process' number and its host, which is known to have ended,
+            wherever it ran; or None.
+    """
+    here = _machine(socket.gethostname())
+    dead = None if ended is None else (ended[0], _machine(ended[1]))
+    for path in pathlib.Path(folder).absolute().iterdir():
+        match = _HIDDEN.fullmatch(path.name)
+        if match is None or path in _live or _holds_old_files(path):
+            continue
+        process = int(match[1])
+        is_dead = process == os.getpid() or not _runs(process)
+        if (process, match[2]) == dead or (match[2] == here and is_dead):
+            _remove(path)
+
+
+def _machine(host):
+    return hashlib.sha256(host.encode()).hexdigest()[:4]
+
+
 @contextlib.contextmanager
 def _hidden_beside(path, ending=""):
     """A name for a file or folder that is gone after the block."""
     stem = path.name.removesuffix(ending)[:_LONGEST]
-    name = f".{stem}.{os.getpid()}-{secrets.token_hex(4)}.partial{ending}"
+    number = secrets.token_hex(4) + _machine(socket.gethostname())
+    name = f".{stem}.{os.getpid()}-{number}.partial{ending}"
     hidden = path.with_name(name)
     _require_writable(path.parent, hidden)
-    _remove_leftovers(path.parent)
+    _remove_old_leftovers(path.parent)
     _live.add(hidden.absolute())
     try:
         yield hidden
@@ -259,7 +291,7 @@ def _keep(target, aside):
             os.replace(target, aside)
 
 
-def _remove_leftovers(folder):
+def _remove_old_leftovers(folder):
     """Removes what killed processes left in a folder."""
     folder, now = folder.absolute(), time.monotonic()
     if now - _last_look.get(folder, -math.inf) < _STALE:
@@ -271,31 +303,8 @@ def _remove_leftovers(folder):
             _remove(path)
 
 
-def remove_all_leftovers(folder):
-    """Removes what killed processes left, of whatever age, from a folder.
-
-    For the process that has the folder to itself (`FolderLock`): nobody else is
-    writing there.
-
-    Args:
-        folder: path.
-    """
-    for path in folder.absolute().iterdir():
-        match = _HIDDEN.fullmatch(path.name)
-        if (
-            match
-            and not _is_being_written(path, int(match[1]))
-            and not _holds_old_files(path)
-        ):
-            _remove(path)
-
-
-def _is_being_written(path, process):
-    return path in _live or (process != os.getpid() and _runs(process))
-
-
 def _is_leftover(path, process):
-    if _is_being_written(path, process):
+    if path in _live or (process != os.getpid() and _runs(process)):
         return False
     try:
         newest = max(p.lstat().st_mtime for p in (path, *path.rglob("*")))

@@ -9,8 +9,14 @@ import os
 import pathlib
 from collections.abc import Callable, Mapping
 
+from effdet_keras._internal.cache_folder import kept_if_readable
 from effdet_keras._internal.local_paths import local_path
-from effdet_keras._internal.remote_path import RemotePath, exists, path_of
+from effdet_keras._internal.remote_path import (
+    RemotePath,
+    exists,
+    local_copy,
+    path_of,
+)
 from effdet_keras.data.formats.registry import FORMATS
 from effdet_keras.data.formats.split_names import ONE_SPLIT
 from effdet_keras.data.formats.tfrecord import from_tfrecord
@@ -83,7 +89,8 @@ def find(path: str | os.PathLike[str], format: str | None = None) -> Found:
     while not found and inner.is_dir() and (inner := _only_folder(inner)) is not None:
         found, _ = _find_all(inner, formats)
     if not found:
-        raise InvalidValueError(_describe_unknown(path, formats, notes))
+        with kept_if_readable(local_copy(path) if path.is_file() else path):
+            raise InvalidValueError(_describe_unknown(path, formats, notes))
     if len(found) > 1:
         raise InvalidValueError(_describe_choice(name, found))
     return found[0]

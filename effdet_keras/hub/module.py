@@ -14,7 +14,7 @@ import pathlib
 import tarfile
 
 from effdet_keras._internal.first_line import first_line
-from effdet_keras._internal.local_paths import local_path
+from effdet_keras._internal.local_paths import check_address, local_path
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.optional_imports import (
     tensorflow_hub,
@@ -230,6 +230,7 @@ def _resolve(handle):
                 f"'{_GRAPH_FILES[0]}', or the http(s) address of one, compressed."
             )
         return os.path.abspath(handle)
+    check_address(handle)
     try:
         return tensorflow_hub.resolve(handle)
     except (OSError, EOFError, tarfile.TarError) as error:

@@ -1,7 +1,8 @@
 """`time_budget`: the length of a run whose time is given.
 
 A few steps and an evaluation are measured with a model that is thrown away, so that the
-run itself begins as any other, and its schedule ends where the run does.
+run itself begins as any other, and its schedule ends where the run does. The measuring
+takes a fifth of the time at most, or as long as it takes to compile one step.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from effdet_keras.training import auto_recipe
 
 _STEPS = 8  # that are measured, after as many in which the step is compiled
 _IMAGES = 32  # that are evaluated, at least a batch
+_SECONDS_PER_IMAGE = 4.0  # of the measuring, so that evaluating them has room in it
+_MEASURING = 0.2  # of the time
 _RESERVE = 0.07  # of the time that is left: no two epochs take equally long
 
 
@@ -43,6 +46,8 @@ class Times:
         final: the evaluation at the end of the run.
         once: making and compiling.
         is_frozen: bool, whether a part of the model was frozen.
+        is_cut: bool, whether the measuring ended early: an evaluation is then taken to
+            be as long as training on as many images.
     """
 
     steps_per_epoch: int
@@ -51,6 +56,7 @@ class Times:
     final: float
     once: float
     is_frozen: bool = False
+    is_cut: bool = False
 
 
 def choose_length(
@@ -67,9 +73,10 @@ def choose_length(
         `RunConfiguration` with a length in the place of the time.
 
     Raises:
-        ValueError: If the time is not enough for one step and its evaluation.
+        ValueError: If the time is not enough for one step.
     """
-    times = measure(configuration, splits, auto_recipe.STEPS)
+    ends = time.monotonic() + _MEASURING * seconds_of(configuration.time_budget)
+    times = measure(configuration, splits, auto_recipe.STEPS, ends)
     chosen = length_for(times, configuration, time.monotonic() - started)
     steps = chosen.steps or chosen.epochs * times.steps_per_epoch
     if (
@@ -78,7 +85,7 @@ def choose_length(
         and configuration.freeze == "auto"
     ):
         # In a training as long the recipe freezes nothing, and a step takes longer.
-        times = measure(configuration, splits, steps)
+        times = measure(configuration, splits, steps, ends)
         chosen = length_for(times, configuration, time.monotonic() - started)
     _say(configuration, times, chosen)
     return chosen
@@ -88,6 +95,9 @@ def length_for(
     times: Times, configuration: RunConfiguration, spent: float
 ) -> RunConfiguration:
     """The configuration with the length for which there is time.
+
+    Where evaluations would take more of it than the training they are fewer, and where
+    there is no time for any, there is none.
 
     Args:
         times: `Times`.
@@ -108,32 +118,53 @@ def length_for(
     left = (budget - spent - once) * (1 - _RESERVE)
     of_steps = times.steps_per_epoch * times.step
     every = max(configuration.evaluate_every, 1)
+    if configuration.evaluate_every:
+        every = max(every, math.ceil(times.evaluation / of_steps))
     epochs = math.floor(left / (of_steps + times.evaluation / every))
     while epochs > 0 and (  # the last epoch is evaluated in any case
         epochs * of_steps + math.ceil(epochs / every) * times.evaluation > left
     ):
         epochs -= 1
     if epochs > 0:
+        if configuration.evaluate_every:
+            configuration = configuration.replace(evaluate_every=min(every, epochs))
         return configuration.replace(time_budget=None, epochs=epochs)
     steps = math.floor((left - times.evaluation) / times.step)
     if steps < 1:
-        least = (spent + once + times.evaluation + times.step) * (1 + _RESERVE)
-        raise InvalidValueError(
-            "There is no time for a training step: making, compiling and evaluating "
-            f"take {in_words(spent + once + times.evaluation)}. Give at least "
-            f"time_budget='{math.ceil(least)}s' (--time-budget). Received: "
-            f"time_budget={configuration.time_budget!r}"
-        )
+        return _without_evaluations(times, configuration, spent)
     return configuration.replace(time_budget=None, steps=steps)
 
 
-def measure(configuration: RunConfiguration, splits: Splits, steps: int) -> Times:
+def _without_evaluations(times, configuration, spent):
+    left = seconds_of(configuration.time_budget) - spent - times.once
+    steps = math.floor(left * (1 - _RESERVE) / times.step)
+    if steps < 1:
+        least = (spent + times.once + times.step) * (1 + _RESERVE)
+        raise InvalidValueError(
+            "There is no time for a training step: making and compiling take "
+            f"{in_words(spent + times.once)}. Give at least "
+            f"time_budget='{math.ceil(least)}s' (--time-budget). Received: "
+            f"time_budget={configuration.time_budget!r}"
+        )
+    epochs = steps // times.steps_per_epoch
+    length = {"epochs": epochs} if epochs else {"steps": steps}
+    none = {"evaluate_every": 0, "validation_losses": False}
+    if configuration.monitor.startswith("val_"):
+        none["monitor"] = RunConfiguration.monitor
+    return configuration.replace(time_budget=None, **length, **none)
+
+
+def measure(
+    configuration: RunConfiguration, splits: Splits, steps: int, ends: float
+) -> Times:
     """Measures steps and evaluations, with a model of its own.
 
     Args:
         configuration: `RunConfiguration`.
         splits: `Splits`.
         steps: int, how long a training to prepare for.
+        ends: float, when to stop measuring, of `time.monotonic`; at the earliest after
+            a step.
 
     Returns:
         `Times`.
@@ -145,10 +176,12 @@ def measure(configuration: RunConfiguration, splits: Splits, steps: int) -> Time
     batches = training_batches(model, configuration, splits.train)
     per_epoch = len(batches)
     some = batches.take(_STEPS)
-    few = splits.validation[: max(_IMAGES, configuration.batch_size)]
+    # Of little time, an evaluation that is begun must not take all.
+    images = min(_IMAGES, int((ends - begun) / _SECONDS_PER_IMAGE))
+    few = splits.validation[: max(images, configuration.batch_size)]
     evaluates = configuration.evaluate_every > 0
     every_epoch = configuration.replace(evaluate_every=int(evaluates), verbose=0)
-    watch = _Stopwatch()
+    watch = _Stopwatch(ends)
     with (
         tempfile.TemporaryDirectory() as path,
         contextlib.redirect_stdout(io.StringIO()),
@@ -157,16 +190,25 @@ def measure(configuration: RunConfiguration, splits: Splits, steps: int) -> Time
         reduced = dataclasses.replace(splits, validation=few)
         others = callbacks_of_run(every_epoch, reduced, folder, RunLog(folder.log))
         with with_teacher(model, configuration, some) as taught:
-            model.fit(
-                taught,
-                epochs=max(2, math.ceil(steps / len(some))),
-                verbose=0,
-                callbacks=[watch, *others],
-            )
+            try:
+                model.fit(
+                    taught,
+                    epochs=max(2, math.ceil(steps / len(some))),
+                    verbose=0,
+                    callbacks=[watch, *others],
+                )
+            except _TimeIsUp:
+                for callback in others:
+                    callback.on_train_end()
     is_frozen = any(not v.trainable for v in model.weights if "kernel" in v.path)
     del model, batches, some
     gc.collect()
-    first_steps, first_evaluation, later_steps, evaluation = watch.seconds
+    parts = watch.seconds
+    if watch.is_cut:
+        parts = watch.estimated(
+            min(_STEPS, per_epoch), len(few) / configuration.batch_size
+        )
+    first_steps, first_evaluation, later_steps, evaluation = parts
     of_images = evaluation / len(few)
     return Times(
         steps_per_epoch=per_epoch,
@@ -177,23 +219,48 @@ def measure(configuration: RunConfiguration, splits: Splits, steps: int) -> Time
         + max(first_steps - later_steps, 0.0)
         + max(first_evaluation - evaluation, 0.0),
         is_frozen=is_frozen,
+        is_cut=watch.is_cut,
     )
+
+
+class _TimeIsUp(Exception):
+    """Ends a fit without the evaluation that would come next."""
 
 
 class _Stopwatch(keras.callbacks.Callback):
     """Times the steps of two epochs, and what comes after each; then ends the fit."""
 
-    def __init__(self):
+    def __init__(self, ends):
         super().__init__()
-        self._marks = []
+        self._ends = ends
+        self._marks, self._batches = [], []
+        self.is_cut = False
 
     @property
     def seconds(self):
         """First steps and their evaluation, then the same of the second epoch."""
         return [after - before for before, after in zip(self._marks, self._marks[1:])]
 
+    def estimated(self, steps, batches):
+        """What `seconds` would be of so many steps, and batches to evaluate."""
+        start, (first_batch, first) = self._marks[0], self._batches[0]
+        last_batch, last = self._batches[-1]
+        step = (first - start) / (first_batch + 1)
+        if last_batch > first_batch:
+            step = (last - first) / (last_batch - first_batch)
+        compiling = max(first - start - (first_batch + 1) * step, 0.0)
+        later = [steps * step, batches * step]
+        first_parts = [seconds + compiling for seconds in later]
+        return first_parts + later
+
     def on_train_begin(self, logs=None):
         self._marks = [time.monotonic()]
+        self._left = self._ends - self._marks[0]
+
+    def on_train_batch_end(self, batch, logs=None):
+        if len(self._marks) == 1:
+            self._batches.append((batch, time.monotonic()))
+        self._stop_if_over(self._ends)
 
     def on_test_begin(self, logs=None):
         self._mark_steps()
@@ -201,6 +268,8 @@ class _Stopwatch(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         self._mark_steps()
         self.model.stop_training = epoch == 1
+        if epoch == 0:  # an evaluation has to be compiled as well
+            self._stop_if_over(self._ends - self._left / 2)
 
     def on_epoch_begin(self, epoch, logs=None):
         if epoch > 0:
@@ -208,6 +277,11 @@ class _Stopwatch(keras.callbacks.Callback):
 
     def on_train_end(self, logs=None):
         self._marks.append(time.monotonic())
+
+    def _stop_if_over(self, moment):
+        if time.monotonic() > moment:
+            self.is_cut = True
+            raise _TimeIsUp
 
     def _mark_steps(self):
         if len(self._marks) % 2:
@@ -225,5 +299,21 @@ def _say(configuration, times, chosen):
         f"Time budget {configuration.time_budget}: a step of "
         f"{configuration.batch_size} images takes {in_words(times.step)}, an "
         f"evaluation {in_words(times.evaluation)}, and what is done once, with the "
-        f"last evaluation, {in_words(times.once + times.final)}. That gives {length}."
+        f"last evaluation, {in_words(times.once + times.final)}"
+        f"{' (after a fifth of the time; partly estimated)' if times.is_cut else ''}. "
+        f"That gives {length}{_evaluations(configuration, chosen)}."
+    )
+
+
+def _evaluations(configuration, chosen):
+    if chosen.evaluate_every == configuration.evaluate_every:
+        return ""
+    if not chosen.evaluate_every:
+        return (
+            ", and leaves no time for an evaluation: `effdet-keras eval RUN DATA` does "
+            "one afterwards"
+        )
+    return (
+        f", evaluated after every {chosen.evaluate_every} of them and the last: more "
+        "evaluations would take longer than the training"
     )

@@ -139,10 +139,6 @@ def distill(
             "`data` must be a `DetectionDataset`, or batches of it "
             f"(`tf.data.Dataset`). Received: data of type {type(data).__name__}"
         )
-    require_tensorflow(
-        "`distill` asks the teacher within batches of `tf.data`",
-        "Call it with KERAS_BACKEND=tensorflow.",
-    )
     check_teacher(teacher, student)
     rule = Distillation(weight)
     if student.settings is None:
@@ -198,11 +194,10 @@ def _in_size_of(student, teacher):
 
 def check_teacher(teacher: Any, student: Any) -> None:
     """Raises an error unless outputs can be compared number by number, in batches."""
-    if keras.backend.backend() != "tensorflow":
-        raise InvalidStateError(
-            "A teacher (`distill`) is asked within batches of `tf.data`, and Keras "
-            f"runs on {keras.backend.backend()}. Use KERAS_BACKEND=tensorflow."
-        )
+    require_tensorflow(
+        "A teacher (`distill`) is asked within batches of `tf.data`",
+        "Use KERAS_BACKEND=tensorflow.",
+    )
     if not (teacher.config.has_detection and student.config.has_detection):
         raise InvalidValueError(
             "`distill` compares class logits and boxes: both models need the head "

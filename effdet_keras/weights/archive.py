@@ -15,6 +15,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from effdet_keras._internal.cache_folder import kept_if_readable
 from effdet_keras._internal.finite import check_finite, warn_unless_finite
 from effdet_keras._internal.first_line import first_line
 from effdet_keras._internal.local_paths import is_remote, local_path
@@ -331,6 +332,11 @@ def _only_archive(folder):
 
 def read_entry(path, check_all=False):
     """The content of `archive.json`, or None in a file of `model.save`."""
+    with kept_if_readable(path):
+        return _read_entry(path, check_all)
+
+
+def _read_entry(path, check_all):
     with open(path, "rb") as file:
         try:
             archive = zipfile.ZipFile(file)

@@ -9,8 +9,9 @@ import time
 
 import pytest
 
-from effdet_keras._internal import folder_lock, heartbeat
+from effdet_keras._internal import folder_lock, heartbeat, whole_files
 from effdet_keras._internal.folder_lock import LOCK_FILE, FolderLock
+from effdet_keras._internal.whole_files import replacing
 
 HOLDS = """
 import sys, time
@@ -140,16 +141,52 @@ def test_who_has_a_folder_gives_signs_until_it_is_taken_away(tmp_path, quick):
     assert json.loads(lock.path.read_text())["host"] == "another"
 
 
-@pytest.mark.parametrize("age", [0, 10])
-def test_who_has_the_folder_removes_what_a_killed_process_was_writing(tmp_path, age):
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    left = tmp_path / f".last.{process.pid}-0123abcd.partial.keras"
-    alive = tmp_path / f".last.{os.getppid()}-0123abcd.partial.keras"
-    for path in (left, alive, tmp_path / "last.keras"):
-        path.write_text("half")
-        os.utime(path, (time.time() - age,) * 2)
+WRITES = HOLDS.replace(
+    'print("held", flush=True)',
+    """
+from effdet_keras._internal.whole_files import replacing
+with replacing(sys.argv[1] + "/last.keras") as partial:
+    partial.write_text("half")
+    print("held", flush=True)
+    time.sleep(600)
+""",
+)
+
+
+def _writer(folder, text):
+    command = [sys.executable, "-c", text, str(folder)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_what_a_killed_process_left_half_written_is_removed_at_once(tmp_path):
+    with _writer(tmp_path, WRITES) as killed:
+        killed.kill()
+    assert len(os.listdir(tmp_path)) == 2
     lock = FolderLock(tmp_path)
     lock.acquire("A training")
-    lock.release()
-    assert sorted(os.listdir(tmp_path)) == [alive.name, "last.keras"]
+    assert os.listdir(tmp_path) == [LOCK_FILE]
+
+
+def test_what_a_process_of_a_silent_machine_left_is_removed_too(tmp_path, quick):
+    of_another_machine(tmp_path)
+    number = "0123abcd" + whole_files._machine("another")
+    for process in (4, 5):  # of the other nothing is known
+        (tmp_path / f".last.{process}-{number}.partial.keras").write_text("half")
+    FolderLock(tmp_path).acquire("A training")
+    names = set(os.listdir(tmp_path))
+    assert names == {LOCK_FILE, f".last.5-{number}.partial.keras"}
+
+
+def test_what_a_living_writer_writes_is_never_removed(tmp_path):
+    """It needs no lock to write into the folder, and no other machine is known."""
+    text = WRITES.replace('FolderLock(sys.argv[1]).acquire("A training")', "")
+    unknown = tmp_path / ".last.4-0123abcd.partial.keras"
+    unknown.write_text("of a version that did not name the machine")
+    with _writer(tmp_path, text) as writer, replacing(tmp_path / "own") as partial:
+        partial.write_text("of this process")
+        before = set(os.listdir(tmp_path))
+        FolderLock(tmp_path).acquire("A training")
+        assert set(os.listdir(tmp_path)) == before | {LOCK_FILE}
+        writer.kill()

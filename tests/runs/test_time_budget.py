@@ -42,9 +42,25 @@ def test_less_than_an_epoch_is_counted_in_steps():
 
 
 def test_no_time_is_told_with_the_least_there_must_be():
-    with pytest.raises(ValueError, match=r"take 23 s\. Give at least .*'26s'"):
-        length("24s")
+    with pytest.raises(ValueError, match=r"take 16 s\. Give at least .*'19s'"):
+        length("17s")
     assert length("26s") == {"steps": 2}
+
+
+def test_evaluations_that_would_take_longer_than_the_training_are_fewer():
+    slow = dataclasses.replace(TIMES, evaluation=25.0)
+    run = ek.RunConfiguration(time_budget="4m")  # 204.6 s are left
+    chosen = length_for(slow, run, 10.0)
+    assert (chosen.epochs, chosen.evaluate_every) == (10, 3)  # 100 + 4 * 25
+
+
+def test_where_no_evaluation_fits_there_is_none():
+    slow = dataclasses.replace(TIMES, evaluation=250.0, final=300.0)
+    run = ek.RunConfiguration(time_budget="4m")
+    chosen = length_for(slow, run, 10.0)  # 224 s are left, 208.3 without the reserve
+    assert (chosen.epochs, chosen.evaluate_every) == (20, 0)
+    chosen = length_for(slow, run.replace(time_budget="20s"), 10.0)
+    assert (chosen.steps, chosen.evaluate_every) == (3, 0)
 
 
 @pytest.fixture
@@ -58,7 +74,7 @@ def test_what_is_frozen_for_short_trainings_is_measured_again_for_long_ones(
 ):
     asked = []
 
-    def measured(configuration, splits, steps):
+    def measured(configuration, splits, steps, ends):
         asked.append(steps)
         is_short = steps < 3000
         return Times(10, 1.0 if is_short else 2.0, 3.0, 4.0, 6.0, is_frozen=is_short)
@@ -76,25 +92,66 @@ def test_what_is_frozen_for_short_trainings_is_measured_again_for_long_ones(
     assert len(asked) == 1
 
 
+@pytest.mark.parametrize(
+    ("ends", "batches", "step", "compiling"),
+    [(30.0, 1, 40.0, 0.0), (43.0, 3, 2.0, 38.0)],
+)
+def test_measuring_ends_in_time_and_what_was_not_seen_is_estimated(
+    monkeypatch, ends, batches, step, compiling
+):
+    now = [0.0]
+    monkeypatch.setattr(time_budget.time, "monotonic", lambda: now[0])
+    watch = time_budget._Stopwatch(ends)
+    watch.on_train_begin()
+    with pytest.raises(time_budget._TimeIsUp):
+        for batch in range(8):
+            now[0] += 2.0 if batch else 40.0
+            watch.on_train_batch_end(batch)
+            now[0] += 0.001
+    assert watch.is_cut and batch == batches - 1
+    first_steps, first_evaluation, steps, evaluation = watch.estimated(8, 4)
+    assert (steps, evaluation) == pytest.approx((8 * step, 4 * step), rel=1e-2)
+    assert first_steps - steps == pytest.approx(compiling, abs=0.1)
+    assert first_evaluation - evaluation == pytest.approx(compiling, abs=0.1)
+
+
+def test_no_evaluation_is_begun_where_half_of_the_measuring_is_over(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(time_budget.time, "monotonic", lambda: now[0])
+    watch = time_budget._Stopwatch(48.0)
+    watch.set_model(type("Model", (), {"stop_training": False})())
+    watch.on_train_begin()
+    now[0] = 30.0
+    watch.on_train_batch_end(7)
+    with pytest.raises(time_budget._TimeIsUp):
+        watch.on_epoch_end(0)
+
+
 @pytest.mark.slow
 def test_steps_and_evaluations_are_measured_and_the_run_ends_there(
     monkeypatch, shapes, splits, tmp_path, capsys
 ):
     fields = tiny_run(time_budget="10m", batch_size=2, validation_losses=True)
-    times = measure(ek.RunConfiguration(**fields), splits, 100)
+    now = time_budget.time.monotonic()
+    times = measure(ek.RunConfiguration(**fields), splits, 100, now + 600)
     assert times.steps_per_epoch == 2 and not times.is_frozen
     for name in ("step", "evaluation", "final", "once"):
         assert 0 < getattr(times, name) < 60, name
     assert times.final > times.evaluation  # it loads the model as well
-    assert "epoch" not in capsys.readouterr().out
+    assert not times.is_cut and "epoch" not in capsys.readouterr().out
+    cut = measure(ek.RunConfiguration(**fields), splits, 100, now)  # after a step
+    assert cut.is_cut and cut.steps_per_epoch == 2
+    assert all(getattr(cut, n) > 0 for n in ("step", "evaluation", "final", "once"))
 
     long = Times(2, step=1.0, evaluation=100.0, final=0.0, once=0.0)
     monkeypatch.setattr(time_budget, "measure", lambda *_: long)
     fields["time_budget"] = "113s"  # for an evaluation and a step or two
     result = ek.fine_tune(shapes, out=tmp_path / "run", **fields)
-    assert len(result.history["loss"]) == 1
+    assert len(result.history["loss"]) in (1, 2)
     assert "That gives " in capsys.readouterr().out
     run = ek.RunConfiguration.read(tmp_path / "run" / "configuration.yaml")
-    assert (run.time_budget, run.epochs) == (None, 1 if run.epochs else None)
+    assert run.time_budget is None
+    assert run.epochs in (None, len(result.history["loss"]))
+    assert run.evaluate_every == (run.epochs or 1)
     if run.steps == 1:  # the cosine ends where the run does
         assert result.history["learning_rate"] is not None

@@ -32,6 +32,13 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
         if self.server.failures:
             self.server.failures -= 1
             self.send_error(503)
+        elif self.path in self.server.answers:
+            status, headers, body = self.server.answers[self.path]
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
         else:
             super().do_GET()
 
@@ -44,10 +51,13 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
 
 @contextlib.contextmanager
 def web_server(folder):
-    """Serves a folder; its `address`, `failures` still to come, and paths `asked`."""
+    """Serves a folder; its `address`, `failures` still to come, and paths `asked`.
+
+    `answers` are sent in the place of files: status, headers and body, by the path.
+    """
     handler = functools.partial(_Handler, directory=str(folder))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        server.failures, server.asked = 0, []
+        server.failures, server.asked, server.answers = 0, [], {}
         server.address = f"http://127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()

@@ -12,6 +12,7 @@ import pytest
 from support.torch_files import write_zip
 
 from effdet_keras import presets
+from effdet_keras._internal import web
 from effdet_keras.models import EfficientDet
 from effdet_keras.presets import find_published_weights
 from effdet_keras.weights import read_weights as module
@@ -86,7 +87,7 @@ def test_a_file_that_was_copied_to_the_named_place_is_taken(offline):
 
 def test_a_host_that_does_not_answer_is_soon_given_up(tmp_path, monkeypatch):
     monkeypatch.setenv("EFFDET_KERAS_CACHE", str(tmp_path))
-    monkeypatch.setattr(download_module, "_CONNECT_TIMEOUT", 0.2)
+    monkeypatch.setattr(web, "_CONNECT_TIMEOUT", 0.2)
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
@@ -105,7 +106,7 @@ def test_a_host_that_does_not_answer_is_soon_given_up(tmp_path, monkeypatch):
 
 
 def test_connecting_has_a_shorter_limit_than_waiting():
-    assert download_module._CONNECT_TIMEOUT < 10 < download_module._TIMEOUT
+    assert web._CONNECT_TIMEOUT < 10 < web._TIMEOUT
 
 
 @pytest.fixture

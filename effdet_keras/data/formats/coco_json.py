@@ -8,6 +8,7 @@ import reprlib
 
 import numpy as np
 
+from effdet_keras._internal.cache_folder import kept_if_readable
 from effdet_keras._internal.remote_path import local_copy
 from effdet_keras.data.dataset import check_class_names
 from effdet_keras.data.formats.label_map import ids_of_classes, requested_classes
@@ -27,14 +28,9 @@ def read_json(annotations):
         content, source = annotations, "a dict"
     else:
         source = os.fspath(annotations)
-        with open(local_copy(annotations), "rb") as file:
-            data = file.read()
-        try:
-            content = json.loads(data)  # finds out which UTF it is
-        except (ValueError, RecursionError) as error:
-            raise InvalidValueError(
-                f"`from_coco` expects a json file. Received: {source!r} ({error})"
-            ) from error
+        copy = local_copy(annotations)
+        with kept_if_readable(copy):
+            content = _content_of(copy, source)
     needed = ("images", "annotations", "categories")
     if not isinstance(content, dict) or not all(
         isinstance(content.get(key), list) for key in needed
@@ -50,6 +46,17 @@ def read_json(annotations):
             f"{reprlib.repr(found)}"
         )
     return content, source
+
+
+def _content_of(path, source):
+    with open(path, "rb") as file:
+        data = file.read()
+    try:
+        return json.loads(data)  # finds out which UTF it is
+    except (ValueError, RecursionError) as error:
+        raise InvalidValueError(
+            f"`from_coco` expects a json file. Received: {source!r} ({error})"
+        ) from error
 
 
 def read_classes(content, class_names, sidecar, source):

@@ -6,6 +6,7 @@ import reprlib
 
 import numpy as np
 
+from effdet_keras._internal.cache_folder import kept_if_readable
 from effdet_keras._internal.remote_path import local_copy
 from effdet_keras.data.formats.record_building import are_coordinates, check_size
 from effdet_keras.data.formats.split_names import ONE_SPLIT
@@ -119,7 +120,11 @@ def _read_lines(path, limit=None):
     """`(number, cells)` of each row that is not empty, or of the first `limit`."""
     lines = []
     try:
-        with open(local_copy(path), encoding="utf-8-sig", newline="") as file:
+        copy = local_copy(path)
+        with (
+            kept_if_readable(copy),
+            open(copy, encoding="utf-8-sig", newline="") as file,
+        ):
             reader = csv.reader(file)
             for row in reader:
                 cells = [cell.strip() for cell in row]

@@ -1,36 +1,27 @@
 """Files behind a URL: fetched once, whole or not at all, kept in a cache folder."""
 
-import base64
 import contextlib
 import hashlib
-import http.client
 import math
 import re
-import ssl
 import urllib.error
 import urllib.parse
-import urllib.request
 
 import keras
 
-from effdet_keras._internal.cache_folder import cache_folder, keras_home
-from effdet_keras._internal.local_paths import local_path
-from effdet_keras._internal.remote_files import check_received, check_whole
+from effdet_keras._internal import web
+from effdet_keras._internal.cache_folder import (
+    cache_folder,
+    keras_home,
+    note_fetched,
+)
+from effdet_keras._internal.local_paths import check_address, local_path
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.presets import KERAS_APPLICATIONS
 
-_CONNECT_TIMEOUT = 8.0  # seconds: without a network, say so soon
-_TIMEOUT = 60.0  # seconds without a sign of a server that is connected
-_CHUNK = 1 << 18  # bytes between two steps of the progress bar
 _HEAD = 512  # bytes that tell what a file is
 _MB = 1e6
-_ALLOWED = "%:/?#[]@!$&'()*+,;=~"  # in a URL, beside letters and digits
-# What a server that cannot be reached, or that breaks off, raises.
-_BROKEN = (
-    *(urllib.error.URLError, http.client.HTTPException),
-    *(ConnectionError, TimeoutError, ssl.SSLError),
-)
 
 
 def download(url, *, sha256=None, md5=None, verbose=1):
@@ -43,7 +34,8 @@ def download(url, *, sha256=None, md5=None, verbose=1):
     The file is written under another name, checked, and then renamed: whatever
     happens on the way, a file in the cache is whole, and two processes may fetch
     the same one. A cached file is checked again if its digest is known, which takes a
-    second for 500 MB; of any other file only the length is checked, when it arrives.
+    second for 500 MB; of any other file its length, and the digest that a storage
+    tells, when it arrives.
 
     Args:
         url: string, `http://`, `https://` or `file://`. A user name and password
@@ -72,6 +64,7 @@ def download(url, *, sha256=None, md5=None, verbose=1):
     """
     _check_form("sha256", sha256, 64)
     _check_form("md5", md5, 32)
+    check_address(url)
     scheme = urllib.parse.urlsplit(url).scheme.lower()
     if scheme == "file":
         path = _file_of_url(url)
@@ -84,7 +77,7 @@ def download(url, *, sha256=None, md5=None, verbose=1):
         )
     path = cache_path(url)
     if _is_cached(path, sha256, md5):
-        return path
+        return note_fetched(path)
     with contextlib.ExitStack() as stack:
         try:
             partial = stack.enter_context(replacing(path))
@@ -102,7 +95,7 @@ def download(url, *, sha256=None, md5=None, verbose=1):
                 f"{error}. It was fetched from {shown_url(url)} and is removed: the "
                 "file there has changed, or the digest is one of another file."
             ) from None
-    return path
+    return note_fetched(path)
 
 
 def cache_path(url):
@@ -126,7 +119,7 @@ def cache_path(url):
     name = re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)[-100:] or "weights"
     if url == KERAS_APPLICATIONS + name:  # where Keras keeps it, by its own name
         return keras_home() / "models" / name
-    digest = hashlib.sha256(_without_login(parts).geturl().encode()).hexdigest()
+    digest = hashlib.sha256(web.without_login(parts).geturl().encode()).hexdigest()
     return cache_folder() / f"{digest[:10]}-{name}"
 
 
@@ -178,7 +171,7 @@ def _what_it_is_instead(path):
         head = file.read(_HEAD).lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     if not head:
         return "an empty file"
-    if head.startswith((b"<!doctype", b"<html", b"<?xml", b"<head", b"<body")):
+    if web.is_page(head) or head.startswith((b"<!doctype", b"<?xml")):
         return "a page for a browser"
     if head.startswith((b"{", b"[")):
         return "a message in JSON"
@@ -189,20 +182,19 @@ def _fetch(url, path, verbose):
     if verbose:
         print(f"Downloading {shown_url(url)}", flush=True)
     try:
-        with (
-            _opener().open(_request(url), timeout=_CONNECT_TIMEOUT) as response,
-            open(path, "wb") as file,
-        ):
-            check_whole(response)
-            length = response.headers.get("Content-Length")
-            length = int(length) if length and length.isdigit() else None
-            check_received(response, *_copy(response, file, length, verbose))
+        with web.answer(url) as response, open(path, "wb") as file:
+            web.copy_body(url, response, file, _progress(verbose))
     except urllib.error.HTTPError as error:
         raise OSError(
             f"The server has no file for us at {shown_url(url)}: it answered with "
             f"status {error.code} ({error.reason}). Check the address."
         ) from None
-    except _BROKEN as error:
+    except web.NotTheFileError as error:
+        raise ConnectionError(
+            f"{shown_url(url)} did not give the whole file: {error}. Nothing was kept: "
+            "try again, or fetch the file by other means and give its path."
+        ) from None
+    except web.BROKEN as error:
         # Not chained: the reason may quote the URL, with its secrets.
         own = str(error) if type(error) is ConnectionError else type(error).__name__
         reason = getattr(error, "reason", None) or own
@@ -219,69 +211,21 @@ def _fetch(url, path, verbose):
         )
 
 
-class _PatientOnceConnected:
-    """Waits less for a connection than for what comes through it."""
+def _progress(verbose):
+    """A function that shows how many bytes there are, of how many."""
+    bars = []
 
-    def connect(self):
-        super().connect()
-        self.sock.settimeout(_TIMEOUT)
+    def tell(received, length):
+        if not bars:
+            target = None if length is None else math.ceil(length / _MB)
+            options = {"interval": 0.2, "unit_name": "MB"}
+            bars.append(keras.utils.Progbar(target, verbose=int(verbose), **options))
+        if received == length:
+            bars[0].update(math.ceil(received / _MB), finalize=True)
+        else:
+            bars[0].update(int(received / _MB), finalize=False)
 
-
-class _HTTPConnection(_PatientOnceConnected, http.client.HTTPConnection):
-    pass
-
-
-class _HTTPSConnection(_PatientOnceConnected, http.client.HTTPSConnection):
-    pass
-
-
-class _HTTPHandler(urllib.request.HTTPHandler):
-    def http_open(self, request):
-        return self.do_open(_HTTPConnection, request)
-
-
-class _HTTPSHandler(urllib.request.HTTPSHandler):
-    def https_open(self, request):
-        return self.do_open(_HTTPSConnection, request)
-
-
-def _opener():
-    return urllib.request.build_opener(_HTTPHandler, _HTTPSHandler)
-
-
-def _copy(response, file, length, verbose):
-    """Copies the body of a response to a file; returns its length and MD5 digest."""
-    target = None if length is None else math.ceil(length / _MB)
-    progress = keras.utils.Progbar(
-        target, verbose=int(bool(verbose)), interval=0.2, unit_name="MB"
-    )
-    received, digest = 0, hashlib.md5()
-    while chunk := response.read(_CHUNK):
-        file.write(chunk)
-        digest.update(chunk)
-        received += len(chunk)
-        if received != length:
-            progress.update(int(received / _MB), finalize=False)
-    progress.update(math.ceil(received / _MB), finalize=True)
-    return received, digest.digest()
-
-
-def _request(url):
-    parts = urllib.parse.urlsplit(url)
-    bare = _without_login(parts)._replace(fragment="").geturl()
-    request = urllib.request.Request(
-        urllib.parse.quote(bare, safe=_ALLOWED), headers={"User-Agent": "effdet-keras"}
-    )
-    if parts.username is not None:
-        login = f"{parts.username}:{parts.password or ''}"
-        token = base64.b64encode(urllib.parse.unquote(login).encode()).decode()
-        # Not passed on to where a redirect leads.
-        request.add_unredirected_header("Authorization", f"Basic {token}")
-    return request
-
-
-def _without_login(parts):
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2])
+    return tell
 
 
 def shown_url(url):
@@ -291,7 +235,7 @@ def shown_url(url):
         >>> shown_url("https://me:word@example.com/d0.pth?key=1")
         'https://example.com/d0.pth?...'
     """
-    parts = _without_login(urllib.parse.urlsplit(url))
+    parts = web.without_login(urllib.parse.urlsplit(url))
     shown = parts._replace(query="", fragment="").geturl()
     return f"{shown}?..." if parts.query else shown
 

@@ -7,10 +7,10 @@ import pathlib
 import re
 import tempfile
 
+from effdet_keras._internal.cache_folder import kept_if_readable
 from effdet_keras._internal.local_paths import is_remote
 from effdet_keras._internal.remote_files import fetch
 from effdet_keras._internal.remote_path import (
-    dropped_if_unreadable,
     local_copy,
     path_of,
 )
@@ -84,13 +84,14 @@ def located(source, *, sha256=None, md5=None, verbose=1):
     with contextlib.ExitStack() as stack:
         if _DOWNLOAD.match(source):
             path = download(source, sha256=sha256, md5=md5, verbose=verbose)
-            stack.enter_context(dropped_if_unreadable(path))
         else:
             if is_remote(source):
                 source = _copied(path_of(source), stack)
             path = pathlib.Path(source).expanduser()
             if sha256 or md5:
                 _check_digest_of_file(path, sha256=sha256, md5=md5)
+        if not (sha256 or md5):  # else it is the file that was meant
+            stack.enter_context(kept_if_readable(path))
         yield _weights_at(path, stack)
 
 

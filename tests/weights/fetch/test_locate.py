@@ -302,7 +302,7 @@ def test_a_bad_answer_is_not_kept_for_good(tmp_path, monkeypatch, open_it):
         threading.Thread(target=server.serve_forever, args=(0.01,)).start()
         url = f"http://127.0.0.1:{server.server_port}/d0.keras"
         for _ in range(2):
-            with pytest.raises(ValueError, match="removed from the cache"):
+            with pytest.raises(ValueError, match="was removed: the next call fetches"):
                 open_it(url)
             left = [p for p in (tmp_path / "cache").rglob("*") if p.is_file()]
             assert not left
