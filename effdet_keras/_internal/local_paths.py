@@ -99,7 +99,7 @@ can be opened: Invalid IPv6 URL. It must be like https://example.org:8000/folder
         parts = urllib.parse.urlsplit(address)
         if parts.scheme.lower() in ("http", "https"):
             if not parts.hostname:
-                raise ValueError("it names no host")
+                raise InvalidValueError("it names no host")
             parts.port, parts.hostname.encode("idna")  # raise
     except ValueError as error:
         raise InvalidValueError(
