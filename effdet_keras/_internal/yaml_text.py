@@ -77,6 +77,13 @@ class _Loader(yaml.SafeLoader):
                 _keep_as_text(value)
         return super().construct_mapping(node, deep)
 
+    def flatten_mapping(self, node):
+        super().flatten_mapping(node)
+        # What is merged stands first. Without this, a few lines that merge each other
+        # become millions of pairs.
+        pairs = {getattr(key, "value", key): (key, value) for key, value in node.value}
+        node.value = list(pairs.values())
+
     def construct_object(self, node, deep=False):
         try:
             return super().construct_object(node, deep)
@@ -171,8 +178,12 @@ def read_yaml(path: str | os.PathLike) -> dict[Any, Any]:
     return content
 
 
-def parse_value(text: str) -> Any:
+def parse_value(text: str, *, of: str = "") -> Any:
     """A value as YAML writes it: `20`, `1e-3`, `[320, 480]`, `null`, `adamw`.
+
+    Args:
+        text: string, the value.
+        of: string, the key that it is of: of some, names are text.
 
     Raises:
         ValueError: If it is not YAML, such as a bracket without its end.
@@ -180,9 +191,12 @@ def parse_value(text: str) -> Any:
     Example:
         >>> [parse_value(text) for text in ("20", "1e-3", "[1, 2]", "null", "adamw")]
         [20, 0.001, [1, 2], None, 'adamw']
+        >>> parse_value("[007, no]", of="class_names")
+        ['007', 'no']
     """
     try:
-        return load_yaml(text)
+        is_collection = text.lstrip().startswith(("[", "{"))
+        return load_yaml(text, names=of in _NAMES and is_collection)
     except InvalidValueError as error:
         raise InvalidValueError(f"{text!r} is not a value: {error}") from error
 

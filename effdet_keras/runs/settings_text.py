@@ -45,5 +45,5 @@ as epochs=20. Received: 'epochs'
         key = key if is_inner else field
         if not isinstance(place, dict) or key in place:
             raise InvalidValueError(f"`{name}` is set twice. Received: {text!r}")
-        place[key] = parse_value(value)
+        place[key] = parse_value(value, of=key)
     return fields

@@ -227,3 +227,21 @@ def test_class_names_of_a_file_are_text(tmp_path):
     assert RunConfiguration.read(path).class_names == ("007", "16:9", "no", "1.10")
     path.write_text("class_names: {1: 007, 2: on}\n")
     assert RunConfiguration.read(path).class_names == {1: "007", 2: "on"}
+
+
+def test_class_names_of_a_setting_are_text():
+    settings = ["class_names=[007, no, 16:9]", "image_size=[192, 256]"]
+    assert parse_settings(settings) == {
+        "class_names": ["007", "no", "16:9"],
+        "image_size": [192, 256],
+    }
+    assert parse_settings(["class_names=null"]) == {"class_names": None}
+
+
+def test_merges_of_merges_are_no_trap(tmp_path):
+    lines = ["a0: &a0 {x: 1}"]
+    lines += [
+        f"a{i}: &a{i}\n  <<: [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 20)
+    ]
+    (tmp_path / "run.yaml").write_text("\n".join(lines))
+    assert read_yaml(tmp_path / "run.yaml")["a19"] == {"x": 1}
