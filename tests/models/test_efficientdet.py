@@ -377,7 +377,9 @@ def test_detect_refuses_impossible_numbers(trained):
     image = np.zeros((3, 3, 3), "uint8")
     with pytest.raises(ValueError, match="between 0 and 1"):
         trained[0].detect(image, score_threshold=30)
-    with pytest.raises(ValueError, match="`batch_size` must be a whole number, 1 or more"):
+    with pytest.raises(
+        ValueError, match="`batch_size` must be a whole number, 1 or more"
+    ):
         trained[0].detect(image, batch_size=0)
 
 

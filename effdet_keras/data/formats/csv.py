@@ -17,6 +17,7 @@ from effdet_keras.data.formats.csv_rows import (
     AUTOML_SPLITS,
     csv_splits,
     is_csv,
+    plain_cell,
     read_rows,
 )
 from effdet_keras.data.formats.folder_writing import (
@@ -293,7 +294,8 @@ def _automl_rows(pairs, set_name, class_names):
 
 def _write_rows(path, rows):
     with open(path, "w", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows(rows)
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerows(map(plain_cell, row) for row in rows)
 
 
 def csv_readers(path):

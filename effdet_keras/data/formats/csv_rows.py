@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import re
 import reprlib
 
 import numpy as np
@@ -116,6 +117,28 @@ def read_rows(path, problems):
     return rows
 
 
+# What a spreadsheet takes for a formula, and what stands before it to make it text.
+_FORMULA = re.compile(r"'*[=+@-](?![\d.]+$)")
+
+
+def plain_cell(cell):
+    """A cell that no spreadsheet computes: `'` stands before what begins a formula.
+
+    `from_csv` takes it away again.
+
+    Example:
+        >>> plain_cell("=1+1"), plain_cell("cat"), plain_cell("-0.5")
+        ("'=1+1", 'cat', '-0.5')
+    """
+    return f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) else cell
+
+
+def _cell(text):
+    """What a cell says; the inverse of `plain_cell`."""
+    text = text.strip()
+    return text[1:] if text[:1] == "'" and _FORMULA.match(text) else text
+
+
 def _read_lines(path, limit=None):
     """`(number, cells)` of each row that is not empty, or of the first `limit`."""
     lines = []
@@ -127,7 +150,7 @@ def _read_lines(path, limit=None):
         ):
             reader = csv.reader(file)
             for row in reader:
-                cells = [cell.strip() for cell in row]
+                cells = [_cell(cell) for cell in row]
                 if any(cells):
                     lines.append((reader.line_num, cells))
                 if len(lines) == limit:

@@ -1,5 +1,8 @@
 """`from_csv`, `write_csv`: the three formats by hand, rows right and wrong."""
 
+import csv
+import re
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -175,6 +178,23 @@ def test_what_is_written_is_what_others_read(tmp_path):
         "VALIDATION,val/000000000001.png,Bär,0.75,0,,,1,1,,",
         "VALIDATION,val/000000000002.png,,,,,,,,,",
     ]
+
+
+@pytest.mark.parametrize("form", ["tfod", "automl"])
+def test_a_name_that_begins_like_a_formula_is_text_and_comes_back(tmp_path, form):
+    names = ["=1+1", "@SUM(A1)", "'=x", "-", "+49", "plain's"]
+    image = np.zeros((20, 40, 3), np.uint8)
+    boxes = [[[2, 2, 9, 9]] * len(names)]
+    dataset = from_arrays([image], boxes, [range(len(names))], names)
+    write_csv({"train": dataset}, tmp_path / "out", format=form)
+    (tmp_path / "out" / "effdet_keras.json").unlink()
+    (file,) = (tmp_path / "out").glob("*.csv")
+    with open(file, encoding="utf-8", newline="") as lines:
+        cells = [cell for row in csv.reader(lines) for cell in row]
+    numbers = re.compile(r"[+-]?[\d.]+")
+    assert not [c for c in cells if c[:1] in "=+-@" and c and not numbers.fullmatch(c)]
+    again = from_csv(file, split="train" if form == "automl" else None)
+    assert set(again.class_names) == set(names)
 
 
 def test_wrong_forms_and_splits_are_refused(tmp_path):
