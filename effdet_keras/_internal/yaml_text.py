@@ -47,8 +47,9 @@ def read_text(path: Any) -> str:
     """
     data = path.read_bytes()
     encoding = next((_MARKS[mark] for mark in _MARKS if data.startswith(mark)), None)
-    if encoding is None and b"\0" in data[:64]:  # ASCII characters have zeros in these
-        wide = "utf-32" if b"\0\0" in data[:64] else "utf-16"
+    share = data[:64].count(0) / max(len(data[:64]), 1)
+    if encoding is None and share > 3 / 8:  # of ASCII characters 1/2, or 3/4
+        wide = "utf-32" if share > 5 / 8 else "utf-16"
         encoding = f"{wide}-{'be' if data[:1] == bytes(1) else 'le'}"
     try:
         return data.decode(encoding or "utf-8-sig")

@@ -316,8 +316,9 @@ class EfficientDet(Trainer, keras.Model):
             ...     conv_hyperparams { activation: SWISH }
             ...     bifpn { num_iterations: 1 num_filters: 64 } }
             ...   box_predictor { weight_shared_convolutional_box_predictor {
-            ...     depth: 64 num_layers_before_predictor: 1
+            ...     depth: 64 num_layers_before_predictor: 1 use_depthwise: true
             ...     conv_hyperparams { activation: SWISH } } }
+            ...   post_processing { score_converter: SIGMOID }
             ... } }
             ... train_config { optimizer { adam_optimizer { learning_rate {
             ...   constant_learning_rate { learning_rate: 0.001 } } } } }''')

@@ -8,7 +8,12 @@ import pytest
 from PIL import Image
 
 from effdet_keras import data
-from effdet_keras.data.formats.label_map import label_map_of, requested_classes
+from effdet_keras.data.formats.label_map import (
+    label_map_of,
+    read_label_map,
+    requested_classes,
+    write_label_map,
+)
 from effdet_keras.data.formats.tf_example import encode_example
 from effdet_keras.data.formats.tfrecord_file import write_records
 
@@ -141,3 +146,9 @@ def test_a_name_that_is_not_a_label_map_is_refused_by_readers(tmp_path):
     (tmp_path / "a.txt").write_text("0 0.5 0.5 0.5 0.5")
     with pytest.raises(ValueError, match=r"Received: 'cat'.*list of names"):
         data.from_yolo(tmp_path, class_names="cat")
+
+
+@pytest.mark.parametrize("name", ["0\0", "\0" * 9, "k\u00e4fer\0"])
+def test_zeros_within_a_name_are_no_other_encoding(tmp_path, name):
+    write_label_map(tmp_path / "a.pbtxt", {1: name})
+    assert read_label_map(tmp_path / "a.pbtxt") == {1: name}
