@@ -125,6 +125,8 @@ def test_a_stream_of_wrong_masks_does_not_change_the_model(wrong, message):
     model.compile("sgd", learning_rate=0.1, run_eagerly=EAGER)
     images, truth = segmented_batch()
     truth["masks"] = wrong(truth["masks"])
+    if truth["masks"].dtype == "int64" and keras.backend.backend() == "jax":
+        pytest.skip("JAX has 32 bits, and cuts numbers to them before we see them")
     before = [np.array(x) for x in model.get_weights()]
     with pytest.raises(EffDetError, match=message):
         model.fit(Stream((images, truth)), verbose=0)
