@@ -40,12 +40,15 @@ def measure(count):
     """Prints a line: the peak of the memory after `count` images."""
     from images import write_images
 
-    from effdet_keras.bulk.batch_detector import BatchDetector
-    from effdet_keras.bulk.merge import merge_parts
-    from effdet_keras.bulk.parts import Parts
-    from effdet_keras.bulk.settings import settings_of
-    from effdet_keras.bulk.shard import detect_shard
-    from effdet_keras.bulk.sources import Shard, sources_of
+    from effdet_keras.extras.bulk.batch_detector import BatchDetector
+    from effdet_keras.extras.bulk.merge import merge_parts
+    from effdet_keras.extras.bulk.parts import Parts
+    from effdet_keras.extras.bulk.shard import (
+        Shard,
+        detect_shard,
+        settings_of,
+        sources_of,
+    )
 
     line, start = {"case": "bulk memory", "images": count}, time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:

@@ -62,7 +62,7 @@ def evaluate(backend, num_images):
     """Time from detections at hand to numbers, and the memory of all of it."""
     if backend == "faster-coco-eval":
         _offer_faster_coco_eval()
-    from effdet_keras.evaluation.metrics import COCOMetric
+    from effdet_keras.evaluate.coco import COCOMetric
 
     truth, detections = _random_case(num_images)
     metric = COCOMetric(truth, backend=backend)
@@ -81,7 +81,7 @@ def _offer_faster_coco_eval():
     """Makes it a backend for this process alone; its class has another name."""
     import faster_coco_eval
 
-    from effdet_keras.evaluation.coco_backends import BACKENDS
+    from effdet_keras.evaluate.coco import BACKENDS
 
     faster_coco_eval.COCOeval = faster_coco_eval.COCOeval_faster
     BACKENDS["faster-coco-eval"] = (faster_coco_eval,) * 2

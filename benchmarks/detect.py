@@ -18,7 +18,7 @@ def ours(quick):
     from keras import ops
 
     import effdet_keras as ek
-    from effdet_keras.geometry.letterbox import letterbox_array
+    from effdet_keras.detect.letterbox import letterbox_array
     from effdet_keras.images import read_image
 
     keras.utils.set_random_seed(0)

@@ -16,7 +16,7 @@ import pathlib
 import keras
 
 import effdet_keras as ek
-from effdet_keras.training.schedules import WarmupCosine
+from effdet_keras.train.schedules import WarmupCosine
 from effdet_keras.visualize import require_matplotlib
 
 BATCH_SIZE = 4

@@ -48,8 +48,9 @@ def ours(quick, **options):
 
 
 def ours_numpy(quick, first=None, **options):
-    from effdet_keras.config import EfficientDetConfig
-    from effdet_keras.postprocess import Postprocess, in_numpy
+    from effdet_keras.detect import postprocess_numpy as in_numpy
+    from effdet_keras.detect.postprocess import Postprocess
+    from effdet_keras.model.config import EfficientDetConfig
 
     if first is not None:
         in_numpy._FIRST_CANDIDATES = first
@@ -67,7 +68,7 @@ def ours_numpy(quick, first=None, **options):
 def tensorflow(quick, candidates=None):
     import tensorflow as tf
 
-    from effdet_keras.geometry.box_ops import decode_boxes
+    from effdet_keras.box_ops import decode_boxes
 
     anchors = tf.constant(_anchors())
 
@@ -108,8 +109,8 @@ def _run_and_wait(step, outputs):
 
 
 def _anchors():
-    from effdet_keras.config import EfficientDetConfig
-    from effdet_keras.geometry.anchors import anchors_of
+    from effdet_keras.model.anchors import anchors_of
+    from effdet_keras.model.config import EfficientDetConfig
 
     return anchors_of(EfficientDetConfig.from_name("efficientdet-d0"))
 

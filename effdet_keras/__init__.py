@@ -10,9 +10,12 @@ Example:
 import sys
 from typing import TYPE_CHECKING
 
-from effdet_keras._internal.lazy_names import lazy_names
-from effdet_keras._internal.started_as_command import started_as_command
-from effdet_keras._internal.when_keras_comes import keras_is_imported, when_keras_comes
+from effdet_keras._internal.lazy_names import (
+    keras_is_imported,
+    lazy_names,
+    started_as_command,
+    when_keras_comes,
+)
 from effdet_keras._version import __version__
 
 # Each name is imported when it is first used (`lazy_names`): a `Predictor` of a LiteRT,
@@ -20,41 +23,39 @@ from effdet_keras._version import __version__
 if TYPE_CHECKING:
     from effdet_keras import (
         augment,
-        bulk,
+        box_ops,
         callbacks,
         data,
         distribution,
         errors,
-        inference,
         inspection,
         layers,
-        losses,
-        matching,
         visualize,
     )
-    from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
-    from effdet_keras.detections import Detections
-    from effdet_keras.evaluation import metrics
+    from effdet_keras import detect as inference
+    from effdet_keras.detect.detections import Detections
+    from effdet_keras.detect.postprocess import Postprocess
+    from effdet_keras.detect.predictor import Predictor
+    from effdet_keras.evaluate import metrics
     from effdet_keras.export.check import ExportReport
-    from effdet_keras.geometry import anchors, box_ops
-    from effdet_keras.losses import DetectionLoss
-    from effdet_keras.models import EfficientDet
-    from effdet_keras.postprocess import Postprocess
-    from effdet_keras.predictor import Predictor
-    from effdet_keras.presets import COCO_CLASS_NAMES, list_presets
+    from effdet_keras.extras import bulk
+    from effdet_keras.model import anchors
+    from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
+    from effdet_keras.model.efficientdet import EfficientDet
     from effdet_keras.report.evaluation_report import EvaluationReport
     from effdet_keras.runs.configuration import RunConfiguration
     from effdet_keras.runs.fine_tune import fine_tune
-    from effdet_keras.runs.fine_tuned import FineTuned
+    from effdet_keras.runs.train import FineTuned
     from effdet_keras.selftest.self_test import self_test
     from effdet_keras.selftest.stages import SelfTestReport
-    from effdet_keras.training import schedules
-    from effdet_keras.training.advprop import AdvProp
-    from effdet_keras.training.distillation import distill
-    from effdet_keras.training.rate_test import LearningRates, find_learning_rate
-    from effdet_keras.weights.archive import read_archive_info
-    from effdet_keras.weights.archive_scores import store_score_settings
-    from effdet_keras.weights.report import LoadReport
+    from effdet_keras.train import losses, matching, schedules
+    from effdet_keras.train.advprop import AdvProp
+    from effdet_keras.train.distillation import distill
+    from effdet_keras.train.losses import DetectionLoss
+    from effdet_keras.train.rate_test import LearningRates, find_learning_rate
+    from effdet_keras.weights.archive import read_archive_info, store_score_settings
+    from effdet_keras.weights.assign import LoadReport
+    from effdet_keras.weights.presets import COCO_CLASS_NAMES, list_presets
 
 __all__ = [
     "COCO_CLASS_NAMES",

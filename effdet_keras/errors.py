@@ -1,10 +1,21 @@
-"""The errors that this package raises when the caller can put something right.
+"""What of another library's error fits into a sentence of ours."""
 
-Each is also the built-in error that Python code expects: `except ValueError` works.
-Errors about files are Python's own `OSError`s. The command `effdet-keras` shows an
-error of these two kinds as a single line; any other exception is a fault of the
-program, and the command shows its traceback.
-"""
+from __future__ import annotations
+
+
+def first_line(error):
+    """The first line of an error's text, or the name of its class if it has none.
+
+    Example:
+        >>> first_line(ValueError("no such file\\nin many lines"))
+        'no such file'
+        >>> first_line(KeyError())
+        'KeyError'
+    """
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+# --- The errors that this package raises when the caller can put something right.
 
 __all__ = [
     "EffDetError",

@@ -16,8 +16,8 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from effdet_keras._internal import remote_files
-from effdet_keras._internal.local_paths import address_of, is_remote, shown_address
 from effdet_keras._internal.remote_path import RemotePath, path_of
+from effdet_keras._internal.whole_files import address_of, is_remote, shown_address
 from effdet_keras.errors import InvalidValueError
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")

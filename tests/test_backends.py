@@ -13,7 +13,7 @@ TESTS = pathlib.Path(__file__).parent
 # What the model is made of. `KERAS_BACKEND=jax pytest` runs the rest, too.
 PARTS = ["geometry", "layers", "postprocess", "test_detections.py", "test_losses.py"]
 MODELS = ["models"]
-TRAINING = ["training"]
+TRAINING = ["train"]
 # Most of JAX's time is compiling, of tiny networks that are fast anyhow.
 QUICK_COMPILER = (
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"

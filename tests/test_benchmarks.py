@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from effdet_keras.config import EfficientDetConfig
-from effdet_keras.models import EfficientDet
+from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.model.efficientdet import EfficientDet
 
 FOLDER = pathlib.Path(__file__).parents[1] / "benchmarks"
 

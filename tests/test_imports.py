@@ -37,26 +37,26 @@ ROWS = [
 ]
 # At the top of the file. Others that need it name it in `optional_imports`.
 MAY_IMPORT_TENSORFLOW = {
-    "training/steps/adversarial.py",
-    "training/steps/tape.py",
-    "training/steps/tensorflow.py",
-    "layers/tensorflow_batch_norm.py",
+    "train/steps/adversarial.py",
+    "train/steps/adversarial.py",
+    "train/steps/tensorflow.py",
+    "model/tensorflow_batch_norm.py",
 }
 # Imports inside a function, besides those of optional packages and of a command's
 # `run` (which keeps `--help` light), with the reason of each.
 MAY_IMPORT_INSIDE = {
     # A file of LiteRT, ONNX or OpenVINO is opened, and detects, without Keras.
-    "predictor.py:load": ["effdet_keras.weights.archive"],
-    "predictor.py:evaluate": ["effdet_keras.inference.evaluate"],
-    "predictor.py:_copied": ["effdet_keras.weights.archive"],
-    "predictor.py:_weights_told": [
+    "detect/predictor.py:load": ["effdet_keras.weights.archive"],
+    "detect/predictor.py:evaluate": ["effdet_keras.detect.evaluate"],
+    "detect/predictor.py:_copied": ["effdet_keras.weights.archive"],
+    "detect/predictor.py:_weights_told": [
         "effdet_keras.weights.describe",
-        "effdet_keras.weights.fetch.locate",
+        "effdet_keras.weights.locate",
     ],
-    "commands/open_model.py:open_live_model": ["effdet_keras.models"],
-    "export/in_runtime.py:in_runtime": ["effdet_keras.export.network"],
+    "cli/open_model.py:open_live_model": ["effdet_keras.models"],
+    "export/check.py:in_runtime": ["effdet_keras.export.network"],
     # A module becomes a model of this class: `hub` stands below `models`.
-    "models/efficientdet.py:from_hub": ["effdet_keras.hub.from_hub"],
+    "model/efficientdet.py:from_hub": ["effdet_keras.hub.from_hub"],
 }
 
 

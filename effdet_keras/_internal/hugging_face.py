@@ -12,13 +12,12 @@ import re
 import shutil
 import urllib.parse
 
-from effdet_keras._internal.first_line import first_line
 from effdet_keras._internal.optional_imports import (
     huggingface_hub,
     huggingface_hub_constants,
     huggingface_hub_errors,
 )
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.errors import InvalidValueError, first_line
 
 SCHEME = "hf"
 # A repository's letters are those that the hub allows; a revision has no slash: %2F.

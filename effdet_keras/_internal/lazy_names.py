@@ -1,14 +1,112 @@
-"""Packages whose public names are imported when they are first used.
+"""Whether this process is the `effdet-keras` command."""
 
-So `from effdet_keras import Predictor` imports what a `Predictor` needs, and neither
-Keras nor TensorFlow.
-"""
+from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
+import importlib.abc
+import itertools
+import pathlib
 import sys
+import threading
 
 from effdet_keras._internal.optional_imports import keras
+
+COMMAND = "effdet-keras"
+_PACKAGE = "effdet_keras"
+
+
+def started_as_command(
+    argv: list[str] | None = None, orig_argv: list[str] | None = None
+) -> bool:
+    """Whether Python was started as `effdet-keras` or `python -m effdet_keras`.
+
+    Args:
+        argv: list of strings, `sys.argv` if None. While Python looks for the module of
+            `-m`, its first item is "-m".
+        orig_argv: list of strings, `sys.orig_argv` if None.
+
+    Returns:
+        bool.
+
+    Example:
+        >>> started_as_command(["/usr/bin/effdet-keras", "--help"])
+        True
+        >>> started_as_command(["-m"], ["python", "-m", "effdet_keras", "--help"])
+        True
+        >>> started_as_command(["train.py"])
+        False
+    """
+    argv = sys.argv if argv is None else argv
+    orig_argv = sys.orig_argv if orig_argv is None else orig_argv
+    program = argv[0] if argv else ""  # an embedded Python may have none
+    if program != "-m":
+        name = pathlib.PurePath(program).name
+        return name in (COMMAND, f"{COMMAND}.exe")  # the second on Windows
+    following = itertools.pairwise(orig_argv)
+    return ("-m", _PACKAGE) in following
+
+
+# --- Calls a function as soon as Keras has been imported, by whomever.
+
+_PACKAGE_OF_WHEN_KERAS_COMES = "effdet_keras."
+
+
+def keras_is_imported():
+    """Whether Keras is there already."""
+    return sys.modules.get("keras") is not None
+
+
+def when_keras_comes(call):
+    """Calls a function once, after the import that brought Keras.
+
+    That is an import of Keras itself, or of a module of ours that needs it: then the
+    outermost of them, because one that is only half imported cannot be used.
+
+    Args:
+        call: function without arguments.
+    """
+    sys.meta_path.insert(0, _Watch(call))
+
+
+class _Watch(importlib.abc.MetaPathFinder):
+    """Finds nothing itself; it is told which modules are imported."""
+
+    def __init__(self, call):
+        self._call = call
+        self._here = threading.local()  # how many imports are within each other
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "keras" and not name.startswith(_PACKAGE_OF_WHEN_KERAS_COMES):
+            return None
+        others = (finder for finder in sys.meta_path if finder is not self)
+        specs = (finder.find_spec(name, path, target) for finder in others)
+        spec = next(filter(None, specs), None)
+        if spec is not None and hasattr(spec.loader, "exec_module"):
+            self._count(spec.loader)
+        return spec
+
+    def _count(self, loader):
+        """Has the loader say when it begins and ends."""
+        execute = loader.exec_module
+
+        def counted(module):
+            del loader.exec_module  # what was put over the method of its class
+            self._here.depth = getattr(self._here, "depth", 0) + 1
+            try:
+                execute(module)
+            finally:
+                self._here.depth -= 1
+            if self._here.depth == 0 and keras_is_imported() and self in sys.meta_path:
+                with contextlib.suppress(ValueError):  # another thread was faster
+                    sys.meta_path.remove(self)
+                self._call()
+
+        loader.exec_module = counted
+
+
+# --- Packages whose public names are imported when they are first used.
 
 _TYPING = "TYPE_CHECKING"
 
@@ -27,13 +125,13 @@ def lazy_names(package):
         `(__getattr__, __dir__)`.
 
     Example:
-        >>> get, _ = lazy_names("effdet_keras.inference")
+        >>> get, _ = lazy_names("effdet_keras.detect")
         >>> get("image_results").__module__
-        'effdet_keras.inference.results_of_images'
+        'effdet_keras.detect.evaluate'
         >>> get("no_such_name")
         Traceback (most recent call last):
             ...
-        AttributeError: module 'effdet_keras.inference' has no attribute 'no_such_name'
+        AttributeError: module 'effdet_keras.detect' has no attribute 'no_such_name'
     """
     module = sys.modules[package]
     places = _places(module.__spec__.loader.get_source(package))

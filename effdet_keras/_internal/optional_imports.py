@@ -2,7 +2,6 @@
 
 A file names them at its top, as it does every import:
 
-    from effdet_keras._internal.optional_imports import tensorflow as tf
 
 TensorFlow is among them because Keras also runs on JAX and torch, and because
 `effdet-keras --help` must not wait for it. Keras is, for the files on the way of a

@@ -1,26 +1,85 @@
-"""Files at addresses: read, listed, fetched and put, with another try on failure.
+"""The folder in which what was fetched is kept."""
 
-`http://` and `https://` are read with Python alone. Everything else, such as `s3://`,
-`gs://` and `memory://`, goes through fsspec and the package of that storage; `hf://`
-through the library of that hub, which tries again and keeps copies by itself.
-"""
+from __future__ import annotations
 
 import contextlib
 import dataclasses
 import io
 import json
 import os
+import pathlib
 import secrets
 import time
 import urllib.error
 
 from effdet_keras._internal import web
-from effdet_keras._internal.first_line import first_line
 from effdet_keras._internal.hugging_face import SCHEME, HubStore, hub_file
-from effdet_keras._internal.local_paths import shown_address
 from effdet_keras._internal.optional_imports import fsspec
-from effdet_keras._internal.whole_files import replacing
-from effdet_keras.errors import EffDetError, InvalidValueError, MissingPackageError
+from effdet_keras._internal.whole_files import replacing, shown_address
+from effdet_keras.errors import (
+    EffDetError,
+    InvalidValueError,
+    MissingPackageError,
+    first_line,
+)
+
+_fetched = set()  # files that this process found or put there, for their addresses
+
+
+def keras_home():
+    """Keras' own folder: `$KERAS_HOME`, or `~/.keras`."""
+    return pathlib.Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser()
+
+
+def cache_folder():
+    """`$EFFDET_KERAS_CACHE`, or else `effdet_keras` in Keras' own folder.
+
+    Example:
+        >>> cache_folder().is_absolute()
+        True
+    """
+    folder = os.environ.get("EFFDET_KERAS_CACHE") or keras_home() / "effdet_keras"
+    return pathlib.Path(folder).expanduser().absolute()
+
+
+def note_fetched(path):
+    """Marks a file as the copy of one at an address; returns its path."""
+    _fetched.add(path)
+    return path
+
+
+@contextlib.contextmanager
+def kept_if_readable(path):
+    """Removes the copy of a file at an address that the block cannot read.
+
+    Without it a bad answer of a server would be kept for good: the next call fetches
+    the file again. A file of the user is never removed.
+
+    Args:
+        path: path of any file. What `note_fetched` marked is a copy.
+
+    Raises:
+        What the block raises; of a copy it says that it is gone.
+    """
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        path = pathlib.Path(path)
+        is_of_this_machine = getattr(error, "errno", None) is not None
+        is_elsewhere = is_of_this_machine or isinstance(error, FileNotFoundError)
+        if path in _fetched and path.is_file() and not is_elsewhere:
+            path.resolve().unlink()  # of the Hugging Face Hub's library it is a link
+            path.unlink(missing_ok=True)
+            _fetched.discard(path)
+            if len(error.args) == 1:
+                error.args = (
+                    f"{str(error).rstrip('.')}. It is a copy of the file at the "
+                    "address, and was removed: the next call fetches it again.",
+                )
+        raise
+
+
+# --- Files at addresses: read, listed, fetched and put, with another try on failure.
 
 _TRIES = 4  # of an operation, before it has failed
 _PAUSE = 0.5  # seconds before the second try; twice as long before each further one

@@ -18,26 +18,26 @@ import threading
 import time
 
 from effdet_keras._internal import remote_files
-from effdet_keras._internal.cache_folder import cache_folder
-from effdet_keras._internal.first_line import first_line
 from effdet_keras._internal.folder_lock import (
     LOCK_FILE,
     FolderLock,
+    Heartbeat,
+    falls_silent,
     has_ended,
     is_this_process,
     name_of_owner,
     now_as_text,
     this_process,
 )
-from effdet_keras._internal.heartbeat import Heartbeat, falls_silent
-from effdet_keras._internal.local_paths import (
+from effdet_keras._internal.remote_files import cache_folder
+from effdet_keras._internal.whole_files import (
     address_of,
     is_remote,
     local_path,
+    replacing,
     shown_address,
 )
-from effdet_keras._internal.whole_files import replacing
-from effdet_keras.errors import InvalidStateError
+from effdet_keras.errors import InvalidStateError, first_line
 
 _LOOK = 1.0  # seconds between two looks for files to copy
 _GROWING = 30.0  # seconds between two copies of a file that is written on and on

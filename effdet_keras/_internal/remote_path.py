@@ -13,14 +13,14 @@ import re
 import tempfile
 
 from effdet_keras._internal import remote_files
-from effdet_keras._internal.cache_folder import cache_folder, note_fetched
-from effdet_keras._internal.folder_lock import (
-    has_ended,
-    is_this_process,
-    this_process,
+from effdet_keras._internal.folder_lock import has_ended, is_this_process, this_process
+from effdet_keras._internal.remote_files import cache_folder, note_fetched
+from effdet_keras._internal.whole_files import (
+    address_of,
+    is_hidden_name,
+    is_remote,
+    replacing,
 )
-from effdet_keras._internal.local_paths import address_of, is_remote
-from effdet_keras._internal.whole_files import is_hidden_name, replacing
 
 _THREADS = 16  # that read small files at once
 _USED = ".used"  # ends the name of a note that a process reads a copy

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from effdet_keras._internal.local_paths import local_path
 from effdet_keras._internal.remote_path import RemotePath, path_of
+from effdet_keras._internal.whole_files import local_path
 from effdet_keras.errors import InvalidValueError
 
 # YAML 1.1 takes `1e-3` for text, because it has no dot.

@@ -7,19 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from effdet_keras.augment.augmentation import Augmentation
-from effdet_keras.augment.auto_augment import AutoAugment
-from effdet_keras.augment.blur import Blur
-from effdet_keras.augment.cut_out import CutOut
-from effdet_keras.augment.grid_mask import GridMask
-from effdet_keras.augment.jpeg_noise import JPEGNoise
-from effdet_keras.augment.mix_up import MixUp
-from effdet_keras.augment.mosaic import Mosaic
-from effdet_keras.augment.photometric_distortion import PhotometricDistortion
+from effdet_keras.augment.colors import Blur, JPEGNoise, PhotometricDistortion
+from effdet_keras.augment.holes import CutOut, GridMask
+from effdet_keras.augment.mixing import MixUp, Mosaic
+from effdet_keras.augment.policies import AutoAugment, RandAugment
 from effdet_keras.augment.preprocessing import STEPS, PreprocessingStep
-from effdet_keras.augment.rand_augment import RandAugment
-from effdet_keras.augment.random_crop import RandomCrop
-from effdet_keras.augment.rotate import Rotate
-from effdet_keras.augment.shear import Shear
+from effdet_keras.augment.warps import RandomCrop, Rotate, Shear
 from effdet_keras.errors import EffDetError, InvalidTypeError, InvalidValueError
 
 NAMES: dict[str, Callable[..., Augmentation]] = {

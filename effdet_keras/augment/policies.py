@@ -1,9 +1,187 @@
-"""The policies of AutoAugment for detection, as data.
+"""AutoAugment for detection: a random sub-policy of a learned policy."""
 
-Learned on COCO (https://arxiv.org/abs/1906.11172); v0 to v3 are those of google/automl.
-A policy is a list of sub-policies, of which each image gets one; a sub-policy is a list
-of `(operation, probability, level)`, applied one after the other. Levels count to 10.
-"""
+from __future__ import annotations
+
+from typing import Any
+
+from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras.augment import augmentation as draws
+from effdet_keras.augment.augmentation import (
+    Augmentation,
+    Example,
+    check_fraction,
+    register,
+    size_of,
+    to_dtype,
+)
+from effdet_keras.augment.policy_operations import (
+    Settings,
+    Step,
+    apply_kind,
+    inner_kind_of,
+    kind_of,
+    step_of,
+)
+from effdet_keras.errors import InvalidValueError
+
+
+@register
+class AutoAugment(Augmentation):
+    """Applies a random sub-policy of one of google/automl's learned policies.
+
+    The policies were learned on COCO (Zoph et al., "Learning Data Augmentation
+    Strategies for Object Detection", https://arxiv.org/abs/1906.11172). Each image
+    gets one of 5 to 20 sub-policies, which turns, slants, shifts or recolors the
+    image or what is inside its boxes. Pixels are those of the reference; boxes are
+    exact, where the reference cuts them down to whole pixels.
+
+    Args:
+        policy: string, "v0", "v1", "v2" or "v3".
+        long_side: float, the long side in pixels of images for which the policies'
+            distances (shifts up to 250 pixels, squares up to 200) are meant. They
+            are scaled to other images. None takes them as they are, like the
+            reference.
+        min_visibility: float from 0 to 1; a box is dropped if less of it than this
+            stays in the image.
+        reference_boxes: bool, whether boxes are moved by whole pixels and stay as
+            strips at the border where they leave the image, as in the reference;
+            `min_visibility` is then not used.
+
+    Raises:
+        ValueError: If there is no such policy, or a number is out of range.
+
+    Example:
+        >>> import numpy as np
+        >>> import effdet_keras as ek
+        >>> augment = ek.augment.AutoAugment("v0")
+        >>> example = {"image": np.zeros((64, 64, 3), "uint8"),
+        ...     "boxes": np.float32([[16, 16, 48, 48]]), "labels": np.int32([5])}
+        >>> augmented = augment(example, seed=[0, 1])
+        >>> augmented["image"].shape, augmented["image"].dtype.name
+        (TensorShape([64, 64, 3]), 'uint8')
+    """
+
+    def __init__(
+        self,
+        policy: str = "v0",
+        *,
+        long_side: float | None = 640.0,
+        min_visibility: float = 0.1,
+        reference_boxes: bool = False,
+    ) -> None:
+        if policy not in POLICIES:
+            raise InvalidValueError(
+                f"`policy` must be one of {', '.join(POLICIES)}. "
+                f"Received: policy={policy!r}"
+            )
+        check_long_side(long_side)
+        self.policy = policy
+        self.long_side = long_side
+        self.min_visibility = check_fraction("min_visibility", min_visibility)
+        self.reference_boxes = reference_boxes
+
+    def augment(self, example: Example, seed: Any) -> Example:
+        sub_policies = POLICIES[self.policy]
+        of_choice, of_steps = draws.split(seed, 2)
+        choice = draws.integer(draws.uniform(of_choice), len(sub_policies))
+        return run_sub_policy(example, of_steps, sub_policies, choice, self)
+
+    def get_config(self):
+        return {
+            "policy": self.policy,
+            "long_side": self.long_side,
+            "min_visibility": self.min_visibility,
+            "reference_boxes": self.reference_boxes,
+        }
+
+
+def check_long_side(long_side: Any) -> None:
+    """Refuses a long side that is not above 0."""
+    if long_side is not None and not long_side > 0:
+        raise InvalidValueError(
+            "`long_side` must be above 0 pixels, or None. "
+            f"Received: long_side={long_side!r}"
+        )
+
+
+# --- RandAugment for detection: random operations at one level.
+
+
+@register
+class RandAugment(Augmentation):
+    """Applies random operations, all of one level, one after the other.
+
+    Nothing is learned here (Cubuk et al., https://arxiv.org/abs/1909.13719): each
+    operation is any of ten, with one chance for all. They are equalize, solarize,
+    solarize-add, color, cutout, and shift, slant (both along x or y) and rotation.
+
+    Args:
+        num_operations: int, how many operations each image gets.
+        level: float; at 10 an operation has the largest strength that AutoAugment
+            learns with, such as a rotation by 30 degrees. google/automl uses 15.
+        long_side: as of `AutoAugment`.
+        min_visibility: as of `AutoAugment`.
+        reference_boxes: as of `AutoAugment`.
+
+    Raises:
+        ValueError: If a number is out of range.
+
+    Example:
+        >>> import numpy as np
+        >>> import effdet_keras as ek
+        >>> augment = ek.augment.RandAugment(num_operations=2, level=5.0)
+        >>> example = {"image": np.zeros((64, 64, 3), "uint8"),
+        ...     "boxes": np.float32([[16, 16, 48, 48]]), "labels": np.int32([5])}
+        >>> augmented = augment(example, seed=[0, 1])
+        >>> augmented["image"].shape, augmented["image"].dtype.name
+        (TensorShape([64, 64, 3]), 'uint8')
+    """
+
+    def __init__(
+        self,
+        num_operations: int = 1,
+        level: float = 15.0,
+        *,
+        long_side: float | None = 640.0,
+        min_visibility: float = 0.1,
+        reference_boxes: bool = False,
+    ) -> None:
+        if num_operations < 1:
+            raise InvalidValueError(
+                "`num_operations` must be 1 or more. "
+                f"Received: num_operations={num_operations!r}"
+            )
+        if level < 0:
+            raise InvalidValueError(
+                f"`level` must be 0 or more. Received: level={level!r}"
+            )
+        check_long_side(long_side)
+        self.num_operations = int(num_operations)
+        self.level = float(level)
+        self.long_side = long_side
+        self.min_visibility = check_fraction("min_visibility", min_visibility)
+        self.reference_boxes = reference_boxes
+
+    def augment(self, example: Example, seed: Any) -> Example:
+        # Each operation is a sub-policy of one step, which always happens.
+        sub_policies = [[(name, 1.0, self.level)] for name in RAND_AUGMENT_OPERATIONS]
+        for one in draws.split(seed, self.num_operations):
+            of_choice, of_steps = draws.split(one, 2)
+            choice = draws.integer(draws.uniform(of_choice), len(sub_policies))
+            example = run_sub_policy(example, of_steps, sub_policies, choice, self)
+        return example
+
+    def get_config(self):
+        return {
+            "num_operations": self.num_operations,
+            "level": self.level,
+            "long_side": self.long_side,
+            "min_visibility": self.min_visibility,
+            "reference_boxes": self.reference_boxes,
+        }
+
+
+# --- The policies of AutoAugment for detection, as data.
 
 POLICIES = {
     "v0": [
@@ -84,3 +262,81 @@ RAND_AUGMENT_OPERATIONS = (
     "ShearY_BBox",
     "Rotate_BBox",
 )
+
+
+# --- Applies a sub-policy: operations one after the other, each with its probability.
+
+_NOTHING = ("AutoContrast", 0.0, 0)  # fills up the shorter sub-policies
+
+
+def run_sub_policy(example, seed, sub_policies, choice, owner):
+    """Applies one of several sub-policies.
+
+    The graph is a loop over its steps with one `switch_case` of all kinds of
+    operations: which one runs, how strong and how likely, is looked up.
+
+    Args:
+        example: dict of tensors.
+        seed: int tensor `[2]`.
+        sub_policies: list of lists of `(name, probability, level)`.
+        choice: int32 scalar tensor, the number of the sub-policy.
+        owner: an augmentation with `long_side`, `min_visibility` and
+            `reference_boxes`.
+
+    Returns:
+        Dict like `example`.
+    """
+    image = to_dtype(example["image"], tf.uint8)
+    scale = tf.ones([])
+    if owner.long_side is not None:
+        scale = tf.maximum(*size_of(image)) / owner.long_side
+    settings = Settings(scale, owner.min_visibility, owner.reference_boxes)
+    kinds, inner_kinds, table = _tables(sub_policies)
+    rows = Step(*[tf.constant(column)[choice] for column in table])
+    count = len(table.kind[0])
+    # One seed for the coins, and one for each step.
+    seeds = draws.split(seed, count + 1)
+    coins = draws.uniform(seeds[0], [count])
+    seeds = tf.stack(seeds[1:])
+
+    def run_step(i, image, boxes):
+        step = Step(*[row[i] for row in rows])
+        # "Inside" looks at the probability by itself, for each box.
+        always = step.kind == (kinds.index("Inside") if "Inside" in kinds else -1)
+        happens = always | (coins[i] < step.probability)
+        branches = [
+            lambda kind=kind: apply_kind(
+                kind, inner_kinds, image, boxes, step, seeds[i], settings
+            )
+            for kind in kinds
+        ]
+        which = tf.where(happens, step.kind, len(kinds))
+        image, boxes = tf.switch_case(which, [*branches, lambda: (image, boxes)])
+        return i + 1, _any_size(image), tf.ensure_shape(boxes, [None, 4])
+
+    boxes = tf.ensure_shape(example["boxes"], [None, 4])
+    shapes = ([], [None, None, 3], [None, 4])
+    _, image, boxes = tf.while_loop(
+        lambda i, *_: i < count,
+        run_step,
+        [0, image, boxes],
+        shape_invariants=[tf.TensorShape(shape) for shape in shapes],
+        parallel_iterations=1,
+    )
+    return {**example, "image": image, "boxes": boxes}
+
+
+def _any_size(image):
+    return tf.ensure_shape(image, [None, None, 3])
+
+
+def _tables(sub_policies):
+    """The kinds of a policy; its steps as a `Step` of lists `[sub-policies, steps]`."""
+    count = max(len(steps) for steps in sub_policies)
+    padded = [[*steps, *[_NOTHING] * (count - len(steps))] for steps in sub_policies]
+    names = [name for steps in padded for name, _, _ in steps]
+    kinds = sorted({kind_of(name) for name in names})
+    inner_kinds = sorted({inner_kind_of(name) for name in names} - {None})
+    rows = [[step_of(*step, kinds, inner_kinds) for step in steps] for steps in padded]
+    columns = [[[step[i] for step in row] for row in rows] for i in range(5)]
+    return kinds, inner_kinds, Step(*columns)

@@ -8,16 +8,113 @@ differs only in numbers is one operation of the graph: all shifts, slants and ro
 are `Move`, and all that happens inside boxes is `Inside`.
 """
 
-from __future__ import annotations  # a type of TensorFlow would import it
+from __future__ import annotations
 
 from typing import NamedTuple
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.augment import color_ops, draws, warp
+from effdet_keras.augment import augmentation as draws
+from effdet_keras.augment import warps as hulls
+from effdet_keras.augment import warps as warp
 from effdet_keras.augment.augmentation import size_of
-from effdet_keras.augment.box_content import change_inside_boxes
-from effdet_keras.augment.holes import fill_rectangle
-from effdet_keras.augment.reference_boxes import whole_pixel_boxes
+from effdet_keras.augment.holes import fill_rectangle, rectangle_mask
+from effdet_keras.augment.warps import inverse
+
+# --- The changes of color in AutoAugment, equal to those of google/automl.
+
+
+def blend(start, end, factor):
+    """Goes from one image, at factor 0, to another, at 1, and beyond it.
+
+    Example:
+        >>> gray = np.full((1, 1, 3), 100, "uint8")
+        >>> int(blend(np.zeros_like(gray), gray, 1.5)[0, 0, 0])
+        150
+    """
+    start, end = tf.cast(start, tf.float32), tf.cast(end, tf.float32)
+    mixed = start + factor * (end - start)
+    return tf.cast(tf.clip_by_value(mixed, 0.0, 255.0), tf.uint8)
+
+
+def gray(image):
+    """The image without color."""
+    return tf.image.grayscale_to_rgb(tf.image.rgb_to_grayscale(image))
+
+
+def color(image, factor):
+    """Less color below factor 1, more above."""
+    return blend(gray(image), image, factor)
+
+
+def contrast(image, factor):
+    """Less contrast below factor 1, more above: moves from the mean gray."""
+    mean = tf.reduce_mean(tf.cast(tf.image.rgb_to_grayscale(image), tf.float32))
+    return blend(tf.fill(tf.shape(image), tf.cast(mean, tf.uint8)), image, factor)
+
+
+def brightness(image, factor):
+    """Darker below factor 1, brighter above."""
+    return blend(tf.zeros_like(image), image, factor)
+
+
+def sharpness(image, factor):
+    """Smoother below factor 1, sharper above; the border of one pixel stays."""
+    pixels = tf.cast(image, tf.float32)[None]
+    kernel = tf.constant([[1.0, 1.0, 1.0], [1.0, 5.0, 1.0], [1.0, 1.0, 1.0]])
+    kernel = tf.tile(kernel[:, :, None, None], [1, 1, 3, 1])
+    sums = tf.nn.depthwise_conv2d(pixels, kernel, [1, 1, 1, 1], "SAME")[0]
+    # Divided as whole numbers: a kernel of thirteenths loses the last bit, on each
+    # device another one.
+    smooth = tf.cast(tf.cast(tf.round(sums), tf.int32) // 13, tf.uint8)
+    shape = tf.shape(image)
+    inner = rectangle_mask(shape, (1, 1, shape[0] - 1, shape[1] - 1))[..., None]
+    return blend(tf.where(inner, smooth, image), image, factor)
+
+
+def solarize(image, threshold):
+    """Inverts pixels from `threshold` upwards."""
+    is_dark = tf.cast(image, tf.float32) < threshold
+    return tf.where(is_dark, image, 255 - image)
+
+
+def solarize_add(image, addition):
+    """Adds to pixels below 128."""
+    added = tf.clip_by_value(tf.cast(image, tf.float32) + addition, 0.0, 255.0)
+    return tf.where(image < 128, tf.cast(added, tf.uint8), image)
+
+
+def posterize(image, bits):
+    """Keeps the highest bits of each pixel, one at least."""
+    shift = tf.clip_by_value(8 - tf.cast(bits, tf.int32), 0, 7)
+    shift = tf.cast(shift, tf.uint8)
+    return tf.bitwise.left_shift(tf.bitwise.right_shift(image, shift), shift)
+
+
+def autocontrast(image):
+    """Stretches each channel to the full range from 0 to 255."""
+    pixels = tf.cast(image, tf.float32)
+    low = tf.reduce_min(pixels, axis=[0, 1])
+    high = tf.reduce_max(pixels, axis=[0, 1])
+    scale = 255.0 / tf.maximum(high - low, 1.0)
+    stretched = tf.clip_by_value(pixels * scale - low * scale, 0.0, 255.0)
+    return tf.where(high > low, tf.cast(stretched, tf.uint8), image)
+
+
+def equalize(image):
+    """Makes each channel's histogram as flat as whole numbers allow."""
+    values = tf.reshape(tf.cast(image, tf.int32), [-1, 3])
+    own_bins = values + tf.range(3) * 256
+    counts = tf.math.bincount(tf.reshape(own_bins, [-1]), minlength=768, maxlength=768)
+    counts = tf.reshape(counts, [3, 256])
+    last = tf.gather(counts, tf.reduce_max(values, axis=0), batch_dims=1)
+    step = ((tf.shape(values)[0] - last) // 255)[:, None]
+    # The table at one color: all pixels of darker colors, in steps, rounded.
+    below = tf.cumsum(counts, axis=1, exclusive=True)
+    table = tf.clip_by_value((below + step // 2) // tf.maximum(step, 1), 0, 255)
+    table = tf.where(step > 0, table, tf.range(256))
+    equal = tf.gather(tf.reshape(tf.cast(table, tf.uint8), [-1]), own_bins)
+    return tf.reshape(equal, tf.shape(image))
+
 
 _FILL = 128.0
 NUM_UNITS = 4  # random numbers that an operation needs, at most
@@ -42,15 +139,15 @@ _HIGHEST = {
     "Rotate_Only_BBoxes": 30.0,
 }
 _COLORS = {
-    "AutoContrast": lambda image, _: color_ops.autocontrast(image),
-    "Equalize": lambda image, _: color_ops.equalize(image),
-    "Posterize": color_ops.posterize,
-    "Solarize": color_ops.solarize,
-    "SolarizeAdd": color_ops.solarize_add,
-    "Color": color_ops.color,
-    "Contrast": color_ops.contrast,
-    "Brightness": color_ops.brightness,
-    "Sharpness": color_ops.sharpness,
+    "AutoContrast": lambda image, _: autocontrast(image),
+    "Equalize": lambda image, _: equalize(image),
+    "Posterize": posterize,
+    "Solarize": solarize,
+    "SolarizeAdd": solarize_add,
+    "Color": color,
+    "Contrast": contrast,
+    "Brightness": brightness,
+    "Sharpness": sharpness,
 }
 
 
@@ -251,3 +348,105 @@ def paint_around(image, y, x, y_radius, x_radius):
     y_radius, x_radius = tf.cast(y_radius, tf.int32), tf.cast(x_radius, tf.int32)
     rectangle = (y - y_radius, x - x_radius, y + y_radius, x + x_radius)
     return fill_rectangle(image, rectangle, _FILL)
+
+
+# --- Changes of what is inside the boxes, while the boxes stay in place.
+
+
+def change_inside_boxes(image, boxes, units, probability, change):
+    """Changes the pixels inside some boxes, one box after the other.
+
+    Where boxes overlap, what one of them changed is changed again with the next.
+
+    Args:
+        image: uint8 tensor `[H, W, 3]`.
+        boxes: float32 tensor `[n, 4]`, `yxyx` in pixels of it.
+        units: float32 tensor `[n, k]`, numbers of `draws.uniform` for each box.
+        probability: float scalar, of a change; the first column decides by it.
+        change: callable `(pixels, units) -> pixels`, uint8 `[h, w, 3]` both, that
+            takes the other `k - 1` numbers of the box.
+
+    Returns:
+        Uint8 tensor `[H, W, 3]`.
+
+    Example:
+        >>> image = np.zeros((2, 4, 3), "uint8")
+        >>> changed = change_inside_boxes(image, np.float32([[0, 1, 2, 3]]),
+        ...     units=np.float32([[0.4]]), probability=0.5,
+        ...     change=lambda pixels, units: pixels + 7)
+        >>> changed.numpy()[0, :, 0].tolist()
+        [0, 7, 7, 0]
+    """
+    boxes, units = tf.convert_to_tensor(boxes), tf.convert_to_tensor(units)
+    chosen = tf.where(units[:, 0] < probability)[:, 0]
+    boxes, units = tf.gather(boxes, chosen), tf.gather(units, chosen)[:, 1:]
+
+    def change_one(i, image):
+        return i + 1, _changed(image, boxes[i], lambda x: change(x, units[i]))
+
+    count = tf.shape(boxes)[0]
+    shapes = [tf.TensorShape([]), tf.TensorShape([None, None, 3])]
+    return tf.while_loop(
+        lambda i, _: i < count, change_one, [0, image], shape_invariants=shapes
+    )[1]
+
+
+def _changed(image, box, change):
+    """The image with its pixels inside one box changed."""
+    height, width, _ = tf.unstack(tf.shape(image))
+    # A pixel that the box only touches is inside, too.
+    y0, x0, _, _ = tf.unstack(tf.cast(tf.floor(box), tf.int32))
+    _, _, y1, x1 = tf.unstack(tf.cast(tf.math.ceil(box), tf.int32))
+    y0, x0 = tf.clip_by_value(y0, 0, height - 1), tf.clip_by_value(x0, 0, width - 1)
+    y1, x1 = tf.clip_by_value(y1, y0 + 1, height), tf.clip_by_value(x1, x0 + 1, width)
+    above, middle, below = tf.split(image, [y0, y1 - y0, height - y1], num=3)
+    left, inside, right = tf.split(middle, [x0, x1 - x0, width - x1], axis=1, num=3)
+    middle = tf.concat([left, change(inside), right], axis=1)
+    changed = tf.concat([above, middle, below], axis=0)
+    return tf.ensure_shape(changed, [None, None, 3])
+
+
+# --- Boxes as google/automl's AutoAugment moves them: in whole pixels.
+
+_STRIP = 0.05  # of the image's side: how wide a box is that has left the image
+
+
+def whole_pixel_boxes(boxes, matrix, image, *, is_rotation):
+    """Boxes around the corners that the reference computes.
+
+    Args:
+        boxes: float32 tensor `[n, 4]`, `yxyx` in pixels.
+        matrix: six float32 scalars, as of `warp.warp_image`.
+        image: tensor `[H, W, 3]`, for its size.
+        is_rotation: bool scalar tensor, whether pixels count from the center.
+
+    Returns:
+        Float32 tensor `[n, 4]`.
+
+    Example:
+        >>> boxes = whole_pixel_boxes(
+        ...     np.float32([[1.7, 2.7, 4.7, 8.7]]), (1.0, 0.0, -9.0, 0.0, 1.0, 0.0),
+        ...     np.zeros((10, 10, 3)), is_rotation=False)
+        >>> boxes.numpy().tolist()
+        [[1.0, 9.5, 4.0, 10.0]]
+    """
+    limit = tf.stack(size_of(image))
+    origin = tf.where(is_rotation, 0.5, 0.0)
+    # Not `corners - limit * origin`, which rounds to other whole pixels.
+    points = _truncate(limit * (hulls.corners(boxes) / limit - origin))
+    y, x = tf.unstack(points, axis=2)
+    x, y = inverse(matrix, x, y)
+    # A rotation's own shift is that of its center.
+    shift = tf.where(is_rotation, 0.0, tf.stack([matrix[5], matrix[2]]))
+    points = _truncate(tf.stack([y, x], axis=2)) - shift + limit * origin
+    low = tf.reduce_min(points, axis=1)
+    high = tf.reduce_max(points, axis=1)
+    low, high = tf.clip_by_value(low, 0.0, limit), tf.clip_by_value(high, 0.0, limit)
+    is_gone = low == high
+    high = tf.where(is_gone, tf.maximum(high, _STRIP * limit), high)
+    low = tf.where(is_gone, tf.minimum(low, (1.0 - _STRIP) * limit), low)
+    return tf.concat([low, high], axis=1)
+
+
+def _truncate(values):
+    return tf.cast(tf.cast(values, tf.int32), tf.float32)

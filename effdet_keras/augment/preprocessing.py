@@ -1,12 +1,10 @@
-"""The preprocessing steps of the TensorFlow Object Detection API, by its names.
+"""What the Object Detection API's preprocessing steps do to pixels.
 
-A step is a function of an example, whose image is float32, and a seed; its other
-arguments are the fields of the step in a `pipeline.config`. `STEPS` has them all, with
-the values of fields that are absent there. What they do was read in the API's
-`preprocessor.py`; only the random numbers are others.
+Functions of a float32 image `[H, W, 3]` and a seed; `preprocessing.STEPS` has what
+their other arguments are. Who calls them cuts off at 0 and 255.
 """
 
-from __future__ import annotations  # a type of TensorFlow would import it
+from __future__ import annotations
 
 import functools
 import math
@@ -14,10 +12,385 @@ import numbers
 from typing import Any
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.augment import preprocessing_moves as moves
-from effdet_keras.augment import preprocessing_pixels as pixels
-from effdet_keras.augment.augmentation import Augmentation, Example, register
+from effdet_keras.augment import augmentation as draws
+from effdet_keras.augment.augmentation import Augmentation, Example, register, size_of
+from effdet_keras.augment.colors import compressed
+from effdet_keras.augment.holes import rectangle_mask
+from effdet_keras.augment.warps import crop
 from effdet_keras.errors import InvalidValueError
+
+
+def scale_values(image, seed, minval, maxval):
+    return image * draws.between(draws.uniform(seed, tf.shape(image)), minval, maxval)
+
+
+def gray(image, seed, probability=1.0):
+    gray = tf.image.grayscale_to_rgb(tf.image.rgb_to_grayscale(image))
+    return tf.where(draws.uniform(seed) < probability, gray, image)
+
+
+def brightness(image, seed, max_delta):
+    return image + 255.0 * draws.between(draws.uniform(seed), -max_delta, max_delta)
+
+
+def contrast(image, seed, min_delta, max_delta):
+    factor = draws.between(draws.uniform(seed), min_delta, max_delta)
+    return tf.image.adjust_contrast(image, factor)
+
+
+def hue(image, seed, max_delta):
+    delta = draws.between(draws.uniform(seed), -max_delta, max_delta)
+    return 255.0 * tf.image.adjust_hue(image / 255.0, delta)
+
+
+def saturation(image, seed, min_delta, max_delta):
+    factor = draws.between(draws.uniform(seed), min_delta, max_delta)
+    return 255.0 * tf.image.adjust_saturation(image / 255.0, factor)
+
+
+def distort(image, seed, color_ordering):
+    seeds = draws.split(seed, 4)
+    changes = [
+        lambda x: brightness(x, seeds[0], 32.0 / 255.0),
+        lambda x: saturation(x, seeds[1], 0.5, 1.5),
+        lambda x: hue(x, seeds[2], 0.2),
+        lambda x: contrast(x, seeds[3], 0.5, 1.5),
+    ]
+    for i in (0, 3, 1, 2) if color_ordering else range(4):
+        image = tf.clip_by_value(changes[i](image), 0.0, 255.0)
+    return image
+
+
+def gamma(image, seed, gamma, gain):
+    return 255.0 * gain * (image / 255.0) ** gamma
+
+
+def black_patches(image, seed, max_black_patches, probability, size_to_image_ratio):
+    height, width = size_of(image)
+    side = tf.floor(tf.minimum(height, width) * size_to_image_ratio)
+    units = draws.uniform(seed, [max_black_patches, 3])
+    is_hidden = tf.zeros(tf.shape(image)[:2], tf.bool)
+    for i in range(max_black_patches):
+        y = tf.floor(units[i, 1] * (1.0 - size_to_image_ratio) * height)
+        x = tf.floor(units[i, 2] * (1.0 - size_to_image_ratio) * width)
+        own = tf.where(units[i, 0] < probability, side, 0.0)
+        patch = tf.cast(tf.stack([y, x, y + own, x + own]), tf.int32)
+        is_hidden |= rectangle_mask(tf.shape(image), tf.unstack(patch))
+    return tf.where(is_hidden[..., None], 0.0, image)
+
+
+def jpeg(image, seed, random_coef, min_jpeg_quality, max_jpeg_quality):
+    coin, unit = tf.unstack(draws.uniform(seed, [2]))
+    quality = draws.whole_between(unit, min_jpeg_quality, max_jpeg_quality)
+    return tf.cond(
+        coin >= random_coef,
+        lambda: tf.cast(compressed(image, quality), tf.float32),
+        lambda: image,
+    )
+
+
+def patch_gaussian(
+    image,
+    seed,
+    random_coef,
+    min_patch_size,
+    max_patch_size,
+    min_gaussian_stddev,
+    max_gaussian_stddev,
+):
+    of_patch, of_noise = draws.split(seed, 2)
+    coin, *units = tf.unstack(draws.uniform(of_patch, [5]))
+    side = draws.whole_between(units[0], min_patch_size, max_patch_size)
+    deviation = draws.between(units[1], min_gaussian_stddev, max_gaussian_stddev)
+    shape = tf.shape(image)
+    y = draws.integer(units[2], shape[0]) - side // 2
+    x = draws.integer(units[3], shape[1]) - side // 2
+    noise = tf.random.stateless_normal(shape, of_noise, alg="philox") * deviation
+    is_noisy = rectangle_mask(shape, (y, x, y + side, x + side)) & (coin >= random_coef)
+    return tf.where(is_noisy[..., None], image + 255.0 * noise, image)
+
+
+# --- What the Object Detection API's preprocessing steps do to pixels and boxes together.
+
+
+def _whole(example):
+    """The window that is the whole image, float32 `[4]`."""
+    return tf.stack([0.0, 0.0, *size_of(example["image"])])
+
+
+def _either(happens, change, example):
+    """`change()` or the example as it is."""
+    keys = ("image", "boxes", "labels")
+
+    def arrays(one):
+        return tuple(one[key] for key in keys)
+
+    chosen = tf.cond(happens, lambda: arrays(change()), lambda: arrays(example))
+    return {**example, **dict(zip(keys, chosen))}
+
+
+def mirrored(example):
+    y0, x0, y1, x1 = tf.unstack(example["boxes"], axis=1)
+    width = size_of(example["image"])[1]
+    boxes = tf.stack([y0, width - x1, y1, width - x0], axis=1)
+    return {**example, "image": tf.reverse(example["image"], [1]), "boxes": boxes}
+
+
+def transposed(example):
+    image = tf.transpose(example["image"], [1, 0, 2])
+    boxes = tf.gather(example["boxes"], [1, 0, 3, 2], axis=1)
+    return {**example, "image": image, "boxes": boxes}
+
+
+def _turned(example, seed, probability, changes):
+    """Mirrored and transposed, as often as `probability` says."""
+
+    def turned():
+        return functools.reduce(lambda one, change: change(one), changes, example)
+
+    return _either(draws.uniform(seed) < probability, turned, example)
+
+
+def moved(*changes):
+    """The step that makes these changes, with a probability."""
+    return functools.partial(_turned, changes=changes)
+
+
+def jitter_boxes(example, seed, ratio):
+    boxes = example["boxes"]
+    share = draws.between(draws.uniform(seed, tf.shape(boxes)), -ratio, ratio)
+    sides = boxes[:, 2:] - boxes[:, :2]
+    return {**example, "boxes": boxes + share * tf.tile(sides, [1, 2])}
+
+
+def _resized(example, sides, align_corners=False):
+    """An example with other sides, float32 `[2]` of whole numbers."""
+    sides = tf.maximum(sides, 1.0)
+    factor = tf.tile(sides / tf.stack(size_of(example["image"])), [2])
+    image = tf.raw_ops.ResizeBilinear(
+        images=example["image"][None],
+        size=tf.cast(sides, tf.int32),
+        align_corners=align_corners,
+    )[0]
+    return {**example, "image": image, "boxes": example["boxes"] * factor}
+
+
+def _seen_through(example, window, color=(0.0, 0.0, 0.0)):
+    """What a window shows, which may reach beyond the image: there it has a color."""
+    whole = tf.tile(_whole(example)[2:], [2])
+    inside = tf.clip_by_value(window, 0.0, whole)
+    shown = crop(example, inside, 0.0)
+    around = tf.cast(
+        tf.stack([inside[:2] - window[:2], (window - inside)[2:]], 1), tf.int32
+    )
+    image = tf.pad(shown["image"] - color, tf.concat([around, [[0, 0]]], 0)) + color
+    shift = tf.cast(tf.tile(around[:, 0], [2]), tf.float32)
+    return {**shown, "image": image, "boxes": shown["boxes"] + shift}
+
+
+def image_scale(example, seed, min_scale_ratio, max_scale_ratio):
+    scale = draws.between(draws.uniform(seed), min_scale_ratio, max_scale_ratio)
+    sides = tf.floor(_whole(example)[2:] * scale)
+    return _resized(example, sides, align_corners=True)
+
+
+def downscale(example, seed, random_coef, min_target_pixels, max_target_pixels):
+    coin, unit = tf.unstack(draws.uniform(seed, [2]))
+    pixels = draws.whole_between(unit, min_target_pixels, max_target_pixels)
+    size = _whole(example)[2:]
+    share = tf.cast(pixels, tf.float32) / tf.reduce_prod(size)
+    happens = (coin >= random_coef) & (share < 1.0)
+    return _resized(example, tf.where(happens, tf.floor(size * tf.sqrt(share)), size))
+
+
+def square(example, seed, output_size, scale_min, scale_max):
+    units = draws.uniform(seed, [3])
+    size = _whole(example)[2:]
+    scale = draws.between(units[0], scale_min, scale_max)
+    sides = tf.maximum(tf.floor(scale * output_size * size / tf.reduce_max(size)), 1.0)
+    low = tf.floor(tf.maximum(0.0, sides - output_size) * units[1:])
+    window = tf.concat([low, low + output_size], 0)
+    return _seen_through(_resized(example, sides), window)
+
+
+def square_crop(example, seed, max_border, scale_min, scale_max, num_scales):
+    units = draws.uniform(seed, [3])
+    size = _whole(example)[2:]
+    step = tf.cast(draws.integer(units[0], num_scales), tf.float32)
+    scale = scale_min + (scale_max - scale_min) * step / max(num_scales - 1, 1)
+    side = tf.maximum(tf.floor(scale * tf.reduce_max(size)), 1.0)
+    # Halved until a border leaves a middle.
+    halvings = tf.math.ceil(tf.math.log(2.0 * max_border / size) / math.log(2.0))
+    border = tf.floor(max_border / tf.clip_by_value(2.0**halvings, 1.0, max_border))
+    center = border + tf.floor(units[1:] * tf.maximum(size - 2.0 * border + 1.0, 1.0))
+    low = tf.clip_by_value(center, 0.0, size - 1.0) - tf.floor(side / 2.0)
+    return _seen_through(example, tf.concat([low, low + side], 0))
+
+
+def self_concat(
+    example, seed, concat_vertical_probability, concat_horizontal_probability
+):
+    units = draws.uniform(seed, [2])
+    probabilities = (concat_vertical_probability, concat_horizontal_probability)
+    for axis, probability in enumerate(probabilities):
+        twice = functools.partial(_twice, example, axis)
+        example = _either(units[axis] < probability, twice, example)
+    return example
+
+
+def _twice(example, axis):
+    shift = tf.tile(_whole(example)[2:] * tf.one_hot(axis, 2), [2])
+    return {
+        "image": tf.concat([example["image"]] * 2, axis=axis),
+        "boxes": tf.concat([example["boxes"], example["boxes"] + shift], axis=0),
+        "labels": tf.tile(example["labels"], [2]),
+    }
+
+
+def _padded(example, seed, least, most, color):
+    """Padded to random sides from `least` up to, but without, `most`."""
+    size = _whole(example)[2:]
+    least, most = tf.maximum(least, size), tf.maximum(most, size)
+    units = draws.uniform(seed, [2, 2])
+    target = tf.where(most > least, draws.between(units[0], least, most), most)
+    target = tf.floor(target)
+    offset = tf.floor(units[1] * (target - size))
+    if isinstance(color, tuple) and not color:
+        color = tf.reduce_mean(example["image"], axis=[0, 1])
+    return _seen_through(example, tf.concat([-offset, target - offset], 0), color)
+
+
+def pad(
+    example,
+    seed,
+    min_image_height,
+    min_image_width,
+    max_image_height,
+    max_image_width,
+    pad_color,
+):
+    size = _whole(example)[2:]
+    least = tf.constant([min_image_height, min_image_width], tf.float32)
+    most = tf.constant([max_image_height, max_image_width], tf.float32)
+    most = tf.where(most > 0.0, most, 2.0 * size)  # 0 is none
+    return _padded(example, seed, least, most, pad_color)
+
+
+def absolute_pad(example, seed, max_height_padding, max_width_padding, pad_color):
+    size = _whole(example)[2:]
+    most = size + [max(max_height_padding, 1.0), max(max_width_padding, 1.0)]
+    return _padded(example, seed, size, most, pad_color)
+
+
+def crop_image(example, seed, **operation):
+    return ssd_crop(example, seed, [operation])
+
+
+def ssd_crop(example, seed, operations):
+    """One of several crops, as likely as each other."""
+    return _chosen_crop(example, seed, operations)[0]
+
+
+def _chosen_crop(example, seed, operations):
+    """The cropped example, and which of the crops it is."""
+    of_choice, of_window = draws.split(seed, 2)
+    choice, coin = tf.unstack(draws.uniform(of_choice, [2]))
+    which = draws.integer(choice, len(operations))
+    windows = [functools.partial(_window, example, of_window, o) for o in operations]
+    window = tf.switch_case(which, windows)
+    skipped = coin < tf.constant([o["random_coef"] for o in operations])[which]
+    window = tf.where(skipped, _whole(example), window)
+    least = tf.constant([o["overlap_thresh"] for o in operations])[which]
+    return crop(example, window, tf.where(skipped, 0.0, least)), which
+
+
+def _window(example, seed, operation):
+    """A random window that covers a box as far as an operation asks; or the whole."""
+    image, whole = example["image"], _whole(example)
+    boxes = tf.clip_by_value(example["boxes"] / tf.tile(whole[2:], [2]), 0.0, 1.0)
+    begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
+        tf.shape(image),
+        boxes[None],
+        seed,
+        min_object_covered=operation["min_object_covered"],
+        aspect_ratio_range=(
+            operation["min_aspect_ratio"],
+            operation["max_aspect_ratio"],
+        ),
+        area_range=(operation["min_area"], operation["max_area"]),
+        max_attempts=100,
+        use_image_if_no_bounding_boxes=True,
+    )
+    return tf.cast(tf.concat([begin[:2], begin[:2] + size[:2]], 0), tf.float32)
+
+
+def crop_pad(
+    example, seed, min_padded_size_ratio, max_padded_size_ratio, pad_color, **operation
+):
+    of_crop, of_pad = draws.split(seed, 2)
+    size = _whole(example)[2:]
+    least = tf.floor(size * min_padded_size_ratio)
+    most = tf.floor(size * max_padded_size_ratio)
+    cropped = crop_image(example, of_crop, **operation)
+    return _padded(cropped, of_pad, least, most, pad_color)
+
+
+def ssd_crop_pad(example, seed, operations):
+    of_crop, of_pad = draws.split(seed, 2)
+    cropped, which = _chosen_crop(example, of_crop, operations)
+    mean = tf.reduce_mean(cropped["image"], axis=[0, 1])
+
+    def of_each(get):
+        return tf.stack([get(operation) for operation in operations])[which]
+
+    color = of_each(lambda o: o["pad_color"] or mean)
+    size = _whole(example)[2:]
+    least = tf.floor(size * of_each(lambda o: o["min_padded_size_ratio"]))
+    most = tf.floor(size * of_each(lambda o: o["max_padded_size_ratio"]))
+    return _padded(cropped, of_pad, least, most, color)
+
+
+def crop_to_aspect_ratio(example, seed, aspect_ratio, overlap_thresh=0.3):
+    size = _whole(example)[2:]
+    target = tf.minimum(size, tf.maximum(tf.round(_of_ratio(size, aspect_ratio)), 1.0))
+    low = tf.floor(draws.uniform(seed, [2]) * (size - target + 1.0))
+    return crop(example, tf.concat([low, low + target], 0), overlap_thresh)
+
+
+def _of_ratio(size, aspect_ratio):
+    """The height that goes with a width, and the width that goes with a height."""
+    return tf.stack([size[1] / aspect_ratio, size[0] * aspect_ratio])
+
+
+def ssd_crop_fixed(example, seed, operations, aspect_ratio):
+    of_crop, of_ratio = draws.split(seed, 2)
+    fixed = {"min_aspect_ratio": aspect_ratio, "max_aspect_ratio": aspect_ratio}
+    cropped = ssd_crop(example, of_crop, [{**one, **fixed} for one in operations])
+    return crop_to_aspect_ratio(cropped, of_ratio, aspect_ratio)
+
+
+def ssd_crop_pad_fixed(
+    example,
+    seed,
+    operations,
+    aspect_ratio,
+    min_padded_size_ratio,
+    max_padded_size_ratio,
+):
+    of_crop, of_pad = draws.split(seed, 2)
+    cropped = ssd_crop(example, of_crop, operations)
+    size = _whole(cropped)[2:]
+    target = tf.maximum(size, _of_ratio(size, aspect_ratio))
+    highest = tf.maximum(size * max_padded_size_ratio / target, 1.0)
+    highest = tf.reduce_min(highest)
+    lowest = tf.reduce_max(tf.maximum(size * min_padded_size_ratio / target, 1.0))
+    lowest = tf.minimum(lowest, highest)
+    sides = tf.round(target * draws.between(draws.uniform(of_pad), lowest, highest))
+    sides = tf.maximum(sides, size)
+    return _seen_through(cropped, tf.concat([tf.zeros(2), sides], 0))
+
+
+# --- The preprocessing steps of the TensorFlow Object Detection API, by its names.
 
 
 @register
@@ -165,25 +538,25 @@ def _of_ssd(shares, first=_SSD, **more):
 _FIXED = {name: value for name, value in _SSD.items() if "aspect" not in name}
 _SHARES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 _PIXEL_STEPS = {
-    "random_pixel_value_scale": (pixels.scale_values, {"minval": 0.9, "maxval": 1.1}),
-    "random_rgb_to_gray": (pixels.gray, {"probability": 0.1}),
-    "rgb_to_gray": (pixels.gray, {}),
-    "random_adjust_brightness": (pixels.brightness, {"max_delta": 0.2}),
-    "random_adjust_contrast": (pixels.contrast, _DELTAS),
-    "random_adjust_hue": (pixels.hue, {"max_delta": 0.02}),
-    "random_adjust_saturation": (pixels.saturation, _DELTAS),
-    "random_distort_color": (pixels.distort, {"color_ordering": 0}),
-    "adjust_gamma": (pixels.gamma, {"gamma": 1.0, "gain": 1.0}),
+    "random_pixel_value_scale": (scale_values, {"minval": 0.9, "maxval": 1.1}),
+    "random_rgb_to_gray": (gray, {"probability": 0.1}),
+    "rgb_to_gray": (gray, {}),
+    "random_adjust_brightness": (brightness, {"max_delta": 0.2}),
+    "random_adjust_contrast": (contrast, _DELTAS),
+    "random_adjust_hue": (hue, {"max_delta": 0.02}),
+    "random_adjust_saturation": (saturation, _DELTAS),
+    "random_distort_color": (distort, {"color_ordering": 0}),
+    "adjust_gamma": (gamma, {"gamma": 1.0, "gain": 1.0}),
     "random_black_patches": (
-        pixels.black_patches,
+        black_patches,
         {"max_black_patches": 10, "probability": 0.5, "size_to_image_ratio": 0.1},
     ),
     "random_jpeg_quality": (
-        pixels.jpeg,
+        jpeg,
         {"random_coef": 0.0, "min_jpeg_quality": 0, "max_jpeg_quality": 100},
     ),
     "random_patch_gaussian": (
-        pixels.patch_gaussian,
+        patch_gaussian,
         {
             "random_coef": 0.0,
             "min_patch_size": 1,
@@ -199,22 +572,22 @@ STEPS: dict[str, tuple[Any, dict[str, Any]]] = {
         name: (functools.partial(_on_pixels, change), defaults)
         for name, (change, defaults) in _PIXEL_STEPS.items()
     },
-    "random_horizontal_flip": (moves.moved(moves.mirrored), {"probability": 0.5}),
+    "random_horizontal_flip": (moved(mirrored), {"probability": 0.5}),
     "random_vertical_flip": (
-        moves.moved(moves.transposed, moves.mirrored, moves.transposed),
+        moved(transposed, mirrored, transposed),
         {"probability": 0.5},
     ),
     "random_rotation90": (
-        moves.moved(moves.mirrored, moves.transposed),
+        moved(mirrored, transposed),
         {"probability": 0.5},
     ),
-    "random_jitter_boxes": (moves.jitter_boxes, {"ratio": 0.05}),
+    "random_jitter_boxes": (jitter_boxes, {"ratio": 0.05}),
     "random_image_scale": (
-        moves.image_scale,
+        image_scale,
         {"min_scale_ratio": 0.5, "max_scale_ratio": 2.0},
     ),
     "random_downscale_to_target_pixels": (
-        moves.downscale,
+        downscale,
         {
             "random_coef": 0.0,
             "min_target_pixels": 300_000,
@@ -222,19 +595,19 @@ STEPS: dict[str, tuple[Any, dict[str, Any]]] = {
         },
     ),
     "random_scale_crop_and_pad_to_square": (
-        moves.square,
+        square,
         {"output_size": 512, "scale_min": 0.1, "scale_max": 2.0},
     ),
     "random_square_crop_by_scale": (
-        moves.square_crop,
+        square_crop,
         {"max_border": 128, "scale_min": 0.6, "scale_max": 1.3, "num_scales": 8},
     ),
     "random_self_concat_image": (
-        moves.self_concat,
+        self_concat,
         {"concat_vertical_probability": 0.1, "concat_horizontal_probability": 0.1},
     ),
     "random_pad_image": (
-        moves.pad,
+        pad,
         {
             **dict.fromkeys(("min_image_height", "min_image_width"), 0),
             **dict.fromkeys(("max_image_height", "max_image_width"), 0),
@@ -242,26 +615,26 @@ STEPS: dict[str, tuple[Any, dict[str, Any]]] = {
         },
     ),
     "random_absolute_pad_image": (
-        moves.absolute_pad,
+        absolute_pad,
         {"max_height_padding": 0, "max_width_padding": 0, "pad_color": ()},
     ),
-    "random_crop_image": (moves.crop_image, _CROP),
-    "random_crop_pad_image": (moves.crop_pad, {**_CROP, **_RATIOS, "pad_color": ()}),
+    "random_crop_image": (crop_image, _CROP),
+    "random_crop_pad_image": (crop_pad, {**_CROP, **_RATIOS, "pad_color": ()}),
     "random_crop_to_aspect_ratio": (
-        moves.crop_to_aspect_ratio,
+        crop_to_aspect_ratio,
         {"aspect_ratio": 1.0, "overlap_thresh": 0.3},
     ),
-    "ssd_random_crop": (moves.ssd_crop, {"operations": _of_ssd(_SHARES)}),
+    "ssd_random_crop": (ssd_crop, {"operations": _of_ssd(_SHARES)}),
     "ssd_random_crop_pad": (
-        moves.ssd_crop_pad,
+        ssd_crop_pad,
         {"operations": _of_ssd(_SHARES[1:], **_RATIOS, pad_color=())},
     ),
     "ssd_random_crop_fixed_aspect_ratio": (
-        moves.ssd_crop_fixed,
+        ssd_crop_fixed,
         {"operations": _of_ssd(_SHARES, _FIXED), "aspect_ratio": 1.0},
     ),
     "ssd_random_crop_pad_fixed_aspect_ratio": (
-        moves.ssd_crop_pad_fixed,
+        ssd_crop_pad_fixed,
         {"operations": _of_ssd(_SHARES), "aspect_ratio": 1.0, **_RATIOS},
     ),
 }

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import os
+import pathlib
+import re
+import signal
+import sys
+import threading
 import time
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 
 from effdet_keras._internal.remote_folder import open_folder
-from effdet_keras.callbacks.kept_checkpoints import KeptCheckpoints, is_kept_name
-from effdet_keras.callbacks.stop_signals import StopSignals
-from effdet_keras.callbacks.writable import require_writable
+from effdet_keras.callbacks.tensorboard import require_writable
 from effdet_keras.distribution.processes import current_processes, is_first_process
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.training.accumulation import steps_done
+from effdet_keras.train.accumulation import steps_done
 from effdet_keras.weights.archive import copy_archive, read_archive_info, write_archive
 from effdet_keras.weights.checkpoint_files import (
     BEST_FILE,
@@ -25,7 +30,7 @@ from effdet_keras.weights.checkpoint_files import (
     LAST_FILE,
     PREVIOUS_FILE,
 )
-from effdet_keras.weights.resumable import set_aside_damaged
+from effdet_keras.weights.pretrained import set_aside_damaged
 
 _FILES = (BEST_FILE, BEST_OF_BEFORE_FILE, LAST_FILE, PREVIOUS_FILE)
 
@@ -99,7 +104,7 @@ class CheckpointArchive(keras.callbacks.Callback):
     Example:
         >>> import tempfile
         >>> from effdet_keras.weights.archive import read_archive_info
-        >>> from effdet_keras.models import EfficientDet
+        >>> from effdet_keras.model.efficientdet import EfficientDet
         >>> model = EfficientDet.from_preset(
         ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2
         ... )
@@ -315,3 +320,188 @@ class CheckpointArchive(keras.callbacks.Callback):
     def _evaluated_weights(self):
         has_averages = getattr(self.model, "averages", None) is not None
         return "averages" if has_averages else "live"
+
+
+# --- Which checkpoints of a training stay: the last ones, and one every few hours.
+
+_HOUR = 3600.0  # seconds
+_NAME = re.compile(r"step-(\d+)\.keras")
+
+
+def is_kept_name(name: str) -> bool:
+    """Whether a file is one of them, by its name.
+
+    Example:
+        >>> is_kept_name("step-00001000.keras"), is_kept_name("last.keras")
+        (True, False)
+    """
+    return _NAME.fullmatch(name) is not None
+
+
+class KeptCheckpoints:
+    """The files `step-<steps>.keras` in a folder, beside its last checkpoint.
+
+    Args:
+        folder: `pathlib.Path`.
+        keep: int, how many of the last stay; with 1 there are none beside the last
+            checkpoint itself.
+        every_hours: float, of those before them one every so many hours stays, the
+            first as well; None for none.
+    """
+
+    def __init__(
+        self, folder: pathlib.Path, keep: int = 1, every_hours: float | None = None
+    ) -> None:
+        self.folder = folder
+        self.keep = keep
+        self.every_hours = every_hours
+
+    def add(self, path: pathlib.Path, steps: int) -> None:
+        """Keeps a file that was just written, and removes what need not stay.
+
+        Args:
+            path: path of the file; it is never changed, only replaced.
+            steps: int, the steps trained when it was written.
+        """
+        if self.keep == 1 and self.every_hours is None:
+            return
+        target = self.folder / f"step-{steps:08d}.keras"
+        target.unlink(missing_ok=True)
+        try:
+            os.link(path, target)  # one file of two names takes no space
+        except OSError:
+            copy_archive(path, target)
+        files = self.files()
+        times = [file.stat().st_mtime for file in files]
+        for index in removable(times, self.keep, self.every_hours):
+            files[index].unlink()
+
+    def files(self) -> list[pathlib.Path]:
+        """The files that are there, in the order of their steps."""
+        found = [path for path in self.folder.glob("*") if _NAME.fullmatch(path.name)]
+        return sorted(found, key=lambda path: int(_NAME.fullmatch(path.name)[1]))
+
+
+def removable(
+    times: Sequence[float], keep: int, every_hours: float | None
+) -> list[int]:
+    """Which checkpoints need not stay.
+
+    Args:
+        times: list of floats, when each was written, in seconds, the oldest first. A
+            clock that was set back begins to count anew.
+        keep, every_hours: see `KeptCheckpoints`.
+
+    Returns:
+        List of ints, their places in `times`.
+
+    Example:
+        >>> hours = [0.0, 0.5, 1.0, 1.5, 2.0, 2.5]
+        >>> removable([3600 * hour for hour in hours], keep=2, every_hours=1)
+        [1, 3]
+        >>> removable([0.0, 1.0, 2.0], keep=2, every_hours=None)
+        [0]
+    """
+    removed: list[int] = []
+    last_kept, pause = None, _HOUR * (every_hours or 0)
+    for index, moment in enumerate(times[: max(len(times) - keep, 0)]):
+        is_due = last_kept is None or not 0 <= moment - last_kept < pause
+        if every_hours is not None and is_due:
+            last_kept = moment
+        else:
+            removed.append(index)
+    return removed
+
+
+# --- Ctrl-C and SIGTERM during a training: held back until a step, or a file, is whole.
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class StopSignals:
+    """Stops a program by what it was sent, but not in the middle of something.
+
+    A signal has the effect that it had before `listen`: Ctrl-C raises
+    `KeyboardInterrupt`, and a handler of the program is called. SIGTERM, which would
+    end the process, raises `SystemExit(143)`. Between `hold` and `release` that waits
+    for `release`; but a second signal, if it is Ctrl-C, acts at once.
+
+    Handlers are set in the main thread alone: in others Python allows none, and
+    nothing changes. What ignores a signal goes on ignoring it.
+
+    Example:
+        >>> signals = StopSignals()
+        >>> signals.listen()
+        >>> signals.hold()
+        >>> signal.raise_signal(signal.SIGTERM)
+        >>> signals.received.name
+        'SIGTERM'
+        >>> try:
+        ...     signals.release()
+        ... except SystemExit as stop:
+        ...     print("status", stop.code)
+        ... finally:
+        ...     signals.stop_listening()
+        status 143
+    """
+
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+        self.is_at_once = False  # whether a second one allows no more time
+        self._is_held = False
+        self._before: dict[int, Any] = {}  # the handlers that were there
+
+    def listen(self) -> None:
+        """Takes the place of the handlers."""
+        self.received, self.is_at_once, self._is_held = None, False, False
+        self._before = {}
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in _SIGNALS:
+            # None is a handler of another language, which could not be put back.
+            if signal.getsignal(number) not in (None, signal.SIG_IGN):
+                self._before[number] = signal.signal(number, self._receive)
+
+    def stop_listening(self) -> None:
+        """Puts the handlers back, but for those that were replaced since.
+
+        What replaced them may put this one back later: it then hands signals on.
+        """
+        for number, handler in self._before.items():
+            if signal.getsignal(number) == self._receive:
+                signal.signal(number, handler)
+
+    def hold(self) -> None:
+        """From now on a signal waits."""
+        self._is_held = True
+
+    def release(self) -> None:
+        """Lets signals act, and the one that waited."""
+        self._is_held = False
+        if self.received is not None:
+            self._act(self.received)
+
+    def _receive(self, number, frame):
+        is_first = self.received is None
+        if is_first:
+            self.received = signal.Signals(number)
+        elif number != signal.SIGINT:
+            return  # schedulers may send SIGTERM more than once
+        self.is_at_once = not is_first
+        if self._is_held and is_first:
+            _say(f"{self.received.name}: stopping after this step. Ctrl-C stops now.")
+        else:
+            self._act(number)
+
+    def _act(self, number):
+        handler = self._before[number]
+        if handler == signal.SIG_DFL:
+            raise SystemExit(128 + number)
+        handler(number, None)
+        self.received = None  # the program has dealt with it, and goes on
+
+
+def _say(text):
+    """Writes at once: a signal may come while `print` is at work, which must end."""
+    with contextlib.suppress(OSError):  # nobody may be there to read it
+        os.write(sys.__stderr__.fileno(), f"\n{text}\n".encode())

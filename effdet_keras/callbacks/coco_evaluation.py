@@ -10,13 +10,10 @@ import keras
 from effdet_keras.callbacks.swap_ema import evaluated_weights
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
 from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.detect.evaluate import check_evaluation_data, evaluate
 from effdet_keras.distribution.processes import is_first_process
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.evaluation.coco_metric import COCOMetric
-from effdet_keras.inference.evaluate import (
-    check_evaluation_data,
-    evaluate,
-)
+from effdet_keras.evaluate.coco import COCOMetric
 
 
 class COCOEvaluation(keras.callbacks.Callback):
@@ -74,7 +71,7 @@ class COCOEvaluation(keras.callbacks.Callback):
 
     Example:
         >>> from effdet_keras.data import from_arrays
-        >>> from effdet_keras.models import EfficientDet
+        >>> from effdet_keras.model.efficientdet import EfficientDet
         >>> valid = from_arrays(
         ...     [np.zeros((64, 64, 3), "uint8")] * 3,
         ...     boxes=[[[8, 8, 40, 40]]] * 3, labels=[[0]] * 3, class_names=["cat"])

@@ -44,7 +44,7 @@ class ImageSummary(keras.callbacks.Callback):
     Example:
         >>> import tempfile
         >>> from effdet_keras.data import from_arrays
-        >>> from effdet_keras.models import EfficientDet
+        >>> from effdet_keras.model.efficientdet import EfficientDet
         >>> valid = from_arrays(
         ...     [np.zeros((64, 64, 3), "uint8")] * 3,
         ...     boxes=[[[8, 8, 40, 40]]] * 3, labels=[[0]] * 3, class_names=["cat"])

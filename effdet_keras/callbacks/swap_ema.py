@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.training.averages_in_place import AveragesInPlace
+from effdet_keras.train.averages import AveragesInPlace
 
 
 class SwapEMA(AveragesInPlace):
@@ -25,7 +25,7 @@ class SwapEMA(AveragesInPlace):
             averages.
 
     Example:
-        >>> from effdet_keras.models import EfficientDet
+        >>> from effdet_keras.model.efficientdet import EfficientDet
         >>> model = EfficientDet.from_preset(
         ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2
         ... )
@@ -76,7 +76,7 @@ def evaluated_weights(model: Any) -> Iterator[str]:
         model: `EfficientDet`.
 
     Example:
-        >>> from effdet_keras.models import EfficientDet
+        >>> from effdet_keras.model.efficientdet import EfficientDet
         >>> model = EfficientDet.from_preset(
         ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2
         ... )

@@ -1,11 +1,14 @@
 """Numbers and images for TensorBoard."""
 
-import os
+from __future__ import annotations
 
-from effdet_keras._internal.local_paths import is_remote, local_path
+import os
+import pathlib
+import tempfile
+
 from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.callbacks.writable import require_writable
+from effdet_keras._internal.whole_files import is_remote, local_path
 
 _tensorboard = OptionalModule("tensorboard", install="effdet-keras[tensorboard]")
 
@@ -92,3 +95,36 @@ class TensorBoardWriter:
         if self._writer is None:
             self._writer = tf.summary.create_file_writer(self.log_dir)
         return self._writer
+
+
+# --- Whether a folder can be written to: found out before training, not after it.
+
+
+def require_writable(folder, caller):
+    """Makes a folder and writes a file in it, which is removed again.
+
+    Args:
+        folder: path of a folder on this machine.
+        caller: str, who wants to write, for the message.
+
+    Raises:
+        OSError: If it cannot be made or written to; of the kind that the system
+            raised, such as `PermissionError`.
+
+    Example:
+        >>> folder = tempfile.mkdtemp()
+        >>> require_writable(f"{folder}/runs/cats", "`CheckpointArchive`")
+        >>> os.listdir(f"{folder}/runs/cats")
+        []
+    """
+    try:
+        pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise type(error)(
+            error.errno,
+            f"{caller} must be able to write to its folder ({error.strerror}); name "
+            "another one, or change its permissions. Received",
+            os.fspath(folder),
+        ) from error

@@ -14,16 +14,16 @@ import numpy as np
 
 from effdet_keras.augment.augmentation import Augmentation
 from effdet_keras.category_ids import category_ids_or_default, extend_category_ids
-from effdet_keras.data.mask import (
-    BACKGROUND_NAME,
-    check_seg_class_names,
-    masks_of,
-)
+from effdet_keras.data.mask import BACKGROUND_NAME, check_seg_class_names, masks_of
 from effdet_keras.data.pipeline.batches import make_batches
 from effdet_keras.data.pipeline.image_reader import ImageReader
 from effdet_keras.data.problems import Problem
-from effdet_keras.data.record import Record, describe_example, load_example
-from effdet_keras.data.summary import count_of, summarize
+from effdet_keras.data.record import (
+    Record,
+    count_unusable,
+    describe_example,
+    load_example,
+)
 from effdet_keras.distribution.processes import current_processes
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 
@@ -65,7 +65,7 @@ class DetectionDataset:
             image id appears twice.
 
     Example:
-        >>> from effdet_keras.data import from_arrays
+        >>> from effdet_keras.data.formats.arrays import from_arrays
         >>> image = np.zeros((32, 48, 3), "uint8")
         >>> dataset = from_arrays(
         ...     [image, image], boxes=[[[4, 8, 20, 40]], []], labels=[[1], []],
@@ -205,7 +205,7 @@ class DetectionDataset:
             IndexError: If an index is not below `len(dataset)`.
 
         Example:
-            >>> from effdet_keras.data import from_arrays
+            >>> from effdet_keras.data.formats.arrays import from_arrays
             >>> images = [np.zeros((8, 8, 3), "uint8")] * 3
             >>> dataset = from_arrays(images, [[]] * 3, [[]] * 3, ("cat",))
             >>> dataset.subset([2, 0]).image_ids
@@ -230,7 +230,7 @@ class DetectionDataset:
             ValueError: If one of the parts would be empty.
 
         Example:
-            >>> from effdet_keras.data import from_arrays
+            >>> from effdet_keras.data.formats.arrays import from_arrays
             >>> images = [np.zeros((8, 8, 3), "uint8")] * 10
             >>> dataset = from_arrays(images, [[]] * 10, [[]] * 10, ("cat",))
             >>> train, valid = dataset.split(0.8)
@@ -268,7 +268,7 @@ class DetectionDataset:
             ValueError: If a name in `classes` is not a class of the dataset.
 
         Example:
-            >>> from effdet_keras.data import from_arrays
+            >>> from effdet_keras.data.formats.arrays import from_arrays
             >>> images = [np.zeros((8, 8, 3), "uint8")] * 2
             >>> boxes = [[[0, 0, 4, 4]], [[0, 0, 4, 4]]]
             >>> dataset = from_arrays(images, boxes, [[0], [1]], ("cat", "dog"))
@@ -329,7 +329,7 @@ class DetectionDataset:
         Example:
             >>> import pathlib, tempfile
             >>> from PIL import Image
-            >>> from effdet_keras.data import from_arrays
+            >>> from effdet_keras.data.formats.arrays import from_arrays
             >>> folder = pathlib.Path(tempfile.mkdtemp())
             >>> for name, numbers in (("a.png", (9, 9, 3)), ("masks/a.png", (9, 9))):
             ...     (folder / name).parent.mkdir(exist_ok=True)
@@ -364,7 +364,7 @@ class DetectionDataset:
             `DetectionDataset`.
 
         Example:
-            >>> from effdet_keras.data import from_arrays
+            >>> from effdet_keras.data.formats.arrays import from_arrays
             >>> image = np.zeros((8, 8, 3), "uint8")
             >>> box, label, crowd = [[[0, 0, 4, 4]]], [[0]], [[True]]
             >>> dataset = from_arrays([image], box, label, ["cat"], is_crowd=crowd)
@@ -393,7 +393,7 @@ class DetectionDataset:
             ValueError: If a name of this dataset is not among `class_names`.
 
         Example:
-            >>> from effdet_keras.data import from_arrays
+            >>> from effdet_keras.data.formats.arrays import from_arrays
             >>> image = np.zeros((8, 8, 3), "uint8")
             >>> dataset = from_arrays([image], [[[0, 0, 4, 4]]], [[0]], ("dog",))
             >>> dataset.with_classes(("cat", "dog"))[0]["labels"].tolist()
@@ -426,7 +426,7 @@ class DetectionDataset:
             str of several lines.
 
         Example:
-            >>> from effdet_keras.data import from_arrays
+            >>> from effdet_keras.data.formats.arrays import from_arrays
             >>> image = np.zeros((32, 48, 3), "uint8")
             >>> dataset = from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ("cat",))
             >>> print(dataset.summary())
@@ -451,7 +451,7 @@ class DetectionDataset:
             numbers and strings only: `json.dump` writes it.
 
         Example:
-            >>> from effdet_keras.data import from_arrays
+            >>> from effdet_keras.data.formats.arrays import from_arrays
             >>> image = np.zeros((32, 48, 3), "uint8")
             >>> dataset = from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ("cat",))
             >>> dataset.to_coco()["annotations"][0]["bbox"]
@@ -565,7 +565,7 @@ class DetectionDataset:
             ImportError: If TensorFlow is not installed.
 
         Example:
-            >>> from effdet_keras.data import from_arrays
+            >>> from effdet_keras.data.formats.arrays import from_arrays
             >>> images = [np.zeros((32, 48, 3), "uint8")] * 5
             >>> boxes = [[[4, 8, 20, 40]]] * 5
             >>> dataset = from_arrays(images, boxes, [[0]] * 5, ("cat",))
@@ -639,3 +639,63 @@ def check_class_names(names: Iterable[str], source: str) -> None:
 def _shortened(names, limit=5):
     shown = ", ".join(names[:limit])
     return shown + (", ..." if len(names) > limit else "")
+
+
+# --- What is in a dataset, as a text.
+
+_SMALL, _LARGE = 32**2, 96**2  # square pixels: COCO's borders
+
+
+def summarize(records, class_names):
+    """Returns the text of `DetectionDataset.summary`."""
+    labels = _joined([record.labels for record in records], np.int32)
+    area = _joined([record.area for record in records], np.float64)
+    crowd = int(_joined([record.is_crowd for record in records], bool).sum())
+    empty = sum(not len(record.labels) for record in records)
+    small, large = int((area < _SMALL).sum()), int((area >= _LARGE).sum())
+    lines = [
+        f"{count_of(len(records), 'image')} of {_sizes(records)}",
+        f"{count_of(empty, 'image')} without objects",
+        f"{count_of(len(labels), 'box', 'boxes')}: {small:,} small, "
+        f"{len(labels) - small - large:,} medium, {large:,} large "
+        "(by area: below 32x32, below 96x96 pixels)",
+        f"{crowd:,} of them crowd or difficult: not trained on",
+    ]
+    outside = int(count_unusable(records).sum())
+    if outside:
+        lines.append(f"{outside:,} of them without area: not trained on")
+    return "\n".join(lines + _table(records, labels, class_names))
+
+
+def _table(records, labels, class_names):
+    boxes = np.bincount(labels, minlength=len(class_names))
+    images = np.zeros(len(class_names), np.int64)
+    for record in records:
+        images[np.unique(record.labels)] += 1
+    width = max(len(name) for name in (*class_names, "class"))
+    lines = [f"{'class':<{width}}  {'boxes':>6}  {'images':>6}"]
+    for name, box_count, image_count in zip(class_names, boxes, images):
+        lines.append(f"{name:<{width}}  {box_count:>6,}  {image_count:>6,}")
+    return lines
+
+
+def _sizes(records):
+    if not records:
+        return "no size"
+    sizes = sorted({tuple(record.image_size) for record in records})
+    if len(sizes) == 1:
+        height, width = sizes[0]
+        return f"{height}x{width} (height x width)"
+    low, high = np.min(sizes, axis=0), np.max(sizes, axis=0)
+    return (
+        f"{len(sizes):,} sizes, {low[0]} to {high[0]} high, {low[1]} to {high[1]} wide"
+    )
+
+
+def _joined(arrays, dtype):
+    return np.concatenate([np.zeros(0, dtype), *arrays])
+
+
+def count_of(number, singular, plural=None):
+    """Writes a number with its noun: "1 box", "1,200 boxes"."""
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 from pycocotools import mask as coco_mask
 
-from effdet_keras._internal.local_paths import local_path
+from effdet_keras._internal.whole_files import local_path
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.coco import from_coco
 from effdet_keras.errors import InvalidValueError

@@ -13,12 +13,15 @@ import keras
 import numpy as np
 from jax.experimental import multihost_utils
 
-from effdet_keras._internal.first_line import first_line
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.distribution.launch import Launch
-from effdet_keras.distribution.lost_process import end_at_once, lost_process
-from effdet_keras.distribution.processes import OneProcess, Processes
-from effdet_keras.errors import EffDetError, InvalidStateError
+from effdet_keras.distribution.processes import (
+    OneProcess,
+    Processes,
+    end_at_once,
+    lost_process,
+)
+from effdet_keras.errors import EffDetError, InvalidStateError, first_line
 
 # Seconds: how long all processes may take to come, and how long one may be silent
 # until the others end. JAX's threads answer, however busy Python is.

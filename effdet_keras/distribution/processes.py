@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
 from typing import Any, Protocol
 
-from effdet_keras.errors import InvalidValueError
+import keras
+
+from effdet_keras.errors import InvalidStateError, InvalidValueError
 
 
 class Processes(Protocol):
@@ -115,3 +122,57 @@ def local_share(batch_size: int, share: tuple[int, int]) -> int:
             f"processes. Give {' or '.join(sizes)}"
         )
     return batch_size // count
+
+
+# --- What one process of several does, and the others do not.
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Context in which Keras makes variables for this process, not for all.
+
+    With `keras.distribution` on JAX, a process that makes a variable waits for the
+    others to make the same. Keras makes some where nobody expects it: each saved model
+    costs an optimizer.
+
+    Example:
+        >>> with alone():
+        ...     print(keras.distribution.distribution())
+        None
+    """
+    before = keras.distribution.distribution()
+    if before is None:
+        yield
+        return
+    keras.distribution.set_distribution(None)
+    try:
+        yield
+    finally:
+        keras.distribution.set_distribution(before)
+
+
+# --- What a process does when another one of the training is gone.
+
+
+def lost_process(processes: Processes, detail: str = "") -> InvalidStateError:
+    """The error to raise; this process then ends without waiting for the lost one.
+
+    Args:
+        processes: `Processes`.
+        detail: string, what the engine said; it is shown.
+    """
+    # TensorFlow and JAX would wait for the lost process when this one ends.
+    atexit.register(end_at_once)
+    return InvalidStateError(
+        f"Process {processes.index} of {processes.count} has lost another process of "
+        "the training, which was stopped or cannot be reached: see what that one "
+        "wrote. Start all processes again; with `resume` (--resume) they go on from "
+        f"the last checkpoint.{f' ({detail})' if detail else ''}"
+    )
+
+
+def end_at_once() -> None:
+    """Ends this process with status 1, and runs nothing that is registered for it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)

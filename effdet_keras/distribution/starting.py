@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import os
+from typing import Protocol
 
 import keras
 
-from effdet_keras.distribution.engine import Engine
 from effdet_keras.distribution.launch import launch_of
-from effdet_keras.distribution.processes import set_processes
+from effdet_keras.distribution.processes import Processes, set_processes
 from effdet_keras.errors import InvalidStateError, InvalidValueError
 
 
@@ -91,3 +92,19 @@ def start(distribute: str) -> Engine:
     _started[distribute] = engine
     set_processes(engine.processes)
     return engine
+
+
+# --- What an engine offers that trains on several devices or processes.
+
+
+class Engine(Protocol):
+    """One way to train on several devices; a file of this folder for each.
+
+    Such a file has a function `engine(name, launch)` that returns one, where `launch`
+    is a `Launch`, or None where no other process takes part.
+    """
+
+    processes: Processes
+
+    def scope(self) -> contextlib.AbstractContextManager:
+        """The context in which a model is made, compiled and loaded."""

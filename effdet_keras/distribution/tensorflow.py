@@ -6,15 +6,16 @@ import contextlib
 import json
 import os
 import pickle
+import socket
+import time
 from typing import Any
 
 import numpy as np
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.distribution.launch import Launch
-from effdet_keras.distribution.lost_process import lost_process
-from effdet_keras.distribution.meeting import addresses_of_all
-from effdet_keras.distribution.processes import OneProcess, Processes
+from effdet_keras.distribution.processes import OneProcess, Processes, lost_process
+from effdet_keras.errors import InvalidStateError
 
 
 class TensorFlowEngine:
@@ -105,3 +106,143 @@ def engine(name: str, launch: Launch | None) -> TensorFlowEngine:
     )
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     return TensorFlowEngine(strategy, Workers(strategy, launch))
+
+
+# --- Where the processes of a training tell each other at which address each listens.
+
+TIMEOUT = 300.0  # seconds: hosts of a cluster do not start at one moment
+_BETWEEN_TRIES = 0.2  # seconds
+_SILENCE = 5.0  # seconds, after which who has connected is none of ours
+_SAID = ("process_id", "num_processes", "port")
+
+
+def addresses_of_all(launch: Launch, *, timeout: float = TIMEOUT) -> tuple[str, ...]:
+    """Returns "host:port" for each process, with a free port of each.
+
+    Most launchers tell only where process 0 is. Each process connects to it, says
+    which it is and at which port it will listen, and is told all addresses.
+
+    Args:
+        launch: `Launch`, of the same training in each process.
+        timeout: float, seconds after which a process that is missing is an error.
+
+    Raises:
+        RuntimeError: If not all processes came in time, or two had one number.
+
+    Example:
+        >>> address = addresses_of_all(Launch(0, 1, "localhost:1234"))
+        >>> len(address), address[0].startswith("localhost:")
+        (1, True)
+    """
+    deadline = time.monotonic() + timeout
+    with _free_port() as port:
+        if launch.process_id == 0:
+            own = _address(launch.coordinator_host, port)
+            return _collect(launch, own, deadline)
+        return _report(launch, port, deadline)
+
+
+def _collect(launch, own, deadline):
+    """Process 0 waits for the others, and tells them what all have said."""
+    found = {0: own}
+    with contextlib.ExitStack() as stack:
+        if launch.num_processes == 1:
+            return (own,)
+        server = stack.enter_context(_listening(launch))
+        connections = []
+        while len(found) < launch.num_processes:
+            server.settimeout(max(deadline - time.monotonic(), 0.01))
+            try:
+                connection, (host, *_) = server.accept()
+            except TimeoutError:
+                missing = sorted(set(range(launch.num_processes)) - set(found))
+                raise InvalidStateError(
+                    f"Of {launch.num_processes} processes {len(missing)} did not come "
+                    f"to {launch.coordinator} in time: {missing[:8]}. Were they "
+                    f"started? ({launch.source})"
+                ) from None
+            stack.enter_context(connection)
+            connection.settimeout(_SILENCE)
+            said = _read(connection)
+            if not _is_ours(said):  # a scan of ports, perhaps
+                connection.close()
+                continue
+            number = said["process_id"]
+            if number in found or said["num_processes"] != launch.num_processes:
+                raise InvalidStateError(
+                    f"At {launch.coordinator} process {number} of "
+                    f"{said['num_processes']} came, where {launch.num_processes} with "
+                    f"different numbers are expected, and {sorted(found)} are there. "
+                    "Does another training use this address?"
+                )
+            found[number] = _address(host, said["port"])
+            connections.append(connection)
+        addresses = [found[number] for number in range(launch.num_processes)]
+        for connection in connections:
+            connection.sendall(json.dumps(addresses).encode() + b"\n")
+        return tuple(addresses)
+
+
+def _report(launch, port, deadline):
+    """Another process tells process 0 its address, and is told those of all."""
+    address = launch.coordinator_host, launch.coordinator_port
+    while True:
+        try:
+            with socket.create_connection(address, timeout=5.0) as connection:
+                own = launch.process_id, launch.num_processes, port
+                said = dict(zip(_SAID, own))
+                connection.sendall(json.dumps(said).encode() + b"\n")
+                connection.settimeout(max(deadline - time.monotonic(), 0.01))
+                addresses = _read(connection)
+                if addresses is not None:
+                    return tuple(addresses)
+        except OSError:
+            pass  # process 0 is not there yet
+        if time.monotonic() > deadline:
+            raise InvalidStateError(
+                f"Process {launch.process_id} of {launch.num_processes} did not find "
+                f"process 0 at {launch.coordinator} in time. Was it started, and can "
+                f"this host reach it? ({launch.source})"
+            )
+        time.sleep(_BETWEEN_TRIES)
+
+
+def _listening(launch):
+    family = socket.AF_INET6 if ":" in launch.coordinator_host else socket.AF_INET
+    server = socket.socket(family, socket.SOCK_STREAM)
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        server.bind(("", launch.coordinator_port))
+    except OSError as error:
+        server.close()
+        raise InvalidStateError(
+            f"Process 0 cannot listen at {launch.coordinator}: {error}. Does another "
+            "training use this port?"
+        ) from error
+    server.listen(launch.num_processes)
+    return server
+
+
+def _read(connection):
+    """A line of JSON; None where the other side says nothing of that kind."""
+    try:
+        with connection.makefile("rb") as lines:
+            return json.loads(lines.readline())
+    except (OSError, ValueError):
+        return None
+
+
+def _is_ours(said):
+    return isinstance(said, dict) and all(type(said.get(n)) is int for n in _SAID)
+
+
+@contextlib.contextmanager
+def _free_port():
+    """A port that nobody has, kept until the context ends."""
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        yield taken.getsockname()[1]
+
+
+def _address(host, port):
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

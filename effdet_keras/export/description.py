@@ -7,10 +7,10 @@ import json
 import numpy as np
 
 from effdet_keras._version import __version__
-from effdet_keras.config import EfficientDetConfig
+from effdet_keras.detect.postprocess import Postprocess
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.evaluation.score_settings import ScoreSettings
-from effdet_keras.postprocess import Postprocess
+from effdet_keras.evaluate.thresholds import ScoreSettings
+from effdet_keras.model.config import EfficientDetConfig
 
 DESCRIPTION_NAME = "effdet_keras.json"  # of the asset, the entry, the property
 _FORMAT = 1

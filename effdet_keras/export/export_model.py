@@ -6,18 +6,20 @@ import os
 import numpy as np
 
 from effdet_keras._internal.backend import require_tensorflow
-from effdet_keras._internal.local_paths import local_path
-from effdet_keras._internal.whole_files import replacing_together
+from effdet_keras._internal.whole_files import local_path, replacing_together
 from effdet_keras.data.shapes import draw_shapes
-from effdet_keras.export.calibration import calibration_inputs
+from effdet_keras.detect import evaluate as coco
 from effdet_keras.export.check import check_export
-from effdet_keras.export.exported_detector import ExportedDetector
-from effdet_keras.export.network import evaluated
+from effdet_keras.export.network import (
+    IMAGES,
+    advice_of,
+    calibration_inputs,
+    evaluated,
+    rounding_errors,
+)
 from effdet_keras.export.registry import check_options, format_to_write
-from effdet_keras.export.rounding import IMAGES, advice_of, rounding_errors
-from effdet_keras.export.runtime import open_runtime
-from effdet_keras.export.targets.registry import TARGETS, Written, target_to_write
-from effdet_keras.inference import evaluate as coco
+from effdet_keras.export.runtime import ExportedDetector, open_runtime
+from effdet_keras.export.targets import TARGETS, Written, target_to_write
 
 REPORT_NAME = "export_report.json"
 _STORED_ERRORS = 20  # of places of the network

@@ -7,13 +7,12 @@ import os
 import keras
 
 from effdet_keras._internal.backend import require_tensorflow
-from effdet_keras._internal.local_paths import local_path
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras._internal.whole_files import new_folder
+from effdet_keras._internal.whole_files import local_path, new_folder
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.hub.module import NOTES_FILE, NOTES_FOLDER
-from effdet_keras.training.freezing import frozen_state, restore_frozen, unfreeze
-from effdet_keras.weights.tf1_names import tf1_name
+from effdet_keras.train.freezing import frozen_state, restore_frozen, unfreeze
+from effdet_keras.weights.network_arrays import tf1_name
 
 # What paths of weights and of random state begin with; those of metrics do not.
 _NETWORK = (
@@ -34,7 +33,7 @@ def network_features(model, images, training=False):
         Two lists of tensors `[B, H_l, W_l, C]`, class features and box features.
 
     Example:
-        >>> from effdet_keras.models import EfficientDet
+        >>> from effdet_keras.model.efficientdet import EfficientDet
         >>> model = EfficientDet.from_preset(
         ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2
         ... )

@@ -1,8 +1,7 @@
 """What is wrong with a dataset, and how well a model's anchors cover its boxes."""
 
-from effdet_keras.inspection.anchor_fit import AnchorFit, fit_anchors
+from effdet_keras.inspection.anchors import AnchorFit, Coverage, fit_anchors
 from effdet_keras.inspection.check import CheckReport, check, check_splits
-from effdet_keras.inspection.coverage import Coverage
 
 __all__ = [
     "AnchorFit",

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
+import hashlib
+import io
 import os
 import warnings
 
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from effdet_keras import box_ops
 from effdet_keras._internal.whole_files import replacing
-from effdet_keras.config import EfficientDetConfig
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.load import load, load_splits
 from effdet_keras.data.problems import KINDS, Problem, Severity
+from effdet_keras.data.record import clip_boxes_xywh
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
-from effdet_keras.inspection.boxes import find_in_boxes
-from effdet_keras.inspection.coverage import (
+from effdet_keras.images import EXIF_ORIENTATION, EncodedImage, read_image
+from effdet_keras.inspection.anchors import (
     Coverage,
     find_hints,
     input_boxes,
     measure_coverage,
 )
-from effdet_keras.inspection.html_report import write_html
-from effdet_keras.inspection.images import find_in_images, find_shared_images
-from effdet_keras.inspection.text_report import write_text
+from effdet_keras.inspection.report import write_html, write_text
+from effdet_keras.model.config import EfficientDetConfig
 
 _ORDER = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 # Problems with boxes that readers report but keep, so that evaluation sees them.
@@ -128,7 +134,7 @@ def check(
 
     Example:
         >>> import numpy as np
-        >>> from effdet_keras.data import from_arrays
+        >>> from effdet_keras.data.formats.arrays import from_arrays
         >>> image = np.zeros((64, 64, 3), "uint8")
         >>> dataset = from_arrays([image], [[[4, 8, 20, 40], [4, 50, 20, 70]]],
         ...     [[0, 0]], ["cat"])
@@ -187,7 +193,7 @@ def check_splits(
 
     Example:
         >>> import tempfile
-        >>> from effdet_keras.data import write_shapes
+        >>> from effdet_keras.data.shapes import write_shapes
         >>> folder = tempfile.mkdtemp()
         >>> _ = write_shapes(folder, num_train=3, num_valid=2)
         >>> reports = check_splits(folder, model=None)
@@ -256,3 +262,480 @@ def _sorted(problems):
         return _ORDER.index(problem.severity), kinds.index(problem.kind)
 
     return tuple(sorted(problems, key=place))
+
+
+# --- What can be wrong with the image files of a dataset.
+
+
+def find_in_images(records, *, decode=True):
+    """Finds images that are missing, broken, turned, of another size, or duplicates.
+
+    Several threads read the files, as training does.
+
+    Args:
+        records: sequence of `Record`.
+        decode: whether to read every file to its end. False reads only its
+            header. Files that are cut off are then not found, and duplicates only
+            if they have the same path.
+
+    Returns:
+        List of `Problem`.
+
+    Example:
+        >>> import dataclasses
+        >>> from effdet_keras.data.formats.arrays import from_arrays
+        >>> image = np.zeros((8, 8, 3), "uint8")
+        >>> record = from_arrays([image], [[]], [[]], ["cat"]).records[0]
+        >>> gone = dataclasses.replace(record, image="gone.jpg", file_name="gone.jpg")
+        >>> [(p.kind, p.file) for p in find_in_images([record, gone])]
+        [('missing image', 'gone.jpg')]
+    """
+    with warnings.catch_warnings(), concurrent.futures.ThreadPoolExecutor() as pool:
+        # Pillow warns of odd metadata, without naming the file.
+        warnings.simplefilter("ignore")
+        looks = list(pool.map(lambda record: _look_at(record, decode), records))
+    problems = [problem for problem, _ in looks if problem is not None]
+    return problems + _find_twins(records, [fingerprint for _, fingerprint in looks])
+
+
+def find_shared_images(splits):
+    """Finds images of a split that an earlier split has as well.
+
+    It compares the bytes of the files, not what can be seen in them.
+
+    Args:
+        splits: dict from split name to sequence of `Record`.
+
+    Returns:
+        Dict from split name to list of `Problem`.
+
+    Example:
+        >>> from effdet_keras.data.formats.arrays import from_arrays
+        >>> image = np.zeros((8, 8, 3), "uint8")
+        >>> records = from_arrays([image], [[]], [[]], ["cat"]).records
+        >>> shared = find_shared_images({"train": records, "valid": records})
+        >>> shared["train"], shared["valid"][0].detail
+        ([], "same image as image_id=1 of split 'train'")
+    """
+    found, first = {}, {}
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        for split, records in splits.items():
+            found[split] = []
+            hashes = list(pool.map(_hash_of_image, records))
+            for record, digest in zip(records, hashes):
+                if digest in first:
+                    other, name = first[digest]
+                    detail = f"same image as {name} of split {other!r}"
+                    problem = Problem("shared image", record.name, detail)
+                    found[split].append(problem)
+            # Duplicates inside one split are found by `find_in_images`.
+            for record, digest in zip(records, hashes):
+                if digest is not None:
+                    first.setdefault(digest, (split, record.name))
+    return found
+
+
+def _hash_of_image(record):
+    """A value that equal images share; None for an image that cannot be read."""
+    if isinstance(record.image, np.ndarray):
+        return record.image.shape, _hash(np.ascontiguousarray(record.image))
+    try:
+        return _hash(_read(record.image))
+    except OSError:
+        return None
+
+
+def _look_at(record, decode):
+    """`(Problem or None, fingerprint or None)` of one image."""
+    image, name = record.image, record.name
+    if isinstance(image, np.ndarray):
+        return None, (image.shape, _hash(np.ascontiguousarray(image)))
+    try:
+        data = _read(image) if decode or isinstance(image, EncodedImage) else None
+        size, orientation = _read_head(image if data is None else io.BytesIO(data))
+        problem = _compare_sizes(record, size, orientation)
+        if decode and (problem is None or problem.kind != "wrong size"):
+            read_image(image, size=record.image_size)
+    except FileNotFoundError:
+        return Problem("missing image", name, f"no file {_place(image)!r}"), None
+    except Exception as error:  # a broken file makes Pillow raise almost anything
+        return Problem("corrupt image", name, _reason(error, image)), None
+    return problem, _place(image) if data is None else _hash(data)
+
+
+def _read(image):
+    if isinstance(image, EncodedImage):
+        return image.read()
+    with open(image, "rb") as file:
+        return file.read()
+
+
+def _read_head(file):
+    """Size as stored and EXIF orientation."""
+    with Image.open(file) as stored:
+        return (stored.height, stored.width), stored.getexif().get(EXIF_ORIENTATION, 1)
+
+
+def _hash(data):
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def _place(image):
+    return str(image) if isinstance(image, EncodedImage) else os.fspath(image)
+
+
+def _reason(error, image):
+    """What Pillow says, without our own words around it."""
+    error = error.__cause__ or error
+    if isinstance(error, UnidentifiedImageError):
+        path = image.path if isinstance(image, EncodedImage) else image
+        size = (
+            image.length if isinstance(image, EncodedImage) else os.path.getsize(path)
+        )
+        return "not an image format that Pillow knows" if size else "the file is empty"
+    return str(error) or type(error).__name__
+
+
+def _compare_sizes(record, stored, orientation):
+    annotated = tuple(int(side) for side in record.image_size)
+    swaps = orientation in (5, 6, 7, 8)
+    upright = stored[::-1] if swaps else stored
+    kind, detail = None, f"EXIF orientation {orientation}, stored as {_size(stored)}"
+    if annotated not in (upright, stored):
+        kind = "wrong size"
+        detail = (
+            f"annotated as {_size(annotated)}, is {_size(upright)} (height x width)"
+            + _cure(annotated, upright)
+        )
+    elif annotated != upright:
+        kind, detail = "sideways image", f"{detail}, and so annotated"
+    elif orientation in range(2, 9):
+        kind = "turned image"
+        if swaps and upright != stored:
+            detail += ", annotated upright"
+        else:
+            detail += "; its size does not tell which way up it was annotated"
+    return kind and Problem(kind, record.name, detail)
+
+
+def _cure(annotated, actual):
+    if annotated == actual[::-1]:
+        return "; are height and width swapped?"
+    scale = np.divide(actual, annotated)
+    if abs(scale[0] / scale[1] - 1) < 0.02:
+        return f"; was it resized by {scale.mean():.3g} after it was annotated?"
+    return ""
+
+
+def _size(size):
+    return f"{size[0]}x{size[1]}"
+
+
+def _find_twins(records, fingerprints):
+    problems, first = [], {}
+    for record, fingerprint in zip(records, fingerprints):
+        if fingerprint is None:
+            continue
+        other = first.setdefault(fingerprint, record)
+        if other is not record:
+            detail = f"same image as {other.name}, with {_compare_boxes(record, other)}"
+            ids = (other.image_id, record.image_id)
+            problems.append(Problem("duplicate image", record.name, detail, ids))
+    return problems
+
+
+def _compare_boxes(record, other):
+    if not np.array_equal(record.boxes_xywh, other.boxes_xywh):
+        return "other boxes"
+    if not np.array_equal(record.labels, other.labels):
+        return "the same boxes and other labels"
+    return "the same boxes"
+
+
+# --- What can be wrong with the boxes and labels of a dataset.
+
+_NORMALIZED = 1.01  # ends of boxes: some tools round beyond 1
+_ROUNDING = 0.5  # pixels that a box may reach out of its image
+_TWIN_IOU = 0.9  # of two boxes of one class: drawn twice
+_IMBALANCE = 10.0  # times as many boxes
+_TINY = 4.0  # pixels of the shorter side on the network's input; stride 8 is the finest
+
+
+@dataclasses.dataclass(frozen=True)
+class _Table:
+    """All boxes of a dataset, one per row."""
+
+    records: tuple
+    owner: np.ndarray  # [n], the record of each
+    sizes: np.ndarray  # [n, 2], (height, width) of its image
+    boxes_xywh: np.ndarray  # [n, 4]
+    labels: np.ndarray  # [n]
+    usable: np.ndarray  # [n], whether it has an area inside its image
+
+    def problem(self, kind, row, detail):
+        return Problem(kind, self.records[self.owner[row]].name, detail)
+
+
+def find_in_boxes(records, class_names, *, num_left_out=0, image_size=None):
+    """Finds boxes and labels that are wrong, doubtful, or hard to learn.
+
+    Args:
+        records: sequence of `Record`.
+        class_names: names in the order of the labels.
+        num_left_out: int, boxes without area that the reader left out. If there are
+            many, the boxes may have another format than they were read in.
+        image_size: `(height, width)` of the network's input, to look for boxes
+            that are tiny there. None does not look for them.
+
+    Returns:
+        List of `Problem`.
+
+    Example:
+        >>> from effdet_keras.data.formats.arrays import from_arrays
+        >>> image = np.zeros((32, 32, 3), "uint8")
+        >>> boxes = [[4, 8, 20, 40], [4, 8, 20, 31]]
+        >>> dataset = from_arrays([image], [boxes], [[0, 0]], ["cat"])
+        >>> [p.kind for p in find_in_boxes(dataset.records, ["cat"])]
+        ['clipped box', 'duplicate box']
+    """
+    if not records:
+        return [Problem("empty dataset", "(no file)", "there is no image")]
+    table = _table(tuple(records))
+    problems = [
+        *_find_shapes(table),
+        *_find_normalized(table),
+        *_find_box_format(table, num_left_out),
+        *_find_labels(table, class_names),
+        *_find_ids(table),
+        *_find_twins_of_boxes(table),
+        *_find_classes(table, class_names),
+    ]
+    if image_size is not None:
+        problems += _find_tiny(table, image_size)
+    return problems
+
+
+def _table(records):
+    owner = np.repeat(np.arange(len(records)), [len(r.labels) for r in records])
+    sizes = np.array([record.image_size for record in records], float)[owner]
+    boxes_xywh = np.concatenate([record.boxes_xywh for record in records])
+    return _Table(
+        records=records,
+        owner=owner,
+        sizes=sizes,
+        boxes_xywh=boxes_xywh,
+        labels=np.concatenate([record.labels for record in records]),
+        usable=clip_boxes_xywh(boxes_xywh, sizes)[1],
+    )
+
+
+def _find_shapes(table):
+    """Boxes that are not numbers, or that are empty, outside, or partly outside."""
+    finite = np.isfinite(table.boxes_xywh).all(axis=1)
+    has_area = (table.boxes_xywh[:, 2:] > 0).all(axis=1)
+    out = reach_out(table.boxes_xywh, table.sizes)
+    for kind, rows in (
+        ("bad box", ~finite),
+        ("empty box", finite & ~table.usable & ~has_area),
+        ("box outside", finite & ~table.usable & has_area),
+        ("clipped box", finite & table.usable & (out > _ROUNDING)),
+    ):
+        for row in np.flatnonzero(rows):
+            detail = _describe(table.boxes_xywh[row])
+            if kind == "clipped box":
+                detail += f": {out[row]:.4g} pixels out of the image"
+            yield table.problem(kind, row, detail)
+
+
+def _find_normalized(table):
+    """Images whose boxes all lie between 0 and 1."""
+    ends = np.concatenate(
+        [table.boxes_xywh[:, :2], table.boxes_xywh[:, :2] + table.boxes_xywh[:, 2:]], 1
+    )
+    is_small = np.abs(ends).max(axis=1, initial=0) <= _NORMALIZED
+    is_small &= (table.boxes_xywh[:, 2:] > 0).all(axis=1)
+    is_small &= table.sizes.min(axis=1, initial=np.inf) > 2
+    num_small = np.bincount(table.owner[is_small], minlength=len(table.records))
+    for i in np.flatnonzero(num_small):
+        record = table.records[i]
+        if num_small[i] == len(record.labels):
+            yield Problem(
+                "suspected box format",
+                record.name,
+                f"all its boxes lie between 0 and 1, where pixels are expected; first: "
+                f"{_describe(record.boxes_xywh[0])}",
+            )
+
+
+def _find_box_format(table, num_left_out):
+    text = suspect_box_format(table.boxes_xywh, table.sizes, num_left_out)
+    if text:
+        yield Problem("suspected box format", "(all images)", text)
+
+
+def _find_labels(table, class_names):
+    for row in np.flatnonzero((table.labels < 0) | (table.labels >= len(class_names))):
+        detail = f"label {table.labels[row]}, but {len(class_names)} classes"
+        yield table.problem("bad label", row, detail)
+
+
+def _find_ids(table):
+    ids = np.concatenate([record.annotation_ids for record in table.records])
+    order = np.argsort(ids, kind="stable")
+    again = order[1:][ids[order][1:] == ids[order][:-1]]
+    for row in np.sort(again):
+        detail = f"id {ids[row]} belongs to another annotation too"
+        yield table.problem("duplicate annotation id", row, detail)
+
+
+def _find_twins_of_boxes(table):
+    """Pairs of boxes of the same class that nearly coincide in an image."""
+    for record in table.records:
+        if len(set(record.labels.tolist())) == len(record.labels):
+            continue
+        boxes, usable = clip_boxes_xywh(record.boxes_xywh, record.image_size)
+        rows = np.flatnonzero(usable & ~record.is_crowd)
+        iou = box_ops.pairwise_iou(boxes[rows], boxes[rows])
+        same = record.labels[rows][:, None] == record.labels[rows]
+        # Each second box once, however many it coincides with.
+        for second in np.flatnonzero(np.triu(same & (iou >= _TWIN_IOU), 1).any(axis=0)):
+            detail = f"{_describe(record.boxes_xywh[rows[second]])} is there twice"
+            yield Problem("duplicate box", record.name, detail)
+
+
+def _find_classes(table, class_names):
+    known = table.labels[(table.labels >= 0) & (table.labels < len(class_names))]
+    counts = np.bincount(known, minlength=len(class_names))
+    for label in np.flatnonzero(counts == 0):
+        detail = f"class {class_names[label]!r} has no box"
+        yield Problem("unused class", "(all images)", detail)
+    plain = [" ".join(name.casefold().split()) for name in class_names]
+    for i, name in enumerate(plain):
+        if name in plain[:i]:
+            first = class_names[plain.index(name)]
+            detail = f"{first!r} and {class_names[i]!r} are two classes"
+            yield Problem("similar class names", "(all images)", detail)
+    most = counts.argmax()
+    for label in np.flatnonzero((counts > 0) & (counts * _IMBALANCE <= counts[most])):
+        yield Problem(
+            "class imbalance",
+            "(all images)",
+            f"{class_names[label]!r} has {counts[label]:,} boxes, "
+            f"{class_names[most]!r} has {counts[most]:,}",
+        )
+
+
+def _find_tiny(table, image_size):
+    boxes, rows = input_boxes(table.records, image_size)
+    sides = boxes[:, 2:] - boxes[:, :2]
+    for i in np.flatnonzero(sides.min(axis=1, initial=np.inf) < _TINY):
+        height, width = sides[i]
+        detail = f"{width:.1f} wide, {height:.1f} high on the network's input"
+        yield table.problem("tiny box", rows[i], detail)
+
+
+def _describe(box_xywh):
+    left, top, width, height = box_xywh.tolist()
+    return f"left {left:g}, top {top:g}, width {width:g}, height {height:g}"
+
+
+# --- Whether the numbers of boxes look like another format than they were read in.
+
+_MIN_BOXES = 10  # fewer tell nothing
+_MANY_BAD = 0.15  # share of boxes that do not fit their image, as they were read
+_FEW_BAD = 0.02  # share that may not fit in the format that they really have
+_SLACK = 1.5  # pixels: counting from 1, and rounding
+_MANY_LEFT_OUT = 0.2  # share of boxes without area
+
+# Each converts left, top, width, height as they were read to what they would be if the
+# file had the format of this name.
+_FORMATS = {
+    "left, top, right, bottom": lambda x, y, w, h: (x, y, w - x, h - y),
+    "top, left, height, width": lambda x, y, w, h: (y, x, h, w),
+    "top, left, bottom, right": lambda x, y, w, h: (y, x, h - y, w - x),
+    "center x, center y, width, height": lambda x, y, w, h: (
+        x - w / 2,
+        y - h / 2,
+        w,
+        h,
+    ),
+    "left, top, width, height, read as corners": lambda x, y, w, h: (
+        x,
+        y,
+        x + w,
+        y + h,
+    ),
+}
+
+
+def reach_out(boxes_xywh, sizes):
+    """Computes by how many pixels each box reaches out of its image.
+
+    Args:
+        boxes_xywh: float array `[n, 4]`: left, top, width, height in pixels.
+        sizes: array `[n, 2]`, `(height, width)` of each box's image.
+
+    Returns:
+        Float array `[n]`, negative for a box that does not reach the border.
+
+    Example:
+        >>> reach_out(np.array([[-2.0, 1, 5, 4], [3, 3, 2, 9]]), np.array([[8, 8]] * 2))
+        array([2., 4.])
+    """
+    beyond = boxes_xywh[:, :2] + boxes_xywh[:, 2:] - sizes[:, ::-1]
+    return np.maximum(beyond, -boxes_xywh[:, :2]).max(axis=1)
+
+
+def suspect_box_format(boxes_xywh, sizes, num_left_out=0):
+    """Says in which box format boxes would fit their images, if as read they do not.
+
+    It says so only if many boxes as read are empty or reach out of their image, and
+    almost none would in another format. Nothing is found where both formats fit, as
+    for one box in the middle of each image, or swapped axes in square images.
+
+    Args:
+        boxes_xywh: float array `[n, 4]`, left, top, width, height as read.
+        sizes: array `[n, 2]`, `(height, width)` of each box's image.
+        num_left_out: int, boxes without area that the reader left out.
+
+    Returns:
+        str, or None if nothing is suspect.
+
+    Example:
+        >>> corners = np.array([[20.0 + i, 10.0, 50.0 + i, 40.0] for i in range(20)])
+        >>> suspect_box_format(corners, np.array([[48, 80]] * 20))
+        '100 % of the boxes are empty or reach out of their image as they were \
+read, 0 % if their numbers are left, top, right, bottom'
+    """
+    finite = np.isfinite(boxes_xywh).all(axis=1)
+    boxes_xywh, sizes = boxes_xywh[finite], sizes[finite]
+    if len(boxes_xywh) + num_left_out < _MIN_BOXES:
+        return None
+    as_read = _share_bad(boxes_xywh, sizes)
+    if as_read >= _MANY_BAD:
+        shares = {
+            name: _share_bad(np.stack(convert(*boxes_xywh.T), axis=1), sizes)
+            for name, convert in _FORMATS.items()
+        }
+        name = min(shares, key=shares.get)
+        if shares[name] <= _FEW_BAD:
+            return (
+                f"{100 * as_read:.0f} % of the boxes are empty or reach out of their "
+                f"image as they were read, {100 * shares[name]:.0f} % if their "
+                f"numbers are {name}"
+            )
+    empty = num_left_out + int((boxes_xywh[:, 2:] <= 0).any(axis=1).sum())
+    total = num_left_out + len(boxes_xywh)
+    if empty >= _MANY_LEFT_OUT * total:
+        return (
+            f"{empty:,} of {total:,} boxes end before they begin: are they left, top, "
+            "width, height, where corners were expected?"
+        )
+    return None
+
+
+def _share_bad(boxes_xywh, sizes):
+    if not len(boxes_xywh):
+        return 0.0
+    empty = (boxes_xywh[:, 2:] <= 0).any(axis=1)
+    return float(np.mean(empty | (reach_out(boxes_xywh, sizes) > _SLACK)))

@@ -4,30 +4,44 @@ from __future__ import annotations
 
 import dataclasses
 import html
+import math
 import os
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from PIL import Image
 
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.evaluation.comparison import Comparison
-from effdet_keras.evaluation.evaluation import Evaluation
-from effdet_keras.evaluation.evaluation_text import number
-from effdet_keras.evaluation.image_result import ImageResult
-from effdet_keras.pages.chart import chart_figures
-from effdet_keras.pages.page import html_page
-from effdet_keras.report.class_maps import class_map_gallery
-from effdet_keras.report.evaluation_charts import evaluation_charts
-from effdet_keras.report.pictures import Pictures
-from effdet_keras.report.tables import (
-    classes_table,
-    comparison_table,
-    facts_table,
-    numbers_table,
-    slices_table,
+from effdet_keras.data.record import load_example
+from effdet_keras.evaluate.coco import COCO_MEANINGS
+from effdet_keras.evaluate.comparison import Comparison, difference
+from effdet_keras.evaluate.curves import COCO_RECALLS
+from effdet_keras.evaluate.error_kinds import ERROR_MEANINGS
+from effdet_keras.evaluate.evaluation import (
+    CLASS_COLUMNS,
+    SLICE_COLUMNS,
+    Evaluation,
+    class_rows,
+    number,
+    row_of_all,
+    slice_cells,
 )
-from effdet_keras.report.training_charts import training_charts
+from effdet_keras.evaluate.image_result import ImageResult
+from effdet_keras.report import charts
+from effdet_keras.report.charts import (
+    MAX_LINES,
+    Chart,
+    chart_figures,
+    curves,
+    even_ticks,
+    heat_map,
+    unit_ticks,
+)
+from effdet_keras.report.pages import fitted, html_page, image_tag
+from effdet_keras.report.pictures import Pictures
+from effdet_keras.visualize.boxes import draw_class_map
+from effdet_keras.visualize.training import history_panels
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -54,8 +68,8 @@ class EvaluationReport:
             images of the dataset that are shown beside their masks.
 
     Example:
-        >>> from effdet_keras.data import from_arrays
-        >>> from effdet_keras.evaluation.evaluation import analyze_results
+        >>> from effdet_keras.data.formats.arrays import from_arrays
+        >>> from effdet_keras.evaluate.evaluation import analyze_results
         >>> image = np.full((32, 48, 3), 99, "uint8")
         >>> dataset = from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ["cat"])
         >>> results = [ImageResult(
@@ -185,3 +199,313 @@ def _summary(evaluation):
         f'<p class="verdict">AP {numbers["AP"]:.3f}, AP50 {numbers["AP50"]:.3f}</p>'
         f'<h2>What matters most</h2><ul class="findings">{items}</ul>'
     )
+
+
+# --- Tables of a report, which become lists where the page is narrow.
+
+
+def numbers_table(evaluation):
+    """COCO's twelve numbers, Pascal VOC's, and the class-agnostic AP, with words."""
+    rows = [
+        (name, number(evaluation.coco[name], 4), meaning)
+        for name, meaning in COCO_MEANINGS.items()
+    ]
+    rows += [
+        ("VOC 07", number(evaluation.voc_07.mean, 4), "Pascal VOC's mAP of 2007"),
+        ("VOC 10", number(evaluation.voc_10.mean, 4), "Pascal VOC's mAP of 2010"),
+        (
+            "one class",
+            number(evaluation.class_agnostic_ap, 4),
+            "AP if all classes were one: how well objects are found",
+        ),
+    ]
+    cells = "".join(
+        f"<tr><td>{name}</td><td>{value}</td>"
+        f'<td class="words">{html.escape(words)}</td></tr>\n'
+        for name, value, words in rows
+    )
+    return f"<table>{cells}</table>"
+
+
+def classes_table(evaluation):
+    """A row per class, and one for all."""
+    rows = [*class_rows(evaluation), row_of_all(evaluation)]
+    cells = [(row.name, f"{row.num_objects:,}", *map(number, row[2:])) for row in rows]
+    return _stacked(CLASS_COLUMNS, cells, last_is_all=True)
+
+
+def slices_table(column, slices):
+    """A row per value of a column."""
+    return _stacked((column, *SLICE_COLUMNS), [slice_cells(one) for one in slices])
+
+
+def comparison_table(comparison):
+    """Each number of two detectors, and the difference."""
+    cells = [
+        (name, number(one), number(two), difference(one, two))
+        for name, one, two in comparison.rows()
+    ]
+    return _stacked(("", "first", "second", "difference"), cells)
+
+
+def facts_table(facts):
+    """Names and values, as text."""
+    cells = "".join(
+        f'<tr><td>{html.escape(str(name))}</td><td class="words">'
+        f"{html.escape(str(value))}</td></tr>\n"
+        for name, value in facts.items()
+    )
+    return f"<table>{cells}</table>"
+
+
+def _stacked(columns, rows, last_is_all=False):
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
+    body = []
+    for place, cells in enumerate(rows):
+        of_all = last_is_all and place == len(rows) - 1
+        first, *rest = (html.escape(cell) for cell in cells)
+        named = "".join(
+            f'<td data-name="{name}">{cell}</td>'
+            for name, cell in zip(columns[1:], rest)
+        )
+        tag = '<tr class="all">' if of_all else "<tr>"
+        body.append(f"{tag}<td>{first}</td>{named}</tr>\n")
+    return (
+        f'<table class="stacked"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{''.join(body)}</tbody></table>"
+    )
+
+
+# --- The charts of an evaluation: curves, confusion, calibration, errors, slices.
+
+_CELLS = 9  # classes of the confusion matrix: more cannot be read on a phone
+
+
+def evaluation_charts(evaluation):
+    """Draws the charts of an evaluation.
+
+    Args:
+        evaluation: `Evaluation`, with objects.
+
+    Returns:
+        List of `Chart`.
+    """
+    drawn = [
+        _precision_recall(evaluation),
+        _confusion(evaluation),
+        _errors(evaluation),
+        _calibration(evaluation),
+        _slices("AP by size of object", evaluation.by_object_size),
+        _slices("AP by size of image", evaluation.by_image_size),
+        *(_slices(f"AP by {x}", rows) for x, rows in evaluation.by_column.items()),
+    ]
+    return [chart for chart in drawn if chart is not None]
+
+
+def _precision_recall(evaluation):
+    measured = [curve for curve in evaluation.curves if curve.num_objects]
+    most = sorted(measured, key=lambda curve: -curve.num_objects)[: MAX_LINES - 1]
+    shown = [curve for curve in measured if curve in most]
+    words = ["Best precision at each recall or a higher one, at IoU 0.5."]
+    if len(shown) < len(measured):
+        words.append(
+            f"The {len(shown)} classes with most objects, of {len(measured)}; "
+            "numbers.json has all."
+        )
+    shown.append(evaluation.class_agnostic_curve)
+    svg = curves(
+        [_best_precision(curve) for curve in shown],
+        unit_ticks(),
+        unit_ticks(),
+        ("recall", "precision"),
+    )
+    names = [f"{curve.name} {curve.average_precision:.3f}" for curve in shown]
+    names[-1] = f"all as one class {shown[-1].average_precision:.3f}"
+    return Chart("Precision and recall", svg, tuple(words), tuple(names))
+
+
+def _best_precision(curve):
+    """Recalls that were reached, and the best precision there."""
+    reached = curve.recall.max(initial=-1.0) >= COCO_RECALLS
+    recalls = COCO_RECALLS[reached]
+    return recalls, curve.best_precision[np.searchsorted(curve.recall, recalls)]
+
+
+def _confusion(evaluation):
+    counts = evaluation.confusion
+    background = len(counts) - 1
+    wrong = counts.sum(axis=0) + counts.sum(axis=1) - 2 * np.diag(counts)
+    most = np.argsort(-wrong[:background], kind="stable")[:_CELLS]
+    labels = [*sorted(most.tolist()), background]
+    names = [*evaluation.class_names, "background"]
+    shown = [names[label] for label in labels]
+    svg = heat_map(shown, shown, counts[np.ix_(labels, labels)], ("found as", "is"))
+    words = [
+        f"Detections from score {evaluation.shown_score:.2f} on, at IoU 0.5, whatever "
+        "class they say. The last column counts missed objects, the last row "
+        "detections of nothing."
+    ]
+    if len(most) < background:
+        words.append(
+            f"The {len(most)} classes with most errors, of {background}; numbers.json "
+            "has all."
+        )
+    return Chart("Which class is taken for which", svg, tuple(words))
+
+
+def _errors(evaluation):
+    gains, counts = evaluation.errors.gains, evaluation.shown_errors.counts
+    kinds = sorted(ERROR_MEANINGS, key=lambda kind: -gains[kind])
+    texts = [f"{gains[kind]:.3f} ({counts[kind]:,})" for kind in kinds]
+    svg = charts.bars(kinds, [gains[kind] for kind in kinds], texts)
+    meanings = "; ".join(f"{kind}: {ERROR_MEANINGS[kind]}" for kind in kinds)
+    words = (
+        "What AP50 would gain if the errors of one kind were put right, and in "
+        "brackets their number among detections from score "
+        f"{evaluation.shown_score:.2f} on.",
+        f"{meanings[0].upper()}{meanings[1:]}.",
+    )
+    return Chart("What the errors cost", svg, words)
+
+
+def _calibration(evaluation):
+    found = evaluation.calibration
+    if not found.counts.sum():
+        return None
+    known = found.counts > 0
+    points = found.mean_scores[known], found.precisions[known]
+    svg = curves(
+        [points], unit_ticks(), unit_ticks(), ("score", "share right"), diagonal=True
+    )
+    words = [
+        "On the dashed line, of the detections with a score of 0.8 four in five are "
+        f"right. Expected calibration error {found.expected_error:.3f}, over "
+        f"{int(found.counts.sum()):,} detections from score 0.05 on."
+    ]
+    if evaluation.temperature is not None:
+        words.append(f"The temperature that fits best is {evaluation.temperature:.2f}.")
+    return Chart("Whether scores can be trusted", svg, tuple(words))
+
+
+def _slices(title, slices):
+    measured = [one for one in slices if one.num_objects]
+    if len(measured) < 2:  # one is the number of all
+        return None
+    texts = [f"{one.ap:.3f} ({one.num_objects:,})" for one in measured]
+    svg = charts.bars([x.name for x in measured], [x.ap for x in measured], texts)
+    return Chart(title, svg, ("In brackets the number of objects.",))
+
+
+# --- The curves of a training, as charts of a page.
+
+
+def training_charts(history):
+    """Draws the curves of a training.
+
+    Args:
+        history: mapping from name to one number per epoch; NaN where an epoch has
+            none.
+
+    Returns:
+        List of `Chart`: losses, average precision, learning rate, as far as they are
+        known.
+
+    Example:
+        >>> history = {"loss": [3.0, 2.0], "AP": [0.1, float("nan")]}
+        >>> for chart in training_charts(history):
+        ...     print(chart.title, chart.legend)
+        Loss ('loss',)
+        Average precision ('AP (best 0.100)',)
+    """
+    lines = {name: np.asarray(values, float) for name, values in history.items()}
+    lines = {name: x for name, x in lines.items() if np.isfinite(x).any()}
+    return [
+        _panel(title, {name: lines[name] for name in names[:MAX_LINES]})
+        for title, names in history_panels(lines).items()
+    ]
+
+
+def _panel(title, lines):
+    known = np.concatenate([values[np.isfinite(values)] for values in lines.values()])
+    is_log = title.startswith("Loss") and known.min() > 0
+    low, high = float(known.min()), float(known.max())
+    if is_log:  # losses fall by factors
+        y_ticks = _log_ticks(low, high)
+        lines = {name: np.log10(values) for name, values in lines.items()}
+    else:
+        y_ticks = even_ticks(0.0, high)
+    epochs = max(map(len, lines.values()))
+    x_ticks = _epoch_ticks(epochs)
+    svg = curves(
+        [(np.arange(1, len(values) + 1), values) for values in lines.values()],
+        x_ticks,
+        y_ticks,
+        ("epoch", "logarithmic" if is_log else ""),
+    )
+    legend = list(lines)
+    if title == "Average precision":
+        legend = [f"{n} (best {np.nanmax(v):.3f})" for n, v in lines.items()]
+    return Chart(title, svg, (), tuple(legend))
+
+
+def _epoch_ticks(epochs):
+    """Whole numbers from 0, at most eight."""
+    step = max(1, math.ceil(epochs / 6))
+    last = max(1, math.ceil(epochs / step))
+    return [(k * step, f"{k * step}") for k in range(last + 1)]
+
+
+def _log_ticks(low, high):
+    """1, 2 and 5 times powers of ten, around two values, at their logarithms."""
+    powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
+    steps = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
+    first = max(k for k, value in enumerate(steps) if value <= low)
+    last = min((k for k, value in enumerate(steps) if value >= high), default=first + 1)
+    chosen = steps[first : max(last, first + 1) + 1]
+    every = math.ceil(len(chosen) / 8)
+    thin = chosen[::every]
+    if thin[-1] < high:
+        thin.append(chosen[-1])
+    return [(math.log10(value), f"{value:g}") for value in thin]
+
+
+# --- Masks of a report beside the class maps that were found.
+
+
+def class_map_gallery(dataset, class_maps):
+    """Draws images twice: with their mask, and with what was found.
+
+    Args:
+        dataset: `DetectionDataset` with masks.
+        class_maps: mapping from image id to the class map that was found, `[H, W]`.
+
+    Returns:
+        HTML. An image that cannot be read is left out.
+    """
+    records = {record.image_id: record for record in dataset.records}
+    figures = []
+    for image_id, class_map in class_maps.items():
+        try:
+            example = load_example(records[image_id])
+        except (ValueError, OSError, KeyError):
+            continue
+        image, _ = fitted(example["image"])
+        name = records[image_id].name
+        drawn = [
+            f"<div><small>{title}</small>"
+            f"{image_tag(_colored(image, values, dataset), f'{title} of {name}')}</div>"
+            for title, values in (("Mask", example["mask"]), ("Found", class_map))
+        ]
+        figures.append(
+            f'<figure><div class="pair">{"".join(drawn)}</div>'
+            f"<figcaption><code>{html.escape(name)}</code></figcaption></figure>\n"
+        )
+    return f'<div class="images">{"".join(figures)}</div>' if figures else ""
+
+
+def _colored(image, class_map, dataset):
+    height, width = image.shape[:2]
+    resized = Image.fromarray(np.asarray(class_map, np.uint8)).resize(
+        (width, height), Image.Resampling.NEAREST
+    )
+    return draw_class_map(image, np.asarray(resized), dataset.seg_class_names)

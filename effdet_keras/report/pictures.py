@@ -5,9 +5,9 @@ import html
 import numpy as np
 
 from effdet_keras.data.record import load_image
-from effdet_keras.evaluation.matches import NONE, match_detections
-from effdet_keras.pages.image_tag import fitted, image_tag
-from effdet_keras.visualize.marked import ASIDE, BAD, GOOD, draw_marked
+from effdet_keras.evaluate.matches import NONE, match_detections
+from effdet_keras.report.pages import fitted, image_tag
+from effdet_keras.visualize.boxes import ASIDE, BAD, GOOD, draw_marked
 
 _WORST = 12  # images shown
 _SUSPECTS = 4  # shown of each kind

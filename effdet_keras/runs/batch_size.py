@@ -16,13 +16,13 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from effdet_keras.config import EfficientDetConfig
 from effdet_keras.errors import InvalidStateError
-from effdet_keras.inspection.fit_to_boxes import fitted_image_size
+from effdet_keras.inspection.anchors import fitted_image_size
+from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.runs.hparams import read_hparams
 from effdet_keras.runs.splits import Splits
-from effdet_keras.training import auto_recipe
+from effdet_keras.train import auto_recipe
 
 DONE, TOO_LARGE = "done", "too large"  # what a line of the child says
 # The rate of the recipe grows with batches up to 16, and a small batch learns more

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
+import math
+import numbers
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from effdet_keras._internal.whole_files import replacing
-from effdet_keras._internal.yaml_text import read_yaml, to_yaml
-from effdet_keras.augment import Augmentation
-from effdet_keras.augment.names import augmentation_of
-from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
+from effdet_keras._internal.yaml_text import parse_value, read_yaml, to_yaml
+from effdet_keras.augment.augmentation import Augmentation
+from effdet_keras.augment.names import NAMES, augmentation_of, is_name
 from effdet_keras.data.formats.label_map import ClassNames
+from effdet_keras.data.formats.registry import FORMATS
+from effdet_keras.detect.postprocess import Postprocess
+from effdet_keras.distribution.starting import KINDS as ENGINES
 from effdet_keras.errors import EffDetError, InvalidTypeError, InvalidValueError
-from effdet_keras.losses import DetectionLoss
-from effdet_keras.matching import IoUMatching
-from effdet_keras.postprocess import Postprocess
-from effdet_keras.runs.field_kinds import FIELD_KINDS
-from effdet_keras.runs.kinds import check_names
-from effdet_keras.training.advprop import AdvProp
-from effdet_keras.training.quantization import ARGUMENTS as QUANTIZATION
-from effdet_keras.training.recipe import Recipe
+from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
+from effdet_keras.runs.profile import is_range_of_steps
+from effdet_keras.train import recipe
+from effdet_keras.train.advprop import AdvProp
+from effdet_keras.train.losses import DetectionLoss
+from effdet_keras.train.matching import IoUMatching
+from effdet_keras.train.quantization import ARGUMENTS as QUANTIZATION
+from effdet_keras.train.recipe import Recipe
 
 # Settings of the model that are fields of their own, or follow from the data.
 _NOT_IN_MODEL_CONFIG = {
@@ -448,3 +453,293 @@ def _with_lists(value):
     if isinstance(value, dict):
         return {key: _with_lists(item) for key, item in value.items()}
     return value
+
+
+# --- The kinds of values that fields have: how they are checked, and said in errors.
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """The values that a field may have.
+
+    `one | other` has the values of both.
+
+    Args:
+        expected: string, the values in words: "True or False".
+        holds: function of a value, whether it is one of them.
+
+    Example:
+        >>> size = whole(1) | one_of("auto")
+        >>> size.expected
+        "a whole number of at least 1, or 'auto'"
+        >>> size.holds(320), size.holds("auto"), size.holds(0)
+        (True, True, False)
+    """
+
+    expected: str
+    holds: Callable[[Any], bool]
+
+    def __or__(self, other: Kind) -> Kind:
+        return Kind(
+            f"{self.expected}, or {other.expected}",
+            lambda value: self.holds(value) or other.holds(value),
+        )
+
+    def check(self, field: str, value: Any) -> None:
+        """Raises ValueError unless the value is one of these."""
+        if not self.holds(value):
+            raise InvalidValueError(
+                f"`{field}` must be {self.expected}. Received: {field}={value!r}"
+            )
+
+
+def one_of(*words: str) -> Kind:
+    """The kind of some words."""
+    return Kind(
+        ", ".join(map(repr, words)), lambda v: isinstance(v, str) and v in words
+    )
+
+
+def whole(least: int) -> Kind:
+    """The kind of whole numbers from `least`."""
+
+    def holds(value):
+        is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+        return is_whole and value >= least
+
+    return Kind(f"a whole number of at least {least}", holds)
+
+
+def number(words: str, holds: Callable[[float], bool]) -> Kind:
+    """The kind of finite numbers of which `holds` is true; `words` say which."""
+    return Kind(words, lambda value: _is_number(value) and holds(value))
+
+
+def many(kind: Kind, words: str, count: int | None = None) -> Kind:
+    """The kind of tuples of values of a kind: of `count`, or of any number."""
+
+    def holds(value):
+        if not isinstance(value, tuple) or not all(map(kind.holds, value)):
+            return False
+        return count is None or len(value) == count
+
+    return Kind(words, holds)
+
+
+AUTO = one_of("auto")
+NOTHING = Kind("None", lambda value: value is None)
+SWITCH = Kind("True or False", lambda value: isinstance(value, bool))
+TEXT = Kind("text", lambda value: isinstance(value, str) and bool(value))
+MAPPING = Kind("a mapping", lambda value: isinstance(value, dict))
+
+
+def near(word: Any, known: Iterable[str]) -> str:
+    """The known words that are like an unknown one, as a sentence to add.
+
+    Example:
+        >>> near("epoch", ["epochs", "steps"]), near("x", ["epochs"])
+        (" Did you mean 'epochs'?", '')
+    """
+    close = difflib.get_close_matches(str(word), list(known), n=3)
+    return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+def check_names(given: Mapping[str, Any], known: Iterable[str], what: str) -> None:
+    """Raises ValueError for the first name that is not known; says near ones.
+
+    Args:
+        given: mapping by name.
+        known: the names that there are.
+        what: string, what has them, to begin the message with.
+
+    Example:
+        >>> check_names({"gama": 2.0}, ["alpha", "gamma"], "`loss`")
+        Traceback (most recent call last):
+            ...
+        effdet_keras.errors.InvalidValueError: `loss` has no field 'gama'. Did you \
+mean 'gamma'? It has: alpha, gamma
+    """
+    known = list(known)
+    for name in given:
+        if name not in known:
+            raise InvalidValueError(
+                f"{what} has no field {name!r}.{near(name, known)} It has: "
+                f"{', '.join(known)}"
+            )
+
+
+def _is_number(value):
+    is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return is_real and math.isfinite(value)
+
+
+# --- Durations as people write them: "90s", "20m", "1.5h".
+
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION_OF_DURATIONS = re.compile(r"(\d+(?:\.\d+)?)([smh])")
+
+
+def is_duration(value: object) -> bool:
+    """Whether it is text such as "20m", and more than nothing.
+
+    Example:
+        >>> is_duration("1.5h"), is_duration("20"), is_duration("0s")
+        (True, False, False)
+    """
+    return (
+        isinstance(value, str)
+        and bool(_DURATION_OF_DURATIONS.fullmatch(value))
+        and seconds_of(value) > 0
+    )
+
+
+def seconds_of(duration: str) -> float:
+    """The seconds of a duration.
+
+    Example:
+        >>> seconds_of("90s"), seconds_of("1.5h")
+        (90.0, 5400.0)
+    """
+    number, unit = _DURATION_OF_DURATIONS.fullmatch(duration).groups()
+    return float(number) * _SECONDS[unit]
+
+
+def in_words(seconds: float) -> str:
+    """Seconds, as people write them.
+
+    Example:
+        >>> in_words(0.257), in_words(42), in_words(1234), in_words(5400)
+        ('0.26 s', '42 s', '20.6 min', '1.5 h')
+    """
+    if seconds < 10:
+        return f"{seconds:.2g} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+# --- What each field of a run may be.
+
+_POSITIVE = number("a number above 0", lambda x: x > 0)
+_NOT_NEGATIVE = number("a number of at least 0", lambda x: x >= 0)
+_PIXEL = number("a number from 0 to 255", lambda x: 0 <= x <= 255)
+_SHARE = number("a number from 0 to 1", lambda x: 0 <= x <= 1)
+_BELOW_ONE = number("a number of at least 0 and below 1", lambda x: 0 <= x < 1)
+_PART = number("a number above 0 and below 1", lambda x: 0 < x < 1)
+_SIZE = whole(1) | many(whole(1), "[height, width] in pixels", count=2)
+_DURATION = Kind("a duration such as '90s', '20m' or '1.5h'", is_duration)
+_STEPS = Kind("a step such as 10, or steps such as '10,20'", is_range_of_steps)
+_LINES = Kind("0, 1, 2", lambda value: type(value) is int and value in (0, 1, 2))
+_NAMES = many(TEXT, "a list of names")
+_AUGMENT = many(
+    Kind("an augmentation", is_name) | MAPPING,
+    f"a list of augmentations ({', '.join(NAMES)}; steps of the Object Detection API), "
+    "each a name, or a mapping with `name` and arguments",
+)
+
+FIELD_KINDS = {
+    "data": TEXT | NOTHING,
+    "format": one_of(*FORMATS) | NOTHING,
+    "train_split": TEXT,
+    "validation_split": TEXT,
+    "test_split": TEXT | NOTHING,
+    "validation_fraction": _PART,
+    "class_names": _NAMES | TEXT | MAPPING | NOTHING,
+    "train_on_crowds": SWITCH,
+    "model": TEXT,
+    "weights": TEXT | NOTHING,
+    "checkpoint_type": one_of("classification", "detection", "full") | NOTHING,
+    "image_size": AUTO | _SIZE | NOTHING,
+    "anchors": AUTO | NOTHING,
+    "model_config": MAPPING,
+    "precision": one_of("float32", "mixed_bfloat16", "mixed_float16"),
+    "distribute": one_of(*ENGINES) | NOTHING,
+    "recipe": one_of(*recipe.NAMES),
+    "optimizer": TEXT | MAPPING | NOTHING,
+    "schedule": TEXT | MAPPING | NOTHING,
+    "learning_rate": _POSITIVE | NOTHING,
+    "weight_decay": AUTO | _NOT_NEGATIVE | MAPPING | NOTHING,
+    "clip_norm": AUTO | _NOT_NEGATIVE | NOTHING,
+    "ema_decay": AUTO | _BELOW_ONE | NOTHING,
+    "gradient_multipliers": MAPPING,
+    "adversarial": MAPPING | NOTHING,
+    "accumulate_steps": whole(1),
+    "grad_checkpoint": SWITCH,
+    "loss_scale": _POSITIVE | NOTHING,
+    "batch_norm_warmup": AUTO | SWITCH,
+    "freeze": TEXT | NOTHING,
+    "freeze_batch_norm": SWITCH,
+    "loss": MAPPING,
+    "matching": MAPPING,
+    "quantize_aware": SWITCH | MAPPING | NOTHING,
+    "teacher": TEXT | NOTHING,
+    "teacher_weight": _POSITIVE,
+    "epochs": whole(1) | NOTHING,
+    "steps": whole(1) | NOTHING,
+    "time_budget": _DURATION | NOTHING,
+    "batch_size": AUTO | whole(1),
+    "steps_per_execution": whole(1),
+    "jit_compile": AUTO | SWITCH,
+    "run_eagerly": SWITCH,
+    "one_batch": SWITCH,
+    "seed": whole(0),
+    "deterministic": SWITCH,
+    "augment": _AUGMENT,
+    "flip_probability": _SHARE,
+    "scale_jitter": AUTO | many(_POSITIVE, "[lowest, highest] factor", count=2),
+    "pad_rgb": many(_PIXEL, "three numbers from 0 to 255", count=3) | NOTHING,
+    "postprocess": MAPPING,
+    "monitor": TEXT,
+    "evaluate_every": whole(0),
+    "validation_losses": SWITCH,
+    "save_every_steps": whole(1) | NOTHING,
+    "save_every_minutes": _POSITIVE | NOTHING,
+    "keep": whole(1),
+    "keep_every_hours": _POSITIVE | NOTHING,
+    "tensorboard": AUTO | SWITCH,
+    "profile": _STEPS | NOTHING,
+    "verbose": AUTO | _LINES,
+}
+
+
+# --- Fields as the command line gives them: `--set field=value`.
+
+
+def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
+    """Reads settings as fields of `RunConfiguration`.
+
+    Args:
+        texts: strings "field=value", or "field.name=value" for one value of a field
+            that is a mapping. Values are written as in YAML.
+
+    Returns:
+        Dict of fields; nothing is checked but the form.
+
+    Raises:
+        ValueError: If a text has another form, or gives a field twice.
+
+    Example:
+        >>> parse_settings(["epochs=20", "freeze=null", "model_config.max_level=5"])
+        {'epochs': 20, 'freeze': None, 'model_config': {'max_level': 5}}
+        >>> parse_settings(["epochs"])
+        Traceback (most recent call last):
+            ...
+        effdet_keras.errors.InvalidValueError: A setting is written FIELD=VALUE, such \
+as epochs=20. Received: 'epochs'
+    """
+    fields: dict[str, Any] = {}
+    for text in texts:
+        name, is_setting, value = text.partition("=")
+        name = name.strip()
+        if not is_setting or not name:
+            raise InvalidValueError(
+                "A setting is written FIELD=VALUE, such as epochs=20. "
+                f"Received: {text!r}"
+            )
+        field, is_inner, key = name.partition(".")
+        place = fields.setdefault(field, {}) if is_inner else fields
+        key = key if is_inner else field
+        if not isinstance(place, dict) or key in place:
+            raise InvalidValueError(f"`{name}` is set twice. Received: {text!r}")
+        place[key] = parse_value(value, of=key)
+    return fields

@@ -12,19 +12,24 @@ from typing import Any
 
 import keras
 
-from effdet_keras.data import DetectionDataset
+from effdet_keras._internal.whole_files import is_remote
+from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.distribution.processes import is_first_process
 from effdet_keras.distribution.starting import start
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
-from effdet_keras.runs.asked import configured, going_on
+from effdet_keras.extras.tfod.pipeline_config import read_pipeline_config, refuse_undone
 from effdet_keras.runs.batch_size import with_batch_size
-from effdet_keras.runs.configuration import RunConfiguration
-from effdet_keras.runs.fine_tuned import FineTuned
-from effdet_keras.runs.run_folder import RunFolder
-from effdet_keras.runs.shared_files import OF_A_RUN, copy_from_first
+from effdet_keras.runs.configuration import LENGTHS, RunConfiguration
+from effdet_keras.runs.fitting import training_batches
+from effdet_keras.runs.hparams import read_hparams
+from effdet_keras.runs.make_model import make_model
+from effdet_keras.runs.run_folder import OF_A_RUN, RunFolder, copy_from_first
+from effdet_keras.runs.run_log import standard_output_kept
 from effdet_keras.runs.splits import choose_splits
-from effdet_keras.runs.text_log import standard_output_kept
-from effdet_keras.runs.train import train
+from effdet_keras.runs.train import FineTuned, draw_chart, train
+from effdet_keras.train.rate_test import LearningRates, find_learning_rate
+from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
+from effdet_keras.weights.kinds.tfod import freezing_of
 
 
 def fine_tune(
@@ -210,3 +215,198 @@ def _check_data(configuration, datasets):
                     f"`{name}` is for data that is read from a path. Received: "
                     f"{name}={getattr(configuration, name)!r} and datasets in memory"
                 )
+
+
+# --- `--find-rate`: the learning-rate range test of a run that is to begin.
+
+
+def find_rate(
+    out: str | os.PathLike,
+    fields: Mapping[str, Any],
+    *,
+    configuration: str | os.PathLike | None = None,
+    hparams: str | os.PathLike | None = None,
+    pipeline_config: str | os.PathLike | None = None,
+    ignore_unknown: bool = False,
+) -> LearningRates:
+    """Tests learning rates for a run, and writes the curve to its folder.
+
+    Nothing is trained: the run itself can begin in the folder afterwards.
+
+    Args:
+        out: path of the folder of the run.
+        fields: dict, fields of `RunConfiguration`, with `data`.
+        configuration, hparams, pipeline_config, ignore_unknown: of
+            `effdet_keras.fine_tune`.
+
+    Returns:
+        `LearningRates`.
+
+    Raises:
+        FileExistsError: If there is a run in `out` already.
+        OSError, ValueError: see `fine_tune`.
+    """
+    folder = RunFolder(out)
+    folder.check_free(overwrite=False)
+    chosen = configured(
+        *(configuration, hparams, dict(fields), pipeline_config),
+        ignore_unknown=ignore_unknown,
+    )
+    splits = choose_splits(chosen)
+    chosen = with_batch_size(chosen, splits, hparams, fields)
+    keras.utils.set_random_seed(chosen.seed)
+    model = make_model(chosen, splits.train)
+    print("Testing learning rates: up to 100 steps. The first takes longer ...")
+    batches = training_batches(model, chosen, splits.train)
+    found = find_learning_rate(model, batches)
+    with folder.taken():
+        found.write(folder.rates)
+        draw_chart(folder.rates_image, found.plot)
+    _say(found, folder)
+    return found
+
+
+def _say(found, folder):
+    flags = []
+    for name, value in found.arguments.items():
+        is_flag = name == "learning_rate"
+        flags.append(
+            f"--learning-rate {value:g}" if is_flag else f"--set {name}={value}"
+        )
+    print(
+        f"The loss is smallest at a rate of about {10 * found.suggestion:.2g}. "
+        f"Suggested is a tenth: {found.suggestion:.2g}. To train with it: "
+        f"{' '.join(flags)}\nThe curve: {folder.rates}"
+    )
+
+
+# --- What is asked of a run by files and fields, and whether one that exists is that.
+
+# What may change when a run goes on: how long it is, what it says, where its data is.
+_FREE_ON_RESUME = {
+    *("epochs", "steps", "verbose", "data", "tensorboard", "profile"),
+    *("save_every_steps", "save_every_minutes", "keep", "keep_every_hours"),
+}
+# Fields of which one name can be given, and the others stay.
+_MAPPINGS = ("model_config", "loss", "postprocess", "gradient_multipliers")
+
+
+def going_on(
+    folder: RunFolder, asked: RunConfiguration | None, fields: Mapping[str, Any]
+) -> tuple[RunConfiguration, RunConfiguration]:
+    """The configuration of a run that goes on.
+
+    What is asked for is held against what was asked for when the run began, not against
+    what was then measured or chosen: so the command of then can be given again.
+
+    Args:
+        folder: `RunFolder` with a run.
+        asked: `RunConfiguration`, all that is asked for now; None where `fields` is.
+        fields: dict, fields of `RunConfiguration`.
+
+    Returns:
+        `(asked, chosen)`: what is asked of the run from now on, and how it goes on.
+
+    Raises:
+        ValueError: If a field that must not change is another one.
+    """
+    run, before = folder.read_configuration(), folder.read_asked()
+    now = asked or before.replace(**_merged(before.to_dict(), fields))
+    if now.data is None:
+        now = now.replace(data=before.data)
+    if now.time_budget is not None and now.time_budget != before.time_budget:
+        raise InvalidValueError(
+            "A time is for a whole run, and is not measured again for one that goes "
+            f"on. Received: time_budget={now.time_budget!r}, but it began with "
+            f"{before.time_budget!r}. Give `epochs` or `steps` for another length."
+        )
+    changed = {
+        name: value
+        for name, value in vars(now).items()
+        if value not in (getattr(before, name), getattr(run, name))
+    }
+    for name, value in sorted(changed.items()):
+        if name not in _FREE_ON_RESUME:
+            raise InvalidValueError(
+                f"A run that goes on keeps its configuration. Received: {name}="
+                f"{value!r}, but it began with {getattr(before, name)!r}. These may "
+                f"change: {', '.join(sorted(_FREE_ON_RESUME))}"
+            )
+    names = {n for n in _FREE_ON_RESUME if getattr(now, n) != getattr(before, n)}
+    if names & set(LENGTHS):
+        names |= set(LENGTHS)
+    changes = {name: getattr(now, name) for name in names}
+    return before.replace(**changes), run.replace(**changes)
+
+
+def configured(
+    configuration, hparams, fields, pipeline_config=None, *, ignore_unknown=False
+):
+    """The configuration of a new run, from all that says something of it.
+
+    Args:
+        configuration, hparams, pipeline_config, ignore_unknown: of `fine_tune`.
+        fields: dict, fields of `RunConfiguration`, which count most.
+    """
+    if configuration is None:
+        configuration = RunConfiguration()
+    elif isinstance(configuration, (str, os.PathLike)):
+        configuration = RunConfiguration.read(configuration)
+    elif not isinstance(configuration, RunConfiguration):
+        raise InvalidTypeError(
+            "`configuration` must be a `RunConfiguration`, or the path of its YAML "
+            f"file. Received: {configuration!r}"
+        )
+    if hparams is not None and pipeline_config is not None:
+        raise InvalidValueError(
+            "`hparams` is google/automl's, `pipeline_config` the Object Detection "
+            "API's: give one of the two."
+        )
+    if pipeline_config is not None:
+        read = read_pipeline_config(pipeline_config)
+        if not ignore_unknown:
+            refuse_undone(f"'{os.fspath(pipeline_config)}'", read.undone)
+        title = f"No place here, or another one, of '{os.fspath(pipeline_config)}':"
+        print("\n  ".join([title, *read.notes]))
+        theirs = read.fields
+        if "freeze" not in fields:
+            theirs = theirs | freezing_of(read)
+        _check_start(pipeline_config, theirs, fields)
+        if fields.get("weights", theirs["weights"]) in (None, "auto"):
+            theirs = {n: v for n, v in theirs.items() if n != "checkpoint_type"}
+        fields = _merged(theirs, fields)
+    if hparams is not None:
+        batch_size = fields.get("batch_size", configuration.batch_size)
+        known = REFERENCE_BATCH_SIZE if batch_size == "auto" else batch_size
+        read = read_hparams(hparams, batch_size=known)
+        if not ignore_unknown:
+            refuse_undone("`hparams`", read.undone)
+        print("\n".join(["google/automl's hyper-parameters:", *read.notes]))
+        fields = _merged(read.fields, fields)
+    return configuration.replace(**_merged(configuration.to_dict(), fields))
+
+
+def _check_start(path, theirs, fields):
+    """Raises an error if the file names weights that are not there, and no one else."""
+    start = theirs["weights"]
+    if start is None or "weights" in fields or is_remote(start):
+        return
+    if not (os.path.exists(start) or os.path.exists(f"{start}.index")):
+        raise FileNotFoundError(
+            f"'{os.fspath(path)}': there is no `fine_tune_checkpoint` at '{start}'. "
+            "Name the one to start from with `weights` (--weights), 'none' for random "
+            "weights."
+        )
+
+
+def _merged(fields, more):
+    """Fields, of which those in `more` count; in mappings, name by name."""
+    if any(more.get(name) is not None for name in LENGTHS):
+        fields = {**fields, **dict.fromkeys(set(LENGTHS) & set(fields))}
+    both = {name: value for name, value in fields.items() if name in more}
+    inner = {
+        name: {**value, **more[name]}
+        for name, value in both.items()
+        if name in _MAPPINGS and isinstance(more[name], Mapping)
+    }
+    return {**fields, **more, **inner}

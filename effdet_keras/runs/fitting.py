@@ -10,13 +10,12 @@ import keras
 from effdet_keras._internal.optional_imports import OptionalModule, tensorflow
 from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation, ImageSummary
 from effdet_keras.data import DetectionDataset
-from effdet_keras.models import EfficientDet
+from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.runs.profile import ProfiledSteps, range_of_steps
 from effdet_keras.runs.run_folder import RunFolder
-from effdet_keras.runs.run_log import RunLog
+from effdet_keras.runs.run_log import RunLog, TensorBoardCurves
 from effdet_keras.runs.splits import Splits
-from effdet_keras.runs.tensorboard_curves import TensorBoardCurves
 
 _tensorboard = OptionalModule("tensorboard", install="effdet-keras[tensorboard]")
 

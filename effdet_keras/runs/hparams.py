@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from effdet_keras._internal.yaml_text import read_yaml
-from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
-from effdet_keras.runs.kinds import near, whole
-from effdet_keras.training.schedules import REFERENCE_BATCH_SIZE
+from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
+from effdet_keras.runs.configuration import near, whole
+from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
 
 _RATE = 0.08  # their default, for a batch of 64
 

@@ -11,11 +11,11 @@ import keras
 from effdet_keras.data import DetectionDataset
 from effdet_keras.distribution.starting import KINDS, start
 from effdet_keras.errors import InvalidValueError, MissingPackageError
-from effdet_keras.models import EfficientDet
-from effdet_keras.presets import PACKAGES_EXTRA
+from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.runs.configuration import RunConfiguration
-from effdet_keras.training.distillation import Distillation, check_teacher, taught
+from effdet_keras.train.distillation import Distillation, check_teacher, taught
 from effdet_keras.weights.archive import read_archive_info
+from effdet_keras.weights.presets import PACKAGES_EXTRA
 
 # Those that "auto" fits to the boxes, or takes from a teacher.
 _OWN_ANCHORS = {"anchor_scale", "aspect_ratios", "num_scales"}

@@ -10,7 +10,7 @@ import keras
 
 from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.data.summary import count_of
+from effdet_keras.data.dataset import count_of
 
 _STEPS = re.compile(r"[1-9]\d*(,[1-9]\d*)?")
 

@@ -17,16 +17,15 @@ import time
 
 import keras
 
-from effdet_keras.data.summary import count_of
+from effdet_keras.data.dataset import count_of
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.runs.configuration import RunConfiguration
-from effdet_keras.runs.durations import in_words, seconds_of
+from effdet_keras.runs.configuration import RunConfiguration, in_words, seconds_of
 from effdet_keras.runs.fitting import callbacks_of_run, training_batches
 from effdet_keras.runs.make_model import make_model, with_teacher
 from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.runs.run_log import RunLog
 from effdet_keras.runs.splits import Splits
-from effdet_keras.training import auto_recipe
+from effdet_keras.train import auto_recipe
 
 _STEPS = 8  # that are measured, after as many in which the step is compiled
 _IMAGES = 32  # that are evaluated, at least a batch

@@ -2,41 +2,60 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import hashlib
+import json
 import math
+import os
+import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import keras
+import numpy as np
+from PIL import Image
 
 from effdet_keras import visualize
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.data.summary import count_of
+from effdet_keras._internal.whole_files import is_remote, replacing
+from effdet_keras.callbacks.tensorboard import TensorBoardWriter
+from effdet_keras.data.dataset import DetectionDataset, count_of
+from effdet_keras.data.record import Record
+from effdet_keras.detect.evaluate import (
+    image_results_and_segmentation,
+    segmentation_text,
+)
 from effdet_keras.distribution.processes import is_first_process
-from effdet_keras.evaluation.evaluation import analyze_results
-from effdet_keras.inference.evaluate import segmentation_text
-from effdet_keras.inference.results_of_images import image_results_and_segmentation
-from effdet_keras.models import EfficientDet
+from effdet_keras.errors import MissingPackageError
+from effdet_keras.evaluate.evaluation import Evaluation, analyze_results
+from effdet_keras.images import EncodedImage
+from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.report.evaluation_report import EvaluationReport
 from effdet_keras.runs.configuration import RunConfiguration
-from effdet_keras.runs.drawing import draw_chart
-from effdet_keras.runs.environment import describe_environment, environment_facts
-from effdet_keras.runs.fine_tuned import FineTuned
-from effdet_keras.runs.fingerprint import describe_data
-from effdet_keras.runs.first_batch import draw_first_batch
-from effdet_keras.runs.fitting import callbacks_of_run, training_batches
+from effdet_keras.runs.fitting import (
+    callbacks_of_run,
+    training_batches,
+    writes_tensorboard,
+)
 from effdet_keras.runs.make_model import load_to_resume, make_model, with_teacher
-from effdet_keras.runs.run_folder import RunFolder
-from effdet_keras.runs.run_log import RunLog, history_of
-from effdet_keras.runs.shared_files import CHECKPOINTS, copy_from_first
+from effdet_keras.runs.run_folder import CHECKPOINTS, RunFolder, copy_from_first
+from effdet_keras.runs.run_log import (
+    RunLog,
+    TextLog,
+    describe_environment,
+    environment_facts,
+    history_of,
+)
 from effdet_keras.runs.splits import Splits
-from effdet_keras.runs.text_log import TextLog
 from effdet_keras.runs.time_budget import choose_length
-from effdet_keras.training import auto_recipe
-from effdet_keras.training.place import place_in
+from effdet_keras.train import auto_recipe
+from effdet_keras.train.resume import place_in
+from effdet_keras.visualize.training import batch_grid
 from effdet_keras.weights.archive import checkpoint_file, read_archive_info
 from effdet_keras.weights.checkpoint_files import BEST_FILE
-from effdet_keras.weights.resumable import (
+from effdet_keras.weights.pretrained import (
     checkpoint_to_resume,
     going_on_from_another,
     set_aside_damaged,
@@ -262,3 +281,174 @@ def _facts(configuration, splits, log, model, checkpoint):
         "training": f"{minutes:.1f} minutes for {count_of(len(log.rows), 'epoch')}",
         **environment_facts(describe_environment()),
     }
+
+
+# --- `FineTuned`: what a run came to.
+
+
+@dataclasses.dataclass(frozen=True)
+class FineTuned:
+    """What `fine_tune` returns.
+
+    Attributes:
+        model: `EfficientDet`, the best checkpoint; the last one of a run with
+            `evaluate_every=0`.
+        numbers: dict from name to float, COCO's numbers of `model` on `split`; empty
+            where the run does not evaluate.
+        split: string, the split that it was evaluated on: by its name in the data for
+            the test split, or else "validation", by which the checkpoint was chosen;
+            None where the run does not evaluate.
+        evaluation: `Evaluation`, all that was found out on that split; `numbers` is
+            its `coco`. None where the run does not evaluate.
+        history: dict from name to a list of floats, one per epoch, NaN where an epoch
+            has no such number. `ek.visualize.plot_history` draws it.
+        folder: `pathlib.Path` of the run; None where no folder was asked for.
+    """
+
+    model: EfficientDet
+    numbers: dict[str, float]
+    split: str | None
+    evaluation: Evaluation | None
+    history: dict[str, list[float]]
+    folder: pathlib.Path | None
+
+
+# --- The first batch of a training as an image: what the steps really see.
+
+
+def draw_first_batch(
+    model: EfficientDet,
+    configuration: RunConfiguration,
+    dataset: DetectionDataset,
+    folder: RunFolder,
+) -> None:
+    """Writes the image to the folder of a run, and to TensorBoard.
+
+    The batches are made anew; with the seed of the run they are those of the training.
+
+    Args:
+        model: `EfficientDet`.
+        configuration: `RunConfiguration`.
+        dataset: `DetectionDataset` to train on.
+        folder: `RunFolder`.
+    """
+    batches = training_batches(model, configuration, dataset)
+    images, truth = next(iter(batches.take(1)))
+    truth = {name: np.asarray(truth[name]) for name in ("boxes", "labels")}
+    names = model.class_names or dataset.class_names
+    grid = batch_grid(images, truth, names, model.seg_class_names)
+    with replacing(folder.first_batch) as partial:
+        Image.fromarray(grid).save(partial, format="PNG")
+    if writes_tensorboard(configuration):
+        writer = TensorBoardWriter(folder.tensorboard)
+        writer.images("first batch", [grid], step=0)
+        writer.close()
+
+
+# --- What data a run had: a digest that tells whether it is still the same.
+
+
+def describe_data(datasets: Mapping[str, DetectionDataset]) -> dict[str, Any]:
+    """The classes and splits of a run, each split with its digest.
+
+    Args:
+        datasets: dict from name to `DetectionDataset`.
+
+    Returns:
+        Dict for JSON: `class_names`, `category_ids`, and `splits`, which has for each
+        name the number of `images` and `boxes`, and the digest `sha256`.
+
+    Example:
+        >>> from effdet_keras.data.formats.arrays import from_arrays
+        >>> image = np.zeros((8, 8, 3), "uint8")
+        >>> cats = from_arrays([image], [[[0, 0, 4, 4]]], [[0]], ["cat"])
+        >>> described = describe_data({"train": cats})
+        >>> described["class_names"], described["splits"]["train"]["boxes"]
+        (['cat'], 1)
+    """
+    first = next(iter(datasets.values()))
+    return {
+        "class_names": list(first.class_names),
+        "category_ids": list(first.category_ids),
+        "splits": {
+            name: {
+                "images": len(dataset),
+                "boxes": sum(len(record.labels) for record in dataset.records),
+                "sha256": fingerprint(dataset),
+            }
+            for name, dataset in datasets.items()
+        },
+    }
+
+
+def fingerprint(dataset: DetectionDataset) -> str:
+    """SHA-256 over classes, names of image files, their bytes' number, and boxes.
+
+    Files of images are not read: of COCO's 118,000 that would take minutes. An image
+    that was changed and has as many bytes as before goes unnoticed. One at
+    an address is not asked for its size: its name alone counts.
+
+    Example:
+        >>> from effdet_keras.data.formats.arrays import from_arrays
+        >>> image = np.zeros((8, 8, 3), "uint8")
+        >>> one = from_arrays([image], [[[0, 0, 4, 4]]], [[0]], ["cat"])
+        >>> other = from_arrays([image], [[[0, 0, 4, 5]]], [[0]], ["cat"])
+        >>> fingerprint(one) == fingerprint(one), fingerprint(one) == fingerprint(other)
+        (True, False)
+    """
+    digest = hashlib.sha256()
+    classes = [list(dataset.class_names), list(dataset.category_ids)]
+    digest.update(json.dumps(classes).encode())
+    for record in dataset.records:
+        digest.update(_described(record))
+    return digest.hexdigest()
+
+
+def _described(record: Record) -> bytes:
+    head = json.dumps([record.file_name, list(map(int, record.image_size))])
+    arrays = (record.boxes_xywh, record.labels, record.is_crowd)
+    return b"".join([head.encode(), _content(record.image), *map(_bytes, arrays)])
+
+
+def _content(image) -> bytes:
+    """What stands for the pixels of an image."""
+    if isinstance(image, np.ndarray):
+        return hashlib.sha256(_bytes(image)).digest()
+    if isinstance(image, EncodedImage):
+        return str(image.length).encode()
+    if is_remote(image):
+        return b"remote"
+    try:
+        return str(os.path.getsize(image)).encode()
+    except OSError:  # training names the images that are not there
+        return b"missing"
+
+
+def _bytes(array) -> bytes:
+    return np.ascontiguousarray(array).tobytes()
+
+
+# --- Charts in the folder of a run, where matplotlib is installed.
+
+
+def draw_chart(path: pathlib.Path, draw: Callable[[pathlib.Path], object]) -> None:
+    """Has a chart drawn into a file, or says why there is none.
+
+    Args:
+        path: path of the file, which is replaced whole.
+        draw: function of a path, which draws with matplotlib.
+
+    Example:
+        >>> import tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "curves.png")
+        >>> draw_chart(path, lambda partial: partial.write_bytes(b"chart"))
+        >>> path.read_bytes()
+        b'chart'
+    """
+    try:
+        visualize.require_matplotlib()
+    except MissingPackageError as error:
+        print(f"There is no {path.name}: {error}")
+        return
+    with replacing(path) as partial:
+        draw(partial)

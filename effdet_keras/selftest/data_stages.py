@@ -6,25 +6,24 @@ import math
 
 import numpy as np
 
-from effdet_keras.config import EfficientDetConfig
-from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras import box_ops
+from effdet_keras.data.dataset import DetectionDataset, count_of
 from effdet_keras.data.problems import KINDS, Severity
 from effdet_keras.data.record import clip_boxes_xywh
-from effdet_keras.data.summary import count_of
-from effdet_keras.evaluation.coco_metric import COCOMetric
-from effdet_keras.geometry import box_ops
-from effdet_keras.selftest.annotated_boxes import AnnotatedBoxes
-from effdet_keras.selftest.followed import (
+from effdet_keras.evaluate.coco import COCOMetric
+from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.selftest.boxes import AnnotatedBoxes, NetworkInputs
+from effdet_keras.selftest.stages import (
     NEARLY_WHOLE,
     WHOLE,
     Followed,
+    LostBoxes,
+    SelfTestStage,
     count_boxes,
     count_lost,
     lost_boxes,
     score_after,
 )
-from effdet_keras.selftest.network_inputs import NetworkInputs
-from effdet_keras.selftest.stages import LostBoxes, SelfTestStage
 
 SMALLEST = 2.0  # pixels of the input: less is no cell of the stem's first convolution
 _COUNTED = 100  # detections per image and class that COCO's evaluation counts

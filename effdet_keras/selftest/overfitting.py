@@ -9,13 +9,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.data.summary import count_of
+from effdet_keras.data.dataset import DetectionDataset, count_of
+from effdet_keras.detect.evaluate import evaluate
 from effdet_keras.errors import EffDetError
-from effdet_keras.inference.evaluate import evaluate
-from effdet_keras.matching import ATSSMatching
 from effdet_keras.selftest.stages import SelfTestStage
-from effdet_keras.training.auto_recipe import BOX_LOSS
+from effdet_keras.train.auto_recipe import BOX_LOSS
+from effdet_keras.train.matching import ATSSMatching
 
 LEARNED = 0.9  # AP on the images that were trained on
 NUM_IMAGES = 4  # of the batch

@@ -7,19 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from effdet_keras.config import EfficientDetConfig
 from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.detect.detect_dataset import category_ids_in_dataset
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
-from effdet_keras.inference.evaluate import category_ids_in_dataset
-from effdet_keras.matching import ATSSMatching, IoUMatching, Matching
-from effdet_keras.models import EfficientDet
-from effdet_keras.selftest.annotated_boxes import AnnotatedBoxes
+from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.selftest.boxes import AnnotatedBoxes, read_network_inputs
 from effdet_keras.selftest.data_stages import (
     check_letterbox,
     check_reading,
     check_scoring,
 )
-from effdet_keras.selftest.network_inputs import read_network_inputs
 from effdet_keras.selftest.overfitting import (
     LEARNED,
     STEPS,
@@ -31,9 +29,10 @@ from effdet_keras.selftest.target_stages import (
     check_encoding,
     check_matching,
     check_whole_way,
+    follow_targets,
 )
-from effdet_keras.selftest.targets import follow_targets
-from effdet_keras.training.freezing import frozen_state, restore_frozen
+from effdet_keras.train.freezing import frozen_state, restore_frozen
+from effdet_keras.train.matching import ATSSMatching, IoUMatching, Matching
 
 RULES = {"IoU": IoUMatching(), "ATSS": ATSSMatching()}
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from PIL import Image, ImageDraw, ImageFont
 
+from effdet_keras._internal.label_constants import IGNORED_PIXEL
 from effdet_keras.errors import InvalidValueError
 
 # The first classes get colors that are easy to tell apart on photographs.
@@ -211,3 +212,151 @@ def _class_name(label, class_names):
     if class_names is None or label >= len(class_names):
         return str(label)
     return str(class_names[label])
+
+
+# --- The class of each pixel as a color over the image.
+
+_BACKGROUND = "background"
+
+
+def draw_class_map(
+    image: ArrayLike,
+    class_map: ArrayLike,
+    seg_class_names: Sequence[str] | None = None,
+    *,
+    opacity: float = 0.5,
+) -> np.ndarray:
+    """Colors the pixels of an image by their class, on a copy.
+
+    Pixels of the class "background" and those of 255, without a class, keep their
+    color. Where class 0 is "background", class `i + 1` has the color of the boxes of
+    label `i`.
+
+    Args:
+        image: array `[H, W, 3]` or `[H, W]`, uint8, or float from 0 to 255.
+        class_map: int array `[H, W]`.
+        seg_class_names: names of the classes of pixels, or `None`.
+        opacity: float, 0 to 1, how much of the color of the class is seen.
+
+    Returns:
+        uint8 array `[H, W, 3]`.
+
+    Raises:
+        ValueError: If image and class map differ in size, or `opacity` is not from 0
+            to 1.
+
+    Example:
+        >>> image = np.zeros((1, 2, 3), "uint8")
+        >>> names = ("background", "cat")
+        >>> draw_class_map(image, [[0, 1]], names, opacity=1.0).tolist()
+        [[[0, 0, 0], [255, 69, 86]]]
+    """
+    image = np.asarray(as_image(image))
+    class_map = np.asarray(class_map)
+    if class_map.shape != image.shape[:2] or not 0.0 <= opacity <= 1.0:
+        raise InvalidValueError(
+            "`class_map` must have the image's size, and `opacity` be from 0 to 1. "
+            f"Received: class_map.shape={class_map.shape}, image.shape={image.shape}, "
+            f"opacity={opacity}"
+        )
+    names = tuple(seg_class_names or ())
+    first = 1 if names[:1] == (_BACKGROUND,) else 0
+    colors = np.zeros((IGNORED_PIXEL + 1, 3), np.float32)
+    shares = np.full((IGNORED_PIXEL + 1, 1), opacity, np.float32)
+    shares[IGNORED_PIXEL] = 0.0
+    for label in np.unique(class_map).tolist():
+        if label < len(names) and names[label] == _BACKGROUND:
+            shares[label] = 0.0
+        elif label != IGNORED_PIXEL:
+            colors[label] = class_color(label - first)
+    drawn = image + shares[class_map] * (colors[class_map] - image)
+    return np.round(drawn).astype(np.uint8)
+
+
+# --- Images side by side, under titles.
+
+
+def side_by_side(
+    left: ArrayLike,
+    right: ArrayLike,
+    titles: Sequence[str] | None = ("ground truth", "detected"),
+) -> np.ndarray:
+    """Joins two images, with a title above each.
+
+    Args:
+        left: array `[H, W, 3]` or `[H, W]`, uint8, or float from 0 to 255.
+        right: array like `left`; a lower one is scaled to the same height.
+        titles: two texts, or `None`.
+
+    Returns:
+        uint8 array `[H + title, W_left + gap + W_right, 3]`.
+
+    Raises:
+        ValueError: If an image has another shape.
+
+    Example:
+        >>> left, right = np.zeros((40, 60, 3)), np.zeros((20, 30, 3))
+        >>> side_by_side(left, right, titles=None).shape
+        (40, 124, 3)
+    """
+    images = [as_image(left), as_image(right)]
+    height = max(image.height for image in images)
+    images = [
+        image
+        if image.height == height
+        else image.resize((round(image.width * height / image.height), height))
+        for image in images
+    ]
+    gap = max(4, height // 100)
+    size = text_size(images[0]) + 1
+    bar = 0 if titles is None else 2 * size
+    width = sum(image.width for image in images) + gap
+    canvas = Image.new("RGB", (width, height + bar), "white")
+    pen = ImageDraw.Draw(canvas)
+    left_edge = 0
+    for number, image in enumerate(images):
+        canvas.paste(image, (left_edge, bar))
+        if titles is not None:
+            middle = (left_edge + image.width / 2, bar / 2)
+            font = ImageFont.load_default(size)
+            pen.text(middle, titles[number], fill="black", font=font, anchor="mm")
+        left_edge += image.width + gap
+    return np.asarray(canvas)
+
+
+# --- Boxes in colors that say what they are, not of which class.
+
+GOOD, BAD, ASIDE = (56, 203, 84), (255, 69, 86), (0, 168, 255)  # green, red, blue
+
+
+def draw_marked(
+    image: ArrayLike,
+    boxes: ArrayLike,
+    words: Sequence[str],
+    colors: Sequence[tuple[int, int, int]],
+) -> np.ndarray:
+    """Draws boxes with words on a copy of an image.
+
+    The first boxes are drawn on top of the others, and have the first choice of places
+    for their words.
+
+    Args:
+        image: array `[H, W, 3]`, uint8.
+        boxes: `[n, 4]`, `yxyx` in pixels of the image.
+        words: `n` strings; an empty one for a box without words.
+        colors: `n` times `(red, green, blue)`, such as `GOOD`.
+
+    Returns:
+        uint8 array `[H, W, 3]`.
+
+    Example:
+        >>> image = np.zeros((60, 90, 3), "uint8")
+        >>> drawn = draw_marked(image, [[5, 5, 55, 80]], [""], [GOOD])
+        >>> drawn[5, 40].tolist()
+        [56, 203, 84]
+    """
+    painter = Painter(as_image(image))
+    rows = list(zip(np.asarray(boxes, float).reshape(-1, 4), words, colors))
+    for box, text, color in reversed(rows):
+        painter.draw(box, text, color)
+    return painter.finish()

@@ -6,11 +6,11 @@ import os
 
 import numpy as np
 
-from effdet_keras.config import EfficientDetConfig
 from effdet_keras.errors import EffDetError
-from effdet_keras.weights.fetch.locate import located
+from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.weights.identify import identify, match_arrays
 from effdet_keras.weights.kinds.registry import open_weights
+from effdet_keras.weights.locate import located
 from effdet_keras.weights.network_arrays import network_arrays
 
 _SHOWN = 10  # names in a list before "..."

@@ -3,11 +3,11 @@
 import numpy as np
 from keras import ops
 
-from effdet_keras.config import EfficientDetConfig
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.weights.kinds.automl import write_tf1_checkpoint
 from effdet_keras.weights.kinds.torch_effdet import write_torch_effdet
-from effdet_keras.weights.tf1_names import tf1_name
+from effdet_keras.weights.network_arrays import tf1_name
 
 EXPORT_FORMATS = ("automl-tf1", "torch-effdet")
 

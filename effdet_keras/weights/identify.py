@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from effdet_keras.config import BACKBONES, MODEL_NAMES, EfficientDetConfig
+from effdet_keras.model.config import BACKBONES, MODEL_NAMES, EfficientDetConfig
 from effdet_keras.weights.network_arrays import (
     OWN,
     TFOD,

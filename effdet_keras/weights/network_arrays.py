@@ -6,17 +6,15 @@ is missing all use this list; nothing else knows a name. A test holds it and the
 together.
 """
 
+from __future__ import annotations
+
 import collections
 import dataclasses
 import functools
 import itertools
 
-from effdet_keras.backbones.variants import (
-    block_table,
-    stem_filters,
-    tapped_blocks,
-)
-from effdet_keras.layers.bifpn import pyramid_nodes
+from effdet_keras.model.backbone import block_table, stem_filters, tapped_blocks
+from effdet_keras.model.bifpn import pyramid_nodes
 
 TF1 = "automl-tf1"  # google/automl's variables; also the names in its `.h5` files
 OBJECT_GRAPH = "automl-keras"  # the object graph that its tf2/train.py saves
@@ -139,7 +137,7 @@ def network_arrays(config):
         List of `NetworkArray`.
 
     Example:
-        >>> from effdet_keras.config import EfficientDetConfig
+        >>> from effdet_keras.model.config import EfficientDetConfig
         >>> arrays = network_arrays(EfficientDetConfig.from_name("efficientdet-d0"))
         >>> len(arrays)
         709
@@ -522,3 +520,51 @@ def _without_torch(arrays):
 def _numbered(name, index):
     """Keras' way of naming the parts of a list in its files."""
     return f"{name}_{index}" if index else name
+
+
+# --- The names that google/automl's checkpoints give to our weights.
+
+# Layers carry the published names. What is left: (ours, theirs).
+_ENDS = (("depthwise_conv2d/kernel", "depthwise_conv2d/depthwise_kernel"),)
+_INNER_SCOPE = "/fusion/"  # the reference keeps fusion weights in the node itself
+
+
+def tf1_name(variable):
+    """The TF1-style name of the array that a checkpoint holds for one weight.
+
+    Args:
+        variable: weight of an `EfficientDet`.
+
+    Returns:
+        String, without `:0`.
+
+    Example:
+        >>> class Weight:
+        ...     path = "fpn_cells/cell_0/fnode0/fusion/WSM_1"
+        >>> tf1_name(Weight)
+        'fpn_cells/cell_0/fnode0/WSM_1'
+    """
+    path = variable.path.replace(_INNER_SCOPE, "/")
+    for ours, theirs in _ENDS:
+        if path.endswith(ours):
+            return path.removesuffix(ours) + theirs
+    return path
+
+
+def path_of_tf1_name(name):
+    """The path of the weight that has this TF1-style name: the inverse of `tf1_name`.
+
+    Args:
+        name: string.
+
+    Returns:
+        String.
+
+    Example:
+        >>> path_of_tf1_name("fpn_cells/cell_0/fnode0/WSM_1")
+        'fpn_cells/cell_0/fnode0/fusion/WSM_1'
+    """
+    for ours, theirs in _ENDS:
+        if name.endswith(theirs):
+            return name.removesuffix(theirs) + ours
+    return name.replace("/WSM", f"{_INNER_SCOPE}WSM")

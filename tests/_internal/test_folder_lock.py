@@ -9,14 +9,15 @@ import time
 
 import pytest
 
-from effdet_keras._internal import folder_lock, heartbeat, whole_files
+from effdet_keras._internal import folder_lock, whole_files
+from effdet_keras._internal import folder_lock as heartbeat
 from effdet_keras._internal.folder_lock import LOCK_FILE, FolderLock
 from effdet_keras._internal.whole_files import replacing
 
 HOLDS = """
 import sys, time
 sys.argv[0] = "effdet-keras"  # which imports no more than it uses
-from effdet_keras._internal import folder_lock, heartbeat
+from effdet_keras._internal import folder_lock, folder_lock as heartbeat
 from effdet_keras._internal.folder_lock import FolderLock
 FolderLock(sys.argv[1]).acquire("A training")
 print("held", flush=True)

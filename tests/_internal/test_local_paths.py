@@ -3,7 +3,7 @@ import pathlib
 
 import pytest
 
-from effdet_keras._internal.local_paths import is_remote, local_path
+from effdet_keras._internal.whole_files import is_remote, local_path
 from effdet_keras.errors import EffDetError
 
 

@@ -7,7 +7,8 @@ import time
 import pytest
 from support.remote import memory_files
 
-from effdet_keras._internal import heartbeat, remote_files, remote_folder
+from effdet_keras._internal import folder_lock as heartbeat
+from effdet_keras._internal import remote_files, remote_folder
 from effdet_keras._internal.folder_lock import LOCK_FILE, this_process
 from effdet_keras._internal.remote_folder import open_folder
 from effdet_keras._internal.whole_files import replacing

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from effdet_keras.augment import color_ops, policy_operations, warp
+from effdet_keras.augment import policy_operations
+from effdet_keras.augment import policy_operations as color_ops
+from effdet_keras.augment import warps as warp
 from effdet_keras.augment.policies import POLICIES
-from effdet_keras.augment.reference_boxes import whole_pixel_boxes
+from effdet_keras.augment.policy_operations import whole_pixel_boxes
 
 pytestmark = pytest.mark.tensorflow
 

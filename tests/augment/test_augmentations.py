@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import effdet_keras as ek
-from effdet_keras.augment import policy_run
+from effdet_keras.augment import policies as policy_run
 from effdet_keras.augment.compose import as_augmentation
 
 pytestmark = pytest.mark.tensorflow

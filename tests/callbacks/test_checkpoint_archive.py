@@ -10,7 +10,7 @@ from support.tiny import EAGER, StandIn, batch, tiny_model
 
 from effdet_keras._internal.folder_lock import LOCK_FILE
 from effdet_keras.callbacks import CheckpointArchive, SwapEMA
-from effdet_keras.models import EfficientDet
+from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.weights.archive import read_archive_info
 from effdet_keras.weights.checkpoint_files import PREVIOUS_FILE
 

@@ -11,7 +11,7 @@ from support.tiny import tiny_model
 from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras.callbacks import COCOEvaluation
 from effdet_keras.data import from_arrays, from_coco
-from effdet_keras.evaluation.metrics import METRIC_NAMES, COCOMetric
+from effdet_keras.evaluate.coco import METRIC_NAMES, COCOMetric
 
 pytestmark = pytest.mark.tensorflow
 

@@ -6,7 +6,7 @@ import pytest
 from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras.callbacks import ImageSummary, image_summary, tensorboard
 from effdet_keras.data import from_arrays
-from effdet_keras.detections import Detections
+from effdet_keras.detect.detections import Detections
 
 pytestmark = pytest.mark.tensorflow
 

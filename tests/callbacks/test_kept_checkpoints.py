@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from effdet_keras.callbacks.kept_checkpoints import KeptCheckpoints, removable
+from effdet_keras.callbacks.checkpoint_archive import KeptCheckpoints, removable
 
 HOUR = 3600.0
 

@@ -8,7 +8,7 @@ import pytest
 from support.tiny import EAGER, Stream, batch, tiny_model
 
 from effdet_keras.callbacks import CheckpointArchive
-from effdet_keras.callbacks.stop_signals import StopSignals
+from effdet_keras.callbacks.checkpoint_archive import StopSignals
 from effdet_keras.weights.archive import read_archive_info
 
 BOTH = (signal.SIGINT, signal.SIGTERM)

@@ -7,7 +7,7 @@ import tempfile
 import pytest
 
 from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation, ImageSummary
-from effdet_keras.callbacks.writable import require_writable
+from effdet_keras.callbacks.tensorboard import require_writable
 
 pytestmark = pytest.mark.tensorflow
 

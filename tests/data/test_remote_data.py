@@ -16,9 +16,9 @@ from effdet_keras.data import (
     write_yolo,
 )
 from effdet_keras.data.pipeline.image_reader import ImageReader
+from effdet_keras.detect.detect import image_sources
 from effdet_keras.images import list_images, read_image, read_image_size
-from effdet_keras.inference.detect import image_sources
-from effdet_keras.runs.fingerprint import fingerprint
+from effdet_keras.runs.train import fingerprint
 
 WRITERS = {"voc": write_voc, "yolo": write_yolo, "csv": write_csv}
 

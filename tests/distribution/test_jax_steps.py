@@ -8,7 +8,7 @@ import pytest
 from support.tiny import StandIn
 
 from effdet_keras.errors import InvalidStateError
-from effdet_keras.training.steps.placing import placed_like
+from effdet_keras.train.averages import placed_like
 
 pytestmark = pytest.mark.extra_packages
 jax = pytest.importorskip("jax")
@@ -16,7 +16,7 @@ jax = pytest.importorskip("jax")
 
 @pytest.fixture
 def step(monkeypatch):
-    from effdet_keras.training.steps.jax import Step
+    from effdet_keras.train.steps.jax import Step
 
     monkeypatch.setattr(keras.distribution, "distribution", lambda: "of a test")
     monkeypatch.setattr(jax, "local_device_count", lambda: 2)
@@ -36,7 +36,7 @@ def test_devices_get_as_many_images_each(step):
 
 
 def test_the_part_of_a_batch_that_is_here():
-    from effdet_keras.training.steps.jax_local import local_part
+    from effdet_keras.train.steps.jax import local_part
 
     mesh = jax.sharding.Mesh(np.array(jax.local_devices()), ("batch",))
     spec = jax.sharding.PartitionSpec("batch")
@@ -64,7 +64,7 @@ def test_a_value_goes_where_its_variable_is_without_a_question():
 
 def test_an_error_that_tells_of_a_lost_process_is_plain(monkeypatch):
     from effdet_keras.distribution import jax as engine
-    from effdet_keras.distribution import lost_process
+    from effdet_keras.distribution import processes as lost_process
 
     registered = []
     monkeypatch.setattr(lost_process.atexit, "register", registered.append)

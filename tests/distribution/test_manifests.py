@@ -7,7 +7,7 @@ import pathlib
 import pytest
 import yaml
 
-from effdet_keras.commands import train
+from effdet_keras.cli import train
 from effdet_keras.distribution import launch_of
 
 ROOT = pathlib.Path(__file__).parents[2]

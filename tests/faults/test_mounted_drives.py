@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from effdet_keras._internal import heartbeat, whole_files
+from effdet_keras._internal import folder_lock as heartbeat
+from effdet_keras._internal import whole_files
 from effdet_keras._internal.folder_lock import LOCK_FILE, FolderLock
 from effdet_keras._internal.whole_files import replacing
 

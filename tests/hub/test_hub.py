@@ -23,17 +23,15 @@ from support.hub_files import (
 )
 from support.tiny import LITE0, tiny_model
 
-from effdet_keras.config import EfficientDetConfig
-from effdet_keras.hub.detector import HubDetector
 from effdet_keras.hub.export import network_features
 from effdet_keras.hub.features import HubFeatures
-from effdet_keras.hub.from_hub import _matching_config
+from effdet_keras.hub.from_hub import HubDetector, _matching_config
 from effdet_keras.hub.module import open_hub_module
-from effdet_keras.models import EfficientDet
+from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.weights.archive import load_archive, write_archive
-from effdet_keras.weights.network_arrays import TF1, network_arrays
+from effdet_keras.weights.network_arrays import TF1, network_arrays, tf1_name
 from effdet_keras.weights.source import WeightSource
-from effdet_keras.weights.tf1_names import tf1_name
 
 pytestmark = pytest.mark.tensorflow
 SMALL = {"image_size": 64, "max_level": 5}
@@ -372,7 +370,7 @@ def test_a_frozen_network_trains_its_new_layers_alone(our_module):
         "box-predict",
     }
     assert not any(layer.trainable for layer in model.get_layer("class_net").bns)
-    # The bits of frozen weights: tests of training/freezing.py.
+    # The bits of frozen weights: tests of train/freezing.py.
 
 
 def test_the_export_is_a_module_without_this_package(our_module, our_model):

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from effdet_keras import cli
-from effdet_keras.config import EfficientDetConfig
 from effdet_keras.data import from_arrays, write_shapes
 from effdet_keras.inspection import fit_anchors
-from effdet_keras.inspection.coverage import anchor_fit, input_boxes
+from effdet_keras.inspection.anchors import anchor_fit, input_boxes
+from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.runs import RunConfiguration
-from effdet_keras.runs.settings_text import parse_settings
+from effdet_keras.runs.configuration import parse_settings
 
 pytestmark = pytest.mark.tensorflow
 

@@ -14,19 +14,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from effdet_keras.config import EfficientDetConfig
+from effdet_keras import box_ops
 from effdet_keras.data import DetectionDataset, check, from_arrays, write_shapes
 from effdet_keras.data.problems import KINDS, Problem, Severity
-from effdet_keras.geometry import box_ops
-from effdet_keras.geometry.anchors import generate_anchors
 from effdet_keras.images import EncodedImage
-from effdet_keras.inspection.box_formats import suspect_box_format
-from effdet_keras.inspection.coverage import (
-    find_hints,
-    input_boxes,
-    measure_coverage,
-)
-from effdet_keras.inspection.images import find_in_images
+from effdet_keras.inspection.anchors import find_hints, input_boxes, measure_coverage
+from effdet_keras.inspection.check import find_in_images, suspect_box_format
+from effdet_keras.model.anchors import generate_anchors
+from effdet_keras.model.config import EfficientDetConfig
 
 SMALL_MODEL = EfficientDetConfig.from_name("efficientdet-d0", image_size=128)
 

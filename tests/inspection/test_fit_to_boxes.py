@@ -3,11 +3,15 @@
 import numpy as np
 import pytest
 
-from effdet_keras.config import EfficientDetConfig
 from effdet_keras.data import from_arrays
-from effdet_keras.inspection.coverage import anchor_fit, input_boxes
-from effdet_keras.inspection.fit_to_boxes import fitted_anchors, fitted_image_size
-from effdet_keras.models import EfficientDet
+from effdet_keras.inspection.anchors import (
+    anchor_fit,
+    fitted_anchors,
+    fitted_image_size,
+    input_boxes,
+)
+from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.model.efficientdet import EfficientDet
 
 
 def dataset(*boxes, side=400, sizes=None):

@@ -6,8 +6,8 @@ import numpy as np
 
 from effdet_keras.data import from_arrays
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.evaluation.evaluation import analyze_results
-from effdet_keras.evaluation.image_result import ImageResult
+from effdet_keras.evaluate.evaluation import analyze_results
+from effdet_keras.evaluate.image_result import ImageResult
 from effdet_keras.report.evaluation_report import EvaluationReport
 
 

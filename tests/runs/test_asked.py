@@ -2,8 +2,8 @@
 
 import pytest
 
-from effdet_keras.runs.asked import configured, going_on
 from effdet_keras.runs.configuration import RunConfiguration
+from effdet_keras.runs.fine_tune import configured, going_on
 from effdet_keras.runs.run_folder import RunFolder
 
 CHOSEN = {"batch_size": 16, "epochs": 7, "time_budget": None}

@@ -13,8 +13,8 @@ from support.tiny_run import tiny_run
 import effdet_keras as ek
 from effdet_keras.runs import batch_size, batch_size_trial
 from effdet_keras.runs.batch_size import with_batch_size
+from effdet_keras.runs.batch_size_trial import available_bytes, peak_bytes
 from effdet_keras.runs.fine_tune import configured
-from effdet_keras.runs.memory import available_bytes, peak_bytes
 from effdet_keras.runs.splits import choose_splits
 
 pytestmark = pytest.mark.tensorflow

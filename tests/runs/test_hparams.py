@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from effdet_keras.runs import RunConfiguration
-from effdet_keras.runs.asked import configured as run_of
+from effdet_keras.runs.fine_tune import configured as run_of
 from effdet_keras.runs.hparams import known_names, read_hparams
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "migration"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from effdet_keras.runs import RunConfiguration
-from effdet_keras.runs.field_kinds import FIELD_KINDS
-from effdet_keras.runs.kinds import (
+from effdet_keras.runs.configuration import (
+    FIELD_KINDS,
     NOTHING,
     SWITCH,
     TEXT,

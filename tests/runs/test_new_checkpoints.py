@@ -7,8 +7,8 @@ import zipfile
 
 import pytest
 
-from effdet_keras.runs import new_checkpoints
-from effdet_keras.runs.new_checkpoints import NewCheckpoints
+from effdet_keras.cli import follow_run as new_checkpoints
+from effdet_keras.cli.follow_run import NewCheckpoints
 
 
 def write(path, epoch, created=None):

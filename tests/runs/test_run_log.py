@@ -4,9 +4,14 @@ import io
 import json
 import math
 
-from effdet_keras.runs.run_log import RunLog, history_of, read_rows
-from effdet_keras.runs.text_log import TextLog, standard_output_kept
-from effdet_keras.training.place import Place
+from effdet_keras.runs.run_log import (
+    RunLog,
+    TextLog,
+    history_of,
+    read_rows,
+    standard_output_kept,
+)
+from effdet_keras.train.resume import Place
 
 
 def logged(path, *epochs, done=0):

@@ -6,8 +6,12 @@ from typing import Any
 import pytest
 
 from effdet_keras.distribution import processes
-from effdet_keras.runs.run_folder import RunFolder
-from effdet_keras.runs.shared_files import CHECKPOINTS, OF_A_RUN, copy_from_first
+from effdet_keras.runs.run_folder import (
+    CHECKPOINTS,
+    OF_A_RUN,
+    RunFolder,
+    copy_from_first,
+)
 from effdet_keras.weights.checkpoint_files import PREVIOUS_FILE
 
 

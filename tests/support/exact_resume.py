@@ -20,7 +20,7 @@ from support.tiny import batch, tiny_model
 from effdet_keras import AdvProp
 from effdet_keras.callbacks import CheckpointArchive
 from effdet_keras.data import from_arrays
-from effdet_keras.models import EfficientDet
+from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.weights.archive import read_archive_info
 
 EPOCHS, STEPS = 2, 4

@@ -4,8 +4,8 @@ import dataclasses
 
 import numpy as np
 
-from effdet_keras.evaluation.coco_metric import COCOMetric
-from effdet_keras.evaluation.image_result import ImageResult
+from effdet_keras.evaluate.coco import COCOMetric
+from effdet_keras.evaluate.image_result import ImageResult
 
 
 def image_result(truth=(), found=(), *, image_id=1, crowds=None, size=None):

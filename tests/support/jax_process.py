@@ -20,7 +20,7 @@ from support.tiny import tiny_model
 from support.trained_by_several import dataset_of
 
 from effdet_keras import callbacks, distribution
-from effdet_keras.models import EfficientDet
+from effdet_keras.model.efficientdet import EfficientDet
 
 BATCH_SIZE, STEPS = 4, 5
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from effdet_keras.serving.app import create_app
+from effdet_keras.extras.serving.app import create_app
 
 
 @contextlib.contextmanager

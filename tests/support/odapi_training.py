@@ -11,8 +11,8 @@ import keras
 import numpy as np
 from support.odapi import odapi_path, padded_truth
 
-from effdet_keras.models import EfficientDet
-from effdet_keras.weights.tf1_names import tf1_name
+from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.weights.network_arrays import tf1_name
 
 _SIZE = 256
 

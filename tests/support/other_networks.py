@@ -4,8 +4,8 @@ import keras
 import numpy as np
 from support.tiny import tiny_model
 
-from effdet_keras.config import TIMM_BACKBONE
-from effdet_keras.models import EfficientDet
+from effdet_keras.model.config import TIMM_BACKBONE
+from effdet_keras.model.efficientdet import EfficientDet
 
 _OWN = {**TIMM_BACKBONE, "fpn_padding": "symmetric", "redundant_bias": False}
 NETWORKS = {

@@ -38,7 +38,7 @@ def random_results(
 
 def coco_result(results, *, num_classes=3):
     """The numbers of `COCOMetric`, by name."""
-    from effdet_keras.evaluation.coco_metric import COCOMetric
+    from effdet_keras.evaluate.coco import COCOMetric
 
     annotations = [
         {

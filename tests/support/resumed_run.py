@@ -38,7 +38,7 @@ from support.tiny_run import tiny_run
 import effdet_keras as ek
 from effdet_keras._internal import whole_files
 from effdet_keras.data import write_shapes
-from effdet_keras.evaluation.coco_metric import COCOMetric
+from effdet_keras.evaluate.coco import COCOMetric
 
 EPOCHS, STEPS, IMAGES = 3, 2, 2  # steps of an epoch, images of an evaluation
 _PLACES = ("save", "evaluation", "step", "stop", "moment")

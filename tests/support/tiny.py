@@ -5,10 +5,10 @@ import types
 import keras
 import numpy as np
 
-from effdet_keras import config as configuration
-from effdet_keras.backbones import variants
-from effdet_keras.config import EfficientDetConfig
-from effdet_keras.training.ema import WeightAverages
+from effdet_keras.model import backbone as variants
+from effdet_keras.model import config as configuration
+from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.train.averages import WeightAverages
 
 # EfficientNet-Lite's seven stages with one narrow block each. Most of a small test's
 # time is the making of its graph, and this one has half as many operations as Lite0's.
@@ -28,7 +28,7 @@ def tiny_model(*, backbone=BACKBONE, heads="object_detection", **arguments):
 
     With a segmentation head it has four classes of pixels.
     """
-    from effdet_keras.models import EfficientDet
+    from effdet_keras.model.efficientdet import EfficientDet
 
     config = EfficientDetConfig.from_name(
         "efficientdet-lite0",
@@ -102,7 +102,7 @@ class StandIn(keras.Sequential):
 
 def lively_model(image_size=64, *, backbone=BACKBONE, **arguments):
     """A `tiny_model` that finds things: its last layers have large random weights."""
-    from effdet_keras.models import EfficientDet
+    from effdet_keras.model.efficientdet import EfficientDet
 
     small = tiny_model(backbone=backbone)
     config = small.config.replace(image_size=image_size)

@@ -15,7 +15,7 @@ import numpy as np
 from support.tiny import tiny_model
 
 from effdet_keras import callbacks, data, distribution
-from effdet_keras.models import EfficientDet
+from effdet_keras.model.efficientdet import EfficientDet
 
 BATCH_SIZE, STEPS = 4, 5
 

@@ -5,9 +5,9 @@ import types
 
 import pytest
 
-from effdet_keras.config import EfficientDetConfig
 from effdet_keras.hub.export import export_hub_module
 from effdet_keras.hub.module import open_hub_module
+from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.weights.archive import copy_archive, write_archive
 from effdet_keras.weights.kinds.automl import write_tf1_checkpoint
 from effdet_keras.weights.kinds.torch_effdet import write_torch_effdet

@@ -16,15 +16,15 @@ from keras import ops
 from support.tiny import LITE0, StandIn, tiny_model
 
 import effdet_keras as ek
-from effdet_keras.commands.open_model import open_any_model, open_live_model
-from effdet_keras.evaluation.score_settings import ScoreSettings
+from effdet_keras.cli.open_model import open_any_model, open_live_model
+from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.weights.archive import (
     copy_archive,
     load_archive,
     read_archive_info,
     write_archive,
 )
-from effdet_keras.weights.fetch.locate import looks_like_weights
+from effdet_keras.weights.locate import looks_like_weights
 from effdet_keras.weights.read_weights import read_weights
 
 

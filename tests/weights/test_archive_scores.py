@@ -8,9 +8,8 @@ import pytest
 from support.tiny import batch, tiny_model
 
 import effdet_keras as ek
-from effdet_keras.evaluation.score_settings import ScoreSettings
-from effdet_keras.weights.archive import write_archive
-from effdet_keras.weights.archive_scores import store_score_settings
+from effdet_keras.evaluate.thresholds import ScoreSettings
+from effdet_keras.weights.archive import store_score_settings, write_archive
 
 SETTINGS = ScoreSettings((0.1 + 0.2, 0.5, 1 / 3), temperature=10 / 7)
 

@@ -5,8 +5,8 @@ import pytest
 from support.torch_files import write_zip
 
 from effdet_keras import cli
-from effdet_keras.config import EfficientDetConfig
-from effdet_keras.predictor import Predictor
+from effdet_keras.detect.predictor import Predictor
+from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.weights.describe import describe_weights, what_weights_are
 from effdet_keras.weights.identify import to_layout_of
 from effdet_keras.weights.kinds.registry import open_weights

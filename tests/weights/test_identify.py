@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
+from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.weights.identify import (
     identify,
     match_arrays,

@@ -7,14 +7,14 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from effdet_keras.backbones.efficientnet import EfficientNet
-from effdet_keras.layers.batch_norm import BatchNormalization
-from effdet_keras.models import EfficientDet
-from effdet_keras.presets import find_published_weights
+from effdet_keras.model.backbone import EfficientNet
+from effdet_keras.model.batch_norm import BatchNormalization
+from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.weights.assign import BACKBONE_ALONE
-from effdet_keras.weights.fetch.installed import installed_weights
 from effdet_keras.weights.kinds.registry import open_weights
 from effdet_keras.weights.network_arrays import EFFICIENTNET_PYTORCH, network_arrays
+from effdet_keras.weights.presets import find_published_weights
+from effdet_keras.weights.read_weights import installed_weights
 
 pytestmark = [pytest.mark.extra_packages, pytest.mark.tensorflow]
 EPSILON = 1e-3

@@ -3,10 +3,9 @@
 import keras
 import pytest
 
-from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
-from effdet_keras.models.network import build_network
-from effdet_keras.weights.network_arrays import network_arrays
-from effdet_keras.weights.tf1_names import tf1_name
+from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
+from effdet_keras.model.network import build_network
+from effdet_keras.weights.network_arrays import network_arrays, tf1_name
 
 QUICK = ("efficientdet-d0", "efficientdet-lite0")
 

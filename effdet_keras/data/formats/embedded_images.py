@@ -10,13 +10,9 @@ import numpy as np
 
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.label_map import ids_of_classes, requested_classes
-from effdet_keras.data.formats.record_building import (
-    check_boxes,
-    unknown_class,
-)
+from effdet_keras.data.formats.record_building import check_boxes, unknown_class
 from effdet_keras.data.formats.sidecar import apply_sidecar
-from effdet_keras.data.formats.tf_example import ExampleReader
-from effdet_keras.data.formats.tfrecord_file import read_records
+from effdet_keras.data.formats.tf_example import ExampleReader, read_records
 from effdet_keras.data.record import Record
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import EncodedImage, read_image_size

@@ -11,7 +11,7 @@ from PIL import Image
 
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.data.formats.split_names import ONE_SPLIT
+from effdet_keras.data.formats.record_building import ONE_SPLIT
 from effdet_keras.data.record import count_unusable, load_example
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.images import EXIF_ORIENTATION, EncodedImage

@@ -14,8 +14,8 @@ from effdet_keras.export.description import DESCRIPTION_NAME, describe
 from effdet_keras.export.onnx.write import postprocess_of_file, write_onnx
 
 if TYPE_CHECKING:
-    from effdet_keras.models import EfficientDet
-    from effdet_keras.postprocess import Postprocess
+    from effdet_keras.detect.postprocess import Postprocess
+    from effdet_keras.model.efficientdet import EfficientDet
 
 
 def write_openvino(

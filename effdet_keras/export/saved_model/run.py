@@ -4,10 +4,9 @@ import os
 
 import numpy as np
 
-from effdet_keras._internal.first_line import first_line
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.seal import check_seal
-from effdet_keras.errors import InvalidStateError, InvalidValueError
+from effdet_keras.errors import InvalidStateError, InvalidValueError, first_line
 from effdet_keras.export.description import DESCRIPTION_NAME, Description
 from effdet_keras.export.runtime import Runtime
 

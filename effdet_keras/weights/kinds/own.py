@@ -11,25 +11,23 @@ import h5py
 import numpy as np
 
 from effdet_keras._internal.weights_h5 import check_weights_h5
-from effdet_keras.config import PYRAMIDS, EfficientDetConfig
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.layers.bifpn import pyramid_nodes
+from effdet_keras.model.bifpn import pyramid_nodes
+from effdet_keras.model.config import PYRAMIDS, EfficientDetConfig
 from effdet_keras.weights.archive import (
     ARCHIVE_ENTRY,
     ZIP_DAMAGES,
     check_sizes,
     read_archive_info,
 )
-from effdet_keras.weights.kinds.hdf5 import HDF5_MAGIC, read_h5_arrays
-from effdet_keras.weights.kinds.kind import Kind
-from effdet_keras.weights.network_arrays import OWN, network_arrays
-from effdet_keras.weights.source import WeightSource
-from effdet_keras.weights.tf1_names import tf1_name
+from effdet_keras.weights.kinds.keras_h5 import HDF5_MAGIC, read_h5_arrays
+from effdet_keras.weights.network_arrays import OWN, network_arrays, tf1_name
+from effdet_keras.weights.source import Kind, WeightSource
 
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"  # Keras' entries
 _CLASS = "effdet_keras>EfficientDet"
 _LAYERS = "layers/"
-# What a weight's entry does not hold, by the weight's path; see training/compiling.py.
+# What a weight's entry does not hold, by the weight's path; see train/compiling.py.
 _AVERAGE, _TRAINING = "vars/average:", "vars/training:"
 _MARK = "layers/efficient_net/stem/conv/vars/0"
 _MIN_LEVEL = 3  # of all published models
@@ -56,7 +54,7 @@ def read_own_weights(path, averages=True):
 
     Example:
         >>> import tempfile
-        >>> from effdet_keras.models import EfficientDet
+        >>> from effdet_keras.model.efficientdet import EfficientDet
         >>> model = EfficientDet.from_preset(
         ...     "efficientdet-d0", image_size=64, max_level=6, class_names=["cat"]
         ... )

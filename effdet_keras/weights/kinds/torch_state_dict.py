@@ -1,23 +1,27 @@
 """State dicts of PyTorch: of a detector of effdet, or of a backbone alone."""
 
+from __future__ import annotations
+
+import json
 import pathlib
+import re
 
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.weights.kinds.kind import Kind
+from effdet_keras.model.config import TF_BACKBONE, TIMM_BACKBONE
+from effdet_keras.weights.identify import names_of_no_backbone
 from effdet_keras.weights.kinds.torch_effdet import (
     ENDINGS,
     effdet_source,
+    find_network,
     holds_effdet,
-)
-from effdet_keras.weights.kinds.torch_efficientnet import (
-    efficientnet_source,
-    holds_efficientnet,
 )
 from effdet_keras.weights.kinds.torch_files import (
     PICKLE_MAGIC,
     ZIP_MAGIC,
     read_torch_file,
 )
+from effdet_keras.weights.network_arrays import EFFICIENTNET_PYTORCH, TIMM
+from effdet_keras.weights.source import Kind, WeightSource
 
 
 def read_torch_state_dict(path, averages=True):
@@ -70,3 +74,126 @@ KIND = Kind(
     is_of=_is_of,
     read=read_torch_state_dict,
 )
+
+
+# --- Backbones from PyTorch: the classifiers of EfficientNet-PyTorch and of timm.
+
+_STEMS = {EFFICIENTNET_PYTORCH: "_conv_stem.weight", TIMM: "conv_stem.weight"}
+_TITLES = {EFFICIENTNET_PYTORCH: "EfficientNet-PyTorch", TIMM: "timm EfficientNet"}
+_CLASS_LAYERS = {EFFICIENTNET_PYTORCH: "_fc.weight", TIMM: "classifier.weight"}
+
+_TIMM_MODEL = re.compile(
+    r"(tf_)?(?:efficientnet_(?:b\d|l2|lite\d|v2s)|efficientnetv2_(?:rw_[ts]|[smlt]|b\d))"
+)
+# Adversarial training (AdvProp) had pixels from -1 to 1.
+_ADVPROP = re.compile(r"(?:^|[^a-z])adv-efficientnet|efficientnet_b\d_ap|\.ap_in1k")
+_ADVPROP_CONFIG = {"mean_rgb": (127.5,) * 3, "stddev_rgb": (127.5,) * 3}
+
+_UNKNOWN_PADDING = (
+    "timm's 'efficientnet_b0' and 'tf_efficientnet_b0' name their arrays alike, and "
+    "the file does not say which it is of: the model keeps its own `backbone_padding` "
+    "and epsilon, which are those of the 'tf_' models where nothing else is told; the "
+    "others pad symmetrically and have another epsilon (1e-5)"
+)
+
+
+def holds_efficientnet(content):
+    """Whether a name in a file is that of an EfficientNet's first convolution."""
+    return any(_prefixes(content, scheme) for scheme in _STEMS)
+
+
+def efficientnet_source(path, content, averages):
+    """The backbone of a classifier.
+
+    The state dict may be the whole file, an entry of a training checkpoint, or a part
+    of another network; its names may begin with anything.
+
+    Args:
+        path: `pathlib.Path` of the file, for messages; a name of AdvProp in it counts.
+        content: what `read_torch_file` found there, of which `holds_efficientnet`
+            is true.
+        averages: bool. Of two networks in a file, True takes the one whose entry
+            says "ema", and False the other.
+
+    Returns:
+        `WeightSource`. It has the arrays of the classifier too; no network asks for
+        them.
+
+    Raises:
+        ValueError: If the network is not ours.
+
+    Example:
+        >>> import numpy as np, pathlib
+        >>> state = {
+        ...     "_conv_stem.weight": np.ones((32, 3, 3, 3), "float32"),
+        ...     "_fc.weight": np.ones((1000, 1280), "float32"),
+        ... }
+        >>> source = efficientnet_source(pathlib.Path("b0.pth"), state, True)
+        >>> source.kind, source.scheme
+        ('EfficientNet-PyTorch classifier of 1,000 classes', 'efficientnet-pytorch')
+    """
+    scheme = next(s for s in _STEMS if _prefixes(content, s))
+    found = find_network(path, content, _prefixes(content, scheme), averages)
+    _refuse_other_networks(path, found.arrays, scheme)
+    model = _model_name(path, content) if scheme == TIMM else None
+    is_unknown = scheme == TIMM and model is None
+    padding = {} if is_unknown else _padding(model or "tf_")
+    is_advprop = _ADVPROP.search(f"{path.name} {content.get('arch')}")
+    return WeightSource(
+        path=str(path),
+        kind=_TITLES[scheme] + _what(found.arrays, scheme) + found.description,
+        scheme=scheme,
+        arrays=found.arrays,
+        num_averages=len(found.arrays) if found.is_average else 0,
+        others=found.others,
+        config={**padding, **(_ADVPROP_CONFIG if is_advprop else {})} or None,
+        notes=(_UNKNOWN_PADDING,) if is_unknown else (),
+    )
+
+
+def _padding(model):
+    """The fields in which the networks of both kinds differ."""
+    return TF_BACKBONE if model.startswith("tf_") else TIMM_BACKBONE
+
+
+def _prefixes(content, scheme):
+    """What stands before the names of each network in the file."""
+    stem = _STEMS[scheme]
+    found = [name.removesuffix(stem) for name in content if name.endswith(stem)]
+    return [prefix for prefix in found if prefix[-1:] in ("", ".")]
+
+
+def _what(arrays, scheme):
+    layer = arrays.get(_CLASS_LAYERS[scheme])
+    if layer is None:
+        return " backbone"
+    return f" classifier of {len(layer):,} classes"
+
+
+def _refuse_other_networks(path, arrays, scheme):
+    blocks = [name for name in arrays if name.lstrip("_").startswith("blocks.")]
+    foreign = names_of_no_backbone(blocks, scheme)
+    if foreign:
+        raise InvalidValueError(
+            f"'{path}' is not of EfficientNet B0-B7, Lite0-4 or V2: {len(foreign)} of "
+            f"its arrays have no place, first '{foreign[0]}' "
+            f"{arrays[foreign[0]].shape}."
+        )
+
+
+def _model_name(path, content):
+    """timm's name of the model, by what the file says, or what is written beside it."""
+    beside = path.with_name("config.json")  # as on the Hugging Face Hub
+    said = [content.get("arch"), _architecture(beside), path.name, str(path.parent)]
+    for text in said:
+        match = _TIMM_MODEL.search(text) if isinstance(text, str) else None
+        if match:
+            return match[0]
+    return None
+
+
+def _architecture(path):
+    try:
+        return json.loads(path.read_text(encoding="utf-8")).get("architecture")
+    except (OSError, ValueError, AttributeError):
+        return None

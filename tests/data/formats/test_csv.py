@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from effdet_keras.data import from_arrays, from_csv, write_csv
-from effdet_keras.data.formats.csv_rows import csv_splits
+from effdet_keras.data.formats.csv import csv_splits
 
 HEADER = "filename,width,height,class,xmin,ymin,xmax,ymax\n"
 

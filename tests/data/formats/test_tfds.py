@@ -16,9 +16,8 @@ pytest.importorskip("tensorflow")
 import tensorflow as tf
 
 from effdet_keras.data import from_arrays, from_coco
-from effdet_keras.data.formats.tf_example import encode_example
+from effdet_keras.data.formats.tf_example import encode_example, write_records
 from effdet_keras.data.formats.tfds import from_tfds, tfds_splits, write_tfds
-from effdet_keras.data.formats.tfrecord_file import write_records
 
 pytestmark = pytest.mark.tensorflow
 

@@ -17,13 +17,17 @@ import tensorflow as tf
 
 from effdet_keras.data import DetectionDataset, from_arrays, from_coco
 from effdet_keras.data.formats.label_map import read_label_map, write_label_map
-from effdet_keras.data.formats.tf_example import ExampleReader, encode_example
+from effdet_keras.data.formats.tf_example import (
+    ExampleReader,
+    encode_example,
+    read_records,
+    write_records,
+)
 from effdet_keras.data.formats.tfrecord import (
     from_tfrecord,
     tfrecord_splits,
     write_tfrecord,
 )
-from effdet_keras.data.formats.tfrecord_file import read_records, write_records
 
 pytestmark = pytest.mark.tensorflow
 

@@ -6,7 +6,7 @@ import yaml
 from PIL import Image
 
 from effdet_keras.data import from_arrays, from_yolo, load, write_yolo
-from effdet_keras.data.formats.yolo_layout import find_layout
+from effdet_keras.data.formats.yolo import find_layout
 
 
 def add(folder, image, label=None, text=None):

@@ -9,8 +9,9 @@ from PIL import Image
 tf = pytest.importorskip("tensorflow")
 
 from effdet_keras.data import write_shapes  # noqa: E402
-from effdet_keras.data.pipeline import decoding, image_reader  # noqa: E402
-from effdet_keras.data.pipeline.decoding import decode_plain_jpeg  # noqa: E402
+from effdet_keras.data.pipeline import image_reader
+from effdet_keras.data.pipeline import image_reader as decoding  # noqa: E402
+from effdet_keras.data.pipeline.image_reader import decode_plain_jpeg  # noqa: E402
 from effdet_keras.images import EXIF_ORIENTATION, EncodedImage, read_image  # noqa: E402
 
 pytestmark = pytest.mark.tensorflow

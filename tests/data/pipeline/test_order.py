@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from effdet_keras.data import from_arrays
+from effdet_keras.data.pipeline.batches import EpochOrder
 from effdet_keras.data.pipeline.image_reader import reader_of
-from effdet_keras.data.pipeline.order import EpochOrder
 
 SIZE = 10
 

@@ -5,8 +5,8 @@ import pytest
 
 from effdet_keras import distribution
 from effdet_keras.data import from_arrays
+from effdet_keras.data.pipeline.batches import EpochOrder
 from effdet_keras.data.pipeline.image_reader import ImageReader, reader_of
-from effdet_keras.data.pipeline.order import EpochOrder
 
 SIZE, BATCH = 10, 4
 

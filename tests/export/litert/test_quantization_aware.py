@@ -5,9 +5,9 @@ import pytest
 from keras import ops
 from support.tiny import BOTH_HEADS, lively_model, tiny_model
 
-from effdet_keras.config import MODEL_NAMES
 from effdet_keras.export.runtime import open_runtime
-from effdet_keras.models import EfficientDet
+from effdet_keras.model.config import MODEL_NAMES
+from effdet_keras.model.efficientdet import EfficientDet
 
 pytestmark = pytest.mark.tensorflow
 litert = pytest.importorskip("ai_edge_litert.interpreter")

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from support.tiny import LITE0, spread, tiny_model
 
+from effdet_keras.detect.postprocess import Postprocess
 from effdet_keras.export.check import check_export
 from effdet_keras.export.runtime import open_runtime
-from effdet_keras.postprocess import Postprocess
 
 pytestmark = pytest.mark.tensorflow
 pytest.importorskip("ai_edge_litert")
@@ -106,7 +106,7 @@ def test_the_network_is_one_piece_for_xnnpack(written, options):
 
 def test_a_batch_of_a_size_whose_levels_are_odd(tmp_path):
     from effdet_keras.export.litert.write import write_litert
-    from effdet_keras.models import EfficientDet
+    from effdet_keras.model.efficientdet import EfficientDet
 
     # levels of 9x13, 5x7 and 3x4: every second row is repeated once and cut
     config = dataclasses.replace(tiny_model().config, image_size=(72, 104))
@@ -321,7 +321,7 @@ def test_wrong_options_are_told_before_any_work(tmp_path, model, options, messag
 
 def test_calibration_takes_images_evenly_from_datasets_and_lists(images):
     from effdet_keras.data import from_arrays
-    from effdet_keras.export.calibration import calibration_inputs
+    from effdet_keras.export.network import calibration_inputs
 
     config = tiny_model().config
     images = [np.full((4, 4, 3), value, "uint8") for value in range(9)]

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from keras import ops
 
-from effdet_keras.config import EfficientDetConfig
-from effdet_keras.geometry.anchors import anchors_of
-from effdet_keras.postprocess import Postprocess
+from effdet_keras.detect.postprocess import Postprocess
+from effdet_keras.model.anchors import anchors_of
+from effdet_keras.model.config import EfficientDetConfig
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -41,7 +41,7 @@ def outputs():
 
 
 def session_of(postprocess, opset=17):
-    from effdet_keras.export.onnx.postprocess import onnx_postprocess
+    from effdet_keras.export.onnx.write import onnx_postprocess
 
     graph = onnx_postprocess(postprocess, ANCHORS, CONFIG, opset)
     opsets = [onnx.helper.make_opsetid("", opset)]
@@ -55,7 +55,7 @@ def session_of(postprocess, opset=17):
 
 
 def test_hard_nms_is_the_node_that_runtimes_have():
-    from effdet_keras.export.onnx.postprocess import onnx_postprocess
+    from effdet_keras.export.onnx.write import onnx_postprocess
 
     for method, kind in (("hard", "NonMaxSuppression"), ("gaussian", "Loop")):
         graph = onnx_postprocess(Postprocess(method=method), ANCHORS, CONFIG, 17)

@@ -14,9 +14,9 @@ import pytest
 from PIL import Image
 from support.tiny import lively_model
 
+from effdet_keras.detect.postprocess import Postprocess
 from effdet_keras.export.check import check_export
 from effdet_keras.export.runtime import open_runtime
-from effdet_keras.postprocess import Postprocess
 
 pytestmark = pytest.mark.tensorflow
 onnx = pytest.importorskip("onnx")

@@ -12,8 +12,8 @@ import time
 import pytest
 
 from effdet_keras._internal import web
-from effdet_keras.presets import find_published_weights
-from effdet_keras.weights.fetch.download import cache_path, check_digest, download
+from effdet_keras.weights.download import cache_path, check_digest, download
+from effdet_keras.weights.presets import find_published_weights
 
 BODY = bytes(range(256)) * 5000
 SHA256 = hashlib.sha256(BODY).hexdigest()

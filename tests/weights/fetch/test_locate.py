@@ -11,7 +11,7 @@ import threading
 import pytest
 
 import effdet_keras as ek
-from effdet_keras.weights.fetch.locate import located, looks_like_weights
+from effdet_keras.weights.locate import located, looks_like_weights
 from effdet_keras.weights.read_weights import read_weights
 
 DATA = "data-00000-of-00001"

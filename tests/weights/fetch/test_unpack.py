@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from effdet_keras.weights.fetch import unpack as module
-from effdet_keras.weights.fetch.unpack import is_tar_archive, unpack
+from effdet_keras.weights import locate as module
+from effdet_keras.weights.locate import is_tar_archive, unpack
 
 FILES = {
     "efficientdet-d0/checkpoint": b'model_checkpoint_path: "model"\n',

@@ -11,20 +11,20 @@ import pytest
 from support import automl_files
 from support.network_outputs import assert_outputs_equal
 
-from effdet_keras.config import EfficientDetConfig
-from effdet_keras.models.network import build_network
+from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.model.network import build_network
 from effdet_keras.weights.identify import identify, match_arrays
 from effdet_keras.weights.kinds.automl import (
+    published_names,
     read_tensorflow_checkpoint,
     write_tf1_checkpoint,
 )
-from effdet_keras.weights.kinds.automl_names import published_names
 from effdet_keras.weights.network_arrays import (
     OBJECT_GRAPH,
     TF1,
     network_arrays,
+    tf1_name,
 )
-from effdet_keras.weights.tf1_names import tf1_name
 
 tf = pytest.importorskip("tensorflow")
 
@@ -228,7 +228,7 @@ def test_the_reference_partial_checkpoint_is_read(golden_path):
 # From a checkpoint to the outputs
 
 
-@pytest.mark.tensorflow  # tests/models/test_network.py has them on every backend
+@pytest.mark.tensorflow  # tests/model/test_network.py has them on every backend
 @pytest.mark.parametrize("name", ["efficientdet-d0", "efficientdet-lite0"])
 def test_outputs_from_a_checkpoint_equal_the_reference(
     tmp_path, golden, golden_path, refweights, name

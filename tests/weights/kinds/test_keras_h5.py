@@ -10,12 +10,11 @@ from keras import ops
 from keras.src.legacy.saving import legacy_h5_format  # true files of Keras 2's format
 from support import automl_files
 
-from effdet_keras.backbones.efficientnet import EfficientNet
-from effdet_keras.config import EfficientDetConfig
+from effdet_keras.model.backbone import EfficientNet
+from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.weights.identify import identify, match_arrays
 from effdet_keras.weights.kinds.keras_h5 import read_keras2_h5
-from effdet_keras.weights.network_arrays import APPLICATIONS, TF1
-from effdet_keras.weights.tf1_names import tf1_name
+from effdet_keras.weights.network_arrays import APPLICATIONS, TF1, tf1_name
 
 D0 = EfficientDetConfig.from_name("efficientdet-d0")
 

@@ -11,13 +11,12 @@ from keras import ops
 from support.tiny import LITE0, tiny_model
 
 from effdet_keras._internal.seal import SEAL_NAME
-from effdet_keras.config import EfficientDetConfig
-from effdet_keras.models import EfficientDet
+from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.weights.archive import load_archive, write_archive
 from effdet_keras.weights.identify import match_arrays
 from effdet_keras.weights.kinds.own import read_own_weights
-from effdet_keras.weights.network_arrays import OWN
-from effdet_keras.weights.tf1_names import tf1_name
+from effdet_keras.weights.network_arrays import OWN, tf1_name
 
 NAMES = ["model.weights.h5", "model.keras"]
 

@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 from support.kinds import slow_but
 from support.network_outputs import assert_outputs_equal
 
-from effdet_keras.config import MODEL_NAMES, EfficientDetConfig
-from effdet_keras.models import EfficientDet
-from effdet_keras.presets import list_presets
+from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
+from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.weights.assign import assign_source
 from effdet_keras.weights.identify import identify, match_arrays
 from effdet_keras.weights.kinds.torch_effdet import (
@@ -30,6 +29,7 @@ from effdet_keras.weights.kinds.torch_effdet import (
     write_torch_effdet,
 )
 from effdet_keras.weights.network_arrays import TORCH, network_arrays
+from effdet_keras.weights.presets import list_presets
 
 pytestmark = pytest.mark.extra_packages  # where torch is absent, some tests skip
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden"

@@ -9,7 +9,7 @@ import pytest
 from support.tiny import tiny_model
 from support.torch_files import write_zip
 
-from effdet_keras.config import (
+from effdet_keras.model.config import (
     MODEL_NAMES,
     TF_BACKBONE,
     TIMM_BACKBONE,

@@ -1,0 +1,199 @@
+"""Four images as the quarters of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras.augment import augmentation as draws
+from effdet_keras.augment.augmentation import (
+    Augmentation,
+    Example,
+    check_fraction,
+    check_range,
+    register,
+    size_of,
+)
+from effdet_keras.augment.warps import crop
+from effdet_keras.errors import InvalidValueError
+
+
+@register
+class Mosaic(Augmentation):
+    """Puts four images together, around a random point, as the quarters of one.
+
+    An image then shows more objects, smaller ones, and in unusual surroundings
+    (YOLOv4, https://arxiv.org/abs/2004.10934, section 3.3), which helps most where
+    training starts from random weights. The result is as large as the first image.
+    Each image is scaled, its shape kept, until it covers its quarter, and a random
+    window of it is cut out to fit.
+
+    The dataset reads the three others, so `Mosaic` must stand first in a list.
+
+    Args:
+        center: pair of floats from 0 to 1, between which the common corner of the
+            quarters lies, as a share of the sides.
+        zoom: pair of floats from 1, the smallest and the largest factor on the scale
+            at which an image just covers its quarter.
+        min_visibility: float from 0 to 1; a box is dropped if less of it than this
+            stays in the window.
+
+    Raises:
+        ValueError: If a number is out of range.
+
+    Example:
+        >>> import numpy as np
+        >>> import effdet_keras as ek
+        >>> examples = [
+        ...     {"image": np.full((80, 80, 3), i, "uint8"), "labels": np.int32([i]),
+        ...      "boxes": np.float32([[0, 0, 80, 80]])} for i in range(4)]
+        >>> mosaic = ek.augment.Mosaic(center=(0.5, 0.5))(examples, seed=[0, 1])
+        >>> mosaic["boxes"].numpy().round().tolist()[:2]
+        [[0.0, 0.0, 40.0, 40.0], [0.0, 40.0, 40.0, 80.0]]
+        >>> mosaic["image"].numpy()[::79, ::79, 0].tolist()
+        [[0, 1], [2, 3]]
+    """
+
+    num_images = 4
+    keeps_masks = True
+
+    def __init__(
+        self,
+        *,
+        center: tuple[float, float] = (0.3, 0.7),
+        zoom: tuple[float, float] = (1.0, 1.5),
+        min_visibility: float = 0.2,
+    ) -> None:
+        self.center = check_range("center", center, 0.0, 1.0)
+        self.zoom = check_range("zoom", zoom, 1.0, 100.0)
+        self.min_visibility = check_fraction("min_visibility", min_visibility)
+
+    def augment(self, example: list[Example], seed: Any) -> Example:
+        # At least two pixels: one for each quarter.
+        height, width = tf.unstack(tf.maximum(size_of(example[0]["image"]), 2.0))
+        units = draws.uniform(seed, [5, 3])
+        share = draws.between(units[0], *self.center)
+        y = tf.clip_by_value(tf.round(share[0] * height), 1.0, height - 1.0)
+        x = tf.clip_by_value(tf.round(share[1] * width), 1.0, width - 1.0)
+        corners = [(0.0, 0.0), (0.0, x), (y, 0.0), (y, x)]
+        sizes = [(y, x), (y, width - x), (height - y, x), (height - y, width - x)]
+        quarters = [
+            self._quarter(one, tf.stack(size), tf.stack(corner), units[i + 1])
+            for i, (one, size, corner) in enumerate(zip(example, sizes, corners))
+        ]
+        masks = {"mask": _joined(quarters, "mask")} if "mask" in quarters[0] else {}
+        return {
+            **masks,
+            "image": _joined(quarters, "image"),
+            "boxes": tf.concat([quarter["boxes"] for quarter in quarters], axis=0),
+            "labels": tf.concat([quarter["labels"] for quarter in quarters], axis=0),
+        }
+
+    def _quarter(self, example, size, corner, units):
+        """A window of an example, scaled to the size of a quarter and put there."""
+        whole = tf.stack(size_of(example["image"]))
+        scale = tf.reduce_max(size / whole) * draws.between(units[0], *self.zoom)
+        sides = tf.clip_by_value(tf.round(size / scale), 1.0, whole)
+        low = tf.floor(units[1:] * (whole - sides + 1.0))
+        window = tf.concat([low, low + sides], axis=0)
+        cut = crop(example, window, self.min_visibility)
+        size_in_pixels = tf.cast(size, tf.int32)
+        masks = {}
+        if "mask" in cut:
+            mask = tf.convert_to_tensor(cut["mask"])[..., None]
+            mask = tf.image.resize(mask, size_in_pixels, method="nearest")[..., 0]
+            masks["mask"] = mask
+        image = tf.image.resize(cut["image"], size_in_pixels)
+        boxes = cut["boxes"] * tf.tile(size / sides, [2])
+        # Boxes without area stay so at any place.
+        boxes += tf.tile(corner, [2])
+        return {**masks, "image": image, "boxes": boxes, "labels": example["labels"]}
+
+    def get_config(self):
+        return {
+            "center": self.center,
+            "zoom": self.zoom,
+            "min_visibility": self.min_visibility,
+        }
+
+
+def _joined(quarters, key):
+    """The arrays `[H, W, ...]` of four quarters as one, row by row."""
+    arrays = [quarter[key] for quarter in quarters]
+    rows = [tf.concat(arrays[:2], axis=1), tf.concat(arrays[2:], axis=1)]
+    return tf.concat(rows, axis=0)
+
+
+# --- Two images on top of each other.
+
+
+@register
+class MixUp(Augmentation):
+    """Blends two images, and keeps the boxes of both.
+
+    After Zhang et al., "Bag of Freebies for Training Object Detection Neural
+    Networks" (https://arxiv.org/abs/1902.04103). The second image is scaled, its
+    shape kept, until it fits into the first, and lies at a random place of it. There
+    each pixel is a weighted mean of both images.
+
+    The dataset reads the second image, so `MixUp` must stand first in a list.
+
+    Args:
+        min_weight: float above 0 and up to 0.5: the weight of the first image is
+            drawn from `min_weight` to `1 - min_weight`, so that both are seen.
+
+    Raises:
+        ValueError: If `min_weight` is out of range.
+
+    Example:
+        >>> import numpy as np
+        >>> import effdet_keras as ek
+        >>> examples = [
+        ...     {"image": np.full((80, 80, 3), i, "uint8"), "labels": np.int32([i]),
+        ...      "boxes": np.float32([[0, 0, 40, 80]])} for i in (100, 200)]
+        >>> mixed = ek.augment.MixUp(min_weight=0.5)(examples, seed=[0, 1])
+        >>> int(mixed["image"][0, 0, 0]), mixed["labels"].numpy().tolist()
+        (150, [100, 200])
+    """
+
+    num_images = 2
+
+    def __init__(self, min_weight: float = 0.35) -> None:
+        if not 0.0 < min_weight <= 0.5:
+            raise InvalidValueError(
+                "`min_weight` must be above 0 and up to 0.5. "
+                f"Received: min_weight={min_weight!r}"
+            )
+        self.min_weight = float(min_weight)
+
+    def augment(self, example: list[Example], seed: Any) -> Example:
+        first, second = example
+        weight, *places = tf.unstack(draws.uniform(seed, [3]))
+        weight = draws.between(weight, self.min_weight, 1.0 - self.min_weight)
+        limit = tf.stack(size_of(first["image"]))
+        size = tf.stack(size_of(second["image"]))
+        scaled = size * tf.reduce_min(limit / size)
+        scaled = tf.clip_by_value(tf.round(scaled), 1.0, limit)
+        low = tf.floor(tf.stack(places) * (limit - scaled + 1.0))
+        image = tf.cast(first["image"], tf.float32)
+        upper, middle, lower = _parts(image, low[0], scaled[0], axis=0)
+        left, inside, right = _parts(middle, low[1], scaled[1], axis=1)
+        other = tf.image.resize(second["image"], tf.cast(scaled, tf.int32))
+        inside = weight * inside + (1.0 - weight) * other
+        middle = tf.concat([left, inside, right], axis=1)
+        boxes = second["boxes"] * tf.tile(scaled / size, [2]) + tf.tile(low, [2])
+        return {
+            "image": tf.concat([upper, middle, lower], axis=0),
+            "boxes": tf.concat([first["boxes"], boxes], axis=0),
+            "labels": tf.concat([first["labels"], second["labels"]], axis=0),
+        }
+
+    def get_config(self):
+        return {"min_weight": self.min_weight}
+
+
+def _parts(image, start, length, axis):
+    """An image cut in three: what is before, inside and after a range."""
+    start, length = tf.cast(start, tf.int32), tf.cast(length, tf.int32)
+    rest = tf.shape(image)[axis] - start - length
+    return tf.split(image, tf.stack([start, length, rest]), axis=axis, num=3)

@@ -1,0 +1,321 @@
+"""How long detection takes: reading, letterbox, network and postprocess."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import os
+import pathlib
+import tempfile
+import time
+
+import keras
+import numpy as np
+from keras import ops
+from PIL import Image
+
+from effdet_keras._internal.backend import default_jit_compile
+from effdet_keras._internal.optional_imports import onnxruntime
+from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras._internal.whole_files import local_path, replacing
+from effdet_keras.detect.detect import letterboxed
+from effdet_keras.detect.predictor import Predictor
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.export.runtime import ExportedDetector
+from effdet_keras.images import list_images, read_image
+from effdet_keras.model.efficientdet import EfficientDet
+
+STAGES = ("decode", "letterbox", "network", "postprocess")
+_WARM_UP = 3  # batches: the first compiles, the next find their memory
+_MADE_IMAGES = 4
+_MADE_SIZE = (640, 480)  # width, height
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchmarkReport:
+    """The times that one batch takes, in milliseconds.
+
+    Attributes:
+        model: string, what was measured.
+        image_size: `(height, width)` of the network's input.
+        batch_size: int, images per batch.
+        runs: int, how many batches were measured.
+        stages: dict of `decode` (file to array), `letterbox`, `network`,
+            `postprocess` and `all` to a dict of `median_ms` and `p90_ms`.
+            `postprocess` is missing if an exported file does it inside its network.
+        images_per_second: float, from the median of `all`.
+        trace: string, the path of the profile, or None.
+    """
+
+    model: str
+    image_size: tuple[int, int]
+    batch_size: int
+    runs: int
+    stages: dict[str, dict[str, float]]
+    images_per_second: float
+    trace: str | None = None
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the report as a JSON file, whole or not at all."""
+        text = json.dumps(dataclasses.asdict(self), indent=1) + "\n"
+        with replacing(path) as partial:
+            partial.write_text(text, encoding="utf-8")
+
+    def __str__(self) -> str:
+        height, width = self.image_size
+        lines = [
+            f"{self.model}, input {height} x {width}, batches of {self.batch_size}, "
+            f"{self.runs} runs",
+            f"{'':<12}{'median ms':>11}{'p90 ms':>11}",
+        ]
+        for name in (*STAGES, "all"):
+            if name in self.stages:
+                times = self.stages[name]
+                numbers = f"{times['median_ms']:>11.1f}{times['p90_ms']:>11.1f}"
+                lines.append(f"{name:<12}{numbers}")
+            else:
+                lines.append(f"{name:<12}{'inside the network':>22}")
+        lines.append(f"{self.images_per_second:.1f} images per second")
+        if self.trace is not None:
+            lines.append(f"Profile: {self.trace}")
+        return "\n".join(lines)
+
+
+def benchmark(
+    predictor: Predictor,
+    images: str | os.PathLike[str] | None = None,
+    *,
+    batch_size: int = 1,
+    runs: int = 30,
+    trace: str | os.PathLike[str] | None = None,
+) -> BenchmarkReport:
+    """Measures what `Predictor.detect` does, after a warm-up.
+
+    A live model computes network and postprocess as one graph. There the network is
+    also measured alone, and `postprocess` is the difference.
+
+    Args:
+        predictor: `Predictor`.
+        images: folder of images, or None for generated ones of 640 x 480. The
+            postprocess takes less time if there is little to find.
+        batch_size: int, images per batch. An export with a fixed batch size takes
+            that size.
+        runs: int, how many batches to measure.
+        trace: folder for a profile of some batches, see `write_trace`; None for none.
+
+    Returns:
+        `BenchmarkReport`.
+
+    Raises:
+        ValueError: If `batch_size` or `runs` is below 1, or if `trace` is given and
+            the runtime has no profiler.
+
+    Example:
+        >>> from effdet_keras.model.efficientdet import EfficientDet
+        >>> from effdet_keras.detect.predictor import Predictor
+        >>> model = EfficientDet.from_preset(
+        ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2)
+        >>> report = benchmark(Predictor(model), runs=2)
+        >>> sorted(report.stages)
+        ['all', 'decode', 'letterbox', 'network', 'postprocess']
+    """
+    for name, value in (("batch_size", batch_size), ("runs", runs)):
+        if value < 1:
+            raise InvalidValueError(
+                f"`{name}` must be 1 or more. Received: {name}={value}"
+            )
+    trace = None if trace is None else local_path(trace, "`trace`")
+    detector = predictor.detector
+    if trace is not None:
+        check_traceable(detector)  # before all the runs
+    is_exported = isinstance(detector, ExportedDetector)
+    measure = _exported_measure(detector) if is_exported else _live_measure(detector)
+    if is_exported:
+        batch_size = detector.runtime.description.batch_size or batch_size
+    with tempfile.TemporaryDirectory() as folder:
+        if images is None:
+            images = _make_images(pathlib.Path(folder))
+        paths = itertools.cycle(list_images(images))
+        batches = (list(itertools.islice(paths, batch_size)) for _ in itertools.count())
+        times = [measure(next(batches)) for _ in range(_WARM_UP + runs)][_WARM_UP:]
+        if trace is not None:
+            inputs, _ = _inputs(detector.config, next(batches))
+            trace = write_trace(detector, inputs, trace)
+    stages = {name: [run[name] for run in times] for name in times[0]}
+    stages["all"] = [sum(run.values()) for run in times]
+    return BenchmarkReport(
+        model=_name(detector),
+        image_size=tuple(detector.config.image_size),
+        batch_size=batch_size,
+        runs=runs,
+        stages={name: _summary(values) for name, values in stages.items()},
+        images_per_second=float(batch_size / np.median(stages["all"])),
+        trace=trace,
+    )
+
+
+def _name(detector):
+    if not isinstance(detector, ExportedDetector):
+        return f"{detector.config.name} in Keras on {keras.backend.backend()}"
+    path, precision = detector.runtime.path, detector.runtime.description.precision
+    if not path.exists():  # a live model that was put into a runtime
+        path = path.name
+    return f"{os.fspath(path)} ({detector.config.name}, {precision})"
+
+
+def _exported_measure(detector):
+    """A function that takes paths and returns the seconds of each stage."""
+
+    def measure(paths):
+        images, seconds = _inputs(detector.config, paths)
+        outputs, seconds["network"] = _timed(detector.runtime.run, images)
+        if detector.runtime.description.outputs == "raw":
+            _, seconds["postprocess"] = _timed(detector.detect_outputs, outputs)
+        return seconds
+
+    return measure
+
+
+def _live_measure(model):
+    """The same for a live model."""
+    network = _Network(model)
+
+    def measure(paths):
+        images, seconds = _inputs(model.config, paths)
+        _, seconds["network"] = _timed(network.predict_on_batch, images)
+        _, both = _timed(model.predict_on_batch, images)
+        seconds["postprocess"] = max(0.0, both - seconds["network"])
+        return seconds
+
+    return measure
+
+
+def _inputs(config, paths):
+    """A letterboxed batch, and how many seconds its two stages took."""
+    pixels, decode = _timed(lambda: [read_image(path) for path in paths])
+    images, letterbox = _timed(
+        lambda: np.stack([letterboxed(config, image)[0] for image in pixels])
+    )
+    return images, {"decode": decode, "letterbox": letterbox}
+
+
+def _timed(function, *arguments):
+    start = time.perf_counter()
+    result = function(*arguments)
+    return result, time.perf_counter() - start
+
+
+class _Network(keras.Model):
+    """The network alone, compiled as `predict` compiles it."""
+
+    def __init__(self, model):
+        super().__init__(name="network")
+        self.model = model
+        self.jit_compile = default_jit_compile()
+
+    def call(self, images):
+        outputs = self.model(images, training=False)
+        # All logits of D0 are 18 MB, which take time to copy to the host. The
+        # postprocess begins with the best logit of each anchor, so that is enough.
+        best = ops.max(outputs["class_logits"], axis=-1)
+        return {"best": best, "box_deltas": outputs["box_deltas"]}
+
+
+def _summary(seconds):
+    milliseconds = 1e3 * np.array(seconds)
+    return {
+        "median_ms": float(np.median(milliseconds)),
+        "p90_ms": float(np.percentile(milliseconds, 90)),
+    }
+
+
+def _make_images(folder):
+    """JPEG files with smooth shapes, about as large as photographs of their size."""
+    rng = np.random.default_rng(0)
+    for number in range(_MADE_IMAGES):
+        coarse = Image.fromarray(rng.integers(0, 256, (30, 40, 3), "uint8"))
+        coarse.resize(_MADE_SIZE, Image.Resampling.BICUBIC).save(
+            folder / f"{number}.jpg", quality=90
+        )
+    return folder
+
+
+# --- A profile of where the time goes in a network, by the runtime's own profiler.
+
+_BATCHES = 3
+
+
+def write_trace(
+    detector: EfficientDet | ExportedDetector,
+    images: np.ndarray,
+    folder: pathlib.Path,
+) -> str:
+    """Runs some batches in the profiler of the detector's runtime.
+
+    - Keras on TensorFlow, SavedModel: TensorFlow's profile, for TensorBoard
+      (`pip install tensorboard-plugin-profile`, `tensorboard --logdir FOLDER`)
+    - ONNX: onnxruntime's, a JSON file for `chrome://tracing` or ui.perfetto.dev
+
+    LiteRT and OpenVINO have no profiler in Python that says more than the benchmark
+    does. For Keras on JAX or torch, use the profiler of that framework.
+
+    Args:
+        detector: `EfficientDet` or `ExportedDetector`, warmed up.
+        images: float32 array `[B, H, W, 3]`, letterboxed.
+        folder: `pathlib.Path`, made if need be.
+
+    Returns:
+        string, the file or folder that was written.
+
+    Raises:
+        ValueError: If the runtime has no profiler.
+    """
+    check_traceable(detector)
+    folder.mkdir(parents=True, exist_ok=True)
+    if _is_onnx(detector):
+        return _trace_onnx(detector.runtime.path, images, folder)
+    return _trace_tensorflow(detector, images, folder)
+
+
+def check_traceable(detector: EfficientDet | ExportedDetector) -> None:
+    """Raises a ValueError if the detector's runtime has no profiler."""
+    if not isinstance(detector, ExportedDetector):
+        name = f"Keras on {keras.backend.backend()}"
+        is_traceable = keras.backend.backend() == "tensorflow"
+    else:
+        name = f"'{detector.runtime.path}'"
+        is_traceable = _is_onnx(detector) or detector.runtime.path.is_dir()
+    if not is_traceable:
+        raise InvalidValueError(
+            "`trace` (`--trace`) works for Keras on TensorFlow, SavedModel and ONNX. "
+            f"Received: a model in {name}"
+        )
+
+
+def _is_onnx(detector):
+    is_exported = isinstance(detector, ExportedDetector)
+    return is_exported and detector.runtime.path.suffix == ".onnx"
+
+
+def _trace_tensorflow(detector, images, folder):
+    tf.profiler.experimental.start(str(folder))
+    try:
+        for step in range(_BATCHES):
+            with tf.profiler.experimental.Trace("detect", step_num=step, _r=1):
+                detector.predict_on_batch(images)
+    finally:
+        tf.profiler.experimental.stop()
+    return str(folder)
+
+
+def _trace_onnx(path, images, folder):
+    options = onnxruntime.SessionOptions()
+    options.enable_profiling = True
+    options.profile_file_prefix = str(folder / path.stem)
+    session = onnxruntime.InferenceSession(
+        str(path), options, providers=["CPUExecutionProvider"]
+    )
+    for _ in range(_BATCHES):
+        session.run(None, {session.get_inputs()[0].name: images})
+    return session.end_profiling()

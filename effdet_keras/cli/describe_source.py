@@ -1,0 +1,43 @@
+"""What weights hold, in words: read from wherever they are, and described."""
+
+import os
+
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.weights.describe import describe_weights, list_arrays
+from effdet_keras.weights.locate import looks_like_weights
+from effdet_keras.weights.read_weights import read_weights
+
+
+def describe_source(
+    source: str | os.PathLike,
+    model_name: str | None = None,
+    *,
+    averages: bool = True,
+    list_all: bool = False,
+) -> str:
+    """Reads weights, and says which model they belong to and what would be loaded.
+
+    Args:
+        source: path or URL, or the key of published weights such as "coco".
+        model_name: name of the model to compare with; None takes the one that fits.
+        averages: bool, whether to read moving averages if there are any.
+        list_all: bool, whether to list every array.
+
+    Returns:
+        String of several lines.
+
+    Raises:
+        OSError: If there is nothing at `source`, or it cannot be fetched.
+        ValueError: If it does not hold weights, or the model is unknown.
+    """
+    try:
+        weights = read_weights(source, model_name, averages=averages)
+    except (InvalidValueError, OSError) as error:
+        if os.path.exists(source) and not looks_like_weights(source):
+            raise InvalidValueError(
+                f"'{source}' does not hold weights. If it is a dataset, use "
+                f"`effdet-keras inspect {source}`."
+            ) from error
+        raise
+    text = describe_weights(weights, model_name)
+    return f"{text}\n{list_arrays(weights)}" if list_all else text

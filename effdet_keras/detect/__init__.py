@@ -1,0 +1,25 @@
+"""Detection in datasets, large images and several views, with any detector."""
+
+from typing import TYPE_CHECKING
+
+from effdet_keras._internal.lazy_names import lazy_names
+from effdet_keras.detect.augmented import detect_augmented
+from effdet_keras.detect.tiles import detect_tiled, tile_grid
+from effdet_keras.detect.weighted_box_fusion import weighted_box_fusion
+
+if TYPE_CHECKING:
+    from effdet_keras.detect.evaluate import image_results
+
+
+# Imported when it is first used: it needs datasets, and they need Keras.
+
+__all__ = [
+    "detect_augmented",
+    "detect_tiled",
+    "image_results",
+    "tile_grid",
+    "weighted_box_fusion",
+]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(__name__)

@@ -1,0 +1,313 @@
+"""Images of any size and kind to `Detections`, the same way for every detector."""
+
+from __future__ import annotations
+
+import dataclasses
+import numbers
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from effdet_keras._internal.lazy_names import keras_is_imported
+from effdet_keras._internal.optional_imports import keras_ops as ops
+from effdet_keras._internal.progress import Progress
+from effdet_keras._internal.remote_path import path_of
+from effdet_keras.detect.detections import Detections
+from effdet_keras.detect.letterbox import (
+    boxes_in_image,
+    class_map_in_image,
+    letterbox_array,
+    scaled_size,
+)
+from effdet_keras.errors import InvalidStateError, InvalidTypeError, InvalidValueError
+from effdet_keras.evaluate.thresholds import ScoreSettings, apply_temperature
+from effdet_keras.images import list_images, read_image
+
+# What `detect` takes: a path (of an image, or of a folder of images), the array of an
+# image or of a batch, or a list of any of these.
+Image: TypeAlias = str | os.PathLike[str] | ArrayLike
+Images: TypeAlias = Image | Sequence[Image]
+# What tiles, views and frames are given to, such as a model's `detect`.
+DetectFunction: TypeAlias = Callable[[list[np.ndarray]], list[Detections]]
+
+
+def detect(
+    detector,
+    images,
+    *,
+    score_threshold=0.3,
+    batch_size=8,
+    verbose="auto",
+    calibrated=False,
+):
+    """Finds objects in images: letterbox, network, boxes back to the image.
+
+    Boxes end at the image's border, whatever the postprocess leaves: the padding of
+    the network's input is no part of the image.
+
+    Args:
+        detector: `EfficientDet`, or `ExportedDetector`: anything with `config`
+            (`image_size`, `padding_rgb`), `class_names`, `category_ids`,
+            `seg_class_names` where there is a segmentation head, and
+            `predict_on_batch`, which takes float32 `[B, H, W, 3]`, letterboxed
+            pixels 0-255, and returns the dict that `Postprocess` returns.
+        images, score_threshold, batch_size, verbose, calibrated: see
+            `EfficientDet.detect`.
+
+    Returns:
+        `Detections` for one image, else a list of them.
+    """
+    rule = ScoreRule(detector, score_threshold, calibrated)
+    check_batch_size(batch_size)
+    sources, is_single = image_sources(images)
+    num_batches = -(-len(sources) // batch_size)
+    shows_progress = num_batches > 1 if verbose == "auto" else bool(verbose)
+    progress = Progress(len(sources), "images")
+    detections = []
+    for start in range(0, len(sources), batch_size):
+        batch = sources[start : start + batch_size]
+        # A last batch of another size would be compiled anew.
+        rows = batch_size if num_batches > 1 else len(batch)
+        detections += _detect_batch(detector, batch, rows, rule)
+        if shows_progress:
+            progress.update(len(detections))
+    return detections[0] if is_single else detections
+
+
+def check_batch_size(batch_size):
+    """Raises ValueError where it is no whole number above 0."""
+    if not isinstance(batch_size, numbers.Integral) or batch_size < 1:
+        raise InvalidValueError(
+            "`batch_size` must be a whole number, 1 or more. "
+            f"Received: batch_size={batch_size!r}"
+        )
+
+
+def image_sources(images):
+    """The images as a list of paths and arrays, and whether it was just one."""
+    if isinstance(images, (str, os.PathLike)):
+        path = path_of(images)
+        return (list_images(path), False) if path.is_dir() else ([path], True)
+    if isinstance(images, (list, tuple)):
+        return list(images), False
+    array = _as_array(images)
+    return (list(array), False) if array.ndim == 4 else ([array], True)
+
+
+def _detect_batch(detector, batch, rows, rule):
+    config = detector.config
+    inputs = np.zeros((rows, *config.image_size, 3), "float32")
+    origins = []  # of each image: how to get back to it
+    sizes = np.tile(np.float32(config.image_size), (rows, 1))
+    for index, (row, source) in enumerate(zip(inputs, batch)):
+        pixels = pixels_of(source)
+        row[:], scale = in_input(config, pixels)
+        sizes[index] = content_size(config, pixels.shape[:2])
+        is_path = isinstance(source, (str, os.PathLike))
+        origins.append((source if is_path else pixels, scale, pixels.shape[:2]))
+    outputs = found_in(detector, inputs, sizes)
+    return [
+        detections_of(detector, outputs, index, rule, *origin)
+        for index, origin in enumerate(origins)
+    ]
+
+
+def letterboxed(config, source):
+    """One image as the network's input.
+
+    Args:
+        config: `EfficientDetConfig`.
+        source: path or array.
+
+    Returns:
+        `(image, image_scale)`: see `letterbox_array`.
+    """
+    return in_input(config, pixels_of(source))
+
+
+def found_in(detector, images, content_sizes):
+    """What a detector finds in letterboxed images, and not beside their content.
+
+    Args:
+        detector: see `detect`.
+        images: float32 array `[B, H, W, 3]`.
+        content_sizes: float32 array `[B, 2]`, see `Postprocess`.
+
+    Returns:
+        Dict of arrays, as `predict_on_batch` returns.
+    """
+    postprocess = getattr(detector, "postprocess", None)
+    if getattr(postprocess, "drop_empty", False):  # the only one that asks for it
+        return detector.predict_on_batch(images, content_sizes)
+    return detector.predict_on_batch(images)
+
+
+def content_size(config, image_size):
+    """Height and width of an image inside the network's input, float32 `[2]`."""
+    return scaled_size(image_size, config.image_size, config.resize_method)
+
+
+def in_input(config, pixels):
+    """An array of pixels as the network's input; see `letterboxed`."""
+    return letterbox_array(
+        pixels, config.image_size, config.padding_rgb, config.resize_method
+    )
+
+
+def detections_of(detector, outputs, index, rule, image, image_scale, image_size):
+    """One row of a batch's outputs as `Detections`, in pixels of its image."""
+    row = {name: np.asarray(value[index]) for name, value in outputs.items()}
+    segmentation = {}
+    if "class_map" in row:
+        segmentation = {
+            "class_map": class_map_in_image(row["class_map"], image_size),
+            "seg_class_names": detector.seg_class_names,
+        }
+    count = int(row["num_detections"])
+    is_kept, scores = rule.apply(row["scores"][:count], row["labels"][:count])
+    kept = np.flatnonzero(is_kept)
+    return Detections(
+        boxes=boxes_in_image(row["boxes"][kept], image_scale, image_size),
+        scores=scores[kept],
+        labels=row["labels"][kept],
+        class_names=detector.class_names,
+        category_ids=detector.category_ids,
+        image=image,
+        **segmentation,
+    )
+
+
+def pixels_of(source):
+    """One image as an array `[H, W, 3]`."""
+    if isinstance(source, (str, os.PathLike)):
+        return read_image(source)
+    array = _as_array(source)
+    if array.ndim == 2:
+        array = array[..., None]
+    if array.ndim == 3 and array.shape[-1] == 1:
+        array = np.repeat(array, 3, axis=-1)
+    if array.ndim != 3 or array.shape[-1] not in (3, 4) or 0 in array.shape:
+        raise InvalidValueError(
+            "An image must be an array [H, W, 3], [H, W, 4] or [H, W] of pixels "
+            f"0-255. Received an array of shape {array.shape}"
+        )
+    return array[..., :3]
+
+
+def _as_array(image):
+    # A tensor of the backend cannot be, where Keras was never imported.
+    is_tensor = keras_is_imported() and ops.is_tensor(image)
+    array = ops.convert_to_numpy(image) if is_tensor else np.asarray(image)
+    if array.dtype.kind not in "uif":
+        raise InvalidTypeError(
+            "An image must be a path, or an array of pixels 0-255. "
+            f"Received: {type(image).__name__} of dtype {array.dtype}"
+        )
+    return array
+
+
+# --- Which detections are shown, and with which scores: thresholds and temperature.
+
+# The lowest score to keep, or "best" for the thresholds that are kept with the model.
+ScoreThreshold: TypeAlias = float | Literal["best"]
+
+_MARGIN = 1e-6  # of a score: an inverse temperature gives it back all but exactly
+_CURE = (
+    "`effdet-keras eval MODEL DATA --store-thresholds` stores them in a `.keras` file; "
+    "in Python set `model.score_settings = evaluation.score_settings(model.class_names)"
+    "`. Training and loading weights drop them."
+)
+
+
+class ScoreRule:
+    """What `score_threshold` and `calibrated` of `detect` mean for one detector.
+
+    A number is compared with the scores that are returned: with `calibrated` those
+    after the temperature. "best" compares with the scores of the model itself, for
+    which its thresholds were chosen, so that `calibrated` changes no choice.
+
+    Args:
+        detector: may have `score_settings`, `ScoreSettings` or None.
+        score_threshold: float, 0 to 1, or "best".
+        calibrated: bool, whether scores get the temperature of the detector.
+
+    Attributes:
+        lowest: float, a score of the model itself below which nothing is kept.
+
+    Raises:
+        ValueError: If `score_threshold` is neither of the two.
+        RuntimeError: If the detector has no thresholds or temperature, and they are
+            needed.
+    """
+
+    def __init__(
+        self, detector: Any, score_threshold: ScoreThreshold, calibrated: bool = False
+    ) -> None:
+        check_score_threshold(score_threshold)
+        settings = getattr(detector, "score_settings", None)
+        self._temperature = _temperature(settings) if calibrated else None
+        self._threshold = self._thresholds = None
+        if score_threshold == "best":
+            self._thresholds = np.array(_thresholds(settings))
+            self.lowest = float(self._thresholds.min())
+            return
+        self._threshold = self.lowest = score_threshold
+        if self._temperature is not None:
+            raw = apply_temperature(score_threshold, 1 / self._temperature)
+            self.lowest = max(float(raw) - _MARGIN, 0.0)
+
+    def apply(
+        self, scores: np.ndarray, labels: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Chooses among detections, and computes their scores.
+
+        Args:
+            scores: floats `[n]`, of the model itself.
+            labels: ints `[n]`, `0 .. C-1`.
+
+        Returns:
+            `(kept, scores)`: bools `[n]`, and float32 `[n]` to be shown.
+        """
+        shown = np.asarray(scores, "float32")
+        if self._temperature is not None:
+            shown = apply_temperature(shown, self._temperature).astype("float32")
+        if self._thresholds is None:
+            return shown >= self._threshold, shown
+        return scores >= self._thresholds[labels], shown
+
+    def applied_to(self, detections: Detections) -> Detections:
+        """The detections that are kept, with the scores to be shown."""
+        kept, shown = self.apply(detections.scores, detections.labels)
+        return dataclasses.replace(detections, scores=shown)[kept]
+
+
+def check_score_threshold(score_threshold: Any) -> None:
+    """Raises ValueError where it is neither between 0 and 1 nor "best"."""
+    is_number = isinstance(score_threshold, (numbers.Real, np.ndarray, np.generic))
+    if is_number and 0 <= score_threshold <= 1:
+        return
+    if not (isinstance(score_threshold, str) and score_threshold == "best"):
+        raise InvalidValueError(
+            "`score_threshold` must be between 0 and 1, or 'best' for the thresholds "
+            f"that are kept with the model. Received: {score_threshold=}"
+        )
+
+
+def _thresholds(settings: ScoreSettings | None):
+    if settings is None:
+        raise InvalidStateError(
+            f"`score_threshold='best'` needs a model with thresholds. {_CURE}"
+        )
+    return settings.thresholds
+
+
+def _temperature(settings: ScoreSettings | None):
+    if settings is None or settings.temperature is None:
+        raise InvalidStateError(
+            f"`calibrated=True` needs a model with a temperature. {_CURE} An "
+            "evaluation finds none where its scores do not tell right from wrong."
+        )
+    return settings.temperature

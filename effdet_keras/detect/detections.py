@@ -1,0 +1,363 @@
+"""What was found in one image, in its own pixels."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from PIL import Image
+
+from effdet_keras import images, visualize
+from effdet_keras._internal.optional_imports import pyplot
+from effdet_keras._internal.whole_files import local_path, replacing
+from effdet_keras.box_ops import yxyx_to_xywh, yxyx_to_xyxy
+from effdet_keras.category_ids import category_ids_of_labels
+from effdet_keras.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+_NOTEBOOK_SIDE = 400  # pixels: in a notebook smaller images are shown enlarged
+_SHOWN = 20  # objects that the text lists
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Detections:
+    """The objects found in one image, best first.
+
+    Plain NumPy arrays, with names and the image where they are known. Indexing
+    with a number, a slice, a list or a mask gives `Detections` again, and so
+    does iterating: one object at a time.
+
+    Args:
+        boxes: float array `[n, 4]`, `yxyx` in pixels of the original image.
+        scores: float array `[n]`, 0 to 1.
+        labels: int array `[n]`, `0 .. C-1`.
+        class_names: names by label, or `None`.
+        category_ids: ids of the annotation files, one per label, or `None`, and
+            then label `i` has the id `i + 1`.
+        image: uint8 array `[H, W, 3]`, or the path of an image that is read
+            when it is drawn, or `None`.
+        image_id: int, for COCO records, or `None`; of the frame of a video its number.
+        class_map: uint8 array `[H, W]`, the class of each pixel of the original image,
+            where the model has a segmentation head; else `None`.
+        seg_class_names: names of the classes of pixels, or `None`.
+
+    Raises:
+        ValueError: If the shapes do not fit together, or a label has no name.
+
+    Example:
+        >>> found = Detections(
+        ...     boxes=np.array([[10, 20, 60, 50], [0, 0, 5, 5]]),
+        ...     scores=np.array([0.9, 0.4]), labels=np.array([1, 0]),
+        ...     class_names=("cat", "dog"))
+        >>> found
+        2 detections: 1 dog, 1 cat
+          dog  0.90  y 10.0 to 60.0, x 20.0 to 50.0
+          cat  0.40  y 0.0 to 5.0, x 0.0 to 5.0
+        >>> found.filter(score=0.5).names
+        ('dog',)
+    """
+
+    boxes: np.ndarray
+    scores: np.ndarray
+    labels: np.ndarray
+    class_names: tuple[str, ...] | None = None
+    category_ids: tuple[int, ...] | None = None
+    image: ArrayLike | str | os.PathLike[str] | None = None
+    image_id: int | None = None
+    class_map: np.ndarray | None = None
+    seg_class_names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        boxes = np.asarray(self.boxes, "float32").reshape(-1, 4)
+        scores = np.asarray(self.scores, "float32").reshape(-1)
+        labels = np.asarray(self.labels).astype("int32").reshape(-1)
+        if not len(boxes) == len(scores) == len(labels):
+            raise InvalidValueError(
+                "`boxes`, `scores` and `labels` must have one length. Received: "
+                f"{len(boxes)}, {len(scores)}, {len(labels)}"
+            )
+        changed = {"boxes": boxes, "scores": scores, "labels": labels}
+        for name in ("class_names", "category_ids"):
+            values = getattr(self, name)
+            if values is None:
+                continue
+            if len(labels) and not 0 <= labels.min() <= labels.max() < len(values):
+                raise InvalidValueError(
+                    f"`labels` must be 0 to {len(values) - 1}, as `{name}` has "
+                    f"{len(values)} entries. Received: labels from {labels.min()} to "
+                    f"{labels.max()}"
+                )
+            changed[name] = tuple(values)
+        for name, value in changed.items():
+            object.__setattr__(self, name, value)
+
+    def __len__(self) -> int:
+        return len(self.boxes)
+
+    def __getitem__(self, index: Any) -> Detections:
+        if isinstance(index, (int, np.integer)):
+            if not -len(self) <= index < len(self):
+                raise IndexError(
+                    f"There are {len(self)} detections. Received: index {index}"
+                )
+            index = [index]
+        return dataclasses.replace(
+            self,
+            boxes=self.boxes[index],
+            scores=self.scores[index],
+            labels=self.labels[index],
+        )
+
+    def __iter__(self) -> Iterator[Detections]:
+        return (self[i] for i in range(len(self)))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The class name of each object, or its label as text where there are none."""
+        if self.class_names is None:
+            return tuple(str(label) for label in self.labels.tolist())
+        return tuple(self.class_names[label] for label in self.labels.tolist())
+
+    def filter(
+        self, score: float = 0.0, classes: Sequence[str | int] | None = None
+    ) -> Detections:
+        """Keeps the objects with a score of at least `score`.
+
+        Args:
+            score: float, 0 to 1.
+            classes: names or labels to keep, or `None` for all.
+
+        Returns:
+            `Detections`.
+
+        Raises:
+            ValueError: If one of `classes` is not among the class names.
+        """
+        keep = self.scores >= score
+        if classes is not None:
+            wanted = [self._label(name) for name in classes]
+            keep &= np.isin(self.labels, wanted)
+        return self[keep]
+
+    def draw(self, *, min_side: int | None = None) -> np.ndarray:
+        """Draws the objects on a copy of the image, over the colors of a class map.
+
+        Args:
+            min_side: int or `None`. An image whose longer side is below it is
+                enlarged first, 2, 3, ... times, so that class names have room. With
+                `None` the result has the size of the image.
+
+        Returns:
+            uint8 array `[H, W, 3]`.
+
+        Raises:
+            ValueError: If there is no image.
+        """
+        image = self.load_image()
+        if self.class_map is not None:
+            image = visualize.draw_class_map(
+                image, self.class_map, self.seg_class_names
+            )
+        return visualize.draw_boxes(
+            image,
+            self.boxes,
+            self.labels,
+            self.scores,
+            self.class_names,
+            min_side=min_side,
+        )
+
+    def load_image(self) -> np.ndarray:
+        """Returns the image, read from its file if it was given as a path.
+
+        Returns:
+            uint8 array `[H, W, 3]`.
+
+        Raises:
+            ValueError: If there is no image.
+        """
+        if self.image is None:
+            raise InvalidValueError(
+                "These detections have no image. Give one: "
+                "`dataclasses.replace(detections, image=...)` with an array or a path."
+            )
+        if isinstance(self.image, (str, os.PathLike)):
+            return images.read_image(self.image)
+        return np.asarray(self.image)
+
+    def plot(self, axes: Axes | None = None, *, min_side: int | None = None) -> Axes:
+        """Shows the image with matplotlib, in a notebook or a window.
+
+        Args:
+            axes: matplotlib axes to draw into; `None` makes a new figure. Their
+                coordinates are pixels of the image, unless `min_side` enlarges it.
+            min_side: see `draw`.
+
+        Returns:
+            The axes.
+
+        Raises:
+            ImportError: If matplotlib is not installed.
+            ValueError: If there is no image.
+        """
+        pyplot.require("`plot` (but not `save(path)`, which writes a file)")
+        image = self.draw(min_side=min_side)
+        if axes is None:
+            height, width = image.shape[:2]
+            scale = 10 / max(height, width)
+            size = (width * scale, height * scale)
+            axes = pyplot.figure(figsize=size, layout="constrained").add_subplot()
+        axes.imshow(image)
+        axes.set_axis_off()
+        return axes
+
+    def save(self, path: str | os.PathLike[str], *, min_side: int | None = None) -> str:
+        """Writes the image with its boxes to a file, in the image's own size.
+
+        The file appears whole or not at all.
+
+        Args:
+            path: str or path; its ending chooses the format, such as `.jpg`.
+            min_side: to enlarge a tiny image; see `draw`.
+
+        Returns:
+            The path.
+
+        Raises:
+            ValueError: If there is no image, Pillow does not know the ending, or
+                `path` is not on this machine.
+        """
+        path = local_path(path, "`path`")
+        image_format = Image.registered_extensions().get(path.suffix.lower())
+        if image_format not in Image.SAVE:
+            raise InvalidValueError(
+                "`path` must end in an image format, such as '.jpg' or '.png'. "
+                f"Received: path={os.fspath(path)!r}"
+            )
+        image = Image.fromarray(self.draw(min_side=min_side))
+        options = {"quality": 92} if image_format == "JPEG" else {}
+        with replacing(path) as partial, open(partial, "wb") as file:
+            image.save(file, format=image_format, **options)
+        return os.fspath(path)
+
+    def to_coco(self) -> list[dict[str, Any]]:
+        """Returns the objects as records of a COCO results file.
+
+        `category_id` comes from `category_ids`; without them it is the label plus 1,
+        as in a dataset without ids of its own.
+
+        Returns:
+            List of dicts `image_id`, `category_id`, `bbox` (`xywh` in pixels)
+            and `score`, all plain Python numbers, ready for `json.dump`.
+
+        Raises:
+            ValueError: If `image_id` is not set.
+        """
+        if self.image_id is None:
+            raise InvalidValueError(
+                "COCO records need an image id: "
+                "`dataclasses.replace(detections, image_id=...)`."
+            )
+        ids = category_ids_of_labels(self.labels, self.category_ids)
+        boxes_xywh = yxyx_to_xywh(self.boxes).tolist()
+        return [
+            {
+                "image_id": int(self.image_id),
+                "category_id": category_id,
+                "bbox": box,
+                "score": score,
+            }
+            for category_id, box, score in zip(ids, boxes_xywh, self.scores.tolist())
+        ]
+
+    def to_supervision(self) -> dict[str, Any]:
+        """Returns the arguments of `supervision.Detections`, as in
+
+            supervision.Detections(**detections.to_supervision())
+
+        Returns:
+            Dict of `xyxy` float32 `[n, 4]`, `confidence` float32 `[n]`,
+            `class_id` int `[n]` and `data` with `class_name` `[n]`.
+        """
+        return {
+            "xyxy": yxyx_to_xyxy(self.boxes),
+            "confidence": self.scores.copy(),
+            "class_id": self.labels.astype("int64"),
+            "data": {"class_name": np.array(self.names, dtype=str)},
+        }
+
+    def __repr__(self) -> str:
+        names = self.names
+        counts = {name: names.count(name) for name in dict.fromkeys(names)}
+        total = ", ".join(f"{count} {name}" for name, count in counts.items())
+        lines = [f"{len(self)} detection{'' if len(self) == 1 else 's'}"]
+        lines[0] += f": {total}" if total else ""
+        width = max((len(name) for name in names), default=0)
+        rows = list(zip(names, self.scores, self.boxes.tolist()))
+        for name, score, (y_min, x_min, y_max, x_max) in rows[:_SHOWN]:
+            lines.append(
+                f"  {name:<{width}}  {score:.2f}  y {y_min:.1f} to {y_max:.1f}, "
+                f"x {x_min:.1f} to {x_max:.1f}"
+            )
+        if len(self) > _SHOWN:
+            lines.append(f"  ... and {len(self) - _SHOWN} more")
+        if self.class_map is not None:
+            shares = self.pixel_shares().items()
+            shown = ", ".join(f"{name} {share:.0%}" for name, share in shares)
+            lines.append(f"pixels: {shown}")
+        return "\n".join(lines)
+
+    def pixel_shares(self) -> dict[str, float]:
+        """Returns what share of the pixels each class of the class map has.
+
+        Returns:
+            Dict of class name, or number as text where there are no names, to a float;
+            the largest first, without classes of no pixel.
+
+        Raises:
+            ValueError: If there is no class map.
+
+        Example:
+            >>> found = Detections([], [], [], class_map=np.uint8([[0, 0, 1, 0]]),
+            ...                    seg_class_names=("road", "grass"))
+            >>> found.pixel_shares()
+            {'road': 0.75, 'grass': 0.25}
+        """
+        if self.class_map is None:
+            raise InvalidValueError(
+                "These detections have no class map: the model has no segmentation "
+                'head. Make it with `heads=("object_detection", "segmentation")`.'
+            )
+        classes, counts = np.unique(self.class_map, return_counts=True)
+        order = np.argsort(-counts, kind="stable")
+        names = self.seg_class_names
+        return {
+            f"class {k}" if names is None else names[k]: count / self.class_map.size
+            for k, count in zip(classes[order].tolist(), counts[order].tolist())
+        }
+
+    def _repr_png_(self) -> bytes | None:
+        """The image for a notebook, which shows the text where there is none."""
+        if self.image is None:
+            return None
+        buffer = io.BytesIO()
+        Image.fromarray(self.draw(min_side=_NOTEBOOK_SIDE)).save(buffer, format="PNG")
+        return buffer.getvalue()
+
+    def _label(self, name: str | int) -> int:
+        if isinstance(name, (int, np.integer)):
+            return int(name)
+        if self.class_names is None or name not in self.class_names:
+            raise InvalidValueError(
+                f"`classes` must be among the class names {self.class_names}. "
+                f"Received: {name!r}"
+            )
+        return self.class_names.index(name)

@@ -1,0 +1,426 @@
+"""The letterboxed images of a `DetectionDataset`, batch by batch, in NumPy."""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import dataclasses
+import itertools
+import os
+
+import keras
+import numpy as np
+from keras import ops
+
+from effdet_keras._internal.label_constants import BACKGROUND
+from effdet_keras.category_ids import category_ids_or_default
+from effdet_keras.data.pipeline.image_reader import ImageReader
+from effdet_keras.detect.detect import content_size, in_input
+from effdet_keras.detect.letterbox import boxes_in_input, mask_in_input
+from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.train import inputs as truth_rules
+
+_BATCHES_AHEAD = 2  # one in use, one ready; more only fills memory
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationBatch:
+    """Images to detect in, and how their boxes go back to the images.
+
+    Attributes:
+        images: float32 array `[B, H, W, 3]`, letterboxed pixels 0-255.
+        image_ids: list of `B` ints.
+        image_scales: float32 array `[B]`, or `[B, 2]` for `y` and `x`, pixels of the
+            image per pixel of the input; 0 marks an image that could not be read.
+        image_sizes: list of `B` pairs `(height, width)`, pixels of the image.
+        content_sizes: float32 array `[B, 2]`, height and width of each image inside
+            the input.
+        truth: dict of `boxes` `[B, M, 4]`, float32, `yxyx` in pixels of the input, and
+            `labels` `[B, M]`, int32, -1 in padding rows, and `masks` `[B, H, W]` where
+            there are masks: what losses are taken of.
+        masks: list of `B` uint8 arrays `[h, w]`, the true class of each pixel of the
+            image, or of the input where they have its size; empty where there are none.
+    """
+
+    images: np.ndarray
+    image_ids: list
+    image_scales: np.ndarray
+    image_sizes: list
+    content_sizes: np.ndarray
+    truth: dict
+    masks: list = dataclasses.field(default_factory=list)
+
+
+class DatasetToEvaluate:
+    """Letterboxed batches of a `DetectionDataset`, read ahead by threads.
+
+    NumPy alone, so that evaluation needs no TensorFlow; the inputs are, bit for bit,
+    those of `detect`. An image that cannot be read counts as empty, and a
+    line on standard error names it.
+
+    Args:
+        config: `EfficientDetConfig`.
+        dataset: `DetectionDataset`.
+        batch_size: int, images at once.
+        share: `(index, count)`: it yields every `count`-th batch, from `index` on, and
+            reads no image of the others.
+        labels: ints `[C]`, the detector's label of each label of the dataset; None
+            where they are the same.
+
+    Attributes:
+        seg_class_names: names of the classes of pixels, where the detector has a
+            segmentation head and the dataset masks; else None.
+    """
+
+    def __init__(self, config, dataset, batch_size, labels=None, share=(0, 1)):
+        has_masks = config.has_segmentation and all(
+            record.has_mask for record in dataset.records
+        )
+        self.seg_class_names = dataset.seg_class_names if has_masks else None
+        if len(dataset) == 0:
+            raise InvalidValueError(
+                "Evaluation needs at least one image. The dataset is empty"
+            )
+        self.num_images = len(dataset)
+        self._config = config
+        self._dataset = dataset
+        self._batch_size = batch_size
+        self._share = share
+        self._labels = np.arange(dataset.num_classes) if labels is None else labels
+        # One number of rows for all batches: another shape is compiled anew.
+        counts = [np.count_nonzero(~record.is_crowd) for record in dataset.records]
+        self._num_rows = max(counts)
+
+    def __iter__(self):
+        records = self._dataset.records
+        reader = ImageReader(
+            records,
+            self._dataset.class_names,
+            replace=False,
+            strict=False,
+            seg_class_names=self.seg_class_names,
+        )
+
+        size, (first, count) = self._batch_size, self._share
+        starts = range(first * size, len(records), count * size)
+        own = [i for at in starts for i in range(at, min(at + size, len(records)))]
+
+        def read(number):
+            index = own[number]
+            image, boxes, labels, _, is_there, *masks = reader.read(index)
+            truth = self._padded(boxes, labels, image.shape[:2])
+            content = content_size(self._config, image.shape[:2])
+            image, scale = in_input(self._config, image)
+            return image, scale if is_there else 0 * scale, content, *truth, *masks
+
+        inputs = _read_ahead(read, len(own), _BATCHES_AHEAD * size)
+        for start in starts:
+            batch = records[start : start + size]
+            read_ahead = itertools.islice(inputs, len(batch))
+            images, scales, contents, boxes, labels, *masks = zip(*read_ahead)
+            masks = masks[0] if masks else ()
+            truth = {"boxes": np.stack(boxes), "labels": np.stack(labels)}
+            if masks:
+                input_size = self._config.image_size
+                boxed = [mask_in_input(mask, input_size) for mask in masks]
+                truth["masks"] = np.stack(boxed)
+            yield EvaluationBatch(
+                np.stack(images),
+                [record.image_id for record in batch],
+                np.float32(scales),
+                [record.image_size for record in batch],
+                np.stack(contents),
+                truth,
+                list(masks),
+            )
+        reader.report()
+
+    def _padded(self, boxes, labels, image_size):
+        """The boxes and labels of an image in rows of its input."""
+        config = self._config
+        boxes, kept = boxes_in_input(
+            boxes, image_size, config.image_size, config.resize_method
+        )
+        count = np.count_nonzero(kept)
+        rows = np.zeros((self._num_rows, 4), "float32")
+        rows_labels = np.full(self._num_rows, BACKGROUND, "int32")
+        rows[:count], rows_labels[:count] = boxes[kept], self._labels[labels[kept]]
+        return rows, rows_labels
+
+    def ground_truth(self):
+        """Returns the ground truth as a COCO dict."""
+        return self._dataset.to_coco()
+
+
+def _read_ahead(read, count, ahead):
+    """`read(0)`, `read(1)`, ... in order, `ahead` of them under way in threads."""
+    threads = min(os.cpu_count() or 1, ahead)
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+        indices = iter(range(count))
+        under_way = collections.deque(
+            pool.submit(read, index) for index in itertools.islice(indices, ahead)
+        )
+        try:
+            while under_way:
+                result = under_way.popleft().result()
+                for index in itertools.islice(indices, 1):
+                    under_way.append(pool.submit(read, index))
+                yield result
+        finally:
+            for future in under_way:
+                future.cancel()
+
+
+# --- A user's own batches of images and ground truth, checked and collected.
+
+_WHAT_IT_TAKES = (
+    "Evaluation takes a `DetectionDataset`; or batches of `(images, ground_truth)` in "
+    "the network's input size that can be gone through again and again, such as a "
+    "`tf.data.Dataset`, a `keras.utils.PyDataset` or a list; or one such pair of "
+    "arrays. `images` is `[B, H, W, 3]`, pixels 0-255; `ground_truth` a dict of "
+    "'boxes' `[B, M, 4]` (yxyx, pixels of the input) and 'labels' `[B, M]` (-1 is "
+    "padding), and if you have them 'image_id' `[B]`, 'image_scale' `[B]` and "
+    "'is_crowd' `[B, M]`."
+)
+
+
+class BatchesToEvaluate:
+    """A user's own batches, whose ground truth is collected as they pass by.
+
+    Args:
+        detector: has `config`, `class_names` and `category_ids`.
+        data: batches of `(images, ground_truth)`, or one such pair of arrays.
+        batch_size: int, images at once of a pair of arrays.
+
+    Attributes:
+        category_ids: tuple of ints, the category id of each label.
+        seg_class_names: names of the classes of pixels, once a batch had masks and
+            where the detector has a segmentation head; else None.
+        num_images: int, or None where it is not known beforehand.
+
+    Raises:
+        TypeError: If `data` is of a kind that evaluation does not take, or can be
+            gone through only once.
+        ValueError: If it is endless.
+    """
+
+    def __init__(self, detector, data, batch_size):
+        self._image_size = tuple(detector.config.image_size)
+        self._num_classes = detector.config.num_classes
+        self._has_detection = detector.config.has_detection
+        self._class_names = detector.class_names
+        self.category_ids = category_ids_or_default(
+            detector.category_ids, self._num_classes
+        )
+        self.seg_class_names = None
+        self._seg_names = seg_names_of(detector)
+        self._batches, self.num_images = _re_iterable(data, batch_size)
+        self._images, self._annotations = [], []
+
+    def __iter__(self):
+        self._images, self._annotations = [], []
+        seen = set()
+        for batch in self._batches():
+            images, ground_truth = self._checked(batch)
+            ids = self._image_ids(ground_truth, len(images))
+            repeated = [i for n, i in enumerate(ids) if i in seen or i in ids[:n]]
+            if repeated:
+                raise InvalidValueError(
+                    "Every image needs an 'image_id' of its own, but one came twice. "
+                    f"Received: image_id={repeated[0]}. Leave 'image_id' out to have "
+                    "the images counted; or does the data repeat itself?"
+                )
+            seen.update(ids)
+            scales = ground_truth.get("image_scale", np.ones(len(images)))
+            scales = np.asarray(scales, "float32").reshape(-1)
+            self._collect(ids, scales, ground_truth)
+            sizes = [np.float32(self._image_size) * scale for scale in scales]
+            truth = {
+                "boxes": np.asarray(ground_truth["boxes"], "float32"),
+                "labels": np.asarray(ground_truth["labels"], "int32"),
+            }
+            masks = ground_truth.get("masks")
+            if masks is not None and self._seg_names is not None:
+                truth["masks"] = masks = np.asarray(masks, "uint8")
+                self.seg_class_names = self._seg_names
+            else:
+                masks = ()
+            whole = np.tile(np.float32(self._image_size), (len(images), 1))
+            yield EvaluationBatch(images, ids, scales, sizes, whole, truth, list(masks))
+        if not seen:
+            raise InvalidValueError(
+                "Evaluation needs at least one image. Received none"
+            )
+
+    def ground_truth(self):
+        """Returns the ground truth that has passed by, as a COCO dict."""
+        names = self._class_names or self.category_ids
+        return {
+            "images": self._images,
+            "annotations": self._annotations,
+            "categories": [
+                {"id": category_id, "name": str(name)}
+                for category_id, name in zip(self.category_ids, names)
+            ],
+        }
+
+    def _checked(self, batch):
+        """The images and the ground truth of a batch as arrays."""
+        if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+            raise InvalidTypeError(
+                f"{_WHAT_IT_TAKES} Received: a batch that is {_described(batch)}"
+            )
+        images, ground_truth = batch
+        if not self._has_detection and isinstance(ground_truth, dict):
+            ground_truth = {**_no_boxes(len(images)), **ground_truth}
+        if not isinstance(ground_truth, dict) or not {"boxes", "labels"} <= set(
+            ground_truth
+        ):
+            raise InvalidValueError(
+                f"{_WHAT_IT_TAKES} Received: ground truth that is "
+                f"{_described(ground_truth)}"
+            )
+        images = np.asarray(_as_array(images), "float32")
+        if images.shape[1:] != (*self._image_size, 3):
+            height, width = self._image_size
+            raise InvalidValueError(
+                f"Batches to evaluate must have images `[B, {height}, {width}, 3]`, "
+                "the network's input size. Received: images of shape "
+                f"{images.shape}. `model.batches(dataset)` makes such batches"
+            )
+        names = ("boxes", "labels", "image_id", "image_scale", "is_crowd", "masks")
+        known = {n: _as_array(ground_truth[n]) for n in names if n in ground_truth}
+        self._check_ground_truth(known, len(images))
+        return images, known
+
+    def _check_ground_truth(self, ground_truth, count):
+        boxes, labels = ground_truth["boxes"], ground_truth["labels"]
+        rows = labels.shape[1] if labels.ndim == 2 else "M"
+        expected = {
+            "labels": (count, rows),
+            "boxes": (count, rows, 4),
+            "image_id": (count,),
+            "image_scale": (count,),
+            "is_crowd": (count, rows),
+            "masks": (count, *self._image_size),
+        }
+        for name in (name for name in expected if name in ground_truth):
+            shape = ground_truth[name].shape
+            if shape != expected[name]:
+                raise InvalidValueError(
+                    f"The ground truth of a batch of {count} images must have "
+                    f"'{name}' of shape {expected[name]}. Received: {shape}"
+                )
+        fault = truth_rules.explain(
+            np.asarray(boxes, "float32"), labels, self._image_size, self._num_classes
+        )
+        if fault is not None:
+            raise InvalidValueError(f"{fault}.")
+
+    def _image_ids(self, ground_truth, count):
+        """The ids of a batch; images without any are counted from 1."""
+        if "image_id" not in ground_truth:
+            first = len(self._images) + 1
+            return list(range(first, first + count))
+        ids = ground_truth["image_id"]
+        if ids.dtype.kind not in "iu":
+            raise InvalidTypeError(
+                "'image_id' must be ints, one per image. Received: dtype "
+                f"{ids.dtype}. Leave it out to have the images counted"
+            )
+        return ids.tolist()
+
+    def _collect(self, image_ids, scales, ground_truth):
+        boxes = np.asarray(ground_truth["boxes"], "float64")
+        labels = ground_truth["labels"]
+        is_crowd = ground_truth.get("is_crowd", np.zeros(labels.shape, bool))
+        used = (labels >= 0) & np.any(boxes != 0, axis=-1)
+        for row, (image_id, scale) in enumerate(zip(image_ids, scales)):
+            height, width = (float(side * scale) for side in self._image_size)
+            self._images.append({"id": image_id, "height": height, "width": width})
+            for index in np.flatnonzero(used[row]):
+                y_min, x_min, y_max, x_max = (boxes[row, index] * scale).tolist()
+                self._annotations.append(
+                    {
+                        "id": len(self._annotations) + 1,
+                        "image_id": image_id,
+                        "category_id": self.category_ids[int(labels[row, index])],
+                        "bbox": [x_min, y_min, x_max - x_min, y_max - y_min],
+                        "iscrowd": int(is_crowd[row, index]),
+                    }
+                )
+
+
+def _no_boxes(count):
+    """Ground truth of images for a detector that finds no objects."""
+    return {
+        "boxes": np.zeros((count, 1, 4), "float32"),
+        "labels": np.full((count, 1), BACKGROUND, "int32"),
+    }
+
+
+def seg_names_of(detector, names=None):
+    """Names of a detector's classes of pixels, or None without a segmentation head.
+
+    Args:
+        detector: may have names itself.
+        names: those of a dataset, for a detector that has none.
+    """
+    config = detector.config
+    if not config.has_segmentation:
+        return None
+    known = tuple(detector.seg_class_names or names or ())
+    return (
+        *known,
+        *(f"class {k}" for k in range(len(known), config.seg_num_classes)),
+    )
+
+
+def _re_iterable(data, batch_size):
+    """A function that gives the batches anew, and the number of images or None."""
+    if isinstance(data, tuple) and len(data) == 2 and isinstance(data[1], dict):
+        return _batches_of_arrays(*data, batch_size)
+    if isinstance(data, keras.utils.PyDataset):
+        if data.num_batches is None:
+            raise _endless(data)
+        return (lambda: (data[i] for i in range(data.num_batches))), None
+    if isinstance(data, (str, os.PathLike, dict)) or not hasattr(data, "__iter__"):
+        raise InvalidTypeError(f"{_WHAT_IT_TAKES} Received: {_described(data)}")
+    if iter(data) is data:
+        raise InvalidTypeError(
+            f"{_WHAT_IT_TAKES} Received: {_described(data)}, which can be gone through "
+            "only once. Wrap it: `tf.data.Dataset.from_generator`, or "
+            "`list(generator)` if it fits into memory"
+        )
+    # tf.data: its `__len__` raises where the length is unknown.
+    if hasattr(data, "cardinality") and int(data.cardinality()) == -1:
+        raise _endless(data)
+    return (lambda: iter(data)), None
+
+
+def _batches_of_arrays(images, ground_truth, batch_size):
+    def batches():
+        for start in range(0, len(images), batch_size):
+            part = slice(start, start + batch_size)
+            yield images[part], {name: v[part] for name, v in ground_truth.items()}
+
+    return batches, len(images)
+
+
+def _endless(data):
+    return InvalidValueError(
+        "Evaluation needs data that ends. Received: an endless "
+        f"{type(data).__name__}. Leave out `.repeat()`, or end it: "
+        "`data.take(number_of_batches)`"
+    )
+
+
+def _as_array(values):
+    return ops.convert_to_numpy(values) if ops.is_tensor(values) else np.asarray(values)
+
+
+def _described(value):
+    if isinstance(value, dict):
+        return f"a dict of {sorted(map(str, value))}"
+    size = f" of {len(value)}" if isinstance(value, (tuple, list)) else ""
+    return f"a {type(value).__name__}{size}"

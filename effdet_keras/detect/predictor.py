@@ -1,0 +1,430 @@
+"""`Predictor`: one way to detect, whatever the model is kept in."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from effdet_keras._internal.optional_imports import keras
+from effdet_keras._internal.progress import Progress
+from effdet_keras._internal.remote_files import kept_if_readable
+from effdet_keras._internal.remote_path import local_copy, path_of
+from effdet_keras._internal.whole_files import is_remote, local_path
+from effdet_keras.detect.augmented import detect_augmented, scales_of
+from effdet_keras.detect.detect import (
+    DetectFunction,
+    Images,
+    ScoreRule,
+    ScoreThreshold,
+    detect,
+    image_sources,
+)
+from effdet_keras.detect.detections import Detections
+from effdet_keras.detect.tiles import detect_tiled
+from effdet_keras.detect.video import detect_frames
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.evaluate.thresholds import ScoreSettings
+from effdet_keras.export.check import in_runtime
+from effdet_keras.export.runtime import ExportedDetector, open_runtime
+from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.weights.checkpoint_files import BEST_FILE, is_archive
+
+if TYPE_CHECKING:
+    from effdet_keras.model.efficientdet import EfficientDet
+
+
+_ONE_FILE_EXPORTS = (".tflite", ".onnx")  # an `.xml` has a `.bin` beside it
+_AUGMENTED_MIN_SCORE = 0.05  # what one view is unsure of, several may agree on
+
+
+class Predictor:
+    """Detects with a live model, an archive or an exported file, all alike.
+
+    `Predictor.load` opens a file; `Predictor(model)` takes a model in memory.
+    Images are letterboxed as in training. Boxes come back in pixels of the image,
+    clipped to it.
+
+    Several threads may use one predictor: each gets the detections of its own images.
+    LiteRT and OpenVINO run one batch at a time, which takes all their threads.
+
+    Args:
+        detector: `EfficientDet` or `ExportedDetector`.
+        runtime: "openvino", "onnx" (ONNX Runtime) or "litert": the runtime in which an
+            `EfficientDet` computes, instead of Keras. It is converted once, here, with
+            the weights of now. OpenVINO is the fastest on most x86 processors. None
+            stays with Keras.
+        num_threads: int, of the runtime; None for its own choice.
+        precision: "float32", or "bfloat16" for OpenVINO on a processor that has it:
+            faster, and close to float32, but not equal.
+
+    Attributes:
+        detector: the model or the exported file.
+        config: `EfficientDetConfig`.
+        class_names: tuple of strings, one per label, or None.
+        category_ids: tuple of ints, one per label, or None; then label `i` has the
+            id `i + 1`.
+        seg_class_names: tuple of strings, one per class of pixels of a segmentation
+            head, or None.
+        score_settings: `ScoreSettings` that were stored with the model, or None.
+
+    Example:
+        >>> from effdet_keras.model.efficientdet import EfficientDet
+        >>> model = EfficientDet.from_preset(
+        ...     "efficientdet-d0", image_size=64, max_level=6, class_names=["cat"])
+        >>> predictor = Predictor(model)
+        >>> predictor.class_names, predictor.config.image_size
+        (('cat',), (64, 64))
+        >>> len(predictor.detect(np.zeros((48, 100, 3), "uint8"), score_threshold=0.9))
+        0
+    """
+
+    def __init__(
+        self,
+        detector: EfficientDet | ExportedDetector,
+        *,
+        runtime: Literal["openvino", "onnx", "litert"] | None = None,
+        num_threads: int | None = None,
+        precision: Literal["float32", "bfloat16"] = "float32",
+    ) -> None:
+        if runtime is not None:
+            if isinstance(detector, ExportedDetector):
+                raise InvalidValueError(
+                    f"'{detector.runtime.path}' runs in the runtime of its format. "
+                    f"`runtime` is for models in Keras. Received: runtime={runtime!r}"
+                )
+            detector = in_runtime(
+                detector, runtime, num_threads=num_threads, precision=precision
+            )
+        elif num_threads is not None or precision != "float32":
+            raise InvalidValueError(
+                "`num_threads` and `precision` are of a runtime: give `runtime` too. "
+                f"Received: num_threads={num_threads}, precision={precision!r}"
+            )
+        self.detector = detector
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        num_threads: int | None = None,
+        *,
+        runtime: Literal["openvino", "onnx", "litert"] | None = None,
+        precision: Literal["float32", "bfloat16"] = "float32",
+    ) -> Predictor:
+        """Opens a file or folder that holds a model.
+
+        Args:
+            path: a `.keras` file, a folder of `CheckpointArchive`, or a run; or what
+                `EfficientDet.export` wrote: a folder (SavedModel), `.tflite`,
+                `.onnx` or `.xml` (OpenVINO). Or the address of one of these that is
+                one file, or of such a folder, as `s3://bucket/run`.
+            num_threads: int, of the runtime; None for its own choice.
+            runtime: for a `.keras`, in which runtime to run it; see `Predictor`. An
+                exported file has its own.
+            precision: in what OpenVINO computes; see `Predictor`.
+
+        Returns:
+            `Predictor`.
+
+        Raises:
+            FileNotFoundError: If there is nothing at `path`.
+            ValueError: If the file is of no known kind, or damaged; if `num_threads`
+                or `precision` is given for a `.keras` that runs in Keras; or the
+                runtime has not this precision.
+            ImportError: If the runtime is not installed.
+        """
+        if is_remote(path):
+            path = _copied(path)
+        path = local_path(path, "The path of a model")
+        if not is_archive(path):
+            with kept_if_readable(path), _weights_told(path):
+                opened = open_runtime(path, num_threads, precision)
+            return cls(ExportedDetector(opened), runtime=runtime)
+        if num_threads is not None and runtime is None:
+            raise InvalidValueError(
+                f"'{path}' runs in Keras, whose threads are those of the process: set "
+                "TF_NUM_INTRAOP_THREADS in the environment instead, or give `runtime`. "
+                f"Received: num_threads={num_threads}"
+            )
+        keras.require(f"Opening '{path}'")
+        from effdet_keras.weights.archive import load_archive
+
+        return cls(
+            load_archive(path),
+            runtime=runtime,
+            num_threads=num_threads,
+            precision=precision,
+        )
+
+    @property
+    def config(self) -> EfficientDetConfig:
+        """The configuration of the model."""
+        return self.detector.config
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """The name of each label, or None where the model has no names."""
+        return self.detector.class_names
+
+    @property
+    def category_ids(self) -> tuple[int, ...] | None:
+        """The category id of each label, or None where the model has no ids."""
+        return self.detector.category_ids
+
+    @property
+    def seg_class_names(self) -> tuple[str, ...] | None:
+        """The name of each class of pixels, or None where the model has no names."""
+        return self.detector.seg_class_names
+
+    @property
+    def score_settings(self) -> ScoreSettings | None:
+        """Thresholds and temperature that were stored with the model, or None."""
+        return self.detector.score_settings
+
+    def detect(
+        self,
+        images: Images,
+        score_threshold: ScoreThreshold = 0.3,
+        *,
+        batch_size: int = 8,
+        verbose: int | str = "auto",
+        tiles: int | Sequence[int] | bool | None = None,
+        tile_overlap: float = 0.2,
+        augment: Sequence[float] | bool | None = None,
+        calibrated: bool = False,
+    ) -> Detections | list[Detections]:
+        """Finds objects in images of any size.
+
+        Args:
+            images, score_threshold, verbose, calibrated: see `EfficientDet.detect`.
+                What was fused has scores of its own; thresholds and temperature are
+                applied to them.
+            batch_size: int, images at once; an export of a fixed batch size goes by
+                its own.
+            tiles: for images much larger than the network's input: the side in
+                pixels, or `(height, width)`, of the tiles to cut them into, or True
+                for tiles of the network's input size; see `detect_tiled`. None looks
+                at the whole image once.
+            tile_overlap: float, 0 to below 1, the least part of a side that tiles
+                share.
+            augment: scales, such as `(0.75, 1.0)`, at which to look at the image
+                and its mirror image; True is `(1.0,)`. What is found is fused; see
+                `detect_augmented`. None looks once.
+
+        Returns:
+            `Detections` for one image, else a list of them.
+
+        Raises:
+            FileNotFoundError, ValueError, TypeError: If an image is not there or
+                not an image, or an argument is out of its range.
+            RuntimeError: If the model has no thresholds or temperature, and they are
+                asked for.
+        """
+        if not (_is_given(tiles) or _is_given(augment)):
+            return detect(
+                self.detector,
+                images,
+                score_threshold=score_threshold,
+                batch_size=self._batch_size(batch_size),
+                verbose=verbose,
+                calibrated=calibrated,
+            )
+        rule = ScoreRule(self.detector, score_threshold, calibrated)
+        detect_images = self._detect_function(
+            rule, batch_size, tiles, tile_overlap, augment
+        )
+        sources, is_single = image_sources(images)
+        shows_progress = not is_single if verbose == "auto" else bool(verbose)
+        progress = Progress(len(sources), "images")
+        found = []
+        for source in sources:
+            found += detect_images([source])
+            if shows_progress:
+                progress.update(len(found))
+        return found[0] if is_single else found
+
+    def detect_video(
+        self,
+        source: int | str | os.PathLike[str],
+        out: str | os.PathLike[str] | None = None,
+        score_threshold: ScoreThreshold = 0.3,
+        *,
+        overwrite: bool = False,
+        tiles: int | Sequence[int] | bool | None = None,
+        tile_overlap: float = 0.2,
+        augment: Sequence[float] | bool | None = None,
+        calibrated: bool = False,
+    ) -> Iterator[Detections]:
+        """Finds objects in a video or before a camera, frame by frame.
+
+        Needs OpenCV: `pip install "effdet-keras[video]"`.
+
+        Args:
+            source: path of a video; number of a camera, 0 is the first; or address
+                of a stream, such as "rtsp://...".
+            out: path of a video to write with the boxes drawn, `.mp4`, `.avi`, `.mov`
+                or `.mkv`. It appears when the last frame is done; of a camera or
+                stream, when the iterator is closed or Ctrl-C is pressed.
+            score_threshold, tiles, tile_overlap, augment, calibrated: see `detect`.
+            overwrite: bool, whether a file at `out` may be replaced.
+
+        Returns:
+            Iterator of `Detections`, one per frame, as the frames come: `image` is the
+            frame, uint8 `[H, W, 3]`, RGB; `image_id` its number, from 0.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            ValueError: If it is not a video, or `out` is none that can be written.
+            FileExistsError: If `out` is there, and `overwrite` is False.
+            OSError: If there is no such camera, or no encoder for `out`.
+            ImportError: If OpenCV is not installed.
+        """
+        rule = ScoreRule(self.detector, score_threshold, calibrated)
+        detect_images = self._detect_function(rule, 1, tiles, tile_overlap, augment)
+        return detect_frames(detect_images, source, out, overwrite)
+
+    def evaluate(
+        self,
+        dataset: Any,
+        *,
+        batch_size: int = 8,
+        verbose: bool = True,
+        losses: bool = False,
+    ) -> dict[str, float]:
+        """COCO's numbers on a dataset, as `COCOEvaluation` computes them.
+
+        Args:
+            dataset: `effdet_keras.data.DetectionDataset`, or your own batches, as
+                `COCOEvaluation` takes them.
+            batch_size: int, images at once; see `detect`.
+            verbose: bool, whether to show progress and the table of numbers.
+            losses: bool, whether to compute the losses as well, from the same forward
+                pass, as `model.evaluate` gives them.
+
+        Returns:
+            Dict of floats by name: `AP`, `AP50`, ..., `AP/<class>`; -1 where the
+            dataset has nothing to measure. With `losses` also `loss` and its parts.
+
+        Raises:
+            ValueError: If the classes of model and dataset differ, or there are to be
+                losses of an exported file.
+            RuntimeError: If there are to be losses, and the model was never compiled.
+        """
+        keras.require("Evaluating")
+        from effdet_keras.detect.evaluate import evaluate
+
+        return evaluate(
+            self.detector,
+            dataset,
+            batch_size=self._batch_size(batch_size),
+            verbose=verbose,
+            losses=losses,
+        )
+
+    def predict_on_batch(self, images: np.ndarray) -> dict[str, np.ndarray]:
+        """What the model finds in images of its input size: a predictor is a detector.
+
+        `ek.inference.image_results` takes a predictor for this reason. For images of
+        any size, see `detect`.
+
+        Args:
+            images: float32 array `[B, H, W, 3]`, letterboxed pixels 0-255.
+
+        Returns:
+            Dict of arrays, as `Postprocess` returns: `boxes` `[B, M, 4]`, `yxyx` in
+            pixels of the input, `scores` and `labels` `[B, M]`, `num_detections`
+            `[B]`.
+        """
+        outputs = self.detector.predict_on_batch(images)
+        return {name: np.asarray(value) for name, value in outputs.items()}
+
+    def _detect_function(self, rule, batch_size, tiles, tile_overlap, augment):
+        """A function of a list of images, with all these options bound to it."""
+        lowest = rule.lowest
+        if _is_given(augment):
+            lowest = min(lowest, _AUGMENTED_MIN_SCORE)
+        detect_images = functools.partial(
+            detect,
+            self.detector,
+            score_threshold=lowest,
+            batch_size=self._batch_size(batch_size),
+            verbose=0,
+        )
+        if _is_given(tiles):
+            tile_size = self.config.image_size if tiles is True else tiles
+            detect_images = _tiled(detect_images, tile_size, tile_overlap)
+        if _is_given(augment):
+            detect_images = functools.partial(
+                detect_augmented,
+                detect_images,
+                scales=scales_of(augment),
+                pad_rgb=self.config.padding_rgb,
+            )
+        return _ruled(detect_images, rule)
+
+    def _batch_size(self, batch_size):
+        """Where the file has a size of its own, filling up a batch only costs time."""
+        if not isinstance(self.detector, ExportedDetector):
+            return batch_size
+        return self.detector.runtime.description.batch_size or batch_size
+
+
+def _copied(address):
+    """The model of an address on this machine: a file, or the best of a training."""
+    folder = path_of(address)
+    if not folder.is_dir():
+        return local_copy(folder)
+    names = [path.name for path in folder.iterdir()]
+    exported = [name for name in names if name.lower().endswith(_ONE_FILE_EXPORTS)]
+    has_keras = is_archive(folder) or any(name.endswith(".keras") for name in names)
+    if len(exported) == 1 and not has_keras:
+        return local_copy(folder / exported[0])
+    keras.require(f"Opening '{address}'")
+    from effdet_keras.weights.archive import checkpoint_file
+
+    return checkpoint_file(folder, BEST_FILE)
+
+
+@contextlib.contextmanager
+def _weights_told(path):
+    """Says what a file of weights is, which is no model yet."""
+    try:
+        yield
+    except InvalidValueError as error:
+        if not keras.is_installed():  # without it nothing here reads weights
+            raise
+        from effdet_keras.weights.describe import what_weights_are
+        from effdet_keras.weights.locate import looks_like_weights
+
+        if not looks_like_weights(path) or (path / "saved_model.pb").exists():
+            raise
+        raise InvalidValueError(
+            f"'{path}' holds weights, not a model. {what_weights_are(path)}".rstrip()
+        ) from error
+
+
+def _tiled(detect: DetectFunction, tile_size, overlap) -> DetectFunction:
+    def tiled(images):
+        return [
+            detect_tiled(detect, image, tile_size=tile_size, overlap=overlap)
+            for image in images
+        ]
+
+    return tiled
+
+
+def _is_given(option):
+    """Whether `tiles` or `augment` asks for anything."""
+    return option is not None and option is not False
+
+
+def _ruled(detect: DetectFunction, rule: ScoreRule) -> DetectFunction:
+    def ruled(images):
+        return [rule.applied_to(detections) for detections in detect(images)]
+
+    return ruled

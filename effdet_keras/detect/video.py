@@ -1,0 +1,168 @@
+"""Videos and cameras, through OpenCV: frames to `Detections`, and drawn frames back."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import warnings
+from collections.abc import Iterator
+
+from effdet_keras._internal.optional_imports import cv2
+from effdet_keras._internal.whole_files import local_path, replacing
+from effdet_keras.detect.detect import DetectFunction
+from effdet_keras.detect.detections import Detections
+from effdet_keras.errors import InvalidValueError
+
+_CODECS = {".mp4": "mp4v", ".mov": "mp4v", ".mkv": "mp4v", ".avi": "MJPG"}
+_SHARE_OF_FRAMES = 0.9  # the number in a file is an estimate
+_FRAME_RATE = 25.0  # frames per second, where the source does not say
+
+
+def detect_frames(
+    detect: DetectFunction,
+    source: int | str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+) -> Iterator[Detections]:
+    """Runs a detector on each frame; see `Predictor.detect_video`.
+
+    Args:
+        detect: function of a list of RGB frames that returns a list of `Detections`.
+        source, out, overwrite: see `Predictor.detect_video`.
+
+    Returns:
+        Iterator of `Detections`.
+    """
+    cv2.require("A video or a camera")
+    out = None if out is None else local_path(out, "`out`")
+    if out is not None:
+        _check_out(out, source, overwrite)
+    return _detections(detect, source, _opened(source), out)
+
+
+def _detections(detect, source, capture, out):
+    with contextlib.ExitStack() as stack:
+        stack.callback(capture.release)
+        write = None
+        if out is not None:
+            rate = capture.get(cv2.CAP_PROP_FPS)
+            rate = rate if 0 < rate < 1000 else _FRAME_RATE
+            write = stack.enter_context(_writing(out, rate))
+        found = None
+        try:
+            for number, frame in enumerate(_frames(capture, source)):
+                (found,) = detect([frame])
+                found = dataclasses.replace(found, image_id=number)
+                if write is not None:
+                    write(found.draw())
+                yield found
+        except (GeneratorExit, KeyboardInterrupt):
+            # What never ends is complete when nobody looks on.
+            if found is None or not _is_live(source):
+                raise
+
+
+def _frames(capture, source):
+    """The frames as RGB, upright as players show them."""
+    count = 0
+    while True:
+        is_read, frame = capture.read()
+        if not is_read:
+            break
+        count += 1
+        yield cv2.cvtColor(frame, cv2.COLOR_BGR2RGB)
+    if count == 0:
+        raise InvalidValueError(
+            f"`source` must be a video that OpenCV can decode, or a camera. No frame "
+            f"could be read. Received: source={source!r}"
+        )
+    expected = capture.get(cv2.CAP_PROP_FRAME_COUNT)
+    if not _is_live(source) and count < _SHARE_OF_FRAMES * expected:
+        warnings.warn(
+            f"Only {count} of about {expected:.0f} frames of {source!r} could be "
+            "read: the file may be cut short.",
+            stacklevel=3,
+        )
+
+
+def _opened(source):
+    is_camera = isinstance(source, int)
+    name = source if is_camera else os.fspath(source)
+    if not _is_live(source) and not os.path.isfile(name):
+        raise FileNotFoundError(f"There is no video '{name}'")
+    capture = cv2.VideoCapture(name)
+    if capture.isOpened():
+        return capture
+    if _is_live(source):
+        what = "camera" if is_camera else "stream"
+        raise OSError(
+            f"OpenCV cannot open the {what} {source!r}: it is not there, in use by "
+            "another program, or may not be used by this one."
+        )
+    raise InvalidValueError(
+        f"'{name}' is not a video that OpenCV can decode: it is damaged, of another "
+        "kind, or its codec is missing. Convert it, for example with "
+        f"`ffmpeg -i {os.path.basename(name)} video.mp4`."
+    )
+
+
+def _is_live(source):
+    return isinstance(source, int) or "://" in os.fspath(source)
+
+
+def _check_out(out, source, overwrite):
+    if out.suffix.lower() not in _CODECS:
+        raise InvalidValueError(
+            f"`out` must end in {', '.join(_CODECS)}. Received: out='{out}'"
+        )
+    if not _is_live(source) and out.resolve() == pathlib.Path(source).resolve():
+        raise InvalidValueError(
+            f"`out` must not be the video that is read. Received: out='{out}'"
+        )
+    if out.exists() and not overwrite:
+        raise FileExistsError(
+            f"'{out}' is there already, and nothing is overwritten: give another path, "
+            "or `overwrite=True`."
+        )
+
+
+@contextlib.contextmanager
+def _writing(path, frame_rate):
+    """A function that appends an RGB frame; the file appears when all is written."""
+    codec = _CODECS[path.suffix.lower()]
+    writer, count = cv2.VideoWriter(), 0
+    with replacing(path) as partial:
+
+        def write(frame):
+            if not writer.isOpened():
+                height, width = frame.shape[:2]
+                fourcc = cv2.VideoWriter_fourcc(*codec)
+                writer.open(os.fspath(partial), fourcc, frame_rate, (width, height))
+            if not writer.isOpened():
+                raise OSError(
+                    f"OpenCV cannot write '{path}': it has no encoder for {codec}, or "
+                    "the folder cannot be written to. Try a path that ends in '.avi'."
+                )
+            writer.write(cv2.cvtColor(frame, cv2.COLOR_RGB2BGR))
+            nonlocal count
+            count += 1
+
+        try:
+            yield write
+        finally:
+            writer.release()
+        _check_written(partial, path, count)
+
+
+def _check_written(partial, path, count):
+    """Raises if frames are missing: OpenCV writes on, without a word, if it cannot."""
+    capture = cv2.VideoCapture(os.fspath(partial))
+    there = capture.get(cv2.CAP_PROP_FRAME_COUNT) if capture.isOpened() else 0
+    capture.release()
+    if there < _SHARE_OF_FRAMES * count:
+        raise OSError(
+            f"The video could not be written whole: of {count} frames {there:.0f} can "
+            f"be read again, so '{path}' was not put in place. Is the disk full?"
+        )

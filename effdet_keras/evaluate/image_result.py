@@ -1,0 +1,139 @@
+"""`ImageResult`: what is true of one image, and what was found in it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from effdet_keras.errors import InvalidValueError
+
+_FIELDS = (
+    ("truth_boxes", np.float64, (-1, 4)),
+    ("truth_labels", np.int64, (-1,)),
+    ("truth_is_crowd", bool, (-1,)),
+    ("truth_areas", np.float64, (-1,)),
+    ("boxes", np.float64, (-1, 4)),
+    ("scores", np.float64, (-1,)),
+    ("labels", np.int64, (-1,)),
+)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ImageResult:
+    """Ground truth and detections of one image, in the pixels of that image.
+
+    What every analysis beyond COCO's twelve numbers starts from: a list of these, one
+    for each image of a dataset, also for those with no objects or no detections.
+
+    Args:
+        image_id: int, the id in the dataset.
+        truth_boxes: floats `[n, 4]`, `yxyx` in pixels of the image.
+        truth_labels: ints `[n]`, `0 .. C-1`.
+        truth_is_crowd: bools `[n]`; None means that none is a crowd region.
+        boxes: floats `[m, 4]`, `yxyx` in pixels of the image; kept best first.
+        scores: floats `[m]`, 0 to 1.
+        labels: ints `[m]`, `0 .. C-1`.
+        name: string, the file of the image, for people.
+        size: `(height, width)` of the image, in pixels; None if it is not known.
+        truth_areas: floats `[n]`, square pixels: the areas in the annotations, which
+            for COCO are those of the outlines; None means those of the boxes.
+
+    Raises:
+        ValueError: If the lengths differ.
+
+    Example:
+        >>> result = ImageResult(
+        ...     7, truth_boxes=[[0, 0, 8, 8]], truth_labels=[0],
+        ...     boxes=[[0, 0, 8, 4], [0, 0, 8, 8]], scores=[0.3, 0.9], labels=[0, 0])
+        >>> result.scores, result.truth_is_crowd
+        (array([0.9, 0.3]), array([False]))
+    """
+
+    image_id: int
+    truth_boxes: np.ndarray
+    truth_labels: np.ndarray
+    boxes: np.ndarray
+    scores: np.ndarray
+    labels: np.ndarray
+    truth_is_crowd: np.ndarray | None = None
+    name: str = ""
+    size: tuple[int, int] | None = None
+    truth_areas: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        if self.truth_is_crowd is None:
+            crowds = np.zeros(np.shape(self.truth_labels), bool)
+            object.__setattr__(self, "truth_is_crowd", crowds)
+        if self.truth_areas is None:
+            object.__setattr__(self, "truth_areas", box_areas(self.truth_boxes))
+        for field, dtype, shape in _FIELDS:
+            array = np.asarray(getattr(self, field), dtype).reshape(shape)
+            object.__setattr__(self, field, array)
+        for names in (_FIELDS[:4], _FIELDS[4:]):
+            lengths = {name: len(getattr(self, name)) for name, *_ in names}
+            if len(set(lengths.values())) > 1:
+                raise InvalidValueError(
+                    f"{' and '.join(f'`{name}`' for name in lengths)} must have one "
+                    f"length. Received: {lengths} of image {self.image_id}"
+                )
+        best = np.argsort(-self.scores, kind="stable")
+        for field in ("boxes", "scores", "labels"):
+            object.__setattr__(self, field, getattr(self, field)[best])
+
+    def above(self, score: float) -> ImageResult:
+        """Returns the result without the detections below a score.
+
+        Example:
+            >>> result = ImageResult(1, [], [], [[0, 0, 1, 1]] * 2, [0.3, 0.9], [0, 0])
+            >>> result.above(0.5).scores
+            array([0.9])
+        """
+        keep = self.scores >= score
+        return dataclasses.replace(
+            self,
+            boxes=self.boxes[keep],
+            scores=self.scores[keep],
+            labels=self.labels[keep],
+        )
+
+
+def box_areas(boxes: ArrayLike) -> np.ndarray:
+    """Computes the areas of boxes.
+
+    Args:
+        boxes: floats `[n, 4]`, `yxyx`.
+
+    Returns:
+        Float64 array `[n]`; 0 for a box without height or width.
+
+    Example:
+        >>> box_areas([[0, 0, 2, 4], [3, 3, 3, 9]])
+        array([8., 0.])
+    """
+    boxes = np.asarray(boxes, float).reshape(-1, 4)
+    return np.prod(np.maximum(boxes[:, 2:] - boxes[:, :2], 0.0), axis=-1)
+
+
+# --- -1, COCO's mark where there is nothing to measure, and means that leave it out.
+
+UNMEASURED = -1.0
+
+
+def mean_of_measured(values: ArrayLike) -> float:
+    """Computes the mean of the values that could be measured.
+
+    Args:
+        values: floats of any shape, 0 or more, or -1.
+
+    Returns:
+        The mean without the -1s; -1 where nothing is left.
+
+    Example:
+        >>> mean_of_measured([0.5, 1.0, -1.0]), mean_of_measured([-1.0])
+        (0.75, -1.0)
+    """
+    values = np.asarray(values, float)
+    measured = values[values > UNMEASURED]
+    return float(measured.mean()) if measured.size else UNMEASURED

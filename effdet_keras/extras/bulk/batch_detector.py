@@ -1,0 +1,194 @@
+"""`BatchDetector`: batches of a table in, rows out, in an actor or in a loop."""
+
+import concurrent.futures
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from effdet_keras.detect.detect import ScoreRule, ScoreThreshold, check_batch_size
+from effdet_keras.detect.predictor import Predictor
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.extras.bulk.parts import (
+    annotations_of,
+    categories_of,
+    row_of,
+    row_of_error,
+    table_of,
+)
+from effdet_keras.images import decode_image, read_image
+
+_READERS = 4  # threads that read and decode images while the network runs
+_COLUMNS = ("bytes", "image", "path")
+
+
+class BatchDetector:
+    """Detects in batches of a table: the actor class for `map_batches` of Ray Data.
+
+    It opens the model once, where it is made. An image that cannot be read gives a row
+    with an `error` and ends nothing.
+
+    Args:
+        model: what `Predictor.load` opens, or a `Predictor`.
+        score_threshold, calibrated, tiles, augment: see `Predictor.detect`.
+        batch_size: int, images for the network at once; an export of a fixed batch
+            size goes by its own.
+        num_threads: int, see `Predictor.load`.
+
+    Attributes:
+        predictor: `Predictor`.
+        batch_size: int, images for the network at once.
+        categories: list of dicts `id` and `name`, the classes as a COCO file has them.
+        options: dict, what the detections depend on beside the model.
+
+    Raises:
+        OSError, ValueError, ImportError: As of `Predictor.load`.
+        RuntimeError: If the model has no thresholds or temperature, and they are
+            asked for.
+
+    Example:
+        >>> from effdet_keras.model.efficientdet import EfficientDet
+        >>> model = EfficientDet.from_preset(
+        ...     "efficientdet-d0", image_size=64, max_level=6, class_names=["cat"])
+        >>> detector = BatchDetector(Predictor(model), 0.9, batch_size=2)
+        >>> rows = detector.rows({"image": np.zeros((1, 48, 100, 3), "uint8"),
+        ...                       "path": np.array(["a.jpg"])})
+        >>> rows[0]["file_name"], rows[0]["width"], rows[0]["score"]
+        ('a.jpg', 100, [])
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | Predictor,
+        score_threshold: ScoreThreshold = 0.3,
+        *,
+        batch_size: int = 8,
+        num_threads: int | None = None,
+        calibrated: bool = False,
+        tiles: int | Sequence[int] | bool | None = None,
+        augment: Sequence[float] | bool | None = None,
+    ) -> None:
+        if not isinstance(model, Predictor):
+            model = Predictor.load(model, num_threads=num_threads)
+        check_batch_size(batch_size)
+        ScoreRule(model, score_threshold, calibrated)  # before any work
+        self.predictor = model
+        runtime = getattr(model.detector, "runtime", None)
+        fixed = None if runtime is None else runtime.description.batch_size
+        self.batch_size = fixed or batch_size
+        self.categories = categories_of(model)
+        self.options = {
+            "score_threshold": score_threshold,
+            "calibrated": calibrated,
+            "tiles": tiles,
+            "augment": augment,
+        }
+
+    def __call__(self, batch: Mapping[str, Any]) -> Any:
+        """Detects in the images of a batch, as `map_batches` of Ray Data gives them.
+
+        Args:
+            batch: dict of arrays or lists: `path`, the paths or addresses of images;
+                with a column `bytes`, the contents of image files, or `image`, arrays
+                `[H, W, 3]`, nothing is read.
+
+        Returns:
+            `pyarrow.Table` of a row per image: see `rows`.
+
+        Raises:
+            ValueError: If there is none of these columns.
+            ImportError: If pyarrow is not installed.
+        """
+        return table_of(self.rows(batch))
+
+    def rows(self, batch: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """`__call__` without pyarrow.
+
+        Args:
+            batch: see `__call__`.
+
+        Returns:
+            List of dicts: `file_name` (the path), `width`, `height`; lists
+            `category_id`, `label`, `bbox` (`xywh` in pixels) and `score`, one of each
+            per object; `error`, the reason where the image could not be read, or None.
+
+        Raises:
+            ValueError: As of `__call__`.
+        """
+        column = next((name for name in _COLUMNS if name in batch), None)
+        if column is None:
+            raise InvalidValueError(
+                "A batch needs a column 'path', 'bytes' or 'image'. "
+                f"Received: columns {', '.join(batch) or 'none'}"
+            )
+        sources = list(batch[column])
+        names = batch.get("path", [""] * len(sources))
+        pairs = [(str(name), source) for name, source in zip(names, sources)]
+        read = {"bytes": decode_image, "image": np.asarray, "path": _read}[column]
+        return list(self.stream(pairs, read))
+
+    def stream(self, pairs: Iterable[tuple], read: Any = read_image) -> Iterator[dict]:
+        """The rows of `(name, source)`, in their order, as they are found.
+
+        While the network looks at a batch, threads read the next one, and no further:
+        two batches of images are in memory, however many there are.
+
+        Args:
+            pairs: iterable of tuples.
+            read: function of a source to the array of its image.
+        """
+        with concurrent.futures.ThreadPoolExecutor(_READERS) as readers:
+            waiting = []
+            for batch in _batches(pairs, self.batch_size):
+                started = [
+                    (name, readers.submit(_tried, read, source))
+                    for name, source in batch
+                ]
+                yield from self._found(waiting)
+                waiting = started
+            yield from self._found(waiting)
+
+    def _found(self, batch):
+        results = [(name, future.result()) for name, future in batch]
+        images = [image for _, image in results if not isinstance(image, Exception)]
+        found = iter(self._detected(images))
+        for name, image in results:
+            if isinstance(image, Exception):
+                yield row_of_error(name, image)
+            else:
+                annotations = annotations_of(next(found), self.categories)
+                yield row_of(name, image.shape[:2], annotations)
+
+    def _detected(self, images):
+        """Detections of each image; a smaller batch would be compiled anew."""
+        if not images:
+            return []
+        missing = self.batch_size - len(images)
+        if self.options["tiles"] is None and self.options["augment"] is None:
+            images = images + images[:1] * missing
+        size = {"batch_size": self.batch_size, "verbose": 0}
+        return self.predictor.detect(images, **size, **self.options)
+
+
+def _batches(pairs, size):
+    batch = []
+    for pair in pairs:
+        batch.append(pair)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _read(path):
+    return read_image(str(path))  # NumPy's strings are none of Python's paths
+
+
+def _tried(read, source):
+    """The image, or why it cannot be read: the others are not ended by it."""
+    try:
+        return read(source)
+    except (ValueError, OSError) as error:
+        return error

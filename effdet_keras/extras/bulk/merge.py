@@ -1,0 +1,197 @@
+"""The parts of all shards as one file, with each image once."""
+
+import collections
+import contextlib
+import heapq
+import itertools
+import json
+import operator
+import os
+from collections.abc import Iterable, Iterator
+
+from effdet_keras._internal.optional_imports import pyarrow_parquet
+from effdet_keras._internal.remote_path import exists, path_of, replacing_at
+from effdet_keras.errors import InvalidStateError, InvalidValueError
+from effdet_keras.extras.bulk.parts import SETTINGS, Parts, line_of, schema, table_of
+
+_AT_ONCE = 4096  # rows of a Parquet file that are in memory
+_NAME = operator.itemgetter("file_name")
+
+
+def merge_parts(
+    folder: str | os.PathLike, out: str | os.PathLike, *, overwrite: bool = False
+) -> tuple[int, list[str]]:
+    """Writes what all shards found into one file, in the order of the images' names.
+
+    The file is the same however many shards there were, and however often one was
+    begun: an image that several parts have is there once. Of each shard a part or two
+    are in memory at a time.
+
+    Args:
+        folder: path or address of the parts.
+        out: path or address: `.json` for a COCO file with scores, `.jsonl` for a line
+            per image, `.parquet` for a row per image.
+        overwrite: bool, whether a file at `out` may be replaced.
+
+    Returns:
+        `(images, names)`: how many images there are, and the names of those that could
+        not be read: the COCO file leaves them out, the others give the reason.
+
+    Raises:
+        FileNotFoundError: If there are no parts.
+        RuntimeError: If a shard is not through, or a part is missing or damaged.
+        ValueError: If the ending of `out` is none of these, or it is a file of
+            `folder` that is read.
+        FileExistsError: If there is a file at `out`, and `overwrite` is False.
+        ImportError: If `out` is a Parquet file, and pyarrow is not installed.
+    """
+    out, parts = path_of(out), Parts(folder)
+    if out.suffix not in _WRITERS:
+        raise InvalidValueError(
+            f"The ending of the output is one of {', '.join(_WRITERS)}. "
+            f"Received: '{out}'"
+        )
+    if exists(out) and not overwrite:
+        raise FileExistsError(
+            f"'{out}' is there already, and nothing is overwritten: give another path, "
+            "or add --overwrite."
+        )
+    if parts.owns(out):
+        raise InvalidValueError(
+            f"'{out}' is one of the files that are merged, and would be replaced. Give "
+            "another path."
+        )
+    if out.suffix == ".parquet":
+        pyarrow_parquet.require("Writing Parquet")
+    settings = parts.settings()
+    if settings is None:
+        raise FileNotFoundError(
+            f"'{parts.folder}' has no {SETTINGS}: it is no folder of "
+            "`effdet-keras predict --parts`"
+        )
+    merged = _Merged(parts, settings["shards"])
+    with replacing_at(out) as partial:
+        _WRITERS[out.suffix](partial, merged, settings["categories"])
+    return merged.count, merged.failed
+
+
+class _Merged:
+    """The rows of all parts, each image once, by name; iterate as often as needed.
+
+    Attributes:
+        count: int, images of the last iteration.
+        failed: list of the names of those that could not be read.
+    """
+
+    def __init__(self, parts, num_shards):
+        numbers = range(1, num_shards + 1)
+        finished = {n: parts.num_finished(n, num_shards) for n in numbers}
+        if open_ := [f"{n}/{num_shards}" for n in numbers if finished[n] is None]:
+            more = f" and {len(open_) - 10} more" if len(open_) > 10 else ""
+            raise InvalidStateError(
+                f"These shards in '{parts.folder}' are not through: "
+                f"{', '.join(open_[:10])}{more}. Run them (again): what is done is "
+                "skipped."
+            )
+        self._parts, self._finished, self._files = parts, finished, []
+        for shard, path in parts.files():
+            first = next(iter(parts.read(path)), None)
+            if first is not None:
+                self._files.append((_NAME(first), shard, path))
+        self._files.sort(key=operator.itemgetter(0))
+
+    def __iter__(self) -> Iterator[dict]:
+        self.count, self.failed = 0, []
+        counts = collections.Counter()
+        in_order = self._in_order()
+        for name, group in itertools.groupby(in_order, lambda pair: _NAME(pair[1])):
+            rows = list(group)
+            shard, row = min(rows, key=lambda pair: _rank(pair[1]))
+            counts[shard] += 1
+            self.count += 1
+            if row["error"] is not None:
+                self.failed.append(name)
+            yield row
+        for shard, expected in self._finished.items():
+            if counts[shard] < expected:
+                raise InvalidStateError(
+                    f"Shard {shard}/{len(self._finished)} found {expected:,} images, "
+                    f"and its parts have {counts[shard]:,}: one was removed or "
+                    "damaged. Run the shard again."
+                )
+
+    def _in_order(self):
+        """`(shard, row)` by name; a part is read when its first row is due."""
+        waiting, opened = collections.deque(self._files), []
+        while waiting or opened:
+            if waiting and (not opened or waiting[0][0] <= opened[0][0]):
+                _, shard, path = waiting.popleft()
+                rows = self._parts.read(path)
+            else:
+                _, path, shard, row, rows = heapq.heappop(opened)
+                yield shard, row
+            if (row := next(rows, None)) is not None:
+                heapq.heappush(opened, (_NAME(row), path, shard, row, rows))
+
+
+def _rank(row):
+    """Low for the row that counts: of the newest image, and one that was read."""
+    return -row["generation"], row["error"] is not None
+
+
+def _write_coco(path, rows: Iterable[dict], categories):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(f'{{"categories": {json.dumps(categories)},\n"images": [')
+        _write_list(file, _coco_images(rows))
+        file.write('],\n"annotations": [')
+        _write_list(file, _coco_annotations(rows))
+        file.write("]}\n")
+
+
+def _write_list(file, records):
+    for index, record in enumerate(records):
+        file.write(",\n" if index else "\n")
+        file.write(json.dumps(record))
+
+
+def _coco_images(rows):
+    for image_id, row in enumerate(_readable(rows), 1):
+        keys = ("file_name", "width", "height")
+        yield {"id": image_id, **{key: row[key] for key in keys}}
+
+
+def _coco_annotations(rows):
+    number = itertools.count(1)
+    for image_id, row in enumerate(_readable(rows), 1):
+        for found in line_of(row)["annotations"]:
+            del found["label"]  # the category has the name
+            area = found["bbox"][2] * found["bbox"][3]
+            of_image = {"id": next(number), "image_id": image_id}
+            yield {**of_image, **found, "area": area, "iscrowd": 0}
+
+
+def _readable(rows):
+    return (row for row in rows if row["error"] is None)
+
+
+def _write_json_lines(path, rows, _):
+    with open(path, "w", encoding="utf-8") as file:
+        for row in rows:
+            file.write(json.dumps(line_of(row)) + "\n")
+
+
+def _write_parquet(path, rows, _):
+    package = pyarrow_parquet.require("Writing Parquet")
+    rows = iter(rows)
+    with contextlib.closing(
+        package.ParquetWriter(path, schema(), compression="zstd")
+    ) as writer:
+        while some := list(itertools.islice(rows, _AT_ONCE)):
+            writer.write_table(table_of(some))
+
+
+_WRITERS = {
+    ".json": _write_coco,
+    ".jsonl": _write_json_lines,
+    ".parquet": _write_parquet,
+}

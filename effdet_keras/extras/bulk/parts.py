@@ -1,0 +1,267 @@
+"""The folder of parts: what shards write, and what shards and the merge read."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import warnings
+from typing import Any
+
+from effdet_keras._internal.optional_imports import pyarrow
+from effdet_keras._internal.remote_path import RemotePath, exists, path_of, replacing_at
+from effdet_keras._internal.whole_files import replacing
+from effdet_keras.category_ids import category_ids_or_default
+from effdet_keras.detect.detections import Detections
+from effdet_keras.detect.letterbox import has_area
+from effdet_keras.errors import InvalidStateError, InvalidValueError
+
+SETTINGS = "settings.json"
+_OF_PARTS = ("stamp", "generation")  # of a row, besides what is merged
+_OURS = re.compile(r"(part|shard)-\d+-of-\d+.*\.jsonl?")
+_PART = re.compile(r"part-(\d+)-of-\d+-([0-9a-f]{16})\.jsonl")
+
+
+class Parts:
+    """A folder of parts, here or at an address.
+
+    A part is a file with a line of JSON for each image, in the order of their names.
+    Its name has a digest of its content: what was cut off does not count, and of two
+    processes that work on one shard none replaces what another found.
+
+    Args:
+        folder: path or address.
+    """
+
+    def __init__(self, folder):
+        self.folder = path_of(folder)
+
+    def settings(self):
+        """What all shards have in common, or None if nothing was begun."""
+        return self._read(SETTINGS)
+
+    def agree(self, settings):
+        """Writes the settings, or compares them with those that are there.
+
+        Of several that begin at once the first one writes them; at an address, which
+        has no such thing as the first one, the last.
+
+        Raises:
+            RuntimeError: If the parts are of another model, or of other options.
+        """
+        if self.settings() is None and isinstance(self.folder, RemotePath):
+            self._write(SETTINGS, settings)
+        elif self.settings() is None:
+            path = self.folder / SETTINGS
+            with (
+                contextlib.suppress(FileExistsError),
+                replacing(path, exclusive=True) as partial,
+            ):
+                partial.write_text(json.dumps(settings, indent=1), encoding="utf-8")
+        there = self.settings()
+        others = [key for key in settings if there.get(key) != settings[key]]
+        if others:
+            names = ", ".join(f"'{name}'" for name in others)
+            raise InvalidStateError(
+                f"The parts in '{self.folder}' were begun with another {names}: "
+                f"{_shown(there, others)} there, {_shown(settings, others)} here. "
+                "Give the same, or another folder."
+            )
+
+    def files(self, shard=None):
+        """`(number of the shard, path)` of the parts of one shard, or of all."""
+        folder = self._fresh()
+        if not folder.is_dir():
+            return []
+        found = sorted((path.name, path) for path in folder.iterdir())
+        matches = [(_PART.fullmatch(name), path) for name, path in found]
+        parts = [(int(match[1]), path) for match, path in matches if match]
+        return [part for part in parts if shard in (None, part[0])]
+
+    def owns(self, path):
+        """Whether a path has the name of one of these files, here or by a link."""
+        if path.name != SETTINGS and not _OURS.fullmatch(path.name):
+            return False
+        if isinstance(path, RemotePath) or isinstance(self.folder, RemotePath):
+            return path.parent == self.folder
+        return os.path.realpath(path.parent) == os.path.realpath(self.folder)
+
+    def read(self, path):
+        """Iterator of the rows of a part; of one that was cut off, of none.
+
+        A row has two keys more than those of its image: its `stamp` (see `stamp_of`)
+        and `generation`, how many rows of other stamps it replaces.
+        """
+        data = path.read_bytes()
+        if _digest(data) != _PART.fullmatch(path.name)[2]:
+            warnings.warn(
+                f"'{path}' is damaged and does not count: its shard finds it again",
+                stacklevel=2,
+            )
+            return
+        for line in data.splitlines():
+            line = json.loads(line)
+            yield row_of_line(line) | {key: line.get(key, 0) for key in _OF_PARTS}
+
+    def write(self, shard, rows):
+        """Writes a part: whole, or not at all."""
+        rows = sorted(rows, key=lambda row: row["file_name"])
+        lines = (line_of(row) | {key: row[key] for key in _OF_PARTS} for row in rows)
+        data = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+        name = f"part-{shard.number:05}-of-{shard.count:05}-{_digest(data)}.jsonl"
+        with replacing_at(self.folder / name) as partial:
+            partial.write_bytes(data)
+
+    def set_finished(self, shard, num_images):
+        """Notes how many images the parts of a shard have; None while it works."""
+        name = f"shard-{shard.number:05}-of-{shard.count:05}.json"
+        self._write(name, {"images": num_images})
+
+    def num_finished(self, number, count):
+        """How many images a shard has that is through; None while it is not."""
+        found = self._read(f"shard-{number:05}-of-{count:05}.json")
+        return None if found is None else found["images"]
+
+    def _fresh(self):
+        """The folder as it is now: a `RemotePath` keeps what it once listed."""
+        return path_of(str(self.folder))
+
+    def _read(self, name):
+        path = self._fresh() / name
+        if not exists(path):
+            return None
+        try:
+            return json.loads(path.read_bytes())
+        except ValueError as error:
+            raise InvalidValueError(
+                f"'{path}' is damaged ({error}). Remove it, and run a shard again."
+            ) from error
+
+    def _write(self, name, content):
+        with replacing_at(self.folder / name) as partial:
+            partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+
+def _digest(data):
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def _shown(settings, names):
+    return ", ".join(json.dumps(settings.get(name))[:60] for name in names)
+
+
+# --- What was found in one image, as a row of a table.
+
+# Of each annotation one number or name; those of an image are lists in its row.
+_OF_ANNOTATIONS = ("category_id", "label", "bbox", "score")
+
+
+def categories_of(predictor: Any) -> list[dict]:
+    """The classes of a predictor, as a COCO file has them: `id` and `name`."""
+    count = predictor.config.num_classes
+    ids = category_ids_or_default(predictor.category_ids, count)
+    names = predictor.class_names or map(str, range(count))
+    return [{"id": id_, "name": name} for id_, name in zip(ids, names)]
+
+
+def annotations_of(detections: Detections, categories: list[dict]) -> list[dict]:
+    """What was found in one image, as COCO has it, but for boxes in the padding.
+
+    Args:
+        detections: `Detections`.
+        categories: as of `categories_of`.
+
+    Returns:
+        List of dicts `category_id`, `label` (its name), `bbox` (`xywh` in pixels) and
+        `score`.
+    """
+    detections = detections[has_area(detections.boxes)]
+    found = []
+    labels, boxes_yxyx = detections.labels.tolist(), detections.boxes.tolist()
+    for label, box, score in zip(labels, boxes_yxyx, detections.scores.tolist()):
+        y_min, x_min, y_max, x_max = box
+        category = categories[label]
+        box = (x_min, y_min, x_max - x_min, y_max - y_min)
+        found.append(
+            {
+                "category_id": category["id"],
+                "label": category["name"],
+                "bbox": [round(number, 2) for number in box],
+                "score": round(score, 6),
+            }
+        )
+    return found
+
+
+def row_of(name: str, image_size: tuple[int, int], annotations: list[dict]) -> dict:
+    """The row of an image that was read; `image_size` is `(height, width)`."""
+    height, width = image_size
+    lists = {key: [found[key] for found in annotations] for key in _OF_ANNOTATIONS}
+    size = {"width": int(width), "height": int(height)}
+    return {"file_name": name, **size, **lists, "error": None}
+
+
+def row_of_error(name: str, error: object) -> dict:
+    """The row of an image that could not be read."""
+    lists = {key: [] for key in _OF_ANNOTATIONS}
+    return {"file_name": name, "width": 0, "height": 0, **lists, "error": str(error)}
+
+
+def line_of(row: dict) -> dict:
+    """A row as a line of JSON has it: a COCO image with its `annotations`.
+
+    Example:
+        >>> line_of(row_of("a.jpg", (30, 40), []))
+        {'file_name': 'a.jpg', 'width': 40, 'height': 30, 'annotations': []}
+        >>> row_of_line(line_of(row_of_error("b.jpg", "no image")))["error"]
+        'no image'
+    """
+    if row["error"] is not None:
+        return {"file_name": row["file_name"], "error": row["error"]}
+    image = {key: row[key] for key in ("file_name", "width", "height")}
+    columns = [row[key] for key in _OF_ANNOTATIONS]
+    return {
+        **image,
+        "annotations": [dict(zip(_OF_ANNOTATIONS, found)) for found in zip(*columns)],
+    }
+
+
+def row_of_line(line: dict) -> dict:
+    """The row of a line of JSON; the inverse of `line_of`."""
+    if "error" in line:
+        return row_of_error(line["file_name"], line["error"])
+    size = line["height"], line["width"]
+    return row_of(line["file_name"], size, line["annotations"])
+
+
+def schema():
+    """The columns of a Parquet file, or of a table in memory."""
+    pa = pyarrow.require("Parquet")
+    return pa.schema(
+        [
+            ("file_name", pa.string()),
+            ("width", pa.int32()),
+            ("height", pa.int32()),
+            ("category_id", pa.list_(pa.int64())),
+            ("label", pa.list_(pa.string())),
+            ("bbox", pa.list_(pa.list_(pa.float32()))),
+            ("score", pa.list_(pa.float32())),
+            ("error", pa.string()),
+        ]
+    )
+
+
+def table_of(rows: list[dict]):
+    """Rows as a `pyarrow.Table`."""
+    rows = [
+        {**row, "file_name": _utf8(row["file_name"]), "error": _utf8(row["error"])}
+        for row in rows
+    ]
+    return pyarrow.require("Parquet").Table.from_pylist(rows, schema=schema())
+
+
+def _utf8(text):
+    """Text that Parquet can hold: names of files may have bytes that are no text."""
+    return text and text.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,338 @@
+"""One shard of a large run: its images, without those that are done, part by part."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import pathlib
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from effdet_keras._internal.remote_path import RemotePath, path_of
+from effdet_keras.detect.predictor import Predictor
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.export.runtime import ExportedDetector
+from effdet_keras.extras.bulk.batch_detector import BatchDetector
+from effdet_keras.extras.bulk.parts import Parts
+from effdet_keras.images import IMAGE_SUFFIXES
+
+_TOLD = 10  # images that cannot be read, by name
+
+
+def detect_shard(
+    detector: BatchDetector,
+    sources: Mapping[str, str],
+    parts: Parts,
+    shard: Shard,
+    *,
+    part_images: int,
+) -> int:
+    """Detects in the images of a shard that no part has yet.
+
+    An image that was replaced since its row was written is looked at again. Those
+    whose row is an error are tried once more, at the end. What was found until an
+    error or Ctrl-C is kept.
+
+    Args:
+        detector: `BatchDetector`.
+        sources: mapping of name to path or address, see `sources_of`.
+        parts: `Parts`, whose settings agree.
+        shard: `Shard`.
+        part_images: int, images of a part: what a kill can lose.
+
+    Returns:
+        int, how many images of the shard could not be read.
+
+    Raises:
+        ValueError: If `part_images` is below 1.
+    """
+    if part_images < 1:
+        raise InvalidValueError(
+            f"A part has 1 image or more. Received: part_images={part_images}"
+        )
+    progress = _Progress(shard, sources)
+    for _, path in parts.files(shard.number):
+        progress.note(parts.read(path))
+    progress.warn_of_gone()
+    progress.show()
+    errors = progress.errors
+    new = [name for name in sources if not progress.has(name)]
+    again = [name for name in sources if name in errors]
+    if new or again:
+        parts.set_finished(shard, None)
+
+    stamps = {}  # of images that are being looked at, taken before they are read
+
+    def write(rows):
+        for row in rows:
+            progress.mark(row, stamps.pop(row["file_name"]))
+        # An error that is known needs no second row.
+        fresh = [r for r in rows if r["error"] is None or not progress.knows(r)]
+        if fresh:
+            parts.write(shard, fresh)
+        progress.note(rows)
+        progress.show(len(rows))
+
+    def stamped(names):
+        for name in names:
+            stamps[name] = stamp_of(sources[name])
+            yield name, sources[name]
+
+    for names in (new, again):
+        rows = detector.stream(stamped(names))
+        _in_chunks(rows, part_images, write)
+    parts.set_finished(shard, len(progress))
+    failed = [name for name in sources if name in errors]
+    for name in failed[:_TOLD]:
+        warnings.warn(f"'{name}' is left out: {errors[name]}", stacklevel=2)
+    if len(failed) > _TOLD:
+        warnings.warn(f"... and {len(failed) - _TOLD:,} more", stacklevel=2)
+    return len(failed)
+
+
+def _in_chunks(rows, size, write):
+    """Writes rows in lists; the last one also where the rows end by an error."""
+    chunk = []
+    try:
+        for row in rows:
+            chunk.append(row)
+            if len(chunk) == size:
+                write(chunk)
+                chunk = []
+    finally:
+        if chunk:
+            write(chunk)
+
+
+class _Progress:
+    """Which images of a shard are done, and which were tried in vain, and why."""
+
+    def __init__(self, shard, sources):
+        self._shard, self._sources = shard, sources
+        self._done, self.errors = {}, {}  # generation; reason
+        self._replaced = {}  # generation of images that are others now
+        self._gone = 0  # rows of images that are not among the inputs any more
+        self._start, self._seen = time.monotonic(), 0
+
+    def __len__(self):
+        return len({**self._done, **self.errors, **self._replaced})
+
+    def has(self, name):
+        return name in self._done or name in self.errors
+
+    def knows(self, row):
+        return self.errors.get(row["file_name"]) == row["error"]
+
+    def mark(self, row, stamp):
+        """Gives a new row what tells it from older ones of the same name."""
+        row["stamp"] = stamp
+        row["generation"] = self._replaced.get(row["file_name"], -1) + 1
+
+    def note(self, rows):
+        for row in rows:
+            name, generation = row["file_name"], row["generation"]
+            if generation < max(self._done.get(name, 0), self._replaced.get(name, 0)):
+                continue
+            source = self._sources.get(name)
+            if source is not None and row["stamp"] != stamp_of(source):
+                self._replaced[name] = generation
+                self._done.pop(name, None)
+                self.errors.pop(name, None)
+            elif row["error"] is None:
+                self._done[name] = generation
+                self.errors.pop(name, None)
+            elif name not in self._done:
+                self.errors[name] = row["error"]
+
+    def warn_of_gone(self):
+        """Rows of images that were removed are not taken back."""
+        known = {*self._done, *self.errors}
+        self._gone = len(known.difference(self._sources))
+        if self._gone:
+            warnings.warn(
+                f"{self._gone:,} images of the parts are not among the inputs any "
+                "more: their rows stay",
+                stacklevel=3,
+            )
+
+    def show(self, count=0):
+        self._seen += count
+        of_all = f"{len(self) - self._gone:,} of {len(self._sources):,} images"
+        text = f"shard {self._shard}: {of_all}"
+        if count:
+            speed = self._seen / max(time.monotonic() - self._start, 1e-6)
+            text += f", {speed:.1f} images per second"
+        print(text, flush=True)
+
+
+# --- The images of a shard: their names, which never change, and where they are.
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """Shard `number` of `count`, counted from 1.
+
+    Example:
+        >>> shard = Shard.parse("2/16")
+        >>> shard.number, shard.count
+        (2, 16)
+        >>> sum(Shard(n, 3).has("a.jpg") for n in (1, 2, 3))
+        1
+    """
+
+    number: int
+    count: int
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """Reads "2/16".
+
+        Raises:
+            ValueError: If it is not of this format, or out of range.
+        """
+        number, _, count = text.partition("/")
+        is_number = number.isdecimal() and count.isdecimal()
+        if is_number and 1 <= int(number) <= int(count) <= 99_999:
+            return cls(int(number), int(count))
+        raise InvalidValueError(
+            "A shard is I/N, with I from 1 to N, such as 1/16 to 16/16. "
+            f"Received: {text!r}"
+        )
+
+    def has(self, name: str) -> bool:
+        """Whether an image is of this shard: by its name alone.
+
+        More images in the folder change nothing for those that were there.
+        """
+        digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()
+        return int.from_bytes(digest[:8]) % self.count == self.number - 1
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+
+def sources_of(inputs: Iterable[str | os.PathLike], shard: Shard) -> dict[str, str]:
+    """The images of a shard.
+
+    An image in a folder has its path from that folder as its name, with `/`; folders in
+    it are looked through, but for those whose names begin with a dot. An image that is
+    given by itself has its file name.
+
+    Args:
+        inputs: paths or addresses of folders and images.
+        shard: `Shard`.
+
+    Returns:
+        Dict of name to path or address, in the order of the names.
+
+    Raises:
+        FileNotFoundError: If there is nothing of one of the names.
+        ValueError: If something is no image by its ending, or two images have one
+            name.
+    """
+    found = {}
+    for given in inputs:
+        for name, path in _images_of(path_of(given)):
+            if not shard.has(name):
+                continue
+            if found.setdefault(name, path) != path:
+                raise InvalidValueError(
+                    f"'{found[name]}' and '{path}' would both be '{name}' in the "
+                    "output. Give the folder that holds both."
+                )
+    return dict(sorted(found.items()))
+
+
+def stamp_of(source: str) -> str:
+    """What changes with an image: its bytes and time, or a storage's version."""
+    path = path_of(source)
+    if isinstance(path, RemotePath):
+        return path.version()
+    try:
+        status = path.stat()
+    except OSError:  # its row tells why
+        return ""
+    return f"{status.st_size}-{status.st_mtime_ns}"
+
+
+def _images_of(path) -> Iterator[tuple[str, str]]:
+    if path.is_dir():
+        is_remote = isinstance(path, RemotePath)
+        yield from _below_address(path) if is_remote else _below(os.fspath(path))
+    elif not path.is_file():
+        raise FileNotFoundError(f"There is no image or folder '{path}'")
+    elif not _is_image(path.name):
+        raise InvalidValueError(
+            f"'{path}' is no image by its ending ({', '.join(IMAGE_SUFFIXES)}): shards "
+            "are of images and of folders of images"
+        )
+    else:
+        yield path.name, str(path)
+
+
+def _below(root):
+    seen = set()  # links to folders are followed, also in circles: each folder once
+    for folder, folders, files in os.walk(root, followlinks=True):
+        status = os.stat(folder)
+        if (status.st_dev, status.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        folders[:] = sorted(
+            (name for name in folders if not name.startswith(".")),
+            key=lambda name: (os.path.islink(os.path.join(folder, name)), name),
+        )
+        inner = os.path.relpath(folder, root).replace(os.sep, "/")
+        start = "" if inner == "." else f"{inner}/"
+        for name in sorted(filter(_is_image, files)):
+            yield f"{start}{name}", os.path.join(folder, name)
+
+
+def _below_address(folder, start=""):
+    for path in folder.iterdir():
+        if path.name.startswith("."):
+            continue
+        if path.is_dir():
+            yield from _below_address(path, f"{start}{path.name}/")
+        elif _is_image(path.name):
+            yield f"{start}{path.name}", str(path)
+
+
+def _is_image(name):
+    is_hidden = name.startswith(".")
+    return not is_hidden and os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES
+
+
+# --- What the shards of one run must have in common.
+
+
+def settings_of(detector: BatchDetector, shard: Shard) -> dict[str, Any]:
+    """Returns a dict for JSON, by which one run is told from another."""
+    return {
+        "shards": shard.count,
+        "model": model_digest(detector.predictor),
+        **detector.options,
+        "categories": detector.categories,
+    }
+
+
+def model_digest(predictor: Predictor) -> str:
+    """A digest of the weights, or of the exported file: wherever the model lies."""
+    digest, detector = hashlib.sha256(), predictor.detector
+    if isinstance(detector, ExportedDetector):
+        path = pathlib.Path(detector.runtime.path)
+        # OpenVINO has a `.bin` beside the `.xml`; a SavedModel is a folder.
+        is_file = path.is_file()
+        files = path.parent.glob(f"{path.stem}.*") if is_file else path.rglob("*")
+        for file in sorted(filter(pathlib.Path.is_file, files)):
+            if not is_file or file.suffix in (path.suffix, ".bin"):
+                digest.update(file.read_bytes())
+    else:
+        for weight in detector.weights:
+            digest.update(np.ascontiguousarray(weight).tobytes())
+    return digest.hexdigest()[:16]

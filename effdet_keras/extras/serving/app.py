@@ -1,0 +1,517 @@
+"""The HTTP side: addresses, answers, statuses."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import io
+import time
+
+from PIL import Image
+
+from effdet_keras._internal.optional_imports import (
+    starlette_applications,
+    starlette_requests,
+    starlette_responses,
+    starlette_routing,
+)
+from effdet_keras._version import __version__
+from effdet_keras.detect.detections import Detections
+from effdet_keras.errors import EffDetError, InvalidStateError, InvalidValueError
+from effdet_keras.extras.serving.batcher import QueueFullError
+from effdet_keras.extras.serving.limits import Limits
+from effdet_keras.extras.serving.service import DetectionService
+from effdet_keras.images import TooManyPixelsError, decode_image
+from effdet_keras.report.pages import html_page
+
+_GONE = 499  # the client closed the connection: nobody reads this status
+# The page runs its own script and asks its own server, and no other.
+_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "img-src 'self' blob: data:; connect-src 'self'; frame-ancestors 'none'"
+)
+
+
+def create_app(service: DetectionService):
+    """The ASGI application of a server.
+
+    Args:
+        service: `DetectionService`; it is started and closed with the application.
+
+    Returns:
+        `starlette.applications.Starlette`.
+    """
+    answers = _Answers(service)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_):
+        await service.start()
+        try:
+            yield
+        finally:
+            await service.close()
+
+    route = starlette_routing.Route
+    return starlette_applications.Starlette(
+        routes=[
+            route("/", answers.page),
+            route("/detect", answers.detect, methods=["POST"]),
+            route("/health", answers.health),
+            route("/metrics", answers.metrics),
+            route("/openapi.json", answers.description),
+        ],
+        lifespan=lifespan,
+    )
+
+
+class _Answers:
+    """One method per address."""
+
+    def __init__(self, service):
+        self._service, self._limits = service, service.limits
+        self._open = 0  # requests of /detect that are not answered yet
+        self._description = openapi(service.limits)
+
+    async def page(self, _):
+        return starlette_responses.HTMLResponse(
+            page(), headers={"Content-Security-Policy": _POLICY}
+        )
+
+    async def health(self, _):
+        return starlette_responses.JSONResponse({"status": "ok"})
+
+    async def metrics(self, _):
+        return starlette_responses.Response(
+            self._service.metrics.text(), media_type="text/plain; version=0.0.4"
+        )
+
+    async def description(self, _):
+        return starlette_responses.JSONResponse(self._description)
+
+    async def detect(self, request):
+        metrics, start = self._service.metrics, time.perf_counter()
+        self._open += 1
+        metrics.in_flight.inc()
+        status = 500
+        try:
+            try:
+                answer = await self._detect(request)
+            except Exception as error:
+                answer = _refusal(error)
+            status = answer.status_code
+            return answer
+        finally:
+            self._open -= 1
+            metrics.in_flight.dec()
+            metrics.requests.labels(str(status)).inc()
+            metrics.seconds.observe(time.perf_counter() - start)
+
+    async def _detect(self, request):
+        limits = self._limits
+        if self._open > limits.max_requests:
+            raise QueueFullError("Too many requests at the same time: try again later")
+        score = _score(request.query_params.get("score", "0.3"))
+        name = request.query_params.get("format")
+        kind = format_wanted(name, request.headers.get("accept", ""))
+        if kind is None:
+            raise RefusedError(
+                406, f"An answer has one of these formats: {', '.join(MEDIA_TYPES)}"
+            )
+        data = await image_of_request(request, limits.max_bytes, limits.body_timeout)
+        async with asyncio.timeout(limits.timeout):
+            found, size = await self._service.detect(data, score)
+            if kind == "json":
+                return starlette_responses.JSONResponse(as_json(found, size))
+            drawn = await self._service.run(as_image, found, data, limits, kind)
+        return starlette_responses.Response(drawn, media_type=MEDIA_TYPES[kind])
+
+
+def _score(text):
+    try:
+        return text if text == "best" else float(text)
+    except ValueError:
+        raise RefusedError(
+            400, f"`score` is a number from 0 to 1, or 'best'. Received: {text[:50]!r}"
+        ) from None
+
+
+def _refusal(error):
+    """The answer to a request that cannot be fulfilled; other errors go on."""
+    headers = {}
+    if isinstance(error, RefusedError):
+        status = error.status
+    elif isinstance(error, TooManyPixelsError):
+        status = 413
+    elif isinstance(error, InvalidValueError | InvalidStateError):
+        status = 400
+    elif isinstance(error, QueueFullError):
+        status, headers = 503, {"Retry-After": "1"}
+    elif isinstance(error, TimeoutError):
+        status, error = 504, "There was no answer in time: try again later"
+    elif isinstance(error, starlette_requests.ClientDisconnect):
+        status, error = _GONE, "The client closed the connection"
+    else:
+        raise error
+    if status in (408, 413):  # what is left of the body is not read
+        headers["Connection"] = "close"
+    return starlette_responses.JSONResponse({"error": str(error)}, status, headers)
+
+
+# --- The description of the server, for programs: OpenAPI 3.1.
+
+_REFUSALS = {
+    "400": "It is no image, or cannot be decoded; or a parameter is out of its range",
+    "406": "`Accept` or `format` names no format of an answer",
+    "408": "The body did not arrive in time",
+    "413": "The image has too many bytes or pixels; it was not decoded",
+    "415": "The content type is neither an image nor multipart/form-data",
+    "503": "Too many requests wait: try again after `Retry-After` seconds",
+    "504": "There was no answer in time",
+}
+
+
+def openapi(limits: Limits) -> dict:
+    """The OpenAPI description of a server, as `/openapi.json` gives it.
+
+    Example:
+        >>> sorted(openapi(Limits())["paths"])
+        ['/detect', '/health', '/metrics']
+    """
+    number = {"type": "number"}
+    binary = {"type": "string", "format": "binary"}
+    detection = _object(
+        label={"type": "string", "description": "name of the class"},
+        **{"class": {"type": "integer", "description": "0 .. C-1"}},
+        score=number,
+        box={
+            "type": "array",
+            "items": number,
+            "minItems": 4,
+            "maxItems": 4,
+            "description": "x_min, y_min, x_max, y_max in pixels of the upright image",
+        },
+    )
+    answer = _object(
+        width={"type": "integer"},
+        height={"type": "integer"},
+        detections={"type": "array", "items": detection},
+    )
+    error = _content(_object(error={"type": "string"}))
+    image = {"schema": binary}
+    detect = {
+        "summary": "Finds objects in an image",
+        "parameters": [
+            _parameter(
+                "score",
+                {"anyOf": [{**number, "minimum": 0, "maximum": 1}, {"const": "best"}]},
+                "the lowest score to keep; 'best' for the thresholds of the model",
+            ),
+            _parameter(
+                "format",
+                {"enum": list(MEDIA_TYPES)},
+                "of the answer; goes before the header `Accept`",
+            ),
+        ],
+        "requestBody": {
+            "required": True,
+            "description": f"at most {limits.max_bytes:,} bytes and "
+            f"{limits.max_pixels:,} pixels, {limits.max_side:,} along a side",
+            "content": {
+                "image/*": image,
+                "application/octet-stream": image,
+                "multipart/form-data": {"schema": _object(image=binary)},
+            },
+        },
+        "responses": {
+            "200": {
+                "description": "what was found",
+                "content": {
+                    "application/json": {"schema": answer},
+                    "image/jpeg": image,
+                    "image/png": image,
+                },
+            },
+            **{
+                status: {"description": reason, "content": error}
+                for status, reason in _REFUSALS.items()
+            },
+        },
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "effdet-keras serve", "version": __version__},
+        "paths": {
+            "/detect": {"post": detect},
+            "/health": {"get": _plain("200: it answers; 503: it is about to end")},
+            "/metrics": {"get": _plain("metrics for Prometheus")},
+        },
+    }
+
+
+def _object(**properties):
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+    }
+
+
+def _content(schema):
+    return {"application/json": {"schema": schema}}
+
+
+def _parameter(name, schema, description):
+    return {"name": name, "in": "query", "schema": schema, "description": description}
+
+
+def _plain(description):
+    return {"responses": {"200": {"description": description}}}
+
+
+# --- The page at /: drop images on it, and see boxes, with a slider for the threshold.
+
+
+def page() -> str:
+    """Returns the page: one HTML file, which asks nobody but its own server.
+
+    Example:
+        >>> "drop" in page().lower()
+        True
+    """
+    return html_page("Detection", _BODY)
+
+
+_BODY = """
+<h1>Detection</h1>
+<p>Drop images here, or <input type="file" id="files" accept="image/*" multiple
+ aria-label="Choose images"></p>
+<p><label>Lowest score <input type="range" id="score" min="0.05" max="1" step="0.01"
+ value="0.3"></label> <output id="shown">0.30</output></p>
+<p id="message" class="error" role="alert"></p>
+<div class="images" id="images"></div>
+<script>
+"use strict";
+const found = [];  // of each image: canvas, caption, bitmap, detections
+const score = document.getElementById("score");
+const message = document.getElementById("message");
+const color = k => `hsl(${(k * 137.5) % 360} 90% 45%)`;
+
+function draw({canvas, caption, bitmap, detections}) {
+  const pen = canvas.getContext("2d"), size = Math.max(bitmap.width, bitmap.height);
+  const kept = detections.filter(d => d.score >= Number(score.value));
+  pen.drawImage(bitmap, 0, 0);
+  pen.lineWidth = Math.max(2, size / 300);
+  pen.font = `${Math.max(11, size / 45)}px system-ui, sans-serif`;
+  for (const d of kept) {
+    const [x0, y0, x1, y1] = d.box;
+    pen.strokeStyle = pen.fillStyle = color(d["class"]);
+    pen.strokeRect(x0, y0, x1 - x0, y1 - y0);
+    pen.fillText(`${d.label} ${d.score.toFixed(2)}`, x0 + 3, Math.max(y0 - 4, 12));
+  }
+  caption.textContent = `${caption.dataset.name}: ${kept.length} found`;
+}
+
+async function detect(file) {
+  const headers = {"Content-Type": "application/octet-stream"};
+  const answer = await fetch("detect?format=json&score=0.05",
+    {method: "POST", body: file, headers});
+  const content = await answer.json();
+  if (!answer.ok) throw new Error(content.error);
+  const figure = document.createElement("figure");
+  const canvas = document.createElement("canvas");
+  const caption = document.createElement("figcaption");
+  const bitmap = await createImageBitmap(file);
+  canvas.width = bitmap.width; canvas.height = bitmap.height;
+  canvas.style.maxWidth = "100%";
+  caption.dataset.name = file.name;
+  figure.append(canvas, caption);
+  document.getElementById("images").prepend(figure);
+  const entry = {canvas, caption, bitmap, detections: content.detections};
+  found.push(entry); draw(entry);
+}
+
+async function detectAll(files) {
+  message.textContent = "";
+  for (const file of files) {
+    try { await detect(file); }
+    catch (error) { message.textContent = `${file.name}: ${error.message}`; }
+  }
+}
+
+score.addEventListener("input", () => {
+  document.getElementById("shown").textContent = Number(score.value).toFixed(2);
+  found.forEach(draw);
+});
+document.getElementById("files").addEventListener("change",
+  event => detectAll([...event.target.files]));
+document.addEventListener("dragover", event => event.preventDefault());
+document.addEventListener("drop", event => {
+  event.preventDefault(); detectAll([...event.dataTransfer.files]);
+});
+</script>
+"""
+
+
+# --- The image of a request: its bytes, of which no more than the limit are kept.
+
+_OVERHEAD = 65_536  # bytes of a multipart body that are not the image
+_PATIENCE = 4  # times the limit that are read, and thrown away, before an answer
+_FIELD = "image"
+
+
+class RefusedError(EffDetError):
+    """A request that cannot be answered, with its HTTP status.
+
+    Args:
+        status: int.
+        reason: str, a sentence for the client.
+    """
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status, self.reason = status, reason
+
+
+async def image_of_request(request, max_bytes: int, seconds: float) -> bytes:
+    """Reads the image of a request: the body, or its multipart field `image`.
+
+    Args:
+        request: `starlette.requests.Request`.
+        max_bytes: int, of the image.
+        seconds: float, in which the whole body must arrive.
+
+    Returns:
+        bytes.
+
+    Raises:
+        RefusedError: 400, 408, 413 or 415.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    is_form = kind == "multipart/form-data"
+    is_image = kind in ("", "application/octet-stream") or kind.startswith("image/")
+    if not (is_form or is_image):
+        raise RefusedError(
+            415,
+            "Send the bytes of an image, or multipart/form-data with a field 'image'. "
+            f"Received: content-type {kind[:100]!r}",
+        )
+    try:
+        async with asyncio.timeout(seconds):
+            body = await _body(request, max_bytes, _OVERHEAD if is_form else 0)
+    except TimeoutError:
+        raise RefusedError(
+            408, f"The body did not arrive within {seconds:g} seconds"
+        ) from None
+    data = await _field(request, body, max_bytes) if is_form else body
+    if len(data) > max_bytes:
+        raise _too_large(max_bytes)
+    if not data:
+        raise RefusedError(400, "The image is empty")
+    return data
+
+
+async def _body(request, max_bytes, overhead):
+    limit, length = max_bytes + overhead, request.headers.get("content-length", "")
+    declared = int(length[:20]) if length.isdecimal() else 0
+    waits = "expect" in request.headers  # for our word, before it sends the body
+    if declared > (limit if waits else _PATIENCE * limit):
+        raise _too_large(max_bytes)
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size <= limit:
+            parts.append(part)
+        # A connection that is closed while the client sends loses our answer.
+        elif size > _PATIENCE * limit:
+            break
+    if size > limit:
+        raise _too_large(max_bytes)
+    return b"".join(parts)
+
+
+async def _field(request, body, max_bytes):
+    async def receive():
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    whole = starlette_requests.Request(request.scope, receive)
+    try:
+        form = await whole.form(max_files=1, max_fields=8, max_part_size=max_bytes)
+    except Exception as error:  # a broken body makes the parser raise several kinds
+        reason = getattr(error, "detail", error)
+        raise RefusedError(400, f"The form cannot be read: {reason}") from error
+    try:
+        value = form.get(_FIELD)
+        if value is None or isinstance(value, str):
+            raise RefusedError(400, "The form has no file in a field 'image'")
+        return await value.read()
+    finally:
+        await form.close()
+
+
+def _too_large(limit):
+    return RefusedError(413, f"The image has more than {limit:,} bytes")
+
+
+# --- Detections as what a client asked for: JSON, or the image with the boxes drawn.
+
+MEDIA_TYPES = {"json": "application/json", "jpeg": "image/jpeg", "png": "image/png"}
+
+
+def format_wanted(name: str | None, accept: str) -> str | None:
+    """The format of an answer, or None if there is none that the client takes.
+
+    Args:
+        name: str of the address, such as "json"; it goes before the header.
+        accept: str, the header `Accept`.
+
+    Example:
+        >>> format_wanted(None, "image/png"), format_wanted(None, "*/*")
+        ('png', 'json')
+        >>> format_wanted("jpeg", "text/html"), format_wanted("tiff", "*/*")
+        ('jpeg', None)
+    """
+    if name is not None:
+        return name if name in MEDIA_TYPES else None
+    kinds = [kind.partition(";")[0].strip().lower() for kind in accept.split(",")]
+    for kind in kinds:
+        if kind in ("", "*/*", "application/*"):
+            return "json"
+        if kind == "image/*":
+            return "jpeg"
+        for known, media_type in MEDIA_TYPES.items():
+            if kind == media_type:
+                return known
+    return None
+
+
+def as_json(detections: Detections, image_size: tuple[int, int]) -> dict:
+    """Detections as plain values; boxes are `xyxy` in pixels of the upright image."""
+    objects = [
+        {
+            "label": name,
+            "class": label,
+            "score": round(score, 6),
+            "box": [round(v, 2) for v in (x_min, y_min, x_max, y_max)],
+        }
+        for name, label, score, (y_min, x_min, y_max, x_max) in zip(
+            detections.names,
+            detections.labels.tolist(),
+            detections.scores.tolist(),
+            detections.boxes.tolist(),
+        )
+    ]
+    height, width = image_size
+    answer = {"width": int(width), "height": int(height), "detections": objects}
+    if detections.class_map is not None:
+        answer["pixel_shares"] = detections.pixel_shares()
+    return answer
+
+
+def as_image(detections: Detections, data: bytes, limits: Limits, kind: str) -> bytes:
+    """The file of the image `data` with the boxes drawn, "jpeg" or "png"."""
+    image = decode_image(data, **limits.of_image)
+    drawn = dataclasses.replace(detections, image=image).draw()
+    file = io.BytesIO()
+    Image.fromarray(drawn).save(file, format=kind.upper())
+    return file.getvalue()

@@ -1,0 +1,456 @@
+"""A `pipeline.config` of the TF Object Detection API, as fields of a run.
+
+docs/migrating_from_tfod.md has the table of its fields. Where a field is absent, its
+default there counts, not the one here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+from typing import Any
+
+from effdet_keras._internal.proto_text import Message, parse
+from effdet_keras._internal.remote_path import local_copy, path_of
+from effdet_keras._internal.whole_files import is_remote, local_path
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.extras.tfod.pipeline_parts import (
+    EXTRACTOR,
+    augmentation,
+    loss,
+    matching,
+    model,
+    model_config,
+    optimizer,
+    overall,
+    postprocess,
+    weight_decay,
+)
+
+CONFIG_NAME = "pipeline.config"  # as exporter and training of that API write it
+_UNKNOWN = "this field is not known here"
+
+
+@dataclasses.dataclass(frozen=True)
+class PipelineReading:
+    """What a `pipeline.config` means here.
+
+    Args:
+        fields: dict, fields of `RunConfiguration`.
+        notes: strings, a line for each field that has no place here or means
+            something else.
+        undone: those of the notes that change training or detection, so that what the
+            file asks for is not done.
+        frozen, trained: strings, the regular expressions of `freeze_variables` and
+            `update_trainable_variables`; see `weights.kinds.tfod.freezing_of`.
+    """
+
+    fields: dict[str, Any]
+    notes: tuple[str, ...]
+    undone: tuple[str, ...]
+    frozen: tuple[str, ...]
+    trained: tuple[str, ...]
+
+
+def read_pipeline_config(path: str | os.PathLike) -> PipelineReading:
+    """Reads the `pipeline.config` of an EfficientDet.
+
+    Args:
+        path: path or address of the file, or of the folder that it is in.
+
+    Returns:
+        `PipelineReading`. Its recipe is "tfod", with everything that the file
+        says or leaves at a default of the Object Detection API.
+
+    Raises:
+        OSError: If there is no such file.
+        ValueError: If it is not in the text format of protocol buffers, is the config
+            of another kind of model, or a field has a wrong value.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "pipeline.config")
+        >>> _ = path.write_text("model { faster_rcnn { num_classes: 3 } }")
+        >>> try:
+        ...     read_pipeline_config(path)
+        ... except ValueError as error:
+        ...     print(error)
+        '...pipeline.config': this is the config of a `faster_rcnn`. Only those ...
+    """
+    path = _file_at(path)
+    return _parsed(path, lambda config: _Reading(config).result())
+
+
+def _file_at(path):
+    """The file that a path or address means: itself, or the one in this folder."""
+    if is_remote(path):
+        path = path_of(path)
+        return local_copy(path / CONFIG_NAME if path.is_dir() else path)
+    path = local_path(path, "`pipeline_config`")
+    if path.is_dir():
+        path = path / CONFIG_NAME
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no `{CONFIG_NAME}` at '{path}'")
+    return path
+
+
+def _parsed(path, read):
+    """What `read` makes of the file's message; errors name the file."""
+    try:
+        return read(parse(path.read_text(encoding="utf-8")))
+    except UnicodeDecodeError:
+        raise InvalidValueError(f"'{path}' is not a text file.") from None
+    except RecursionError:
+        raise InvalidValueError(f"'{path}': messages in messages, too deep.") from None
+    except InvalidValueError as error:
+        raise InvalidValueError(f"'{path}': {error}") from error
+
+
+@dataclasses.dataclass(frozen=True)
+class PipelineModel:
+    """The model that a `pipeline.config` describes.
+
+    Args:
+        path: `pathlib.Path` of the file.
+        config: dict of fields of `EfficientDetConfig`, with `name`, the nearest
+            preset, and without `num_classes`.
+        num_classes: int.
+        postprocess: dict of fields of `Postprocess`.
+        label_map: string, the path of the label map that the file names; "" for none.
+        has_background_class: bool, whether the class head has one output more, first.
+        notes: strings, what of the model means something else here.
+        undone: those of the notes that change what it detects.
+    """
+
+    path: pathlib.Path
+    config: dict[str, Any]
+    num_classes: int
+    postprocess: dict[str, Any]
+    label_map: str
+    has_background_class: bool
+    notes: tuple[str, ...]
+    undone: tuple[str, ...]
+
+
+def read_pipeline_model(path: str | os.PathLike) -> PipelineModel:
+    """Reads what the `pipeline.config` of an EfficientDet says of its network.
+
+    Args:
+        path: path or address of the file, or of the folder that it is in.
+
+    Returns:
+        `PipelineModel`.
+
+    Raises:
+        OSError, ValueError: As of `read_pipeline_config`.
+
+    Example:
+        >>> read_pipeline_model("nowhere/pipeline.config")
+        Traceback (most recent call last):
+            ...
+        FileNotFoundError: ...
+    """
+    path = _file_at(path)
+    return _parsed(path, lambda config: _Reading(config).model_alone(path))
+
+
+def refuse_undone(where: str, undone: tuple[str, ...]) -> None:
+    """Raises ValueError with the whole list of what is asked for and not done.
+
+    Args:
+        where: string, what asks for it.
+        undone: strings, of a reading.
+    """
+    if undone:
+        listed = "\n  ".join(undone)
+        raise InvalidValueError(
+            f"{where} asks for what is not done here:\n  {listed}\nTo go on without "
+            "it, pass `ignore_unknown=True` (--ignore-unknown)."
+        )
+
+
+class _Reading:
+    """Turns the messages into fields; notes what has no place."""
+
+    def __init__(self, config: Message) -> None:
+        self.config = config
+        self.ssd = _ssd(config)
+        self.notes: list[str] = []
+        self.undone: list[str] = []
+
+    def note(
+        self, place: str, value: Any, reason: str, *, is_done: bool = False
+    ) -> None:
+        self.notes.append(f"{place}={value}: {reason}")
+        if not is_done:
+            self.undone.append(self.notes[-1])
+
+    def result(self):
+        train = self.config.message("train_config")
+        fields: dict[str, Any] = {
+            "recipe": "tfod",
+            "anchors": None,
+            **model(self.ssd, self.note),
+            "loss": loss(self.ssd, self.note),
+            "matching": matching(self.ssd, self.note),
+            "postprocess": postprocess(self.ssd, self.note),
+            **weight_decay(self.config, self.note),
+            **overall(self.config, self.note),
+            **optimizer(train, self.note),
+            **augmentation(train, self.note),
+            **self.classes(),
+        }
+        frozen = train.texts("freeze_variables")
+        trained = train.texts("update_trainable_variables")
+        self.leftovers()
+        told = (self.notes, self.undone, frozen, trained)
+        return PipelineReading(fields, *map(tuple, told))
+
+    def model_alone(self, path):
+        config = model_config(self.ssd, self.note)
+        num_classes = self.ssd.whole("num_classes", None)
+        if num_classes is None or num_classes < 1:
+            place = self.ssd.place_of("num_classes")
+            raise InvalidValueError(
+                f"`{place}` must be 1 or more. Received: {num_classes}"
+            )
+        reader = self.config.message("train_input_reader")
+        of_postprocess = postprocess(self.ssd, self.note)
+        self.leftovers(OF_DETECTION)
+        return PipelineModel(
+            path=path,
+            config=config,
+            num_classes=num_classes,
+            postprocess=of_postprocess,
+            label_map=reader.text("label_map_path", ""),
+            has_background_class=self.ssd.switch("add_background_class", True),
+            notes=tuple(self.notes),
+            undone=tuple(self.undone),
+        )
+
+    def classes(self):
+        """The label map, where it is on this machine."""
+        reader = self.config.message("train_input_reader")
+        path = reader.text("label_map_path", "")
+        if not path:
+            return {}
+        if not os.path.isfile(path):
+            place = reader.place_of("label_map_path")
+            why = "there is no such file; names are those of the data"
+            self.note(place, path, why, is_done=True)
+            return {}
+        return {"class_names": path}
+
+    def leftovers(self, places=None):
+        """Notes each field that nobody asked for; only those of `places`, if given."""
+        told = set()
+        for path, value in self.config.left():
+            place = place_of(path)
+            if place in SILENT or (places is not None and place not in places):
+                continue
+            same, reason = NO_PLACE.get(place, (None, _UNKNOWN))
+            if is_as_here(value, same):
+                continue
+            is_whole = place is None or path.endswith(place)
+            if not is_whole:  # something in a message, which is told once
+                path, value = path[: path.index(place) + len(place)], "{...}"
+            if (path, value) not in told:
+                told.add((path, value))
+                self.note(path, value, reason, is_done=place in NOTED)
+
+
+def _ssd(config):
+    """The message of the model; refuses those of other kinds by name."""
+    expected = (
+        "Only those of an EfficientDet can be read: `model { ssd { ... } }` with a "
+        "`feature_extractor` of the type `ssd_efficientnet-b0_bifpn_keras`, b0 to b7."
+    )
+    model = config.message("model")
+    if not model.has("ssd"):
+        name = (model.names or ["file without a `model`"])[0]
+        raise InvalidValueError(f"this is the config of a `{name}`. {expected}")
+    ssd = model.message("ssd")
+    kind = ssd.message("feature_extractor").text("type", "")
+    if not EXTRACTOR.fullmatch(kind):
+        raise InvalidValueError(f"this is the config of a `{kind}`. {expected}")
+    for name, needed in (
+        ("anchor_generator", "multiscale_anchor_generator"),
+        ("box_coder", "faster_rcnn_box_coder"),
+        ("box_predictor", "weight_shared_convolutional_box_predictor"),
+    ):
+        found = ssd.message(name).names
+        if found and found != [needed]:
+            raise InvalidValueError(
+                f"`{ssd.place_of(name)}` must be a `{needed}`, as an EfficientDet has "
+                f"it. Received: {found}"
+            )
+    return ssd
+
+
+# --- The fields of a `pipeline.config` that have no place in a run, and why.
+
+# Here they make no difference: nothing is told.
+SILENT = (
+    *("depth_multiplier", "min_depth", "pad_to_multiple", "use_explicit_padding"),
+    *("feature_extractor.use_depthwise", "num_layers"),
+    "replace_preprocessor_with_placeholder",
+    *("conv_hyperparams.regularize_depthwise", "conv_hyperparams.op"),
+    *("batch_norm.center", "batch_norm.scale"),
+    *("batch_norm.train", "use_matmul_gather"),
+    "similarity_calculator.iou_similarity",
+    *("min_num_negative_samples", "desired_negative_sampling_ratio"),
+    *("encode_background_as_zeros", "inplace_batchnorm_update"),
+    *("return_raw_detections_during_predict", "use_static_shapes"),
+    "use_native_resize_op",
+    *("sync_replicas", "replicas_to_aggregate", "startup_delay_steps"),
+    *("max_number_of_boxes", "unpad_groundtruth_tensors", "anchorwise_output"),
+    *("batch_queue_capacity", "num_batch_queue_threads", "prefetch_queue_capacity"),
+    *("fine_tune_checkpoint_version", "retain_original_images"),
+    "normalize_coordinates",
+    *("keypoint_flip_permutation", "keypoint_rot_permutation"),
+    "dropout_keep_probability",
+    *("num_visualizations", "min_score_threshold", "max_num_boxes_to_visualize"),
+    *("skip_scores", "skip_labels", "visualize_groundtruth_boxes"),
+    *("groundtruth_box_visualization_color", "visualization_export_dir"),
+    *("keep_image_id_for_visualization_export", "export_path", "ignore_groundtruth"),
+    *("save_graph", "eval_master", "include_metrics_per_category"),
+    *("summarize_gradients", "keypoint_edge"),
+    *("retain_original_image_additional_channels", "eval_input_reader.label_map_path"),
+    *("shuffle", "shuffle_buffer_size", "filenames_shuffle_buffer_size"),
+    *("eval_input_reader.num_epochs", "train_input_reader.num_epochs"),
+    *("num_readers", "num_parallel_batches", "num_prefetch_batches"),
+    *("read_block_length", "queue_capacity", "min_after_dequeue", "prefetch_size"),
+    *("num_parallel_map_calls", "use_display_name", "include_source_id"),
+    *("train_input_reader.name", "eval_input_reader.name", "mask_type"),
+    *("num_keypoints", "keypoint_type_weight"),
+)
+
+# Path: the value with which it does what is done here (None: there is none), and why
+# there is no place for others.
+NO_PLACE = {
+    "num_classes": (None, "the classes are those of the dataset"),
+    "resize_method": ("BILINEAR", "always bilinear"),
+    "convert_to_grayscale": ("false", "the network has three channels"),
+    "conv_hyperparams.initializer": (
+        None,
+        "weights are initialised as in google/automl",
+    ),
+    "conv_hyperparams.group_norm": (None, "batch norm only"),
+    "conv_hyperparams.force_use_bias": ("true", "BiFPN and heads have biases"),
+    "kernel_size": ("3", "always 3"),
+    "box_code_size": ("4", "always 4"),
+    "class_prediction_bias_init": ("-4.6", "always -4.595: a probability of 0.01"),
+    "use_dropout": ("false", "see `survival_prob`"),
+    "share_prediction_tower": ("false", "class and box heads are two"),
+    "apply_conv_hyperparams_pointwise": (
+        "false",
+        "the heads' pointwise kernels do not decay",
+    ),
+    "apply_conv_hyperparams_to_heads": (
+        "false",
+        "the heads' last layers do not decay",
+    ),
+    "similarity_calculator": (None, "always IoU"),
+    "hard_example_miner": (None, "the focal loss takes all anchors"),
+    "random_example_sampler": (None, "the focal loss takes all anchors"),
+    "equalization_loss": (None, "not here"),
+    "expected_loss_weights": ("NONE", "the focal loss takes all anchors"),
+    "add_background_class": ("false", "there is no background class"),
+    "explicit_background_class": ("false", "there is no background class"),
+    "use_confidences_as_targets": ("false", "not here"),
+    "implicit_example_weight": ("1", "not here"),
+    "mask_head_config": (None, "boxes only"),
+    "score_converter": ("SIGMOID", "always sigmoid"),
+    "logit_scale": ("1", "not here"),
+    "calibration_config": (None, "not here"),
+    "change_coordinate_frame": ("true", "boxes are relative to the image"),
+    "max_classes_per_detection": ("1", "see `pre_nms_top_k` of `postprocess`"),
+    "merge_multiple_label_boxes": ("false", "give the box once with each label"),
+    "use_multiclass_scores": ("false", "not here"),
+    "load_all_detection_checkpoint_vars": (
+        "false",
+        "see `skip_mismatch` of `load_pretrained`",
+    ),
+    "keep_checkpoint_every_n_hours": (
+        None,
+        "the best and the last checkpoint are kept; more with `keep_every_hours`",
+    ),
+    "use_bfloat16": (
+        "false",
+        "only on TPUs there; half precision is `precision`, `mixed_bfloat16`",
+    ),
+    "min_learning_rate": ("0", "not here"),
+    "eval_config.metrics_set": (
+        "coco_detection_metrics",
+        "a run has COCO's numbers; `effdet-keras eval` has Pascal VOC's",
+    ),
+    "eval_config.batch_size": (None, "evaluation has batches of `batch_size`"),
+    "eval_config.num_examples": (None, "all images of the split are evaluated on"),
+    "eval_config.max_evals": (None, "see `evaluate_every`"),
+    "eval_config.eval_interval_secs": (None, "`evaluate_every` counts epochs"),
+    "eval_config.eval_instance_masks": ("false", "boxes only"),
+    "eval_config.recall_lower_bound": ("0", "the whole curve"),
+    "eval_config.recall_upper_bound": ("1", "the whole curve"),
+    "tf_record_input_reader": (None, "the data is that which is given: DATA"),
+    "external_input_reader": (None, "the data is that which is given: DATA"),
+    "train_input_reader.sample_1_of_n_examples": ("1", "all images are trained on"),
+    "eval_input_reader.sample_1_of_n_examples": ("1", "all images are evaluated on"),
+    "load_instance_masks": ("false", "boxes only"),
+    "num_additional_channels": ("0", "the network has three channels"),
+    "input_type": ("TF_EXAMPLE", "the data is that which is given: DATA"),
+    "load_multiclass_scores": ("false", "not here"),
+    "load_context_features": ("false", "not here"),
+    "load_dense_pose": ("false", "boxes only"),
+    "expand_labels_hierarchy": ("false", "not here"),
+}
+
+# Those of them that change no training and no detection: told, and no more.
+NOTED = {
+    *("num_classes", "conv_hyperparams.initializer"),
+    *("conv_hyperparams.force_use_bias", "load_all_detection_checkpoint_vars"),
+    *("keep_checkpoint_every_n_hours", "use_bfloat16"),
+    *("eval_config.metrics_set", "eval_config.batch_size", "eval_config.num_examples"),
+    *("eval_config.max_evals", "eval_config.eval_interval_secs"),
+    *("eval_config.eval_instance_masks", "eval_config.recall_lower_bound"),
+    *("eval_config.recall_upper_bound", "eval_input_reader.sample_1_of_n_examples"),
+    *("tf_record_input_reader", "external_input_reader", "input_type"),
+    *("load_instance_masks", "load_dense_pose"),
+}
+
+# Those that change what a trained model detects.
+OF_DETECTION = {
+    *("resize_method", "convert_to_grayscale", "num_additional_channels"),
+    *("conv_hyperparams.group_norm", "kernel_size", "box_code_size"),
+    *("share_prediction_tower", "explicit_background_class", "mask_head_config"),
+    *("score_converter", "logit_scale", "calibration_config"),
+    *("max_classes_per_detection", "change_coordinate_frame"),
+}
+
+
+def place_of(path: str) -> str | None:
+    """The entry of `SILENT` or `NO_PLACE` that a field falls under; None without one.
+
+    Example:
+        >>> place_of("model.ssd.feature_extractor.conv_hyperparams.initializer.x.mean")
+        'conv_hyperparams.initializer'
+        >>> place_of("model.ssd.nonsense") is None
+        True
+    """
+    found = [n for n in (*SILENT, *NO_PLACE) if f".{n}." in f".{path}."]
+    return max(found, key=len, default=None)
+
+
+def is_as_here(value: str, same: str | None) -> bool:
+    """Whether a value is the one with which a field does what is done here.
+
+    Example:
+        >>> is_as_here("-4.60", "-4.6"), is_as_here("true", "false")
+        (True, False)
+    """
+    if same is None:
+        return False
+    try:
+        return float(value) == float(same)
+    except ValueError:
+        return value.lower() == same.lower()

@@ -1,0 +1,497 @@
+"""How well a model's anchors cover the boxes of a dataset."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import shlex
+from typing import Any
+
+import numpy as np
+
+from effdet_keras.data.dataset import DetectionDataset, count_of
+from effdet_keras.data.record import clip_boxes_xywh
+from effdet_keras.detect.letterbox import scaled_size
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.model.anchors import anchors_of, best_anchor_iou
+from effdet_keras.model.config import EfficientDetConfig
+
+COVERED = 0.5  # IoU from which an anchor is trained on a box: matching's threshold
+SMALL, LARGE = 32**2, 96**2  # square pixels: COCO's borders
+SIZE_NAMES = ("small", "medium", "large")
+
+_WORTH_A_HINT = 0.95  # hints are given if a smaller share of the boxes is covered
+_GAIN = 0.02  # a hint must raise the share by this much
+_MAX_BOXES_FOR_HINTS = 5_000  # drawn at random from more
+_ANCHOR_SCALES = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Coverage:
+    """The share of boxes that have a good anchor, over one range of sizes.
+
+    Attributes:
+        size: "all", "small", "medium" or "large": COCO's borders, area below
+            32 x 32 and below 96 x 96 pixels, on the network's input.
+        num_boxes: int.
+        share: float, the share of boxes whose best anchor has an IoU of 0.5
+            or more; NaN if there is no box.
+        mean_iou: float, mean IoU of each box with its best anchor; NaN if
+            there is no box.
+    """
+
+    size: str
+    num_boxes: int
+    share: float
+    mean_iou: float
+
+
+def input_boxes(records, image_size):
+    """Computes where the network sees the boxes that training uses.
+
+    The images are letterboxed, as in validation; training scales them by a
+    random factor around that.
+
+    Args:
+        records: sequence of `Record`.
+        image_size: `(height, width)` of the network's input.
+
+    Returns:
+        `(boxes, rows)`: float64 `[n, 4]`, `yxyx` in pixels of the input, and
+        int `[n]`, the place of each among all boxes of the records. Crowds and
+        boxes without area in their image are left out.
+
+    Example:
+        >>> from effdet_keras.data.formats.arrays import from_arrays
+        >>> image = np.zeros((32, 64, 3), "uint8")
+        >>> dataset = from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ["cat"])
+        >>> input_boxes(dataset.records, (128, 128))[0]
+        array([[ 8., 16., 40., 80.]])
+    """
+    if not records:
+        return np.zeros((0, 4)), np.zeros(0, int)
+    owner = np.repeat(np.arange(len(records)), [len(r.labels) for r in records])
+    sizes = np.array([record.image_size for record in records])[owner]
+    boxes_xywh = np.concatenate([record.boxes_xywh for record in records])
+    is_crowd = np.concatenate([record.is_crowd for record in records])
+    boxes, _ = clip_boxes_xywh(boxes_xywh, sizes)
+    boxes = boxes * _factor(sizes, image_size)
+    # The last pixel, not the border: so does the pipeline of training.
+    boxes = np.minimum(boxes, np.tile(image_size, 2) - 1.0)
+    keep = np.all(boxes[:, 2:] > boxes[:, :2], axis=1) & ~is_crowd
+    return boxes[keep], np.flatnonzero(keep)
+
+
+def _factor(sizes, image_size):
+    """Of each box, what the letterbox does to it, `[n, 4]`; sizes cut to pixels."""
+    return np.tile(scaled_size(sizes, image_size) / sizes.astype(np.float32), 2)
+
+
+def measure_coverage(boxes, config):
+    """Measures how many boxes have an anchor that is trained on them.
+
+    A box without such an anchor is still assigned to its best anchor, but to no other.
+    Such boxes are learned late and detected badly.
+
+    Args:
+        boxes: float array `[n, 4]`, `yxyx` in pixels of the network's input.
+        config: `EfficientDetConfig`.
+
+    Returns:
+        Tuple of four `Coverage`: all, small, medium and large boxes.
+
+    Example:
+        >>> from effdet_keras.model.config import EfficientDetConfig
+        >>> boxes = np.array([[4.0, 4.0, 36.0, 36.0], [0.0, 0.0, 4.0, 100.0]])
+        >>> measure_coverage(boxes, EfficientDetConfig())[0].share
+        0.5
+    """
+    best = anchor_fit(boxes, config)
+    areas = np.prod(boxes[:, 2:] - boxes[:, :2], axis=1)
+    groups = {
+        "all": areas >= 0,
+        "small": areas < SMALL,
+        "medium": (areas >= SMALL) & (areas < LARGE),
+        "large": areas >= LARGE,
+    }
+    return tuple(_coverage(name, best[group]) for name, group in groups.items())
+
+
+def anchor_fit(boxes, config):
+    """Returns the IoU of each box with its best anchor, float64 `[n]`."""
+    return best_anchor_iou(boxes, config.image_size, **_anchor_arguments(config))
+
+
+def anchor_sides(config):
+    """Returns the different sides of all anchors, float32 `[k, (h, w)]` in pixels."""
+    anchors = anchors_of(config)
+    return np.unique((anchors[:, 2:] - anchors[:, :2]).round(1), axis=0)
+
+
+def find_hints(boxes, config):
+    """Looks for other anchors, or a larger input, that would cover more boxes.
+
+    Args:
+        boxes: float array `[n, 4]`, `yxyx` in pixels of the network's input.
+        config: `EfficientDetConfig`.
+
+    Returns:
+        Tuple of str such as "anchor_scale=2.0 would cover 97.1 %", each
+        measured on these boxes: simple changes first, and others only if
+        they are better. Empty if 95 % are covered or nothing helps.
+
+    Example:
+        >>> from effdet_keras.model.config import EfficientDetConfig
+        >>> boxes = np.array([[14.0, 14.0, 26.0, 26.0], [38.0, 38.0, 50.0, 50.0]])
+        >>> find_hints(boxes, EfficientDetConfig())
+        ('anchor_scale=2.0 would cover 100.0 %',)
+    """
+    if len(boxes) > _MAX_BOXES_FOR_HINTS:
+        rng = np.random.default_rng(0)
+        boxes = rng.choice(boxes, _MAX_BOXES_FOR_HINTS, replace=False)
+    best = _share(boxes, config)
+    if not len(boxes) or best >= _WORTH_A_HINT:
+        return ()
+    found = []
+    for changes in _ideas(boxes, config):
+        shares = [_share(boxes, config, change) for change in changes]
+        if max(shares, default=0.0) >= best + _GAIN:
+            best = max(shares)
+            # The first, so nearest to the config, of those about equally good.
+            first = next(i for i, s in enumerate(shares) if s > best - _GAIN / 2)
+            words = ", ".join(f"{k}={v}" for k, v in changes[first].items())
+            found.append(f"{words} would cover {100 * shares[first]:.1f} %")
+    return tuple(found)
+
+
+def _ideas(boxes, config):
+    """Lists of changes of a config, each list one kind of change."""
+    scales = []
+    if np.isscalar(config.anchor_scale):
+        scales = [{"anchor_scale": scale} for scale in _ANCHOR_SCALES]
+        scales.sort(key=lambda c: abs(np.log(c["anchor_scale"] / config.anchor_scale)))
+    ratios = [{"aspect_ratios": ratios} for ratios in _ratio_sets(boxes)]
+    yield scales
+    yield ratios
+    yield [ratio | scale for ratio in ratios for scale in scales]
+    yield [
+        {"image_size": tuple(max(1, round(side * factor / 128)) * 128 for side in size)}
+        for size in [config.image_size]
+        for factor in (1.5, 2.0)
+    ]
+
+
+def _ratio_sets(boxes):
+    """Aspect ratios from the middle of equal parts of the boxes' own."""
+    sides = np.maximum(boxes[:, 2:] - boxes[:, :2], 1e-6)
+    ratios = sides[:, 1] / sides[:, 0]
+    for count in (3, 5):
+        quantiles = np.quantile(ratios, (np.arange(count) + 0.5) / count)
+        yield tuple(sorted({float(f"{ratio:.2g}") for ratio in quantiles}))
+
+
+def _share(boxes, config, change=None):
+    """Share of covered boxes after a change; a larger input enlarges the boxes."""
+    changed = config.replace(**(change or {}))
+    factor = np.divide(changed.image_size, config.image_size)
+    fit = anchor_fit(boxes * np.tile(factor, 2), changed)
+    return float(np.mean(fit >= COVERED)) if len(boxes) else 1.0
+
+
+def _coverage(size, best):
+    if not len(best):
+        return Coverage(size, 0, float("nan"), float("nan"))
+    return Coverage(
+        size, len(best), float(np.mean(best >= COVERED)), float(best.mean())
+    )
+
+
+def _anchor_arguments(config):
+    return {
+        "min_level": config.min_level,
+        "max_level": config.max_level,
+        "num_scales": config.num_scales,
+        "aspect_ratios": config.aspect_ratios,
+        "anchor_scale": config.anchor_scale,
+    }
+
+
+# --- What anchors that are fitted to a dataset would gain, and the lines to use them.
+
+
+@dataclasses.dataclass(frozen=True)
+class AnchorFit:
+    """Anchors that fit the boxes of a dataset, beside those of a model.
+
+    `print(fit)` shows both as a table.
+
+    Attributes:
+        config: `EfficientDetConfig` with the model's own anchors.
+        fitted: `EfficientDetConfig` with the anchors that fit; equal to `config` where
+            none fits better.
+        before: tuple of four `Coverage`, of the model's own anchors: all, small, medium
+            and large boxes.
+        after: the same of the fitted anchors.
+        class_means: tuple of two floats, before and after: the mean IoU of boxes and
+            their best anchors, averaged over the classes, by which they are chosen.
+    """
+
+    config: EfficientDetConfig
+    fitted: EfficientDetConfig
+    before: tuple[Coverage, ...]
+    after: tuple[Coverage, ...]
+    class_means: tuple[float, float]
+
+    @property
+    def is_better(self) -> bool:
+        """Whether other anchors fit better than the model's own."""
+        return self.fitted != self.config
+
+    @property
+    def worse_sizes(self) -> tuple[str, ...]:
+        """Sizes of which a share of 0.01 less has an anchor with an IoU of 0.5."""
+        pairs = zip(self.before[1:], self.after[1:])
+        return tuple(then.size for then, now in pairs if now.share < then.share - 0.01)
+
+    def how_to_use(self, data: str | os.PathLike[str] = "DATA") -> str:
+        """Returns the lines that make and train a model with the fitted anchors.
+
+        Args:
+            data: path of the dataset, for the command line.
+
+        Example:
+            >>> config = EfficientDetConfig.from_name("efficientdet-lite0")
+            >>> print(AnchorFit(config, config, (), (), (0.6, 0.6)).how_to_use())
+            No anchors are better by 0.01 in mean IoU: keep those of the model.
+        """
+        if not self.is_better:
+            return "No anchors are better by 0.01 in mean IoU: keep those of the model."
+        ratios = np.asarray(self.fitted.aspect_ratios, float).tolist()
+        scale, size = self.fitted.anchor_scale, self.config.image_size
+        settings = f"model_config={{anchor_scale: {scale}, aspect_ratios: {ratios}}}"
+        name = self.config.name
+        caution = []
+        if self.worse_sizes:
+            caution = [
+                f"Caution: fewer of the {' and '.join(self.worse_sizes)} boxes have an "
+                "anchor with an IoU of 0.5 or more. If these matter, keep the model's "
+                "own, or take a larger input."
+            ]
+        return "\n".join(
+            [
+                *caution,
+                "To use them, either of",
+                f"  effdet-keras train {shlex.quote(str(data))} --model {name} "
+                f"--image-size {size[0]} {size[1]} --set {shlex.quote(settings)} "
+                "--out RUN",
+                f"  ek.EfficientDet.from_preset({name!r}, dataset=train, "
+                f"image_size={size}, anchor_scale={scale}, "
+                f"aspect_ratios={tuple(ratios)})",
+                "`effdet-keras train` without --set, and `anchors='auto'`, fit them by "
+                "themselves.",
+            ]
+        )
+
+    def __str__(self):
+        height, width = self.config.image_size
+        boxes = count_of(self.before[0].num_boxes, "box", "boxes")
+        lines = [
+            f"anchors of {self.config.name} at {height}x{width}, fitted to {boxes}",
+            f"  {'':<12}{'anchor_scale':>13}  {'aspect_ratios':<20}"
+            f"{'mean IoU':>9}{'IoU 0.5 or more':>17}",
+        ]
+        for title, config, rows, mean in (
+            ("as they are", self.config, self.before, self.class_means[0]),
+            ("fitted", self.fitted, self.after, self.class_means[1]),
+        ):
+            lines.append(
+                f"  {title:<12}{config.anchor_scale!s:>13}  "
+                f"{config.aspect_ratios!s:<20}"
+                f"{rows[0].mean_iou:>9.3f}{100 * rows[0].share:>15.1f} %"
+            )
+            lines.append(f"  {'':<12}{'mean of the classes':<35}{mean:>9.3f}")
+            lines += [
+                f"  {'':<12}{row.size + ' boxes':>13}  {row.num_boxes:<20,}"
+                f"{row.mean_iou:>9.3f}{100 * row.share:>15.1f} %"
+                for row in rows[1:]
+                if row.num_boxes
+            ]
+        return "\n".join(lines)
+
+
+def fit_anchors(dataset: DetectionDataset, config: EfficientDetConfig) -> AnchorFit:
+    """Fits scale and aspect ratios of anchors to a dataset, and measures the gain.
+
+    Boxes are letterboxed to `config.image_size`. Tried are scales from 1.5 to 6, each
+    with the config's own aspect ratios and with the 10 %, 50 % and 90 % quantiles of
+    the boxes' own. Others than the config's are taken if they raise the mean IoU of
+    a box and its best anchor, averaged over the classes as AP is, by 0.01 or more.
+
+    Args:
+        dataset: `DetectionDataset`, what is trained on.
+        config: `EfficientDetConfig`, such as `model.config`.
+
+    Returns:
+        `AnchorFit`.
+
+    Raises:
+        ValueError: If the dataset has no boxes to train on.
+
+    Example:
+        >>> from effdet_keras.data.formats.arrays import from_arrays
+        >>> image = np.zeros((128, 128, 3), "uint8")
+        >>> boxes = [[[0, 0, 20, 80], [40, 40, 65, 128], [70, 10, 91, 90]]]
+        >>> flat = from_arrays([image], boxes, [[0, 0, 0]], ["pen"])
+        >>> fit = fit_anchors(flat, EfficientDetConfig(image_size=128))
+        >>> fit.fitted.aspect_ratios
+        (3.54, 3.81, 3.96)
+        >>> round(fit.before[0].mean_iou, 2), round(fit.after[0].mean_iou, 2)
+        (0.57, 0.76)
+    """
+    fitted = config.replace(**fitted_anchors(dataset, config))
+    boxes, _ = input_boxes(dataset.records, config.image_size)
+    return AnchorFit(
+        config=config,
+        fitted=fitted,
+        before=measure_coverage(boxes, config),
+        after=measure_coverage(boxes, fitted),
+        class_means=(class_mean_iou(dataset, config), class_mean_iou(dataset, fitted)),
+    )
+
+
+# --- The image size and the anchors of a model, fitted to the boxes of a dataset.
+
+_SMALL_SHARE = 0.1  # the share of boxes that may be smaller than `_SMALL_SIDE`
+_SMALL_SIDE = 24.0  # pixels of the input: three cells of the finest level
+_STEP = 64  # pixels between the sizes that are tried
+_SMALLEST = 192
+_MOST_BOXES = 2_000  # drawn at random from more
+_SCALES = (1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0)
+_WORTH_IT = 0.01  # other anchors must raise the mean IoU by this much
+_FEWEST = 10  # boxes: classes with fewer are one class together
+
+
+def fitted_image_size(dataset: Any, config: EfficientDetConfig) -> tuple[int, int]:
+    """The smallest image size at which boxes of every class can be seen well.
+
+    These are nine boxes of ten, and half of those of each class, because AP counts a
+    class of few small boxes as much as one of many large ones. A box is
+    seen well if the root of its area is 24 pixels or more. Where nine images
+    of ten are wide, or nine of ten are high, the input has their shape: a square would
+    be padding for a good part.
+
+    Args:
+        dataset: `DetectionDataset`.
+        config: `EfficientDetConfig`, whose own size is the largest that is chosen.
+
+    Returns:
+        `(height, width)`, multiples of 64. The larger is from 192 to the larger side
+        of `config.image_size`.
+
+    Raises:
+        ValueError: If the dataset has no boxes to train on.
+
+    Example:
+        >>> from effdet_keras.data.formats.arrays import from_arrays
+        >>> image = np.zeros((400, 400, 3), "uint8")
+        >>> large = from_arrays([image], [[[0, 0, 300, 300]]], [[0]], ["cat"])
+        >>> small = from_arrays([image], [[[0, 0, 30, 40]]], [[0]], ["cat"])
+        >>> config = EfficientDetConfig()
+        >>> fitted_image_size(large, config), fitted_image_size(small, config)
+        ((192, 192), (320, 320))
+    """
+    largest = max(config.image_size)
+    boxes, classes = _boxes(dataset, (largest, largest))
+    sides = np.sqrt(np.prod(boxes[:, 2:] - boxes[:, :2], axis=1))
+    medians = [np.median(sides[classes == c]) for c in np.unique(classes)]
+    small = max(float(min(np.quantile(sides, _SMALL_SHARE), *medians)), 1.0)
+    needed = _in_steps(largest * _SMALL_SIDE / small)
+    side = min(max(needed, _SMALLEST), max(largest, _STEP))
+    # What of a square of that side the images fill.
+    sizes = np.array([record.image_size for record in dataset.records], float)
+    filled = side * sizes / sizes.max(axis=1, keepdims=True)
+    height, width = np.quantile(filled, 1 - _SMALL_SHARE, axis=0)
+    return min(_in_steps(height), side), min(_in_steps(width), side)
+
+
+def fitted_anchors(dataset: Any, config: EfficientDetConfig) -> dict[str, Any]:
+    """The anchors that boxes of a dataset overlap most, all classes alike.
+
+    `ek.inspection.fit_anchors` measures what they gain, and says what is tried.
+
+    Args:
+        dataset: `DetectionDataset`.
+        config: `EfficientDetConfig`, whose anchors are kept unless others are better.
+
+    Returns:
+        Dict of `anchor_scale` and `aspect_ratios` for `EfficientDetConfig`.
+
+    Raises:
+        ValueError: If the dataset has no boxes to train on.
+    """
+    boxes, classes = _boxes(dataset, config.image_size)
+    heights, widths = (boxes[:, 2:] - boxes[:, :2]).T
+    shapes = np.quantile(np.log(widths / heights), [0.1, 0.5, 0.9])
+    ratios = tuple(round(float(r), 2) for r in np.exp(shapes))
+    own = {"anchor_scale": config.anchor_scale, "aspect_ratios": config.aspect_ratios}
+    others = [
+        {"anchor_scale": scale, "aspect_ratios": chosen}
+        for chosen in (config.aspect_ratios, ratios)
+        for scale in _SCALES
+    ]
+    best, reached = own, _mean_of_classes(boxes, classes, config) + _WORTH_IT
+    for anchors in others:
+        mean = _mean_of_classes(boxes, classes, config.replace(**anchors))
+        if mean > reached:
+            best, reached = anchors, mean
+    return best
+
+
+def class_mean_iou(dataset: Any, config: EfficientDetConfig) -> float:
+    """The IoU of a box and its best anchor, averaged over the classes as AP is.
+
+    Classes of fewer than ten boxes count as one together; of more than 2,000 boxes
+    a sample is measured.
+
+    Args:
+        dataset: `DetectionDataset`.
+        config: `EfficientDetConfig`.
+
+    Raises:
+        ValueError: If the dataset has no boxes to train on.
+
+    Example:
+        >>> from effdet_keras.data.formats.arrays import from_arrays
+        >>> image = np.zeros((128, 128, 3), "uint8")
+        >>> boxes = [[[8, 8, 40, 40], [0, 0, 20, 90]]]
+        >>> dataset = from_arrays([image], boxes, [[0, 1]], ["plate", "pen"])
+        >>> round(class_mean_iou(dataset, EfficientDetConfig(image_size=128)), 2)
+        0.56
+    """
+    return _mean_of_classes(*_boxes(dataset, config.image_size), config)
+
+
+def _in_steps(pixels):
+    return math.ceil(round(pixels / _STEP, 2)) * _STEP
+
+
+def _mean_of_classes(boxes, classes, config):
+    iou = anchor_fit(boxes, config)
+    return float(np.mean([iou[classes == c].mean() for c in np.unique(classes)]))
+
+
+def _boxes(dataset, image_size):
+    """Boxes on the network's input, and the class of each; of many, a sample."""
+    boxes, rows = input_boxes(dataset.records, image_size)
+    if len(boxes) == 0:
+        raise InvalidValueError(
+            "Image size and anchors are fitted to the boxes of the dataset, which has "
+            "none to train on. Give numbers in the place of 'auto'."
+        )
+    labels = np.concatenate([record.labels for record in dataset.records])[rows]
+    if len(boxes) > _MOST_BOXES:
+        drawn = np.random.default_rng(0).choice(len(boxes), _MOST_BOXES, replace=False)
+        boxes, labels = boxes[drawn], labels[drawn]
+    known, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    return boxes, np.where(counts[place] >= _FEWEST, known[place], -1)

@@ -1,0 +1,397 @@
+"""What `check` found, as a text for the terminal."""
+
+from __future__ import annotations
+
+import html
+import math
+import pathlib
+
+import numpy as np
+
+from effdet_keras import visualize
+from effdet_keras.data.dataset import count_of
+from effdet_keras.data.problems import KINDS, Severity, count_kind
+from effdet_keras.data.record import clip_boxes_xywh
+from effdet_keras.images import read_image
+from effdet_keras.inspection.anchors import (
+    COVERED,
+    anchor_fit,
+    anchor_sides,
+    input_boxes,
+)
+from effdet_keras.report import charts
+from effdet_keras.report.charts import Chart, chart_figures
+from effdet_keras.report.pages import SHOWN_SIDE, html_page, image_tag, shrunk
+
+_SHOWN = 3  # problems named per kind
+_CLASSES = 10  # classes named
+
+
+def write_text(report):
+    """Writes a report as a text with a few lines per kind of problem.
+
+    Args:
+        report: `CheckReport`.
+
+    Returns:
+        str, without a line break at its end.
+    """
+    lines = [repr(report.dataset), *describe_boxes(report.dataset)]
+    lines += _describe_problems(report)
+    lines += _describe_coverage(report)
+    return "\n".join([*lines, "", verdict(report)])
+
+
+def verdict(report):
+    """Returns the last line: whether the dataset is fit for training, and counts."""
+    counts = count_severities(report.problems)
+    words = ", ".join(
+        f"{count:,} {severity.value}{'' if count == 1 else 's'}"
+        for severity, count in counts.items()
+    )
+    if not report.decoded:
+        words += "; the images were not read to their end"
+    return f"{'Fit to train on' if report.ok else 'Not fit to train on'}: {words}"
+
+
+def count_severities(problems):
+    """Counts problems: dict from `Severity` to int, errors first."""
+    return {s: sum(p.severity is s for p in problems) for s in Severity}
+
+
+def describe_boxes(dataset):
+    """Lines on objects and classes: how many there are, and how they are spread."""
+    counts = [len(record.labels) for record in dataset.records]
+    if not counts:
+        return []
+    of_class = count_labels(dataset)
+    order = np.argsort(-of_class, kind="stable")
+    names = [f"{dataset.class_names[i]} {of_class[i]:,}" for i in order[:_CLASSES]]
+    names += ["..."] if len(order) > _CLASSES else []
+    return [
+        f"objects per image: {min(counts)} to {max(counts)}, median "
+        f"{np.median(counts):g}; {count_of(counts.count(0), 'image')} without objects",
+        f"boxes per class: {', '.join(names)}",
+    ]
+
+
+def count_labels(dataset):
+    """Number of boxes per class, int `[C]`. Labels without a class do not count."""
+    labels = [record.labels for record in dataset.records]
+    labels = np.concatenate([np.zeros(0, np.int32), *labels])
+    known = labels[(labels >= 0) & (labels < dataset.num_classes)]
+    return np.bincount(known, minlength=dataset.num_classes)
+
+
+def _describe_problems(report):
+    lines, severity = [], None
+    for kind, problems in report.by_kind().items():
+        if KINDS[kind].severity is not severity:
+            severity = KINDS[kind].severity
+            lines += ["", f"{severity.value}s"]
+        what = count_kind(kind, len(problems))
+        lines.append(f"  {what} ({KINDS[kind].consequence})")
+        lines += [f"    {problem}" for problem in problems[:_SHOWN]]
+        if len(problems) > _SHOWN:
+            lines.append(f"    and {len(problems) - _SHOWN:,} more")
+    return lines
+
+
+def _describe_coverage(report):
+    if not report.coverage:
+        return []
+    lines = ["", describe_anchors(report.config)]
+    lines.append(f"  {'size':<8}{'boxes':>9}{'covered':>10}{'mean IoU':>10}")
+    for row in report.coverage:
+        values = ("-", "-")
+        if row.num_boxes:
+            values = (f"{100 * row.share:.1f} %", f"{row.mean_iou:.2f}")
+        lines.append(
+            f"  {row.size:<8}{row.num_boxes:>9,}{values[0]:>10}{values[1]:>10}"
+        )
+    return lines + [f"  {hint}" for hint in report.hints]
+
+
+def describe_anchors(config):
+    """One line that says which anchors coverage is measured on."""
+    height, width = config.image_size
+    return (
+        f"anchors of {config.name} at {height}x{width}: boxes whose best anchor has "
+        "an IoU of 0.5 or more"
+    )
+
+
+# --- What `check` found, as one HTML file: no network, no scripts, light and dark.
+
+_SAMPLES = 12  # images shown of the dataset
+_PROBLEM_SAMPLES = 4  # images shown of each kind of problem
+
+
+def write_html(report):
+    """Writes a report as the text of one HTML file.
+
+    Args:
+        report: `CheckReport`.
+
+    Returns:
+        str. Everything that comes out of the dataset is escaped.
+    """
+    body = f"<h1>Dataset check</h1>{_of_dataset(report)}"
+    return html_page(f"Check of {report.dataset!r}", body)
+
+
+def write_html_of_splits(reports):
+    """Writes the reports of all splits as the text of one HTML file.
+
+    Args:
+        reports: dict from the name of a split to its `CheckReport`.
+
+    Returns:
+        str, as of `write_html`.
+    """
+    escaped = {html.escape(name): report for name, report in reports.items()}
+    links = "".join(
+        f'<li><a href="#split-{name}">{name}</a>: {html.escape(verdict(report))}</li>'
+        for name, report in escaped.items()
+    )
+    parts = (
+        f'<h1 id="split-{name}">Dataset check: {name}</h1>{_of_dataset(report)}'
+        for name, report in escaped.items()
+    )
+    return html_page("Dataset check", f"<ul>{links}</ul>{''.join(parts)}")
+
+
+def _of_dataset(report):
+    name = html.escape(repr(report.dataset))
+    words = "".join(f"<p>{html.escape(w)}</p>" for w in describe_boxes(report.dataset))
+    body = [
+        f"<p>{name}</p>{words}",
+        f'<p class="verdict {"note" if report.ok else "error"}">',
+        f"{html.escape(verdict(report))}</p>\n<h2>Problems</h2>",
+        _problems(report),
+        _charts_and_images(report) if len(report.dataset) else "",
+    ]
+    return "".join(body)
+
+
+def _problems(report):
+    if not report.problems:
+        return "<p>None found.</p>"
+    finder = _Finder(report.dataset.records)
+    return "".join(
+        _kind(kind, problems, _shown(problems, finder, report.dataset.class_names))
+        for kind, problems in report.by_kind().items()
+    )
+
+
+def _kind(kind, problems, images):
+    severity = KINDS[kind].severity.value
+    items = "\n".join(
+        f"<li><code>{html.escape(p.file)}</code> {html.escape(p.detail)}"
+        for p in problems
+    )
+    return (
+        f'<details class="kind"><summary><b class="badge {severity}">{severity}</b> '
+        f"<strong>{html.escape(count_kind(kind, len(problems)))}</strong> "
+        f"<span>{html.escape(KINDS[kind].consequence)}</span></summary>"
+        f"<ul>{items}</ul></details>{images}\n"
+    )
+
+
+class _Finder:
+    """Finds the records that a problem is about."""
+
+    def __init__(self, records):
+        self._by_id = {record.image_id: record for record in records}
+        # Some problems name the annotation file, which has the stem of the image.
+        stems = {pathlib.PurePath(r.name).stem: r for r in reversed(records)}
+        self._by_name = stems | {r.name: r for r in reversed(records)}
+
+    def find(self, problem):
+        if problem.image_ids:
+            return [self._by_id[i] for i in problem.image_ids if i in self._by_id]
+        stem = pathlib.PurePath(problem.file).stem
+        record = self._by_name.get(problem.file, self._by_name.get(stem))
+        return [] if record is None else [record]
+
+
+def _shown(problems, finder, class_names):
+    """Images of the first problems that can be shown, each image once.
+
+    Of a duplicate both images are shown, each with its own boxes.
+    """
+    figures = {}
+    for problem in problems[: 3 * _PROBLEM_SAMPLES]:  # more cannot be shown either
+        if len(figures) >= _PROBLEM_SAMPLES:
+            break
+        for record in finder.find(problem):
+            if record.image_id not in figures:
+                is_first_of_two = problem.image_ids[:1] == (record.image_id,)
+                detail = "" if is_first_of_two else problem.detail
+                figure = _figure(record, class_names, detail)
+                if figure:
+                    figures[record.image_id] = figure
+    return _gallery(figures.values())
+
+
+def _charts_and_images(report):
+    class_names = report.dataset.class_names
+    samples = [_figure(r, class_names) for r in _samples(report.dataset)]
+    return (
+        f"<h2>Boxes</h2>{chart_figures(box_charts(report))}"
+        f"<h2>Images</h2>{_gallery(samples)}"
+    )
+
+
+def _gallery(figures):
+    return f'<div class="images">{"".join(figures)}</div>' if figures else ""
+
+
+def _samples(dataset):
+    """Records spread over the classes: the next of each in turn, rare ones first."""
+    rng = np.random.default_rng(0)
+    order = [dataset.records[i] for i in rng.permutation(len(dataset))]
+    queues = [
+        [record for record in order if label in record.labels]
+        for label in np.argsort(count_labels(dataset), kind="stable")[:_SAMPLES]
+    ]
+    chosen = {}
+    for turn in range(_SAMPLES):
+        for queue in queues:
+            if turn < len(queue) and len(chosen) < _SAMPLES:
+                chosen[queue[turn].image_id] = queue[turn]
+    return list(chosen.values()) or order[:_SAMPLES]
+
+
+def _figure(record, class_names, detail=""):
+    """One image with its boxes and name; an empty text if it cannot be decoded."""
+    try:
+        image = _decode(record)
+    except (ValueError, OSError):
+        return ""
+    image, scale = shrunk(image)
+    left, top, width, height = record.boxes_xywh.T * scale
+    boxes = np.stack([top, left, top + height, left + width], axis=1)
+    # A small image is enlarged as often as fits: names need room.
+    longer = max(image.shape[:2])
+    drawn = visualize.draw_boxes(
+        image,
+        boxes,
+        record.labels,
+        class_names=class_names,
+        min_side=SHOWN_SIDE // longer * longer,
+    )
+    return (
+        f"<figure>{image_tag(drawn, record.name)}"
+        f"<figcaption><code>{html.escape(record.name)}</code> {html.escape(detail)}"
+        "</figcaption></figure>\n"
+    )
+
+
+def _decode(record):
+    if isinstance(record.image, np.ndarray):
+        return record.image
+    return read_image(record.image, size=record.image_size)
+
+
+# --- The charts of a checked dataset: sizes, shapes, counts, anchor coverage.
+
+_CLASSES_OF_BOX_CHARTS = 30  # bars of the class chart
+_MIN_SIDE = 0.25  # pixels: logarithms of boxes thinner than that would be far off
+
+
+def box_charts(report):
+    """Draws the charts of a report.
+
+    Args:
+        report: `CheckReport` of a dataset with images.
+
+    Returns:
+        List of `Chart`.
+    """
+    sides, covered, where = _sides(report)
+    size_words = f"Square root of the area in pixels {where}."
+    ratios = sides[:, 1] / sides[:, 0]
+    drawn = [
+        _class_chart(report.dataset),
+        _side_chart(sides, covered, report.config, where),
+        _log_chart("Size of boxes", np.sqrt(sides.prod(axis=1)), 2, size_words),
+        _log_chart("Aspect ratio of boxes", ratios, 4, "Width over height."),
+        _count_chart([len(record.labels) for record in report.dataset.records]),
+    ]
+    return [_coverage_chart(report), *drawn] if report.coverage else drawn
+
+
+def _sides(report):
+    """Sides `[n, (h, w)]`, whether an anchor covers them, and where they are."""
+    records, config = report.dataset.records, report.config
+    if config is not None:
+        boxes, _ = input_boxes(records, config.image_size)
+        covered = anchor_fit(boxes, config) >= COVERED
+        height, width = config.image_size
+        where = f"of the {height}x{width} input"
+    else:
+        boxes = [clip_boxes_xywh(r.boxes_xywh, r.image_size) for r in records]
+        boxes = np.concatenate([box[usable] for box, usable in boxes])
+        covered, where = np.ones(len(boxes), bool), "of the image"
+    return np.maximum(boxes[:, 2:] - boxes[:, :2], _MIN_SIDE), covered, where
+
+
+def _coverage_chart(report):
+    rows = [row for row in report.coverage if row.num_boxes]
+    texts = [f"{100 * row.share:.1f} % of {row.num_boxes:,}" for row in rows]
+    svg = charts.bars([row.size for row in rows], [row.share for row in rows], texts)
+    words = describe_anchors(report.config)
+    return Chart(
+        "Anchor coverage", svg, (words[0].upper() + words[1:] + ".", *report.hints)
+    )
+
+
+def _side_chart(sides, covered, config, where):
+    words = [f"Pixels {where}."]
+    marks = np.zeros((0, 2))
+    if config is not None:
+        marks = anchor_sides(config)[:, ::-1]
+        words.append("Crosses are the anchors; red boxes have none with an IoU of 0.5.")
+    svg = charts.scatter(sides[:, ::-1], ~covered, marks, ("width", "height"))
+    return Chart("Width and height of boxes", svg, tuple(words))
+
+
+def _log_chart(title, values, bars_per_doubling, words):
+    """A histogram on a logarithmic axis, with numbers at the powers of two."""
+    logs = np.log2(values) if len(values) else np.zeros(1)
+    low, high = math.floor(logs.min()), math.floor(logs.max()) + 1
+    edges = np.linspace(low, high, (high - low) * bars_per_doubling + 1)
+    ticks = [(power, f"{2.0**power:g}") for power in range(low, high + 1)]
+    svg = charts.histogram(logs[: len(values)], edges, ticks, ("", "boxes"))
+    return Chart(title, svg, (words,))
+
+
+def _count_chart(counts):
+    step = max(1, math.ceil((max(counts) + 1) / 30))
+    edges = np.arange(0, max(counts) + step + 1, step)
+    label_step = step * max(1, math.ceil(len(edges) / 10))
+    ticks = [
+        (value + step / 2, f"{value}" if step == 1 else f"{value}-{value + step - 1}")
+        for value in range(0, max(counts) + 1, label_step)
+    ]
+    svg = charts.histogram(counts, edges, ticks, ("", "images"))
+    return Chart("Objects an image", svg)
+
+
+def _class_chart(dataset):
+    counts = count_labels(dataset)
+    order = np.argsort(-counts, kind="stable")
+    shown = (
+        order
+        if len(order) <= _CLASSES_OF_BOX_CHARTS
+        else order[: _CLASSES_OF_BOX_CHARTS - 1]
+    )
+    names = [dataset.class_names[label] for label in shown]
+    values = counts[shown].tolist()
+    words = ()
+    if len(shown) < len(order):
+        rest = order[len(shown) :]
+        words = (f"And {len(rest)} more classes with {counts[rest].sum():,} boxes.",)
+    svg = charts.bars(names, values, [f"{value:,}" for value in values])
+    return Chart("Boxes of each class", svg, words)

@@ -1,0 +1,480 @@
+"""The block tables of EfficientNet B0-B7, Lite0-4 and EfficientNetV2."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import keras
+
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.model.basic_layers import BatchNormOptions, call_block, get_activation
+from effdet_keras.model.fake_quantization import activate, convolve, normalize
+from effdet_keras.model.mbconv import (
+    FusedMBConv,
+    MBConv,
+    conv_initializer,
+    pad_with_zeros,
+    rows_to_add,
+    strided,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """The shape of one block of a backbone.
+
+    Attributes:
+        kernel_size: int, of the convolution over space.
+        stride: int.
+        expand_ratio: int, channels inside / input channels.
+        filters: int, channels of the result.
+        kind: string, "mbconv" for `MBConv`, "fused" for `FusedMBConv`, "conv" for
+            `FusedMBConv` without a projection.
+        se_ratio: float or None, squeeze-excite channels / input channels.
+    """
+
+    kernel_size: int
+    stride: int
+    expand_ratio: int
+    filters: int
+    kind: str = "mbconv"
+    se_ratio: float | None = 0.25
+
+
+# repeats, kernel, stride, expansion, filters (EfficientNet paper, table 1).
+_STAGES = (
+    (1, 3, 1, 1, 16),
+    (2, 3, 2, 6, 24),
+    (2, 5, 2, 6, 40),
+    (3, 3, 2, 6, 80),
+    (3, 5, 1, 6, 112),
+    (4, 5, 2, 6, 192),
+    (1, 3, 1, 6, 320),
+)
+_STEM_FILTERS = 32
+
+# name -> (width coefficient, depth coefficient)
+_SCALES = {
+    "efficientnet-b0": (1.0, 1.0),
+    "efficientnet-b1": (1.0, 1.1),
+    "efficientnet-b2": (1.1, 1.2),
+    "efficientnet-b3": (1.2, 1.4),
+    "efficientnet-b4": (1.4, 1.8),
+    "efficientnet-b5": (1.6, 2.2),
+    "efficientnet-b6": (1.8, 2.6),
+    "efficientnet-b7": (2.0, 3.1),
+    "efficientnet-lite0": (1.0, 1.0),
+    "efficientnet-lite1": (1.0, 1.1),
+    "efficientnet-lite2": (1.1, 1.2),
+    "efficientnet-lite3": (1.2, 1.4),
+    "efficientnet-lite4": (1.4, 1.8),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class _V2:
+    """EfficientNetV2: its stages, and how they are scaled."""
+
+    stages: tuple  # kind, repeats, stride, expansion, filters; all kernels are 3x3
+    stem_filters: int
+    width: float = 1.0
+    depth: float = 1.0
+    lowest: float = 0.0  # share of the scaled filters that rounding must leave
+
+    def scale(self, filters):
+        return scale_filters(filters, self.width, self.lowest)
+
+
+# EfficientNetV2 paper (https://arxiv.org/abs/2104.00298), table 4, and as published.
+_V2_S = (
+    ("conv", 2, 1, 1, 24),
+    ("fused", 4, 2, 4, 48),
+    ("fused", 4, 2, 4, 64),
+    ("mbconv", 6, 2, 4, 128),
+    ("mbconv", 9, 1, 6, 160),
+    ("mbconv", 15, 2, 6, 256),
+)
+_V2_M = (
+    ("conv", 3, 1, 1, 24),
+    ("fused", 5, 2, 4, 48),
+    ("fused", 5, 2, 4, 80),
+    ("mbconv", 7, 2, 4, 160),
+    ("mbconv", 14, 1, 6, 176),
+    ("mbconv", 18, 2, 6, 304),
+    ("mbconv", 5, 1, 6, 512),
+)
+_V2_L = (
+    ("conv", 4, 1, 1, 32),
+    ("fused", 7, 2, 4, 64),
+    ("fused", 7, 2, 4, 96),
+    ("mbconv", 10, 2, 4, 192),
+    ("mbconv", 19, 1, 6, 224),
+    ("mbconv", 25, 2, 6, 384),
+    ("mbconv", 7, 1, 6, 640),
+)
+_V2_B = (
+    ("conv", 1, 1, 1, 16),
+    ("fused", 2, 2, 4, 32),
+    ("fused", 2, 2, 4, 48),
+    ("mbconv", 3, 2, 4, 96),
+    ("mbconv", 5, 1, 6, 112),
+    ("mbconv", 8, 2, 6, 192),
+)
+# timm's `efficientnetv2_rw_s` was drawn from the paper before its code was published:
+# its first stage has projections, its last is wider.
+_V2_RW_S = (("fused", 2, 1, 1, 24), *_V2_S[1:-1], ("mbconv", 15, 2, 6, 272))
+
+_V2_VARIANTS = {
+    "efficientnetv2-b0": _V2(_V2_B, 32),
+    "efficientnetv2-b1": _V2(_V2_B, 32, 1.0, 1.1),
+    "efficientnetv2-b2": _V2(_V2_B, 32, 1.1, 1.2),
+    "efficientnetv2-b3": _V2(_V2_B, 32, 1.2, 1.4),
+    "efficientnetv2-s": _V2(_V2_S, 24),
+    "efficientnetv2-m": _V2(_V2_M, 24),
+    "efficientnetv2-l": _V2(_V2_L, 32),
+    # timm's "tiny": V2-S scaled down, by EfficientNet's rule of rounding.
+    "efficientnetv2-rw-t": _V2(_V2_S, 24, 0.8, 0.9, 0.9),
+    "efficientnetv2-rw-s": _V2(_V2_RW_S, 24, lowest=0.9),
+}
+
+
+def scale_filters(filters, width, lowest=0.9):
+    """Channels times `width`, rounded to a multiple of 8, at most 10 % lower.
+
+    Args:
+        filters: int.
+        width: float.
+        lowest: float, the share of the product that must be left; 0 for plain rounding,
+            as EfficientNetV2 has it.
+
+    Returns:
+        Int.
+
+    Example:
+        >>> scale_filters(32, 1.2), scale_filters(320, 1.1)
+        (40, 352)
+        >>> scale_filters(16, 1.2), scale_filters(16, 1.2, lowest=0.0)
+        (24, 16)
+    """
+    scaled = filters * width
+    rounded = max(8, int(scaled + 4) // 8 * 8)
+    return rounded + 8 if rounded < lowest * scaled else rounded
+
+
+def stem_filters(variant):
+    """Channels of the first convolution; Lite models do not scale it."""
+    if variant in _V2_VARIANTS:
+        v2 = _V2_VARIANTS[variant]
+        return v2.scale(v2.stem_filters)
+    width, _ = _scale(variant)
+    return _STEM_FILTERS if "lite" in variant else scale_filters(_STEM_FILTERS, width)
+
+
+def block_table(variant):
+    """The blocks of a backbone, in order.
+
+    Args:
+        variant: string, such as "efficientnet-b0".
+
+    Returns:
+        List of `Block`.
+
+    Raises:
+        ValueError: If there is no such variant.
+
+    Example:
+        >>> len(block_table("efficientnet-b0")), len(block_table("efficientnet-b7"))
+        (16, 55)
+        >>> [block.kind for block in block_table("efficientnetv2-b0")][:3]
+        ['conv', 'fused', 'fused']
+    """
+    if variant in _V2_VARIANTS:
+        return _v2_table(_V2_VARIANTS[variant])
+    width, depth = _scale(variant)
+    is_lite = "lite" in variant
+    blocks = []
+    for index, (repeats, kernel, stride, expansion, filters) in enumerate(_STAGES):
+        ends_of_lite = is_lite and index in (0, len(_STAGES) - 1)
+        repeats = repeats if ends_of_lite else math.ceil(depth * repeats)
+        filters = scale_filters(filters, width)
+        se_ratio = None if is_lite else 0.25
+        first = Block(kernel, stride, expansion, filters, se_ratio=se_ratio)
+        blocks.append(first)
+        blocks += [dataclasses.replace(first, stride=1)] * (repeats - 1)
+    return blocks
+
+
+def _v2_table(v2):
+    blocks = []
+    for kind, repeats, stride, expansion, filters in v2.stages:
+        se_ratio = 0.25 if kind == "mbconv" else None
+        first = Block(3, stride, expansion, v2.scale(filters), kind, se_ratio)
+        blocks.append(first)
+        repeats = math.ceil(v2.depth * repeats)
+        blocks += [dataclasses.replace(first, stride=1)] * (repeats - 1)
+    return blocks
+
+
+def last_blocks(table):
+    """The index of the last block of each level, 1 to 5.
+
+    Level 1 ends before the first block that halves the size, level 5 with the
+    last block.
+
+    Args:
+        table: list of `Block`, see `block_table`.
+
+    Returns:
+        List of five ints.
+
+    Example:
+        >>> last_blocks(block_table("efficientnet-b0"))
+        [0, 2, 4, 10, 15]
+    """
+    halvings = [i for i, block in enumerate(table) if block.stride == 2]
+    return [i - 1 for i in halvings] + [len(table) - 1]
+
+
+def tapped_blocks(variant, min_level, taps=None):
+    """The indices of the blocks whose outputs are the levels `min_level` to 5.
+
+    Args:
+        variant: string, such as "efficientnet-b0".
+        min_level: int, 1 to 5.
+        taps: indices that are wanted, or None for the last block of each level.
+
+    Returns:
+        List of ints.
+
+    Raises:
+        ValueError: If one of `taps` is no block of its level.
+
+    Example:
+        >>> tapped_blocks("efficientnet-b1", 3)
+        [7, 15, 22]
+        >>> tapped_blocks("efficientnet-b1", 3, (6, 14, 21))
+        [6, 14, 21]
+    """
+    last = last_blocks(block_table(variant))[min_level - 1 :]
+    if taps is None:
+        return last
+    first = [0, *(i + 1 for i in last_blocks(block_table(variant)))][min_level - 1 :]
+    wrong = [
+        f"{tap} for level {level}, which has the blocks {low} to {high}"
+        for level, tap, low, high in zip(range(min_level, 6), taps, first, last)
+        if not low <= tap <= high
+    ]
+    if wrong or len(taps) != len(last):
+        raise InvalidValueError(
+            f"The taps (`backbone_taps`) of {variant} must be a block of each level "
+            f"from {min_level} to 5. Received: {tuple(taps)!r}"
+            + (f": {'; '.join(wrong)}" if wrong else "")
+        )
+    return list(taps)
+
+
+def _scale(variant):
+    if variant not in _SCALES:
+        raise InvalidValueError(
+            f"`variant` must be one of {', '.join((*_SCALES, *_V2_VARIANTS))}. "
+            f"Received: variant={variant!r}"
+        )
+    return _SCALES[variant]
+
+
+# --- EfficientNet B0-B7, Lite0-4 and EfficientNetV2: the layer.
+
+
+@keras.saving.register_keras_serializable(package="effdet_keras")
+class EfficientNet(keras.layers.Layer):
+    """EfficientNet without its classifier: images to feature maps.
+
+    https://arxiv.org/abs/1905.11946; the Lite variants have no squeeze-excite
+    and keep stem, first and last stage unscaled. EfficientNetV2
+    (https://arxiv.org/abs/2104.00298) begins with fused blocks. Sub-layers carry the
+    names of the published checkpoints.
+
+    Args:
+        variant: string, one of `effdet_keras.model.config.BACKBONES`.
+        min_level: int, the finest level to return (stride `2**level`).
+        activation: string, see `effdet_keras.model.config.ACTIVATIONS`.
+        survival_prob: float or None; block `i` of `n` survives with
+            `1 - (1 - survival_prob) * i / n`.
+        padding: "same" or "symmetric", of the convolutions with a stride.
+        batch_norm: `BatchNormOptions` or None for its defaults.
+        taps: indices of the blocks whose outputs are returned, one for each level
+            from `min_level` to 5; None for the last block of each. Blocks after the
+            last one have weights and are not called.
+        **kwargs: arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: normalised images, tensor `[B, H, W, 3]`.
+
+    Returns:
+        List of tensors, one per level from `min_level` to 5: the last block's
+        output before each halving of the size.
+
+    Raises:
+        ValueError: If `variant` is unknown, or `taps` are not on their levels.
+
+    Example:
+        >>> backbone = EfficientNet("efficientnet-lite0", activation="relu6")
+        >>> [tuple(f.shape) for f in backbone(ops.ones((1, 64, 64, 3)))]
+        [(1, 8, 8, 40), (1, 4, 4, 112), (1, 2, 2, 320)]
+    """
+
+    def __init__(
+        self,
+        variant="efficientnet-b0",
+        min_level=3,
+        activation="swish",
+        survival_prob=None,
+        padding="same",
+        batch_norm=None,
+        taps=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.variant = variant
+        self.min_level = min_level
+        self.activation = activation
+        self.survival_prob = survival_prob
+        self.padding = padding
+        self.batch_norm = BatchNormOptions.from_value(batch_norm)
+        self.stem = Stem(
+            stem_filters(variant),
+            activation,
+            padding,
+            batch_norm,
+            name="stem",
+            dtype=self.dtype_policy,
+        )
+        table = block_table(variant)
+        self.blocks = [
+            self._block(block, index, len(table)) for index, block in enumerate(table)
+        ]
+        self.taps = None if taps is None else tuple(taps)
+        self._taps = tapped_blocks(variant, min_level, taps)
+
+    def _block(self, block, index, count):
+        options = {
+            "kernel_size": block.kernel_size,
+            "stride": block.stride,
+            "expand_ratio": block.expand_ratio,
+            "activation": self.activation,
+            "survival_prob": self._survival(index, count),
+            "padding": self.padding,
+            "batch_norm": self.batch_norm,
+            "name": f"blocks_{index}",
+            "dtype": self.dtype_policy,
+        }
+        if block.kind == "mbconv":
+            return MBConv(block.filters, se_ratio=block.se_ratio, **options)
+        return FusedMBConv(block.filters, project=block.kind == "fused", **options)
+
+    def _survival(self, index, count):
+        if self.survival_prob is None or index == 0:
+            return None
+        return 1 - (1 - self.survival_prob) * index / count
+
+    def build(self, input_shape):
+        self.stem.build(input_shape)
+        shape = self.stem.compute_output_shape(input_shape)
+        for block in self.blocks:
+            block.build(shape)
+            shape = block.compute_output_shape(shape)
+
+    def call(self, inputs, training=False):
+        x = self.stem(inputs, training=training)
+        outputs = []
+        for block in self.blocks[: self._taps[-1] + 1]:
+            x = call_block(block, x, training)
+            outputs.append(x)
+        return [outputs[i] for i in self._taps]
+
+    def compute_output_shape(self, input_shape):
+        shape = self.stem.compute_output_shape(input_shape)
+        shapes = []
+        for block in self.blocks:
+            shape = block.compute_output_shape(shape)
+            shapes.append(shape)
+        return [shapes[i] for i in self._taps]
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "variant": self.variant,
+            "min_level": self.min_level,
+            "activation": self.activation,
+            "survival_prob": self.survival_prob,
+            "padding": self.padding,
+            "batch_norm": self.batch_norm.serialize(),
+            "taps": self.taps,
+        }
+
+
+@keras.saving.register_keras_serializable(package="effdet_keras")
+class Stem(keras.layers.Layer):
+    """The first convolution of EfficientNet: 3x3, stride 2, batch norm, activation.
+
+    Args:
+        filters: int, channels of the result.
+        activation: string, see `effdet_keras.model.config.ACTIVATIONS`.
+        padding: "same" or "symmetric".
+        batch_norm: `BatchNormOptions` or None for its defaults.
+        **kwargs: arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: tensor `[B, H, W, 3]`.
+
+    Returns:
+        Tensor `[B, ceil(H / 2), ceil(W / 2), filters]`.
+
+    Example:
+        >>> tuple(Stem(32)(ops.ones((1, 9, 8, 3))).shape)
+        (1, 5, 4, 32)
+    """
+
+    def __init__(
+        self, filters, activation="swish", padding="same", batch_norm=None, **kwargs
+    ):
+        super().__init__(**kwargs)
+        self.filters = filters
+        self.activation = activation
+        self.padding = padding
+        self._rows = rows_to_add(padding, 3, 2)
+        self.batch_norm = BatchNormOptions.from_value(batch_norm)
+        self._act = get_activation(activation)
+        self.conv = keras.layers.Conv2D(
+            filters,
+            3,
+            strides=2,
+            padding="valid" if self._rows else "same",
+            use_bias=False,
+            kernel_initializer=conv_initializer(),
+            name="conv2d",
+            dtype=self.dtype_policy,
+        )
+        self.bn = self.batch_norm.layer("tpu_batch_normalization", self.dtype_policy)
+
+    def build(self, input_shape):
+        self.conv.build((input_shape[0], None, None, input_shape[-1]))
+        self.bn.build(self.compute_output_shape(input_shape))
+
+    def call(self, inputs, training=False):
+        x = convolve(self.conv, pad_with_zeros(inputs, self._rows))
+        return activate(self, self._act, normalize(self.bn, x, training))
+
+    def compute_output_shape(self, input_shape):
+        sides = (strided(n, 2) for n in input_shape[1:3])
+        return (input_shape[0], *sides, self.filters)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "activation": self.activation,
+            "padding": self.padding,
+            "batch_norm": self.batch_norm.serialize(),
+        }

@@ -1,0 +1,540 @@
+"""Weighted fusion of feature maps: the paper's section 3.3."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.model.basic_layers import (
+    BatchNormOptions,
+    PyramidOptions,
+    call_block,
+    get_activation,
+)
+from effdet_keras.model.config import FUSION_METHODS
+from effdet_keras.model.fake_quantization import (
+    activate,
+    convolve,
+    normalize,
+    quantized,
+)
+from effdet_keras.model.resample import Resample
+
+
+@keras.saving.register_keras_serializable(package="effdet_keras")
+class WeightedFusion(keras.layers.Layer):
+    """Fuses feature maps of one shape into one, with learned weights.
+
+    With a weight `w_i` for each input (https://arxiv.org/abs/1911.09070,
+    section 3.3; "channel" methods have one for each input and channel):
+
+        fastattn   sum_i(relu(w_i) * input_i) / (sum_i(relu(w_i)) + epsilon)
+        attn       sum_i(softmax(w)_i * input_i)
+        sum        sum_i(input_i), no weights
+
+    The weights start at one, so a new layer is close to a plain average.
+
+    Args:
+        method: one of `effdet_keras.model.config.FUSION_METHODS`.
+        epsilon: float above zero, added to the sum of weights.
+        **kwargs: arguments of `keras.layers.Layer`, such as `name`, `dtype`.
+
+    Call arguments:
+        inputs: list of two or more tensors `[B, H, W, C]` of the same shape.
+
+    Returns:
+        Tensor `[B, H, W, C]`.
+
+    Raises:
+        ValueError: If `method` is unknown, there are fewer than two inputs, or
+            their shapes differ.
+
+    Example:
+        >>> fuse = WeightedFusion()
+        >>> fused = fuse([ops.ones((1, 2, 2, 8)), ops.zeros((1, 2, 2, 8))])
+        >>> tuple(fused.shape), round(float(fused[0, 0, 0, 0]), 3)
+        ((1, 2, 2, 8), 0.5)
+    """
+
+    def __init__(
+        self, method: str = "fastattn", epsilon: float = 1e-4, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        if method not in FUSION_METHODS:
+            raise InvalidValueError(
+                f"`method` must be one of {', '.join(FUSION_METHODS)}. "
+                f"Received: method={method!r}"
+            )
+        self.method = method
+        self.epsilon = epsilon
+
+    def build(self, input_shape):
+        if len(input_shape) < 2 or len({tuple(s) for s in input_shape}) != 1:
+            raise InvalidValueError(
+                "`WeightedFusion` expects two or more inputs of one shape. "
+                f"Received: input_shape={input_shape}"
+            )
+        if self.method != "sum":
+            channels = (input_shape[0][-1],) if "channel" in self.method else ()
+            # One variable an input, since gradients are clipped one by one.
+            self.fusion_weights = [
+                self.add_weight(
+                    shape=channels,
+                    initializer="ones",
+                    name=f"WSM_{i}" if i else "WSM",  # as published
+                )
+                for i in range(len(input_shape))
+            ]
+
+    def call(self, inputs):
+        if self.method == "sum":
+            return self._sum(inputs)
+        weights = ops.stack([weight.value for weight in self.fusion_weights])
+        if self.method.endswith("fastattn"):
+            weights = ops.relu(weights)
+            # In float16 epsilon is lost beside a sum near one. It is there for
+            # the case of all weights at zero, where it is not.
+            weights = weights / (ops.sum(weights, axis=0) + self.epsilon)
+        else:
+            weights = ops.softmax(weights, axis=0)
+        return self._sum(
+            [quantized(self, "term", x * weights[i]) for i, x in enumerate(inputs)]
+        )
+
+    def _sum(self, terms):
+        return functools.reduce(lambda x, y: quantized(self, "sum", x + y), terms)
+
+    def compute_output_shape(self, input_shape):
+        return tuple(input_shape[0])
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "method": self.method,
+            "epsilon": self.epsilon,
+        }
+
+
+# --- BiFPN: the repeated, weighted, two-way feature pyramid of the paper's figure 3.
+
+
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """A node of a cell: its level, and the indices of its inputs.
+
+    Indices count the cell's inputs first, then its nodes, in order. `weight_method` is
+    None where it is that of the cell.
+    """
+
+    level: int
+    inputs: tuple
+    weight_method: str | None = None
+
+
+def bifpn_nodes(min_level: int, max_level: int) -> list[Node]:
+    """Returns the nodes of one BiFPN cell, first top-down, then bottom-up.
+
+    The inputs of a node are all features of its own level so far, the oldest first,
+    and then the latest features of the level before it on the way
+    (https://arxiv.org/abs/1911.09070, figure 2 d).
+
+    Args:
+        min_level, max_level: int.
+
+    Returns:
+        List of `Node`.
+
+    Example:
+        >>> [(node.level, node.inputs) for node in bifpn_nodes(3, 5)]
+        [(4, (1, 2)), (3, (0, 3)), (4, (1, 3, 4)), (5, (2, 5))]
+    """
+    nodes: list[Node] = []
+    _add_there_and_back(range(max_level, min_level - 1, -1), min_level, nodes)
+    return nodes
+
+
+def qufpn_nodes(min_level: int, max_level: int) -> list[Node]:
+    """Returns the nodes of one QuadFPN cell.
+
+    It is a BiFPN, a second one that begins at the finest level, and a node for each
+    level that fuses the last features of both, always with "fastattn"
+    (https://ieeexplore.ieee.org/document/9225379; google/automl's "qufpn").
+
+    Args:
+        min_level, max_level: int.
+
+    Returns:
+        List of `Node`.
+
+    Example:
+        >>> [(node.level, node.inputs) for node in qufpn_nodes(4, 5)]
+        [(4, (0, 1)), (5, (1, 2)), (5, (1, 0)), (4, (0, 4)), (5, (3, 4)), (4, (2, 5))]
+    """
+    nodes: list[Node] = []
+    levels = range(min_level, max_level + 1)
+    first = _add_there_and_back(levels[::-1], min_level, nodes)
+    second = _add_there_and_back(levels, min_level, nodes)
+    for level in levels[::-1]:
+        nodes.append(Node(level, (first[level][-1], second[level][-1]), "fastattn"))
+    return nodes
+
+
+def _add_there_and_back(levels, min_level, nodes):
+    """Adds nodes from the first of `levels` to the last, and back to the first.
+
+    Returns a dict of level to the indices of all that there is of it.
+    """
+    members = {level: [level - min_level] for level in levels}
+    for way in (levels, levels[::-1]):
+        for before, level in itertools.pairwise(way):
+            inputs = (*members[level], members[before][-1])
+            members[level].append(len(members) + len(nodes))
+            nodes.append(Node(level, inputs))
+    return members
+
+
+_GRAPHS = {"bifpn": bifpn_nodes, "qufpn": qufpn_nodes}
+
+
+def pyramid_nodes(graph: str, min_level: int, max_level: int) -> list[Node]:
+    """Returns the nodes of one cell of the graph of that name.
+
+    Args:
+        graph: one of `effdet_keras.model.config.PYRAMIDS`.
+        min_level, max_level: int.
+
+    Returns:
+        List of `Node`.
+
+    Raises:
+        ValueError: If there is no such graph.
+
+    Example:
+        >>> len(pyramid_nodes("bifpn", 3, 7)), len(pyramid_nodes("qufpn", 3, 7))
+        (8, 21)
+    """
+    if graph not in _GRAPHS:
+        raise InvalidValueError(
+            f"`graph` must be one of {', '.join(_GRAPHS)}. Received: graph={graph!r}"
+        )
+    return _GRAPHS[graph](min_level, max_level)
+
+
+@keras.saving.register_keras_serializable(package="effdet_keras")
+class BiFPN(keras.layers.Layer):
+    """Bidirectional feature pyramid network: `BiFPNCell`s in a row.
+
+    https://arxiv.org/abs/1911.09070, section 3. Sub-layers carry the names of
+    the published checkpoints.
+
+    Args:
+        filters: int, channels of every level.
+        repeats: int, number of cells.
+        min_level, max_level: int, the finest and the coarsest level.
+        options: `PyramidOptions` or None for its defaults.
+        **kwargs: arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: list of tensors `[B, H_l, W_l, C_l]`, one per level, finest first.
+
+    Returns:
+        List of tensors `[B, H_l, W_l, filters]`, one per level.
+
+    Raises:
+        ValueError: If the number of inputs is not the number of levels.
+
+    Example:
+        >>> fpn = BiFPN(8, repeats=1, min_level=3, max_level=5)
+        >>> features = [ops.ones((1, n, n, 4)) for n in (7, 4, 2)]
+        >>> [tuple(f.shape) for f in fpn(features)]
+        [(1, 7, 7, 8), (1, 4, 4, 8), (1, 2, 2, 8)]
+    """
+
+    def __init__(
+        self,
+        filters: int,
+        repeats: int = 3,
+        min_level: int = 3,
+        max_level: int = 7,
+        options: PyramidOptions | dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.filters = filters
+        self.repeats = repeats
+        self.min_level = min_level
+        self.max_level = max_level
+        self.options = PyramidOptions.from_value(options)
+        self.cells = [
+            BiFPNCell(
+                filters,
+                min_level,
+                max_level,
+                self.options,
+                name=f"cell_{index}",
+                dtype=self.dtype_policy,
+            )
+            for index in range(repeats)
+        ]
+
+    def build(self, input_shape):
+        for cell in self.cells:
+            cell.build(input_shape)
+            input_shape = cell.compute_output_shape(input_shape)
+
+    def call(self, inputs, training=False):
+        for cell in self.cells:
+            inputs = call_block(cell, inputs, training)
+        return inputs
+
+    def compute_output_shape(self, input_shape):
+        return [(*shape[:-1], self.filters) for shape in input_shape]
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "repeats": self.repeats,
+            "min_level": self.min_level,
+            "max_level": self.max_level,
+            "options": self.options.serialize(),
+        }
+
+
+@keras.saving.register_keras_serializable(package="effdet_keras")
+class BiFPNCell(keras.layers.Layer):
+    """One cell of `BiFPN`, with the same arguments and tensors.
+
+    Example:
+        >>> cell = BiFPNCell(8, min_level=4, max_level=5)
+        >>> [tuple(f.shape) for f in cell([ops.ones((1, n, n, 8)) for n in (4, 2)])]
+        [(1, 4, 4, 8), (1, 2, 2, 8)]
+    """
+
+    def __init__(
+        self,
+        filters: int,
+        min_level: int = 3,
+        max_level: int = 7,
+        options: PyramidOptions | dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.filters = filters
+        self.min_level = min_level
+        self.max_level = max_level
+        self.options = PyramidOptions.from_value(options)
+        self._graph = pyramid_nodes(self.options.graph, min_level, max_level)
+
+    def build(self, input_shape):
+        if len(input_shape) != self.max_level - self.min_level + 1:
+            raise InvalidValueError(
+                f"`BiFPN` expects one input per level, from {self.min_level} to "
+                f"{self.max_level}. Received: input_shape={input_shape}"
+            )
+        shapes = [tuple(shape) for shape in input_shape]
+        self.nodes = []
+        for index, node in enumerate(self._graph):
+            target = shapes[node.level - self.min_level]
+            layer = BiFPNNode(
+                self.filters,
+                target[1:3],
+                [f"resample_{e}_{i}_{len(shapes)}" for e, i in enumerate(node.inputs)],
+                f"op_after_combine{len(shapes)}",
+                self._options_of(node),
+                name=f"fnode{index}",
+                dtype=self.dtype_policy,
+            )
+            layer.build([shapes[i] for i in node.inputs])
+            self.nodes.append(layer)
+            shapes.append((*target[:-1], self.filters))
+
+    def _options_of(self, node):
+        if node.weight_method is None:
+            return self.options
+        return dataclasses.replace(self.options, weight_method=node.weight_method)
+
+    def call(self, inputs, training=False):
+        features = list(inputs)
+        latest = dict(enumerate(inputs, start=self.min_level))
+        for node, layer in zip(self._graph, self.nodes):
+            x = layer([features[i] for i in node.inputs], training=training)
+            features.append(x)
+            latest[node.level] = x
+        return list(latest.values())
+
+    def compute_output_shape(self, input_shape):
+        return [(*shape[:-1], self.filters) for shape in input_shape]
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "min_level": self.min_level,
+            "max_level": self.max_level,
+            "options": self.options.serialize(),
+        }
+
+
+@keras.saving.register_keras_serializable(package="effdet_keras")
+class BiFPNNode(keras.layers.Layer):
+    """One node: resamples its inputs, fuses them, and convolves the result.
+
+    Args:
+        filters: int, channels of the result.
+        target_size: `(height, width)` of the result.
+        edge_names: list of strings, names of the inputs' `Resample` layers.
+        conv_name: string, name of the convolution with its batch norm.
+        options: `PyramidOptions` or None for its defaults.
+        **kwargs: arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: list of tensors `[B, H_i, W_i, C_i]`.
+
+    Returns:
+        Tensor `[B, target height, target width, filters]`.
+
+    Example:
+        >>> node = BiFPNNode(8, (4, 4), ["fine", "coarse"], "conv")
+        >>> tuple(node([ops.ones((1, 4, 4, 8)), ops.ones((1, 2, 2, 8))]).shape)
+        (1, 4, 4, 8)
+    """
+
+    def __init__(
+        self,
+        filters: int,
+        target_size: tuple[int, int],
+        edge_names: Sequence[str],
+        conv_name: str,
+        options: PyramidOptions | dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.filters = filters
+        self.target_size = tuple(target_size)
+        self.edge_names = list(edge_names)
+        self.conv_name = conv_name
+        self.options = options = PyramidOptions.from_value(options)
+        self._act = get_activation(options.activation)
+        self.edges = [
+            Resample(
+                filters,
+                self.target_size,
+                **options.edge(),
+                name=name,
+                dtype=self.dtype_policy,
+            )
+            for name in self.edge_names
+        ]
+        self.fusion = WeightedFusion(
+            options.weight_method, name="fusion", dtype=self.dtype_policy
+        )
+        self.conv = ConvBN(
+            filters,
+            separable_conv=options.separable_conv,
+            use_bias=options.redundant_bias and not options.conv_bn_act_pattern,
+            batch_norm=options.batch_norm,
+            name=conv_name,
+            dtype=self.dtype_policy,
+        )
+
+    def build(self, input_shape):
+        for edge, shape in zip(self.edges, input_shape):
+            edge.build(shape)
+        fused = self.compute_output_shape(input_shape)
+        self.fusion.build([fused] * len(self.edges))
+        self.conv.build(fused)
+
+    def call(self, inputs, training=False):
+        edges = zip(self.edges, inputs)
+        x = self.fusion([edge(x, training=training) for edge, x in edges])
+        if self.options.conv_bn_act_pattern:
+            return activate(self, self._act, self.conv(x, training=training))
+        x = self.conv(activate(self, self._act, x), training=training)
+        return quantized(self, "convolved", x)
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0][0], *self.target_size, self.filters)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "target_size": self.target_size,
+            "edge_names": self.edge_names,
+            "conv_name": self.conv_name,
+            "options": self.options.serialize(),
+        }
+
+
+@keras.saving.register_keras_serializable(package="effdet_keras")
+class ConvBN(keras.layers.Layer):
+    """A 3x3 convolution and its batch norm.
+
+    Args:
+        filters: int, channels of the result.
+        separable_conv: bool, whether the convolution is separable.
+        use_bias: bool, whether the convolution has a bias.
+        batch_norm: `BatchNormOptions` or None for its defaults.
+        **kwargs: arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: tensor `[B, H, W, C]`.
+
+    Returns:
+        Tensor `[B, H, W, filters]`.
+
+    Example:
+        >>> tuple(ConvBN(8)(ops.ones((1, 4, 4, 3))).shape)
+        (1, 4, 4, 8)
+    """
+
+    def __init__(
+        self,
+        filters: int,
+        separable_conv: bool = True,
+        use_bias: bool = True,
+        batch_norm: BatchNormOptions | dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.filters = filters
+        self.separable_conv = separable_conv
+        self.use_bias = use_bias
+        self.batch_norm = BatchNormOptions.from_value(batch_norm)
+        conv = keras.layers.SeparableConv2D if separable_conv else keras.layers.Conv2D
+        self.conv = conv(
+            filters,
+            3,
+            padding="same",
+            use_bias=use_bias,
+            name="conv",
+            dtype=self.dtype_policy,
+        )
+        self.bn = self.batch_norm.layer("bn", self.dtype_policy)
+
+    def build(self, input_shape):
+        self.conv.build(input_shape)
+        self.bn.build(self.compute_output_shape(input_shape))
+
+    def call(self, inputs, training=False):
+        return normalize(self.bn, convolve(self.conv, inputs), training)
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], self.filters)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "separable_conv": self.separable_conv,
+            "use_bias": self.use_bias,
+            "batch_norm": self.batch_norm.serialize(),
+        }

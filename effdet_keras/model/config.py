@@ -1,0 +1,605 @@
+"""What shapes the network: `EfficientDetConfig`, and the table of published models."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import numbers
+from typing import Any
+
+from effdet_keras._internal.label_constants import IGNORED_PIXEL
+from effdet_keras.errors import InvalidValueError
+
+_IMAGENET_MEAN = (123.675, 116.28, 103.53)  # 255 * (0.485, 0.456, 0.406)
+_IMAGENET_STDDEV = (58.395, 57.12, 57.375)  # 255 * (0.229, 0.224, 0.225)
+
+BACKBONES = (
+    *(f"efficientnet-b{i}" for i in range(8)),
+    *(f"efficientnet-lite{i}" for i in range(5)),
+    *(f"efficientnetv2-b{i}" for i in range(4)),
+    *("efficientnetv2-s", "efficientnetv2-m", "efficientnetv2-l"),
+    *("efficientnetv2-rw-t", "efficientnetv2-rw-s"),
+)
+PYRAMIDS = ("bifpn", "qufpn")
+PADDINGS = ("same", "symmetric")
+DOWNSAMPLINGS = ("max", "bilinear")
+UPSAMPLINGS = ("nearest", "bilinear")
+FUSION_METHODS = ("fastattn", "attn", "sum", "channel_fastattn", "channel_attn")
+ANCHOR_ORDERS = ("scale_first", "aspect_first")
+RESIZE_METHODS = ("half_pixel", "asymmetric")  # the names that ONNX has for them
+ACTIVATIONS = (
+    *("swish", "silu", "swish_native", "hswish", "hard_swish"),
+    *("relu", "relu6", "mish", "srelu"),
+)
+HEADS = ("object_detection", "segmentation")
+
+
+# `backbone_taps` of the Object Detection API: the blocks at the places that P3, P4 and
+# P5 have in B0 (None: there they are the last ones), in deeper backbones as well.
+TFOD_TAPS = {
+    "efficientnet-b0": None,
+    "efficientnet-b1": (6, 14, 21),
+    "efficientnet-b2": (6, 14, 21),
+    "efficientnet-b3": (6, 15, 24),
+    "efficientnet-b4": (7, 18, 30),
+    "efficientnet-b5": (9, 22, 36),
+    "efficientnet-b6": (10, 25, 42),
+    "efficientnet-b7": (12, 30, 51),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class EfficientDetConfig:
+    """Everything that shapes an EfficientDet network, checked when it is made.
+
+    The defaults are those of EfficientDet-D0 (https://arxiv.org/abs/1911.09070,
+    table 1). `EfficientDetConfig.from_name` gives the published models, and
+    `config.replace(...)` changes fields of one.
+
+    Args:
+        name: string, the model's name.
+        backbone: one of `BACKBONES`.
+        backbone_taps: the blocks (`blocks_N` of the backbone) whose outputs are the
+            backbone's levels, `min_level` to 5; None for the last block of each, as
+            in figure 3 of the paper. The Object Detection API takes others in D1-D7:
+            (6, 14, 21) in D1.
+        image_size: int, or `(height, width)` in pixels, of the network's input.
+        num_classes: int, logits per anchor; there is no background class.
+        heads: some of `HEADS`: what the network predicts of an image. "segmentation"
+            adds a class for each pixel (`model/heads.py`), and may stand
+            alone.
+        seg_num_classes: int, classes of pixels of the segmentation head, background
+            included; at most 255.
+        min_level, max_level: int, pyramid levels; level `l` has stride `2**l`.
+        num_scales: int, anchor scales per octave.
+        aspect_ratios: tuple of width / height, or of `(x factor, y factor)`.
+        anchor_scale: float, anchor side / stride; or a tuple, one per level.
+        anchor_order: one of `ANCHOR_ORDERS`, the order of the anchors of one location.
+            "scale_first", google/automl's: anchor `scale * len(aspect_ratios) +
+            aspect`. "aspect_first", the Object Detection API's: anchor
+            `aspect * num_scales + scale`.
+        box_scales: four floats above zero, factors on the box codes `(ty, tx, th, tw)`
+            (Faster R-CNN, https://arxiv.org/abs/1506.01497, as the Object Detection
+            API has it); see `effdet_keras.box_ops.encode_boxes`.
+        fpn_num_filters: int, channels of the BiFPN and of the heads.
+        fpn_cell_repeats: int, BiFPN cells.
+        fpn_name: one of `PYRAMIDS`, the graph of a cell: the paper's BiFPN, or "qufpn",
+            QuadFPN, which passes every level in both orders and adds the two
+            (https://ieeexplore.ieee.org/document/9225379).
+        fpn_weight_method: one of `FUSION_METHODS` (section 3.3 of the paper).
+        fpn_downsampling: one of `DOWNSAMPLINGS`, how an edge shrinks a level: max
+            pooling as in the paper, or bilinear interpolation, as in some models of
+            PyTorch effdet.
+        fpn_upsampling: one of `UPSAMPLINGS`, how an edge enlarges a level.
+        fpn_padding: one of `PADDINGS`, of the pooling between levels: "same" as
+            TensorFlow pads, or "symmetric", equally on both sides, as PyTorch does.
+        backbone_padding: one of `PADDINGS`, of the backbone's convolutions with a
+            stride.
+        head_repeats: int, convolutions in each head before the last.
+        activation: one of `ACTIVATIONS`.
+        separable_conv: bool, separable or plain convolutions in BiFPN and heads.
+        conv_bn_act_pattern: bool, the order in BiFPN nodes: convolution, batch norm,
+            activation, instead of activation, convolution, batch norm.
+        conv_after_downsample: bool, BiFPN edges pool first, then convolve.
+        apply_bn_for_resampling: bool, batch norm after an edge's convolution.
+        redundant_bias: bool, biases in the convolutions of BiFPN and heads that a batch
+            norm follows, which has an offset of its own. google/automl's models have
+            them; PyTorch effdet's own do not.
+        survival_prob: float in (0, 1] or None. Stochastic depth in the heads.
+        backbone_survival_prob: the same for the backbone's last block.
+        mean_rgb, stddev_rgb: three floats, the normalization of pixels 0-255.
+        pad_rgb: three floats, the color around an image that does not fill the input;
+            None for `mean_rgb`, which is zero to the network.
+        resize_method: one of `RESIZE_METHODS`, how an image is brought to the size of
+            the input. Both are bilinear, without antialiasing. "half_pixel":
+            pixels have their centers at 0.5, sizes are cut down (google/automl).
+            "asymmetric": pixel `i` is at `i * old_size / new_size`, sizes are
+            rounded, half to even (TensorFlow 1, the Object Detection API). Not with a
+            segmentation head.
+        batch_norm_momentum, batch_norm_epsilon: floats.
+        backbone_batch_norm_momentum, backbone_batch_norm_epsilon: the same for the
+            backbone; None for those of the rest. timm's backbones have 0.9 and 1e-5.
+        batch_norm_unbiased: bool, whether moving variances take the unbiased variance
+            of a batch, as in TensorFlow's and torch's batch norms, or the plain one,
+            as in Keras 3.
+        sync_batch_norm: bool, batch statistics over all replicas of TensorFlow. It
+            changes nothing on JAX, where they are always those of the whole batch, on
+            all its devices, and nothing on torch, where a model has one device.
+        frozen_batch_norm: bool, batch norm neither trains nor moves its
+            statistics: for batches of one or two images.
+
+    Raises:
+        ValueError: If a field has a value that the network cannot have.
+
+    Example:
+        >>> config = EfficientDetConfig.from_name("efficientdet-d0", num_classes=3)
+        >>> config.image_size, config.num_anchors
+        ((512, 512), 9)
+        >>> config.replace(image_size=(384, 640)).image_size
+        (384, 640)
+    """
+
+    name: str = "efficientdet-d0"
+    backbone: str = "efficientnet-b0"
+    backbone_taps: tuple | None = None
+    image_size: tuple = (512, 512)
+    num_classes: int = 90
+    min_level: int = 3
+    max_level: int = 7
+    num_scales: int = 3
+    aspect_ratios: tuple = (1.0, 2.0, 0.5)
+    anchor_scale: float = 4.0
+    anchor_order: str = "scale_first"
+    box_scales: tuple = (1.0, 1.0, 1.0, 1.0)
+    fpn_num_filters: int = 64
+    fpn_cell_repeats: int = 3
+    fpn_name: str = "bifpn"
+    fpn_weight_method: str = "fastattn"
+    fpn_downsampling: str = "max"
+    fpn_upsampling: str = "nearest"
+    fpn_padding: str = "same"
+    backbone_padding: str = "same"
+    head_repeats: int = 3
+    activation: str = "swish"
+    separable_conv: bool = True
+    conv_bn_act_pattern: bool = False
+    conv_after_downsample: bool = False
+    apply_bn_for_resampling: bool = True
+    redundant_bias: bool = True
+    survival_prob: float | None = None
+    backbone_survival_prob: float | None = None
+    mean_rgb: tuple = _IMAGENET_MEAN
+    stddev_rgb: tuple = _IMAGENET_STDDEV
+    pad_rgb: tuple | None = None
+    resize_method: str = "half_pixel"
+    batch_norm_momentum: float = 0.99
+    batch_norm_epsilon: float = 1e-3
+    backbone_batch_norm_momentum: float | None = None
+    backbone_batch_norm_epsilon: float | None = None
+    batch_norm_unbiased: bool = False
+    sync_batch_norm: bool = False
+    frozen_batch_norm: bool = False
+    heads: tuple = ("object_detection",)
+    seg_num_classes: int = 3
+
+    def __post_init__(self):
+        normal_form = {
+            "image_size": _pair(self.image_size),
+            "aspect_ratios": _nested_tuple(self.aspect_ratios),
+            "backbone_taps": _nested_tuple(self.backbone_taps),
+            "anchor_scale": _nested_tuple(self.anchor_scale),
+            "box_scales": _nested_tuple(self.box_scales),
+            "mean_rgb": _three(self.mean_rgb),
+            "stddev_rgb": _three(self.stddev_rgb),
+            "pad_rgb": _three(self.pad_rgb),
+            "heads": _in_order(self.heads),
+        }
+        for field, value in normal_form.items():
+            object.__setattr__(self, field, value)
+        self._check_counts()
+        self._check_choices()
+        self._check_taps()
+        self._check_anchors()
+        self._check_numbers()
+
+    @classmethod
+    def from_name(cls, name: str, **overrides: Any) -> EfficientDetConfig:
+        """Returns the config of a published model.
+
+        Args:
+            name: one of `MODEL_NAMES`.
+            **overrides: other values for some of its fields.
+
+        Raises:
+            ValueError: If there is no such model or field, or a value cannot be right.
+
+        Example:
+            >>> EfficientDetConfig.from_name("efficientdet-d1").image_size
+            (640, 640)
+        """
+        return cls(**(_published(name) | {"name": name})).replace(**overrides)
+
+    def replace(self, **overrides: Any) -> EfficientDetConfig:
+        """Returns a copy with other values for some fields, checked like any config.
+
+        Example:
+            >>> EfficientDetConfig().replace(num_classes=3).num_classes
+            3
+        """
+        fields = [field.name for field in dataclasses.fields(self)]
+        for field in overrides:
+            if field not in fields:
+                close = difflib.get_close_matches(field, fields, n=1)
+                hint = f" Did you mean {close[0]!r}?" if close else ""
+                raise InvalidValueError(
+                    f"`EfficientDetConfig` has no field {field!r}.{hint} "
+                    f"Its fields are: {', '.join(fields)}"
+                )
+        return dataclasses.replace(self, **overrides)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns all fields as a dict for JSON; `EfficientDetConfig(**it)` undoes it.
+
+        Example:
+            >>> EfficientDetConfig().to_dict()["num_classes"]
+            90
+        """
+        return dataclasses.asdict(self)
+
+    @property
+    def padding_rgb(self) -> tuple[float, float, float]:
+        """Three floats: the color around an image that does not fill the input."""
+        return self.mean_rgb if self.pad_rgb is None else self.pad_rgb
+
+    @property
+    def num_levels(self) -> int:
+        """How many pyramid levels there are."""
+        return self.max_level - self.min_level + 1
+
+    @property
+    def num_anchors(self) -> int:
+        """The number of anchors at each location."""
+        return self.num_scales * len(self.aspect_ratios)
+
+    @property
+    def has_detection(self) -> bool:
+        """Whether the network has the class and the box head."""
+        return "object_detection" in self.heads
+
+    @property
+    def has_segmentation(self) -> bool:
+        """Whether the network has the segmentation head."""
+        return "segmentation" in self.heads
+
+    def _check_counts(self):
+        for field in (
+            *("num_classes", "num_scales", "fpn_num_filters"),
+            *("fpn_cell_repeats", "head_repeats", "seg_num_classes"),
+        ):
+            whole = _is_int(getattr(self, field), 1)
+            _require(self, field, whole, "a whole number >= 1")
+            limit = LIMITS[field]
+            _require(
+                self,
+                field,
+                getattr(self, field) <= limit,
+                f"at most {limit:,}, the limit in `effdet_keras.model.config.LIMITS`",
+            )
+        size = self.image_size
+        _require(
+            self,
+            "image_size",
+            len(size) == 2 and all(_is_int(side, 1) for side in size),
+            "a whole number, or (height, width), of pixels",
+        )
+        levels = _is_int(self.min_level, 1) and _is_int(self.max_level, 1)
+        _require(
+            self,
+            "min_level",
+            levels and self.min_level <= 5 and self.min_level < self.max_level,
+            "1 to 5 (the backbone's last level), and below max_level",
+        )
+        _require(
+            self,
+            "max_level",
+            self.max_level >= 5 and 2**self.max_level <= 2 * max(size),
+            "at least 5 (the backbone's last level), with 2**max_level at most twice "
+            f"the larger side of image_size {size}",
+        )
+
+    def _check_choices(self):
+        for field, allowed in (
+            ("backbone", BACKBONES),
+            ("fpn_name", PYRAMIDS),
+            ("fpn_weight_method", FUSION_METHODS),
+            ("fpn_downsampling", DOWNSAMPLINGS),
+            ("fpn_upsampling", UPSAMPLINGS),
+            ("fpn_padding", PADDINGS),
+            ("backbone_padding", PADDINGS),
+            ("activation", ACTIVATIONS),
+            ("anchor_order", ANCHOR_ORDERS),
+            ("resize_method", RESIZE_METHODS),
+        ):
+            value = getattr(self, field)
+            _require(self, field, value in allowed, f"one of {', '.join(allowed)}")
+        _require(
+            self,
+            "heads",
+            isinstance(self.heads, tuple)
+            and len(self.heads) > 0
+            and set(self.heads) <= set(HEADS),
+            f"some of {', '.join(map(repr, HEADS))}, such as {HEADS}",
+        )
+        _require(
+            self,
+            "resize_method",
+            self.resize_method == "half_pixel" or not self.has_segmentation,
+            "'half_pixel' with a segmentation head, whose masks are resized so",
+        )
+        for field in dataclasses.fields(self):
+            if field.type is bool or field.type == "bool":
+                value = getattr(self, field.name)
+                _require(self, field.name, isinstance(value, bool), "True or False")
+
+    def _check_anchors(self):
+        ratios = self.aspect_ratios
+        _require(
+            self,
+            "aspect_ratios",
+            isinstance(ratios, tuple)
+            and len(ratios) > 0
+            and all(
+                _is_positive(r)
+                or (isinstance(r, tuple) and len(r) == 2 and all(map(_is_positive, r)))
+                for r in ratios
+            ),
+            "width / height ratios above zero, or pairs (x factor, y factor)",
+        )
+        scale = self.anchor_scale
+        _require(
+            self,
+            "anchor_scale",
+            _is_positive(scale)
+            or (
+                isinstance(scale, tuple)
+                and len(scale) == self.num_levels
+                and all(map(_is_positive, scale))
+            ),
+            f"a number above zero, or {self.num_levels} of them, one per level",
+        )
+
+        scales = self.box_scales
+        _require(
+            self,
+            "box_scales",
+            isinstance(scales, tuple)
+            and len(scales) == 4
+            and all(map(_is_positive, scales)),
+            "four numbers above zero, for ty, tx, th and tw",
+        )
+
+    def _check_taps(self):
+        taps, count = self.backbone_taps, 6 - self.min_level
+        if taps is None:
+            return
+        _require(
+            self,
+            "backbone_taps",
+            isinstance(taps, tuple)
+            and len(taps) == count
+            and all(_is_int(tap, 0) for tap in taps)
+            and list(taps) == sorted(set(taps)),
+            f"None, or the numbers of {count} blocks of the backbone, ascending, one "
+            f"for each level from min_level={self.min_level} to 5",
+        )
+
+    def _check_numbers(self):
+        for field in ("survival_prob", "backbone_survival_prob"):
+            value = getattr(self, field)
+            _require(
+                self,
+                field,
+                value is None or (_is_positive(value) and value <= 1),
+                "None, or a number above 0 and at most 1",
+            )
+        for field in ("mean_rgb", "stddev_rgb", "pad_rgb"):
+            if field == "pad_rgb" and self.pad_rgb is None:
+                continue
+            _require(
+                self,
+                field,
+                len(getattr(self, field)) == 3
+                and all(isinstance(v, numbers.Real) for v in getattr(self, field)),
+                "one number, or three for red, green, blue",
+            )
+        _require(
+            self, "stddev_rgb", all(map(_is_positive, self.stddev_rgb)), "above zero"
+        )
+        for place in ("", "backbone_"):
+            field = f"{place}batch_norm_momentum"
+            momentum = getattr(self, field)
+            _require(
+                self,
+                field,
+                (momentum is None and place)
+                or (isinstance(momentum, numbers.Real) and 0 <= momentum < 1),
+                "at least 0 and below 1",
+            )
+            field = f"{place}batch_norm_epsilon"
+            epsilon = getattr(self, field)
+            _require(
+                self,
+                field,
+                (epsilon is None and place) or _is_positive(epsilon),
+                "a number above zero",
+            )
+
+
+# Far above any network of the paper, and what memory holds: a number in a file of
+# somebody else may be any. Whoever needs more raises it: `LIMITS["num_classes"] = ...`.
+LIMITS = {
+    "num_classes": 100_000,
+    "num_scales": 100,
+    "fpn_num_filters": 4_096,
+    "fpn_cell_repeats": 100,
+    "head_repeats": 100,
+    "seg_num_classes": IGNORED_PIXEL,  # which is no class
+}
+
+
+def _require(config, field, condition, expected):
+    if not condition:
+        raise InvalidValueError(
+            f"`{field}` must be {expected}. "
+            f"Received: {field}={getattr(config, field)!r}"
+        )
+
+
+def _is_int(value, least):
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    return whole and value >= least
+
+
+def _is_positive(value):
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return number and 0 < value < float("inf")
+
+
+def _pair(value):
+    return (value, value) if isinstance(value, numbers.Real) else _nested_tuple(value)
+
+
+def _three(value):
+    return (value,) * 3 if isinstance(value, numbers.Real) else _nested_tuple(value)
+
+
+def _in_order(heads):
+    """Each head once, in the order of `HEADS`; what is no head stays, to be refused."""
+    heads = (heads,) if isinstance(heads, str) else _nested_tuple(heads)
+    if not isinstance(heads, tuple) or not set(heads) <= set(HEADS):
+        return heads
+    return tuple(head for head in HEADS if head in heads)
+
+
+def _nested_tuple(value):
+    """Lists, as JSON gives them, as tuples, so that equal configs are equal."""
+    if isinstance(value, (list, tuple)):
+        return tuple(_nested_tuple(item) for item in value)
+    return value
+
+
+def _d(index, image_size, filters, cells, repeats, **more):
+    return {
+        "backbone": f"efficientnet-b{index}",
+        "image_size": image_size,
+        "fpn_num_filters": filters,
+        "fpn_cell_repeats": cells,
+        "head_repeats": repeats,
+        # The reference turns stochastic depth off for B0 alone.
+        "backbone_survival_prob": None if index == 0 else 0.8,
+        **more,
+    }
+
+
+def _lite(index, image_size, filters, cells, repeats, anchor_scale):
+    return {
+        **_d(index, image_size, filters, cells, repeats),
+        "backbone": f"efficientnet-lite{index}",
+        "anchor_scale": anchor_scale,
+        "fpn_weight_method": "sum",
+        "activation": "relu6",
+        "backbone_survival_prob": 0.8,
+        "mean_rgb": 127.0,
+        "stddev_rgb": 128.0,
+    }
+
+
+# timm's backbones, which PyTorch effdet's own models have: symmetric padding, and the
+# batch norms of PyTorch (momentum 0.1 there, of the new value).
+TIMM_BACKBONE = {
+    "backbone_padding": "symmetric",
+    "backbone_batch_norm_momentum": 0.9,
+    "backbone_batch_norm_epsilon": 1e-5,
+}
+# Those of google/automl and Keras Applications.
+TF_BACKBONE = {
+    "backbone_padding": "same",
+    "backbone_batch_norm_momentum": None,
+    "backbone_batch_norm_epsilon": None,
+}
+# effdet gives the sides of anchors rounded.
+EFFDET_ANCHORS = {"aspect_ratios": ((1.0, 1.0), (1.4, 0.7), (0.7, 1.4))}
+
+
+def _effdet(index, image_size, filters, cells, repeats, **more):
+    """A model of effdet's own (effdet/config/model_config.py, version 0.4.1)."""
+    return {
+        **_d(index, image_size, filters, cells, repeats),
+        **TIMM_BACKBONE,
+        **EFFDET_ANCHORS,
+        "fpn_padding": "symmetric",
+        "redundant_bias": False,
+        "backbone_survival_prob": 0.9 if index == 0 else 0.8,
+        **more,
+    }
+
+
+# What effdet gives its own D4 and D5 as it gives them to the `tf_` models.
+_TF_PYRAMID = {"fpn_padding": "same", "redundant_bias": True}
+_BILINEAR = {"fpn_downsampling": "bilinear", "fpn_upsampling": "bilinear"}
+_EFFDET_V2 = {**_BILINEAR, "aspect_ratios": (1.0, 2.0, 0.5)}
+
+# Paper, table 1 and section 5; the Lite models as google/automl publishes them.
+_PUBLISHED = {
+    "efficientdet-d0": _d(0, 512, 64, 3, 3),
+    "efficientdet-d1": _d(1, 640, 88, 4, 3),
+    "efficientdet-d2": _d(2, 768, 112, 5, 3),
+    "efficientdet-d3": _d(3, 896, 160, 6, 4),
+    "efficientdet-d4": _d(4, 1024, 224, 7, 4),
+    "efficientdet-d5": _d(5, 1280, 288, 7, 4),
+    "efficientdet-d6": _d(6, 1280, 384, 8, 5, fpn_weight_method="sum"),
+    "efficientdet-d7": _d(
+        6, 1536, 384, 8, 5, fpn_weight_method="sum", anchor_scale=5.0
+    ),
+    "efficientdet-d7x": _d(7, 1536, 384, 8, 5, fpn_weight_method="sum", max_level=8),
+    "efficientdet-lite0": _lite(0, 320, 64, 3, 3, 3.0),
+    "efficientdet-lite1": _lite(1, 384, 88, 4, 3, 3.0),
+    "efficientdet-lite2": _lite(2, 448, 112, 5, 3, 3.0),
+    "efficientdet-lite3": _lite(3, 512, 160, 6, 4, 4.0),
+    "efficientdet-lite3x": _lite(3, 640, 200, 6, 4, 3.0),
+    "efficientdet-lite4": _lite(4, 640, 224, 7, 4, 4.0),
+    "efficientdet-q0": _effdet(0, 512, 64, 3, 3, fpn_name="qufpn"),
+    "efficientdet-q1": _effdet(1, 640, 88, 3, 3, fpn_name="qufpn", **_BILINEAR),
+    "efficientdet-q2": _effdet(2, 768, 112, 4, 3, fpn_name="qufpn"),
+    "efficientdetv2-dt": _effdet(
+        *(None, 768, 128, 5, 3), backbone="efficientnetv2-rw-t", **_EFFDET_V2
+    ),
+    "efficientdetv2-ds": _effdet(
+        *(None, 1024, 256, 7, 4), backbone="efficientnetv2-rw-s", **_EFFDET_V2
+    ),
+    "effdet-d0": _effdet(0, 512, 64, 3, 3),
+    "effdet-d1": _effdet(1, 640, 88, 4, 3),
+    "effdet-d2": _effdet(2, 768, 112, 5, 3),
+    "effdet-d3": _effdet(3, 896, 160, 6, 4),
+    "effdet-d4": _effdet(4, 1024, 224, 7, 4, **_TF_PYRAMID),
+    "effdet-d5": _effdet(5, 1280, 288, 7, 4, **_TF_PYRAMID),
+    "effdet-lite0": _effdet(
+        *(0, 384, 64, 3, 3),
+        backbone="efficientnet-lite0",
+        activation="relu6",
+        fpn_padding="same",
+    ),
+}
+
+MODEL_NAMES = tuple(_PUBLISHED)
+
+
+def _published(name):
+    if name not in _PUBLISHED:
+        close = difflib.get_close_matches(str(name), MODEL_NAMES, n=1, cutoff=0.4)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise InvalidValueError(
+            f"There is no model of this name.{hint} "
+            f"Received: name={name!r}. Known names: {', '.join(MODEL_NAMES)}"
+        )
+    return _PUBLISHED[name]

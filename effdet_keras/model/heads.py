@@ -1,0 +1,320 @@
+"""The class and box heads: all levels share the convolutions, none the norms."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import keras
+from keras import ops
+
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.model.basic_layers import BatchNormOptions, DropPath, get_activation
+from effdet_keras.model.fake_quantization import (
+    activate,
+    convolve,
+    convolve_transposed,
+    normalize,
+    quantized,
+)
+
+
+@keras.saving.register_keras_serializable(package="effdet_keras")
+class PredictionHead(keras.layers.Layer):
+    """Turns pyramid features into numbers for every anchor.
+
+    A head has `repeats` blocks and one more convolution at the end
+    (https://arxiv.org/abs/1911.09070, figure 3). A block is a convolution, a batch
+    norm and an activation. All levels share the convolutions; each level has batch
+    norms of its own. Sub-layers carry the names of
+    the published checkpoints: `{prefix}-0`, `{prefix}-0-bn-3`, ...,
+    `{prefix}-predict`.
+
+    Args:
+        values: int, numbers for each anchor: classes, or 4 for a box.
+        num_anchors: int, anchors at each location.
+        filters: int, channels inside the head.
+        repeats: int, convolutions before the last. With 0 all inputs must have
+            the same number of channels.
+        min_level: int, the level of the first input.
+        prefix: string, "class" or "box".
+        separable_conv: bool, separable or plain convolutions.
+        redundant_bias: bool, whether the convolutions before batch norms have biases.
+        activation: string, see `effdet_keras.model.config.ACTIVATIONS`.
+        survival_prob: float or None. If given, the convolutions after the first are
+            residual branches with stochastic depth.
+        prior_bias: float, the first value of the last bias. `-log(99)` lets a
+            sigmoid begin at 0.01 (https://arxiv.org/abs/1708.02002, section 3.3).
+        batch_norm: `BatchNormOptions` or None for its defaults.
+        **kwargs: arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: list of tensors `[B, H_l, W_l, C]`, one per level.
+
+    Returns:
+        Tensor `[B, N, values]`, float32, `N` counting level, row, column, anchor.
+
+    Example:
+        >>> head = PredictionHead(4, num_anchors=9, filters=8, repeats=1, prefix="box")
+        >>> tuple(head([ops.ones((1, 4, 4, 8)), ops.ones((1, 2, 2, 8))]).shape)
+        (1, 180, 4)
+    """
+
+    def __init__(
+        self,
+        values: int,
+        num_anchors: int = 9,
+        filters: int = 64,
+        repeats: int = 3,
+        min_level: int = 3,
+        prefix: str = "class",
+        separable_conv: bool = True,
+        redundant_bias: bool = True,
+        activation: str = "swish",
+        survival_prob: float | None = None,
+        prior_bias: float = 0.0,
+        batch_norm: BatchNormOptions | dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.values = values
+        self.num_anchors = num_anchors
+        self.filters = filters
+        self.repeats = repeats
+        self.min_level = min_level
+        self.prefix = prefix
+        self.separable_conv = separable_conv
+        self.redundant_bias = redundant_bias
+        self.activation = activation
+        self.survival_prob = survival_prob
+        self.prior_bias = prior_bias
+        self.batch_norm = BatchNormOptions.from_value(batch_norm)
+        self._act = get_activation(activation)
+        self.convs = [
+            self._conv(filters, f"{prefix}-{i}", use_bias=redundant_bias)
+            for i in range(repeats)
+        ]
+        self.predict_conv = self._conv(
+            values * num_anchors,
+            f"{prefix}-predict",
+            bias_initializer=keras.initializers.Constant(prior_bias),
+        )
+        self.drop_path = None
+        if survival_prob is not None:
+            self.drop_path = DropPath(survival_prob, dtype=self.dtype_policy)
+
+    def _conv(self, filters, name, use_bias=True, bias_initializer="zeros"):
+        options = {
+            "padding": "same",
+            "use_bias": use_bias,
+            "bias_initializer": bias_initializer,
+            "name": name,
+            "dtype": self.dtype_policy,
+        }
+        if self.separable_conv:
+            return keras.layers.SeparableConv2D(
+                filters,
+                3,
+                depthwise_initializer=keras.initializers.VarianceScaling(),
+                pointwise_initializer=keras.initializers.VarianceScaling(),
+                **options,
+            )
+        normal = keras.initializers.RandomNormal(stddev=0.01)
+        return keras.layers.Conv2D(filters, 3, kernel_initializer=normal, **options)
+
+    def build(self, input_shape):
+        shape = tuple(input_shape[0])
+        # Flat, by repeat and then level: Keras 3.13 saves no list inside a list.
+        self.bns = [
+            self.batch_norm.layer(
+                f"{self.prefix}-{repeat}-bn-{level}", self.dtype_policy
+            )
+            for repeat in range(self.repeats)
+            for level in range(self.min_level, self.min_level + len(input_shape))
+        ]
+        self._num_levels = len(input_shape)
+        for repeat, conv in enumerate(self.convs):
+            conv.build(shape)
+            shape = (*shape[:-1], self.filters)
+            for level_index in range(self._num_levels):
+                self._bn(repeat, level_index).build(shape)
+        self.predict_conv.build(shape)
+
+    def call(self, inputs, training=False):
+        levels = [self._predict(x) for x in self.features(inputs, training=training)]
+        # All levels have one range: a file that is int8 has a single array of them.
+        x = quantized(self, "predictions", ops.concatenate(levels, axis=1))
+        return ops.cast(x, "float32")
+
+    def features(self, inputs: Any, training: bool = False) -> Any:
+        """What the last convolution sees: list of `[B, H_l, W_l, filters]`."""
+        return [
+            self._level(x, index, training=training) for index, x in enumerate(inputs)
+        ]
+
+    def _level(self, x, level_index, training):
+        for repeat, conv in enumerate(self.convs):
+            bn = self._bn(repeat, level_index)
+            branch = normalize(bn, convolve(conv, x), training)
+            branch = activate(self, self._act, branch)
+            if self.drop_path is not None and repeat > 0:
+                branch = self.drop_path(branch, training=training) + x
+                branch = quantized(self, "sum", branch)
+            x = branch
+        return x
+
+    def _predict(self, x):
+        x = convolve(self.predict_conv, x)  # [B, H, W, num_anchors * values]
+        count = x.shape[1] * x.shape[2] * self.num_anchors
+        return ops.reshape(x, (-1, count, self.values))
+
+    def _bn(self, repeat, level_index):
+        return self.bns[repeat * self._num_levels + level_index]
+
+    def compute_output_shape(self, input_shape):
+        count = sum(h * w for _, h, w, _ in input_shape) * self.num_anchors
+        return (input_shape[0][0], count, self.values)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "values": self.values,
+            "num_anchors": self.num_anchors,
+            "filters": self.filters,
+            "repeats": self.repeats,
+            "min_level": self.min_level,
+            "prefix": self.prefix,
+            "separable_conv": self.separable_conv,
+            "redundant_bias": self.redundant_bias,
+            "activation": self.activation,
+            "survival_prob": self.survival_prob,
+            "prior_bias": self.prior_bias,
+            "batch_norm": self.batch_norm.serialize(),
+        }
+
+
+# --- The segmentation head: from the coarsest level up, a class for each pixel.
+
+
+@keras.saving.register_keras_serializable(package="effdet_keras")
+class SegmentationHead(keras.layers.Layer):
+    """Turns pyramid features into the logits of a class for each pixel.
+
+    It starts from the coarsest level. For each finer level: a transposed convolution
+    that doubles the size, a batch norm, an activation, and the features of that level
+    behind it. One more transposed convolution gives the logits, in twice the size of
+    the finest level. The paper has no such head; google/automl's code has.
+
+    A level of odd size is less than twice the one above: what is too much at the
+    bottom and at the right is then cut off. (google/automl's fails there.) So images of
+    every size can be segmented, and those whose levels double exactly are as there.
+
+    Args:
+        num_classes: int, classes of pixels.
+        filters: int, channels inside the head.
+        activation: string, see `effdet_keras.model.config.ACTIVATIONS`.
+        output_size: `(height, width)` of the logits, at most twice the size of the
+            first input; None for twice its size.
+        batch_norm: `BatchNormOptions` or None for its defaults.
+        **kwargs: arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: list of tensors `[B, H_l, W_l, C]`, one per level, finest first.
+
+    Returns:
+        Tensor `[B, height, width, num_classes]`, float32.
+
+    Raises:
+        ValueError: If a level is not half as large as the one before, rounded up.
+
+    Example:
+        >>> head = SegmentationHead(3, filters=8)
+        >>> tuple(head([ops.ones((1, 7, 8, 4)), ops.ones((1, 4, 4, 4))]).shape)
+        (1, 14, 16, 3)
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        filters: int = 64,
+        activation: str = "swish",
+        output_size: tuple[int, int] | None = None,
+        batch_norm: BatchNormOptions | dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.num_classes = num_classes
+        self.filters = filters
+        self.activation = activation
+        self.output_size = None if output_size is None else tuple(output_size)
+        self.batch_norm = BatchNormOptions.from_value(batch_norm)
+        self._act = get_activation(activation)
+
+    def build(self, input_shape):
+        shapes = [tuple(shape) for shape in input_shape]
+        _check_levels(shapes)
+        skips = shapes[-2::-1]  # coarsest first
+        self.convs = [
+            self._doubling(self.filters, index, use_bias=False)
+            for index in range(len(skips))
+        ]
+        self.bns = [
+            self.batch_norm.layer(f"bn_{index}", self.dtype_policy)
+            for index in range(len(skips))
+        ]
+        self.predict_conv = self._doubling(self.num_classes, len(skips), use_bias=True)
+        shape = shapes[-1]
+        for conv, bn, skip in zip(self.convs, self.bns, skips):
+            conv.build(shape)
+            bn.build((*skip[:-1], self.filters))
+            shape = (*skip[:-1], self.filters + skip[-1])
+        self.predict_conv.build(shape)
+
+    def _doubling(self, filters, index, *, use_bias):
+        return keras.layers.Conv2DTranspose(
+            filters,
+            3,
+            strides=2,
+            padding="same",
+            use_bias=use_bias,
+            # As Keras numbers them in google/automl's checkpoints.
+            name=f"conv2d_transpose_{index}" if index else "conv2d_transpose",
+            dtype=self.dtype_policy,
+        )
+
+    def call(self, inputs, training=False):
+        x = inputs[-1]
+        for conv, bn, skip in zip(self.convs, self.bns, inputs[-2::-1]):
+            x = convolve_transposed(conv, bn, x, tuple(skip.shape[1:3]), training)
+            x = activate(self, self._act, x)
+            x = quantized(self, "with_level", ops.concatenate([x, skip], axis=-1))
+        height, width = self._size(inputs[0].shape)
+        x = quantized(self, "predictions", convolve(self.predict_conv, x))
+        return ops.cast(x[:, :height, :width], "float32")
+
+    def _size(self, finest):
+        return self.output_size or (2 * finest[1], 2 * finest[2])
+
+    def compute_output_shape(self, input_shape):
+        finest = tuple(input_shape[0])
+        return (finest[0], *self._size(finest), self.num_classes)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_classes": self.num_classes,
+            "filters": self.filters,
+            "activation": self.activation,
+            "output_size": self.output_size,
+            "batch_norm": self.batch_norm.serialize(),
+        }
+
+
+def _check_levels(shapes):
+    sizes = [shape[1:3] for shape in shapes]
+    for finer, coarser in itertools.pairwise(sizes):
+        if any(-(-a // 2) != b for a, b in zip(finer, coarser)):
+            raise InvalidValueError(
+                "`SegmentationHead` expects levels of which each is half as large as "
+                f"the one before, rounded up. Received: sizes {sizes}"
+            )

@@ -1,0 +1,116 @@
+"""A model and its training from a `pipeline.config` of the Object Detection API."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from effdet_keras.detect.postprocess import Postprocess
+from effdet_keras.extras.tfod.pipeline_config import (
+    read_pipeline_config,
+    read_pipeline_model,
+    refuse_undone,
+)
+from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.train.losses import DetectionLoss
+from effdet_keras.train.matching import IoUMatching
+from effdet_keras.weights.kinds.tfod import classes_of_label_map, freezing_of
+from effdet_keras.weights.pretrained import load_source
+from effdet_keras.weights.read_weights import coco_classes, read_weights
+
+# Fields of a run that `EfficientDet.compile` takes as they are; the rest is of `fit`,
+# the data or the model.
+_OF_COMPILE = (
+    *("recipe", "optimizer", "schedule", "learning_rate", "weight_decay"),
+    *("clip_norm", "ema_decay", "gradient_multipliers", "batch_norm_warmup"),
+    *("freeze", "freeze_batch_norm"),
+)
+_NUM_CLASSES = "num_classes"  # which a run takes from its dataset, a model does not
+# Of `fit` and the batches: what a run has and a model has not.
+_OF_FIT = ("batch_size", "steps", "flip_probability", "scale_jitter", "augment")
+
+
+def model_of_pipeline(
+    cls: type,
+    path: str | os.PathLike,
+    weights: str | os.PathLike | None,
+    *,
+    class_names,
+    category_ids,
+    averages: bool,
+    skip_mismatch: bool,
+    ignore_unknown: bool,
+    verbose: int,
+    overrides: Mapping[str, Any],
+) -> Any:
+    """Makes, loads and compiles a model; see `EfficientDet.from_pipeline_config`.
+
+    Args:
+        cls: `EfficientDet`.
+        path, weights, class_names, category_ids: as there.
+        averages, skip_mismatch, ignore_unknown, verbose: as there.
+        overrides: dict, fields of `EfficientDetConfig`.
+    """
+    told, read = read_pipeline_model(path), read_pipeline_config(path)
+    if not ignore_unknown:
+        refuse_undone(f"'{os.fspath(path)}'", told.undone)
+    fields = {**told.config, "num_classes": told.num_classes, **overrides}
+    name = fields.pop("name")
+    notes = [note for note in read.notes if f".{_NUM_CLASSES}=" not in note]
+    notes += _notes_of_fit(read.fields)
+    if class_names is None:
+        names, ids, more = classes_of_label_map(told)
+        if names is None:
+            names, ids = coco_classes(told.num_classes)
+        if fields["num_classes"] == told.num_classes:
+            class_names, category_ids = names, category_ids or ids
+        notes += [note for note in more if os.fspath(told.label_map) not in str(notes)]
+    elif "num_classes" not in overrides:
+        fields["num_classes"] = len(class_names)
+    model = cls(
+        EfficientDetConfig.from_name(name, **fields),
+        class_names=class_names,
+        category_ids=category_ids,
+        postprocess=Postprocess(**told.postprocess),
+    )
+    if weights is not None:
+        source = read_weights(
+            weights,
+            name,
+            averages=averages,
+            own_pipeline_config=path,
+            verbose=verbose,
+        )
+        # Told once, of the file that was asked for.
+        source = dataclasses.replace(source, notes=())
+        load_source(model, source, skip_mismatch=skip_mismatch, verbose=verbose)
+    model.compile(**_compile_arguments({**read.fields, **freezing_of(read)}))
+    if verbose:
+        title = f"No place here, or another one, of '{os.fspath(path)}':"
+        print("\n  ".join([title, *notes]), flush=True)
+    return model
+
+
+def _compile_arguments(fields):
+    """Arguments of `EfficientDet.compile`, of fields of a run."""
+    arguments = {name: fields[name] for name in _OF_COMPILE if name in fields}
+    arguments["gradient_multipliers"] = arguments.get("gradient_multipliers") or None
+    arguments["loss"] = DetectionLoss(**fields["loss"])
+    if fields.get("matching"):
+        arguments["matching"] = IoUMatching(**fields["matching"])
+    return arguments
+
+
+def _notes_of_fit(fields):
+    if "quantize_aware" in fields:
+        delay = fields["quantize_aware"]["delay"]
+        yield f"graph_rewriter: call `model.quantize_aware(delay={delay})` before `fit`"
+    told = {n: fields[n] for n in _OF_FIT if fields.get(n) not in (None, ())}
+    if told:
+        text = ", ".join(f"{name}={value!r}" for name, value in told.items())
+        yield (
+            f"{text}: a model does not keep these; give them to `fit` and `batches`, "
+            "or train with `ek.fine_tune(data, pipeline_config=...)`"
+        )

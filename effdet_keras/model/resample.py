@@ -1,0 +1,273 @@
+"""Brings a feature map to another level's size and number of channels."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.model.basic_layers import BatchNormOptions
+from effdet_keras.model.config import DOWNSAMPLINGS, UPSAMPLINGS
+from effdet_keras.model.fake_quantization import convolve, normalize, quantized
+from effdet_keras.model.mbconv import check_padding, repeat_edges, strided
+
+_repeat = contextvars.ContextVar("repeat", default=None)
+
+
+@contextlib.contextmanager
+def repeating_with(repeat):
+    """Within this context `Resample` enlarges feature maps with another operation.
+
+    Exports need it: a runtime may have no resize, or a slow one.
+
+    Args:
+        repeat: function of a tensor `[B, H, W, C]` and `(rows, columns)`, ints, that
+            returns `[B, H * rows, W * columns, C]`, each row and column repeated.
+            None for the layers' own operation.
+
+    Example:
+        >>> def repeat(x, times):
+        ...     print("repeats", times)
+        ...     return ops.repeat(ops.repeat(x, times[0], 1), times[1], 2)
+        >>> with repeating_with(repeat):
+        ...     x = Resample(1, (3, 4))(ops.ones((1, 2, 2, 1)))
+        repeats (2, 2)
+        >>> tuple(x.shape)
+        (1, 3, 4, 1)
+    """
+    token = _repeat.set(repeat)
+    try:
+        yield
+    finally:
+        _repeat.reset(token)
+
+
+@keras.saving.register_keras_serializable(package="effdet_keras")
+class Resample(keras.layers.Layer):
+    """Resamples a feature map to `target_size` and `filters` channels.
+
+    Where the channels differ it applies a 1x1 convolution with a batch norm; then
+    max pooling to a smaller size, or nearest-neighbor repetition to a larger one
+    (https://arxiv.org/abs/1911.09070, section 3.3, "Resize"). Sizes need not
+    halve exactly: pooling takes a window of `stride + 1` with
+    `stride = (size - 1) // target + 1`, up-sampling row `i * size // target`.
+    Bilinear interpolation, in either direction, has half-pixel centers and does not
+    smooth before it shrinks.
+
+    Args:
+        filters: int, channels of the result.
+        target_size: `(height, width)` of the result.
+        apply_bn: bool, batch norm after the convolution.
+        conv_after_downsample: bool, pool first, then convolve.
+        redundant_bias: bool, whether a convolution before a batch norm has a bias.
+        downsampling: "max" or "bilinear".
+        upsampling: "nearest" or "bilinear".
+        padding: "same" or "symmetric", of the pooling: whether an even size is padded
+            behind it, or before it.
+        batch_norm: `BatchNormOptions` or None for its defaults.
+        **kwargs: arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: tensor `[B, H, W, C]`.
+
+    Returns:
+        Tensor `[B, target height, target width, filters]`.
+
+    Raises:
+        ValueError: If one side must shrink and the other grow, `H`, `W` or `C` is not
+            known, symmetric pooling must shrink to less than half, or a string is
+            unknown.
+
+    Example:
+        >>> up = Resample(8, (4, 4))
+        >>> tuple(up(ops.ones((1, 2, 2, 16))).shape)
+        (1, 4, 4, 8)
+    """
+
+    def __init__(
+        self,
+        filters: int,
+        target_size: tuple[int, int],
+        apply_bn: bool = True,
+        conv_after_downsample: bool = False,
+        redundant_bias: bool = True,
+        downsampling: str = "max",
+        upsampling: str = "nearest",
+        padding: str = "same",
+        batch_norm: BatchNormOptions | dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.filters = filters
+        self.target_size = tuple(target_size)
+        self.apply_bn = apply_bn
+        self.conv_after_downsample = conv_after_downsample
+        self.redundant_bias = redundant_bias
+        self.downsampling = _checked("downsampling", downsampling, DOWNSAMPLINGS)
+        self.upsampling = _checked("upsampling", upsampling, UPSAMPLINGS)
+        self.padding = check_padding(padding)
+        self.batch_norm = BatchNormOptions.from_value(batch_norm)
+        self.conv = self.bn = None
+
+    def build(self, input_shape):
+        size = tuple(input_shape[1:3])
+        if None in input_shape[1:]:
+            raise InvalidValueError(
+                "`Resample` needs a known height, width and number of channels. "
+                f"Received: input_shape={tuple(input_shape)}"
+            )
+        pairs = list(zip(size, self.target_size))
+        self._shrinks = any(n > t for n, t in pairs)
+        if self._shrinks and any(n < t for n, t in pairs):
+            raise InvalidValueError(
+                "`Resample` cannot shrink one side and grow the other. "
+                f"Received: input size {size}, target_size={self.target_size}"
+            )
+        self._strides = tuple((n - 1) // t + 1 for n, t in pairs)
+        pools = self._shrinks and self.downsampling == "max"
+        if pools and self.padding == "symmetric" and max(self._strides) > 2:
+            raise InvalidValueError(
+                "`Resample` with symmetric padding can halve a size, not shrink it "
+                f"further. Received: input size {size}, target_size={self.target_size}"
+            )
+        if input_shape[-1] != self.filters:
+            self._build_conv(input_shape)
+
+    def _build_conv(self, input_shape):
+        policy = self.dtype_policy
+        self.conv = keras.layers.Conv2D(
+            self.filters,
+            1,
+            use_bias=self.redundant_bias or not self.apply_bn,
+            name="conv2d",
+            dtype=policy,
+        )
+        self.conv.build(input_shape)
+        if self.apply_bn:
+            self.bn = self.batch_norm.layer("bn", dtype=policy)
+            self.bn.build((*input_shape[:-1], self.filters))
+
+    def call(self, inputs, training=False):
+        if self._shrinks and self.conv_after_downsample:
+            return self._match_channels(self._pool(inputs), training)
+        x = self._match_channels(inputs, training)
+        return self._pool(x) if self._shrinks else self._upsample(x, training)
+
+    def _match_channels(self, x, training):
+        if self.conv is None:
+            return x
+        x = convolve(self.conv, x)
+        if self.bn is not None:
+            x = normalize(self.bn, x, training)
+        return quantized(self, "channels", x)
+
+    def _pool(self, x):
+        if self.downsampling == "bilinear":
+            return self._interpolate(x)
+        if self.padding == "symmetric":
+            # A side that keeps its one row has a stride of 1.
+            x = repeat_edges(x, tuple(stride - 1 for stride in self._strides))
+            window = tuple(2 * stride - 1 for stride in self._strides)
+            return ops.max_pool(x, window, self._strides, padding="valid")
+        window = tuple(stride + 1 for stride in self._strides)
+        return ops.max_pool(x, window, self._strides, padding="same")
+
+    def _upsample(self, x, training):
+        size = tuple(x.shape[1:3])
+        if size == self.target_size:
+            return x
+        if self.upsampling == "bilinear":
+            return self._interpolate(x)
+        if _repeat.get() is not None and _is_cut_repetition(size, self.target_size):
+            times = [-(-t // n) for n, t in zip(size, self.target_size)]
+            height, width = self.target_size
+            return _repeat.get()(x, tuple(times))[:, :height, :width]
+        if all(t % n == 0 for n, t in zip(size, self.target_size)):
+            # The same rows as below; its gradient is five times faster.
+            resize = _repeated_in_training if training else _repeated
+            return resize(x, self.target_size)
+        for axis, target in zip((1, 2), self.target_size):
+            size = x.shape[axis]
+            if target != size:
+                rows = np.arange(target, dtype="int32") * size // target
+                x = ops.take(x, rows, axis=axis)
+        return x
+
+    def _interpolate(self, x):
+        x = ops.image.resize(
+            *(x, self.target_size),
+            interpolation="bilinear",
+            antialias=False,
+            data_format="channels_last",
+        )
+        return ops.cast(quantized(self, "interpolated", x), self.compute_dtype)
+
+    def compute_output_shape(self, input_shape):
+        height, width = self.target_size
+        if self._shrinks and self.downsampling == "max":
+            height, width = map(strided, input_shape[1:3], self._strides)
+        return (input_shape[0], height, width, self.filters)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "target_size": self.target_size,
+            "apply_bn": self.apply_bn,
+            "conv_after_downsample": self.conv_after_downsample,
+            "redundant_bias": self.redundant_bias,
+            "downsampling": self.downsampling,
+            "upsampling": self.upsampling,
+            "padding": self.padding,
+            "batch_norm": self.batch_norm.serialize(),
+        }
+
+
+def _checked(name, value, allowed):
+    if value not in allowed:
+        raise InvalidValueError(
+            f"`{name}` must be one of {', '.join(allowed)}. Received: {name}={value!r}"
+        )
+    return value
+
+
+def _repeated(x, target_size):
+    return ops.image.resize(
+        x, target_size, interpolation="nearest", data_format="channels_last"
+    )
+
+
+def _repeated_in_training(x, target_size):
+    """The same, with a gradient that XLA can compile on TensorFlow as well.
+
+    TensorFlow's own has no kernel there. This one is as fast without XLA; sums over
+    reshaped or sliced arrays take three to ten times as long.
+    """
+    times = tuple(t // n for t, n in zip(target_size, x.shape[1:3]))
+
+    @ops.custom_gradient
+    def repeated(x):
+        def gradient(*args, upstream=None):
+            upstream = args[0] if upstream is None else upstream
+            mean = ops.average_pool(
+                upstream, times, times, "valid", data_format="channels_last"
+            )
+            return mean * (times[0] * times[1])
+
+        return _repeated(x, target_size), gradient
+
+    return repeated(x)
+
+
+def _is_cut_repetition(size, target_size):
+    """Whether repeating each row, and cutting the end off, gives the rows wanted."""
+    return all(
+        row * n // t == row // -(-t // n)
+        for n, t in zip(size, target_size)
+        for row in range(t)
+    )

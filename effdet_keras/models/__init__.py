@@ -1,5 +1,0 @@
-"""Models: `EfficientDet`."""
-
-from effdet_keras.models.efficientdet import EfficientDet
-
-__all__ = ["EfficientDet"]

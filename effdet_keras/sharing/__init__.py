@@ -1,1 +1,0 @@
-"""Sharing: a model as a repository of the Hugging Face Hub."""

@@ -1,0 +1,186 @@
+"""`compile(recipe="auto")`: how to train on the data at hand, and why.
+
+The numbers behind each choice are in docs/fine_tuning.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from effdet_keras.train.losses import DetectionLoss
+from effdet_keras.train.matching import ATSSMatching
+from effdet_keras.train.recipe import REFERENCE
+
+SMALL = 5_000  # images: a larger dataset is trained as the reference does
+SCALE_JITTER = (0.8, 1.25)
+REFERENCE_JITTER = (0.1, 2.0)
+STEPS = 1_000  # of a training whose number of epochs is not given
+
+BOX_LOSS = DetectionLoss(iou_loss_type="ciou", iou_loss_weight=4.0)
+
+SHORT = 3_000  # steps in which a pretrained backbone is better left as it is
+_BACKBONE, _DETECTOR = "backbone", "detector"
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """What is known when a training begins.
+
+    Args:
+        num_images: int, images to train on.
+        batch_size: int.
+        steps: int, of the whole training.
+        pretrained: "backbone" or "detector", what of the weights was loaded; None if
+            all are random.
+        chosen_by_fit: names of what `fit` chose of "scale_jitter", "batch_size" and
+            "epochs".
+    """
+
+    num_images: int
+    batch_size: int
+    steps: int
+    pretrained: str | None = None
+    chosen_by_fit: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """One choice of the recipe.
+
+    Args:
+        field: string, the argument of `compile`.
+        value: its value.
+        reason: string, why, for people.
+    """
+
+    field: str
+    value: object
+    reason: str
+
+
+def choose(facts: Facts) -> list[Choice]:
+    """Chooses how to train.
+
+    Args:
+        facts: `Facts`.
+
+    Returns:
+        List of `Choice`; empty for a large dataset, where the reference's are kept.
+
+    Example:
+        >>> facts = Facts(num_images=160, batch_size=4, steps=200)
+        >>> {choice.field: choice.value for choice in choose(facts)}["optimizer"]
+        'adamw'
+        >>> choose(Facts(num_images=118_000, batch_size=64, steps=550_000))
+        []
+    """
+    if facts.num_images >= SMALL:
+        return []
+    warmup = max(1, min(facts.steps // 10, 200))
+    rate = _LEARNING_RATE[facts.pretrained] * math.sqrt(min(facts.batch_size, 16) / 8)
+    choices = [
+        Choice("optimizer", "adamw", "needs no tuning in a few hundred steps"),
+        Choice("learning_rate", float(f"{rate:.2g}"), _STARTS[facts.pretrained]),
+        Choice(
+            "schedule",
+            {"name": "cosine", "warmup_steps": warmup},
+            f"to zero after {facts.steps} steps",
+        ),
+        Choice("batch_norm_warmup", True, "statistics keep up with the weights"),
+        Choice(
+            "ema_decay",
+            REFERENCE["ema_decay"],
+            "averages, short ones in the first steps",
+        ),
+        Choice(
+            "clip_norm",
+            REFERENCE["clip_norm"],
+            "a batch of few images can have any gradient",
+        ),
+    ]
+    if facts.pretrained != _DETECTOR:
+        choices += [
+            Choice("matching", ATSSMatching(), "a threshold for each box"),
+            Choice("loss", BOX_LOSS, "boxes as they are judged, by overlap"),
+        ]
+    if facts.pretrained == _BACKBONE and facts.steps < SHORT:
+        choices.append(
+            Choice("freeze", "backbone", "it is pretrained, and the training short")
+        )
+    return choices
+
+
+_LEARNING_RATE = {None: 4e-3, _BACKBONE: 7e-3, _DETECTOR: 1e-3}
+_STARTS = {
+    None: "all weights are new",
+    _BACKBONE: "BiFPN and heads are new",
+    _DETECTOR: "only the classes are new",
+}
+
+
+def scale_jitter(num_images: int) -> tuple[float, float]:
+    """The lowest and highest factor on the image size, for a dataset of this size.
+
+    Example:
+        >>> scale_jitter(160)
+        (0.8, 1.25)
+    """
+    return SCALE_JITTER if num_images < SMALL else REFERENCE_JITTER
+
+
+def num_epochs(num_images: int, batch_size: int) -> int:
+    """Epochs of a training whose length is not given.
+
+    Example:
+        >>> num_epochs(160, 8)
+        50
+    """
+    if num_images >= SMALL:
+        return 1
+    return max(1, math.ceil(STEPS / max(num_images // batch_size, 1)))
+
+
+def describe(choices: list[Choice], facts: Facts, given: list[str]) -> str:
+    """The choices as a block of text for people.
+
+    Args:
+        choices: list of `Choice`, those that count.
+        facts: `Facts` that they were made from.
+        given: names of the arguments that the caller chose.
+
+    Example:
+        >>> facts = Facts(num_images=9000, batch_size=8, steps=50)
+        >>> print(describe([], facts, []))
+        Recipe "auto" for 9,000 images, 50 steps of 8: the reference's.
+    """
+    title = (
+        f'Recipe "auto" for {facts.num_images:,} images, {facts.steps:,} steps of '
+        f"{facts.batch_size}"
+    )
+    if facts.num_images >= SMALL:
+        return f"{title}: the reference's."
+    rows = [(f"{c.field}={c.value!r}", c.reason) for c in choices]
+    rows += _rows_of_fit(facts)
+    width = max((len(argument) for argument, _ in rows), default=0)
+    lines = [f"{title}. Each line is an argument of `compile`, which sets another:"]
+    lines += [f"  {argument:<{width}}  {reason}" for argument, reason in rows]
+    if given:
+        lines.append(f"  as given: {', '.join(given)}")
+    return "\n".join(lines)
+
+
+def _rows_of_fit(facts):
+    """What `fit` chose, because it makes the batches, and why."""
+    jitter = scale_jitter(facts.num_images)
+    epochs = num_epochs(facts.num_images, facts.batch_size)
+    may_choose = {
+        "scale_jitter": (jitter, "objects keep about their size; of `batches`"),
+        "batch_size": (facts.batch_size, "fits into most memories; of `fit`"),
+        "epochs": (epochs, f"{STEPS:,} steps, without early stopping; of `fit`"),
+    }
+    return [
+        (f"{name}={value}", reason)
+        for name, (value, reason) in may_choose.items()
+        if name in facts.chosen_by_fit
+    ]

@@ -1,0 +1,437 @@
+"""Values for variables whose copies lie on devices of several processes."""
+
+from __future__ import annotations
+
+import contextlib
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from effdet_keras._internal.optional_imports import jax
+from effdet_keras.errors import InvalidStateError, InvalidValueError
+from effdet_keras.train.fit_callbacks import OwnCallback
+
+
+def placed_like(variable: Any, value: Any) -> Any:
+    """A value where its variable is, without asking the other processes.
+
+    Only JAX spreads a variable over the devices of several processes. Keras assigns
+    there as JAX does by default: all processes compare what they assign, number by
+    number, and one that assigns nothing, because it has failed, has the others wait.
+
+    Args:
+        variable: `keras.Variable`.
+        value: array, the same in all processes.
+
+    Returns:
+        `value`; or a `jax.Array`, of which each process has put its copies in place.
+
+    Example:
+        >>> placed_like(keras.Variable(0.0), 1.0)
+        1.0
+    """
+    sharding = getattr(variable.value, "sharding", None)
+    if sharding is None or sharding.is_fully_addressable:
+        return value
+    array = np.asarray(keras.ops.convert_to_numpy(value))
+    return jax.make_array_from_callback(array.shape, sharding, lambda part: array[part])
+
+
+# --- Exponential moving averages of weights, and their exact exchange.
+
+
+class WeightAverages:
+    """Moving averages of a list of variables, which can take their place.
+
+    After step `k` (0-based) every average `a` of a variable `w` becomes
+
+        a = a - (a - w) * (1 - d)    d = min(decay, (1 + k) / (10 + k))
+
+    so that early on, when the weights move fast, the average is short. With
+    `dynamic=False`, `d` is `decay` at every step. This is the moving average
+    of the reference (tf2/train.py, by TensorFlow Addons), over whichever
+    variables it is given: give it the batch-norm statistics as well.
+
+    An average starts as a copy of its variable. When weights are loaded into
+    the variables afterwards, call `reset`.
+
+    A swap exchanges the values of variables and averages. It can last: `fit` leaves
+    the averages in the variables when it ends, and begins with `restore`, which puts
+    every value back, bit by bit, also after an interruption in the middle of a swap.
+    A variable that was given another value meanwhile keeps it, and so does its
+    average: it starts anew.
+
+    `update` runs inside a compiled train step on every backend, the other
+    methods outside of one.
+
+    Args:
+        variables: list of `keras.Variable`, floating point.
+        decay: float in `[0, 1)`.
+        dynamic: bool, whether the decay grows with the step.
+
+    Raises:
+        ValueError: If `decay` is outside `[0, 1)`, or a variable is not of a
+            floating-point type.
+
+    Example:
+        >>> weight = keras.Variable([0.0, 4.0])
+        >>> averages = WeightAverages([weight])
+        >>> _ = weight.assign([10.0, 4.0])
+        >>> averages.update(step=0)  # d = 0.1
+        >>> with averages.swapped():
+        ...     print(ops.convert_to_numpy(weight))
+        [9. 4.]
+        >>> print(ops.convert_to_numpy(weight))
+        [10.  4.]
+    """
+
+    def __init__(
+        self,
+        variables: Iterable[keras.Variable],
+        decay: float = 0.9998,
+        dynamic: bool = True,
+    ) -> None:
+        if not 0.0 <= decay < 1.0:
+            raise InvalidValueError(
+                "`decay` of `WeightAverages` must be at least 0 and below 1. "
+                f"Received: decay={decay}"
+            )
+        self.decay = decay
+        self.dynamic = dynamic
+        self._sources = list(variables)
+        self._averages = [_average_of(variable) for variable in self._sources]
+        self._is_swapped = False
+        # While swapped: a checksum of what each variable was given, or None where
+        # that is not known; and the averages that a variable is too coarse to hold.
+        self._given = None
+        self._exact = {}
+        # During an exchange: the values before the swap, to go back to.
+        self._before = None
+
+    @property
+    def sources(self) -> list[keras.Variable]:
+        """The variables that are averaged, in the order of `variables`."""
+        return list(self._sources)
+
+    @property
+    def variables(self) -> list[keras.Variable]:
+        """The averages, or while swapped the variables' own values.
+
+        Non-trainable variables, to be saved with a model.
+        """
+        return list(self._averages)
+
+    @property
+    def is_swapped(self) -> bool:
+        """Whether the variables hold the averages at this moment."""
+        return self._is_swapped or self._before is not None
+
+    @property
+    def exact(self) -> dict[int, np.ndarray]:
+        """While swapped: averages by index that their variables only hold rounded.
+
+        Those of variables in 16 bits; empty otherwise.
+        """
+        return dict(self._exact)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What it is in the middle of, besides the values of the variables.
+
+        Together with these it can be set again, after loading has failed.
+        """
+        names = ("_is_swapped", "_given", "_exact", "_before")
+        return {name: getattr(self, name) for name in names}
+
+    @state.setter
+    def state(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+
+    def update(self, step: Any, has_moved: Any = None) -> None:
+        """Moves every average towards its variable.
+
+        Args:
+            step: int or scalar integer tensor, the 0-based number of this
+                step: `optimizer.iterations` before it applied the gradients.
+            has_moved: bool or scalar bool tensor, whether the step moved the
+                variables; if not, the averages stay where they are. None is True.
+
+        Raises:
+            RuntimeError: If the averages are swapped in. A compiled step
+                checks this when it is traced.
+
+        Example:
+            >>> weight = keras.Variable(0.0)
+            >>> averages = WeightAverages([weight], decay=0.5, dynamic=False)
+            >>> for step in range(2):
+            ...     _ = weight.assign(8.0)
+            ...     averages.update(step)
+            >>> float(averages.variables[0])
+            6.0
+        """
+        if self.is_swapped:
+            raise InvalidStateError(
+                "A training step ran while the model's weights were their moving "
+                "averages. `fit` and `train_on_batch` put the weights of training "
+                "back; in a loop of your own call `model.averages.restore()` before "
+                "the first step and `model.averages.swap_in()` after the last."
+            )
+        rate = 1.0 - self.decay
+        if self.dynamic:
+            # 1 - (1 + k) / (10 + k) without the loss of digits.
+            rate = ops.maximum(rate, 9.0 / (10.0 + ops.cast(step, "float32")))
+        if has_moved is not None:
+            rate = ops.where(has_moved, rate, 0.0)
+        for source, average in zip(self._sources, self._averages):
+            # Each `.value` of a variable is a node of the graph.
+            old, dtype = average.value, average.dtype
+            change = (old - ops.cast(source.value, dtype)) * ops.cast(rate, dtype)
+            average.assign(old - change)
+
+    def reset(self) -> None:
+        """Starts anew from what the variables hold: each average becomes a copy.
+
+        While the averages are swapped in, the weights of training are given up.
+
+        Example:
+            >>> weight = keras.Variable(0.0)
+            >>> averages = WeightAverages([weight])
+            >>> _ = weight.assign(3.0)  # as loading weights does
+            >>> averages.reset()
+            >>> float(averages.variables[0])
+            3.0
+        """
+        for source, average in zip(self._sources, self._averages):
+            # A copy: a step on JAX may not be given one buffer for both.
+            average.assign(ops.copy(_value(source, average.dtype)))
+        self._end_swap()
+
+    def adopt(self) -> None:
+        """Gives every variable the value of its average, for good.
+
+        Example:
+            >>> weight = keras.Variable(0.0)
+            >>> averages = WeightAverages([weight])
+            >>> _ = weight.assign(3.0)
+            >>> averages.adopt()
+            >>> float(weight), float(averages.variables[0])
+            (0.0, 0.0)
+        """
+        self.swap_in()
+        self.reset()
+
+    def swap(self) -> None:
+        """Exchanges the values of variables and averages, exactly.
+
+        The second call undoes the first. `swapped` is the safer form.
+
+        Example:
+            >>> weight = keras.Variable(0.0)
+            >>> averages = WeightAverages([weight])
+            >>> _ = weight.assign(3.0)
+            >>> averages.swap()
+            >>> float(weight), float(averages.variables[0])
+            (0.0, 3.0)
+            >>> averages.swap()
+            >>> float(weight), float(averages.variables[0])
+            (3.0, 0.0)
+        """
+        if self.is_swapped:
+            self.restore()
+            return
+        sources, averages = _values(self._sources), _values(self._averages)
+        # From here on `restore` can undo the exchange, however far it comes.
+        self._before = (sources, averages)
+        _assign(self._sources, averages)
+        _assign(self._averages, sources)
+        pairs = zip(self._sources, self._averages)
+        coarse = [i for i, (v, average) in enumerate(pairs) if v.dtype != average.dtype]
+        self._exact = {i: averages[i] for i in coarse}
+        held = list(averages)
+        for i in coarse:
+            (held[i],) = _values([self._sources[i]])
+        self._given = [_checksum(value) for value in held]
+        self._is_swapped, self._before = True, None
+
+    def swap_in(self) -> None:
+        """Puts the averages into the variables, if they are not there already.
+
+        Example:
+            >>> averages = WeightAverages([keras.Variable(0.0)])
+            >>> averages.swap_in()
+            >>> averages.swap_in()
+            >>> averages.is_swapped
+            True
+        """
+        if self._before is not None:  # an interrupted exchange
+            self.restore()
+        if not self._is_swapped:
+            self.swap()
+
+    def restore(self) -> None:
+        """Puts the variables' own values back if the averages are swapped in.
+
+        A variable that was given another value since the swap keeps that value, and
+        its average becomes a copy of it. Does nothing if nothing is swapped, so it
+        may be called at any time; if it is interrupted, call it again.
+
+        Example:
+            >>> weight = keras.Variable(0.0)
+            >>> averages = WeightAverages([weight])
+            >>> averages.swap()
+            >>> averages.restore()
+            >>> averages.restore()
+            >>> averages.is_swapped
+            False
+        """
+        if not self.is_swapped:
+            return
+        if self._before is None:
+            self._before = self._values_before()
+        sources, averages = self._before
+        _assign(self._sources, sources)
+        _assign(self._averages, averages)
+        self._end_swap()
+
+    def take_swapped(
+        self, training: Sequence[Any], exact: dict[int, Any] | None = None
+    ) -> None:
+        """Declares that the variables hold averages: those of a file, for instance.
+
+        Args:
+            training: list of arrays, the weights of training, one per variable.
+            exact: see the property of this name.
+        """
+        _assign(self._averages, training)
+        self._end_swap()
+        self._exact = {i: np.asarray(value) for i, value in (exact or {}).items()}
+        self._is_swapped = True
+
+    def settle(self) -> None:
+        """Puts the averages in place after variables and averages were loaded.
+
+        From then on it is noticed if a variable is given another value.
+        """
+        self.restore()
+        self.swap_in()
+
+    @contextlib.contextmanager
+    def swapped(self) -> Iterator[None]:
+        """Context in which the variables hold the averages.
+
+        What was in place before comes back at the end of the block, also when
+        it raises. Where the averages are in place already, it changes nothing.
+
+        Example:
+            >>> averages = WeightAverages([keras.Variable(0.0)])
+            >>> with averages.swapped():
+            ...     print(averages.is_swapped)
+            True
+            >>> averages.is_swapped
+            False
+        """
+        if self._is_swapped and self._before is None:
+            yield
+            return
+        try:
+            self.swap_in()
+            yield
+        finally:
+            self.restore()
+
+    def _values_before(self):
+        """The weights of training and the averages, as they were before the swap."""
+        training, averages = _values(self._averages), _values(self._sources)
+        written = []
+        if self._given is not None:
+            pairs = zip(averages, self._given)
+            written = [i for i, (a, given) in enumerate(pairs) if _checksum(a) != given]
+        for i, value in self._exact.items():
+            averages[i] = value if i not in written else averages[i]
+        for i in written:
+            training[i] = np.array(averages[i])  # not one buffer for both
+        return training, averages
+
+    def _end_swap(self):
+        self._is_swapped, self._before = False, None
+        self._given, self._exact = None, {}
+
+
+def _average_of(variable):
+    """A float32 (or float64) variable that starts with `variable`'s value."""
+    if "float" not in variable.dtype:
+        raise InvalidValueError(
+            "`WeightAverages` averages floating-point variables only. "
+            f"Received: {variable.path!r} of dtype {variable.dtype}"
+        )
+    # In 16 bits an average would stand still: 1 - decay is below epsilon.
+    dtype = "float64" if variable.dtype == "float64" else "float32"
+    return keras.Variable(
+        # A function, because a model may be built in a stateless scope.
+        # A copy, because torch would share the variable's memory.
+        lambda shape, dtype: ops.copy(_value(variable, dtype)),
+        shape=variable.shape,
+        dtype=dtype,
+        trainable=False,
+        autocast=False,
+        aggregation="only_first_replica",  # replicas hold equal weights
+        name="average_" + variable.path.replace("/", "_"),
+    )
+
+
+def _value(variable, dtype):
+    return ops.cast(ops.stop_gradient(variable.value), dtype)
+
+
+def _values(variables):
+    # Copies: torch's arrays share memory with the variable, and a compiled
+    # step of JAX may take over the variable's own buffer.
+    return [np.array(ops.convert_to_numpy(v)) for v in variables]
+
+
+def _assign(variables, values):
+    for variable, value in zip(variables, values):
+        is_exact = str(getattr(value, "dtype", None)) == variable.dtype
+        value = value if is_exact else ops.cast(value, variable.dtype)
+        variable.assign(placed_like(variable, value))
+
+
+def _checksum(array):
+    return zlib.crc32(np.ascontiguousarray(array).view(np.uint8).reshape(-1))
+
+
+# --- The callback of `fit` that keeps the averages in place outside of its steps.
+
+
+class AveragesInPlace(OwnCallback):
+    """Puts the weights of training in place for an epoch's steps, else the averages.
+
+    It stands in front of all other callbacks of `fit`, so that their `on_epoch_end`,
+    `on_test_...` and `on_train_end` find the averages in the model.
+    """
+
+    def on_epoch_begin(self, epoch, logs=None):
+        averages = self._averages()
+        if averages is not None:
+            averages.restore()
+
+    def on_test_begin(self, logs=None):
+        self._swap_in()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._swap_in()
+
+    def on_train_end(self, logs=None):
+        self._swap_in()
+
+    def _swap_in(self):
+        averages = self._averages()
+        if averages is not None:
+            averages.swap_in()
+
+    def _averages(self):
+        return getattr(self.model, "averages", None)

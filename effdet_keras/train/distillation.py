@@ -1,0 +1,224 @@
+"""A student that learns what a teacher sees, beside what the annotations say."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+from keras import ops
+
+from effdet_keras._internal.backend import require_tensorflow
+from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.train.losses import huber_loss
+
+LOSS = "distillation_loss"  # in the logs
+_TEACHER = "teacher_"  # before the names of its outputs, in the truth of a batch
+_BATCH_SIZE = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Distillation:
+    """The loss of a student's outputs beside a teacher's.
+
+    For the classes it is quality focal loss (https://arxiv.org/abs/2006.04388, equation
+    3, beta 2) with the teacher's scores as its targets; for the boxes Huber loss of the
+    deltas, each anchor weighted by the teacher's highest score there: what the teacher
+    takes for background has a box by chance. Both are divided by the sum of these
+    scores, and one.
+
+    Args:
+        weight: float above 0, of this loss beside that of the annotations.
+        box_loss_weight: float, of the boxes beside the classes.
+        delta: float, of the Huber loss.
+
+    Example:
+        >>> outputs = {"class_logits": ops.zeros((1, 2, 3)),
+        ...            "box_deltas": ops.zeros((1, 2, 4))}
+        >>> float(Distillation().loss(outputs, outputs))
+        0.0
+    """
+
+    weight: float = 1.0
+    box_loss_weight: float = 50.0
+    delta: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.weight < math.inf:
+            raise InvalidValueError(
+                f"`weight` must be above 0. Received: weight={self.weight!r}"
+            )
+
+    def loss(self, teacher: dict[str, Any], student: dict[str, Any]) -> Any:
+        """The loss, without its weight.
+
+        Args:
+            teacher, student: dicts of `class_logits` `[B, N, C]` and `box_deltas`
+                `[B, N, 4]`.
+
+        Returns:
+            Float32 scalar.
+        """
+        scores = ops.sigmoid(ops.cast(teacher["class_logits"], "float32"))
+        logits = ops.cast(student["class_logits"], "float32")
+        entropy = ops.binary_crossentropy(scores, logits, from_logits=True)
+        # Without the least that it can be: a student like its teacher has no loss.
+        least = ops.binary_crossentropy(scores, scores)
+        gap = ops.square(ops.sigmoid(logits) - scores)
+        of_class = ops.sum(gap * (entropy - least))
+        highest = ops.max(scores, axis=-1)
+        of_box = huber_loss(
+            teacher["box_deltas"], student["box_deltas"], delta=self.delta
+        )
+        of_box = ops.sum(of_box * highest[..., None]) / 4.0
+        normalizer = ops.sum(highest) + 1.0
+        return (of_class + self.box_loss_weight * of_box) / normalizer
+
+    def of_batch(self, truth: dict[str, Any], outputs: dict[str, Any]) -> Any | None:
+        """The loss of a batch whose truth has the teacher's outputs, else None."""
+        names = ("class_logits", "box_deltas")
+        if _TEACHER + names[0] not in truth:
+            return None
+        return self.loss({name: truth[_TEACHER + name] for name in names}, outputs)
+
+
+def distill(
+    teacher: Any,
+    student: Any,
+    data: Any,
+    *,
+    weight: float = 1.0,
+    batch_size: int = _BATCH_SIZE,
+    epochs: int = 1,
+    **fit: Any,
+) -> keras.callbacks.History:
+    """Trains a student on annotations and on what its teacher sees.
+
+    The teacher may be a larger model, such as D2 for a Lite0, or the student as it was
+    with another activation (`EfficientDet.with_activation`), or before
+    `quantize_aware`. Both see the same augmented images in the student's size; so train
+    the teacher in that size, or a near one. It takes the time of the teacher's forward
+    pass more than `fit`.
+
+    Args:
+        teacher: `EfficientDet`, trained. It stays as it is.
+        student: `EfficientDet` of the same classes, levels and anchors. It is trained
+            as it is compiled; without that `compile()` is called. A recipe that `fit`
+            may choose is chosen as for `fit`.
+        data: `DetectionDataset`, or batches (`tf.data.Dataset`) in the student's size.
+        weight: float above 0, of the loss beside the teacher; see `Distillation`.
+        batch_size: int, where `data` is a `DetectionDataset`.
+        epochs: int.
+        **fit: more arguments of `EfficientDet.fit`, such as `callbacks`.
+
+    Returns:
+        `keras.callbacks.History`; its `distillation_loss` is part of `loss`.
+
+    Raises:
+        ValueError: If the two do not predict the same classes for the same anchors.
+        TypeError: If `data` is something else.
+        RuntimeError: If Keras runs on another backend than TensorFlow.
+
+    Example:
+        >>> from effdet_keras.model.efficientdet import EfficientDet
+        >>> arguments = dict(image_size=64, num_classes=2)
+        >>> teacher = EfficientDet.from_preset("efficientdet-d2", **arguments)
+        >>> student = EfficientDet.from_preset("efficientdet-d0", **arguments)
+        >>> distill(teacher, student, "DATA")
+        Traceback (most recent call last):
+            ...
+        effdet_keras.errors.InvalidTypeError: `data` must be a `DetectionDataset`, ...
+    """
+    if not (isinstance(data, DetectionDataset) or hasattr(data, "element_spec")):
+        raise InvalidTypeError(
+            "`data` must be a `DetectionDataset`, or batches of it "
+            f"(`tf.data.Dataset`). Received: data of type {type(data).__name__}"
+        )
+    check_teacher(teacher, student)
+    rule = Distillation(weight)
+    if student.settings is None:
+        student.compile()
+    if isinstance(data, DetectionDataset):
+        data = student.batches(data, batch_size, training=True)
+    with taught(teacher, student, data, rule) as batches:
+        return student.fit(batches, epochs=epochs, **fit)
+
+
+@contextlib.contextmanager
+def taught(
+    teacher: Any, student: Any, batches: Any, rule: Distillation
+) -> Iterator[Any]:
+    """Context in which `fit` of the batches it gives has the loss beside a teacher.
+
+    Args:
+        teacher, student: `EfficientDet`, which `check_teacher` found to be alike; the
+            student is compiled, and stays as it is compiled.
+        batches: `tf.data.Dataset` in the student's size.
+        rule: `Distillation`.
+    """
+    with student.learning_from(rule):
+        yield _with_outputs(batches, _in_size_of(student, teacher))
+
+
+def _with_outputs(batches, teacher):
+    """The batches, with the teacher's outputs in the truth."""
+
+    def ask(images, truth):
+        outputs = teacher(tf.cast(images, tf.float32), training=False)
+        more = {_TEACHER + name: value for name, value in outputs.items()}
+        return images, {**truth, **more}
+
+    return batches.map(ask)
+
+
+def _in_size_of(student, teacher):
+    """The teacher as it is evaluated, for images of the student's size."""
+    size = student.config.image_size
+    config = teacher.config.replace(image_size=size)
+    copy = type(teacher).from_config(
+        {**teacher.get_config(), "config": config.to_dict()}
+    )
+    copy.set_weights(teacher.get_weights())
+    if teacher.quantization is not None:
+        for own, value in zip(
+            copy.quantization.variables, teacher.quantization.variables
+        ):
+            own.assign(value)
+    return copy
+
+
+def check_teacher(teacher: Any, student: Any) -> None:
+    """Raises an error unless outputs can be compared number by number, in batches."""
+    require_tensorflow(
+        "A teacher (`distill`) is asked within batches of `tf.data`",
+        "Use KERAS_BACKEND=tensorflow.",
+    )
+    if not (teacher.config.has_detection and student.config.has_detection):
+        raise InvalidValueError(
+            "`distill` compares class logits and boxes: both models need the head "
+            f"'object_detection'. Received: heads={teacher.config.heads!r} and "
+            f"{student.config.heads!r}"
+        )
+    fields = (
+        *("num_classes", "min_level", "max_level", "num_scales", "aspect_ratios"),
+        *("anchor_scale", "box_scales"),
+    )
+    for field in fields:
+        one, other = getattr(teacher.config, field), getattr(student.config, field)
+        if one != other:
+            raise InvalidValueError(
+                "Teacher and student must predict the same classes for the same "
+                f"anchors. Received: {field}={one!r} of the teacher and {other!r} of "
+                f"the student. Make the student with {field}={one!r}."
+            )
+    names = teacher.class_names, student.class_names
+    if None not in names and list(names[0]) != list(names[1]):
+        raise InvalidValueError(
+            "Teacher and student must have the same classes in the same order. "
+            f"Received: class_names={names[0]!r} and {names[1]!r}"
+        )

@@ -1,0 +1,145 @@
+"""The callbacks that `fit` adds to those it is given."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+
+from effdet_keras._internal.weights_h5 import check_finite
+
+
+class OwnCallback(keras.callbacks.Callback):
+    """A callback that every call of `fit` adds anew."""
+
+
+def with_own_callbacks(
+    callbacks: Any,
+    model: keras.Model,
+    *,
+    first: Sequence[OwnCallback] = (),
+    last: Sequence[OwnCallback] = (),
+    wrapped: Callable[[Any], Any] = lambda callback: callback,
+) -> Any:
+    """The callbacks of `fit`, between those that it adds itself.
+
+    Args:
+        callbacks: what `fit` takes: None, a callback, a list, or a `CallbackList`,
+            which is changed.
+        model: the model that `fit` is called on.
+        first: callbacks in front of all others, which find what these leave.
+        last: callbacks behind all others, which see what the others add to the logs.
+        wrapped: function of a callback that was given, returns what stands for it.
+    """
+    if not isinstance(callbacks, keras.callbacks.CallbackList):
+        given = keras.tree.flatten([] if callbacks is None else callbacks)
+        return [*first, *map(wrapped, given), *last]
+    given = [c for c in callbacks.callbacks if not isinstance(c, OwnCallback)]
+    callbacks.callbacks = [*first, *map(wrapped, given), *last]
+    for own in (*first, *last):
+        own.set_model(model)
+        own.set_params(callbacks.params)
+    return callbacks
+
+
+@contextlib.contextmanager
+def let_go_afterwards(callbacks: Any) -> Iterator[None]:
+    """Calls `let_go` of the callbacks that have it: Keras tells them of no error.
+
+    Args:
+        callbacks: what `with_own_callbacks` gave.
+    """
+    try:
+        yield
+    finally:
+        for callback in getattr(callbacks, "callbacks", callbacks):
+            if hasattr(callback, "let_go"):
+                callback.let_go()
+
+
+# --- One line per epoch that a person can read, in the place of Keras' progress bar.
+
+_SHOWN = ("loss", "val_loss", "AP", "AP50", "mIoU")
+_BEST = "AP"
+_SECONDS_BETWEEN = 1.0  # of two lines that overwrite each other
+
+
+class EpochLines(OwnCallback):
+    """Prints what an epoch came to: losses, AP and AP50, and the best AP so far.
+
+    It stands behind all other callbacks of `fit`, so that the numbers which they add
+    to the logs are there. On a terminal a line that counts the steps precedes it.
+    All other numbers are in the logs, for `History`, `CSVLogger` and TensorBoard.
+    """
+
+    def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        # AP and the epoch it belongs to, from 1.
+        self._best: tuple[float, int] | None = None
+        self._is_terminal = sys.stdout.isatty()
+
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        self._epoch, self._start, self._shown = epoch + 1, time.monotonic(), 0.0
+
+    def on_train_batch_end(
+        self, batch: int, logs: Mapping[str, Any] | None = None
+    ) -> None:
+        now = time.monotonic()
+        if not self._is_terminal or now - self._shown < _SECONDS_BETWEEN:
+            return
+        self._shown = now
+        of = self.params.get("steps")
+        loss = (logs or {}).get("loss")
+        text = f"{self._title}  step {batch + 1}{f'/{of}' if of else ''}"
+        text += "" if loss is None else f"  loss {float(loss):.4g}"
+        print(f"\r{text:<60}", end="", flush=True)
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        logs = logs or {}
+        parts = [f"{n} {float(logs[n]):.4g}" for n in _SHOWN[:2] if n in logs]
+        parts += [f"{n} {float(logs[n]):.3f}" for n in _SHOWN[2:] if n in logs]
+        self.remember(epoch, logs)
+        if _BEST in logs and self._best is not None:
+            parts.append(f"best AP {self._best[0]:.3f} (epoch {self._best[1]})")
+        parts.append(f"{time.monotonic() - self._start:.0f} s")
+        start = "\r" if self._is_terminal else ""
+        print(f"{start}{self._title}  {'  '.join(parts)}", flush=True)
+
+    def remember(self, epoch: int, logs: Mapping[str, Any]) -> None:
+        """Notes the AP of an epoch, if it is the best so far."""
+        now = float(logs.get(_BEST, math.nan))
+        if now > (-math.inf if self._best is None else self._best[0]):
+            self._best = (now, epoch + 1)
+
+    def get_state(self) -> dict[str, Any]:
+        """What a training that goes on has to know of the epochs before."""
+        return {"best": self._best}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Goes on from what `get_state` returned."""
+        best = state.get("best")
+        self._best = None if best is None else (float(best[0]), int(best[1]))
+
+    @property
+    def _title(self):
+        total = self.params.get("epochs") or self._epoch
+        return f"epoch {self._epoch:>{len(str(total))}}/{total}"
+
+
+# --- The callback of `fit` that stops where the weights are no numbers any more.
+
+
+class FiniteWeights(OwnCallback):
+    """Raises after an epoch whose weights or averages are NaN or infinite.
+
+    A step that is not finite is refused before it moves a weight. What is left is an
+    update that itself overflows, at a learning rate far too high. This stands in front
+    of the callbacks that evaluate and write.
+    """
+
+    def on_epoch_end(self, epoch, logs=None):
+        check_finite(self.model, f"The training cannot go on after epoch {epoch + 1}")

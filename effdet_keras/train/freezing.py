@@ -1,0 +1,149 @@
+"""Which weights of a model train: chosen by part or by name, kept in files."""
+
+import re
+
+import keras
+
+from effdet_keras.errors import InvalidValueError
+
+PARTS = {
+    "backbone": r"efficientnet(v2)?-",
+    "backbone+fpn": r"(efficientnet(v2)?-|resample_p\d+/|fpn_cells/)",
+}
+STATISTICS = ("moving_mean", "moving_variance")  # of a batch norm
+
+
+def freeze(model, what, batch_norm=True):
+    """Stops some weights of a model from training, and lets all others train.
+
+    Args:
+        model: `EfficientDet`.
+        what: "backbone", "backbone+fpn", or a regular expression that the path of
+            a weight must match from its start, as the reference's
+            `var_freeze_expr` does: "(efficientnet|fpn_cells|resample_p6)".
+        batch_norm: bool, whether batch norms whose scale and offset are frozen
+            stop moving their statistics as well, and normalise with them.
+
+    Raises:
+        ValueError: If nothing matches, nothing is left to train, or `what` is no
+            regular expression.
+
+    Example:
+        >>> from effdet_keras.model.efficientdet import EfficientDet
+        >>> model = EfficientDet.from_preset(
+        ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2
+        ... )
+        >>> freeze(model, "backbone+fpn")
+        >>> sorted({v.path.split("/")[0] for v in model.trainable_variables})
+        ['box_net', 'class_net']
+    """
+    pattern = _compiled(PARTS.get(what, what))
+    weights = [v for v in model.weights if v.name not in STATISTICS]
+    frozen = {v.path for v in weights if pattern.match(v.path)}
+    if not frozen:
+        parts = dict.fromkeys(v.path.split("/")[0] for v in weights)
+        raise InvalidValueError(
+            f"No weight matches. Received: freeze={what!r}. It may be "
+            f"{', '.join(map(repr, PARTS))}, or a regular expression that matches "
+            f"from the start of a path; paths start with {', '.join(parts)}."
+        )
+    if len(frozen) == len(weights):
+        raise InvalidValueError(f"Nothing is left to train. Received: freeze={what!r}")
+    _set(model, frozen, batch_norm)
+
+
+def unfreeze(model):
+    """Lets all weights of a model train.
+
+    A model made with `frozen_batch_norm=True` keeps its batch norms frozen.
+
+    Args:
+        model: `EfficientDet`.
+
+    Example:
+        >>> from effdet_keras.model.efficientdet import EfficientDet
+        >>> model = EfficientDet.from_preset(
+        ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2
+        ... )
+        >>> before = len(model.trainable_variables)
+        >>> freeze(model, "backbone")
+        >>> unfreeze(model)
+        >>> len(model.trainable_variables) == before
+        True
+    """
+    _set(model, set(), batch_norm=True)
+
+
+def frozen_state(model):
+    """What does not train, in values that JSON can hold; see `restore_frozen`.
+
+    Args:
+        model: `EfficientDet`.
+
+    Returns:
+        Dict of two lists of paths: `weights` that do not train, and `batch_norms`
+        that keep their statistics.
+    """
+    return {
+        "weights": [
+            v.path
+            for v in model.weights
+            if not v.trainable and v.name not in STATISTICS
+        ],
+        "batch_norms": [bn.path for bn in batch_norms_of(model) if not bn.trainable],
+    }
+
+
+def restore_frozen(model, state):
+    """Freezes what `frozen_state` noted, and nothing else.
+
+    Args:
+        model: `EfficientDet` of the same config.
+        state: dict, see `frozen_state`.
+    """
+    weights, batch_norms = set(state["weights"]), set(state["batch_norms"])
+    model.trainable = True
+    for bn in batch_norms_of(model):
+        bn.trainable = bn.path not in batch_norms
+    for variable in model.weights:
+        if variable.name not in STATISTICS:
+            variable.trainable = variable.path not in weights
+
+
+def _set(model, frozen, batch_norm):
+    always = model.config.frozen_batch_norm
+    batch_norms = [
+        bn.path
+        for bn in batch_norms_of(model)
+        if always or (batch_norm and _is_frozen(bn, frozen))
+    ]
+    state = {"weights": list(frozen), "batch_norms": batch_norms}
+    if always:
+        own = (v for bn in batch_norms_of(model) for v in bn.weights)
+        state["weights"] += [v.path for v in own if v.name not in STATISTICS]
+    restore_frozen(model, state)
+
+
+def _is_frozen(layer, frozen):
+    return all(v.path in frozen for v in layer.weights if v.name not in STATISTICS)
+
+
+def batch_norms_of(model):
+    """The batch norms of a model, in the order of its layers."""
+    layers = model._flatten_layers(include_self=False)
+    return [x for x in layers if isinstance(x, keras.layers.BatchNormalization)]
+
+
+def _compiled(expression):
+    if not isinstance(expression, str) or not expression:
+        raise InvalidValueError(
+            f"`freeze` must be {', '.join(map(repr, PARTS))}, or a regular "
+            f"expression. Received: freeze={expression!r}"
+        )
+    try:
+        return re.compile(expression)
+    except re.error as error:
+        raise InvalidValueError(
+            f"`freeze` is no regular expression ({error}). Received: "
+            f"freeze={expression!r}"
+        ) from error

@@ -1,0 +1,462 @@
+"""What `fit` and `evaluate` are given: checked before training, and measured."""
+
+from __future__ import annotations
+
+import reprlib
+
+import keras
+import numpy as np
+from keras import ops
+
+from effdet_keras._internal.label_constants import BACKGROUND, IGNORED_PIXEL
+from effdet_keras.data.pipeline.image_reader import readers_of
+from effdet_keras.distribution.processes import current_processes
+from effdet_keras.errors import InvalidValueError
+
+_MAX_PIXEL = 1024.0  # a few times white: augmentation may go beyond 255
+
+
+def check_data(model, x, y=None):
+    """Raises ValueError if `model` cannot train on `x`, as far as that shows at once.
+
+    Checks what costs nothing: shapes, class names, arrays. It draws no batch of a
+    stream.
+
+    Args:
+        model: `EfficientDet`.
+        x: what `fit` takes; not a `DetectionDataset`, but its batches.
+        y: dict of ground truth, where `x` is an array of images.
+    """
+    for reader in readers_of(x):
+        _check_classes(model, reader)
+        _check_seg_classes(model, reader)
+    if x is None or isinstance(x, (str, list, tuple, dict)):
+        raise InvalidValueError(
+            "`fit` and `evaluate` take a `DetectionDataset`, batches of `(images, "
+            "ground truth)` (`tf.data.Dataset`, `keras.utils.PyDataset`), or arrays: "
+            "images `[B, H, W, 3]` and a dict of ground truth. Received: x of type "
+            f"{type(x).__name__}. `effdet_keras.data.load(path)` reads files."
+        )
+    if hasattr(x, "element_spec"):  # tf.data
+        if int(x.cardinality()) == 0:
+            raise InvalidValueError("The dataset is empty: its `cardinality()` is 0.")
+        _check_images(model, keras.tree.flatten(x.element_spec)[0].shape)
+        _check_truth_spec(x.element_spec)
+    elif hasattr(x, "shape"):
+        _check_arrays(model, x, y)
+    elif hasattr(x, "__len__") and len(x) == 0:
+        raise InvalidValueError("The dataset is empty: its length is 0.")
+
+
+def check_validation_data(model, data):
+    """`check_data` for the `validation_data` of `fit`: data, or `(images, truth)`."""
+    if isinstance(data, (tuple, list)):
+        check_data(model, *data[:2])
+    elif data is not None:
+        check_data(model, data)
+
+
+def check_truth(truth, sample_weight, config):
+    """Raises ValueError unless the ground truth of a batch has what the heads need."""
+    if sample_weight is not None:
+        raise InvalidValueError(
+            "`EfficientDet` does not take `sample_weight` or `class_weight`. Set "
+            "`alpha` and `gamma` of `DetectionLoss` in `compile(loss=...)`."
+        )
+    keys = set(truth if isinstance(truth, dict) else ())
+    if config.has_segmentation and "masks" not in keys:
+        raise InvalidValueError(
+            "A model with a segmentation head needs 'masks' `[B, H, W]` in the ground "
+            "truth of a batch: the class of each pixel, 255 where it has none. "
+            f"Received: {sorted(keys) or type(truth)}. Datasets have them with "
+            "`from_coco(..., masks=True)` or `dataset.with_masks(folder, names)`."
+        )
+    if config.has_detection and not {"boxes", "labels"} <= keys:
+        raise InvalidValueError(
+            "The ground truth of a batch must be a dict with 'boxes' `[B, M, 4]` "
+            "(yxyx, pixels) and 'labels' `[B, M]` (-1 is padding). "
+            f"Received: {sorted(truth) if isinstance(truth, dict) else type(truth)}"
+        )
+
+
+def batch_size_and_steps(x, batch_size, steps_per_epoch):
+    """Images per step, and steps per epoch, of anything that `fit` takes."""
+    if hasattr(x, "element_spec"):  # tf.data
+        batch = keras.tree.flatten(x.element_spec)[0].shape[0]
+        if batch is None:
+            batch = len(_first_batch(x))
+        steps = int(x.cardinality())
+    elif hasattr(x, "shape"):  # arrays
+        batch = batch_size or 32
+        steps = -(-len(x) // batch)
+    elif hasattr(x, "__len__") and hasattr(x, "__getitem__"):  # keras.utils.PyDataset
+        batch = len(keras.tree.flatten(x[0])[0])
+        steps = len(x)
+    elif hasattr(x, "__len__"):  # torch.utils.data.DataLoader
+        batch, steps = getattr(x, "batch_size", batch_size), len(x)
+    else:
+        batch, steps = batch_size, -1
+    steps = steps_per_epoch or steps
+    if batch is None or steps < 1:
+        raise InvalidValueError(
+            "The learning-rate schedule needs the batch size and the steps per epoch, "
+            f"and this data does not tell them. Received: x={x!r}, "
+            f"batch_size={batch_size}, steps_per_epoch={steps_per_epoch}. Give "
+            "`steps_per_epoch` (and `batch_size`) to `fit`; or `compile` with a "
+            "schedule or an optimizer that has its own learning rate."
+        )
+    # Of several processes each has its part of a batch.
+    return batch * current_processes().count, steps
+
+
+def num_images(x, batch_size, steps_per_epoch):
+    """How many images there are to train on, as far as the data tells.
+
+    `model.batches(dataset).repeat()` tells of its dataset, whatever the steps.
+    """
+    readers = readers_of(x)
+    if readers:
+        return sum(reader.num_images for reader in readers)
+    return len(x) if hasattr(x, "shape") else batch_size * steps_per_epoch
+
+
+def _check_classes(model, reader):
+    """Raises ValueError unless a label names the same class in dataset and model."""
+    names, known = tuple(reader.class_names), model.class_names
+    count = model.num_classes
+    if not model.config.has_detection:
+        return
+    if len(names) > count:
+        raise InvalidValueError(
+            f"The dataset has {len(names)} classes, {_short(names)}, but the model "
+            f"`num_classes` {count}, so labels from {count} on have no output. Make "
+            "it with `class_names=dataset.class_names`."
+        )
+    if known is not None and names != tuple(known)[: len(names)]:
+        raise InvalidValueError(
+            "Dataset and model must name the same classes in the same order. "
+            f"Received: a dataset with {_short(names)}, a model with "
+            f"{_short(known)}. Read the data with `class_names=model.class_names`, "
+            "or make the model with `class_names=dataset.class_names`."
+        )
+
+
+def _check_seg_classes(model, reader):
+    """Raises ValueError unless a class of pixels is the same in dataset and model."""
+    names, known = reader.seg_class_names, model.seg_class_names
+    if not model.config.has_segmentation or names is None:
+        return
+    count = model.config.seg_num_classes
+    if len(names) > count:
+        raise InvalidValueError(
+            f"The dataset has {len(names)} classes of pixels, {_short(names)}, but the "
+            f"model `seg_num_classes` {count}. Make it with "
+            "`seg_class_names=dataset.seg_class_names`."
+        )
+    if known is not None and tuple(names) != tuple(known)[: len(names)]:
+        raise InvalidValueError(
+            "Dataset and model must name the same classes of pixels in the same order. "
+            f"Received: a dataset with {_short(names)}, a model with {_short(known)}."
+        )
+
+
+def _check_arrays(model, images, truth):
+    if len(images) == 0:
+        raise InvalidValueError(
+            f"There are no images. Received: x.shape={images.shape}"
+        )
+    _check_images(model, images.shape)
+    _check_pixels(images)
+    check_truth(truth, None, model.config)
+    if model.config.has_segmentation:
+        _check_masks(truth, len(images))
+    if model.config.has_detection:
+        _check_boxes(truth, len(images))
+    fault = explain_batch(truth, model.config)
+    if fault is not None:
+        raise InvalidValueError(f"{fault}.")
+
+
+def _check_masks(truth, count):
+    masks = np.asarray(truth["masks"])
+    if masks.ndim != 3 or len(masks) != count or masks.dtype.kind not in "iu":
+        raise InvalidValueError(
+            f"`masks` must be ints `[B, H, W]`, one for each of the {count} images. "
+            f"Received: masks.shape={masks.shape}, dtype={masks.dtype}"
+        )
+
+
+def _check_boxes(truth, count):
+    boxes, labels = _rows(truth, "boxes"), _rows(truth, "labels")
+    if boxes.shape != (*labels.shape, 4) or len(boxes) != count:
+        raise InvalidValueError(
+            "`boxes` must be `[B, M, 4]` and `labels` `[B, M]`, with a row for each "
+            f"of the {count} images. Received: boxes.shape={boxes.shape}, "
+            f"labels.shape={labels.shape}"
+        )
+
+
+def _check_pixels(images):
+    """Raises where a pixel is no number, or far from 0 to 255; ints are taken as is."""
+    for number in range(len(images)):
+        pixels = np.asarray(images[number])
+        if pixels.dtype.kind != "f":
+            return
+        if not np.isfinite(pixels).all():
+            raise InvalidValueError(
+                "Pixels must be finite numbers. Received: an image with NaN or "
+                f"infinite pixels, x[{number}]"
+            )
+        if np.abs(pixels).max(initial=0) > _MAX_PIXEL:
+            raise InvalidValueError(
+                "Pixels are numbers from 0 to 255: mean and standard deviation are the "
+                f"model's own. Received: x[{number}] with {pixels.min():.3g} to "
+                f"{pixels.max():.3g}. Images of 16 bits are divided by 257."
+            )
+
+
+def _rows(truth, name):
+    """The numbers of an array of ground truth; raises for lists of unequal length."""
+    try:
+        rows = np.asarray(truth[name])
+    except ValueError:  # NumPy's word for it is "inhomogeneous"
+        rows = np.asarray(truth[name], dtype=object)
+    if rows.dtype.kind not in "iuf":
+        raise InvalidValueError(
+            f"`{name}` must be one array of numbers, with as many rows for each image: "
+            "fill up with zeros for `boxes` and -1 for `labels`. Received: "
+            f"{reprlib.repr(truth[name])}. `effdet_keras.data.from_arrays` takes lists "
+            "of any length, and `class_names`."
+        )
+    return rows
+
+
+def _check_truth_spec(spec):
+    """The same, of the ground truth of a `tf.data.Dataset` that tells of it."""
+    truth = spec[1] if isinstance(spec, tuple) and len(spec) > 1 else {}
+    for name in ("boxes", "labels", "masks"):
+        part = truth.get(name) if isinstance(truth, dict) else None
+        is_ragged = hasattr(part, "ragged_rank")
+        if part is None or not (is_ragged or part.dtype.name == "string"):
+            continue
+        raise InvalidValueError(
+            f"`{name}` must be a tensor of numbers, with as many rows for each image. "
+            f"Received: {part}. `padded_batch` fills up: with zeros for `boxes`, -1 "
+            "for `labels` and 255 for `masks`."
+        )
+
+
+def check_batch_size(batch_size):
+    """Raises ValueError unless it is None or a number of images."""
+    if batch_size is not None and batch_size < 1:
+        raise InvalidValueError(
+            f"`batch_size` must be 1 or more. Received: batch_size={batch_size}"
+        )
+
+
+def _first_batch(batches):
+    """The images of the first batch of a stream."""
+    first = next(iter(batches), None)
+    if first is None:
+        raise InvalidValueError("The dataset is empty: it has no batch.")
+    return keras.tree.flatten(first)[0]
+
+
+def _check_images(model, shape):
+    """`shape` is that of a batch, with None for what is not known."""
+    if shape is None or getattr(shape, "rank", 4) is None:
+        return
+    shape, expected = tuple(shape), (*model.config.image_size, 3)
+    if len(shape) == 3:
+        raise InvalidValueError(
+            "`fit` takes batches of images `[B, H, W, 3]`. Received single images of "
+            f"shape {shape}: call `.batch(batch_size)` on the data first"
+        )
+    differs = [s is not None and s != e for s, e in zip(shape[1:], expected)]
+    if len(shape) != 4 or any(differs):
+        raise InvalidValueError(
+            f"The model takes images of shape (batch, {', '.join(map(str, expected))}"
+            f"). Received: images of shape {shape}. Give `image_size` to `batches` or "
+            "`from_preset` so that they agree."
+        )
+
+
+def _short(names, shown=8):
+    return ", ".join(names[:shown]) + (", ..." if len(names) > shown else "")
+
+
+# --- What the ground truth of a batch must be, and an explanation where it is not.
+
+
+def is_valid_batch(truth, config):
+    """Whether a model can learn from the ground truth of a batch.
+
+    Args:
+        truth: dict of tensors: `boxes` and `labels` for detection, see `is_valid`;
+            `masks` `[B, H, W]` for segmentation, classes below `seg_num_classes`, or
+            255.
+        config: `EfficientDetConfig`, whose heads say what is needed.
+
+    Returns:
+        Bool scalar tensor.
+
+    Example:
+        >>> from effdet_keras.model.config import EfficientDetConfig
+        >>> config = EfficientDetConfig(heads="segmentation", seg_num_classes=3)
+        >>> bool(is_valid_batch({"masks": [[[0, 2, 255]]]}, config))
+        True
+        >>> bool(is_valid_batch({"masks": [[[0, 3, 255]]]}, config))
+        False
+    """
+    rules = []
+    if config.has_detection:
+        size = config.image_size, config.num_classes
+        rules.append(is_valid(truth["boxes"], truth["labels"], *size))
+    if config.has_segmentation:
+        wrong = _wrong_pixels(truth["masks"], config.seg_num_classes)
+        rules.append(ops.logical_not(ops.any(wrong)))
+    return ops.all(ops.stack(rules))
+
+
+def explain_batch(truth, config):
+    """Explains what is wrong with the ground truth of a batch; see `is_valid_batch`.
+
+    Returns:
+        String, or None if nothing is wrong, as far as `truth` has the keys.
+    """
+    fault = None
+    if config.has_detection and {"boxes", "labels"} <= set(truth):
+        size = config.image_size, config.num_classes
+        fault = explain(truth["boxes"], truth["labels"], *size)
+    if fault is None and config.has_segmentation and "masks" in truth:
+        masks = np.asarray(ops.convert_to_numpy(truth["masks"]))
+        wrong = np.argwhere(
+            ops.convert_to_numpy(_wrong_pixels(masks, config.seg_num_classes))
+        )
+        if len(wrong):
+            image, row, column = wrong[0].tolist()
+            fault = (
+                "Classes of pixels must be whole numbers below the model's "
+                f"`seg_num_classes`, {config.seg_num_classes}, and count from 0; "
+                f"{IGNORED_PIXEL} is for pixels without a class. Received: "
+                f"{masks[image, row, column]} in row {row}, column {column} of mask "
+                f"{image}"
+            )
+    return fault
+
+
+def _wrong_pixels(masks, num_classes):
+    given = ops.convert_to_tensor(masks)
+    masks = ops.cast(given, "int32")
+    is_class = ops.logical_and(masks >= 0, masks < num_classes)
+    is_known = ops.logical_or(is_class, masks == IGNORED_PIXEL)
+    # A cast cuts 0.7 down to 0: a pixel of another class.
+    is_whole = given == ops.cast(masks, given.dtype)
+    return ops.logical_not(ops.logical_and(is_known, is_whole))
+
+
+def is_valid(boxes, labels, image_size, num_classes):
+    """Whether a model can learn from the ground truth of a batch.
+
+    Labels are whole numbers below `num_classes`, and -1 in padding. Boxes are finite,
+    begin before they end, have their center in the image, and are in pixels: two
+    boxes or more that all lie between 0 and 1 are taken for normalized ones. Rows with
+    the label -1 or four zeros are padding and not checked.
+
+    Args:
+        boxes: float tensor `[B, M, 4]`, `yxyx` in pixels of the input.
+        labels: int tensor `[B, M]`.
+        image_size: `(height, width)` of the input.
+        num_classes: int.
+
+    Returns:
+        Bool scalar tensor.
+
+    Example:
+        >>> swapped = [[[0.0, 40.0, 8.0, 8.0]]]  # ends left of where it begins
+        >>> bool(is_valid(swapped, [[0]], (64, 64), num_classes=1))
+        False
+    """
+    faults = _faults(boxes, labels, image_size, num_classes)
+    wrong = [ops.any(rows) for rows, _ in faults]
+    return ops.logical_not(ops.any(ops.stack(wrong)))
+
+
+def explain(boxes, labels, image_size, num_classes):
+    """Explains what is wrong with the ground truth of a batch; see `is_valid`.
+
+    Returns:
+        String that names the first wrong row, or None if nothing is wrong.
+
+    Example:
+        >>> print(explain([[[0.0, 0.0, 8.0, 8.0]]], [[3]], (64, 64), num_classes=3))
+        Labels must lie below the model's `num_classes`, 3, and count from 0. \
+Received: label 3 with box [0.0, 0.0, 8.0, 8.0] in row 0 of image 0
+    """
+    for rows, sentence in _faults(boxes, labels, image_size, num_classes):
+        wrong = np.argwhere(ops.convert_to_numpy(rows))
+        if len(wrong):
+            image, row = wrong[0]
+            box = ops.convert_to_numpy(boxes)[image, row].tolist()
+            label = ops.convert_to_numpy(labels)[image, row].item()
+            return (
+                f"{sentence}. Received: label {label} with box {box} in row {row} of "
+                f"image {image}"
+            )
+    return None
+
+
+def _faults(boxes, labels, image_size, num_classes):
+    """Each rule: bool `[B, M]`, where it is broken; and its text."""
+    boxes = ops.cast(ops.convert_to_tensor(boxes), "float32")
+    given = ops.convert_to_tensor(labels)
+    labels = ops.cast(given, "int32")
+    low, high = boxes[..., :2], boxes[..., 2:]
+    # NaN is not equal to 0, so a row with NaN counts as used.
+    used = ops.logical_and(labels >= 0, ops.any(boxes != 0.0, axis=-1))
+    center = (low + high) / 2
+    limit = ops.convert_to_tensor(image_size, dtype="float32")
+    inside = ops.all(ops.logical_and(center >= 0.0, center <= limit), axis=-1)
+    finite = ops.all(ops.isfinite(boxes), axis=-1)
+    tiny = ops.all(ops.logical_and(boxes >= 0.0, boxes <= 1.0), axis=-1)
+    # One such box may be what a crop left of an object, two are no accident.
+    all_tiny = ops.logical_and(
+        ops.all(ops.logical_or(tiny, ops.logical_not(used))),
+        ops.sum(ops.cast(used, "int32")) > 1,
+    )
+    return [
+        (
+            # A cast cuts 0.7 down to 0: the label of another class.
+            given != ops.cast(labels, given.dtype),
+            "Labels must be whole numbers",
+        ),
+        (
+            ops.logical_and(labels < BACKGROUND, ops.any(boxes != 0.0, axis=-1)),
+            "Labels must count from 0, and be -1 in rows of padding",
+        ),
+        (
+            labels >= num_classes,
+            f"Labels must lie below the model's `num_classes`, {num_classes}, and "
+            "count from 0",
+        ),
+        (
+            ops.logical_and(used, ops.logical_not(finite)),
+            "Boxes must be finite numbers",
+        ),
+        (
+            ops.logical_and(used, ops.any(high < low, axis=-1)),
+            "Boxes must be `yxyx`: top, left, bottom, right; here one ends before it "
+            "begins",
+        ),
+        (
+            ops.logical_and(used, ops.logical_and(finite, ops.logical_not(inside))),
+            "Boxes must be `yxyx` in pixels of the input, of (height, width) "
+            f"{tuple(image_size)}; here the center of one lies outside. Are x and y "
+            "exchanged, or the boxes those of the image before it was resized?",
+        ),
+        (
+            ops.logical_and(used, all_tiny),
+            "Boxes must be in pixels; here all lie between 0 and 1. Multiply them by "
+            "the height and width of the input",
+        ),
+    ]

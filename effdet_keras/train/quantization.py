@@ -1,0 +1,360 @@
+"""Quantization-aware training: what the network learns to live with in an int8 file."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from effdet_keras._internal.backend import require_tensorflow
+from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras.errors import InvalidStateError, InvalidValueError
+from effdet_keras.model.fake_quantization import quantizing_with
+
+RANGES = "quantization:ranges"  # in files
+STEPS = "quantization:steps"
+ARGUMENTS = ("delay", "batch_norm_steps", "range_steps")  # of `Quantization`
+_MOMENTUM = 0.99  # of a range
+ACTIVATIONS = (
+    *("swish", "silu", "swish_native", "hswish", "hard_swish"),
+    *("relu", "relu6"),
+)
+
+_exporting = contextvars.ContextVar("exporting", default=False)
+
+
+class Quantization:
+    """The ranges of a network's numbers, and when the network rounds to them.
+
+    In training each place that `model/fake_quantization.py` marks follows the lowest
+    and the highest number that it sees, and rounds to 256 steps between them; kernels
+    are rounded to 255 steps, with a scale for each output channel
+    (https://arxiv.org/abs/1712.05877, section 3; the gradient passes as if nothing had
+    been rounded). Outside of training the ranges stay as they are.
+
+    The ranges are no weights of the model, as moving averages are none. Files of the
+    model keep them.
+
+    Args:
+        model: `EfficientDet`, built.
+        delay: int, steps of training before the first that rounds. Ranges are followed
+            from the first step on.
+        batch_norm_steps: int, steps of training in which batch norm takes the
+            statistics of the batch. After them, and without them from the start, it
+            takes the moving statistics, as the file will.
+        range_steps: int, steps of training in which ranges move, or None for all.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        delay: int = 0,
+        batch_norm_steps: int = 0,
+        range_steps: int | None = None,
+    ) -> None:
+        self.delay = _count("delay", delay)
+        self.batch_norm_steps = _count("batch_norm_steps", batch_norm_steps)
+        self.range_steps = None
+        if range_steps is not None:
+            self.range_steps = _count("range_steps", range_steps)
+            if self.range_steps <= self.delay:
+                raise InvalidValueError(
+                    "`range_steps` must be above `delay`: the ranges must have been "
+                    "seen before numbers are rounded to them. "
+                    f"Received: range_steps={range_steps}, delay={delay}"
+                )
+        _check_possible(model)
+        self.places = _places(model)
+        shape = (len(self.places), 2)
+        self._ranges = _variable("ranges", shape, "float32")
+        self._steps = _variable("steps", (), "int32")
+
+    @property
+    def variables(self) -> list[keras.Variable]:
+        """The ranges `[places, 2]`, and the number of training steps."""
+        return [self._ranges, self._steps]
+
+    @property
+    def is_rounding(self) -> bool:
+        """Whether the network rounds outside of training: once it has learned to."""
+        return int(self._steps) > self.delay
+
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        """The lowest and the highest number of every place, by its name.
+
+        A layer that all levels share has one for each: its name, then `name:2`.
+        """
+        found, times = {}, collections.Counter()
+        for name, (low, high) in zip(
+            self.places, ops.convert_to_numpy(self._ranges).tolist()
+        ):
+            times[name] += 1
+            found[f"{name}:{times[name]}" if times[name] > 1 else name] = (low, high)
+        return found
+
+    def call(self, run: Callable[[], Any], training: bool) -> Any:
+        """What `run()`, a call of the network, gives as the network is now."""
+        if _exporting.get():
+            return self._rounded(run)
+        if not training:
+            # A condition in the graph: who compiled it before a training sees the
+            # training's ranges in it.
+            is_rounding = self._steps > self.delay
+            return ops.cond(is_rounding, lambda: self._rounded(run), run)
+        if self.delay == 0:
+            return self._trained(run, rounds=True)
+        return ops.cond(
+            self._steps >= self.delay,
+            lambda: self._trained(run, rounds=True),
+            lambda: self._trained(run, rounds=False),
+        )
+
+    def _rounded(self, run):
+        with quantizing_with(_Rounding(self.places, self._ranges)):
+            return run()
+
+    def _trained(self, run, rounds):
+        steps = ops.cast(self._steps, "float32")
+        momentum = ops.minimum(_MOMENTUM, steps / (9.0 + steps))
+        if self.range_steps is not None:
+            momentum = ops.where(self._steps < self.range_steps, momentum, 1.0)
+        quantizer = _Following(
+            self.places, self._ranges, momentum, rounds, self._normalizes_by_batch
+        )
+        with quantizing_with(quantizer):
+            outputs = run()
+        self._ranges.assign(ops.stack(quantizer.moved))
+        self._steps.assign(self._steps + 1)
+        return outputs
+
+    def _normalizes_by_batch(self, batch_norm):
+        if self.batch_norm_steps == 0:
+            return batch_norm(False)
+        return ops.cond(
+            self._steps < self.batch_norm_steps,
+            lambda: batch_norm(True),
+            lambda: batch_norm(False),
+        )
+
+    @contextlib.contextmanager
+    def exporting(self) -> Iterator[None]:
+        """Within this context the network rounds, whatever it has learned so far.
+
+        Raises:
+            RuntimeError: If no step of training has rounded yet.
+        """
+        if not self.is_rounding:
+            raise InvalidStateError(
+                f"The model has been trained for {int(self._steps)} steps since "
+                f"`quantize_aware(delay={self.delay})`, and none of them has rounded: "
+                "its ranges are not learned. Call `fit` first, or give `calibration` "
+                "to the export of a model that is not quantization-aware."
+            )
+        token = _exporting.set(True)
+        try:
+            yield
+        finally:
+            _exporting.reset(token)
+
+    def reset(self) -> None:
+        """Forgets the ranges, as after loading weights."""
+        for variable in self.variables:
+            variable.assign(ops.zeros_like(variable))
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments but for the model."""
+        return {name: getattr(self, name) for name in ARGUMENTS}
+
+    def save(self, store: Any) -> None:
+        """Writes ranges and number of steps."""
+        store[RANGES] = ops.convert_to_numpy(self._ranges)
+        store[STEPS] = ops.convert_to_numpy(self._steps)
+
+    def load(self, store: Mapping[str, Any]) -> bool:
+        """Reads what `save` wrote; returns whether there was something.
+
+        Raises:
+            ValueError: If the file has the ranges of another network.
+        """
+        names = set(store.keys())  # the store of a `.weights.h5` is no dict
+        if RANGES not in names:
+            return False
+        ranges = np.asarray(store[RANGES])
+        if ranges.shape != tuple(self._ranges.shape):
+            raise InvalidValueError(
+                f"The file holds {len(ranges)} ranges of quantization-aware training, "
+                f"this model has {len(self.places)} places: it is another network."
+            )
+        self._ranges.assign(ranges)
+        self._steps.assign(np.asarray(store[STEPS]))
+        return True
+
+
+class _Places:
+    """Quantizer that only notes the places whose range must be learned."""
+
+    def __init__(self):
+        self.names = []
+
+    def point(self, name, x, limits=None):
+        if limits is None:
+            self.names.append(name)
+        return x
+
+    def kernel(self, kernel, axis):
+        return kernel
+
+    def bias(self, bias):
+        return bias
+
+    def normalized(self, batch_norm, training):
+        return batch_norm(False)
+
+
+class _Rounding:
+    """Quantizer with ranges that stay."""
+
+    def __init__(self, places, ranges):
+        self._places = iter(enumerate(places))
+        self._ranges = ranges
+
+    def point(self, name, x, limits=None):
+        if limits is None:
+            limits = self._range(name, x)
+        return tf.quantization.fake_quant_with_min_max_vars(x, limits[0], limits[1])
+
+    def _range(self, name, x):
+        index, expected = next(self._places)
+        assert name == expected, f"the network has changed: {name}, not {expected}"
+        return self._ranges[index]
+
+    def kernel(self, kernel, axis):
+        return rounded_kernel(kernel, axis)
+
+    def bias(self, bias):
+        # TensorFlow's converter (2.21) gives all channels the first one's integer if
+        # all numbers are the same, as in a new class head, though each has a scale.
+        is_first = np.arange(bias.shape[0]) == 0
+        return bias * np.where(is_first, np.float32(1 + 2**-20), np.float32(1))
+
+    def normalized(self, batch_norm, training):
+        return batch_norm(False)
+
+
+class _Following(_Rounding):
+    """Quantizer whose ranges follow what it sees. `moved` has them, in order."""
+
+    def __init__(self, places, ranges, momentum, rounds, normalized):
+        super().__init__(places, ranges)
+        self._momentum = momentum
+        self._rounds = rounds
+        self._normalized = normalized
+        self.moved = []
+
+    def point(self, name, x, limits=None):
+        rounded = super().point(name, x, limits)  # moves the range in any case
+        return rounded if self._rounds else x
+
+    def _range(self, name, x):
+        before = super()._range(name, x)
+        x = ops.stop_gradient(x)
+        # Zero is always among the 256 numbers: windows are padded with it.
+        seen = ops.stack([ops.minimum(ops.min(x), 0), ops.maximum(ops.max(x), 1e-5)])
+        self.moved.append(seen + (before - seen) * self._momentum)
+        return self.moved[-1]
+
+    def bias(self, bias):
+        return bias
+
+    def kernel(self, kernel, axis):
+        if not self._rounds:
+            return kernel
+        return kernel + ops.stop_gradient(rounded_kernel(kernel, axis) - kernel)
+
+    def normalized(self, batch_norm, training):
+        return self._normalized(batch_norm)
+
+
+def rounded_kernel(kernel: Any, axis: int) -> Any:
+    """A kernel in 255 symmetric steps, with a scale for each index of an axis.
+
+    Args:
+        kernel: float32 tensor.
+        axis: int.
+
+    Returns:
+        Tensor like `kernel`.
+
+    Example:
+        >>> kernel = ops.array([[12.7, 0.04, 0.06], [1.27, 0.0, -0.006]])
+        >>> [[round(float(x), 4) for x in row] for row in rounded_kernel(kernel, 0)]
+        [[12.7, 0.0, 0.1], [1.27, 0.0, -0.01]]
+    """
+    kernel = ops.convert_to_tensor(kernel)
+    others = [i for i in range(len(kernel.shape)) if i != axis]
+    scale = ops.max(ops.abs(kernel), axis=others, keepdims=True) / 127.0
+    scale = ops.where(scale > 0, scale, 1.0)
+    return ops.round(kernel / scale) * scale
+
+
+def _places(model):
+    """The names of the places whose range must be learned, in the order of a call."""
+    found = _Places()
+    shape = (1, *model.config.image_size, 3)
+
+    @tf.function(input_signature=[tf.TensorSpec(shape, tf.float32)])
+    def network(images):
+        with quantizing_with(found):
+            return model(images, training=False)
+
+    network.get_concrete_function()
+    return tuple(found.names)
+
+
+def _variable(name, shape, dtype):
+    return keras.Variable(
+        np.zeros(shape, dtype),
+        dtype=dtype,
+        trainable=False,
+        autocast=False,
+        aggregation="mean" if dtype == "float32" else "only_first_replica",
+        name=f"quantization_{name}",
+    )
+
+
+def _count(name, value):
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise InvalidValueError(
+            f"`{name}` must be a number of steps, 0 or more. Received: {name}={value!r}"
+        )
+    return value
+
+
+def _check_possible(model):
+    require_tensorflow(
+        "`quantize_aware` trains with TensorFlow, whose converter writes int8 files",
+        "Save the model, and train it in a process with KERAS_BACKEND=tensorflow.",
+    )
+    if model.features is not None:
+        raise InvalidValueError(
+            "`quantize_aware` rounds within the network's own layers, and those of a "
+            "TF-Hub module are closed. Take a model of `from_preset`."
+        )
+    if any(layer.compute_dtype != "float32" for layer in model.layers):
+        raise InvalidValueError(
+            "`quantize_aware` needs float32, whose digits tell 256 steps apart. "
+            f"Received: a model of dtype={model.dtype_policy.name!r}. Load it with "
+            'dtype="float32".'
+        )
+    if model.config.activation not in ACTIVATIONS:
+        raise InvalidValueError(
+            "`quantize_aware` knows how LiteRT computes the activations "
+            f"{', '.join(ACTIVATIONS)} in int8, and not "
+            f"{model.config.activation!r}."
+        )

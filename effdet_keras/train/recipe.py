@@ -1,0 +1,668 @@
+"""Which variables the TF Object Detection API decays: its L2, by paths."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import numbers
+from types import NoneType
+
+import keras
+
+from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.train.advprop import AdvProp
+from effdet_keras.train.gradients import check_decay, check_multipliers
+from effdet_keras.train.losses import DetectionLoss
+from effdet_keras.train.matching import IoUMatching, Matching
+from effdet_keras.train.schedules import (
+    REFERENCE_BATCH_SIZE,
+    Warmup,
+    reference_schedule,
+)
+
+
+def tfod_decay(*, fpn=4e-5, heads=4e-5, backbone=1e-5):
+    """The decay of the TF Object Detection API, as a `weight_decay` of `compile`.
+
+    With its published configs no depthwise kernel of the backbone decays, and of the
+    heads those alone, but for their last layers. The `l2_regularizer` of a config is
+    for BiFPN and heads; the backbone brings its own. There the factor of the plain sum
+    of squares is half of what is here.
+
+    Args:
+        fpn: float, of the BiFPN's kernels.
+        heads: float, of the heads' depthwise kernels.
+        backbone: float, of the backbone's kernels and biases.
+
+    Returns:
+        Dict of regular expressions to floats.
+
+    Example:
+        >>> tfod_decay()["^(fpn_cells|resample_p).*kernel$"]
+        4e-05
+    """
+    return {
+        r"^efficientnet.*depthwise": 0.0,
+        r"^efficientnet.*(kernel|bias)$": backbone,
+        r"^(fpn_cells|resample_p).*kernel$": fpn,
+        r"_net/[a-z]+-\d+/depthwise_kernel$": heads,
+    }
+
+
+# --- A choice by name, or by a dict of its name and settings.
+
+
+def choice(argument, value, known, *, otherwise):
+    """The name and the settings of what an argument chooses.
+
+    Args:
+        argument: string, what the caller calls it, for messages.
+        value: a name, or a dict `{"name": name, setting: value, ...}`.
+        known: dict of each name to the names of its settings.
+        otherwise: string, what else the argument may be, for messages.
+
+    Returns:
+        `(name, settings)`: the name in lower case, and a dict.
+
+    Raises:
+        ValueError: If the name or a setting is unknown, or there is no name.
+
+    Example:
+        >>> known = {"cosine": ("warmup_epochs",), "constant": ()}
+        >>> config = {"name": "cosine", "warmup_epochs": 2.0}
+        >>> choice("schedule", config, known, otherwise="a Keras schedule")
+        ('cosine', {'warmup_epochs': 2.0})
+    """
+    settings = dict(value) if isinstance(value, dict) else {"name": value}
+    name = str(settings.pop("name", "")).lower()
+    if name not in known:
+        raise InvalidValueError(
+            f"`{argument}` must be one of {', '.join(known)}; a dict of such a "
+            f"'name' and its settings; or {otherwise}.{_hint(name, known)} "
+            f"Received: {argument}={value!r}"
+        )
+    for key in settings:
+        if key not in known[name]:
+            raise InvalidValueError(
+                f"{name!r} has no setting {key!r}.{_hint(key, known[name])} "
+                f"It has: {', '.join(known[name]) or 'none'}. "
+                f"Received: {argument}={value!r}"
+            )
+    return name, settings
+
+
+def _hint(word, known):
+    close = difflib.get_close_matches(str(word), list(known), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+# --- Optimizers by name, or by a dict of a name and Keras' arguments.
+
+_OF_SGD = ("momentum", "nesterov")
+_OF_ADAM = ("beta_1", "beta_2", "epsilon", "amsgrad")
+_OF_RMSPROP = ("rho", "momentum", "epsilon", "centered")
+# Name: Keras' class, its own default rate, its settings, defaults that are ours.
+_NAMED = {
+    "sgd": (keras.optimizers.SGD, 0.01, _OF_SGD, {}),
+    "momentum": (keras.optimizers.SGD, 0.01, _OF_SGD, {"momentum": 0.9}),
+    "adam": (keras.optimizers.Adam, 0.001, _OF_ADAM, {}),
+    "adamw": (keras.optimizers.AdamW, 0.001, _OF_ADAM, {}),
+    "rmsprop": (keras.optimizers.RMSprop, 0.001, _OF_RMSPROP, {}),
+}
+_SETTINGS = {name: settings for name, (_, _, settings, _) in _NAMED.items()}
+# `compile` has arguments for what these do, the same for every optimizer.
+_OF_COMPILE = {
+    "learning_rate": "learning_rate",
+    "weight_decay": "weight_decay",
+    "clipnorm": "clip_norm",
+    "global_clipnorm": "clip_norm",
+    "use_ema": "ema_decay",
+    "ema_momentum": "ema_decay",
+    "gradient_accumulation_steps": "accumulate_steps",
+}
+# All variables whose names do not end like a kernel's: TensorFlow's names go on
+# with ":0" or "/replica_1:0".
+_NO_KERNEL = "^(?!.*kernel)"
+
+
+def optimizer_choice(optimizer):
+    """The name and settings of an optimizer by name or dict, checked.
+
+    Example:
+        >>> optimizer_choice({"name": "rmsprop", "momentum": 0.9})
+        ('rmsprop', {'momentum': 0.9})
+    """
+    for key in optimizer if isinstance(optimizer, dict) else ():
+        if key in _OF_COMPILE:
+            raise InvalidValueError(
+                f"{key!r} is no setting of an optimizer here: give "
+                f"`{_OF_COMPILE[key]}` to `compile`. Received: optimizer={optimizer!r}"
+            )
+    return choice("optimizer", optimizer, _SETTINGS, otherwise="a Keras optimizer")
+
+
+def default_learning_rate(optimizer):
+    """Keras' own default rate of an optimizer by name or dict."""
+    name, _ = optimizer_choice(optimizer)
+    return _NAMED[name][1]
+
+
+def has_own_decay(optimizer):
+    """Whether an optimizer decays the weights, so that the loss should not.
+
+    Args:
+        optimizer: None, a name, a dict, or a Keras optimizer.
+    """
+    if isinstance(optimizer, keras.optimizers.Optimizer):
+        inner = getattr(optimizer, "inner_optimizer", optimizer)  # of a loss scale
+        return bool(inner.weight_decay)
+    return optimizer is not None and optimizer_choice(optimizer)[0] == "adamw"
+
+
+def named_optimizer(optimizer, learning_rate, *, weight_decay, **more):
+    """The Keras optimizer of a name or dict.
+
+    Args:
+        optimizer: "sgd", "momentum" (SGD with 0.9), "adam", "adamw" or "rmsprop";
+            or a dict of such a `name` and Keras' own arguments.
+        learning_rate: float or Keras `LearningRateSchedule`.
+        weight_decay: float, AdamW's decay of kernels; no other has one.
+        **more: arguments that all Keras optimizers have.
+
+    Returns:
+        `keras.optimizers.Optimizer`.
+
+    Raises:
+        ValueError: If the name or a setting is unknown.
+
+    Example:
+        >>> named_optimizer("momentum", 0.5, weight_decay=0.0).momentum
+        0.9
+    """
+    name, settings = optimizer_choice(optimizer)
+    cls, _, _, defaults = _NAMED[name]
+    if name != "adamw":
+        return cls(learning_rate, **{**defaults, **settings}, **more)
+    made = cls(learning_rate, weight_decay=weight_decay, **settings, **more)
+    made.exclude_from_weight_decay(var_names=[_NO_KERNEL])
+    return made
+
+
+# --- Learning-rate schedules by name, or by a dict of a name and settings.
+
+_WARMUP = ("warmup_steps", "warmup_init")
+_FITTED = {  # as long as the training, unless settings say all of it in steps
+    "cosine": ("hold_steps", "total_steps", "warmup_epochs", *_WARMUP),
+    "stepwise": ("drop_epochs", "total_steps", "warmup_epochs", *_WARMUP),
+    "polynomial": ("power", "total_steps", "warmup_epochs", *_WARMUP),
+}
+_SETTINGS_OF_NAMED_SCHEDULES = {
+    **_FITTED,
+    "constant": _WARMUP,
+    "exponential": ("decay_steps", "decay_rate", "staircase", *_WARMUP),
+    "manual_step": ("boundaries", "rates", *_WARMUP),
+}
+_REQUIRED = {
+    "exponential": ("decay_steps", "decay_rate"),
+    "manual_step": ("boundaries", "rates"),
+}
+
+
+def schedule_choice(schedule):
+    """The name and settings of a schedule by name or dict, checked.
+
+    Example:
+        >>> schedule_choice("cosine")
+        ('cosine', {})
+    """
+    name, settings = choice(
+        "schedule",
+        schedule,
+        _SETTINGS_OF_NAMED_SCHEDULES,
+        otherwise="a Keras `LearningRateSchedule`",
+    )
+    missing = [key for key in _REQUIRED.get(name, ()) if key not in settings]
+    if missing:
+        raise InvalidValueError(
+            f"The schedule {name!r} needs {' and '.join(map(repr, missing))}, in a "
+            f"dict beside its name. Received: schedule={schedule!r}"
+        )
+    if {"warmup_epochs", "warmup_steps"} <= set(settings):
+        raise InvalidValueError(
+            "A warm-up is as long as 'warmup_epochs' or 'warmup_steps' says, not "
+            f"both. Received: schedule={schedule!r}"
+        )
+    return name, settings
+
+
+def is_fitted(schedule):
+    """Whether a schedule by name or dict is as long as the training."""
+    name, settings = schedule_choice(schedule)
+    return name in _FITTED and not {"total_steps", "warmup_steps"} <= set(settings)
+
+
+def has_own_rates(schedule):
+    """Whether a schedule by name or dict takes no learning rate."""
+    return schedule_choice(schedule)[0] == "manual_step"
+
+
+def named_schedule(schedule, learning_rate, *, warmup_init, steps_per_epoch, epochs):
+    """The learning rate of a schedule by name or dict.
+
+    Args:
+        schedule: a name, or a dict of it and settings. "cosine", "stepwise" and
+            "polynomial" are as long as the training, or have `total_steps`:
+            `warmup_epochs` (1.0) or `warmup_steps`, `warmup_init`, `hold_steps` (of
+            "cosine"), `drop_epochs`, `power` as in `reference_schedule`. The others
+            have no warm-up unless `warmup_steps` and `warmup_init` (0.0) say so:
+            "constant"; "exponential" with `decay_steps`, `decay_rate`, `staircase` of
+            Keras' `ExponentialDecay`; "manual_step" with `rates`, and `boundaries`:
+            the first step of each rate but the first one's.
+        learning_rate: float, the highest rate; "manual_step" ignores it.
+        warmup_init: float, where the first three begin unless settings say.
+        steps_per_epoch: int.
+        epochs: float, of the whole training.
+
+    Returns:
+        A float if the rate is constant, else a Keras `LearningRateSchedule`.
+
+    Raises:
+        ValueError: If a name, a setting or its value is wrong.
+
+    Example:
+        >>> drop = {"name": "manual_step", "boundaries": [10], "rates": [0.1, 0.01]}
+        >>> rate = named_schedule(
+        ...     drop, 0.1, warmup_init=0.0, steps_per_epoch=5, epochs=4
+        ... )
+        >>> [round(float(rate(step)), 2) for step in (0, 9, 10)]
+        [0.1, 0.1, 0.01]
+    """
+    name, settings = schedule_choice(schedule)
+    if name in _FITTED:
+        return reference_schedule(
+            name,
+            batch_size=None,
+            steps_per_epoch=steps_per_epoch,
+            epochs=epochs,
+            learning_rate=learning_rate,
+            **{"warmup_init": warmup_init, **settings},
+        )
+    warmup = {key: settings.pop(key) for key in _WARMUP if key in settings}
+    if name == "exponential":
+        _check_decay(**settings)
+        after = keras.optimizers.schedules.ExponentialDecay(learning_rate, **settings)
+    elif name == "manual_step":
+        after = _manual_step(**settings)
+    else:
+        after = learning_rate
+    return Warmup(after, **warmup) if warmup else after
+
+
+def _check_decay(decay_steps, decay_rate, staircase=False):
+    for name, value in (("decay_steps", decay_steps), ("decay_rate", decay_rate)):
+        if not value > 0:
+            raise InvalidValueError(
+                f"`{name}` must be above 0. Received: {name}={value!r}"
+            )
+
+
+def _manual_step(boundaries, rates):
+    boundaries, rates = list(boundaries), list(rates)
+    rises = all(a < b for a, b in zip([0, *boundaries], boundaries))
+    if not rises or len(rates) != len(boundaries) + 1 or min(rates) < 0:
+        raise InvalidValueError(
+            "`boundaries` must be steps above 0 in rising order, `rates` numbers of "
+            "at least 0, one more than boundaries. "
+            f"Received: boundaries={boundaries}, rates={rates}"
+        )
+    # Keras' boundaries are the last step of a rate, not the first of the next one.
+    return keras.optimizers.schedules.PiecewiseConstantDecay(
+        [int(step) - 1 for step in boundaries], [float(rate) for rate in rates]
+    )
+
+
+# --- How a detector is trained: the arguments of `compile`, and their defaults.
+
+AUTO = "auto"  # the value of a field that the recipe is to choose
+REFERENCE_NAME, TFOD_NAME = "reference", "tfod"
+NAMES = (AUTO, REFERENCE_NAME, TFOD_NAME)
+_OBJECTS = ("optimizer", "loss", "matching", "schedule", "adversarial")
+_OF_OPTIMIZER = ("optimizer", "schedule", "learning_rate", "weight_decay")
+REFERENCE = {  # what the reference has in fields that are "auto"
+    "clip_norm": 10.0,
+    "ema_decay": 0.9998,
+    "freeze": None,
+    "loss": DetectionLoss(),
+    "matching": IoUMatching(),
+}
+TFOD = {  # what the configs of the TF Object Detection API have there
+    "clip_norm": None,
+    "ema_decay": None,
+    "freeze": None,
+    "loss": DetectionLoss(delta=1.0, box_loss_weight=1.0, divide_by="positives"),
+    "matching": IoUMatching(in_fractions=True),
+}
+TFOD_SCHEDULE = {
+    "name": "cosine",
+    "warmup_steps": 2_500,
+    "total_steps": 300_000,
+}
+_LEARNING_RATE, _WARMUP_INIT = 0.08, 0.008  # the reference's
+_TFOD_WARMUP_INIT = 0.001  # and that of the TF Object Detection API, for 0.08 as well
+_L2_DECAY = 4e-5  # the reference's, of the loss
+_ADAMW_DECAY = 0.004  # Keras' own default
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """The checked arguments of `EfficientDet.compile`; that describes them.
+
+    A field is open where it is "auto", or None for `optimizer`, `loss`, `schedule` and
+    `learning_rate`. `name` tells who fills open fields: "auto" is `fit`, from what
+    the data is (`auto_recipe.py`), "reference" google/automl, "tfod" the TF Object
+    Detection API.
+
+    Example:
+        >>> recipe = Recipe("reference", learning_rate=0.08)
+        >>> recipe.needs_length, recipe.new_optimizer().momentum
+        (True, 0.9)
+        >>> recipe.chosen().ema_decay
+        0.9998
+    """
+
+    name: str = AUTO
+    optimizer: object = None
+    loss: object = None
+    matching: object = AUTO
+    schedule: object = None
+    learning_rate: float | None = None
+    weight_decay: float | str | None = "auto"
+    clip_norm: float | str | None = AUTO
+    ema_decay: float | str | None = AUTO
+    gradient_multipliers: dict | None = None
+    adversarial: AdvProp | None = None
+    accumulate_steps: int = 1
+    grad_checkpoint: bool = False
+    loss_scale: float | None = None
+    batch_norm_warmup: bool | str = AUTO
+    freeze: str | None = AUTO
+    freeze_batch_norm: bool = True
+
+    def __post_init__(self):
+        if self.name not in NAMES:
+            raise InvalidValueError(
+                f"`recipe` must be one of {', '.join(map(repr, NAMES))}. "
+                f"Received: recipe={self.name!r}"
+            )
+        if not isinstance(self.loss, (DetectionLoss, NoneType)):
+            raise InvalidTypeError(
+                "`loss` must be an `effdet_keras.train.losses.DetectionLoss` or None. "
+                f"Received: loss={self.loss!r}"
+            )
+        if self.matching != AUTO and not isinstance(self.matching, Matching):
+            raise InvalidTypeError(
+                "`matching` must be 'auto' or an `effdet_keras.train.matching.Matching`. "
+                f"Received: matching={self.matching!r}"
+            )
+        if not isinstance(self.adversarial, (AdvProp, NoneType)):
+            raise InvalidTypeError(
+                "`adversarial` must be an `effdet_keras.AdvProp` or None. "
+                f"Received: adversarial={self.adversarial!r}"
+            )
+        self._check_optimizer()
+        self._check_schedule()
+        if self.weight_decay != "auto":
+            self._check_weight_decay()
+        if self.clip_norm != AUTO:
+            _check_not_negative("clip_norm", self.clip_norm)
+        if self.batch_norm_warmup not in (True, False, AUTO):
+            raise InvalidValueError(
+                "`batch_norm_warmup` must be True, False or 'auto'. "
+                f"Received: batch_norm_warmup={self.batch_norm_warmup!r}"
+            )
+        if not isinstance(self.grad_checkpoint, bool):
+            raise InvalidTypeError(
+                "`grad_checkpoint` must be True or False. "
+                f"Received: grad_checkpoint={self.grad_checkpoint!r}"
+            )
+        self._check_loss_scale()
+        check_multipliers(self.gradient_multipliers)
+        self._check_accumulation()
+
+    def _check_loss_scale(self):
+        scale = self.loss_scale
+        if scale is None:
+            return
+        if not (isinstance(scale, numbers.Real) and scale > 0):
+            raise InvalidValueError(
+                "`loss_scale` must be a number above 0, or None. "
+                f"Received: loss_scale={scale!r}"
+            )
+        if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
+            raise InvalidValueError(
+                "A `LossScaleOptimizer` brings its own `initial_scale`: leave "
+                f"`loss_scale` out. Received: loss_scale={scale!r}"
+            )
+
+    def _check_accumulation(self):
+        steps = self.accumulate_steps
+        if not isinstance(steps, numbers.Integral) or steps < 1:
+            raise InvalidValueError(
+                "`accumulate_steps` must be a whole number of at least 1. "
+                f"Received: accumulate_steps={steps!r}"
+            )
+        if steps > 1 and self._brings_optimizer:
+            raise InvalidValueError(
+                "`accumulate_steps` is for the reference's optimizer and those by "
+                "name; a Keras optimizer has `gradient_accumulation_steps`. Received: "
+                f"accumulate_steps={steps} and optimizer={self.optimizer!r}"
+            )
+
+    def _check_weight_decay(self):
+        check_decay(self.weight_decay)
+        is_ours = not self._brings_optimizer and has_own_decay(self.optimizer)
+        if is_ours and isinstance(self.weight_decay, dict):
+            raise InvalidValueError(
+                "AdamW decays all kernels alike: its `weight_decay` is one number. "
+                f"Received: weight_decay={self.weight_decay!r}"
+            )
+
+    def _check_optimizer(self):
+        if self.optimizer is None or self._brings_optimizer:
+            return
+        if not isinstance(self.optimizer, (str, dict)):
+            raise InvalidTypeError(
+                "`optimizer` must be a name, a dict of a name and settings, a Keras "
+                f"optimizer, or None. Received: optimizer={self.optimizer!r}"
+            )
+        optimizer_choice(self.optimizer)
+
+    def _check_schedule(self):
+        for name in ("schedule", "learning_rate"):
+            value = getattr(self, name)
+            if self._brings_optimizer and value is not None:
+                raise InvalidValueError(
+                    f"`{name}` is for the reference's optimizer and those by name; a "
+                    f"Keras optimizer brings its own. Received: {name}={value!r} and "
+                    f"optimizer={self.optimizer!r}. Leave one of the two out."
+                )
+        if self.learning_rate is not None:
+            self._check_learning_rate()
+        if not (self._brings_optimizer or self._brings_schedule):
+            self.resolve_schedule(batch_size=1, steps_per_epoch=1, epochs=1)
+
+    def _check_learning_rate(self):
+        if self._brings_schedule or has_own_rates(self._schedule):
+            raise InvalidValueError(
+                "`learning_rate` is part of a `LearningRateSchedule` and of "
+                "'manual_step'. Received: "
+                f"learning_rate={self.learning_rate!r}, schedule={self.schedule!r}"
+            )
+        if not (
+            isinstance(self.learning_rate, numbers.Real) and self.learning_rate > 0
+        ):
+            raise InvalidValueError(
+                "`learning_rate` must be a number above 0. "
+                f"Received: learning_rate={self.learning_rate!r}"
+            )
+
+    @property
+    def is_open(self):
+        """Whether `fit` is to choose the open fields, from the data."""
+        return self.name == AUTO
+
+    def is_given(self, field):
+        """Whether the caller chose a field, so that nothing else may."""
+        value = getattr(self, field)
+        if field == "gradient_multipliers":
+            return bool(value)
+        return value != getattr(Recipe, field)
+
+    @property
+    def given(self):
+        """The names of the fields that the caller chose."""
+        names = [f.name for f in dataclasses.fields(self) if f.name != "name"]
+        return [name for name in names if self.is_given(name)]
+
+    def may_choose(self, field):
+        """Whether a field can be filled: it is open, and goes with what was given.
+
+        An optimizer goes with its rate, schedule and decay: where it or its rate is
+        given, none of them is chosen. A Keras optimizer has been built for what trains,
+        so that nothing can be frozen any more.
+        """
+        if self.is_given(field):
+            return False
+        if field == "freeze":
+            return not self._brings_optimizer
+        has_rate = (
+            self.is_given("optimizer")
+            or self.is_given("learning_rate")
+            or self._brings_schedule
+            or has_own_rates(self._schedule)
+        )
+        return not (has_rate and field in _OF_OPTIMIZER)
+
+    def chosen(self, **fields):
+        """The recipe with every field settled.
+
+        Args:
+            **fields: values for fields of which `may_choose` is true.
+
+        Returns:
+            `Recipe`; what is still open then is as in the reference.
+        """
+        of_name = TFOD if self.name == TFOD_NAME else REFERENCE
+        default = {**of_name, "batch_norm_warmup": self.is_open}
+        settled = {
+            name: value
+            for name, value in (default | fields).items()
+            if not self.is_given(name)
+        }
+        return dataclasses.replace(self, **settled)
+
+    @property
+    def _brings_optimizer(self):
+        return isinstance(self.optimizer, keras.optimizers.Optimizer)
+
+    @property
+    def _brings_schedule(self):
+        kind = keras.optimizers.schedules.LearningRateSchedule
+        return isinstance(self.schedule, kind)
+
+    @property
+    def _schedule(self):
+        if self.schedule is not None:
+            return self.schedule
+        return TFOD_SCHEDULE if self.name == TFOD_NAME else "cosine"
+
+    @property
+    def clips_each(self):
+        """Whether each gradient is clipped before all are together."""
+        return self.name != TFOD_NAME
+
+    @property
+    def needs_length(self):
+        """Whether the learning rate depends on the data, which `fit` knows first."""
+        if self._brings_optimizer or self._brings_schedule:
+            return False
+        return self._scales_rate or is_fitted(self._schedule)
+
+    @property
+    def _scales_rate(self):
+        """Whether the learning rate is for a batch of 64, and scaled to the data's."""
+        is_reference = self.optimizer is None and self.name != TFOD_NAME
+        return is_reference and not has_own_rates(self._schedule)
+
+    @property
+    def l2_decay(self):
+        """The loss' weight decay, see `decay_factors`; 0 where the optimizer decays."""
+        if self.weight_decay == "auto":
+            if has_own_decay(self.optimizer):
+                return 0.0
+            return tfod_decay() if self.name == TFOD_NAME else _L2_DECAY
+        if not self._brings_optimizer and has_own_decay(self.optimizer):
+            return 0.0  # it is AdamW's, see `new_optimizer`
+        return self.weight_decay or 0.0
+
+    def new_optimizer(self):
+        """The optimizer: the caller's own, one by name, or SGD with momentum 0.9.
+
+        Until `fit` knows the length of the training, a schedule that depends on
+        it is one for a single step.
+        """
+        if self._brings_optimizer:
+            return self.optimizer
+        rate = self.schedule
+        if not self._brings_schedule:
+            rate = self.resolve_schedule(batch_size=1, steps_per_epoch=1, epochs=1)
+        accumulation = {}
+        if self.accumulate_steps > 1:
+            accumulation["gradient_accumulation_steps"] = self.accumulate_steps
+        if self.optimizer is None:
+            return keras.optimizers.SGD(rate, momentum=0.9, **accumulation)
+        decay = _ADAMW_DECAY if self.weight_decay == "auto" else self.weight_decay
+        return named_optimizer(
+            self.optimizer, rate, weight_decay=decay or 0.0, **accumulation
+        )
+
+    def resolve_schedule(self, *, batch_size, steps_per_epoch, epochs):
+        """The learning rate for a training of that length: a schedule or a float."""
+        if self.optimizer is None:
+            rate, warmup_init = self.learning_rate or _LEARNING_RATE, _WARMUP_INIT
+            if self._scales_rate:
+                rate *= batch_size * self.accumulate_steps / REFERENCE_BATCH_SIZE
+        else:
+            rate = self.learning_rate or default_learning_rate(self.optimizer)
+            warmup_init = rate * _WARMUP_INIT / _LEARNING_RATE
+        if self.name == TFOD_NAME:
+            warmup_init = rate * _TFOD_WARMUP_INIT / _LEARNING_RATE
+        return named_schedule(
+            self._schedule,
+            rate,
+            warmup_init=warmup_init,
+            steps_per_epoch=steps_per_epoch,
+            epochs=epochs,
+        )
+
+    def get_config(self):
+        """All fields; objects as Keras serialises them."""
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {
+            name: keras.saving.serialize_keras_object(value)
+            if name in _OBJECTS
+            else value
+            for name, value in fields.items()
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**keras.saving.deserialize_keras_object(config))
+
+
+def _check_not_negative(name, value):
+    if value is None or (isinstance(value, numbers.Real) and value >= 0):
+        return
+    raise InvalidValueError(
+        f"`{name}` must be a number of at least 0, or None. Received: {name}={value!r}"
+    )

@@ -1,0 +1,252 @@
+"""Files behind a URL: fetched once, whole or not at all, kept in a cache folder."""
+
+import contextlib
+import hashlib
+import math
+import re
+import urllib.error
+import urllib.parse
+
+import keras
+
+from effdet_keras._internal import web
+from effdet_keras._internal.remote_files import cache_folder, keras_home, note_fetched
+from effdet_keras._internal.whole_files import check_address, local_path, replacing
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.weights.presets import KERAS_APPLICATIONS
+
+_HEAD = 512  # bytes that tell what a file is
+_MB = 1e6
+
+
+def download(url, *, sha256=None, md5=None, verbose=1):
+    """Fetches the file behind a URL, or finds it in the cache folder.
+
+    The cache folder is `$EFFDET_KERAS_CACHE`, or else `effdet_keras` in Keras' own
+    folder (`$KERAS_HOME`, or `~/.keras`). What Keras Applications publishes lies
+    where Keras puts it, so that neither fetches a file that the other has.
+
+    The file is written under another name, checked, and then renamed: whatever
+    happens on the way, a file in the cache is whole, and two processes may fetch
+    the same one. A cached file is checked again if its digest is known, which takes a
+    second for 500 MB; of any other file its length, and the digest that a storage
+    tells, when it arrives.
+
+    Args:
+        url: string, `http://`, `https://` or `file://`. A user name and password
+            in it are sent as basic authentication, and never printed; nor is
+            what follows a `?`.
+        sha256: string of 64 hexadecimal digits that the file must have, or None.
+        md5: string of 32 hexadecimal digits, or None.
+        verbose: 0 or 1, whether to print the address and a progress bar.
+
+    Returns:
+        `pathlib.Path` of the file; of a `file://` URL the file itself.
+
+    Raises:
+        ValueError: If the URL has another scheme, a digest is malformed, or the file
+            has another digest. Such a file is not kept.
+        OSError: If the server cannot be reached, does not have the file or breaks
+            off, or the cache folder cannot be written to.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = pathlib.Path(folder, "d0.h5")
+        ...     _ = file.write_text("weights")
+        ...     download(file.as_uri()) == file
+        True
+    """
+    _check_form("sha256", sha256, 64)
+    _check_form("md5", md5, 32)
+    check_address(url)
+    scheme = urllib.parse.urlsplit(url).scheme.lower()
+    if scheme == "file":
+        path = _file_of_url(url)
+        check_digest(path, sha256=sha256, md5=md5)
+        return path
+    if scheme not in ("http", "https"):
+        raise InvalidValueError(
+            "Expected a URL that begins with http://, https:// or file://."
+            f"{_cure_of_bucket(url)} Received: url='{shown_url(url)}'"
+        )
+    path = cache_path(url)
+    if _is_cached(path, sha256, md5):
+        return note_fetched(path)
+    with contextlib.ExitStack() as stack:
+        try:
+            partial = stack.enter_context(replacing(path))
+        except OSError as error:
+            raise OSError(
+                f"The cache folder '{path.parent}' cannot be written to "
+                f"({error.strerror}). Set `EFFDET_KERAS_CACHE`, or `KERAS_HOME`, to a "
+                "folder that can be."
+            ) from error
+        _fetch(url, partial, verbose)
+        try:
+            check_digest(partial, sha256=sha256, md5=md5)
+        except ValueError as error:
+            raise InvalidValueError(
+                f"{error}. It was fetched from {shown_url(url)} and is removed: the "
+                "file there has changed, or the digest is one of another file."
+            ) from None
+    return note_fetched(path)
+
+
+def cache_path(url):
+    """Where `download` keeps the file of an http(s) URL.
+
+    Args:
+        url: string.
+
+    Returns:
+        `pathlib.Path`. Its name is a short hash of the URL, so that two files of
+        one name do not collide, and the file's name.
+
+    Example:
+        >>> cache_path("https://example.org/coco2/efficientdet-d0.tar.gz").name
+        'db2c43b3f2-efficientdet-d0.tar.gz'
+        >>> cache_path(KERAS_APPLICATIONS + "efficientnetb0_notop.h5").parent.name
+        'models'
+    """
+    parts = urllib.parse.urlsplit(url)
+    name = urllib.parse.unquote(parts.path).rpartition("/")[2]
+    name = re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)[-100:] or "weights"
+    if url == KERAS_APPLICATIONS + name:  # where Keras keeps it, by its own name
+        return keras_home() / "models" / name
+    digest = hashlib.sha256(web.without_login(parts).geturl().encode()).hexdigest()
+    return cache_folder() / f"{digest[:10]}-{name}"
+
+
+def check_digest(path, *, sha256=None, md5=None):
+    """Raises a ValueError if a file has another digest than the one given.
+
+    Args:
+        path: path of a file.
+        sha256, md5: strings of hexadecimal digits, or None.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.NamedTemporaryFile() as file:
+        ...     check_digest(file.name, md5="d41d8cd98f00b204e9800998ecf8427e")
+    """
+    for name, expected in (("sha256", sha256), ("md5", md5)):
+        if expected is None:
+            continue
+        with open(path, "rb") as file:
+            actual = hashlib.file_digest(file, name).hexdigest()
+        if actual != expected.lower():
+            raise InvalidValueError(
+                f"The file '{path}' has another {name} digest than expected: "
+                f"{actual}. Received: {name}='{expected}'"
+            )
+
+
+def _check_form(name, digest, length):
+    if digest is None:
+        return
+    if not re.fullmatch(rf"[0-9a-fA-F]{{{length}}}", str(digest)):
+        raise InvalidValueError(
+            f"`{name}` must be {length} hexadecimal digits. Received: {name}={digest!r}"
+        )
+
+
+def _is_cached(path, sha256, md5):
+    """Whether the file is there, and what it should be: else it is fetched anew."""
+    try:
+        check_digest(path, sha256=sha256, md5=md5)
+    except (FileNotFoundError, ValueError):
+        return False
+    return path.is_file() and _what_it_is_instead(path) is None
+
+
+def _what_it_is_instead(path):
+    """What a file is that no weights can be, or None: servers send pages, too."""
+    with open(path, "rb") as file:
+        head = file.read(_HEAD).lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    if not head:
+        return "an empty file"
+    if web.is_page(head) or head.startswith((b"<!doctype", b"<?xml")):
+        return "a page for a browser"
+    if head.startswith((b"{", b"[")):
+        return "a message in JSON"
+    return None
+
+
+def _fetch(url, path, verbose):
+    if verbose:
+        print(f"Downloading {shown_url(url)}", flush=True)
+    try:
+        with web.answer(url) as response, open(path, "wb") as file:
+            web.copy_body(url, response, file, _progress(verbose))
+    except urllib.error.HTTPError as error:
+        raise OSError(
+            f"The server has no file for us at {shown_url(url)}: it answered with "
+            f"status {error.code} ({error.reason}). Check the address."
+        ) from None
+    except web.NotTheFileError as error:
+        raise ConnectionError(
+            f"{shown_url(url)} did not give the whole file: {error}. Nothing was kept: "
+            "try again, or fetch the file by other means and give its path."
+        ) from None
+    except web.BROKEN as error:
+        # Not chained: the reason may quote the URL, with its secrets.
+        own = str(error) if type(error) is ConnectionError else type(error).__name__
+        reason = getattr(error, "reason", None) or own
+        raise ConnectionError(
+            f"No connection to {shown_url(url)}, or it broke off ({reason}). Try "
+            "again, or fetch the file by other means and give its path."
+        ) from None
+    instead = _what_it_is_instead(path)
+    if instead is not None:
+        raise OSError(
+            f"{shown_url(url)} gave {instead}, not a file of weights, and nothing was "
+            "kept. Open the address in a browser: it may need a login, or be that of "
+            "a page about the file."
+        )
+
+
+def _progress(verbose):
+    """A function that shows how many bytes there are, of how many."""
+    bars = []
+
+    def tell(received, length):
+        if not bars:
+            target = None if length is None else math.ceil(length / _MB)
+            options = {"interval": 0.2, "unit_name": "MB"}
+            bars.append(keras.utils.Progbar(target, verbose=int(verbose), **options))
+        if received == length:
+            bars[0].update(math.ceil(received / _MB), finalize=True)
+        else:
+            bars[0].update(int(received / _MB), finalize=False)
+
+    return tell
+
+
+def shown_url(url):
+    """The URL without what may be secret: login, query, fragment.
+
+    Example:
+        >>> shown_url("https://me:word@example.com/d0.pth?key=1")
+        'https://example.com/d0.pth?...'
+    """
+    parts = web.without_login(urllib.parse.urlsplit(url))
+    shown = parts._replace(query="", fragment="").geturl()
+    return f"{shown}?..." if parts.query else shown
+
+
+def _cure_of_bucket(url):
+    """How to get at an object of Google Storage, which is not read from here."""
+    if not url.startswith("gs://"):
+        return ""
+    return (
+        " Copy what is in the bucket to this machine (`gsutil cp -r`); a public file "
+        f"is also at https://storage.googleapis.com/{url.removeprefix('gs://')}."
+    )
+
+
+def _file_of_url(url):
+    path = local_path(url, "The file behind a URL")
+    if not path.exists():
+        raise FileNotFoundError(f"There is no '{path}'. Received: url='{url}'")
+    return path

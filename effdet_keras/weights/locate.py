@@ -1,0 +1,504 @@
+"""From what a user has (path, URL, folder, archive) to one file of weights."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import gzip
+import os
+import pathlib
+import re
+import shutil
+import tarfile
+import tempfile
+import zlib
+
+from effdet_keras._internal.remote_files import fetch, kept_if_readable
+from effdet_keras._internal.remote_path import local_copy, path_of
+from effdet_keras._internal.whole_files import is_remote
+from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.extras.tfod.pipeline_config import CONFIG_NAME
+from effdet_keras.weights.checkpoint_files import checkpoint_in, is_archive
+from effdet_keras.weights.download import check_digest, download
+from effdet_keras.weights.kinds.automl import STATE_FILE
+
+_SUFFIXES = (".h5", ".hdf5", ".keras", ".pth", ".pt", ".pth.tar", ".safetensors")
+# The two names under which a repository of the Hugging Face Hub has PyTorch's weights.
+_HUB_SAFETENSORS, _HUB_PICKLE = "model.safetensors", "pytorch_model.bin"
+_STATE = re.compile(r'^model_checkpoint_path:\s*"(.*)"', re.MULTILINE)
+_INDEX = ".index"
+# Folders of the Object Detection API's exporter, beside one called as `STATE_FILE`.
+_SAVED_MODEL, _VARIABLES = "saved_model", "variables"
+_LABEL_MAP = re.compile(r"label_map_path:\s*[\"'](?:[^\"']*[/\\])?(.+?)[\"']")
+# What a folder of weights has in it, at its top or one below.
+_OF_WEIGHTS = (STATE_FILE, f"*{_INDEX}", f"*/{STATE_FILE}", f"*/*{_INDEX}")
+_DOWNLOAD = re.compile(r"(?:https?|file)://", re.IGNORECASE)
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+# What TensorFlow adds to the prefix of a checkpoint.
+_PIECE = re.compile(r"\.(?:index|meta|data-\d{5}-of-\d{5})$")
+# PyTorch of 2016 wrote tar files of pickles: to be refused by its reader, by name.
+_TORCH_TAR = ("pickle", "storages", "tensors")
+
+
+@contextlib.contextmanager
+def located(source, *, sha256=None, md5=None, verbose=1):
+    """Finds the one file of weights that a source means.
+
+    A URL is fetched (`download`), and so are the files of another address, such as
+    `s3://bucket/run`; an archive unpacked (`unpack`) into a folder that
+    is gone after the `with` block: read within it. In a folder, in this order:
+    `best.keras` of a `CheckpointArchive` or a run; what TensorFlow's file `checkpoint`
+    names, looked for in this folder; the folders `checkpoint`, `saved_model` and
+    `variables` that the Object Detection API exports; the only checkpoint or file of
+    weights; the only subfolder. Hidden names do not count.
+
+    Args:
+        source: string or path: URL, file, folder, archive, or prefix of a TensorFlow
+            checkpoint, with `.index` or `.data-00000-of-00001` or without.
+        sha256, md5: strings, digests that the file must have, or None.
+        verbose: 0 or 1, whether to show the progress of a download.
+
+    Yields:
+        `pathlib.Path` of a file, or the prefix of a TensorFlow checkpoint.
+
+    Raises:
+        FileNotFoundError: If there is nothing of this name; lists near names.
+        ValueError: If a folder holds no weights, or several; or see `download`
+            and `unpack`.
+        OSError: See `download`.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for end in ("index", "data-00000-of-00001"):
+        ...         _ = pathlib.Path(folder, f"model.{end}").write_text("")
+        ...     with located(folder) as path:
+        ...         print(path.name)
+        model
+    """
+    if not isinstance(source, (str, os.PathLike)):
+        raise InvalidTypeError(
+            "A source of weights is a path or a URL. "
+            f"Received: source={source!r} of type {type(source).__name__}"
+        )
+    source = os.fspath(source)
+    with contextlib.ExitStack() as stack:
+        if _DOWNLOAD.match(source):
+            path = download(source, sha256=sha256, md5=md5, verbose=verbose)
+        else:
+            if is_remote(source):
+                source = _copied(path_of(source), stack)
+            path = pathlib.Path(source).expanduser()
+            if sha256 or md5:
+                _check_digest_of_file(path, sha256=sha256, md5=md5)
+        if not (sha256 or md5):  # else it is the file that was meant
+            stack.enter_context(kept_if_readable(path))
+        yield _weights_at(path, stack)
+
+
+def looks_like_weights(source):
+    """Whether a path or URL is meant as weights, not as a dataset.
+
+    Looks at names and first bytes only. A folder is one of weights if it, or a
+    folder in it, holds a TensorFlow checkpoint, or if it is an archive.
+
+    Args:
+        source: string or path.
+
+    Returns:
+        bool.
+
+    Example:
+        >>> looks_like_weights("d0.safetensors"), looks_like_weights("train.json")
+        (True, False)
+    """
+    source = os.fspath(source)
+    if _URL.match(source):
+        return True
+    path = pathlib.Path(source).expanduser()
+    if path.is_dir():
+        return is_archive(path) or any(map(any, map(path.glob, _OF_WEIGHTS)))
+    name = path.name.lower()
+    if name.endswith(_SUFFIXES) or _PIECE.search(name) or _index_of(path).is_file():
+        return True
+    return path.is_file() and is_tar_archive(path)
+
+
+def is_there(path):
+    """Whether a path is a file, a folder or the prefix of a TensorFlow checkpoint."""
+    return path.exists() or _index_of(path).is_file()
+
+
+def _check_digest_of_file(path, **digests):
+    if path.is_file():
+        check_digest(path, **digests)
+    elif path.exists() or _index_of(path).is_file():
+        raise InvalidValueError(
+            f"A digest belongs to one file, and '{path}' is not a file: leave out "
+            "`sha256`."
+        )
+
+
+def _copied(path, stack):
+    """The weights at an address, a file, folder or prefix, on this machine."""
+    if path.is_dir():
+        checkpoint = checkpoint_in(path)
+        if checkpoint is not None:
+            return local_copy(checkpoint)
+        names = [item.name for item in path.iterdir()]
+        has_state_folder = STATE_FILE in names and (path / STATE_FILE).is_dir()
+        folders = [STATE_FILE] if has_state_folder else []
+        folders += [name for name in (_SAVED_MODEL, _VARIABLES) if name in names]
+        parts = [n for n in names if _is_of_weights(n) and n not in folders]
+        if folders and not any(_PIECE.search(name) for name in parts):
+            return _copied(path / folders[0], stack)
+        files = _files_of_weights(names)
+        if len(files) == 1 and not any(_PIECE.search(name) for name in parts):
+            return local_copy(path / files[0])
+        _check_one(files, f"The folder '{path}'")
+        if not parts:
+            raise InvalidValueError(_none(f"The folder '{path}'", sorted(names)))
+        found, target = path, ""
+    elif (path.parent / f"{path.name}{_INDEX}").is_file():
+        parts = [p.name for p in path.parent.glob(f"{path.name}.*")]
+        found, target = path.parent, path.name
+    else:
+        return local_copy(path)
+    folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    for name in parts:
+        fetch(str(found / name), folder / name)
+    _copy_pipeline_config(found, folder)
+    return folder / target
+
+
+def _copy_pipeline_config(found, folder):
+    """Copies the Object Detection API's `pipeline.config`, and its label map.
+
+    They are beside the checkpoint, or up to two folders above: as its reader looks.
+    """
+    above = (found, found.parent, found.parent.parent)
+    levels = 3 if found.name == _VARIABLES else 2
+    for place in above[:levels]:
+        if not (place / CONFIG_NAME).is_file():
+            continue
+        fetch(str(place / CONFIG_NAME), folder / CONFIG_NAME)
+        text = (folder / CONFIG_NAME).read_text("utf-8", errors="replace")
+        for name in set(_LABEL_MAP.findall(text)):
+            if (place / name).is_file():
+                fetch(str(place / name), folder / name)
+        return
+
+
+def _is_of_weights(name):
+    is_piece = _PIECE.search(name) is not None
+    return name == STATE_FILE or is_piece or name.lower().endswith(_SUFFIXES)
+
+
+def _weights_at(path, stack):
+    """The file of weights at a path; temporary folders live as long as `stack`."""
+    if path.is_dir():
+        return _weights_in(path, f"The folder '{path}'")
+    if path.name == STATE_FILE and path.is_file():
+        return _weights_in(path.parent, f"The folder '{path.parent}'")
+    prefix = path.with_name(_PIECE.sub("", path.name))
+    if _index_of(prefix).is_file() and (prefix != path or not path.exists()):
+        return _whole_checkpoint(prefix)
+    if not path.exists():
+        raise FileNotFoundError(_missing(path))
+    if prefix != path:
+        raise FileNotFoundError(
+            f"'{path}' is a piece of a TensorFlow checkpoint whose "
+            f"'{_index_of(prefix).name}' is not beside it. Copy all of its files."
+        )
+    if is_tar_archive(path):
+        return _weights_in_archive(path, stack)
+    return path
+
+
+def _weights_in_archive(path, stack):
+    folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    unpack(path, folder)
+    if all((folder / name).exists() for name in _TORCH_TAR):
+        return path
+    return _weights_in(folder, f"The archive '{path}'")
+
+
+def _weights_in(folder, label):
+    """The file of weights in a folder that messages call `label`."""
+    checkpoint = checkpoint_in(folder)
+    if checkpoint is not None:
+        return checkpoint
+    prefix = _noted_prefix(folder)
+    if prefix is not None:
+        return _whole_checkpoint(prefix)
+    exported = _in_exported_folder(folder)
+    if exported is not None:
+        return _weights_in(exported, label)
+    names = sorted(p.name for p in folder.iterdir() if not p.name.startswith("."))
+    prefixes = [name.removesuffix(_INDEX) for name in names if name.endswith(_INDEX)]
+    files = [name for name in _files_of_weights(names) if (folder / name).is_file()]
+    candidates = prefixes + files
+    _check_one(candidates, label)
+    if prefixes:
+        return _whole_checkpoint(folder / prefixes[0])
+    if candidates:
+        return folder / candidates[0]
+    subfolders = [folder / name for name in names if (folder / name).is_dir()]
+    if len(subfolders) == 1:
+        return _weights_in(subfolders[0], label)
+    raise InvalidValueError(_none(label, names))
+
+
+def _files_of_weights(names):
+    """Those that are files of weights; of the hub's two of the same weights, one."""
+    files = [name for name in names if name.lower().endswith(_SUFFIXES)]
+    if _HUB_SAFETENSORS in files or _HUB_PICKLE not in names:
+        return files
+    return [*files, _HUB_PICKLE]
+
+
+def _check_one(candidates, label):
+    if len(candidates) > 1:
+        raise InvalidValueError(
+            f"{label} holds several checkpoints: {', '.join(candidates)}. Name one: "
+            "give its own path (of an archive, unpacked)."
+        )
+
+
+def _none(label, names):
+    return (
+        f"{label} holds no weights: neither a TensorFlow checkpoint (.index) nor a "
+        f"file that ends in {', '.join(_SUFFIXES)}. It holds: {_listed(names)}"
+    )
+
+
+def _in_exported_folder(folder):
+    """The folder of the checkpoint in what the Object Detection API exports."""
+    if any(folder.glob(f"*{_INDEX}")):
+        return None
+    for name in (STATE_FILE, _SAVED_MODEL, _VARIABLES):
+        inner = folder / name
+        if inner.is_dir() and any(inner.rglob(f"*{_INDEX}")):
+            return inner
+    return None
+
+
+def _noted_prefix(folder):
+    """The checkpoint that the file `checkpoint` names, if it is in this folder."""
+    state = folder / STATE_FILE
+    if not state.is_file():
+        return None
+    match = _STATE.search(state.read_text(errors="replace"))
+    if match is None:
+        return None
+    # The path may be one of another machine: only its last part counts.
+    prefix = folder / re.split(r"[/\\]", match[1])[-1]
+    return prefix if _index_of(prefix).is_file() else None
+
+
+def _index_of(prefix):
+    return prefix.with_name(prefix.name + _INDEX)
+
+
+def _whole_checkpoint(prefix):
+    """The prefix, if all files of its data are there."""
+    names = [p.name for p in prefix.parent.iterdir()]
+    data = re.compile(re.escape(prefix.name) + r"\.data-(\d{5})-of-(\d{5})")
+    matches = [match for match in map(data.fullmatch, names) if match]
+    if not matches or len(matches) < int(matches[0][2]):
+        total = int(matches[0][2]) if matches else 1
+        raise FileNotFoundError(
+            f"Of the TensorFlow checkpoint '{prefix}', {len(matches)} of {total} data "
+            f"files ('{prefix.name}.data-...') are there. Copy all of its files."
+        )
+    return prefix
+
+
+def _missing(path):
+    """Says how far the path is right, and what is near."""
+    parent = path.parent
+    if not parent.is_dir():
+        return f"There is no '{path}': its folder '{parent}' does not exist"
+    names = sorted(os.listdir(parent))
+    near = difflib.get_close_matches(path.name, names, n=5, cutoff=0.5)
+    hint = (
+        f"Did you mean: {', '.join(near)}?" if near else f"There is: {_listed(names)}"
+    )
+    return f"There is no '{path}'. {hint}"
+
+
+def _listed(names, most=8):
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return (", ".join(names[:most]) or "nothing") + more
+
+
+# --- Tar archives (`.tar`, `.tar.gz`), unpacked without trusting what they hold.
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
+_BLOCK = tarfile.BLOCKSIZE
+_MAX_SHARE = 0.9  # of the free disk space, that an archive may fill
+_MAX_MEMBERS = 10_000  # a checkpoint has four
+_MAX_READ = 1 << 24  # bytes at once: `tarfile` itself reads by 64 kB
+# What `tarfile` and `gzip` raise on damaged bytes.
+_DAMAGES = (
+    *(tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError),
+    *(ValueError, OverflowError, RecursionError),
+)
+
+
+def is_tar_archive(path):
+    """Whether a file is a tar or gzip file, by its first bytes.
+
+    Args:
+        path: path of a file.
+
+    Returns:
+        Bool.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.NamedTemporaryFile(suffix=".tar.gz") as file:
+        ...     _ = file.write(b"an error page of a server"), file.flush()
+        ...     is_tar_archive(file.name)
+        False
+    """
+    with open(path, "rb") as file:
+        head = file.read(_BLOCK)
+    is_tar = head[_TAR_MAGIC_AT:].startswith(_TAR_MAGIC)
+    return is_tar or head.startswith(_GZIP_MAGIC)
+
+
+def unpack(path, folder):
+    """Writes the files of a `.tar` or `.tar.gz` into an empty folder.
+
+    Only plain files are written, with our permissions and times, and only inside
+    the folder. An archive with anything else is refused, for the files of a
+    checkpoint need nothing else: links, devices, absolute names, names with `..`.
+    (`tarfile`'s own `filter="data"` lets some links pass, mends names instead
+    of telling, and is missing in early versions of Python 3.11.) So is one that
+    would fill the disk. The end of the archive and gzip's checksum, which
+    `tarfile` does not read, are checked.
+
+    Args:
+        path: path of the archive.
+        folder: path of an existing folder of ours alone. After an error it may
+            hold a part of the files.
+
+    Raises:
+        ValueError: If the file is no archive, is damaged or truncated, or holds
+            what is refused.
+        OSError: If a file cannot be read or written.
+
+    Example:
+        >>> import pathlib, tarfile, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path, out = pathlib.Path(folder, "d0.tgz"), pathlib.Path(folder, "out")
+        ...     _ = pathlib.Path(folder, "model.index").write_text("names"), out.mkdir()
+        ...     with tarfile.open(path, "w:gz") as archive:
+        ...         archive.add(f"{folder}/model.index", "d0/model.index")
+        ...     unpack(path, out)
+        ...     (out / "d0" / "model.index").read_text()
+        'names'
+    """
+    if not is_tar_archive(path):
+        raise InvalidValueError(
+            f"'{path}' is no tar or tar.gz file: its first bytes are of another kind. "
+            "It may be an error page of a server: look into it, and fetch it again."
+        )
+    limit = int(_MAX_SHARE * shutil.disk_usage(folder).free)
+    try:
+        with (
+            _decompressed(path) as stream,
+            tarfile.open(fileobj=_CheckedReads(stream), mode="r:") as archive,
+        ):
+            total = _write_members(archive, pathlib.Path(folder), limit)
+            _check_rest(stream, archive.offset, limit - total)
+    except _Refused as error:
+        raise InvalidValueError(
+            f"The archive '{path}' is not unpacked: {error}. Unpack it by hand if you "
+            "trust it, and give the path of the checkpoint in it."
+        ) from None
+    except _DAMAGES as error:
+        raise InvalidValueError(
+            f"The archive '{path}' is damaged or truncated ({error}). Fetch or copy it "
+            "again."
+        ) from error
+
+
+class _Refused(Exception):
+    """An archive that could do harm; the text says why."""
+
+
+class _CheckedReads:
+    """A file that gives all that is asked for, and no more than is honest.
+
+    Of a forged header, `tarfile` would believe any size; of a truncated list of
+    headers, it would fail in ways of its own.
+    """
+
+    def __init__(self, file):
+        self._file = file
+        self.seek, self.tell = file.seek, file.tell
+
+    def read(self, size):
+        if not 0 <= size <= _MAX_READ:
+            raise tarfile.ReadError(f"a header of {size} bytes")
+        data = self._file.read(size)
+        if len(data) < size:
+            raise EOFError("its end is missing")
+        return data
+
+
+@contextlib.contextmanager
+def _decompressed(path):
+    with open(path, "rb") as file:
+        is_gzip = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
+        file.seek(0)
+        if not is_gzip:
+            yield file
+            return
+        with gzip.GzipFile(fileobj=file) as stream:
+            yield stream
+
+
+def _write_members(archive, folder, limit):
+    """Writes the plain files, each checked before; returns their bytes."""
+    total = 0
+    for count, member in enumerate(archive):
+        _check_member(member)
+        total += member.size
+        if total > limit or count >= _MAX_MEMBERS:
+            raise _Refused(
+                f"it holds {count + 1} files of {total / 1e9:.1f} GB or more, and at "
+                f"most {_MAX_MEMBERS} of {limit / 1e9:.1f} GB are for it on this disk"
+            )
+        if member.isdir():
+            continue  # made with the files in it
+        target = folder / member.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with archive.extractfile(member) as data, open(target, "wb") as file:
+            shutil.copyfileobj(data, file)
+    return total
+
+
+def _check_member(member):
+    windows = pathlib.PureWindowsPath(member.name)  # splits at "/" and at "\"
+    if windows.anchor or ".." in windows.parts or "\0" in member.name:
+        raise _Refused(f"its member {member.name!r} would be written elsewhere")
+    is_file = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE)
+    if not (is_file or member.isdir()) or member.issparse():
+        raise _Refused(f"its member {member.name!r} is no plain file (link, device)")
+    if member.size < 0:
+        raise tarfile.ReadError(f"a member of {member.size} bytes")
+
+
+def _check_rest(stream, end, limit):
+    """An archive ends in a block of zeros; gzip's checksum comes after all."""
+    stream.seek(end)
+    if stream.read(_BLOCK) != bytes(_BLOCK):
+        raise tarfile.ReadError("a header is wrong")
+    while chunk := stream.read(_MAX_READ):
+        limit -= len(chunk)
+        if limit < 0:
+            raise _Refused("what follows its files would fill this disk")

@@ -1,0 +1,271 @@
+"""`effdet-keras eval`: numbers, findings, files and reports, for any detector."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from support.tiny import LITE0, lively_model
+
+import effdet_keras as ek
+from effdet_keras import cli
+from effdet_keras.cli import evaluate_files as detection_sources
+from effdet_keras.export.description import Description, describe
+from effdet_keras.export.runtime import ExportedDetector
+from effdet_keras.runs.run_folder import RunFolder
+from effdet_keras.weights.archive import write_archive
+
+pytestmark = pytest.mark.tensorflow
+
+SHAPES = ("circle", "square", "triangle")
+
+
+@pytest.fixture(scope="module")
+def model():
+    return lively_model(backbone=LITE0, class_names=SHAPES)
+
+
+@pytest.fixture(scope="module")
+def archive(model, tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "shapes.keras"
+    write_archive(model, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def numbers(model, data):
+    valid = ek.data.load(data, "valid")
+    return ek.Predictor(model).evaluate(valid, verbose=False)
+
+
+@pytest.fixture(scope="module")
+def exact(data, tmp_path_factory):
+    """A detector that is right in all but a third of the objects, as a file."""
+    truth = json.loads((data / "valid.json").read_text())
+    found = [
+        {**{k: a[k] for k in ("image_id", "category_id", "bbox")}, "score": 0.9}
+        for number, a in enumerate(truth["annotations"])
+        if number % 3
+    ]
+    path = tmp_path_factory.mktemp("found") / "exact.json"
+    path.write_text(json.dumps(found))
+    return path
+
+
+def run(*arguments):
+    return cli.main(["eval", *map(str, arguments)])
+
+
+def test_a_model_is_evaluated_and_all_is_written(
+    archive, data, numbers, tmp_path, capsys
+):
+    out, found = tmp_path / "out", tmp_path / "found.json"
+    assert run(archive, data, "--out", out, "--json", found, "--batch-size", 2) == 0
+    said = capsys.readouterr()
+    assert f"'{archive}' on the 4 images of 'valid':" in said.out
+    assert f"AP50        {numbers['AP50']:.4f}" in said.out and not said.err
+    for words in ("VOC 07", "circle", "localization", "What matters most"):
+        assert words in said.out
+    assert "\r" not in said.out.replace("\r\n", "")
+    content = json.loads((out / "numbers.json").read_text())
+    assert content["coco"] == pytest.approx(numbers, abs=1e-12)
+    assert (content["split"], content["detector"]) == ("valid", str(archive))
+    assert content["images per second"] > 0 and content["environment"]["packages"]
+    page = (out / "report.html").read_text()
+    assert "<h2>The worst images</h2>" in page and page.count("<img") >= 8
+    assert f"{numbers['AP']:.4f}" in page
+
+    # What was written is a file of detections, which comes to the same.
+    assert run(data, "--detections", found, "--out", tmp_path / "again") == 0
+    again = json.loads((tmp_path / "again" / "numbers.json").read_text())
+    for name in ("coco", "voc", "confusion", "errors", "slices"):
+        assert again[name] == content[name] or again[name] == pytest.approx(
+            content[name], abs=1e-12
+        )
+    records = json.loads(found.read_text())
+    assert set(records[0]) == {"image_id", "category_id", "bbox", "score"}
+    pycocotools = pytest.importorskip("pycocotools.coco")
+    server = pycocotools.COCO(str(data / "valid.json")).loadRes(str(found))
+    assert len(server.anns) == len(records) == content["detections"]
+
+
+@pytest.mark.slow
+def test_a_run_and_an_exported_file_are_models_too(
+    archive, model, data, numbers, tmp_path, capsys
+):
+    folder = RunFolder(tmp_path / "run")
+    folder.begin(ek.RunConfiguration(data=str(data)))
+    folder.archive.mkdir()
+    shutil.copy(archive, folder.archive / "best.keras")
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("tf2onnx")
+    model.export(tmp_path / "shapes.onnx", verbose=0)
+    for path in (folder.path, tmp_path / "shapes.onnx"):
+        capsys.readouterr()
+        out = tmp_path / f"of {path.name}"
+        assert run(path, data, "--out", out) == 0
+        coco = json.loads((out / "numbers.json").read_text())["coco"]
+        assert coco == pytest.approx(numbers, abs=0.02)
+
+
+def test_two_detectors_are_compared(archive, data, exact, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert run(archive, data, "--detections", exact, "--out", out) == 0
+    said = capsys.readouterr().out
+    assert f"first:  {archive}" in said and f"second: {exact}" in said
+    assert "too few images with objects (" in said and "same weights" not in said
+    content = json.loads((out / "numbers.json").read_text())
+    first, second = (one["coco"]["AP"] for one in content["detectors"])
+    ap = content["differences"]["AP"]
+    assert (ap["first"], ap["second"]) == pytest.approx((first, second))
+    assert 0 < ap["low"] <= ap["second"] - ap["first"] <= ap["high"]
+    page = (out / "report.html").read_text()
+    assert "Compared with another detector" in page and str(archive) in page
+
+
+class Exported:
+    """An exported file whose scores are a little off, in the place of a runtime."""
+
+    def __init__(self, model):
+        self.path, self.model = "shapes.onnx", model
+        text = describe(model, outputs="raw").to_json()
+        self.description = Description.from_json(text, self.path)
+
+    def run(self, images):
+        return {k: np.asarray(v) * 0.999 for k, v in self.model(images).items()}
+
+
+def test_an_export_is_not_called_better_than_its_model(
+    archive, model, data, monkeypatch, capsys
+):
+    def opened(path, threads):
+        if path == "shapes.onnx":
+            return ek.Predictor(ExportedDetector(Exported(model)))
+        return ek.Predictor.load(path)
+
+    monkeypatch.setattr(detection_sources, "open_any_model", opened)
+    assert run(archive, "shapes.onnx", data) == 0
+    said = capsys.readouterr().out
+    assert "Both have the same weights, as a model and its export have." in said
+    assert "to tell what is lost." in said and "better" not in said
+
+
+@pytest.mark.slow
+def test_classes_in_another_order_are_put_in_order(data, exact, tmp_path):
+    """The order of VOC's and YOLO's classes may depend on the split."""
+    names = ("triangle", "circle", "square")
+    path = tmp_path / "other.keras"
+    write_archive(lively_model(backbone=LITE0, class_names=names), path)
+    out = tmp_path / "out"
+    assert run(path, data, "--out", out) == 0
+    content = json.loads((out / "numbers.json").read_text())
+    assert content["confusion"]["classes"] == [*SHAPES, "background"]
+    valid = ek.data.load(data, "valid").with_classes(names)
+    expected = ek.Predictor.load(path).evaluate(valid, verbose=False)
+    assert content["coco"] == pytest.approx(expected, abs=1e-12)
+
+
+def test_what_is_there_stays(archive, data, exact, tmp_path, capsys):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "report.html").write_text("mine")
+    assert run(archive, data, "--out", out) == 1
+    assert "report.html' is there already" in capsys.readouterr().err
+    assert run(data, "--detections", exact, "--out", out, "--overwrite") == 0
+    assert (out / "report.html").read_text() != "mine"
+    before = exact.read_bytes()
+    flags = ["--detections", exact, "--json", exact, "--overwrite"]
+    assert run(data, *flags) == 1
+    assert "would be overwritten" in capsys.readouterr().err
+    assert exact.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["DATA"], "takes one model, or two"),
+        (["a.keras", "b.keras", "c.keras", "DATA"], "Received: 3 of them"),
+        (["a.keras", "b.keras", "DATA", "--json", "x.json"], "--json writes"),
+        (["a.keras", "DATA", "--batch-size", "0"], "`--batch-size` must be 1"),
+        (["a.keras", "DATA", "--out", "gs://bucket/out"], "must be on this machine"),
+        (["nowhere.keras", "DATA"], "nowhere.keras"),
+        (["DATA", "--detections", "DATA/valid.json"], "must have image_id"),
+        (["DATA", "--detections", "nowhere.json"], "nowhere.json"),
+        (["DATA", "--detections", "EXACT", "--split", "tests"], "split='tests'"),
+        (["nowhere", "--detections", "EXACT"], "nowhere"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_is_one_line(arguments, message, data, exact, capsys):
+    known = {"DATA": str(data), "EXACT": str(exact)}
+    arguments = [
+        known.get(word, word.replace("DATA/", f"{data}/")) for word in arguments
+    ]
+    assert run(*arguments) == 1
+    said = capsys.readouterr().err
+    assert message in said and said.startswith("effdet-keras: ")
+    assert len(said.splitlines()) == 1
+
+
+def test_slices_of_a_file_are_printed_and_written(data, exact, tmp_path, capsys):
+    images = json.loads((data / "valid.json").read_text())["images"]
+    path, out = tmp_path / "light.csv", tmp_path / "out"
+    rows = [f"{row['file_name']},<{'ab'[i > 0]}>" for i, row in enumerate(images)]
+    path.write_text("\n".join(["file_name,light & dark", *rows]))
+    flags = ["--detections", exact, "--slices", path]
+    assert run(data, *flags, "--out", out) == 0
+    said = capsys.readouterr().out
+    slices = json.loads((out / "numbers.json").read_text())["slices"]["columns"]
+    first, second = slices["light & dark"]
+    assert (first["name"], first["num_images"], second["num_images"]) == ("<a>", 1, 3)
+    assert f"<a>                1{first['num_objects']:>9}  {first['ap']:.3f}" in said
+    page = (out / "report.html").read_text()
+    assert "<h2>By light &amp; dark</h2>" in page and "<td>&lt;a&gt;</td>" in page
+    assert "<h3>AP by light &amp; dark</h3>" in page
+    path.write_text("\n".join(["file_name,light", *rows[1:]]))
+    assert run(data, *flags) == 1
+    said = capsys.readouterr().err
+    assert "must have a row for every image. Missing: 1 of 4" in said
+    assert len(said.splitlines()) == 1
+
+
+def test_detections_of_other_images_are_refused(data, exact, tmp_path, capsys):
+    records = json.loads(exact.read_text())
+    records[0]["image_id"] = 99
+    (tmp_path / "other.json").write_text(json.dumps(records))
+    assert run(data, "--detections", tmp_path / "other.json") == 1
+    assert "Received: image_id=99" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_dataset_without_objects_gets_its_detections(archive, data, tmp_path, capsys):
+    """As COCO's test-dev, whose annotations nobody has."""
+    content = json.loads((data / "valid.json").read_text())
+    shutil.copytree(data / "valid", tmp_path / "valid")
+    (tmp_path / "valid.json").write_text(json.dumps({**content, "annotations": []}))
+    found = tmp_path / "detections_test-dev2017_tiny_results.json"
+    truth = tmp_path / "valid.json"
+    assert run(archive, truth, "--json", found, "--out", tmp_path / "out") == 0
+    assert "nothing can be measured" in capsys.readouterr().out
+    assert len(json.loads(found.read_text())) > 0
+    assert "no objects to be found" in (tmp_path / "out" / "report.html").read_text()
+    assert run(archive, truth, "--detections", found) == 1
+    assert "dataset with objects" in capsys.readouterr().err
+
+
+def test_wrong_usage_has_the_status_of_usage(capsys):
+    with pytest.raises(SystemExit, match="^2$"):
+        run()
+    assert capsys.readouterr().err.startswith("usage: effdet-keras eval")
+
+
+def test_the_exact_detector_has_the_recall_that_was_made(data, exact, tmp_path):
+    assert run(data, "--detections", exact, "--out", tmp_path) == 0
+    content = json.loads((tmp_path / "numbers.json").read_text())
+    every = content["all_classes"]
+    truth = json.loads((data / "valid.json").read_text())["annotations"]
+    found = json.loads(exact.read_text())
+    assert every["recall"] == pytest.approx(len(found) / len(truth))
+    assert (every["precision"], every["threshold"]) == (1.0, 0.9)
+    assert content["errors"]["counts"]["missed"] == len(truth) - len(found)
+    assert np.trace(content["confusion"]["counts"]) == len(found)

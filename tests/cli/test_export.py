@@ -1,0 +1,189 @@
+"""`effdet-keras export` hands its options to `EfficientDet.export`."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from support.tiny import LITE0, lively_model
+
+import effdet_keras as ek
+from effdet_keras import cli
+from effdet_keras.export import check, export_model
+from effdet_keras.export.description import describe
+from effdet_keras.export.registry import FORMATS, ExportFormat, writer_options
+from effdet_keras.export.targets import TARGETS, target_options
+from effdet_keras.weights.archive import write_archive
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory):
+    path = tmp_path_factory.mktemp("archive") / "pets.keras"
+    write_archive(lively_model(), path)
+    return str(path)
+
+
+@pytest.fixture
+def exported(monkeypatch):
+    """The arguments of calls of `EfficientDet.export`, which does nothing."""
+    calls = []
+
+    def export(self, path, format=None, **options):
+        calls.append({"path": path, "format": format, **options})
+
+    monkeypatch.setattr(ek.EfficientDet, "export", export)
+    return calls
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shapes")
+    ek.data.write_shapes(folder, num_train=3, num_valid=2, image_size=64)
+    return folder
+
+
+def test_only_given_options_are_handed_on(archive, exported):
+    assert cli.main(["export", archive, "pets.tflite"]) == 0
+    assert exported == [{"path": "pets.tflite", "format": None, "images": None}]
+
+
+def test_every_option_has_a_flag(archive, exported, shapes):
+    flags = "--format saved_model --precision int8 --outputs raw --batch-size 2 "
+    flags += "--output-type uint8 --names tfod --frozen-graph --images checks "
+    flags += "--input-type tf_example "
+    flags += "--calibration-images 7 --opset 18 --max-detections 5 --per-class "
+    flags += "--score-threshold 0.2 --iou-threshold 0.4 --postprocess-ops builtin "
+    flags += "--int8-scores"
+    assert cli.main(["export", archive, "pets", *flags.split()]) == 0
+    assert exported == [
+        {
+            "path": "pets",
+            "format": "saved_model",
+            "precision": "int8",
+            "outputs": "raw",
+            "batch_size": 2,
+            "output_type": "uint8",
+            "names": "tfod",
+            "input_type": "tf_example",
+            "frozen_graph": True,
+            "images": "checks",
+            "calibration_images": 7,
+            "opset": 18,
+            "max_detections": 5,
+            "score_threshold": 0.2,
+            "iou_threshold": 0.4,
+            "per_class": True,
+            "postprocess_ops": "builtin",
+            "int8_scores": True,
+        }
+    ]
+    options = {o.name for name in FORMATS for o in writer_options(name)}
+    # The second is a flag of the next test, the last an object of Python.
+    assert options - set(exported[0]) == {"calibration", "postprocess"}
+
+
+def test_a_target_and_its_options_have_flags(archive, exported):
+    flags = "--target triton --backend tensorflow --max-batch-size 4 "
+    flags += "--detector cpu --warmup-batches 0 --runtime-address ./dist/"
+    assert cli.main(["export", archive, "pets", *flags.split()]) == 0
+    (given,) = exported
+    assert (given["target"], given["format"]) == ("triton", None)
+    assert (given["backend"], given["max_batch_size"]) == ("tensorflow", 4)
+    options = {o.name for name in TARGETS for o in target_options(name)}
+    of_formats = {o.name for name in FORMATS for o in writer_options(name)}
+    assert options - of_formats <= set(given)
+
+
+def test_calibration_is_a_folder_of_images_or_a_dataset(archive, exported, shapes):
+    for source in (shapes, shapes / "valid"):
+        arguments = ["export", archive, "pets.tflite", "--calibration", str(source)]
+        assert cli.main(arguments) == 0
+    dataset, images = (call["calibration"] for call in exported)
+    assert len(dataset) == 3 and images == shapes / "valid"
+
+
+def test_it_calibrates_on_the_training_split_and_evaluates_on_another(
+    archive, exported, shapes
+):
+    data = ["--calibration", str(shapes), "--evaluate", str(shapes)]
+    assert cli.main(["export", archive, "pets.tflite", *data]) == 0
+    splits = ["--calibration-split", "valid", "--evaluation-split", "train"]
+    assert cli.main(["export", archive, "pets.tflite", *data, *splits]) == 0
+    sizes = [(len(call["calibration"]), len(call["evaluate"])) for call in exported]
+    assert sizes == [(3, 2), (2, 3)]  # 3 images in "train", 2 in "valid"
+
+
+def test_a_split_needs_a_dataset_that_has_it(archive, exported, shapes, capsys):
+    export = ["export", archive, "pets.tflite"]
+    assert cli.main([*export, "--evaluation-split", "test"]) == 1
+    assert "add `--evaluate DATA`" in capsys.readouterr().err
+    data = ["--calibration", str(shapes), "--calibration-split", "test"]
+    assert cli.main([*export, *data]) == 1
+    assert "['train', 'valid']" in capsys.readouterr().err
+    for name in ("train", "valid"):
+        file = shapes / f"{name}.json"
+        other = shapes.parent / "others" / f"{name}-2.json"
+        other.parent.mkdir(exist_ok=True)
+        other.write_text(file.read_text())
+    assert cli.main([*export, "--evaluate", str(other.parent)]) == 1
+    assert "has the splits train-2, valid-2" in capsys.readouterr().err
+    assert not exported
+
+
+def test_errors_of_the_export_are_told_in_one_line(archive, tmp_path, capsys):
+    assert cli.main(["export", archive, str(tmp_path / "pets.gguf")]) == 1
+    assert "`format` must be one of" in capsys.readouterr().err
+    out = str(tmp_path / "pets")
+    assert cli.main(["export", archive, out, "--precision", "int8"]) == 1
+    assert "A saved_model export has the options" in capsys.readouterr().err
+    assert cli.main(["export", str(tmp_path / "no.keras"), out]) == 1
+    assert "There is no checkpoint" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_ap_of_the_export_is_compared_with_the_models(
+    tmp_path, capsys, monkeypatch
+):
+    """With the model's own findings as truth, and an export that loses a class."""
+    model = lively_model(backbone=LITE0)
+    rng = np.random.default_rng(2)
+    images = [rng.integers(0, 256, (64, 64, 3), "uint8") for _ in range(3)]
+    found = model.detect(images, 0.5, verbose=0)
+    dataset = ek.data.from_arrays(
+        images,
+        [detections.boxes for detections in found],
+        [detections.labels for detections in found],
+        model.class_names,
+    )
+    labels = np.concatenate([detections.labels for detections in found])
+    lost = int(np.bincount(labels).argmax())
+    ek.data.write_coco(dataset, tmp_path / "data")
+    write_archive(model, tmp_path / "pets.keras")
+
+    class Forgetful:
+        path, description = tmp_path / "pets.onnx", describe(model, outputs="raw")
+        description = dataclasses.replace(description, precision="int8")
+
+        def run(self, images):
+            outputs = {n: np.array(v) for n, v in model(images).items()}
+            outputs["class_logits"][..., lost] -= 50
+            return outputs
+
+    def write(model, path):
+        path.write_text("onnx")
+
+    limits = check.Limits(outputs=100.0, scores=1.0, matched=0.0)
+    monkeypatch.setitem(check.LIMITS, "int8", limits)
+    monkeypatch.setattr(ExportFormat, "load_writer", lambda self: write)
+    monkeypatch.setattr(export_model, "open_runtime", lambda path: Forgetful())
+    arguments = ["export", str(tmp_path / "pets.keras"), str(tmp_path / "pets.onnx")]
+    assert cli.main([*arguments, "--evaluate", str(tmp_path / "data")]) == 0
+    text = capsys.readouterr().out
+    assert "AP of the model: " in text and "AP of the export: " in text
+    report = json.loads((tmp_path / "pets.onnx.export_report.json").read_text())
+    live, exported = report["metrics"]["model"], report["metrics"]["export"]
+    name = f"AP/{model.class_names[lost]}"
+    assert live[name] > 0.5 and exported[name] == 0
+    assert live["AP"] > exported["AP"] and live.keys() == exported.keys()

@@ -1,0 +1,153 @@
+"""`effdet-keras train`: from a dataset to a judged detector, without Python."""
+
+import dataclasses
+import json
+import sys
+
+import pytest
+from support.tiny_run import MODEL_CONFIG
+
+from effdet_keras import cli
+from effdet_keras.cli.train import FIELDS
+from effdet_keras.data import write_shapes
+from effdet_keras.runs import RunConfiguration
+from effdet_keras.runs.run_folder import RunFolder
+from effdet_keras.train.rate_test import LearningRates
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    write_shapes(folder, num_train=4, num_valid=2, image_size=64)
+    return str(folder)
+
+
+def train(*arguments, out):
+    flags = ["--weights", "none", "--image-size", "64", "--batch-size", "2"]
+    settings = {f"model_config.{n}": v for n, v in MODEL_CONFIG.items()}
+    settings |= {"run_eagerly": "true", "tensorboard": "false"}
+    settings["postprocess.max_detections"] = 5
+    flags += [f"--set={name}={value}" for name, value in settings.items()]
+    return cli.main(["train", *map(str, arguments), *flags, "--out", str(out)])
+
+
+def test_every_flag_is_a_field():
+    assert set(FIELDS) <= {field.name for field in dataclasses.fields(RunConfiguration)}
+
+
+def test_it_trains_and_says_where_what_is_and_goes_on(data, tmp_path, capsys):
+    out = tmp_path / "run"
+    flags = ["--one-batch", "--augment", "blur,cut_out", "--freeze", "none"]
+    assert train(data, *flags, "--seed", 3, "--learning-rate", "1e-3", out=out) == 0
+    said = capsys.readouterr().out
+    for text in ("AP50 ", "on 'validation'", "best.keras", "curves.png", "log.txt"):
+        assert text in said
+    assert "\r" not in said.replace("\r\n", "")
+    run = RunConfiguration.read(out / "configuration.yaml")
+    assert (run.seed, run.freeze, run.learning_rate) == (3, None, 0.001)
+    assert run.augment == ("blur", "cut_out") and run.model_config == MODEL_CONFIG
+    assert json.loads((out / "numbers.json").read_text())["split"] == "validation"
+
+    assert train(data, out=out) == 1
+    assert "has a run already" in capsys.readouterr().err
+    assert cli.main(["train", "--resume", "--out", str(out)]) == 0
+    assert "All is done: 1 epoch." in capsys.readouterr().out
+
+
+def test_find_rate_writes_a_curve_and_leaves_the_folder_to_the_run(
+    data, tmp_path, capsys, monkeypatch
+):
+    out = tmp_path / "run"
+    seen = []
+
+    def measured(model, batches):
+        seen.append((model.name, len(batches)))
+        arguments = {"optimizer": "adamw", "learning_rate": 0.002}
+        return LearningRates((0.001, 0.02, 0.4), (3.0, 2.0, 9.0), 0.002, arguments)
+
+    monkeypatch.setattr("effdet_keras.runs.fine_tune.find_learning_rate", measured)
+    assert train(data, "--find-rate", out=out) == 0
+    said = capsys.readouterr().out
+    assert "--set optimizer=adamw --learning-rate 0.002" in said
+    assert seen == [("efficientdet-lite0", 2)]
+    found = json.loads((out / "learning_rates.json").read_text())
+    assert (found["suggestion"], found["losses"]) == (0.002, [3.0, 2.0, 9.0])
+    assert (out / "learning_rates.png").exists()
+    assert sorted(p.name for p in out.iterdir() if p.name[0] != ".") == [
+        *("learning_rates.json", "learning_rates.png"),
+    ]
+    RunFolder(out).check_free(overwrite=False)  # a run can begin here
+
+
+def test_a_pipeline_config_is_read(data, tmp_path, capsys):
+    path = tmp_path / "pipeline.config"
+    path.write_text("model { center_net { } }")
+    out = tmp_path / "run"
+    assert train(data, "--pipeline-config", path, out=out) == 1
+    assert "the config of a `center_net`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--time-budget", "20"], "a duration such as '90s'"),
+        (["--set", "epoch=3"], "Did you mean 'epochs'"),
+        (["--set", "epochs"], "FIELD=VALUE"),
+        (["--seed", "1", "--set", "seed=2"], "`seed` is given by --seed and by --set"),
+        (["--precision", "half"], "`precision` must be 'float32'"),
+        (["--augment", "mosaik"], "`augment` must be a list of augmentations"),
+        (["--hparams", "gama=2"], "Did you mean 'gamma'"),
+        (["--config", "nowhere.yaml"], "nowhere.yaml"),
+        (["--train-split", "all"], "`train_split` must be one of ['train', 'valid']"),
+        (["--epochs", "1", "--steps", "3"], "one of `epochs`, `steps` and"),
+        (["--weights", "cocoa"], "Did you mean 'coco'"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_is_one_line(data, tmp_path, capsys, flags, message):
+    out = tmp_path / "run"
+    assert cli.main(["train", data, "--out", str(out), *flags]) == 1
+    said = capsys.readouterr().err
+    assert message in said and said.startswith("effdet-keras: ")
+    assert not (out / "configuration.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    "flags", [["--image-size", "1", "2", "3"], ["--image-size", "auto", "2"], []]
+)
+def test_wrong_usage_has_the_status_of_usage(data, flags, capsys):
+    with pytest.raises(SystemExit, match="^2$"):
+        cli.main(["train", data, *flags, *(["--out", "run"] if flags else [])])
+    assert capsys.readouterr().err.startswith("usage: effdet-keras train")
+
+
+def test_image_size_is_one_number_two_or_auto(monkeypatch):
+    taken = {}
+    module = type(sys)("effdet_keras.cli.run_train")
+    module.run_train = lambda out, fields, **more: taken.update(fields)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    for flags, size in (
+        (["320"], 320),
+        (["192", "256"], (192, 256)),
+        (["auto"], "auto"),
+    ):
+        cli.main(["train", "DATA", "--out", "RUN", "--image-size", *flags])
+        assert taken["image_size"] == size
+    cli.main(["train", "DATA", "--out", "RUN", "--test-split", "none"])
+    assert taken["test_split"] is None and taken["data"] == "DATA"
+
+
+def test_ctrl_c_says_how_to_go_on(data, tmp_path, capsys, monkeypatch):
+    out = tmp_path / "run"
+
+    def stopped(*arguments, **fields):
+        (out / "archive").mkdir(parents=True)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("effdet_keras.cli.run_train.fine_tune", stopped)
+    assert cli.main(["train", data, "--out", str(out)]) == 130
+    said = capsys.readouterr()
+    assert f"To go on: effdet-keras train --resume --out {out}" in said.out
+    assert said.err == "effdet-keras: interrupted\n"

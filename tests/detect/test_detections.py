@@ -1,0 +1,220 @@
+"""Detections: indexing, names, images, and the formats others read."""
+
+import dataclasses
+import json
+import os
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from effdet_keras.detect.detections import Detections
+
+
+def three(**changes):
+    values = {
+        "boxes": [[10, 20, 60, 50], [0, 0, 5, 5], [30, 30, 90, 90]],
+        "scores": [0.9, 0.6, 0.3],
+        "labels": [1, 0, 1],
+        "class_names": ["cat", "dog"],
+        "category_ids": [17, 18],
+        "image": np.full((100, 120, 3), 120, "uint8"),
+        "image_id": 42,
+    }
+    return Detections(**{**values, **changes})
+
+
+def test_arrays_have_their_types_and_tuples_their_form():
+    found = three()
+    kinds = [(x.dtype.name, x.shape) for x in (found.boxes, found.scores, found.labels)]
+    assert kinds == [("float32", (3, 4)), ("float32", (3,)), ("int32", (3,))]
+    assert found.class_names == ("cat", "dog") and found.category_ids == (17, 18)
+
+
+def test_length_and_names():
+    assert len(three()) == 3
+    assert three().names == ("dog", "cat", "dog")
+    assert three(class_names=None).names == ("1", "0", "1")
+
+
+@pytest.mark.parametrize(
+    "index, expected",
+    [
+        (0, [0.9]),
+        (-1, [0.3]),
+        (np.int64(1), [0.6]),
+        (slice(1, None), [0.6, 0.3]),
+        ([2, 0], [0.3, 0.9]),
+        (np.array([True, False, True]), [0.9, 0.3]),
+        ([], []),
+    ],
+)
+def test_indexing_gives_detections(index, expected):
+    part = three()[index]
+    np.testing.assert_allclose(part.scores, expected)
+    assert len(part.boxes) == len(part.labels) == len(expected)
+    assert (part.image_id, part.class_names) == (42, ("cat", "dog"))
+
+
+def test_iterating_gives_one_object_at_a_time():
+    parts = list(three())
+    assert [len(part) for part in parts] == [1, 1, 1]
+    assert [part.names[0] for part in parts] == ["dog", "cat", "dog"]
+
+
+def test_an_index_outside_is_refused():
+    with pytest.raises(IndexError, match=r"3 detections.*index 3"):
+        three()[3]
+
+
+def test_filter_by_score_and_class():
+    np.testing.assert_allclose(three().filter(score=0.6).scores, [0.9, 0.6])
+    np.testing.assert_allclose(three().filter(classes=["dog"]).scores, [0.9, 0.3])
+    np.testing.assert_allclose(three().filter(0.5, ["dog"]).scores, [0.9])
+    np.testing.assert_allclose(three().filter(classes=[0]).scores, [0.6])
+    with pytest.raises(ValueError, match=r"'cat', 'dog'.*Received: 'cow'"):
+        three().filter(classes=["cow"])
+
+
+def test_it_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        three().boxes = None
+
+
+def test_text_counts_the_classes_and_lists_the_objects():
+    lines = repr(three()).splitlines()
+    assert lines[0] == "3 detections: 2 dog, 1 cat"
+    assert lines[1] == "  dog  0.90  y 10.0 to 60.0, x 20.0 to 50.0"
+    assert repr(three()[0]).startswith("1 detection: 1 dog")
+    assert repr(three().filter(score=1.0)) == "0 detections"
+    many = Detections(np.zeros((25, 4)), np.ones(25), np.zeros(25))
+    assert len(repr(many).splitlines()) == 22
+    assert repr(many).endswith("... and 5 more")
+
+
+def test_coco_records_are_plain_numbers_with_the_ids_of_the_file():
+    records = json.loads(json.dumps(three().to_coco()))
+    assert records[0] == {
+        "image_id": 42,
+        "category_id": 18,
+        "bbox": [20, 10, 30, 50],
+        "score": pytest.approx(0.9),
+    }
+    assert [record["category_id"] for record in records] == [18, 17, 18]
+    without = three(category_ids=None).to_coco()
+    assert [record["category_id"] for record in without] == [2, 1, 2]
+    assert three(image_id=2**62 + 1).to_coco()[0]["image_id"] == 2**62 + 1
+
+
+def test_coco_records_need_an_image_id():
+    with pytest.raises(ValueError, match="image id.*image_id="):
+        three(image_id=None).to_coco()
+
+
+def test_supervision_gets_its_arguments():
+    arguments = three().to_supervision()
+    np.testing.assert_array_equal(arguments["xyxy"][0], [20, 10, 50, 60])
+    assert arguments["xyxy"].dtype == np.float32
+    np.testing.assert_allclose(arguments["confidence"], [0.9, 0.6, 0.3])
+    np.testing.assert_array_equal(arguments["class_id"], [1, 0, 1])
+    assert arguments["data"]["class_name"].tolist() == ["dog", "cat", "dog"]
+    assert three().filter(score=1.0).to_supervision()["xyxy"].shape == (0, 4)
+
+
+def test_the_image_keeps_its_size_when_boxes_are_drawn():
+    image = three().draw()
+    assert image.shape == (100, 120, 3)
+    assert (image[10:60, 20:50] != 120).any()
+
+
+def test_a_tiny_image_is_enlarged_on_request(tmp_path):
+    image = three().draw(min_side=400)
+    assert image.shape == (400, 480, 3)  # 4 times 100 x 120
+    assert (image[40:240, 80:200] != 120).any()
+    three().save(tmp_path / "found.png", min_side=400)
+    np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / "found.png")), image)
+
+
+def test_an_image_given_by_path_is_read_when_it_is_drawn(tmp_path):
+    path = tmp_path / "image.png"
+    found = three(image=path)  # not there yet
+    Image.fromarray(np.full((100, 120, 3), 120, "uint8")).save(path)
+    np.testing.assert_array_equal(found.draw(), three().draw())
+
+
+def test_save_writes_the_image(tmp_path):
+    path = tmp_path / "found.png"
+    assert three().save(path) == str(path)
+    assert Image.open(path).size == (120, 100)
+    np.testing.assert_array_equal(np.asarray(Image.open(path)), three().draw())
+    three().save(tmp_path / "found.JPG")
+    assert Image.open(tmp_path / "found.JPG").format == "JPEG"
+    assert sorted(os.listdir(tmp_path)) == ["found.JPG", "found.png"]
+
+
+def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    path = tmp_path / "found.png"
+    path.write_bytes(b"old")
+
+    def fail(self, file, **_):
+        file.write(b"half")
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Image.Image, "save", fail)
+    with pytest.raises(OSError, match="no space"):
+        three().save(path)
+    assert path.read_bytes() == b"old" and os.listdir(tmp_path) == ["found.png"]
+
+
+def test_an_unknown_ending_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"image format.*found.xyz"):
+        three().save(tmp_path / "found.xyz")
+    with pytest.raises(ValueError, match="image format"):
+        three().save(tmp_path / "found")
+
+
+def test_an_address_is_refused_and_no_folder_of_its_name_is_made(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"`path`.*on this machine.*gs://bucket"):
+        three().save("gs://bucket/found.png")
+    assert os.listdir(tmp_path) == []
+
+
+def test_without_an_image_drawing_says_how_to_give_one():
+    with pytest.raises(ValueError, match="replace.*image="):
+        three(image=None).draw()
+
+
+def test_notebooks_show_the_image_or_else_the_text():
+    assert three()._repr_png_().startswith(b"\x89PNG")
+    assert three(image=None)._repr_png_() is None
+
+
+def test_plot_draws_with_matplotlib():
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    axes = three().plot()
+    np.testing.assert_array_equal(axes.get_images()[0].get_array(), three().draw())
+    own = plt.figure().add_subplot()
+    assert three().plot(own) is own
+    plt.close("all")
+
+
+def test_plot_without_matplotlib_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(ImportError, match=r"save\(path\).*effdet-keras\[plot\]"):
+        three().plot()
+
+
+def test_lengths_that_differ_are_refused():
+    with pytest.raises(ValueError, match="one length. Received: 3, 2, 3"):
+        three(scores=[0.1, 0.2])
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 2], [-1, 0, 0]])
+def test_a_label_without_a_name_is_refused(labels):
+    with pytest.raises(ValueError, match="`labels` must be 0 to 1.*`class_names`"):
+        three(labels=labels)

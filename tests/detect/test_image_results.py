@@ -1,0 +1,123 @@
+"""`image_results`: what `evaluate` counts, image by image, for every detector."""
+
+import numpy as np
+import pytest
+from support.tiny import lively_model
+
+import effdet_keras as ek
+from effdet_keras.detect.evaluate import evaluate, image_results
+from effdet_keras.evaluate.coco import COCOMetric
+from effdet_keras.evaluate.evaluation import analyze_results
+
+NAMES = ("cat", "dog", "bird")
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    """Images of four sizes; ids and areas that no rule would make, and a crowd."""
+    rng = np.random.default_rng(2)
+    sizes = [(64, 64), (40, 90), (100, 50), (33, 33)]
+    images = [rng.integers(0, 255, (*size, 3), "uint8") for size in sizes]
+    boxes = [[[4, 4, 30, 30], [8, 10, 20, 33]], [[2.5, 7, 38, 80]], [], [[0, 0, 9, 9]]]
+    labels = [[0, 2], [1], [], [0]]
+    made = ek.data.from_arrays(images, boxes, labels, NAMES)
+    coco = made.to_coco()
+    ids = {1: 70, 2: 8, 3: 9, 4: 100}
+    for image in coco["images"]:
+        image["id"] = ids[image["id"]]
+    for number, annotation in enumerate(coco["annotations"]):
+        annotation["image_id"] = ids[annotation["image_id"]]
+        annotation["category_id"] *= 10
+        annotation["area"] = 500.0 + number
+        annotation["iscrowd"] = int(number == 1)
+    for category in coco["categories"]:
+        category["id"] *= 10
+    records = [
+        record.__class__(
+            image,
+            record.image_size,
+            ids[record.image_id],
+            record.source_id,
+            record.file_name,
+            record.boxes_xywh,
+            record.labels,
+            [bool(a["iscrowd"]) for a in of],
+            [a["area"] for a in of],
+            record.annotation_ids,
+        )
+        for image, record in zip(images, made.records)
+        for of in [
+            [a for a in coco["annotations"] if a["image_id"] == ids[record.image_id]]
+        ]
+    ]
+    return ek.data.DetectionDataset(records, NAMES, (10, 20, 30))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return lively_model()
+
+
+@pytest.fixture(scope="module")
+def results(model, dataset):
+    return image_results(model, dataset, batch_size=3, verbose=False)
+
+
+def test_the_numbers_are_those_of_the_evaluation(model, dataset, results):
+    numbers = evaluate(model, dataset, batch_size=3, verbose=False)
+    assert -1 < numbers["AP50"] < 1 and any(len(r.scores) for r in results)
+    assert analyze_results(results, NAMES).coco == pytest.approx(numbers, abs=1e-12)
+
+
+def test_ids_sizes_crowds_and_areas_are_those_of_the_dataset(dataset, results):
+    assert [r.image_id for r in results] == [70, 8, 9, 100]
+    assert [tuple(r.size) for r in results] == [(64, 64), (40, 90), (100, 50), (33, 33)]
+    assert results[0].truth_labels.tolist() == [0, 2]
+    assert results[0].truth_is_crowd.tolist() == [False, True]
+    assert results[0].truth_areas.tolist() == [500.0, 501.0]
+    np.testing.assert_allclose(results[1].truth_boxes, [[2.5, 7, 38, 80]])
+
+
+def test_detections_are_those_of_detect(model, dataset, results):
+    images = [record.image for record in dataset.records]
+    found = model.detect(images, 0.0, batch_size=3, verbose=0)
+    for one, result in zip(found, results):
+        order = np.argsort(-one.scores, kind="stable")
+        np.testing.assert_array_equal(result.labels, one.labels[order])
+        np.testing.assert_allclose(result.boxes, one.boxes[order], atol=1e-4)
+        np.testing.assert_allclose(result.scores, one.scores[order], rtol=1e-6)
+
+
+def test_a_predictor_is_a_detector_too(model, dataset, results):
+    again = image_results(ek.Predictor(model), dataset, batch_size=3, verbose=False)
+    for one, other in zip(results, again):
+        np.testing.assert_array_equal(one.boxes, other.boxes)
+
+
+def test_a_users_own_batches_are_taken(model):
+    images = np.random.default_rng(0).integers(0, 255, (3, 64, 64, 3), "uint8")
+    truth = {
+        "boxes": np.tile(np.float32([4, 4, 30, 30]), (3, 2, 1)),
+        "labels": np.int32([[1, -1]] * 3),
+        "image_scale": np.float32([1, 2, 1]),
+    }
+    results = image_results(model, (images, truth), verbose=False)
+    assert [r.image_id for r in results] == [1, 2, 3]
+    assert results[1].truth_boxes.tolist() == [[8, 8, 60, 60]]
+    numbers = evaluate(model, (images, truth), verbose=False)
+    mine = analyze_results(results, NAMES).coco
+    assert mine == pytest.approx(numbers, abs=1e-12)
+
+
+def test_classes_that_mean_other_things_are_refused(model, dataset):
+    other = dataset.with_classes(("bird", "dog", "cat"), (10, 20, 30))
+    with pytest.raises(ValueError, match="mean different things"):
+        image_results(model, other, verbose=False)
+
+
+def test_the_metric_of_the_dataset_gives_the_same(dataset, results):
+    metric = COCOMetric(dataset.to_coco())
+    for r in results:
+        metric.update(r.image_id, r.boxes, r.scores, (r.labels + 1) * 10)
+    numbers = analyze_results(results, NAMES).coco
+    assert numbers == pytest.approx(metric.result(), abs=1e-12)

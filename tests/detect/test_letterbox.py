@@ -1,0 +1,178 @@
+"""Letterbox: by hand, against the definition, and the reference's pipeline."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from effdet_keras.detect.letterbox import boxes_in_image, letterbox, letterbox_array
+
+MEAN_RGB = np.array([123.675, 116.28, 103.53])
+STDDEV_RGB = np.array([58.395, 57.12, 57.375])
+
+
+def run(image, image_size, pad_value=(9, 9, 9)):
+    image, image_scale = letterbox(image, image_size, pad_value)
+    return ops.convert_to_numpy(image), float(image_scale)
+
+
+def slow_resize(image, height, width):
+    """Bilinear, half-pixel centers, borders continued: pixel by pixel."""
+    result = np.zeros((height, width, 3))
+    for y in range(height):
+        for x in range(width):
+            sy = (y + 0.5) * image.shape[0] / height - 0.5
+            sx = (x + 0.5) * image.shape[1] / width - 0.5
+            for cy in (int(np.floor(sy)), int(np.floor(sy)) + 1):
+                for cx in (int(np.floor(sx)), int(np.floor(sx)) + 1):
+                    weight = (1 - abs(sy - cy)) * (1 - abs(sx - cx))
+                    row = min(max(cy, 0), image.shape[0] - 1)
+                    column = min(max(cx, 0), image.shape[1] - 1)
+                    result[y, x] += weight * image[row, column]
+    return result
+
+
+def test_an_image_of_the_right_size_stays_as_it_is():
+    image = np.random.default_rng(0).integers(0, 256, (6, 9, 3)).astype("uint8")
+    result, image_scale = run(image, (6, 9))
+    np.testing.assert_array_equal(result, image.astype("float32"))
+    assert result.dtype == np.float32 and image_scale == 1
+
+
+def test_half_size_without_antialias_takes_the_two_middle_pixels():
+    image = np.zeros((1, 8, 3), "float32")
+    image[0, :, 0] = [0, 10, 20, 40, 50, 90, 0, 100]
+    result, image_scale = run(image, (1, 4))
+    np.testing.assert_allclose(result[0, :, 0], [5, 30, 70, 50])
+    assert image_scale == 2
+    result, _ = run(image, (1, 2))  # every fourth pixel pair, not the mean of four
+    np.testing.assert_allclose(result[0, :, 0], [15, 45])
+
+
+def test_box_of_the_network_times_image_scale_is_in_original_pixels():
+    image = np.zeros((60, 100, 3), "uint8")
+    image[30:40, 50:80] = 255  # y 30..40, x 50..80
+    result, image_scale = run(image, (200, 120), (0, 0, 0))
+    rows, columns = np.nonzero(result[..., 0] > 127)
+    box = np.array([rows.min(), columns.min(), rows.max() + 1, columns.max() + 1])
+    np.testing.assert_allclose(box * image_scale, [30, 50, 40, 80], atol=0.5)
+
+
+@pytest.mark.parametrize(
+    "size, target",
+    [
+        ((7, 11), (16, 16)),
+        ((23, 5), (16, 24)),
+        ((1, 1), (5, 3)),
+        ((40, 64), (32, 32)),
+        ((33, 47), (32, 20)),
+    ],
+)
+def test_equals_the_definition(size, target):
+    image = np.random.default_rng(1).uniform(0, 255, (*size, 3)).astype("float32")
+    result, image_scale = run(image, target, (1, 2, 3))
+    scale = min(target[0] / size[0], target[1] / size[1])
+    height, width = int(size[0] * scale + 1e-9), int(size[1] * scale + 1e-9)
+    expected = np.tile(np.float32([1, 2, 3]), (*target, 1))
+    expected[:height, :width] = slow_resize(image, height, width)
+    np.testing.assert_allclose(result, expected, atol=1e-3)
+    assert image_scale == pytest.approx(1 / scale)
+
+
+@pytest.mark.parametrize("size", [(1, 500), (500, 1)])
+def test_a_very_long_image_keeps_one_pixel_of_its_short_side(size):
+    result, _ = run(np.full((*size, 3), 200, "uint8"), (16, 16), (0, 0, 0))
+    assert (result[..., 0] == 200).sum() == 16
+
+
+@pytest.mark.parametrize(
+    "name, image_size, mean, stddev",
+    [
+        ("eval_d0_512", (512, 512), MEAN_RGB, STDDEV_RGB),
+        ("eval_lite0_320", (320, 320), 127.0, 128.0),
+        ("eval_d0_384x640", (384, 640), MEAN_RGB, STDDEV_RGB),
+        ("eval_d7x_up_1536", (1536, 1536), MEAN_RGB, STDDEV_RGB),
+    ],
+)
+def test_equals_the_evaluation_pipeline_of_the_reference(
+    golden, name, image_size, mean, stddev
+):
+    raw = golden("d_raw_img1.npz")["raw"]
+    arrays = golden("d_input.npz")
+    pad_value = np.broadcast_to(mean, 3).astype("float32")
+    result, image_scale = run(raw, image_size, pad_value)
+    normalized = (result - mean) / stddev
+    index = arrays[f"{name}/image0/idx"]
+    # The reference normalizes before it resizes; that rounds differently.
+    np.testing.assert_allclose(
+        normalized.ravel()[index], arrays[f"{name}/image0/val"], atol=1e-4
+    )
+    height, width = arrays[f"{name}/image0/extent"]
+    assert np.abs(normalized[height:]).max(initial=0) < 1e-6
+    assert np.abs(normalized[:, width:]).max(initial=0) < 1e-6
+    assert normalized[height - 1].any() and normalized[:, width - 1].any()
+    assert image_scale == pytest.approx(arrays[f"{name}/image_scales"][0], rel=1e-6)
+
+
+@pytest.mark.tensorflow
+def test_one_graph_takes_images_of_any_size():
+    import tensorflow as tf
+
+    @tf.function(input_signature=[tf.TensorSpec((None, None, 3), "uint8")])
+    def graph(image):
+        return letterbox(image, (24, 32), (9, 9, 9))
+
+    rng = np.random.default_rng(2)
+    for size in ((24, 32), (50, 41), (7, 90)):
+        image = rng.integers(0, 256, (*size, 3)).astype("uint8")
+        result, image_scale = graph(image)
+        expected, expected_scale = run(image, (24, 32))
+        assert result.shape == (24, 32, 3)
+        np.testing.assert_allclose(result, expected, atol=1e-4)
+        assert float(image_scale) == pytest.approx(expected_scale)
+    assert graph.experimental_get_tracing_count() == 1
+
+
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="compiles with JAX")
+def test_jax_jit_equals_eager():
+    import jax
+
+    image = np.random.default_rng(3).integers(0, 256, (50, 41, 3)).astype("uint8")
+    result, image_scale = jax.jit(lambda x: letterbox(x, (24, 32), (9, 9, 9)))(image)
+    expected, expected_scale = run(image, (24, 32))
+    np.testing.assert_allclose(result, expected, atol=1e-3)
+    assert float(image_scale) == pytest.approx(expected_scale)
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (8, 8, 4), (1, 8, 8, 3), (0, 8, 3)])
+def test_other_shapes_are_refused(shape):
+    with pytest.raises(ValueError, match=r"\[height, width, 3\].*image.shape=\("):
+        letterbox(np.zeros(shape, "uint8"), (4, 4), (0, 0, 0))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32", "int64"])
+@pytest.mark.slow_elsewhere
+def test_an_array_is_letterboxed_to_the_same_bits(dtype):
+    rng = np.random.default_rng(3)
+    sizes = [(1, 1), (1, 300), (300, 1), (64, 96), (96, 64), (100, 120)]
+    sizes += [tuple(size) for size in rng.integers(1, 400, (10, 2))]
+    for size in sizes:
+        image = rng.uniform(0, 256, (*size, 3)).astype(dtype)
+        before = image.copy()
+        expected, expected_scale = run(image, (64, 96), (1.5, 2.25, 3))
+        result, scale = letterbox_array(image, (64, 96), (1.5, 2.25, 3))
+        np.testing.assert_array_equal(result, expected)
+        assert result.dtype == np.float32 and scale == expected_scale
+        np.testing.assert_array_equal(image, before)
+
+
+def test_boxes_of_the_input_end_at_the_border_of_the_image():
+    boxes = [[-3, 4, 40, 20], [10, 50, 30, 70], [60, 0, 64, 8], [1, 1, 2, 2]]
+    in_image = boxes_in_image(np.float32(boxes), 1.5, (75, 96))
+    expected = [[0, 6, 60, 30], [15, 75, 45, 96], [75, 0, 75, 12], [1.5, 1.5, 3, 3]]
+    np.testing.assert_array_equal(in_image, expected)
+    assert in_image.dtype == np.float32
+
+
+def test_no_boxes_are_no_boxes_of_the_image():
+    assert boxes_in_image(np.zeros((0, 4)), 2.0, (8, 8)).shape == (0, 4)

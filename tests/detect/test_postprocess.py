@@ -1,0 +1,369 @@
+"""From network outputs to detections: by hand, by definition, by reference."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from effdet_keras.box_ops import decode_boxes
+from effdet_keras.detect.postprocess import Postprocess, non_max_suppression
+
+from .test_nms import compile_function, slow
+
+SIZE = (64, 96)
+
+
+def random_case(seed, images=3, num_anchors=60, num_classes=4):
+    rng = np.random.default_rng(seed)
+    low = rng.uniform(-10, 60, (num_anchors, 2))
+    anchors = np.concatenate([low, low + rng.uniform(8, 40, low.shape)], axis=-1)
+    outputs = {
+        "class_logits": rng.normal(-1, 2, (images, num_anchors, num_classes)),
+        "box_deltas": rng.normal(0, 0.3, (images, num_anchors, 4)),
+    }
+    outputs = {key: value.astype("float32") for key, value in outputs.items()}
+    return outputs, anchors.astype("float32")
+
+
+def run(postprocess, outputs, anchors, size=SIZE):
+    outputs = {key: ops.convert_to_tensor(value) for key, value in outputs.items()}
+    result = postprocess(outputs, anchors, size)
+    return {key: ops.convert_to_numpy(value) for key, value in result.items()}
+
+
+def assert_equal(result, expected, **tolerance):
+    assert set(result) == {"boxes", "scores", "labels", "num_detections"}
+    for key in result:
+        np.testing.assert_allclose(result[key], expected[key], err_msg=key, **tolerance)
+
+
+# --- by hand
+
+
+@pytest.mark.slow_elsewhere
+def test_form_of_the_result():
+    outputs, anchors = random_case(seed=1)
+    result = run(Postprocess(max_detections=9), outputs, anchors)
+    assert {k: (str(v.dtype), v.shape) for k, v in result.items()} == {
+        "boxes": ("float32", (3, 9, 4)),
+        "scores": ("float32", (3, 9)),
+        "labels": ("int32", (3, 9)),
+        "num_detections": ("int32", (3,)),
+    }
+
+
+@pytest.mark.parametrize("top_k", [5000, 0])
+def test_unused_rows_are_zero_boxes_with_score_0_and_label_minus_1(top_k):
+    outputs, anchors = random_case(seed=1)
+    outputs["class_logits"][:] = -20
+    outputs["class_logits"][1, 5, 2] = 3
+    postprocess = Postprocess(max_detections=4, pre_nms_top_k=top_k)
+    result = run(postprocess, outputs, anchors)
+    np.testing.assert_array_equal(result["num_detections"], [0, 1, 0])
+    labels = [[-1] * 4, [2, -1, -1, -1], [-1] * 4]
+    np.testing.assert_array_equal(result["labels"], labels)
+    assert result["boxes"][1, 0].any() and result["scores"][1, 0] > 0.9
+    result["boxes"][1, 0] = result["scores"][1, 0] = 0
+    assert not result["boxes"].any() and not result["scores"].any()
+
+
+def test_box_is_decoded_and_clipped_to_height_and_width():
+    anchors = np.array([[40, 70, 60, 90]], "float32")
+    outputs = {
+        "class_logits": np.array([[[2.0]]], "float32"),
+        "box_deltas": np.array([[[0.5, 0.5, np.log(2), 0]]], "float32"),
+    }
+    result = run(Postprocess(clip=False, max_detections=1), outputs, anchors)
+    np.testing.assert_allclose(result["boxes"][0, 0], [40, 80, 80, 100], rtol=1e-6)
+    result = run(Postprocess(max_detections=1), outputs, anchors)
+    np.testing.assert_allclose(result["boxes"][0, 0], [40, 80, 64, 96], rtol=1e-6)
+    np.testing.assert_allclose(result["scores"], [[1 / (1 + np.exp(-2))]], rtol=1e-6)
+
+
+def test_clipping_comes_after_suppression():
+    # Clipped, both are the box [0, 0, 64, 96]; unclipped, their IoU is 1/4.
+    anchors = np.array([[0, 0, 64, 96], [0, 0, 128, 192]], "float32")
+    outputs = {
+        "class_logits": np.array([[[2.0], [1.0]]], "float32"),
+        "box_deltas": np.zeros((1, 2, 4), "float32"),
+    }
+    result = run(Postprocess(method="hard"), outputs, anchors)
+    np.testing.assert_array_equal(result["num_detections"], [2])
+    np.testing.assert_array_equal(result["boxes"][0, 0], result["boxes"][0, 1])
+
+
+def test_top_k_finds_two_classes_on_one_anchor_and_zero_only_the_best():
+    anchors = np.array([[0, 0, 10, 10]], "float32")
+    outputs = {
+        "class_logits": np.array([[[1.0, -5.0, 2.0]]], "float32"),
+        "box_deltas": np.zeros((1, 1, 4), "float32"),
+    }
+    options = {"method": "hard", "max_detections": 3, "score_threshold": 0.5}
+    result = run(Postprocess(pre_nms_top_k=5000, **options), outputs, anchors)
+    np.testing.assert_array_equal(result["labels"], [[2, 0, -1]])
+    result = run(Postprocess(pre_nms_top_k=0, **options), outputs, anchors)
+    np.testing.assert_array_equal(result["labels"], [[2, -1, -1]])
+    result = run(Postprocess(per_class=False, **options), outputs, anchors)
+    np.testing.assert_array_equal(result["labels"], [[2, -1, -1]])
+
+
+def test_scores_that_round_to_1_keep_the_order_of_their_logits():
+    anchors = np.array([[0, 0, 9, 9], [20, 20, 29, 29], [40, 40, 49, 49]], "float32")
+    outputs = {
+        "class_logits": np.array([[[30.0], [60.0], [40.0]]], "float32"),
+        "box_deltas": np.zeros((1, 3, 4), "float32"),
+    }
+    result = run(Postprocess(max_detections=3), outputs, anchors)
+    np.testing.assert_array_equal(result["scores"], [[1, 1, 1]])
+    np.testing.assert_array_equal(result["boxes"][0, :, 0], [20, 40, 0])
+
+
+@pytest.mark.parametrize("method", ["gaussian", "hard"])
+def test_wild_deltas_give_no_nan(method):
+    outputs, anchors = random_case(seed=2)
+    outputs["box_deltas"] *= 1000
+    result = run(Postprocess(method=method, max_detections=200), outputs, anchors)
+    assert np.isfinite(result["boxes"]).all() and np.isfinite(result["scores"]).all()
+
+
+# --- by definition
+
+
+@pytest.mark.parametrize("method", ["gaussian", "hard"])
+@pytest.mark.parametrize("per_class", [True, False])
+@pytest.mark.parametrize("top_k", [0, 1, 7, 50, 200, 5000])
+def test_equals_the_definition(method, per_class, top_k):
+    outputs, anchors = random_case(seed=3)
+    postprocess = Postprocess(
+        max_detections=25, method=method, per_class=per_class, pre_nms_top_k=top_k
+    )
+    result = run(postprocess, outputs, anchors)
+    num_classes = outputs["class_logits"].shape[-1]
+    for image, logits in enumerate(outputs["class_logits"]):
+        if top_k == 0:
+            anchor_indices, labels = np.arange(len(logits)), logits.argmax(axis=-1)
+        else:
+            best = np.argsort(-logits.ravel(), kind="stable")[:top_k]
+            anchor_indices, labels = best // num_classes, best % num_classes
+        scores = 1 / (1 + np.exp(-logits[anchor_indices, labels]))
+        deltas = outputs["box_deltas"][image, anchor_indices]
+        boxes = decode_boxes(deltas, anchors[anchor_indices])
+        options = {
+            "method": method,
+            "max_detections": 25,
+            "iou_threshold": 0.5,
+            "sigma": 0.5,
+            "score_threshold": 0.001 if method == "gaussian" else -np.inf,
+        }
+        own = labels if per_class else np.zeros_like(labels)
+        picked = slow(boxes, scores, own, options)
+        n = result["num_detections"][image]
+        assert n == len(picked)
+        index = [i for _, i in picked]
+        np.testing.assert_allclose(
+            result["scores"][image, :n], [s for s, _ in picked], rtol=1e-5
+        )
+        np.testing.assert_array_equal(result["labels"][image, :n], labels[index])
+        np.testing.assert_allclose(
+            result["boxes"][image, :n],
+            np.clip(boxes[index], 0, [64, 96, 64, 96]),
+            atol=1e-4,
+        )
+
+
+# --- by property
+
+
+@pytest.mark.slow_elsewhere
+@pytest.mark.parametrize("top_k", [0, 100])
+def test_a_batch_equals_its_images_one_by_one(top_k):
+    outputs, anchors = random_case(seed=4)
+    postprocess = Postprocess(max_detections=20, pre_nms_top_k=top_k)
+    together = run(postprocess, outputs, anchors)
+    for i in range(3):
+        one = {key: value[i : i + 1] for key, value in outputs.items()}
+        alone = run(postprocess, one, anchors)
+        assert_equal({k: v[i : i + 1] for k, v in together.items()}, alone, rtol=1e-6)
+
+
+@pytest.mark.parametrize("top_k", [0, 100])
+@pytest.mark.parametrize("method", ["gaussian", "hard"])
+def test_compiled_equals_eager(method, top_k):
+    outputs, anchors = random_case(seed=5)
+    postprocess = Postprocess(max_detections=20, method=method, pre_nms_top_k=top_k)
+    eager = run(postprocess, outputs, anchors)
+
+    def function(class_logits, box_deltas):
+        outputs = {"class_logits": class_logits, "box_deltas": box_deltas}
+        result = postprocess(outputs, anchors, SIZE)
+        return tuple(result[key] for key in sorted(result))
+
+    compiled = compile_function(
+        function, outputs["class_logits"], outputs["box_deltas"]
+    )
+    assert_equal(dict(zip(sorted(eager), compiled)), eager, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_logits_give_float32_detections(dtype):
+    outputs, anchors = random_case(seed=6)
+    half = {k: ops.cast(ops.convert_to_tensor(v), dtype) for k, v in outputs.items()}
+    rounded = {k: ops.convert_to_numpy(ops.cast(v, "float32")) for k, v in half.items()}
+    postprocess = Postprocess(max_detections=5)
+    result = postprocess(half, anchors, SIZE)
+    result = {k: ops.convert_to_numpy(v) for k, v in result.items()}
+    assert_equal(result, run(postprocess, rounded, anchors), rtol=1e-6)
+
+
+@pytest.mark.tensorflow
+def test_works_with_one_compiled_function_for_batches_of_any_size():
+    import tensorflow as tf
+
+    outputs, anchors = random_case(seed=7)
+    postprocess = Postprocess(max_detections=5)
+    signature = {
+        key: tf.TensorSpec((None, *value.shape[1:]), "float32")
+        for key, value in outputs.items()
+    }
+
+    @tf.function(input_signature=[signature])
+    def detect(outputs):
+        return postprocess(outputs, anchors, SIZE)
+
+    result = detect({key: tf.constant(value) for key, value in outputs.items()})
+    assert result["boxes"].shape == (3, 5, 4)
+    result = detect({key: tf.constant(value[:1]) for key, value in outputs.items()})
+    assert result["boxes"].shape == (1, 5, 4)
+    assert detect.experimental_get_tracing_count() == 1
+    assert detect.get_concrete_function().output_shapes["boxes"] == (None, 5, 4)
+
+
+def test_survives_its_config_and_keras_serialization():
+    postprocess = Postprocess(
+        max_detections=7,
+        score_threshold=0.2,
+        iou_threshold=0.4,
+        method="hard",
+        sigma=0.3,
+        pre_nms_top_k=0,
+        per_class=False,
+        clip=False,
+        max_detections_per_class=3,
+        drop_empty=True,
+    )
+    assert all(
+        getattr(postprocess, name) != getattr(Postprocess(), name)
+        for name in postprocess.get_config()
+    )
+    assert Postprocess.from_config(postprocess.get_config()) == postprocess
+    data = json.loads(json.dumps(keras.saving.serialize_keras_object(postprocess)))
+    assert keras.saving.deserialize_keras_object(data) == postprocess
+
+
+# --- by reference
+
+
+def golden_outputs(arrays):
+    """The golden network outputs, flattened over levels."""
+    levels = [k for k in arrays.files if k.startswith("cls/") and k.count("/") == 1]
+
+    def flat(head, last):
+        parts = [arrays[f"{head}/{k[4:]}"] for k in sorted(levels)]
+        return np.concatenate([x.reshape(len(x), -1, last) for x in parts], axis=1)
+
+    return {"class_logits": flat("cls", 90), "box_deltas": flat("box", 4)}
+
+
+def assert_same_set(boxes, scores, labels, expected):
+    """Each expected detection is there; ties at the end of the list may differ."""
+    unmatched = 0
+    last = expected[1].min() + 1e-5
+    for box, score, label in zip(*expected):
+        near = (np.abs(scores - score) < 1e-5) & (labels == label)
+        near &= (np.abs(boxes - box) < 1e-2).all(axis=-1)
+        unmatched += not near.any() and score > last
+    assert unmatched == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["default", "topk5000", "hard", "hard_t03_s02", "gauss_s03"]
+)
+@pytest.mark.parametrize("kind", ["global", "per_class"])
+def test_equals_the_reference(golden, name, kind):
+    arrays = golden("a_d0_s200x136.npz")
+    anchors = golden("c_anchors.npz")["anchors/d0_200x136_hw"]
+    config = json.loads(str(arrays[f"nms_configs/{name}"]))
+    postprocess = Postprocess(
+        max_detections=config["max_output_size"],
+        score_threshold=config["score_thresh"] or None,  # 0 is "not set" there
+        iou_threshold=config["iou_thresh"] or 0.5,
+        method=config["method"],
+        sigma=config["sigma"] or 0.5,
+        pre_nms_top_k=config["max_nms_inputs"],
+        per_class=kind == "per_class",
+        clip=kind == "global",
+    )
+    result = run(postprocess, golden_outputs(arrays), anchors, (200, 136))
+    compare_with_golden(result, arrays, f"det/{name}/{kind}")
+
+
+def test_equals_the_combined_suppression_of_the_reference(golden):
+    arrays = golden("a_d0_s200x136.npz")
+    anchors = golden("c_anchors.npz")["anchors/d0_200x136_hw"]
+    postprocess = Postprocess(method="hard", pre_nms_top_k=90 * len(anchors))
+    result = run(postprocess, golden_outputs(arrays), anchors, (200, 136))
+    compare_with_golden(result, arrays, "det/default/combined")
+
+
+def compare_with_golden(result, arrays, prefix):
+    valid = arrays[f"{prefix}/valid_len"]
+    np.testing.assert_array_equal(result["num_detections"], valid)
+    for i, scale in enumerate(arrays["image_scales"]):
+        n = slice(None, valid[i])
+        expected = [arrays[f"{prefix}/{k}"][i, n] for k in ("boxes", "scores")]
+        expected.append(arrays[f"{prefix}/classes"][i, n].astype("int32") - 1)
+        np.testing.assert_allclose(result["scores"][i, n], expected[1], atol=1e-5)
+        boxes = result["boxes"][i, n] * scale
+        assert_same_set(boxes, result["scores"][i, n], result["labels"][i, n], expected)
+
+
+# --- wrong arguments
+
+
+def test_anchors_of_another_image_size_are_refused():
+    outputs, anchors = random_case(seed=1)
+    message = r"anchors made for the same image size.*anchors=\(59, 4\)"
+    with pytest.raises(ValueError, match=message):
+        run(Postprocess(), outputs, anchors[:-1])
+    outputs["class_logits"] = outputs["class_logits"][:, :-1]
+    with pytest.raises(ValueError, match=r"class_logits=\(3, 59, 4\)"):
+        run(Postprocess(), outputs, anchors)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"method": "soft"}, r"`method` must be one of .*'soft'"),
+        ({"pre_nms_top_k": -1}, r"`pre_nms_top_k` must be 0 .*-1"),
+        ({"max_detections": 0}, r"`max_detections` must be at least 1"),
+    ],
+)
+def test_wrong_options_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        Postprocess(**options)
+
+
+def test_default_options_are_those_of_non_max_suppression():
+    boxes = np.array([[[0, 0, 10, 10], [0, 1, 10, 11], [0, 9, 10, 19]]], "float32")
+    scores = np.array([[0.9, 0.8, 0.7]], "float32")
+    outputs = {
+        "class_logits": np.log(scores / (1 - scores))[..., None],
+        "box_deltas": np.zeros((1, 3, 4), "float32"),
+    }
+    result = run(Postprocess(), outputs, boxes[0])
+    _, expected, _ = non_max_suppression(boxes, scores)
+    np.testing.assert_allclose(
+        result["scores"], ops.convert_to_numpy(expected), rtol=1e-5
+    )

@@ -1,0 +1,294 @@
+"""`Predictor`: live models, archives and exported files detect alike."""
+
+import keras
+import numpy as np
+import pytest
+from PIL import Image
+from support.tiny import lively_model
+
+import effdet_keras as ek
+from effdet_keras import cli
+from effdet_keras.detect import predictor as module
+from effdet_keras.detect.augmented import detect_augmented
+from effdet_keras.detect.tiles import detect_tiled
+from effdet_keras.export.description import describe
+from effdet_keras.export.registry import FORMATS
+from effdet_keras.export.runtime import ExportedDetector
+from effdet_keras.weights.archive import write_archive
+
+
+class LiveRuntime:
+    """The model itself as an exported file, which notes the batches it is given."""
+
+    def __init__(self, model, batch_size=None, outputs="raw"):
+        self.model, self.batches = model, []
+        self.description = describe(model, batch_size=batch_size, outputs=outputs)
+
+    def run(self, images):
+        self.batches.append(len(images))
+        if self.description.outputs == "raw":
+            outputs = self.model(images, training=False)
+        else:
+            outputs = self.model.predict_on_batch(images)
+        return {n: keras.ops.convert_to_numpy(v) for n, v in outputs.items()}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return lively_model(category_ids=(3, 5, 9))
+
+
+@pytest.fixture(scope="module")
+def images():
+    rng = np.random.default_rng(3)
+    return [rng.integers(0, 256, (48, 40 + 8 * i, 3), "uint8") for i in range(5)]
+
+
+def assert_same(found, expected, tolerance=1e-5):
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected):
+        assert one.names == other.names
+        np.testing.assert_allclose(one.scores, other.scores, atol=tolerance)
+        np.testing.assert_allclose(one.boxes, other.boxes, atol=100 * tolerance)
+
+
+def test_raw_outputs_of_a_file_become_what_the_model_detects(model, images):
+    """The one test of this file that runs on every backend."""
+    predictor = ek.Predictor(ExportedDetector(LiveRuntime(model)))
+    assert predictor.class_names == ("cat", "dog", "bird")
+    assert predictor.category_ids == (3, 5, 9)
+    assert predictor.config == model.config
+    expected = model.detect(images[:2])
+    assert min(map(len, expected)) > 3
+    assert_same(predictor.detect(images[:2]), expected)
+    one = predictor.detect(images[0], score_threshold=0.5)
+    assert isinstance(one, ek.Detections) and 0 < len(one) < len(expected[0])
+    assert one.scores.min() >= 0.5
+
+
+@pytest.mark.tensorflow
+def test_a_live_model_detects_by_itself(model, images):
+    predictor = ek.Predictor(model)
+    assert_same(predictor.detect(images), model.detect(images), 0)
+    with pytest.raises(ValueError, match="score_threshold=2"):
+        predictor.detect(images, 2)
+    with pytest.raises(ValueError, match="batch_size"):
+        predictor.detect(images, batch_size=0)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("outputs", ["raw", "detections"])
+@pytest.mark.parametrize(
+    "size, batches", [(None, [2, 2, 2]), (1, [1] * 5), (3, [3, 3])]
+)
+def test_a_file_gets_batches_of_its_own_size(model, images, outputs, size, batches):
+    runtime = LiveRuntime(model, batch_size=size, outputs=outputs)
+    predictor = ek.Predictor(ExportedDetector(runtime))
+    found = predictor.detect(images, batch_size=2, verbose=0)
+    assert runtime.batches == batches
+    assert_same(found, model.detect(images, verbose=0), 1e-4)
+
+
+@pytest.mark.tensorflow
+def test_paths_and_folders_are_read(model, images, tmp_path):
+    for number, image in enumerate(images[:2]):
+        Image.fromarray(image).save(tmp_path / f"{number}.png")
+    predictor = ek.Predictor(model)
+    expected = model.detect(images[:2])
+    assert_same(predictor.detect(tmp_path), expected)
+    assert_same([predictor.detect(str(tmp_path / "0.png"))], expected[:1], 1e-4)
+    found = predictor.detect(tmp_path / "0.png", tiles=32, augment=True)
+    assert found.image == tmp_path / "0.png"
+
+
+@pytest.mark.tensorflow
+def test_options_that_cannot_be_are_told_with_what_can(model, images):
+    wrong = {
+        "augment": ["flip", 1.0, ("a",), ()],
+        "tiles": ["x", (20, "a"), (1, 2, 3), float("inf")],
+        "tile_overlap": ["a", None],
+        "batch_size": ["a", 1.5, None, 0],
+    }
+    for name, values in wrong.items():
+        more = {"tiles": 20} if name == "tile_overlap" else {}
+        for value in values:
+            with pytest.raises(ValueError, match="must be .*Received: "):
+                ek.Predictor(model).detect(images[0], **{name: value, **more})
+    with pytest.raises(ValueError, match=r"`augment` must be None, True .*\(0.75, 1"):
+        ek.Predictor(model).detect(images[0], augment="flip")
+    with pytest.raises(ValueError, match="`batch_size` must be a whole number"):
+        model.detect(images[0], batch_size="a")
+    found = ek.Predictor(model).detect(images[:2], augment=False, tiles=False)
+    assert_same(found, model.detect(images[:2]))
+
+
+@pytest.mark.tensorflow
+def test_tiles_and_augmentation_are_those_functions(model, images, capsys):
+    predictor = ek.Predictor(model)
+
+    def low(images):
+        return model.detect(images, score_threshold=0.05, verbose=0)
+
+    def high(images):
+        return model.detect(images, verbose=0)
+
+    found = predictor.detect(images[4], tiles=40, tile_overlap=0.4)
+    expected = detect_tiled(high, images[4], tile_size=40, overlap=0.4)
+    assert_same([found], [expected], 1e-4)
+    assert len(found) > len(high([images[4]])[0])
+
+    pad = {"pad_rgb": model.config.padding_rgb}
+    found = predictor.detect(images[4], 0.4, augment=(0.75, 1.0))
+    expected = detect_augmented(low, images[4], scales=(0.75, 1.0), **pad)
+    assert 0 < len(found) < len(expected)
+    assert_same([found], [expected.filter(0.4)], 1e-4)
+
+    whole = (np.zeros((160, 64, 3)) + 90).astype("uint8")
+    found = predictor.detect(whole, 0, tiles=True)  # tiles of 64 x 64
+    assert_same(
+        [found],
+        [
+            detect_tiled(
+                lambda images: model.detect(images, 0, verbose=0),
+                whole,
+                tile_size=(64, 64),
+            )
+        ],
+        1e-4,
+    )
+
+    both = predictor.detect(images[:2], tiles=40, augment=True, verbose=0)
+    assert len(both) == 2 and capsys.readouterr().out == ""
+    predictor.detect(images[:2], tiles=40)
+    assert "2/2" in capsys.readouterr().out
+
+
+@pytest.mark.tensorflow
+def test_archives_are_loaded(model, images, tmp_path):
+    write_archive(model, tmp_path / "best.keras")
+    expected = model.detect(images[:1])
+    for path in (tmp_path / "best.keras", str(tmp_path)):
+        assert_same(ek.Predictor.load(path).detect(images[:1]), expected, 1e-4)
+    with pytest.raises(ValueError, match="TF_NUM_INTRAOP_THREADS"):
+        ek.Predictor.load(tmp_path, num_threads=2)
+
+
+def test_other_paths_are_opened_as_exports(model, monkeypatch, tmp_path):
+    asked = []
+
+    def open_runtime(path, num_threads, precision):
+        asked.append((path.name, num_threads, precision))
+        return LiveRuntime(model)
+
+    monkeypatch.setattr(module, "open_runtime", open_runtime)
+    predictor = ek.Predictor.load(tmp_path / "pets.tflite", num_threads=3)
+    assert isinstance(predictor.detector, ExportedDetector)
+    ek.Predictor.load(tmp_path, precision="bfloat16")
+    assert asked == [
+        ("pets.tflite", 3, "float32"),
+        (tmp_path.name, None, "bfloat16"),
+    ]
+
+
+def test_what_is_no_model_is_told(tmp_path):
+    (tmp_path / "notes.txt").write_text("cat")
+    (tmp_path / "cats.keras").write_text("cat")
+    for name, error in (
+        ("nowhere.onnx", FileNotFoundError),
+        ("nowhere.keras", FileNotFoundError),
+        ("notes.txt", ValueError),
+        ("cats.keras", ValueError),
+    ):
+        with pytest.raises(error, match=name.replace(".", r"\.")):
+            ek.Predictor.load(tmp_path / name)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("size", [None, 1])
+def test_a_file_is_evaluated_as_its_model(model, images, size, capsys):
+    found = model.detect(images, verbose=0)
+    dataset = ek.data.from_arrays(
+        images,
+        [d.boxes[:2] for d in found],
+        [d.labels[:2] for d in found],
+        model.class_names,
+    )
+    evaluation = ek.callbacks.COCOEvaluation(dataset, batch_size=2, verbose=False)
+    expected = evaluation.evaluate(model)
+    runtime = LiveRuntime(model, batch_size=size)
+    predictor = ek.Predictor(ExportedDetector(runtime))
+    numbers = predictor.evaluate(dataset, batch_size=2, verbose=False)
+    assert numbers == pytest.approx(expected, abs=1e-3) and numbers["AP"] > 0.5
+    assert set(runtime.batches) == {size or 2}
+    assert capsys.readouterr().out == ""
+    ek.Predictor(model).evaluate(dataset)
+    assert "ARmax100" in capsys.readouterr().out
+
+    other = ek.data.from_arrays(images[:1], [[]], [[]], ("car",))
+    with pytest.raises(ValueError, match="mean different things"):
+        predictor.evaluate(other)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    "runtime", ["openvino", "onnx", pytest.param("litert", marks=pytest.mark.slow)]
+)
+def test_a_live_model_detects_in_another_runtime(model, images, runtime):
+    expected = model.detect(images, verbose=0)
+    predictor = ek.Predictor(model, runtime=runtime, num_threads=1)
+    assert type(predictor.detector.runtime) is FORMATS[runtime].load_runtime()
+    # The last batch is smaller, and two sizes are followed by a third.
+    for batch_size in (2, 3, 5, 2):
+        found = predictor.detect(images, batch_size=batch_size, verbose=0)
+        assert_same(found, expected, 1e-4)
+    assert predictor.class_names == model.class_names
+    with pytest.raises(ValueError, match="for models in Keras.*runtime='onnx'"):
+        ek.Predictor(predictor.detector, runtime="onnx")
+    if runtime != "openvino":
+        with pytest.raises(ValueError, match="float32. Received: precision='bfloat16'"):
+            ek.Predictor(model, runtime=runtime, precision="bfloat16")
+
+
+@pytest.mark.tensorflow
+def test_openvino_computes_in_bfloat16_where_the_processor_does(model, images):
+    openvino = pytest.importorskip("openvino")
+    able = openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    if "BF16" not in able:
+        with pytest.raises(ValueError, match="precision='bfloat16'; it has FP32"):
+            ek.Predictor(model, runtime="openvino", precision="bfloat16")
+        return
+    half = ek.Predictor(model, runtime="openvino", precision="bfloat16")
+    inputs = np.random.default_rng(0).uniform(0, 255, (1, 64, 64, 3)).astype("float32")
+    outputs = half.detector.runtime.run(inputs)
+    live = {n: keras.ops.convert_to_numpy(v) for n, v in model(inputs).items()}
+    gaps = [np.abs(outputs[n] - v).max() / np.abs(v).max() for n, v in live.items()]
+    assert 1e-5 < max(gaps) < 0.1
+
+
+@pytest.mark.tensorflow
+def test_an_archive_is_put_into_a_runtime(model, monkeypatch, tmp_path):
+    asked = {}
+
+    def in_runtime(model, runtime, **options):
+        asked.update(options, runtime=runtime)
+        return ExportedDetector(LiveRuntime(model))
+
+    monkeypatch.setattr(module, "in_runtime", in_runtime)
+    write_archive(model, tmp_path / "best.keras")
+    options = {"runtime": "openvino", "precision": "bfloat16"}
+    predictor = ek.Predictor.load(tmp_path, num_threads=1, **options)
+    assert asked == {**options, "num_threads": 1}
+    assert predictor.class_names == model.class_names
+    command = ["predict", str(tmp_path), "nowhere.png", "--threads", "1"]
+    for name, value in options.items():
+        command += [f"--{name}", value]
+    asked.clear()
+    assert cli.main(command) == 1  # there is no such image
+    assert asked == {**options, "num_threads": 1}
+
+
+def test_options_of_a_runtime_need_one(model):
+    with pytest.raises(ValueError, match="give `runtime` too.*num_threads=2"):
+        ek.Predictor(model, num_threads=2)
+    with pytest.raises(ValueError, match="'onnx'.*Received: runtime='tensorrt'"):
+        ek.Predictor(model, runtime="tensorrt")

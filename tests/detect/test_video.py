@@ -1,0 +1,243 @@
+"""Videos frame by frame: what is read, what is drawn, and what is told."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import effdet_keras as ek
+from effdet_keras.detect.video import detect_frames
+
+RED, BLUE = (220, 10, 10), (10, 10, 220)
+FRAMES = 5
+
+
+@pytest.fixture
+def cv2():
+    return pytest.importorskip("cv2")
+
+
+@pytest.fixture
+def clip(cv2, tmp_path):
+    """Five frames of 96 x 64: red, and a blue column that goes right."""
+    path = tmp_path / "clip.avi"
+    codec = cv2.VideoWriter_fourcc(*"MJPG")
+    writer = cv2.VideoWriter(str(path), codec, 12.0, (96, 64))
+    for number in range(FRAMES):
+        frame = np.full((64, 96, 3), RED, "uint8")
+        frame[:, 16 * number : 16 * number + 16] = BLUE
+        writer.write(frame[..., ::-1])
+    writer.release()
+    return path
+
+
+def look(frames):
+    """Finds the blue column of each frame."""
+    found = []
+    for frame in frames:
+        blue = np.flatnonzero(frame.astype(int)[32, :, 2] > 120)
+        boxes = [[0, blue.min(), 64, blue.max() + 1]]
+        found.append(ek.Detections(boxes, [0.9], [0], ("column",), image=frame))
+    return found
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_frames_come_in_order_and_in_rgb(clip):
+    found = list(detect_frames(look, clip))
+    assert [detections.image_id for detections in found] == list(range(FRAMES))
+    for number, detections in enumerate(found):
+        assert abs(detections.boxes[0, 1] - 16 * number) <= 2
+        assert detections.image.shape == (64, 96, 3)
+        corner = detections.image[5, 8 if number else 40].astype(int)
+        assert np.abs(corner - RED).max() < 30
+
+
+@pytest.mark.parametrize("ending", [".avi", ".mp4", ".mov", ".mkv"])
+def test_the_drawn_video_has_every_frame_at_the_same_rate(cv2, clip, tmp_path, ending):
+    out = tmp_path / "new" / f"drawn{ending}"
+    drawn = [found.draw() for found in detect_frames(look, clip, out)]
+    assert names(out.parent) == [out.name]
+    capture = cv2.VideoCapture(str(out))
+    assert capture.get(cv2.CAP_PROP_FPS) == 12
+    for image in drawn:
+        is_read, frame = capture.read()
+        assert is_read and frame.shape == image.shape
+        difference = np.abs(frame[..., ::-1].astype(int) - image)
+        assert difference.mean() < 12  # lossy; blue for red would be 100
+    assert not capture.read()[0]
+
+
+def test_a_video_that_is_not_finished_is_not_written(clip, tmp_path):
+    out = tmp_path / "drawn.avi"
+    out.write_text("the old one")
+    frames = detect_frames(look, clip, out, overwrite=True)
+    next(frames)
+    frames.close()
+    assert out.read_text() == "the old one"
+
+    def broken(frames):
+        raise FloatingPointError
+
+    with pytest.raises(FloatingPointError):
+        list(detect_frames(broken, clip, out, overwrite=True))
+    assert out.read_text() == "the old one"
+    assert names(tmp_path) == ["clip.avi", "drawn.avi"]
+
+
+@pytest.mark.parametrize("interrupted", [True, False])
+def test_a_camera_that_is_closed_leaves_its_video(
+    cv2, clip, tmp_path, monkeypatch, interrupted
+):
+    capture = cv2.VideoCapture(str(clip))
+    monkeypatch.setattr(cv2, "VideoCapture", lambda source: capture)
+    out = tmp_path / "camera.avi"
+    seen = []
+
+    def look_twice(frames):
+        if interrupted and len(seen) == 2:
+            raise KeyboardInterrupt
+        seen.extend(frames)
+        return look(frames)
+
+    frames = detect_frames(look_twice, 0, out)
+    count = 0
+    for _ in frames:
+        count += 1
+        if count == 2 and not interrupted:
+            frames.close()
+            break
+    assert count == 2
+    monkeypatch.undo()
+    assert len(list(detect_frames(look, out))) == 2
+
+
+def test_what_cannot_be_read_is_told_at_once(cv2, tmp_path, monkeypatch):
+    text = tmp_path / "notes.mp4"
+    text.write_text("no video" * 100)
+    with pytest.raises(ValueError, match=r"notes\.mp4' is not a video"):
+        detect_frames(look, text)
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        detect_frames(look, tmp_path / "nowhere.mp4")
+    with pytest.raises(OSError, match="camera 77"):
+        detect_frames(look, 77)
+
+    class Empty:
+        def isOpened(self):
+            return True
+
+        def read(self):
+            return False, None
+
+        def release(self):
+            pass
+
+    monkeypatch.setattr(cv2, "VideoCapture", lambda source: Empty())
+    with pytest.raises(ValueError, match="No frame"):
+        list(detect_frames(look, text))
+
+
+def test_a_video_cut_short_is_told(cv2, clip, monkeypatch):
+    real = cv2.VideoCapture
+
+    class Cut:
+        def __init__(self, source):
+            self.capture, self.left = real(source), 3
+
+        def read(self):
+            self.left -= 1
+            return self.capture.read() if self.left >= 0 else (False, None)
+
+        def __getattr__(self, name):
+            return getattr(self.capture, name)
+
+    monkeypatch.setattr(cv2, "VideoCapture", Cut)
+    with pytest.warns(UserWarning, match="Only 3 of about 5 frames"):
+        assert len(list(detect_frames(look, clip))) == 3
+
+
+def test_where_it_cannot_be_written_is_told(cv2, clip, tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match=r"must end in \.mp4"):
+        detect_frames(look, clip, tmp_path / "drawn.gif")
+    with pytest.raises(ValueError, match="must not be the video"):
+        detect_frames(look, clip, tmp_path / "." / "clip.avi")
+
+    class NoEncoder:
+        def open(self, *arguments):
+            return False
+
+        def isOpened(self):
+            return False
+
+        def release(self):
+            pass
+
+    monkeypatch.setattr(cv2, "VideoWriter", NoEncoder)
+    monkeypatch.setattr(cv2, "VideoWriter_fourcc", lambda *letters: 0, raising=False)
+    with pytest.raises(OSError, match="no encoder for mp4v"):
+        list(detect_frames(look, clip, tmp_path / "drawn.mp4"))
+    assert names(tmp_path) == ["clip.avi"]
+
+
+def test_a_missing_opencv_is_told(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    with pytest.raises(ImportError, match=r"effdet-keras\[video\]"):
+        detect_frames(look, tmp_path / "clip.avi")
+
+
+@pytest.mark.tensorflow
+def test_the_predictor_detects_in_videos(clip):
+    from support.tiny import lively_model
+
+    model = lively_model()
+    found = list(ek.Predictor(model).detect_video(clip, score_threshold=0.2))
+    expected = model.detect([one.image for one in found], 0.2, batch_size=1, verbose=0)
+    assert len(found) == FRAMES
+    for one, other in zip(found, expected):
+        np.testing.assert_array_equal(one.boxes, other.boxes)
+
+
+def test_a_file_that_is_there_stays(clip, tmp_path):
+    out = tmp_path / "drawn.avi"
+    out.write_bytes(b"mine")
+    with pytest.raises(FileExistsError, match="drawn.avi' is there already"):
+        detect_frames(look, clip, out)
+    assert out.read_bytes() == b"mine"
+    assert len(list(detect_frames(look, clip, out, overwrite=True))) == FRAMES
+    assert out.stat().st_size > 1000
+
+
+_FULL_DISK = """
+import resource, signal, sys
+sys.argv[0] = "effdet-keras"  # which imports no more than it uses
+import numpy as np
+from effdet_keras.detect.detections import Detections
+from effdet_keras.detect.video import detect_frames
+
+def look(frames):
+    return [Detections(np.zeros((0, 4)), [], [], image=frame) for frame in frames]
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+frames = detect_frames(look, sys.argv[1], sys.argv[2], overwrite=True)
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+try:
+    print(len(list(frames)), "frames")
+except OSError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of files are POSIX'")
+def test_a_full_disk_is_told_and_the_old_video_stays(clip, tmp_path):
+    out = tmp_path / "drawn.avi"
+    out.write_bytes(b"mine")
+    command = [sys.executable, "-c", _FULL_DISK, str(clip), str(out)]
+    result = subprocess.run(
+        command, capture_output=True, text=True, errors="replace"
+    )  # codecs print what is no text
+    assert "Is the disk full?" in result.stdout, result.stderr[-2000:]
+    assert out.read_bytes() == b"mine"
+    assert names(tmp_path) == ["clip.avi", "drawn.avi"]

@@ -1,0 +1,396 @@
+"""COCOMetric: by hand, by pycocotools itself, by reference."""
+
+import contextlib
+import copy
+import io
+import json
+
+import numpy as np
+import pytest
+
+from effdet_keras._internal.optional_imports import OptionalModule
+from effdet_keras.evaluate import coco as coco_backends
+from effdet_keras.evaluate.coco import METRIC_NAMES, COCOMetric
+
+
+def truth(boxes_xywh=((10, 20, 40, 40),), image_ids=(7,), **extra):
+    """Ground truth of one category: the boxes lie on the first image."""
+    return {
+        "images": [{"id": i, "height": 200, "width": 200} for i in image_ids],
+        "categories": [{"id": 3, "name": "car"}],
+        "annotations": [
+            {"id": n, "image_id": image_ids[0], "category_id": 3, "bbox": box, **extra}
+            for n, box in enumerate(boxes_xywh)
+        ],
+    }
+
+
+def random_case(seed, images=12):
+    """Truth and detections around it: `(dict, {image_id: (boxes_xywh, ...)})`."""
+    rng = np.random.default_rng(seed)
+    categories = [
+        {"id": 4, "name": "a"},
+        {"id": 1, "name": "b"},
+        {"id": 9, "name": "c"},
+    ]
+    annotations, detections = [], {}
+    for image_id in range(0, images):
+        n = rng.integers(0, 8)
+        boxes = np.c_[rng.uniform(0, 200, (n, 2)), rng.uniform(5, 150, (n, 2))]
+        classes = rng.choice([1, 4], n)
+        for box, category in zip(boxes, classes):
+            annotations.append(
+                {
+                    "id": len(annotations) + 1,
+                    "image_id": image_id,
+                    "category_id": int(category),
+                    "bbox": box.tolist(),
+                    "area": float(box[2] * box[3] * rng.uniform(0.3, 1)),
+                    "iscrowd": int(rng.uniform() < 0.15),
+                }
+            )
+        found = boxes + rng.normal(0, 4, boxes.shape)
+        extra = np.c_[rng.uniform(0, 200, (20, 2)), rng.uniform(5, 150, (20, 2))]
+        found = np.abs(np.concatenate([found, extra]))
+        category_ids = np.r_[classes, rng.choice([1, 4, 9], 20)]
+        detections[image_id] = (found, rng.uniform(0, 1, len(found)), category_ids)
+    images = [{"id": i, "height": 400, "width": 400} for i in range(images)]
+    return (
+        {"images": images, "categories": categories, "annotations": annotations},
+        detections,
+    )
+
+
+def hard_case(seed):
+    """Crowds, ties of scores and overlaps, images without objects or detections."""
+    rng = np.random.default_rng(seed)
+    data, detections = random_case(seed, images=30)
+    for annotation in data["annotations"]:
+        annotation["bbox"] = np.ceil(annotation["bbox"]).tolist()
+        annotation["iscrowd"] = int(rng.uniform() < 0.3)
+    empty = rng.choice(30, 6, replace=False)
+    data["annotations"] = [a for a in data["annotations"] if a["image_id"] not in empty]
+    silent = rng.choice(30, 6, replace=False)
+    detections = {
+        image_id: (np.ceil(boxes), np.ceil(6 * scores) / 6, category_ids)
+        for image_id, (boxes, scores, category_ids) in detections.items()
+        if image_id not in silent
+    }
+    return data, detections
+
+
+def fill(metric, detections):
+    for image_id, (boxes_xywh, scores, category_ids) in detections.items():
+        x, y, w, h = np.asarray(boxes_xywh).T
+        boxes = np.stack([y, x, y + h, x + w], axis=-1)
+        metric.update(image_id, boxes, scores, category_ids)
+    return metric
+
+
+# --- by hand
+
+
+def test_a_perfect_detection_scores_1_and_what_is_absent_minus_1():
+    metric = COCOMetric(truth(area=500))
+    metric.update(7, [[20, 10, 60, 50]], [0.5], [3])
+    expected = dict.fromkeys(METRIC_NAMES, 1.0) | {"AP/car": 1.0}
+    expected |= {"APm": -1, "APl": -1, "ARm": -1, "ARl": -1}  # area 500 is small
+    assert metric.result() == pytest.approx(expected)
+
+
+def test_a_box_with_iou_of_two_thirds_passes_four_of_ten_thresholds():
+    metric = COCOMetric(truth([(0, 0, 20, 50)]))
+    metric.update(7, [[0, 0, 50, 30]], [0.5], [3])  # 1000 of 1500: 0.5 .. 0.65
+    result = metric.result()
+    assert result["AP"] == pytest.approx(0.4)
+    assert (result["AP50"], result["AP75"]) == pytest.approx((1, 0))
+
+
+def test_boxes_are_yxyx():
+    metric = COCOMetric(truth([(10, 20, 30, 50)]))
+    metric.update(7, [[20, 10, 70, 40]], [0.5], [3])
+    assert metric.result()["AP"] == pytest.approx(1)
+
+
+def test_no_detections_give_zeros():
+    metric = COCOMetric(truth())
+    assert metric.result()["AP"] == 0
+    metric.reset()
+    metric.update(7, np.zeros((0, 4)), [], [])
+    result = metric.result()
+    assert result["AP"] == result["ARmax100"] == result["AP/car"] == 0
+
+
+def test_no_annotations_give_minus_1():
+    metric = COCOMetric(truth([]))
+    metric.update(7, [[20, 10, 60, 50]], [0.5], [3])
+    assert set(metric.result().values()) == {-1}
+
+
+def test_a_false_alarm_on_an_empty_image_counts():
+    metric = COCOMetric(truth(image_ids=(7, 8)))
+    metric.update(7, [[20, 10, 60, 50]], [0.5], [3])
+    metric.update(8, [[20, 10, 60, 50]], [0.9], [3])
+    assert metric.result()["AP"] == pytest.approx(0.5)
+
+
+def test_an_image_without_detections_counts_as_missed():
+    data = truth(image_ids=(7, 8))
+    data["annotations"].append({**data["annotations"][0], "image_id": 8})
+    metric = COCOMetric(data)
+    metric.update(7, [[20, 10, 60, 50]], [0.5], [3])
+    assert metric.result()["ARmax100"] == pytest.approx(0.5)
+
+
+def test_a_detection_in_a_crowd_is_neither_right_nor_wrong():
+    data = truth([(10, 20, 40, 40)])
+    crowd = {**data["annotations"][0], "bbox": [100, 100, 90, 90], "iscrowd": 1}
+    boxes = [[120, 120, 150, 150], [20, 10, 60, 50]]
+    results = []
+    for annotations in ([], [crowd]):
+        metric = COCOMetric({**data, "annotations": data["annotations"] + annotations})
+        metric.update(7, boxes, [0.9, 0.5], [3, 3])
+        results.append(metric.result()["AP"])
+    assert results == pytest.approx([0.5, 1])
+
+
+def test_the_area_of_the_file_decides_the_size_of_an_object():
+    metric = COCOMetric(truth(area=100 * 100))
+    assert metric.result()["APl"] == 0 and metric.result()["APm"] == -1
+    metric = COCOMetric(truth())  # 40 x 40, from the box
+    assert metric.result()["APm"] == 0 and metric.result()["APl"] == -1
+
+
+def test_an_annotation_with_id_0_is_matched():
+    data = truth()
+    assert data["annotations"][0]["id"] == 0
+    metric = COCOMetric(data)
+    metric.update(7, [[20, 10, 60, 50]], [0.5], [3])
+    assert metric.result()["AP"] == pytest.approx(1)
+
+
+def test_large_ids_stay_exact():
+    ids = (2**62 + 1, 2**62 + 2)
+    data = truth(image_ids=ids)
+    metric = COCOMetric(data)
+    metric.update(ids[1], [[20, 10, 60, 50]], [0.9], [3])  # the empty image
+    metric.update(np.int64(ids[0]), [[20, 10, 60, 50]], [0.5], [3])
+    assert metric.result()["AP"] == pytest.approx(0.5)
+
+
+def test_padding_rows_do_not_count():
+    metric = COCOMetric(truth())
+    metric.update(7, [[20, 10, 60, 50], [0, 0, 0, 0]], [0.5, 0.9], [3, -1])
+    assert metric.result()["AP"] == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    "objects, max_detections, recall", [(20, 10, 0.5), (20, 20, 1), (120, 120, 1)]
+)
+def test_only_the_best_detections_of_a_category_count(objects, max_detections, recall):
+    boxes = [(15 * i % 180, 15 * (i // 12), 10, 10) for i in range(objects)]
+    metric = COCOMetric(truth(boxes), max_detections=max_detections)
+    scores = np.linspace(1, 0.1, objects)
+    fill(metric, {7: (np.array(boxes, float), scores, [3] * objects)})
+    assert metric.result()[f"ARmax{max_detections}"] == pytest.approx(recall)
+    assert len(list(metric._records())) == max_detections
+
+
+def test_the_categories_are_named_and_a_repeated_name_gets_its_id():
+    data = truth()
+    data["categories"] += [{"id": 9, "name": "car"}, {"id": 1, "name": "bus"}]
+    result = COCOMetric(data).result()
+    assert list(result)[12:] == ["AP/bus", "AP/car", "AP/car (9)"]
+    assert result["AP/bus"] == -1 and result["AP/car"] == 0
+
+
+def test_table_names_every_number_and_writes_a_dash_for_absent_ones():
+    metric = COCOMetric(truth(image_ids=(7, 8)))
+    metric.update(7, [[20, 10, 60, 50]], [0.5], [3])
+    lines = metric.table().splitlines()
+    assert lines[0] == "1 of 2 images evaluated, 1 annotations"
+    table = {line.split()[0]: line.split()[1] for line in lines[1:]}
+    assert list(table) == list(metric.result())
+    assert (table["AP"], table["AP/car"], table["APs"]) == ("1.0000", "1.0000", "-")
+
+
+def test_nothing_is_printed(capsys):
+    metric = COCOMetric(truth())
+    metric.update(7, [[20, 10, 60, 50]], [0.5], [3])
+    metric.result()
+    assert capsys.readouterr().out == ""
+
+
+def test_more_detections_change_a_result_already_computed():
+    metric = COCOMetric(truth(image_ids=(7, 8)))
+    assert metric.result()["AP"] == 0
+    metric.update(7, [[20, 10, 60, 50]], [0.5], [3])
+    assert metric.result()["AP"] == pytest.approx(1)
+    metric.reset()
+    assert metric.result()["AP"] == 0
+
+
+def test_the_ground_truth_given_stays_as_it_is(tmp_path):
+    data = truth()
+    before = copy.deepcopy(data)
+    COCOMetric(data).result()
+    assert data == before
+    path = tmp_path / "truth.json"
+    path.write_text(json.dumps(data))
+    assert COCOMetric(path).result() == COCOMetric(str(path)).result()
+
+
+# --- by definition: pycocotools on its own way
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_equals_pycocotools(seed):
+    from pycocotools.coco import COCO
+    from pycocotools.cocoeval import COCOeval
+
+    data, detections = random_case(seed)
+    result = fill(COCOMetric(data), detections).result()
+    with contextlib.redirect_stdout(io.StringIO()):
+        coco = COCO()
+        coco.dataset = copy.deepcopy(data)
+        coco.createIndex()
+        rows = [
+            {"image_id": i, "bbox": box.tolist(), "score": score, "category_id": int(c)}
+            for i, (boxes, scores, category_ids) in detections.items()
+            for box, score, c in zip(boxes, scores, category_ids)
+        ]
+        evaluation = COCOeval(coco, coco.loadRes(rows), "bbox")
+        evaluation.evaluate()
+        evaluation.accumulate()
+        evaluation.summarize()
+    np.testing.assert_allclose(
+        [result[name] for name in METRIC_NAMES], evaluation.stats, atol=1e-9
+    )
+    assert 0 < result["AP"] < 1 and result["AP/c"] == -1
+
+
+@pytest.mark.parametrize("max_detections", [10, 100, 300])
+@pytest.mark.parametrize("seed", range(4))
+def test_hotcoco_gives_the_same_numbers(seed, max_detections):
+    pytest.importorskip("hotcoco", reason="extra `fast-eval` is not installed")
+    data, detections = hard_case(seed)
+    judge, fast = (
+        COCOMetric(data, max_detections=max_detections, backend=backend)
+        for backend in ("pycocotools", "hotcoco")
+    )
+    assert fill(judge, detections).result() == fill(fast, detections).result()
+    assert 0 < judge.result()["AP"] < 1 and judge.result()["AP/c"] == -1
+
+
+@pytest.mark.parametrize("case", ["no detections", "no annotations"])
+def test_hotcoco_gives_the_same_numbers_of_nothing(case):
+    pytest.importorskip("hotcoco", reason="extra `fast-eval` is not installed")
+    data, detections = hard_case(seed=0)
+    detections = {} if case == "no detections" else detections
+    data["annotations"] = [] if case == "no annotations" else data["annotations"]
+    judge, fast = (
+        fill(COCOMetric(data, backend=backend), detections).result()
+        for backend in ("pycocotools", "hotcoco")
+    )
+    assert judge == fast
+
+
+def set_hotcoco(monkeypatch, name):
+    module = OptionalModule(name, install="effdet-keras[fast-eval]")
+    monkeypatch.setattr(coco_backends, "_hotcoco", module)
+
+
+def test_hotcoco_is_used_where_it_is_installed(monkeypatch):
+    set_hotcoco(monkeypatch, "json")  # a package that is there
+    assert COCOMetric(truth()).backend == "hotcoco"
+    assert COCOMetric(truth(), backend="pycocotools").backend == "pycocotools"
+    set_hotcoco(monkeypatch, "no_such_module")
+    assert COCOMetric(truth()).backend == "pycocotools"
+
+
+def test_a_category_equals_the_dataset_with_it_alone():
+    data, detections = random_case(seed=4)
+    result = fill(COCOMetric(data), detections).result()
+    for category in data["categories"][:2]:
+        alone = {**data, "categories": [category]}
+        alone["annotations"] = [
+            a for a in data["annotations"] if a["category_id"] == category["id"]
+        ]
+        expected = fill(COCOMetric(alone), detections).result()["AP"]
+        assert result[f"AP/{category['name']}"] == pytest.approx(expected)
+
+
+# --- by reference
+
+
+def test_equals_the_reference(golden, golden_path):
+    arrays = golden("coco_metric.npz")
+    metric = COCOMetric(golden_path("coco_metric_truth.json"))
+    for rows in arrays["detections"]:
+        fill(metric, {int(rows[0, 0]): (rows[:, 1:5], rows[:, 5], rows[:, 6])})
+    result = metric.result()
+    names = [str(name) for name in arrays["metric_names"]]
+    assert tuple(names) == METRIC_NAMES
+    np.testing.assert_allclose([result[n] for n in names], arrays["json"], atol=1e-6)
+    classes = [f"AP/{name}" for name in ("person", "car", "train", "dog")]
+    np.testing.assert_allclose(
+        [result[name] for name in classes], arrays["json_per_class"][12:], atol=1e-6
+    )
+
+
+# --- wrong arguments
+
+
+def test_an_unknown_image_is_named():
+    with pytest.raises(ValueError, match=r"no image with id 5.*ids like \[7\]"):
+        COCOMetric(truth()).update(5, [], [], [])
+
+
+def test_an_image_given_twice_is_refused():
+    metric = COCOMetric(truth())
+    metric.update(7, [], [], [])
+    with pytest.raises(ValueError, match=r"twice with image_id=7.*reset"):
+        metric.update(7, [], [], [])
+
+
+def test_lengths_that_differ_are_refused():
+    with pytest.raises(ValueError, match="one length. Received: 1, 2, 1"):
+        COCOMetric(truth()).update(7, [[0, 0, 1, 1]], [0.5, 0.6], [3])
+
+
+def test_labels_in_place_of_category_ids_give_a_warning():
+    metric = COCOMetric(truth())
+    metric.update(7, [[20, 10, 60, 50]], [0.5], [0])
+    with pytest.warns(UserWarning, match=r"None of the 1 detections.*\{3: 'car'\}"):
+        metric.result()
+
+
+@pytest.mark.parametrize("data", [{"images": [], "categories": []}, []])
+def test_ground_truth_of_another_kind_is_refused(data):
+    with pytest.raises(ValueError, match="COCO json file.*'annotations'"):
+        COCOMetric(data)
+
+
+def test_an_annotation_of_an_unknown_category_is_refused():
+    data = truth()
+    data["annotations"][0]["category_id"] = 44
+    with pytest.raises(ValueError, match="category_id=44"):
+        COCOMetric(data)
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        COCOMetric(tmp_path / "none.json")
+
+
+def test_fewer_than_10_detections_are_refused():
+    with pytest.raises(ValueError, match="`max_detections` must be 10 or more.*5"):
+        COCOMetric(truth(), max_detections=5)
+
+
+def test_a_backend_that_is_unknown_or_missing_is_told(monkeypatch):
+    with pytest.raises(ValueError, match="'auto' or one of.*backend='faster'"):
+        COCOMetric(truth(), backend="faster")
+    set_hotcoco(monkeypatch, "no_such_module")
+    with pytest.raises(ImportError, match=r"pip install .effdet-keras\[fast-eval\]"):
+        COCOMetric(truth(), backend="hotcoco")

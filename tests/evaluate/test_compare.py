@@ -1,0 +1,178 @@
+"""The comparison of two detectors: the AP is pycocotools', the draws are fair."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from support.image_results import image_result
+from support.result_rows import coco_result, random_results
+
+from effdet_keras.evaluate import compare
+from effdet_keras.evaluate.compare import compare_detectors
+
+BOX, FAR = (0, 0, 10, 10), (50, 50, 60, 60)
+
+
+def ap_of(results, counts=None):
+    """AP and AP50 of images that count so often, as a draw computes them."""
+    counts = np.ones(len(results), int) if counts is None else np.array(counts)
+    return compare._ap_and_ap50(compare._Class.of_images(results), counts)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("num_extra", [5, 350])  # more than 100 of one class
+def test_with_each_image_once_the_ap_is_that_of_pycocotools(seed, num_extra):
+    results = random_results(seed, truth_seed=seed, num_extra=num_extra)
+    expected = coco_result(results)
+    assert ap_of(results) == pytest.approx(
+        (expected["AP"], expected["AP50"]), abs=1e-12
+    )
+
+
+def test_the_ap_is_that_of_pycocotools_where_scores_and_boxes_are_equal():
+    results = []
+    for one in random_results(3):
+        scores, boxes = np.ceil(one.scores * 6) / 6, np.ceil(one.boxes / 6) * 6
+        truth = np.ceil(one.truth_boxes / 6) * 6
+        results.append(
+            dataclasses.replace(one, scores=scores, boxes=boxes, truth_boxes=truth)
+        )
+    expected = coco_result(results)
+    backwards = results[::-1]
+    [ap, ap50] = compare_detectors(backwards, results, num_draws=1).values()
+    assert ap.first == ap.second == pytest.approx(expected["AP"], abs=1e-12)
+    assert ap50.first == ap50.second == pytest.approx(expected["AP50"], abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_image_that_is_drawn_twice_counts_twice(seed):
+    results = random_results(seed)
+    counts = np.random.default_rng(seed).integers(0, 4, len(results))
+    drawn = [one for one, count in zip(results, counts) for _ in range(count)]
+    drawn = [dataclasses.replace(x, image_id=i) for i, x in enumerate(drawn, start=1)]
+    expected = coco_result(drawn)
+    assert ap_of(results, counts) == pytest.approx(
+        (expected["AP"], expected["AP50"]), abs=1e-12
+    )
+
+
+def test_a_class_that_was_not_drawn_is_left_out_of_the_mean():
+    both = [
+        image_result([(0, *BOX)], [(0, 0.9, *BOX)], image_id=1),
+        image_result([(1, *BOX)], [(0, 0.9, *BOX)], image_id=2),
+    ]
+    assert ap_of(both) == (0.5, 0.5)
+    assert ap_of(both, [1, 0]) == (1, 1)
+    assert ap_of(both, [0, 1]) == (0, 0)
+
+
+def test_the_same_detector_is_not_better():
+    results = random_results(0)
+    for name, difference in compare_detectors(results, results, num_draws=50).items():
+        assert (difference.mean, difference.low, difference.high) == (0, 0, 0), name
+        assert difference.share_better == 0.5
+
+
+def test_a_detector_that_is_much_better_is_seen_to_be():
+    rough, exact = random_results(1, noise=6.0), random_results(2, noise=1.0)
+    found = compare_detectors(rough, exact, num_draws=200)["AP"]
+    assert found.second - found.first > 0.1
+    assert 0 < found.low < found.mean < found.high
+    assert found.mean == pytest.approx(found.second - found.first, abs=0.05)
+    assert found.share_better == 1
+
+
+def test_two_detectors_of_one_quality_are_not_told_apart():
+    first = random_results(1, num_images=30)
+    second = random_results(2, num_images=30)
+    found = compare_detectors(first, second, num_draws=100)["AP50"]
+    assert found.low < 0 < found.high
+    assert 0 < found.share_better < 1
+
+
+def test_the_other_way_round_is_the_opposite():
+    first, second = random_results(1), random_results(2)
+    one = compare_detectors(first, second, num_draws=60)["AP"]
+    other = compare_detectors(second, first, num_draws=60)["AP"]
+    assert (one.first, one.second) == (other.second, other.first)
+    assert one.mean == pytest.approx(-other.mean)
+    assert (one.low, one.high) == pytest.approx((-other.high, -other.low))
+    assert one.share_better == pytest.approx(1 - other.share_better)
+
+
+def test_the_interval_is_that_of_a_bootstrap_by_hand():
+    """Of 20 objects, one on each image, the first misses 6 and the second none."""
+    truth, found = [(0, *BOX)], [(0, 0.9, *BOX)]
+    first = [
+        image_result(truth, found if i >= 6 else [], image_id=i) for i in range(20)
+    ]
+    second = [image_result(truth, found, image_id=i) for i in range(20)]
+    ap50 = compare_detectors(first, second, num_draws=1000)["AP50"]
+    assert (ap50.first, ap50.second) == pytest.approx((0.7, 1), abs=0.01)
+    # The share that is missed is binomial: 95 % of it lies between 2 and 10 of 20.
+    assert ap50.mean == pytest.approx(0.3, abs=0.02)
+    assert (ap50.low, ap50.high) == pytest.approx((0.1, 0.5), abs=0.02)
+
+
+def test_a_seed_gives_the_same_draws_and_another_seed_others():
+    pair = random_results(1), random_results(2)
+    one, again, other = (
+        compare_detectors(*pair, num_draws=20, seed=seed)["AP"] for seed in (3, 3, 4)
+    )
+    assert one == again
+    assert one != other
+
+
+def test_the_order_of_images_does_not_matter():
+    first, second = random_results(1), random_results(2)
+    expected = compare_detectors(first, second, num_draws=20)
+    assert compare_detectors(first, second[::-1], num_draws=20) == expected
+
+
+def test_a_draw_without_objects_is_drawn_again():
+    images = [image_result(image_id=i) for i in range(30)]
+    images.append(image_result([(0, *BOX)], [(0, 0.9, *BOX)], image_id=30))
+    found = compare_detectors(images, images, num_draws=30)["AP"]
+    assert (found.first, found.mean) == (1, 0)
+
+
+def test_detections_are_matched_once_and_not_for_each_draw(monkeypatch):
+    calls, match = [], compare.match_detections
+    monkeypatch.setattr(
+        compare, "match_detections", lambda *args: calls.append(1) or match(*args)
+    )
+    compare_detectors(random_results(1), random_results(2), num_draws=5)
+    assert len(calls) == 2 * 12 * 10  # detectors, images, IoU thresholds
+
+
+def test_other_images_are_refused():
+    first = random_results(1)
+    with pytest.raises(ValueError, match=r"only in one: \[12\]"):
+        compare_detectors(first, first[:-1])
+    with pytest.raises(ValueError, match="the same images, each once"):
+        compare_detectors(first[:1] * 2, first[:1] * 2)
+
+
+def test_another_ground_truth_is_refused():
+    first, second = random_results(1), random_results(2, truth_seed=5)
+    with pytest.raises(ValueError, match="another `truth_boxes` for image 1"):
+        compare_detectors(first, second)
+    one = [image_result([(0, *BOX)])], [image_result([(1, *BOX)])]
+    with pytest.raises(ValueError, match="another `truth_labels` for image 1"):
+        compare_detectors(*one)
+
+
+@pytest.mark.parametrize("results", [[], [image_result([], [(0, 0.9, *BOX)])]])
+def test_no_objects_are_refused(results):
+    with pytest.raises(ValueError, match="A comparison needs objects"):
+        compare_detectors(results, results)
+
+
+def test_no_draws_are_refused():
+    with pytest.raises(ValueError, match="num_draws=0"):
+        compare_detectors([], [], num_draws=0)
+
+
+def test_a_difference_prints_itself():
+    found = compare_detectors(random_results(1), random_results(2), num_draws=20)["AP"]
+    assert f"{found.first:.4f} -> {found.second:.4f}" in str(found)

@@ -1,0 +1,180 @@
+"""`Evaluation`: all analyses of some results in one, as text, as JSON, in sentences."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from support.image_results import coco_numbers, image_result, random_results
+
+from effdet_keras.evaluate import metrics
+from effdet_keras.evaluate.comparison import compare_evaluations
+from effdet_keras.evaluate.evaluation import analyze_results
+from effdet_keras.evaluate.image_result import ImageResult
+
+NAMES = ("cat", "dog", "bird", "<b>fish")
+
+
+@pytest.fixture(scope="module")
+def results():
+    return random_results(4, num_images=20, num_classes=4)
+
+
+@pytest.fixture(scope="module")
+def evaluation(results):
+    return analyze_results(results, NAMES)
+
+
+def test_the_numbers_are_cocos(results, evaluation):
+    expected = coco_numbers(results, 4)
+    named = dict(zip([f"AP/{k}" for k in range(4)], [f"AP/{name}" for name in NAMES]))
+    expected = {named.get(name, name): value for name, value in expected.items()}
+    assert evaluation.coco == pytest.approx(expected, abs=1e-12)
+    assert 0.05 < evaluation.coco["AP"] < 0.95
+    sizes = [one.ap for one in evaluation.by_object_size]
+    assert sizes == pytest.approx([expected[x] for x in ("APs", "APm", "APl")])
+
+
+def test_every_analysis_is_of_these_results(results, evaluation):
+    shown = [result.above(evaluation.shown_score) for result in results]
+    assert evaluation.shown_score == evaluation.common_threshold.threshold
+    assert evaluation.shown_errors == metrics.decompose_errors(shown)
+    assert evaluation.errors == metrics.decompose_errors(results)
+    matrix = metrics.confusion_matrix(
+        results, NAMES, score_threshold=evaluation.shown_score
+    )
+    np.testing.assert_array_equal(evaluation.confusion, matrix)
+    voc = metrics.voc_average_precision(results, NAMES, rule="07")
+    assert evaluation.voc_07.mean == voc.mean != evaluation.voc_10.mean
+    assert evaluation.suspects == tuple(metrics.find_suspects(results))
+    assert len(evaluation.worst_images) == evaluation.num_images == 20
+    assert [one.name for one in evaluation.by_class] == list(NAMES)
+    assert evaluation.num_objects == sum(x.num_objects for x in evaluation.by_class)
+
+
+def test_the_text_has_every_number_and_every_class(evaluation):
+    lines = str(evaluation).splitlines()
+    assert lines[0].startswith("20 images, ") and " of 4 classes, " in lines[0]
+    for name in metrics.METRIC_NAMES:
+        (line,) = [x for x in lines if x.split()[:1] == [name]]
+        value = evaluation.coco[name]
+        assert line.split()[1] == ("-" if value == -1 else f"{value:.4f}")
+    (cat,) = [x.split() for x in lines if x.startswith("cat ")]
+    assert float(cat[2]) == pytest.approx(evaluation.coco["AP/cat"], abs=6e-4)
+    (fish,) = [x.split() for x in lines if x.startswith("<b>fish")]
+    assert fish[2:] == ["-"] * 8  # nothing to measure
+    (every,) = [x for x in lines if x.startswith("all classes")]
+    assert f"{evaluation.common_threshold.f1:.3f}" in every
+    assert [x for x in lines if "localization" in x]
+
+
+def test_json_holds_it_all(evaluation):
+    numbers = json.loads(json.dumps(evaluation.to_dict(), allow_nan=False))
+    assert numbers["coco"] == evaluation.coco
+    assert numbers["confusion"]["classes"] == [*NAMES, "background"]
+    assert numbers["confusion"]["counts"] == evaluation.confusion.tolist()
+    curve = numbers["curves"]["precision"]["cat"]
+    assert np.mean(curve) == pytest.approx(evaluation.curves[0].average_precision)
+    assert numbers["curves"]["precision"]["<b>fish"] is None
+    assert [row["name"] for row in numbers["classes"]] == list(NAMES)
+    assert numbers["classes"][3]["threshold"] is None
+    assert sum(numbers["num_suspects"].values()) == len(evaluation.suspects)
+    assert len(numbers["worst_images"]) == 20 and numbers["findings"]
+
+
+def test_the_sentences_say_what_is_wrong():
+    truth = [(label, 20 * k, 0, 20 * k + 15, 15) for k in range(12) for label in (0,)]
+    taken = [(1, 0.9, *row[1:]) for row in truth[:4]]
+    right = [(0, 0.8, *row[1:]) for row in truth[4:]]
+    result = image_result(truth, taken + right)
+    result = dataclasses.replace(result, name="street.jpg")
+    words = "\n".join(analyze_results([result], ["cat", "dog"]).findings)
+    assert "Detections from score 0.80 on have the best F1, 0.67" in words
+    assert "67 % of them are right, and they find 67 % of the objects" in words
+    assert "4 of 12 objects of 'cat' are taken for 'dog'" in words
+    assert "lost to classification errors" in words
+    assert "may be wrong: 4 wrong class" in words and "street.jpg" in words
+
+
+@pytest.mark.parametrize("shift, accuses", [(0, True), (5, False)])
+def test_a_poor_model_accuses_no_annotation(shift, accuses):
+    truth = [(0, 30 * k, 0, 30 * k + 15, 15) for k in range(12)]
+    found = [(0, 0.9, x + shift, y, x2 + shift, y2) for _, x, y, x2, y2 in truth[1:]]
+    evaluation = analyze_results([image_result(truth, found)], ["cat"])
+    words = "\n".join(evaluation.findings)
+    assert evaluation.suspects and evaluation.can_judge_annotations == accuses
+    assert ("may be wrong" in words) == accuses
+    assert ("says more about the model" in words) != accuses
+
+
+def test_without_objects_or_detections_or_sizes():
+    nothing = ImageResult(1, [], [], [], [], [])
+    found = ImageResult(1, [], [], [[0, 0, 9, 9]], [0.9], [0])
+    missed = ImageResult(1, [[0, 0, 9, 9]], [0], [], [], [])
+    for result in (nothing, found, missed):
+        evaluation = analyze_results([result], ["cat"])
+        json.dumps(evaluation.to_dict(), allow_nan=False)
+        assert "image" in str(evaluation)
+        assert evaluation.by_image_size == () and evaluation.temperature is None
+        assert evaluation.shown_score == 0.3
+    assert "nothing can be measured" in str(analyze_results([found], ["cat"]))
+    assert evaluation.findings[0] == "No detection is right at IoU 0.5."
+    assert evaluation.coco["AP"] == 0.0
+
+
+def test_what_cannot_be_analyzed_is_told():
+    with pytest.raises(ValueError, match="no results to analyze"):
+        analyze_results([], ["cat"])
+    result = ImageResult(5, [], [], [], [], [])
+    with pytest.raises(ValueError, match="two with image_id=5"):
+        analyze_results([result, result], ["cat"])
+
+
+def test_detections_go_to_coco_and_back(results):
+    ids = (7, 3, 90, 1)
+    records = json.loads(json.dumps(metrics.detections_to_coco(results, ids)))
+    truth = {
+        "images": [{"id": r.image_id} for r in results],
+        "categories": [{"id": i} for i in ids],
+        "annotations": [],
+    }
+    again = metrics.results_of_coco(truth, records)
+    assert sum(len(r.scores) for r in results) == len(records) > 20
+    for one, other in zip(results, again):
+        np.testing.assert_allclose(one.boxes, other.boxes, rtol=1e-12)
+        np.testing.assert_array_equal(one.scores, other.scores)
+        np.testing.assert_array_equal(one.labels, other.labels)
+    with pytest.raises(ValueError, match="3 ids; label 3"):
+        metrics.detections_to_coco(results, ids[:3])
+
+
+def test_a_comparison_shows_both_and_what_is_certain(results, evaluation):
+    weaker = [
+        dataclasses.replace(r, boxes=r.boxes + np.float64([0, 0, 6, 9]))
+        for r in results
+    ]
+    other = analyze_results(weaker, NAMES)
+    # Of few images the draws say too little, however far apart they lie.
+    few = compare_evaluations(("a", "b"), (evaluation, other), (results, weaker))
+    assert few.differences["AP"].high < 0
+    too_few = f"too few images with objects ({few.num_images}) to tell which is better"
+    assert too_few in str(few) and "is better" not in str(few).replace(too_few, "")
+    found = dataclasses.replace(few, num_images=30)
+    text = str(found)
+    (ap,) = [x.split() for x in text.splitlines() if x.split()[:1] == ["AP"]]
+    numbers = evaluation.coco["AP"], other.coco["AP"]
+    assert ap[1:] == [
+        f"{numbers[0]:.3f}",
+        f"{numbers[1]:.3f}",
+        f"{numbers[1] - numbers[0]:+.3f}",
+    ]
+    assert "the first detector is better" in text
+    assert ["AP/<b>fish", "-", "-", "-"] in [x.split() for x in text.splitlines()]
+    same = compare_evaluations(("a", "a"), (other, other), (weaker, weaker))
+    same = dataclasses.replace(same, num_images=30)
+    assert "these images do not tell which is better" in str(same)
+    # One model in two formats: none is better.
+    for one in (found, same, few):
+        text = str(dataclasses.replace(one, same_weights=True))
+        assert "Both have the same weights" in text and "better" not in text
+    assert set(json.loads(json.dumps(found.to_dict()))) == {"AP", "AP50"}

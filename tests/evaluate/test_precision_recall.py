@@ -1,0 +1,136 @@
+"""Precision-recall curves: by hand, and against COCO's evaluation itself."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from support.image_results import (
+    coco_numbers,
+    image_result,
+    of_one_class,
+    random_results,
+)
+
+from effdet_keras.evaluate.curves import (
+    average_precisions,
+    class_agnostic_average_precision,
+    class_agnostic_curve,
+    precision_recall_curves,
+)
+
+NAMES = ["a", "b", "c"]
+
+
+def test_a_curve_by_hand():
+    first = image_result(
+        [(0, 0, 0, 10, 10), (0, 20, 20, 30, 30), (1, 50, 50, 60, 60)],
+        [(0, 0.9, 0, 0, 10, 10), (0, 0.6, 0, 0, 10, 9), (1, 0.8, 0, 0, 10, 10)],
+    )
+    second = image_result([(0, 0, 0, 10, 10)], [(0, 0.7, 0, 0, 10, 10)], image_id=2)
+    a, b, c = precision_recall_curves([first, second], NAMES)
+    assert (a.name, a.num_objects) == ("a", 3)
+    assert a.scores.tolist() == [0.9, 0.7, 0.6]
+    assert a.precision.tolist() == pytest.approx([1, 1, 2 / 3])
+    assert a.recall.tolist() == pytest.approx([1 / 3, 2 / 3, 2 / 3])
+    assert a.average_precision == pytest.approx(67 / 101)  # recalls 0 to 0.66
+    assert (b.precision.tolist(), b.recall.tolist()) == ([0], [0])
+    assert b.average_precision == 0
+    assert (c.num_objects, len(c.scores), c.average_precision) == (0, 0, -1)
+
+
+def test_the_threshold_decides_what_is_right():
+    one = image_result([(0, 0, 0, 10, 10)], [(0, 0.9, 0, 0, 10, 7)])
+    for threshold, expected in [(0.5, 1), (0.7, 1), (0.75, 0)]:
+        [curve] = precision_recall_curves([one], ["a"], iou_threshold=threshold)
+        assert curve.average_precision == expected
+
+
+def test_detections_without_objects_have_no_recall():
+    one = image_result([], [(0, 0.9, 0, 0, 10, 10)])
+    [curve] = precision_recall_curves([one], ["a"])
+    assert (curve.precision.tolist(), curve.recall.tolist()) == ([0], [-1])
+    assert curve.average_precision == -1
+
+
+def test_what_lies_in_a_crowd_is_not_on_the_curve():
+    one = image_result([(0, 0, 0, 40, 40)], [(0, 0.9, 0, 0, 9, 9)], crowds=[True])
+    [curve] = precision_recall_curves([one], ["a"])
+    assert (len(curve.scores), curve.num_objects) == (0, 0)
+
+
+def test_of_equal_scores_that_of_the_lower_image_id_comes_first():
+    right = image_result([(0, 0, 0, 9, 9)], [(0, 0.5, 0, 0, 9, 9)], image_id=1)
+    wrong = image_result([], [(0, 0.5, 0, 0, 9, 9)], image_id=2)
+    for results in ([right, wrong], [wrong, right]):
+        [curve] = precision_recall_curves(results, ["a"])
+        assert curve.precision.tolist() == [1, 0.5]
+
+
+def test_no_images():
+    curves = precision_recall_curves([], NAMES)
+    assert [curve.average_precision for curve in curves] == [-1, -1, -1]
+    assert class_agnostic_average_precision([]) == -1
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_ap_of_a_class_is_cocos_ap50(seed):
+    results = random_results(seed)
+    curves = precision_recall_curves(results, NAMES)
+    for label, curve in enumerate(curves):
+        expected = coco_numbers(of_one_class(results, label), 1)["AP50"]
+        assert curve.average_precision == pytest.approx(expected, abs=1e-9)
+    assert curves[2].num_objects == 0 < len(curves[2].scores)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_ten_thresholds_make_cocos_ap(seed):
+    results = random_results(seed)
+    expected = coco_numbers(results, 3)
+    per_class = average_precisions(results, 3).mean(axis=0)
+    assert per_class == pytest.approx([expected[f"AP/{k}"] for k in range(3)], abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_class_agnostic_is_cocos_with_one_label(seed):
+    results = random_results(seed)
+    relabelled = [
+        dataclasses.replace(
+            result, labels=result.labels * 0, truth_labels=result.truth_labels * 0
+        )
+        for result in results
+    ]
+    expected = coco_numbers(relabelled, 1)
+    found = class_agnostic_average_precision(results)
+    assert found == pytest.approx(expected["AP"], abs=1e-9)
+    curve = class_agnostic_curve(results)
+    assert curve.average_precision == pytest.approx(expected["AP50"], abs=1e-9)
+    curve = class_agnostic_curve(results, iou_threshold=0.75)
+    assert curve.average_precision == pytest.approx(expected["AP75"], abs=1e-9)
+
+
+def test_the_curve_of_a_whole_dataset_counts_each_detection_once():
+    results = random_results(3)
+    for curve in precision_recall_curves(results, NAMES):
+        assert (np.diff(curve.scores) <= 0).all()
+        assert (np.diff(curve.recall) >= 0).all()
+        assert (curve.best_precision >= curve.precision).all()
+        assert (np.diff(curve.best_precision) <= 0).all()
+
+
+def test_labels_without_a_name_are_refused():
+    one = image_result([(2, 0, 0, 9, 9)], [(3, 0.5, 0, 0, 9, 9)], image_id=7)
+    with pytest.raises(
+        ValueError, match=r"2 names; label 2 in `truth_labels` of image 7"
+    ):
+        precision_recall_curves([one], ["a", "b"])
+    with pytest.raises(ValueError, match=r"3 names; label 3 in `labels` of image 7"):
+        precision_recall_curves([one], NAMES)
+    padded = image_result([], [(-1, 0.0, 0, 0, 0, 0)])
+    with pytest.raises(ValueError, match="padding rows must be left out"):
+        precision_recall_curves([padded], NAMES)
+
+
+@pytest.mark.parametrize("threshold", [0, -0.5, 1.5, 50, float("nan")])
+def test_thresholds_out_of_range_are_refused(threshold):
+    with pytest.raises(ValueError, match="`iou_threshold` must be above 0"):
+        precision_recall_curves([], ["a"], iou_threshold=threshold)

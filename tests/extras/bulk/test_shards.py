@@ -1,0 +1,452 @@
+"""`effdet-keras predict --parts` and `effdet-keras merge`: each image once."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+from PIL import Image
+from support.remote import memory_files, put_folder
+from support.tiny import LITE0, lively_model
+
+import effdet_keras as ek
+from effdet_keras import cli
+from effdet_keras._internal.optional_imports import pyarrow_parquet
+from effdet_keras.detect.predictor import Predictor
+from effdet_keras.extras.bulk.batch_detector import BatchDetector
+from effdet_keras.extras.bulk.merge import merge_parts
+from effdet_keras.extras.bulk.parts import Parts
+from effdet_keras.extras.bulk.shard import Shard, detect_shard, model_digest, sources_of
+from effdet_keras.weights.archive import write_archive
+
+pytestmark = pytest.mark.tensorflow
+
+NAMES = [f"{folder}{number}.png" for folder in ("", "deep/er/") for number in range(7)]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return lively_model(backbone=LITE0, category_ids=(3, 5, 9))
+
+
+@pytest.fixture(scope="module")
+def archive(model, tmp_path_factory):
+    path = tmp_path_factory.mktemp("archive") / "pets.keras"
+    write_archive(model, path)
+    return str(path)
+
+
+@pytest.fixture
+def images(tmp_path):
+    rng = np.random.default_rng(5)
+    for name in NAMES:
+        path = tmp_path / "images" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (40, 56, 3), "uint8")).save(path)
+    (tmp_path / "images" / "notes.txt").touch()
+    (tmp_path / "images" / ".hidden.png").touch()
+    return tmp_path / "images"
+
+
+class Finder:
+    """Stands for a `BatchDetector`: a row per image, and a note of each."""
+
+    def __init__(self, fails=lambda name: None):
+        self.seen, self.fails = [], fails
+
+    def stream(self, pairs):
+        for name, _ in pairs:
+            self.seen.append(name)
+            error = self.fails(name)
+            if isinstance(error, BaseException):
+                raise error
+            lists = {"category_id": [1], "label": ["cat"], "score": [0.5]}
+            boxes = {"bbox": [[1.0, 2.0, 3.0, 4.0]]}
+            size = {"width": 8, "height": 9}
+            yield {"file_name": name, **size, **lists, **boxes, "error": error}
+
+
+def run(folder, names, number=1, count=1, finder=None, part_images=3):
+    """Runs a shard with a stand-in for the detector; which images it looked at."""
+    finder, shard, parts = finder or Finder(), Shard(number, count), Parts(folder)
+    parts.agree({"shards": count, "categories": [{"id": 1, "name": "cat"}]})
+    sources = {name: name for name in sorted(names) if shard.has(name)}
+    detect_shard(finder, sources, parts, shard, part_images=part_images)
+    return finder.seen
+
+
+def lines_of(path):
+    return [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
+
+
+def test_shards_and_their_merge_are_what_one_detect_finds(
+    archive, model, images, tmp_path, capsys
+):
+    parts, out = str(tmp_path / "parts"), tmp_path / "found"
+    flags = ["--parts", parts, "--score", "0.4", "--batch-size", "4"]
+    for number in (1, 2, 3):
+        given = ["predict", archive, str(images), *flags, "--shard", f"{number}/3"]
+        assert cli.main(given) == 0
+    assert cli.main(["merge", parts, f"{out}.jsonl"]) == 0
+    assert "14 images" in capsys.readouterr().out
+    rows = lines_of(f"{out}.jsonl")
+    assert [row["file_name"] for row in rows] == sorted(NAMES)
+    for row in rows:
+        expected = model.detect(images / row["file_name"], 0.4, verbose=0)
+        found = row["annotations"]
+        assert [a["label"] for a in found] == list(expected.names)
+        boxes = [[x, y, x + w, y + h] for x, y, w, h in (a["bbox"] for a in found)]
+        np.testing.assert_allclose(
+            np.reshape(boxes, (-1, 4)), expected.boxes[:, [1, 0, 3, 2]], atol=0.02
+        )
+    assert any(row["annotations"] for row in rows)
+    # As COCO it is a dataset.
+    assert cli.main(["merge", parts, f"{out}.json"]) == 0
+    dataset = ek.data.from_coco(f"{out}.json", images)
+    assert len(dataset) == 14 and dataset.category_ids == (3, 5, 9)
+    annotations = json.loads(pathlib.Path(f"{out}.json").read_text())["annotations"]
+    assert len(annotations) == sum(len(row["annotations"]) for row in rows)
+    assert [a["id"] for a in annotations] == list(range(1, len(annotations) + 1))
+    # Another score is another run, and nothing is overwritten unasked.
+    given = ["predict", archive, str(images), "--parts", parts, "--shard", "1/3"]
+    assert cli.main([*given, "--score", "0.5"]) == 1
+    assert "begun with another 'score_threshold'" in capsys.readouterr().err
+    assert cli.main(["merge", parts, f"{out}.json"]) == 1
+    assert "is there already" in capsys.readouterr().err
+
+
+def test_inputs_and_outputs_may_be_at_addresses(archive, images, memory, tmp_path):
+    put_folder(images, "/bucket/images")
+    given = ["predict", archive, "memory://bucket/images", "--batch-size", "8"]
+    assert cli.main([*given, "--parts", "memory://bucket/parts"]) == 0
+    before = memory_files()
+    assert cli.main([*given, "--parts", "memory://bucket/parts"]) == 0  # nothing to do
+    assert memory_files() == before
+    out = "memory://bucket/found.jsonl"
+    assert cli.main(["merge", "memory://bucket/parts", out]) == 0
+    rows = memory_files()["/bucket/found.jsonl"].splitlines()
+    assert [json.loads(row)["file_name"] for row in rows] == sorted(NAMES)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_the_file_is_the_same_however_it_was_found(tmp_path, count):
+    names = [f"{number:03}.png" for number in range(40)]
+    run(tmp_path / "once", names)
+    merge_parts(tmp_path / "once", tmp_path / "once.jsonl")
+    # In several runs, of which some find new images, and one twice at once.
+    for some in (names[10:30:2], names[::3], names):
+        for number in range(1, count + 1):
+            run(tmp_path / "often", some, number, count, part_images=4)
+    run(tmp_path / "twice", names[5:25], 1, count, part_images=7)
+    for _, path in Parts(tmp_path / "twice").files():
+        (tmp_path / "often" / path.name).write_bytes(path.read_bytes())
+    assert merge_parts(tmp_path / "often", tmp_path / "often.jsonl") == (40, [])
+    once, often = (tmp_path / f"{name}.jsonl" for name in ("once", "often"))
+    assert once.read_bytes() == often.read_bytes()
+
+
+def test_a_shard_goes_on_where_it_was_ended(tmp_path):
+    names = [f"{number}.png" for number in range(8)]
+    stopping = Finder(lambda name: KeyboardInterrupt() if name == "5.png" else None)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, names, finder=stopping)
+    with pytest.raises(RuntimeError, match="not through: 1/1"):
+        merge_parts(tmp_path, tmp_path / "found.json")
+    assert run(tmp_path, names) == ["5.png", "6.png", "7.png"]
+    assert run(tmp_path, names) == []
+    assert run(tmp_path, [*names, "10.png"]) == ["10.png"]
+    assert merge_parts(tmp_path, tmp_path / "found.jsonl") == (9, [])
+
+
+def test_a_part_that_was_cut_off_does_not_count(tmp_path):
+    names = [f"{number}.png" for number in range(6)]
+    run(tmp_path, names)
+    (_, part), *_ = Parts(tmp_path).files()
+    content = part.read_bytes()
+    for broken in (content[:-20], content[: content.index(b"\n") + 1], b""):
+        part.write_bytes(broken)
+        with (
+            pytest.warns(UserWarning, match="is damaged and does not count"),
+            pytest.raises(RuntimeError, match="Run the shard again"),
+        ):
+            merge_parts(tmp_path, tmp_path / "found.jsonl")
+        assert not (tmp_path / "found.jsonl").exists()
+    lost = sorted(json.loads(line)["file_name"] for line in content.splitlines())
+    with pytest.warns(UserWarning, match="is damaged"):
+        assert run(tmp_path, names) == lost
+    assert merge_parts(tmp_path, tmp_path / "found.jsonl") == (6, [])
+
+
+def test_what_cannot_be_read_is_tried_again_and_told(tmp_path):
+    names = ["a.png", "b.png", "c.png"]
+    failing = Finder(lambda name: "no image" if name == "b.png" else None)
+    with pytest.warns(UserWarning, match=r"'b.png' is left out: no image"):
+        run(tmp_path, names, finder=failing)
+    with pytest.warns(UserWarning, match="is left out"):
+        assert run(tmp_path, names, finder=failing)[-1:] == ["b.png"]
+    assert len(Parts(tmp_path).files()) == 1  # the same error is no news
+    assert merge_parts(tmp_path, tmp_path / "bad.jsonl") == (3, ["b.png"])
+    assert lines_of(tmp_path / "bad.jsonl")[1] == {
+        "file_name": "b.png",
+        "error": "no image",
+    }
+    merge_parts(tmp_path, tmp_path / "bad.json")
+    content = json.loads((tmp_path / "bad.json").read_text())
+    assert [image["file_name"] for image in content["images"]] == ["a.png", "c.png"]
+    assert run(tmp_path, names) == ["b.png"]
+    assert merge_parts(tmp_path, tmp_path / "good.jsonl") == (3, [])
+
+
+def test_an_image_that_cannot_be_read_is_a_row(archive, images, tmp_path, capsys):
+    (images / "3.png").write_bytes(b"no image")
+    parts = str(tmp_path / "parts")
+    assert cli.main(["predict", archive, str(images), "--parts", parts]) == 1
+    assert "'3.png' is left out: " in capsys.readouterr().err
+    assert cli.main(["merge", parts, str(tmp_path / "found.jsonl")]) == 0
+    assert "1 images could not be read: '3.png'" in capsys.readouterr().err
+    rows = lines_of(tmp_path / "found.jsonl")
+    assert [row["file_name"] for row in rows if "error" in row] == ["3.png"]
+
+
+def test_arguments_that_do_not_go_together_are_refused(images, tmp_path, capsys):
+    parts = ["--parts", str(tmp_path / "parts")]
+    for flags, reason in (
+        (["--shard", "1/2"], "--shard needs --parts"),
+        ([*parts, "--shard", "3/2"], "I from 1 to N"),
+        ([*parts, "--shard", "two"], "I from 1 to N"),
+        ([*parts, "--json", "found.json"], "--json is for a run without --parts"),
+    ):
+        assert cli.main(["predict", "none.keras", str(images), *flags]) == 1
+        assert reason in capsys.readouterr().err
+    for more, reason in (
+        (images / "notes.txt", "is no image by its ending"),
+        ("nowhere", "There is no image or folder 'nowhere'"),
+        (images / "deep" / "er", "would both be '0.png'"),
+    ):
+        given = ["predict", "none.keras", str(images), str(more), *parts]
+        assert cli.main(given) == 1
+        assert reason in capsys.readouterr().err
+    assert cli.main(["merge", str(images), str(tmp_path / "found.json")]) == 1
+    assert "has no settings.json" in capsys.readouterr().err
+    assert cli.main(["merge", str(images), str(tmp_path / "found.csv")]) == 1
+    assert ".json, .jsonl, .parquet" in capsys.readouterr().err
+
+
+def test_each_image_is_of_one_shard_and_stays_there(images):
+    shares = [sources_of([images], Shard(number, 3)) for number in (1, 2, 3)]
+    assert sorted(name for share in shares for name in share) == sorted(NAMES)
+    (images / "new.png").touch()
+    for number, share in enumerate(shares, 1):
+        now = sources_of([images], Shard(number, 3))
+        assert now.keys() - {"new.png"} == share.keys()
+
+
+def test_parquet_has_the_rows_of_the_lines(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs `parquet`")
+    names = ["a.png", "b.png", os.fsdecode(b"c\xff.png")]
+    failing = Finder(lambda name: "no image" if name == "b.png" else None)
+    with pytest.warns(UserWarning, match="is left out"):
+        run(tmp_path, names, finder=failing)
+    merge_parts(tmp_path, tmp_path / "found.parquet")
+    rows = parquet.read_table(tmp_path / "found.parquet").to_pylist()
+    assert [row["file_name"] for row in rows] == ["a.png", "b.png", "c\\udcff.png"]
+    assert [row["error"] for row in rows] == [None, "no image", None]
+    assert rows[0]["bbox"] == [[1, 2, 3, 4]] and rows[0]["label"] == ["cat"]
+    assert rows[1]["bbox"] == [] and rows[0]["category_id"] == [1]
+
+
+def test_a_missing_pyarrow_is_named_with_its_cure(tmp_path, monkeypatch):
+    run(tmp_path, ["a.png"])
+    monkeypatch.setattr(pyarrow_parquet, "_name", "no_such_arrow")
+    with pytest.raises(ImportError, match=r'pip install "effdet-keras\[parquet\]"'):
+        merge_parts(tmp_path, tmp_path / "found.parquet")
+
+
+def test_a_model_is_known_by_its_weights_or_its_file(model, archive, tmp_path):
+    digest = model_digest(Predictor.load(archive))
+    assert digest == model_digest(Predictor(model))
+    other = lively_model(backbone=LITE0)
+    other.weights[0].assign(other.weights[0] + 1.0)
+    assert digest != model_digest(Predictor(other))
+    model.export(tmp_path / "here" / "pets.tflite")
+    exported = Predictor.load(tmp_path / "here" / "pets.tflite")
+    digest = model_digest(exported)
+    (tmp_path / "here").rename(tmp_path / "there")
+    assert digest == model_digest(Predictor.load(tmp_path / "there" / "pets.tflite"))
+
+
+def test_a_batch_of_a_table_becomes_rows(model, images):
+    detector = BatchDetector(Predictor(model), 0.4, batch_size=3)
+    paths = [str(images / name) for name in NAMES[:4]] + [str(images / "none.png")]
+    by_path = detector.rows({"path": np.array(paths)})
+    files = [pathlib.Path(path).read_bytes() for path in paths[:4]]
+    by_bytes = detector.rows({"path": np.array(paths[:4]), "bytes": files})
+    arrays = [np.asarray(Image.open(path)) for path in paths[:4]]
+    by_image = detector.rows({"path": np.array(paths[:4]), "image": arrays})
+    assert by_path[:4] == by_bytes == by_image
+    assert [row["file_name"] for row in by_path] == paths
+    assert by_path[4]["error"] is not None
+    for row, path in zip(by_path, paths[:4]):
+        assert len(row["score"]) == len(model.detect(path, 0.4, verbose=0))
+    with pytest.raises(ValueError, match="needs a column 'path', 'bytes' or 'image'"):
+        detector.rows({"file": []})
+
+
+def test_a_batch_is_read_no_further_ahead_than_the_next(model):
+    read, detector = [], BatchDetector(Predictor(model), batch_size=2)
+
+    def source(number):
+        read.append(number)
+        return np.zeros((40, 56, 3), "uint8")
+
+    rows = detector.stream(((str(number), number) for number in range(12)), source)
+    next(rows)
+    assert max(read) <= 3
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there is no SIGKILL")
+def test_a_killed_worker_leaves_nothing_twice_and_nothing_half(
+    archive, images, tmp_path
+):
+    rng = np.random.default_rng(6)
+    for number in range(300):
+        pixels = rng.integers(0, 256, (40, 56, 3), "uint8")
+        Image.fromarray(pixels).save(images / f"more-{number:03}.png")
+    parts = tmp_path / "parts"
+    root = pathlib.Path(cli.__file__).parents[2]
+    path = os.pathsep.join(map(str, [root, *filter(None, sys.path)]))
+    given = ["predict", archive, str(images), "--parts", str(parts)]
+    given += ["--part-images", "4", "--batch-size", "2"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "effdet_keras", *given],
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        deadline = time.monotonic() + 300
+        while len(list(parts.glob("part-*"))) < 2:
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+    finally:
+        process.kill()
+        process.wait()
+    found = [row for _, path in Parts(parts).files() for row in lines_of(path)]
+    assert 8 <= len(found) < 314 and len(found) % 4 == 0
+    with pytest.raises(RuntimeError, match="not through"):
+        merge_parts(parts, tmp_path / "found.jsonl")
+    kept = {path: path.read_bytes() for _, path in Parts(parts).files()}
+    assert cli.main(given) == 0
+    assert all(path.read_bytes() == data for path, data in kept.items())
+    rows = [row for _, path in Parts(parts).files() for row in lines_of(path)]
+    names = [row["file_name"] for row in rows]
+    assert len(names) == len(set(names)) == 314
+    merge_parts(parts, tmp_path / "found.jsonl")
+    predictor = Predictor.load(archive)
+    for row in lines_of(tmp_path / "found.jsonl")[::50]:
+        found = predictor.detect(images / row["file_name"], batch_size=2, verbose=0)
+        assert [a["label"] for a in row["annotations"]] == list(found.names)
+
+
+def picture(path, number, size=(40, 56)):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, (number, number, number)).save(path)
+
+
+class Brightness(Finder):
+    """Finds in each image a box whose score is its brightness."""
+
+    def stream(self, pairs):
+        for name, source in pairs:
+            row = next(super().stream([(name, source)]))
+            row["score"] = [float(np.asarray(Image.open(source)).mean())]
+            yield row
+
+
+def scores_of(folder, images, finder=None):
+    """What a run over a folder and its merge give, by name."""
+    shard, parts, finder = Shard(1, 1), Parts(folder), finder or Brightness()
+    parts.agree({"shards": 1, "categories": [{"id": 1, "name": "cat"}]})
+    detect_shard(finder, sources_of([images], shard), parts, shard, part_images=2)
+    out = folder / ".." / "merged.jsonl"
+    merge_parts(folder, out, overwrite=True)
+    return {x["file_name"]: x["annotations"][0]["score"] for x in lines_of(out)}
+
+
+def test_another_folder_of_the_same_names_is_looked_at(tmp_path):
+    for number in range(4):
+        picture(tmp_path / "a" / f"{number}.png", 10 + number)
+        picture(tmp_path / "b" / f"{number}.png", 110 + number)
+    parts = tmp_path / "parts"
+    for folder, first in (("a", 10), ("b", 110), ("a", 10)):
+        expected = {f"{number}.png": first + number for number in range(4)}
+        assert scores_of(parts, tmp_path / folder) == expected
+
+
+def test_an_image_that_is_replaced_is_looked_at_again_and_no_other(tmp_path):
+    for number in range(5):
+        picture(tmp_path / "images" / f"{number}.png", 10 + number)
+    scores_of(tmp_path / "parts", tmp_path / "images")
+    for brightness in (200, 220):
+        path = tmp_path / "images" / "3.png"
+        picture(path, brightness)
+        os.utime(path, ns=(0, brightness))
+        finder = Brightness()
+        scores = scores_of(tmp_path / "parts", tmp_path / "images", finder)
+        assert finder.seen == ["3.png"]
+        assert scores["3.png"] == brightness and scores["2.png"] == 12
+        assert len(scores) == 5
+
+
+@pytest.mark.parametrize("name", ["settings.json", "part", "way/settings.json"])
+def test_a_merge_replaces_no_file_that_it_reads(tmp_path, name):
+    run(tmp_path / "parts", ["a.png", "b.png"])
+    (tmp_path / "way").symlink_to(tmp_path / "parts")
+    if name == "part":
+        name = Parts(tmp_path / "parts").files()[0][1].name
+    out = tmp_path / name if "/" in name else tmp_path / "parts" / name
+    before = {path.name: path.read_bytes() for path in (tmp_path / "parts").iterdir()}
+    with pytest.raises(
+        ValueError, match="one of the files that are merged.*another path"
+    ):
+        merge_parts(tmp_path / "parts", out, overwrite=True)
+    after = {path.name: path.read_bytes() for path in (tmp_path / "parts").iterdir()}
+    assert after == before
+
+
+def test_of_two_models_that_begin_at_once_one_has_the_folder(tmp_path):
+    barrier, refused = threading.Barrier(2), []
+
+    def begin(folder, model):
+        barrier.wait()
+        try:
+            Parts(folder).agree({"model": model})
+        except RuntimeError:
+            refused.append(model)
+
+    for number in range(50):
+        folder = tmp_path / str(number)
+        threads = [threading.Thread(target=begin, args=(folder, m)) for m in "ab"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(refused) == number + 1
+        assert Parts(folder).settings()["model"] not in refused[-1]
+
+
+def test_links_in_circles_give_each_image_once(tmp_path):
+    picture(tmp_path / "img" / "one.png", 1)
+    picture(tmp_path / "img" / "sub" / "two.png", 2)
+    picture(tmp_path / "elsewhere" / "three.png", 3)
+    (tmp_path / "img" / "a").symlink_to(".")
+    (tmp_path / "img" / "sub" / "up").symlink_to("..")
+    (tmp_path / "img" / "other").symlink_to(tmp_path / "elsewhere")
+    found = sources_of([tmp_path / "img"], Shard(1, 1))
+    assert list(found) == ["one.png", "other/three.png", "sub/two.png"]

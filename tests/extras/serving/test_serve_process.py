@@ -1,0 +1,90 @@
+"""`effdet-keras serve` as a process: no accepted request is lost at its end."""
+
+import concurrent.futures
+import io
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from PIL import Image
+from support.tiny import LITE0, lively_model
+
+from effdet_keras import cli
+from effdet_keras._internal.optional_imports import uvicorn
+from effdet_keras.weights.archive import write_archive
+
+pytestmark = pytest.mark.tensorflow
+
+
+def test_a_missing_extra_is_named_with_its_cure(capsys, monkeypatch):
+    monkeypatch.setattr(uvicorn, "_name", "no_such_server")
+    pytest.importorskip("starlette", reason="needs the extra `serve`")
+    assert cli.main(["serve", "model.keras"]) == 1
+    told = capsys.readouterr().err
+    assert 'needs no_such_server: pip install "effdet-keras[serve]"' in told
+
+
+def test_limits_are_checked_before_the_model_is_opened(capsys):
+    pytest.importorskip("uvicorn", reason="needs the extra `serve`")
+    assert cli.main(["serve", "none.keras", "--max-queue", "0"]) == 1
+    assert "`max_queue` must be above 0" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there is no SIGTERM to catch")
+def test_sigterm_answers_all_that_was_accepted(tmp_path):
+    httpx = pytest.importorskip("httpx", reason="the client of this test")
+    pytest.importorskip("uvicorn", reason="needs the extra `serve`")
+    write_archive(lively_model(backbone=LITE0), tmp_path / "pets.keras")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    root = pathlib.Path(cli.__file__).parents[2]
+    path = os.pathsep.join(map(str, [root, *filter(None, sys.path)]))
+    # A batch that never fills waits: the signal finds all requests unanswered.
+    flags = ["--port", str(port), "--max-batch", "16", "--max-wait", "5"]
+    command = [sys.executable, "-m", "effdet_keras", "serve"]
+    process = subprocess.Popen(
+        [*command, str(tmp_path / "pets.keras"), *flags],
+        env={**os.environ, "PYTHONPATH": path},
+        stderr=subprocess.PIPE,
+    )
+    file = io.BytesIO()
+    Image.fromarray(np.full((40, 56, 3), 9, "uint8")).save(file, "PNG")
+
+    def is_up():
+        try:
+            return httpx.get(f"{url}/health", timeout=60).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def post(_):
+        answer = httpx.post(f"{url}/detect", content=file.getvalue(), timeout=300)
+        return answer.status_code
+
+    try:
+        until(is_up, process)
+        with concurrent.futures.ThreadPoolExecutor(8) as threads:
+            answers = [threads.submit(post, i) for i in range(8)]
+            in_flight = "effdet_requests_in_flight 8.0"
+            until(lambda: in_flight in httpx.get(f"{url}/metrics").text, process)
+            process.send_signal(signal.SIGTERM)
+            assert [answer.result() for answer in answers] == [200] * 8
+        assert process.wait(300) == 0, process.stderr.read()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def until(is_true, process):
+    deadline = time.monotonic() + 300
+    while not is_true():
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -1,0 +1,385 @@
+"""`effdet-keras serve`, in this process: what it answers, and what it refuses."""
+
+import asyncio
+import io
+import struct
+import threading
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image
+from support.tiny import lively_model
+
+pytest.importorskip("starlette", reason="needs the extra `serve`")
+pytest.importorskip("httpx", reason="Starlette's TestClient needs httpx")
+from starlette.testclient import TestClient
+
+from effdet_keras.detect.letterbox import has_area
+from effdet_keras.detect.predictor import Predictor
+from effdet_keras.extras.serving.app import create_app
+from effdet_keras.extras.serving.batcher import Batcher, QueueFullError
+from effdet_keras.extras.serving.limits import Limits
+from effdet_keras.extras.serving.service import DetectionService, Engine
+from effdet_keras.model.config import EfficientDetConfig
+
+pytestmark = pytest.mark.tensorflow
+
+LIMITS = Limits(
+    max_bytes=50_000, max_pixels=20_000, max_batch=2, max_queue=2, max_requests=3
+)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return lively_model()
+
+
+@pytest.fixture(scope="module")
+def models(model):
+    """What `open_model` returns next."""
+    return [Predictor(model)]
+
+
+@pytest.fixture(scope="module")
+def service(models):
+    def open_model():
+        if not models:
+            raise ValueError("no model")
+        return models[-1]
+
+    return DetectionService(open_model, LIMITS)
+
+
+@pytest.fixture(scope="module")
+def client(service):
+    with TestClient(create_app(service)) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def image():
+    return np.random.default_rng(5).integers(0, 256, (40, 56, 3), "uint8")
+
+
+@pytest.fixture(scope="module")
+def data(image):
+    return encoded(image)
+
+
+def encoded(image, kind="PNG"):
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, kind)
+    return file.getvalue()
+
+
+def bomb(width, height):
+    """A PNG of a few bytes that says it has so many pixels."""
+
+    def chunk(kind, content):
+        checksum = zlib.crc32(kind + content)
+        return struct.pack(">I", len(content)) + kind + content + checksum.to_bytes(4)
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    parts = [(b"IHDR", header), (b"IDAT", zlib.compress(b"")), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*part) for part in parts)
+
+
+def test_json_is_what_detect_finds(client, model, image, data):
+    expected = model.detect(image, 0.4, verbose=0)
+    expected = expected[has_area(expected.boxes)]
+    assert len(expected)
+    for sent in ({"content": data}, {"files": {"image": ("a.png", data)}}):
+        answer = client.post("/detect?score=0.4", **sent)
+        assert answer.status_code == 200, answer.text
+        content = answer.json()
+        assert (content["width"], content["height"]) == (56, 40)
+        found = content["detections"]
+        assert [d["label"] for d in found] == list(expected.names)
+        np.testing.assert_allclose(
+            [d["box"] for d in found], expected.boxes[:, [1, 0, 3, 2]], atol=0.02
+        )
+        np.testing.assert_allclose(
+            [d["score"] for d in found], expected.scores, atol=1e-4
+        )
+
+
+def test_an_annotated_image_has_the_boxes_of_draw(client, model, image, data):
+    expected = model.detect(image, 0.4, verbose=0)
+    expected = expected[has_area(expected.boxes)].draw()
+    by_header = client.post(
+        "/detect?score=0.4", content=data, headers={"Accept": "image/png"}
+    )
+    by_address = client.post("/detect?score=0.4&format=png", content=data)
+    for answer in (by_header, by_address):
+        assert answer.headers["content-type"] == "image/png"
+        drawn = np.asarray(Image.open(io.BytesIO(answer.content))).astype(int)
+        assert drawn.shape == expected.shape
+        assert (np.abs(drawn - expected).max(-1) > 2).mean() < 0.01
+    jpeg = client.post("/detect", content=data, headers={"Accept": "image/*"})
+    assert Image.open(io.BytesIO(jpeg.content)).format == "JPEG"
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "reason"),
+    [
+        (b"", 400, "empty"),
+        (b"\x00no image", 400, "no image in one of these formats"),
+        (b"http://127.0.0.1/secret.png", 400, "no image in one of these formats"),
+        (b"/etc/passwd", 400, "no image in one of these formats"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", 400, "no image"),
+        (bytes(50_001), 413, "more than 50,000 bytes"),
+        (bomb(200, 101), 413, "200 x 101 pixels, and the limit is 20,000"),
+        (bomb(60_000, 60_000), 413, "pixels"),
+        (
+            bomb(20_000, 1),
+            413,
+            "20000 x 1 pixels, and the limit of each side is 16,384",
+        ),
+        (bomb(20, 20), 400, "cannot be decoded"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_bad_image_is_refused_with_the_reason(client, content, status, reason):
+    answer = client.post("/detect", content=content)
+    assert answer.status_code == status
+    assert reason in answer.json()["error"]
+    assert " at 0x" not in answer.text  # no address of this process
+
+
+def test_a_bomb_is_refused_before_it_is_decoded(client, monkeypatch):
+    def load(*_):
+        raise AssertionError("it was decoded")
+
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", load)
+    assert client.post("/detect", content=bomb(200, 101)).status_code == 413
+
+
+def test_a_cut_off_image_is_refused(client, image):
+    cut = encoded(image, "JPEG")[:400]
+    answer = client.post("/detect", content=cut)
+    assert answer.status_code == 400
+    assert "cannot be decoded" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("score", ["nan", "2", "-1", "much", "best"])
+def test_a_bad_score_is_refused(client, data, score):
+    answer = client.post(f"/detect?score={score}", content=data)
+    assert answer.status_code == 400
+    assert "score" in answer.json()["error"]
+
+
+def test_other_types_fields_and_formats_are_refused(client, data):
+    def post(path="/detect", **sent):
+        return client.post(path, **sent).status_code
+
+    url = {"url": "http://127.0.0.1:1/cat.png"}
+    assert post(json=url) == 415
+    assert post(data=url) == 415
+    assert post(files={"other": ("image.png", data)}) == 400
+    two = [("image", ("a.png", data)), ("image", ("b.png", data))]
+    assert post(files=two) == 400
+    broken = {"Content-Type": "multipart/form-data; boundary=x"}
+    assert post(content=b"--y\r\n", headers=broken) == 400
+    assert post(content=data, headers={"Accept": "text/html"}) == 406
+    assert post("/detect?format=tiff", content=data) == 406
+    assert client.get("/detect").status_code == 405
+    # The name of a file is no path: nothing is read or written by it.
+    assert post(files={"image": ("../../etc/passwd", data)}) == 200
+
+
+def test_bytes_are_counted_where_no_length_is_given(client):
+    answer = client.post("/detect", content=iter([bytes(30_000)] * 3))
+    assert answer.status_code == 413
+
+
+def test_a_slow_body_is_ended(service, monkeypatch):
+    async def status():
+        async def receive():
+            await asyncio.sleep(60)
+
+        sent = []
+
+        async def send(message):
+            sent.append(message)
+
+        scope = {"type": "http", "method": "POST", "path": "/detect", "headers": []}
+        scope |= {"query_string": b"", "http_version": "1.1", "root_path": ""}
+        await create_app(service)(scope, receive, send)
+        return sent[0]["status"]
+
+    quick = Limits(body_timeout=0.01)
+    monkeypatch.setattr(service, "limits", quick)
+    assert asyncio.run(status()) == 408
+
+
+def test_a_full_queue_is_a_503_and_no_other_answer_is_lost(
+    client, service, data, monkeypatch
+):
+    gate, statuses = threading.Event(), []
+    detect = service.engine.detect
+
+    def slow(items):
+        gate.wait(30)
+        return detect(items)
+
+    monkeypatch.setattr(service.engine, "detect", slow)
+
+    def post():
+        statuses.append(client.post("/detect", content=data))
+
+    threads = [threading.Thread(target=post) for _ in range(9)]
+    for thread in threads:
+        thread.start()
+    while len(statuses) < 6:  # 3 may be open: the others are refused at once
+        gate.wait(0.01)
+    gate.set()
+    for thread in threads:
+        thread.join()
+    found = sorted(answer.status_code for answer in statuses)
+    assert found == [200] * 3 + [503] * 6
+    refused = next(answer for answer in statuses if answer.status_code == 503)
+    assert refused.headers["retry-after"] == "1"
+
+
+def test_no_answer_in_time_is_a_504(client, service, data, monkeypatch):
+    async def never(*_):
+        raise TimeoutError
+
+    monkeypatch.setattr(service, "detect", never)
+    assert client.post("/detect", content=data).status_code == 504
+
+
+def test_a_new_model_answers_after_a_reload_and_a_bad_one_never(
+    client, service, models, model, data
+):
+    def labels():
+        found = client.post("/detect?score=0.4", content=data).json()["detections"]
+        return {detection["label"] for detection in found}
+
+    old = labels()
+    newer = lively_model(class_names=("one", "two", "three"))
+    models.append(Predictor(newer))
+    assert client.portal.call(service.reload)
+    new = labels()
+    assert new and new <= {"one", "two", "three"} and not new & old
+    kept = models.copy()
+    models.clear()
+    assert not client.portal.call(service.reload)
+    assert labels() == new
+    models.append(kept[0])
+    assert client.portal.call(service.reload)
+    assert labels() == old
+    assert 'effdet_reloads_total{result="failed"} 1.0' in client.get("/metrics").text
+
+
+def test_no_request_is_lost_while_a_new_model_comes(client, service, models, data):
+    statuses, is_done = [], threading.Event()
+
+    def post():
+        while not is_done.is_set():
+            statuses.append(client.post("/detect", content=data).status_code)
+
+    threads = [threading.Thread(target=post) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    engines = {service.engine}
+    for _ in range(3):
+        seen = len(statuses)
+        assert client.portal.call(service.reload)
+        engines.add(service.engine)
+        while len(statuses) < seen + 4:
+            is_done.wait(0.01)
+    is_done.set()
+    for thread in threads:
+        thread.join()
+    assert len(engines) == 4 and set(statuses) == {200}
+
+
+def test_health_metrics_description_and_page(client, data):
+    assert client.get("/health").json() == {"status": "ok"}
+    client.post("/detect", content=data)
+    metrics = client.get("/metrics").text
+    assert 'effdet_requests_total{status="200"}' in metrics
+    assert "effdet_requests_in_flight 0.0" in metrics
+    assert "effdet_batch_images_count" in metrics
+    assert client.get("/openapi.json").json()["openapi"] == "3.1.0"
+    page = client.get("/")
+    assert 'type="range"' in page.text
+    assert "connect-src 'self'" in page.headers["content-security-policy"]
+
+
+def batches_of(count, **options):
+    """The sizes of the batches that `count` items at once become, and the results."""
+    sizes = []
+
+    def work(items):
+        sizes.append(len(items))
+        return [2 * item for item in items]
+
+    async def run():
+        batcher = Batcher(work, **options)
+        asked = [asyncio.create_task(batcher.submit(i)) for i in range(count)]
+        await asyncio.sleep(0)
+        await batcher.start()
+        closing = asyncio.create_task(batcher.close())
+        results = await asyncio.gather(*asked, return_exceptions=True)
+        await closing
+        return results
+
+    return sizes, asyncio.run(run())
+
+
+def test_items_become_batches_and_closing_loses_none():
+    sizes, results = batches_of(7, max_batch=3, max_wait=0.0, max_queue=9)
+    assert sizes == [3, 3, 1]
+    assert results == [0, 2, 4, 6, 8, 10, 12]
+
+
+def test_what_finds_no_room_is_refused():
+    _, results = batches_of(4, max_batch=2, max_wait=0.0, max_queue=3)
+    assert results[:3] == [0, 2, 4]
+    assert isinstance(results[3], QueueFullError)
+
+
+def test_a_batch_that_fails_leaves_the_next_alone():
+    def work(items):
+        if "bad" in items:
+            raise ArithmeticError("bad")
+        return items
+
+    async def run():
+        batcher = Batcher(work, max_batch=1, max_wait=0.0, max_queue=2)
+        await batcher.start()
+        with pytest.raises(ArithmeticError):
+            await batcher.submit("bad")
+        assert await batcher.submit("good") == "good"
+        await batcher.close()
+
+    asyncio.run(run())
+
+
+class InPadding:
+    """Finds one object in the padding below a wide image, and one in the image."""
+
+    config = EfficientDetConfig(image_size=64, num_classes=1)
+    class_names = category_ids = score_settings = None
+
+    def predict_on_batch(self, images):
+        count = len(images)
+        boxes = np.float32([[40, 8, 60, 30], [4, 8, 12, 30]])
+        return {
+            "boxes": np.tile(boxes, (count, 1, 1)),
+            "scores": np.tile(np.float32([0.9, 0.8]), (count, 1)),
+            "labels": np.zeros((count, 2), "int32"),
+            "num_detections": np.full(count, 2, "int32"),
+        }
+
+
+def test_what_is_found_beside_the_image_is_left_out():
+    engine = Engine(Predictor(InPadding()), 1)
+    file = io.BytesIO()
+    Image.new("RGB", (90, 30)).save(file, "PNG")
+    (found,) = engine.detect([engine.prepare(file.getvalue(), 0.0, LIMITS)])
+    assert found.scores.tolist() == [np.float32(0.8)]
+    assert ((found.boxes[:, 2:] - found.boxes[:, :2]) > 0).all()

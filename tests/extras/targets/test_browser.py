@@ -1,0 +1,165 @@
+"""The page of `target="browser"` in a real, headless Chromium, with onnxruntime-web."""
+
+import functools
+import http.server
+import io
+import json
+import queue
+import shutil
+import subprocess
+import threading
+
+import keras
+import numpy as np
+import PIL.Image
+import pytest
+from support.tiny import spread, tiny_model
+
+import effdet_keras as ek
+from effdet_keras.extras.targets.browser import _RUNTIME_VERSION
+
+pytestmark = pytest.mark.tensorflow
+
+# Appended to the page: it detects on an image of the server, and tells the result.
+_ASK = """<script type="module">
+let told;
+try {
+  await ready;
+  const image = await (await fetch("image.png")).blob();
+  const found = await show(image);
+  told = { found, text: document.getElementById("found").textContent };
+} catch (error) { told = { error: String(error) }; }
+await fetch("told", { method: "POST", body: JSON.stringify(told) });
+</script>"""
+_MINUTES = 60
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory):
+    """The `dist` folder of onnxruntime-web, from npm's registry."""
+    if shutil.which("npm") is None:
+        pytest.skip("npm is not installed: there is no onnxruntime-web")
+    folder = tmp_path_factory.mktemp("npm")
+    package = f"onnxruntime-web@{_RUNTIME_VERSION}"
+    done = subprocess.run(
+        ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", package],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=5 * _MINUTES,
+    )
+    if done.returncode:
+        pytest.skip(f"npm cannot install {package}: {done.stderr[-300:]}")
+    return folder / "node_modules" / "onnxruntime-web" / "dist"
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    names = ("chromium", "chromium-browser", "google-chrome")
+    found = next(filter(None, map(shutil.which, names)), None)
+    if found is None:
+        pytest.skip("no Chromium is installed")
+    return found
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    """Serves files, and takes what the page tells."""
+
+    told: queue.Queue = queue.Queue()
+    extensions_map = {".mjs": "text/javascript", ".wasm": "application/wasm"}
+
+    def do_POST(self):
+        self.told.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture
+def asked(chromium, tmp_path):
+    """Opens the page of a folder in Chromium, and gives what it tells."""
+
+    def ask(folder):
+        handler = functools.partial(Handler, directory=str(folder))
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        flags = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+        ]
+        flags += [
+            f"--user-data-dir={tmp_path / 'profile'}",
+            "--remote-debugging-port=0",
+        ]
+        address = f"http://127.0.0.1:{server.server_port}/index.html"
+        process = subprocess.Popen(
+            [chromium, *flags, address],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            return Handler.told.get(timeout=3 * _MINUTES)
+        finally:
+            process.terminate()
+            process.wait(_MINUTES)
+            server.shutdown()
+            server.server_close()
+
+    return ask
+
+
+@pytest.mark.slow
+def test_the_page_finds_in_chromium_what_the_model_finds(tmp_path, runtime, asked):
+    pytest.importorskip("onnxruntime")
+    keras.utils.set_random_seed(0)
+    model = spread(tiny_model(class_names=("cat", "</script>", "bird")))
+    folder = tmp_path / "web"
+    model.export(folder, target="browser", runtime_address="./dist/", verbose=0)
+    shutil.copytree(runtime, folder / "dist")
+    image = np.random.default_rng(0).integers(40, 200, (64, 64, 3), "uint8")
+    file = io.BytesIO()
+    PIL.Image.fromarray(image).save(file, "png")
+    (folder / "image.png").write_bytes(file.getvalue())
+    page = folder / "index.html"
+    page.write_text(page.read_text().replace("</html>", f"{_ASK}</html>"))
+
+    told = asked(folder)
+    assert "error" not in told, told
+    found, expected = told["found"], model.detect(image)
+    assert len(found) >= len(expected) > 5  # `detect` drops low scores, the page hides
+    for detection, box, label, score in zip(
+        found, expected.boxes, expected.labels, expected.scores
+    ):
+        assert detection["label"] == label
+        assert detection["name"] == model.class_names[label]
+        np.testing.assert_allclose(detection["score"], score, atol=1e-4)
+        np.testing.assert_allclose(detection["box"], box, atol=0.05)
+    assert "cat " in told["text"]
+
+
+def test_the_page_has_the_models_settings_and_no_class_ends_its_script(
+    tmp_path, monkeypatch
+):
+    from types import SimpleNamespace
+
+    from effdet_keras.export.registry import ExportFormat
+    from effdet_keras.extras.targets.browser import write_browser
+
+    monkeypatch.setattr(
+        ExportFormat, "write", lambda self, model, path, **options: None
+    )
+    config = ek.EfficientDetConfig.from_name("efficientdet-lite0")
+    names = ("cat", "</script>")
+    model = SimpleNamespace(config=config, class_names=names, num_classes=2)
+    write_browser(model, tmp_path, tmp_path, runtime_address="dist")
+    page = (tmp_path / "index.html").read_text()
+    line = next(line for line in page.splitlines() if line.startswith("const settings"))
+    assert "<" not in line
+    settings = json.loads(line.removeprefix("const settings = ").removesuffix(";"))
+    assert settings["names"] == list(names)
+    assert (settings["height"], settings["width"]) == config.image_size
+    assert (settings["model"], settings["runtime"]) == ("model.onnx", "dist/")

@@ -1,0 +1,490 @@
+"""Each target's page is run as it stands, and what it wrote is used."""
+
+import json
+import pathlib
+import re
+import shlex
+import shutil
+from types import SimpleNamespace
+
+import keras
+import numpy as np
+import pytest
+import yaml
+from support.tiny import BOTH_HEADS, spread, tiny_model
+
+import effdet_keras as ek
+from effdet_keras import cli
+from effdet_keras.export.targets import TARGETS
+from effdet_keras.extras.targets import coral
+from effdet_keras.extras.targets.operations import operations_of
+from effdet_keras.weights.archive import write_archive
+
+pytestmark = pytest.mark.tensorflow
+
+DOCS = pathlib.Path(__file__).parents[3] / "docs"
+
+
+def commands_of(target):
+    """The shell commands of a target's page."""
+    page = DOCS / f"target_{target.replace('-', '_')}.md"
+    blocks = re.findall(
+        r"^```sh\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE
+    )
+    return [line for block in blocks for line in block.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def model():
+    keras.utils.set_random_seed(0)
+    return spread(tiny_model())
+
+
+@pytest.fixture(scope="module")
+def workplace(model, tmp_path_factory):
+    """A folder with an archive, for `runs/cats`, and `DATA`, as the pages have them."""
+    folder = tmp_path_factory.mktemp("targets")
+    write_archive(model, folder / "archive.keras")
+    data = folder / "DATA"
+    ek.data.write_shapes(data, num_train=3, num_valid=2, image_size=64)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def exported(workplace):
+    """Runs the first command of a target's page once, with flags; gives its folder."""
+    done = {}
+
+    def run(target, *flags):
+        if (target, flags) not in done:
+            words = shlex.split(commands_of(target)[0])
+            assert words[:3] == ["effdet-keras", "export", "runs/cats"]
+            out = f"{len(done)}/{words[3]}"  # each has a folder of its own
+            with pytest.MonkeyPatch.context() as patch:
+                patch.chdir(workplace)
+                assert (
+                    cli.main(["export", "archive.keras", out, *words[4:], *flags]) == 0
+                )
+            done[target, flags] = workplace / out
+        return done[target, flags]
+
+    return run
+
+
+def report_of(folder):
+    return json.loads((folder / "export_report.json").read_text())
+
+
+@pytest.fixture
+def image():
+    return np.random.default_rng(0).integers(40, 200, (64, 64, 3), "uint8")
+
+
+def test_coral_is_int8_with_a_list_of_what_stays_on_the_cpu(exported):
+    pytest.importorskip("ai_edge_litert")
+    folder = exported("coral")
+    assert (folder / "labels.txt").read_text() == "cat\ndog\nbird\n"
+    report = report_of(folder)
+    assert (report["target"], report["precision"]) == ("coral", "int8")
+    first = report["notes"][0]
+    assert first == (
+        "  stays on the CPU: DEQUANTIZE (2), TFLite_Detection_PostProcess (1)"
+    )
+    operations = operations_of(folder / "model.tflite")
+    floats = [o.name for o in operations if "FLOAT32" in o.types]
+    assert set(floats) == {"DEQUANTIZE", "TFLite_Detection_PostProcess"}
+    assert all(o.is_static for o in operations)
+
+
+@pytest.fixture
+def compiler(tmp_path, monkeypatch):
+    """A stand-in for `edgetpu_compiler` that copies the file, or fails."""
+
+    def install(status=0):
+        script = tmp_path / "edgetpu_compiler"
+        script.write_text(
+            "#!/bin/sh\n"
+            'echo "Number of operations that will run on CPU: 3"\n'
+            'cp "$4" "$3/model_edgetpu.tflite"\n'
+            f"exit {status}\n"
+        )
+        script.chmod(0o755)
+        monkeypatch.setattr(shutil, "which", lambda name: str(script))
+
+    return install
+
+
+def test_the_compiler_of_coral_runs_where_it_is_installed(exported, compiler, tmp_path):
+    pytest.importorskip("ai_edge_litert")
+    shutil.copy(exported("coral") / "model.tflite", tmp_path)
+    compiler()
+    notes = coral.compile_for_edge_tpu(tmp_path, pathlib.Path("out"))
+    assert (tmp_path / "model_edgetpu.tflite").is_file()
+    assert notes[1:] == (
+        "  compiled: model_edgetpu.tflite",
+        "  Number of operations that will run on CPU: 3",
+    )
+    compiler(status=1)
+    with pytest.raises(ek.errors.InvalidStateError, match="did not compile"):
+        coral.compile_for_edge_tpu(tmp_path, pathlib.Path("out"))
+
+
+@pytest.mark.slow
+def test_frigate_reads_the_outputs_labels_and_configuration(exported, image):
+    litert = pytest.importorskip("ai_edge_litert.interpreter")
+    folder = exported("frigate")
+    configuration = yaml.safe_load((folder / "frigate.yml").read_text())
+    assert configuration["detectors"]["edgetpu_detector"]["type"] == "edgetpu"
+    assert configuration["model"]["path"] == "/config/pets/model_edgetpu.tflite"
+    assert (configuration["model"]["width"], configuration["model"]["height"]) == (
+        64,
+        64,
+    )
+    assert configuration["objects"]["track"] == ["cat", "dog", "bird"]
+    assert (folder / "labelmap.txt").read_text() == "0 cat\n1 dog\n2 bird\n"
+    assert (folder / "frigate.yml").read_text() in report_of(folder)["notes"]
+    # As frigate/detectors/plugins/cpu_tfl.py reads the file.
+    interpreter = litert.Interpreter(str(folder / "model.tflite"))
+    interpreter.allocate_tensors()
+    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], image[None])
+    interpreter.invoke()
+    boxes, classes, scores, count = (
+        interpreter.get_tensor(detail["index"])[0]
+        for detail in interpreter.get_output_details()
+    )
+    assert boxes.shape == (20, 4) and scores.shape == (20,)
+    assert 0 < count <= 20 and set(classes[: int(count)]) <= {0, 1, 2}
+    assert min(scores[: int(count)]) >= 0.4
+
+
+def test_frigates_page_shows_what_the_target_writes(exported):
+    from effdet_keras.extras.targets import frigate
+
+    text = frigate._configuration("pets", "edgetpu", (320, 320), ("cat", "dog", "bird"))
+    assert f"```yaml\n{text}```" in (DOCS / "target_frigate.md").read_text()
+    quoted = frigate._configuration("it's", "cpu", (64, 64), ("a: b",))
+    read = yaml.safe_load(quoted)
+    assert read["model"]["path"] == "/config/it's/model.tflite"
+    assert read["objects"]["track"] == ["a: b"]
+
+
+def test_a_file_for_gpus_runs_in_compiled_model_with_the_models_detections(
+    exported, model, image
+):
+    compiled_model = pytest.importorskip("ai_edge_litert.compiled_model")
+    path = exported("litert-gpu") / "model.tflite"
+    assert not any(operation.is_custom for operation in operations_of(path))
+    compiled = compiled_model.CompiledModel.from_file(str(path))
+    inputs, outputs = (
+        compiled.create_input_buffers(0),
+        compiled.create_output_buffers(0),
+    )
+    inputs[0].write(image[None].astype("float32"))
+    compiled.run_by_index(0, inputs, outputs)
+    details = compiled.get_output_tensor_details("serving_default")
+    found = {
+        name: buffer.read(int(np.prod(detail["shape"])), np.float32)
+        for (name, detail), buffer in zip(details.items(), outputs)
+    }
+    expected = model.detect(image)
+    assert len(expected) > 5
+    # The weights are rounded to float16, which moves the scores by less than this.
+    np.testing.assert_allclose(
+        np.sort(found["scores"])[::-1][: len(expected)][:5],
+        np.sort(expected.scores)[::-1][:5],
+        atol=0.02,
+    )
+
+
+def test_built_in_operations_compute_the_models_postprocess():
+    from effdet_keras._internal.optional_imports import tensorflow as tf
+    from effdet_keras.detect.postprocess import Postprocess
+    from effdet_keras.export.litert.write import builtin_operations, builtin_postprocess
+    from effdet_keras.model.anchors import anchors_of
+
+    config = ek.EfficientDetConfig.from_name("efficientdet-lite0")
+    config = config.replace(image_size=64, max_level=5, num_classes=3)
+    anchors, rng = anchors_of(config), np.random.default_rng(0)
+    raw = {
+        "class_logits": rng.normal(-2, 3, (1, len(anchors), 3)).astype("float32"),
+        "box_deltas": rng.normal(0, 0.5, (1, len(anchors), 4)).astype("float32"),
+    }
+    for wanted in (
+        Postprocess(per_class=True, clip=False, drop_empty=False),
+        Postprocess(method="hard", per_class=False, clip=False, drop_empty=False),
+        Postprocess(method="hard", pre_nms_top_k=0, clip=False, drop_empty=False),
+    ):
+        postprocess = builtin_postprocess(wanted)
+        function = builtin_operations(postprocess, config)
+        boxes, classes, scores, count = function(
+            tf.convert_to_tensor(raw["box_deltas"]),
+            tf.convert_to_tensor(raw["class_logits"]),
+        )
+        expected = postprocess(raw, anchors, config.image_size, config.box_scales)
+        expected = {k: keras.ops.convert_to_numpy(v) for k, v in expected.items()}
+        rows = int(expected["num_detections"][0])
+        assert rows > 5 and int(count[0]) == rows, wanted
+        np.testing.assert_allclose(scores, expected["scores"], atol=1e-5)
+        np.testing.assert_allclose(
+            boxes[0, :rows] * 64, expected["boxes"][0, :rows], atol=1e-3
+        )
+        np.testing.assert_array_equal(classes[0, :rows], expected["labels"][0, :rows])
+
+
+@pytest.mark.slow
+def test_tf_serving_gets_a_version_and_requests_that_the_model_answers(exported):
+    tf = pytest.importorskip("tensorflow")
+    folder = exported("tf-serving")
+    assert folder.parts[-3:] == ("models", "pets", "1")
+    served = tf.saved_model.load(str(folder))
+    requests = folder / "assets.extra" / "tf_serving_warmup_requests"
+    records = [bytes(r.numpy()) for r in tf.data.TFRecordDataset(str(requests))]
+    assert len(records) == 4
+    for record in records:
+        name, signature, inputs = request_in(record)
+        assert name == "pets"
+        outputs = served.signatures[signature](**inputs)
+        assert len(outputs["num_detections"]) == len(inputs["images"]) in (1, 2)
+
+
+def request_in(record):
+    """Model, signature and inputs of a `PredictionLog`, by TensorFlow's protobuf."""
+    import tensorflow as tf
+    from tensorflow.core.framework import tensor_pb2
+
+    log = fields_in(record)
+    request = fields_in(fields_in(log[6][0])[1][0])
+    spec = fields_in(request[1][0])
+    inputs = {}
+    for entry in request[2]:
+        key_value = fields_in(entry)
+        value = tf.make_ndarray(tensor_pb2.TensorProto.FromString(key_value[2][0]))
+        inputs[key_value[1][0].decode()] = tf.constant(value)
+    return spec[1][0].decode(), spec[3][0].decode(), inputs
+
+
+def fields_in(message):
+    """Number to contents of the fields of a message that has those of type 2 alone."""
+    found, place = {}, 0
+
+    def varint():
+        nonlocal place
+        value = shift = 0
+        while True:
+            byte = message[place]
+            place += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while place < len(message):
+        number, kind = divmod(varint(), 8)
+        assert kind == 2
+        length = varint()
+        found.setdefault(number, []).append(message[place : place + length])
+        place += length
+    return found
+
+
+def test_triton_gets_a_repository_whose_configuration_fits_the_file(exported):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    folder = exported("triton")
+    assert (folder / "labels.txt").read_text() == "cat\ndog\nbird\n"
+    text = (folder / "config.pbtxt").read_text()
+    assert 'name: "pets"' in text and "max_batch_size: 8" in text
+    assert 'platform: "onnxruntime_onnx"' in text
+    session = onnxruntime.InferenceSession(folder / "1" / "model.onnx")
+    kinds = {
+        "tensor(float)": "TYPE_FP32",
+        "tensor(int32)": "TYPE_INT32",
+    }
+    tensors = [*session.get_inputs(), *session.get_outputs()]
+    told = re.findall(
+        r'name: "(\w+)"\n  data_type: (\w+)\n  dims: \[ ([\d, ]+) \]', text
+    )
+    assert len(told) == len(tensors) == 5
+    for name, kind, dims in told:
+        tensor = next(t for t in tensors if t.name == name)
+        assert kinds[tensor.type] == kind
+        # The batch is no part of it; Triton knows no tensor without dimensions.
+        assert [int(d) for d in dims.split(",")] == (tensor.shape[1:] or [1])
+
+
+@pytest.mark.slow
+def test_triton_gets_a_saved_model_too(exported):
+    folder = exported("triton", "--backend", "tensorflow")
+    assert (folder / "1" / "model.savedmodel" / "saved_model.pb").is_file()
+    assert 'platform: "tensorflow_savedmodel"' in (folder / "config.pbtxt").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.extra_packages
+@pytest.mark.parametrize("precision", ["float16", "int8"])
+def test_mediapipe_opens_what_its_target_writes(exported, image, precision):
+    mediapipe = pytest.importorskip("mediapipe")
+    from mediapipe.tasks import python as tasks
+
+    flags = ["--calibration", "DATA"] if precision == "int8" else []
+    folder = exported("mediapipe", *flags)
+    assert report_of(folder)["precision"] == precision
+    path = str(folder / "model.tflite")
+    options = tasks.vision.ObjectDetectorOptions(
+        base_options=tasks.BaseOptions(model_asset_path=path), max_results=5
+    )
+    with tasks.vision.ObjectDetector.create_from_options(options) as detector:
+        found = detector.detect(mediapipe.Image(mediapipe.ImageFormat.SRGB, image))
+    names = {d.categories[0].category_name for d in found.detections}
+    assert names and names <= {"cat", "dog", "bird"}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_command_of_a_page_is_one_that_the_target_takes(target, monkeypatch):
+    """The first is run above, where the target is tested."""
+    from effdet_keras.export.targets import target_to_write
+
+    checked = []
+
+    def export_file(model, out, format=None, *, target, options, **other):
+        path = pathlib.Path(out)
+        checked.append(target_to_write(path, target, format, options).name)
+
+    monkeypatch.setattr(
+        "effdet_keras.cli.export_file.export_file", export_file, raising=True
+    )
+    for line in commands_of(target):
+        assert cli.main(shlex.split(line)[1:]) == 0
+    assert checked and set(checked) == {target}
+
+
+@pytest.mark.parametrize(
+    "target, path, options, message",
+    [
+        ("phone", "out", {}, "`target` must be one of mediapipe, coral, frigate"),
+        ("coral", "out", {"format": "onnx"}, "chooses the format itself"),
+        ("coral", "out.tflite", {}, "writes a folder"),
+        ("coral", "out", {"precision": "float16"}, "chooses `precision` itself"),
+        ("coral", "out", {}, "needs images of the kind"),
+        ("frigate", "out", {"detector": "tpu"}, "`detector` must be one of"),
+        ("frigate", "out", {"detector": "cpu"}, "needs images of the kind"),
+        ("litert-gpu", "out", {"calibration": []}, "chooses `calibration` itself"),
+        ("tf-serving", "out", {}, r"Give a path such as '.*out/1'"),
+        ("tf-serving", "1", {"warmup_batches": -1}, "must be 0 or more"),
+        ("triton", "out", {"max_batch_size": 0}, "must be 1 or more"),
+        ("triton", "out", {"backend": "torch"}, "`backend` must be one of"),
+    ],
+)
+def test_what_a_target_refuses_is_told(model, tmp_path, target, path, options, message):
+    with pytest.raises(ValueError, match=message):
+        model.export(tmp_path / path, target=target, **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unknown_option_names_those_of_the_target(model, tmp_path):
+    with pytest.raises(TypeError, match="has the options backend, max_batch_size"):
+        model.export(tmp_path / "out", target="triton", colour="red")
+
+
+def refused(target, tmp_path, **fields):
+    """What a target says to a model with these fields of its config: no network."""
+    config = ek.EfficientDetConfig.from_name("efficientdet-lite0").replace(**fields)
+    write = TARGETS[target].load_writer()
+    with pytest.raises(ValueError) as error:
+        write(SimpleNamespace(config=config), tmp_path, tmp_path, **given(target))
+    assert not list(tmp_path.iterdir())
+    return str(error.value)
+
+
+def given(target):
+    return {"calibration": ["x.jpg"]} if target in ("coral", "frigate") else {}
+
+
+@pytest.mark.parametrize("target", ["mediapipe", "coral", "frigate", "browser"])
+def test_targets_of_boxes_refuse_a_segmentation_head(tmp_path, target):
+    message = refused(target, tmp_path, heads=BOTH_HEADS)
+    assert "models that detect and nothing else" in message
+
+
+@pytest.mark.parametrize("target", ["coral", "frigate"])
+@pytest.mark.parametrize("backbone", ["efficientnet-b0", "efficientnet-lite4"])
+def test_the_edge_tpu_refuses_other_backbones(tmp_path, target, backbone):
+    message = refused(target, tmp_path, backbone=backbone)
+    assert "Lite0 to Lite3" in message and backbone in message
+
+
+def test_frigate_refuses_an_input_that_is_not_square(tmp_path):
+    message = refused("frigate", tmp_path, image_size=(128, 256))
+    assert "a square input" in message and "(128, 256)" in message
+
+
+def test_a_file_that_the_compiler_would_refuse_is_told_operation_by_operation():
+    from effdet_keras.extras.targets.operations import Operation, require_compilable
+
+    def operation(name, version=1, *, is_custom=False, is_static=True):
+        types = frozenset(["INT8"])
+        return Operation(name, version, is_custom, types, is_static, 1)
+
+    require_compilable([operation("CONV_2D", 5)])
+    with pytest.raises(ValueError, match="would refuse the file") as error:
+        require_compilable(
+            [
+                operation("CONV_2D", 6),
+                operation("GELU"),
+                operation("FlexErf", is_custom=True),
+                operation("ADD", is_static=False),
+            ]
+        )
+    for part in (
+        "CONV_2D is of version 6, above 5",
+        "GELU is unknown",
+        "FlexErf is unknown",
+        "ADD has a shape that is not fixed",
+    ):
+        assert part in str(error.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["efficientdet-lite0", "efficientdet-lite3"])
+def test_whole_lite_models_have_no_operation_above_the_compilers(name, tmp_path, image):
+    from effdet_keras.export.litert.write import write_litert
+    from effdet_keras.extras.targets.operations import (
+        operations_on_cpu,
+        require_compilable,
+    )
+
+    model = ek.EfficientDet(ek.EfficientDetConfig.from_name(name, num_classes=3))
+    path = tmp_path / "model.tflite"
+    write_litert(model, path, precision="int8", calibration=[image])
+    operations = operations_of(path)
+    require_compilable(operations)
+    left = ["DEQUANTIZE (2)", "TFLite_Detection_PostProcess (1)"]
+    assert operations_on_cpu(operations) == left
+
+
+def test_a_warm_up_request_is_the_protobuf_of_tf_serving():
+    from effdet_keras.extras.targets.serving import prediction_log
+
+    images = np.zeros((1, 200, 2, 3), "uint8")  # longer than one byte of a length says
+    name, signature, inputs = request_in(prediction_log("m", "s", {"images": images}))
+    assert (name, signature) == ("m", "s")
+    np.testing.assert_array_equal(inputs["images"], images)
+
+
+@pytest.mark.parametrize(
+    ("target", "options"),
+    [
+        ("frigate", {"detector": "cpu"}),
+        pytest.param("coral", {}, marks=pytest.mark.slow),
+        pytest.param("mediapipe", {}, marks=pytest.mark.slow),
+    ],
+)
+def test_a_quantization_aware_model_needs_no_calibration(target, options, tmp_path):
+    learned = tiny_model().quantize_aware()
+    pixels = np.random.default_rng(0).integers(0, 256, (1, 64, 64, 3))
+    learned(pixels.astype("float32"), training=True)
+    report = learned.export(tmp_path / "pets", target=target, verbose=0, **options)
+    assert report.precision == "int8"
+    operations = operations_of(tmp_path / "pets" / "model.tflite")
+    floats = {o.name for o in operations if "FLOAT32" in o.types}
+    scores = {"LOGISTIC", "SUB"} if target != "coral" else set()
+    assert floats - scores == {"DEQUANTIZE", "TFLite_Detection_PostProcess"}

@@ -1,0 +1,191 @@
+import ast
+import json
+import math
+
+import numpy as np
+import pytest
+
+from effdet_keras import box_ops
+from effdet_keras.model.anchors import best_anchor_iou, generate_anchors, level_sizes
+
+CASES = [
+    "d0_512",
+    "d0_256",
+    "d0_384x640_hw",
+    "d0_200x136_hw",
+    "lite0_320",
+    "lite2_448",
+    "d7_1536",
+    "d7x_1536",
+    "per_level_scale_256",
+    "aspect_pairs_256",
+]
+
+
+def arguments(case):
+    """The reference's list of strings, as our arguments."""
+    low, high, octaves, ratios, scale, size = (
+        ast.literal_eval(value) for value in case["args"]
+    )
+    return (size, size) if isinstance(size, int) else size, {
+        "min_level": low,
+        "max_level": high,
+        "num_scales": octaves,
+        "aspect_ratios": ratios,
+        "anchor_scale": scale,
+    }
+
+
+def defined_anchors(image_size, levels, num_scales, ratios, scale):
+    """The grid from the definition, one anchor at a time."""
+    rows = []
+    for level in levels:
+        height, width = (math.ceil(n / 2**level) for n in image_size)
+        stride_y, stride_x = image_size[0] / height, image_size[1] / width
+        for y in range(height):
+            for x in range(width):
+                for octave in range(num_scales):
+                    for ratio in ratios:
+                        base = scale * 2 ** (octave / num_scales)
+                        h = base * stride_y / math.sqrt(ratio)
+                        w = base * stride_x * math.sqrt(ratio)
+                        cy, cx = (y + 0.5) * stride_y, (x + 0.5) * stride_x
+                        rows.append([cy - h / 2, cx - w / 2, cy + h / 2, cx + w / 2])
+    return np.array(rows, "float32")
+
+
+def test_level_sizes_round_up():
+    assert level_sizes((512, 512), 3, 5) == [(64, 64), (32, 32), (16, 16)]
+    assert level_sizes((201, 3), 0, 3) == [(201, 3), (101, 2), (51, 1), (26, 1)]
+    assert level_sizes((64, 64), 6, 6) == [(1, 1)]
+
+
+def test_one_anchor_by_hand():
+    anchors = generate_anchors(
+        (16, 32), min_level=4, max_level=4, num_scales=1, aspect_ratios=(4.0,)
+    )
+    # stride 16, base 64: 128 wide and 32 high, around (8, 8) and (8, 24)
+    np.testing.assert_array_equal(anchors, [[-8, -56, 24, 72], [-8, -40, 24, 88]])
+    assert anchors.dtype == np.float32
+
+
+def test_anchors_equal_their_definition():
+    found = generate_anchors(
+        (70, 45),
+        min_level=3,
+        max_level=6,
+        num_scales=2,
+        aspect_ratios=(1.0, 3.0),
+        anchor_scale=2.5,
+    )
+    expected = defined_anchors((70, 45), range(3, 7), 2, (1.0, 3.0), 2.5)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_pairs_are_factors_on_width_and_height():
+    by_ratio = generate_anchors((64, 64), aspect_ratios=(4.0, 0.25))
+    by_pair = generate_anchors((64, 64), aspect_ratios=((2.0, 0.5), (0.5, 2.0)))
+    np.testing.assert_array_equal(by_ratio, by_pair)
+
+
+def test_one_scale_a_level_equals_the_levels_apart():
+    together = generate_anchors((64, 64), max_level=4, anchor_scale=[2.0, 5])
+    apart = [
+        generate_anchors((64, 64), min_level=level, max_level=level, anchor_scale=scale)
+        for level, scale in [(3, 2), (4, 5)]
+    ]
+    np.testing.assert_array_equal(together, np.concatenate(apart))
+
+
+def test_transposed_image_gives_transposed_anchors():
+    wide = generate_anchors((64, 192), aspect_ratios=(1.0,))
+    tall = generate_anchors((192, 64), aspect_ratios=(1.0,))
+    swapped = tall[:, [1, 0, 3, 2]]
+    assert {tuple(row) for row in wide.tolist()} == {tuple(r) for r in swapped.tolist()}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_count_and_ends_equal_the_reference(golden, name):
+    case = json.loads(str(golden("maths.npz")["anchors/table"]))[name]
+    image_size, options = arguments(case)
+    anchors = generate_anchors(image_size, **options)
+    sizes = level_sizes(image_size, 0, options["max_level"])
+    assert [list(size) for size in sizes] == case["feat_sizes"]
+    assert len(anchors) == case["n"]
+    np.testing.assert_allclose(anchors[: len(case["first"])], case["first"], atol=1e-4)
+    np.testing.assert_allclose(anchors[-1], case["last"], atol=1e-4)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_anchor_equals_the_reference(golden, name):
+    arrays = golden("c_anchors.npz")
+    image_size, options = arguments(json.loads(str(arrays["table"]))[name])
+    anchors = generate_anchors(image_size, **options)
+    if f"anchors/{name}" in arrays:
+        np.testing.assert_allclose(anchors, arrays[f"anchors/{name}"], atol=1e-4)
+    else:
+        sampled = anchors[arrays[f"anchors/{name}/idx"]]
+        np.testing.assert_allclose(sampled, arrays[f"anchors/{name}/val"], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("image_size", 512),
+        ("image_size", "512x512"),
+        ("image_size", (512,)),
+        ("image_size", (0, 512)),
+        ("image_size", (512.5, 512)),
+        ("min_level", 8),
+        ("min_level", -1),
+        ("max_level", 7.0),
+        ("num_scales", 0),
+        ("num_scales", 1.5),
+        ("aspect_ratios", ()),
+        ("aspect_ratios", 1.0),
+        ("aspect_ratios", (1.0, -2.0)),
+        ("aspect_ratios", ((1.0, 2.0, 3.0),)),
+        ("aspect_ratios", (1.0, (1.4, 0.7))),
+        ("aspect_ratios", ("wide",)),
+        ("anchor_scale", 0.0),
+        ("anchor_scale", math.inf),
+        ("anchor_scale", (4.0, 4.0)),
+        ("anchor_scale", "large"),
+    ],
+)
+def test_wrong_argument_is_named_with_its_value(name, value):
+    options = {"image_size": (64, 64), name: value}
+    with pytest.raises(ValueError, match=rf"`{name}`") as error:
+        generate_anchors(options.pop("image_size"), **options)
+    assert f"{name}={value!r}" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("image_size", "arguments"),
+    [
+        ((128, 128), {}),
+        ((200, 136), {"anchor_scale": 3.0, "num_scales": 2}),
+        ((150, 300), {"aspect_ratios": ((1.4, 0.7), (1, 1)), "min_level": 4}),
+        ((96, 64), {"anchor_scale": (1.0, 2, 3, 4), "max_level": 6}),
+    ],
+)
+def test_the_best_anchor_is_the_best_of_all(image_size, arguments):
+    rng = np.random.default_rng(0)
+    centers = rng.uniform(-30, np.array(image_size) + 30, (500, 2))
+    sides = np.exp(rng.uniform(0, 5.5, (500, 2)))
+    boxes = np.concatenate([centers - sides / 2, centers + sides / 2], axis=1)
+    anchors = generate_anchors(image_size, **arguments).astype("float64")
+    expected = box_ops.pairwise_iou(boxes, anchors).max(axis=1)
+    actual = best_anchor_iou(boxes, image_size, **arguments)
+    # The anchors of the grid are rounded to float32.
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
+
+
+def test_a_box_without_area_has_no_anchor():
+    boxes = [[5.0, 5, 5, 9], [9, 9, 5, 5]]
+    np.testing.assert_array_equal(best_anchor_iou(boxes, (64, 64)), [0, 0])
+    assert best_anchor_iou(np.zeros((0, 4)), (64, 64)).shape == (0,)
+    with pytest.raises(ValueError, match=r"`boxes` must be .*\(4,\)"):
+        best_anchor_iou([1, 2, 3, 4], (64, 64))
+    with pytest.raises(ValueError, match="num_scales=0"):
+        best_anchor_iou(boxes, (64, 64), num_scales=0)

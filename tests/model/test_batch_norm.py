@@ -1,0 +1,97 @@
+"""Batch norm: the fused kernel gives what Keras' own layer gives."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from support.gradients import gradient
+
+from effdet_keras.layers import BatchNormalization
+from effdet_keras.model.basic_layers import BatchNormOptions
+
+
+def pair(**kwargs):
+    """Our layer and Keras', with equal and uneven weights, and a batch."""
+    rng = np.random.default_rng(0)
+    layers = [
+        cls(epsilon=1e-3, momentum=0.9, name="bn", **kwargs)
+        for cls in (BatchNormalization, keras.layers.BatchNormalization)
+    ]
+    weights = rng.uniform(0.5, 2.0, (4, 5)).astype("float32")
+    for layer in layers:
+        layer.build((None, 3, 4, 5))
+        layer.set_weights(list(weights))
+    return layers, rng.normal(3.0, 2.0, (2, 3, 4, 5)).astype("float32")
+
+
+def assert_equal(ours, theirs, x, training, tolerance=1e-5):
+    a, b = (ops.convert_to_numpy(bn(x, training=training)) for bn in (ours, theirs))
+    assert a.dtype == b.dtype
+    np.testing.assert_allclose(a, b, atol=tolerance, rtol=tolerance)
+    for mine, other in zip(ours.get_weights(), theirs.get_weights()):
+        np.testing.assert_allclose(mine, other, rtol=1e-5)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_equals_keras(training):
+    (ours, theirs), x = pair()
+    before = ours.get_weights()
+    assert_equal(ours, theirs, x, training)
+    has_moved = not np.array_equal(before[2], ours.get_weights()[2])
+    assert has_moved == training
+
+
+def test_on_one_device_synchronized_statistics_are_its_own():
+    # Also on JAX and torch, where Keras' layer refuses to synchronize.
+    _, x = pair()
+    plain = BatchNormOptions(epsilon=1e-3).layer("plain")
+    synchronized = BatchNormOptions(epsilon=1e-3, synchronized=True).layer("all")
+    assert_equal(synchronized, plain, x, True)
+
+
+def test_frozen_uses_and_keeps_the_moving_statistics():
+    (ours, theirs), x = pair(trainable=False)
+    before = ours.get_weights()
+    assert_equal(ours, theirs, x, training=True)
+    np.testing.assert_array_equal(before, ours.get_weights())
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("training", [False, True])
+def test_equals_keras_in_16_bits(policy, training):
+    (ours, theirs), x = pair(dtype=policy)
+    # One step of bfloat16 at 4 is 0.03: the last bit may differ.
+    assert_equal(ours, theirs, ops.cast(x, ours.compute_dtype), training, 0.04)
+
+
+@pytest.mark.tensorflow  # elsewhere the layer is Keras' own
+@pytest.mark.parametrize("training", [False, True])
+def test_gradients_equal_keras(training):
+    (ours, theirs), x = pair()
+    slope = np.random.default_rng(1).normal(size=x.shape).astype("float32")
+    mine, other = (
+        gradient(lambda x, bn=bn: ops.sum(bn(x, training=training) * slope), x)
+        for bn in (ours, theirs)
+    )
+    np.testing.assert_allclose(mine, other, atol=1e-5)
+
+
+def test_variables_and_files_have_keras_names():
+    # Keras names the members of a list in a file by their class.
+    (ours, theirs), _ = pair()
+    assert [v.path for v in ours.weights] == [v.path for v in theirs.weights]
+    assert type(ours).__name__ == type(theirs).__name__
+
+
+@pytest.mark.parametrize("axes", [(4, 5), (3,)])
+def test_an_unbiased_moving_variance_is_that_of_a_sample(axes):
+    x = np.random.default_rng(3).normal(size=(2, *axes, 3)).astype("float32")
+    norm = BatchNormalization(momentum=0.9, unbiased=True)
+    norm(x, training=True)
+    variance = x.reshape(-1, 3).var(axis=0, ddof=1)
+    found = keras.ops.convert_to_numpy(norm.moving_variance)
+    np.testing.assert_allclose(found, 0.9 + 0.1 * variance, rtol=1e-5)
+    before = found
+    norm(x, training=False)
+    np.testing.assert_array_equal(norm.moving_variance, before)
+    assert type(norm).from_config(norm.get_config()).unbiased

@@ -1,0 +1,243 @@
+"""Every layer keeps the contract of `tests/contracts.py`."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from support.contracts import check_layer
+
+from effdet_keras import layers
+from effdet_keras.model.backbone import EfficientNet, Stem
+
+MOMENTUM = layers.BatchNormOptions(momentum=0.9, frozen=True)
+PLAIN = layers.PyramidOptions(
+    graph="qufpn",
+    weight_method="sum",
+    separable_conv=False,
+    downsampling="bilinear",
+    upsampling="bilinear",
+    batch_norm=MOMENTUM,
+)
+
+
+def image(*shape):
+    return np.random.default_rng(3).normal(size=(2, *shape)).astype("float32")
+
+
+CASES = {
+    "DropPath": (
+        lambda **kw: layers.DropPath(**kw),
+        image(3, 3, 4),
+        {"survival_prob": 0.5, "seed": 3},
+    ),
+    "Normalize": (
+        lambda **kw: layers.Normalize(
+            **{"mean": (1.0, 2.0, 3.0), "stddev": (1.0, 1.0, 2.0), **kw}
+        ),
+        image(3, 3, 3),
+        {"mean": (0.0, 0.0, 0.0), "stddev": (2.0, 2.0, 2.0)},
+    ),
+    "WeightedFusion": (
+        lambda **kw: layers.WeightedFusion(**kw),
+        [image(3, 3, 4), image(3, 3, 4)],
+        {"method": "channel_attn", "epsilon": 1e-3},
+    ),
+    "Resample down": (
+        lambda **kw: layers.Resample(**{"filters": 8, "target_size": (4, 2), **kw}),
+        image(7, 4, 4),
+        {
+            "filters": 2,
+            "target_size": (2, 2),
+            "apply_bn": False,
+            "conv_after_downsample": True,
+            "redundant_bias": False,
+            "padding": "symmetric",
+            "batch_norm": MOMENTUM,
+        },
+    ),
+    "Resample down bilinear": (
+        lambda **kw: layers.Resample(
+            **{"filters": 4, "target_size": (4, 2), "downsampling": "bilinear", **kw}
+        ),
+        image(7, 4, 4),
+        {"downsampling": "max"},
+    ),
+    "Resample up bilinear": (
+        lambda **kw: layers.Resample(
+            **{"filters": 4, "target_size": (13, 14), "upsampling": "bilinear", **kw}
+        ),
+        image(7, 7, 4),
+        {"upsampling": "nearest"},
+    ),
+    "Resample up": (
+        lambda **kw: layers.Resample(filters=4, target_size=(13, 14), **kw),
+        image(7, 7, 4),
+        {"apply_bn": False},
+    ),
+    "SqueezeExcite": (
+        lambda **kw: layers.SqueezeExcite(**{"reduced_filters": 2, **kw}),
+        image(3, 3, 4),
+        {"reduced_filters": 1, "activation": "relu6"},
+    ),
+    "MBConv": (
+        lambda **kw: layers.MBConv(**{"filters": 4, **kw}),
+        image(5, 4, 4),
+        {
+            "filters": 6,
+            "kernel_size": 5,
+            "stride": 2,
+            "expand_ratio": 1,
+            "se_ratio": None,
+            "activation": "relu6",
+            "survival_prob": 0.9,
+            "padding": "symmetric",
+            "batch_norm": MOMENTUM,
+        },
+    ),
+    "FusedMBConv": (
+        lambda **kw: layers.FusedMBConv(**{"filters": 4, **kw}),
+        image(5, 4, 4),
+        {
+            "filters": 6,
+            "kernel_size": 5,
+            "stride": 2,
+            "expand_ratio": 1,
+            "project": False,
+            "activation": "relu6",
+            "survival_prob": 0.9,
+            "padding": "symmetric",
+            "batch_norm": MOMENTUM,
+        },
+    ),
+    "ConvBN": (
+        lambda **kw: layers.ConvBN(**{"filters": 4, **kw}),
+        image(3, 3, 4),
+        {
+            "filters": 3,
+            "separable_conv": False,
+            "use_bias": False,
+            "batch_norm": MOMENTUM,
+        },
+    ),
+    "BiFPNNode": (
+        lambda **kw: layers.BiFPNNode(
+            **{
+                "filters": 4,
+                "target_size": (4, 4),
+                "edge_names": ["a", "b"],
+                "conv_name": "conv",
+                **kw,
+            }
+        ),
+        [image(4, 4, 4), image(2, 2, 3)],
+        {
+            "filters": 3,
+            "target_size": (8, 8),
+            "edge_names": ["c"],
+            "conv_name": "d",
+            "options": PLAIN,
+        },
+    ),
+    "BiFPNCell": (
+        lambda **kw: layers.BiFPNCell(**{"filters": 4, "max_level": 4, **kw}),
+        [image(3, 3, 2), image(2, 2, 4)],
+        {"filters": 3, "min_level": 2, "max_level": 5, "options": PLAIN},
+    ),
+    "BiFPN": (
+        lambda **kw: layers.BiFPN(**{"filters": 4, "repeats": 2, "max_level": 4, **kw}),
+        [image(3, 3, 2), image(2, 2, 4)],
+        {"filters": 3, "repeats": 1, "min_level": 2, "max_level": 5, "options": PLAIN},
+    ),
+    "PredictionHead": (
+        lambda **kw: layers.PredictionHead(**{"values": 2, "filters": 4, **kw}),
+        [image(3, 3, 4), image(2, 2, 4)],
+        {
+            "values": 4,
+            "num_anchors": 3,
+            "filters": 6,
+            "repeats": 2,
+            "min_level": 2,
+            "prefix": "box",
+            "separable_conv": False,
+            "redundant_bias": False,
+            "activation": "relu6",
+            "survival_prob": 0.9,
+            "prior_bias": -4.0,
+            "batch_norm": MOMENTUM,
+        },
+    ),
+    "SegmentationHead": (
+        lambda **kw: layers.SegmentationHead(**{"num_classes": 2, "filters": 4, **kw}),
+        [image(7, 8, 4), image(4, 4, 4), image(2, 2, 3)],
+        {
+            "num_classes": 5,
+            "filters": 6,
+            "activation": "relu6",
+            "output_size": (13, 16),
+            "batch_norm": MOMENTUM,
+        },
+    ),
+    "Stem": (
+        lambda **kw: Stem(**{"filters": 4, **kw}),
+        image(5, 4, 3),
+        {
+            "filters": 2,
+            "activation": "relu",
+            "padding": "symmetric",
+            "batch_norm": MOMENTUM,
+        },
+    ),
+    "EfficientNet": (
+        lambda **kw: EfficientNet(**kw),
+        image(32, 40, 3),
+        {
+            "variant": "efficientnet-lite0",
+            "min_level": 4,
+            "activation": "relu6",
+            "survival_prob": 0.8,
+            "padding": "symmetric",
+            "batch_norm": MOMENTUM,
+        },
+    ),
+}
+
+
+# The backbone is MBConv many times over; JAX alone compiles it for a minute.
+SLOW_TO_COMPILE = {
+    "EfficientNet": pytest.mark.tensorflow,
+    "MBConv": pytest.mark.slow_elsewhere,
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=SLOW_TO_COMPILE.get(n, ())) for n in CASES],
+)
+def test_layer_keeps_the_contract(name):
+    make, inputs, changed = CASES[name]
+    check_layer(make, inputs, changed=changed)
+
+
+def test_the_contract_finds_a_forgotten_argument():
+    class Forgetful(keras.layers.Layer):
+        def __init__(self, factor=1.0, **kwargs):
+            super().__init__(**kwargs)
+            self.factor = factor
+
+        def get_config(self):
+            return {"name": self.name}
+
+    with pytest.raises(AssertionError, match="factor is missing"):
+        check_layer(lambda **kw: Forgetful(**kw), image(2), changed={"factor": 2.0})
+
+
+def test_the_contract_finds_an_overflow_in_float16():
+    class Overflowing(keras.layers.Layer):
+        def call(self, x):
+            return ops.abs(x) * 1e4 * 1e4
+
+        def compute_output_shape(self, input_shape):
+            return input_shape
+
+    with pytest.raises(AssertionError):
+        check_layer(lambda **kw: Overflowing(**kw), image(2), changed={})

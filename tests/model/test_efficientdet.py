@@ -1,0 +1,503 @@
+"""`EfficientDet` as its users meet it: build, train, predict, detect, save."""
+
+import functools
+import json
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from PIL import Image
+from support.tiny import BACKBONE, EAGER, tiny_model
+from support.tiny import batch as tiny_batch
+
+from effdet_keras.detect.postprocess import Postprocess
+from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.train.losses import DetectionLoss
+
+# A row of padding beside each box, and pixels as files have them.
+batch = functools.partial(tiny_batch, padding=1, dtype="uint8")
+
+
+def values(variables):
+    return [ops.convert_to_numpy(v).copy() for v in variables]
+
+
+def assert_equal(first, second):
+    for a, b in zip(first, second, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """A model after two steps of the reference's recipe, and its history."""
+    keras.utils.set_random_seed(1)
+    model = tiny_model()
+    model.compile(recipe="reference")
+    images, truth = batch(4)
+    history = model.fit(images, truth, batch_size=2, epochs=2, verbose=0)
+    return model, history.history
+
+
+# Building
+
+
+@pytest.mark.slow_elsewhere
+def test_preset_takes_names_counts_and_overrides():
+    model = EfficientDet.from_preset(
+        "efficientdet-lite0",
+        class_names=["a", "b"],
+        category_ids=[3, 7],
+        image_size=(64, 96),
+        max_level=5,
+    )
+    assert model.name == "efficientdet-lite0"
+    assert (model.num_classes, model.class_names) == (2, ("a", "b"))
+    assert model.category_ids == (3, 7)
+    assert model.input_shape == (None, 64, 96, 3)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"name": "efficientdet-d9"}, "no model of this name.*efficientdet-d9"),
+        ({"num_classes": 3, "class_names": ["a"]}, "each of the 3 classes.*1 entries"),
+        ({"num_classes": 3, "category_ids": [1]}, "each of the 3 classes.*1 entries"),
+        ({"weights": "coco-640"}, "published for: efficientdet-d2.*'coco-640'"),
+        ({"activation": "tanh"}, "`activation` must be one of"),
+        ({"imagesize": 3}, "Did you mean 'image_size'"),
+    ],
+)
+def test_wrong_presets_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        EfficientDet.from_preset(**{"name": "efficientdet-d0", **arguments})
+
+
+@pytest.mark.slow_elsewhere
+def test_anchors_belong_to_the_outputs():
+    model = tiny_model()
+    outputs = model(np.zeros((1, 64, 64, 3), "uint8"))
+    assert len(model.anchors) == outputs["box_deltas"].shape[1]
+
+
+@pytest.mark.slow_elsewhere
+def test_pixels_of_any_type_give_the_same_outputs():
+    model, (images, _) = tiny_model(), batch(1)
+    expected = ops.convert_to_numpy(model(images)["class_logits"])
+    for dtype in ("float32", "int32"):
+        out = ops.convert_to_numpy(model(images.astype(dtype))["class_logits"])
+        np.testing.assert_array_equal(out, expected)
+
+
+def test_a_image_of_another_size_is_refused_with_the_cure():
+    with pytest.raises(ValueError, match=r"\(batch, 64, 64, 3\).*`image_size`"):
+        tiny_model()(np.zeros((1, 32, 64, 3), "uint8"))
+
+
+def test_summary_names_the_parts(capsys):
+    tiny_model().summary(line_length=120)
+    text = capsys.readouterr().out
+    for part in ("normalization", BACKBONE, "fpn_cells", "class_net"):
+        assert part in text
+
+
+def test_plot_model_draws_the_parts(tmp_path):
+    pytest.importorskip("pydot")
+    dot = keras.utils.model_to_dot(tiny_model())
+    names = " ".join(node.get_label() or "" for node in dot.get_nodes())
+    for part in ("normalization", "fpn_cells", "class_net", "box_net"):
+        assert part in names
+    assert len(dot.get_edges()) == 5  # images, normalisation, backbone, BiFPN, heads
+
+
+# Training
+
+
+def test_logs_have_every_term(trained):
+    _, history = trained
+    losses = {"loss", "class_loss", "box_loss", "reg_l2_loss"}
+    assert set(history) == losses | {"gradient_norm", "learning_rate"}
+    total = (history["class_loss"][0] + 50 * history["box_loss"][0]) + history[
+        "reg_l2_loss"
+    ][0]
+    assert history["loss"][0] == pytest.approx(total, rel=1e-5)
+
+
+def test_evaluate_reports_losses_and_changes_nothing(trained):
+    model, _ = trained
+    before = values(model.weights)
+    logs = model.evaluate(*batch(4), batch_size=2, verbose=0, return_dict=True)
+    assert {"loss", "class_loss", "box_loss", "reg_l2_loss"} <= set(logs)
+    assert np.isfinite(list(logs.values())).all()
+    assert_equal(values(model.weights), before)
+
+
+def test_training_moves_weights_averages_and_statistics(trained):
+    model, _ = trained
+    fresh = tiny_model()
+    keras.utils.set_random_seed(1)
+    for variable in model.batch_norm_statistics():
+        if variable.name == "moving_variance":
+            assert not np.allclose(ops.convert_to_numpy(variable), 1.0)
+    averages = dict(
+        zip([v.path for v in model.averages.sources], model.averages.variables)
+    )
+    assert len(averages) == len(fresh.trainable_variables) + len(
+        fresh.batch_norm_statistics()
+    )
+    moved = [
+        not np.array_equal(
+            ops.convert_to_numpy(v), ops.convert_to_numpy(averages[v.path])
+        )
+        for v in model.averages.sources
+    ]
+    assert np.mean(moved) > 0.9
+
+
+@pytest.mark.slow_elsewhere
+@pytest.mark.slow
+def test_averages_follow_the_reference_decay():
+    model = tiny_model()
+    model.compile(learning_rate=0.8, run_eagerly=EAGER)
+    start = values(model.averages.sources)
+    model.fit(*batch(2), batch_size=2, verbose=0)
+    model.averages.restore()
+    # After step 0, d = 1 / 10: average = start / 10 + 9 / 10 * now.
+    now = values(model.averages.sources)
+    for a, old, new in zip(values(model.averages.variables), start, now, strict=True):
+        np.testing.assert_allclose(a, old * 0.1 + new * 0.9, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_few_steps_lower_the_loss():
+    keras.utils.set_random_seed(3)
+    model = tiny_model()
+    model.compile(keras.optimizers.Adam(1e-2), weight_decay=0.0, run_eagerly=EAGER)
+    losses = model.fit(*batch(4), batch_size=4, epochs=12, verbose=0).history["loss"]
+    assert losses[-1] < 0.7 * losses[0]
+
+
+@pytest.mark.slow_elsewhere
+@pytest.mark.slow
+def test_batch_without_any_box_trains():
+    model = tiny_model()
+    model.compile(recipe="reference")
+    images, truth = batch(2)
+    truth["labels"] = np.full_like(truth["labels"], -1)
+    history = model.fit(images, truth, batch_size=2, verbose=0).history
+    assert history["box_loss"] == [0.0]
+    assert np.isfinite(history["loss"]).all()
+
+
+@pytest.mark.slow_elsewhere
+@pytest.mark.slow
+def test_the_schedule_knows_the_length_of_the_training():
+    model = tiny_model()
+    model.compile(learning_rate=0.64, run_eagerly=EAGER)
+    model.fit(*batch(4), batch_size=2, epochs=3, verbose=0)
+    schedule = model.optimizer._learning_rate
+    assert (schedule.total_steps, schedule.warmup_steps) == (6, 2)
+    assert schedule.learning_rate == pytest.approx(0.64 * 2 / 64)
+    model.fit(*batch(4), batch_size=2, epochs=5, initial_epoch=3, verbose=0)
+    assert model.optimizer._learning_rate.total_steps == 10
+
+
+@pytest.mark.slow_elsewhere
+def test_weight_decay_is_that_of_kernels_alone():
+    model = tiny_model()
+    model.compile(weight_decay=0.5, run_eagerly=EAGER)
+    logs = model.evaluate(*batch(2), batch_size=2, verbose=0, return_dict=True)
+    expected = sum(
+        0.25 * np.sum(ops.convert_to_numpy(v).astype("float64") ** 2)
+        for v in model.trainable_variables
+        if "kernel" in v.name
+    )
+    assert logs["reg_l2_loss"] == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.slow_elsewhere
+def test_iou_loss_is_logged_where_it_is_asked_for():
+    model = tiny_model()
+    model.compile(loss=DetectionLoss(iou_loss_type="ciou"), run_eagerly=EAGER)
+    logs = model.evaluate(*batch(2), batch_size=2, verbose=0, return_dict=True)
+    assert 0 < logs["box_iou_loss"] < 2
+
+
+SGD = keras.optimizers.SGD(0.1)
+
+
+@pytest.mark.parametrize(
+    "arguments, error, message",
+    [
+        ({"optimizer": SGD, "schedule": "cosine"}, ValueError, "brings its own"),
+        ({"optimizer": SGD, "learning_rate": 0.1}, ValueError, "brings its own"),
+        ({"schedule": "linear"}, ValueError, "one of cosine, stepwise, polynomial"),
+        ({"learning_rate": -1.0}, ValueError, "above 0"),
+        ({"weight_decay": -1.0}, ValueError, "`weight_decay` must be a number"),
+        ({"clip_norm": -1.0}, ValueError, "`clip_norm` must be a number"),
+        ({"ema_decay": 1.0}, ValueError, "below 1"),
+        ({"loss": "mse"}, TypeError, "DetectionLoss"),
+        ({"matching": "atss"}, TypeError, "`matching`.*matching='atss'"),
+        ({"optimizer": "none"}, ValueError, "none"),
+        ({"metrics": ["accuracy"]}, ValueError, r"`metrics`.*COCOEvaluation\(dataset"),
+        ({"weighted_metrics": []}, ValueError, "`weighted_metrics`.*COCOEvaluation"),
+        ({"loss_weights": [1, 2]}, ValueError, r"`loss_weights`.*DetectionLoss\("),
+    ],
+)
+def test_wrong_recipes_are_named(arguments, error, message):
+    with pytest.raises(error, match=message):
+        tiny_model().compile(**arguments)
+
+
+def test_truth_of_another_form_is_named():
+    model = tiny_model()
+    model.compile(recipe="reference")
+    images, truth = batch(2)
+    before = values(model.trainable_variables)
+    with pytest.raises(ValueError, match="'boxes' .*'labels'"):
+        model.fit(images, {"boxes": truth["boxes"]}, batch_size=2, verbose=0)
+    with pytest.raises(ValueError, match="does not take `sample_weight`"):
+        model.fit(images, truth, 2, sample_weight=np.ones(2), verbose=0)
+    assert_equal(values(model.trainable_variables), before)
+
+
+def test_data_of_unknown_length_asks_for_steps():
+    def endless():
+        while True:
+            yield batch(2)
+
+    model = tiny_model()
+    model.compile(recipe="reference")
+    with pytest.raises(ValueError, match="steps_per_epoch"):
+        model.fit(endless(), verbose=0)
+
+
+def test_no_xla_on_a_cpu():
+    model = tiny_model()
+    expected = keras.backend.backend() == "jax"
+    assert model.jit_compile == expected
+    model.compile(recipe="reference")
+    assert model.jit_compile == expected
+    model.compile(jit_compile=True)
+    assert model.jit_compile
+
+
+# Predicting
+
+
+def test_predict_returns_padded_detections_in_pixels_of_the_input(trained):
+    model, _ = trained
+    images, _ = batch(3)
+    result = model.predict(images, batch_size=2, verbose=0)
+    assert {k: v.shape for k, v in result.items()} == {
+        "boxes": (3, 100, 4),
+        "scores": (3, 100),
+        "labels": (3, 100),
+        "num_detections": (3,),
+    }
+    assert result["boxes"].min() >= 0
+    assert result["boxes"].max() <= 64
+    for row, count in enumerate(result["num_detections"]):
+        assert (result["labels"][row, :count] >= 0).all()
+        assert (result["labels"][row, count:] == -1).all()
+
+
+@pytest.mark.slow_elsewhere
+def test_postprocess_options_reach_predict():
+    model = tiny_model(postprocess=Postprocess(max_detections=3, score_threshold=0.0))
+    result = model.predict(batch(1)[0], verbose=0)
+    assert result["scores"].shape == (1, 3)
+
+
+def test_detect_scales_boxes_back_to_the_image(trained):
+    model, _ = trained
+    image = np.random.default_rng(2).integers(0, 255, (32, 128, 3)).astype("uint8")
+    found = model.detect(image, score_threshold=0.0)
+    padded = np.empty((1, 64, 64, 3), "float32")
+    padded[:] = model.config.mean_rgb
+    # 128 wide becomes 64: the image fills the upper 16 rows.
+    padded[0, :16] = ops.convert_to_numpy(
+        ops.image.resize(image.astype("float32"), (16, 64), antialias=False)
+    )
+    result = model.predict(padded, verbose=0)
+    count = int(result["num_detections"][0])
+    assert len(found) == count > 0
+    boxes = np.clip(result["boxes"][0, :count] * 2, 0, [32, 128, 32, 128])
+    np.testing.assert_allclose(found.boxes, boxes, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.slow_elsewhere
+def test_detect_takes_paths_folders_and_arrays(trained, tmp_path):
+    model, _ = trained
+    rng = np.random.default_rng(5)
+    arrays = [rng.integers(0, 255, (40, 50 + i, 3)).astype("uint8") for i in range(3)]
+    for i, array in enumerate(arrays):
+        Image.fromarray(array).save(tmp_path / f"{i}.png")
+    folder = model.detect(tmp_path, score_threshold=0.0, verbose=0)
+    single = model.detect(str(tmp_path / "1.png"), score_threshold=0.0)
+    several = model.detect(arrays, score_threshold=0.0, batch_size=2, verbose=0)
+    assert len(folder) == len(several) == 3
+    for a, b in zip(folder, several):
+        np.testing.assert_allclose(a.boxes, b.boxes, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(single.scores, folder[1].scores, rtol=1e-4, atol=1e-6)
+    assert single.class_names == ("cat", "dog", "bird")
+
+
+@pytest.mark.parametrize("shape", [(20, 30), (20, 30, 1), (20, 30, 4), (1, 1, 3)])
+def test_detect_takes_grey_alpha_and_single_pixels(trained, shape):
+    found = trained[0].detect(np.full(shape, 200, "uint8"), score_threshold=0.0)
+    assert (found.boxes <= max(shape)).all()
+
+
+def test_detect_keeps_only_scores_above_the_threshold(trained):
+    model, _ = trained
+    image = batch(1)[0][0]
+    everything = model.detect(image, score_threshold=0.0)
+    threshold = float(np.median(everything.scores))
+    some = model.detect(image, score_threshold=threshold)
+    assert 0 < len(some) < len(everything)
+    assert (some.scores >= threshold).all()
+
+
+@pytest.mark.parametrize(
+    "images, error, message",
+    [
+        ("nowhere.jpg", FileNotFoundError, "nowhere.jpg"),
+        (np.zeros((3, 3, 2), "uint8"), ValueError, r"shape \(3, 3, 2\)"),
+        (np.zeros((0, 3, 3), "uint8"), ValueError, r"shape \(0, 3, 3\)"),
+        (np.array(["a"]), TypeError, "pixels 0-255"),
+    ],
+)
+def test_detect_names_what_is_not_a_image(trained, images, error, message):
+    with pytest.raises(error, match=message):
+        trained[0].detect(images)
+
+
+def test_detect_refuses_impossible_numbers(trained):
+    image = np.zeros((3, 3, 3), "uint8")
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        trained[0].detect(image, score_threshold=30)
+    with pytest.raises(
+        ValueError, match="`batch_size` must be a whole number, 1 or more"
+    ):
+        trained[0].detect(image, batch_size=0)
+
+
+def test_detect_of_nothing_is_nothing(trained):
+    assert trained[0].detect([]) == []
+
+
+def test_detect_shows_progress_on_many_images(trained, capsys):
+    trained[0].detect([np.zeros((8, 8, 3), "uint8")] * 3, batch_size=2)
+    assert "3/3" in capsys.readouterr().out
+
+
+# Saving
+
+
+def test_keras_file_restores_everything(trained, tmp_path):
+    model, _ = trained
+    path = tmp_path / "model.keras"
+    model.save(path)
+    again = keras.saving.load_model(path)
+    assert again.config == model.config
+    assert again.class_names == model.class_names
+    assert again.postprocess == model.postprocess
+    for name in ("weights", "trainable_variables"):
+        assert_equal(values(getattr(again, name)), values(getattr(model, name)))
+    assert_equal(values(again.averages.variables), values(model.averages.variables))
+    assert_equal(values(again.optimizer.variables), values(model.optimizer.variables))
+
+
+@pytest.mark.slow
+@pytest.mark.slow_elsewhere
+def test_training_goes_on_from_a_keras_file_as_if_it_had_not_stopped(tmp_path):
+    images, truth = batch(4)
+    options = {"batch_size": 2, "shuffle": False, "verbose": 0}
+    model = tiny_model()
+    model.compile(keras.optimizers.SGD(0.01, momentum=0.9), run_eagerly=EAGER)
+    model.fit(images, truth, epochs=1, **options)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    # Stochastic depth draws from seeds that no Keras file holds.
+    for one in (model, again):
+        for layer in one._flatten_layers():
+            if hasattr(layer, "survival_prob"):
+                layer.survival_prob = 1.0
+        one.train_function = None
+        one.fit(images, truth, epochs=2, initial_epoch=1, **options)
+    assert_equal(values(again.weights), values(model.weights))
+    assert_equal(values(again.averages.variables), values(model.averages.variables))
+
+
+def test_weights_file_restores_weights_averages_and_optimizer(trained, tmp_path):
+    model, _ = trained
+    path = tmp_path / "model.weights.h5"
+    model.save_weights(path)
+    again = tiny_model()
+    again.compile(recipe="reference")
+    again.load_weights(path)
+    assert_equal(values(again.weights), values(model.weights))
+    assert_equal(values(again.averages.variables), values(model.averages.variables))
+    assert_equal(values(again.optimizer.variables), values(model.optimizer.variables))
+
+
+def test_a_weights_file_without_averages_starts_them_anew(tmp_path):
+    plain = tiny_model()
+    plain.save_weights(tmp_path / "plain.weights.h5")
+    model = tiny_model()
+    model.compile(recipe="reference")
+    model.load_weights(tmp_path / "plain.weights.h5")
+    assert_equal(values(model.averages.variables), values(model.averages.sources))
+
+
+@pytest.mark.slow_elsewhere
+def test_preset_starts_from_a_weights_file(tmp_path):
+    arguments = {"image_size": 64, "max_level": 6, "num_classes": 2}
+    model = EfficientDet.from_preset("efficientdet-d0", **arguments)
+    model.save_weights(tmp_path / "d0.weights.h5")
+    again = EfficientDet.from_preset(
+        "efficientdet-d0", weights=tmp_path / "d0.weights.h5", **arguments
+    )
+    assert_equal(values(again.weights), values(model.weights))
+
+
+@pytest.mark.slow_elsewhere
+def test_weights_of_another_class_count_are_named(tmp_path):
+    path = tmp_path / "three.weights.h5"
+    tiny_model().save_weights(path)
+    other = EfficientDet(tiny_model().config.replace(num_classes=5))
+    with pytest.raises(ValueError, match=r"(?s)three.*`num_classes` 5.*skip_mismatch"):
+        other.load_weights(path)
+    other.load_weights(path, skip_mismatch=True)
+    with pytest.raises(FileNotFoundError):
+        other.load_weights(tmp_path / "none.weights.h5")
+
+
+def test_config_of_the_model_survives_json(trained):
+    config = json.loads(json.dumps(trained[0].get_config()))
+    again = EfficientDet.from_config(config)
+    assert again.config == trained[0].config
+    assert json.loads(json.dumps(again.get_config())) == config
+
+
+def test_a_clone_by_keras_is_refused_and_what_to_do_is_told(trained):
+    model = trained[0]
+    with pytest.raises(RuntimeError, match="EfficientDet.from_config") as caught:
+        keras.models.clone_model(model)
+    assert "set_weights" in str(caught.value)
+    again = EfficientDet.from_config(model.get_config())
+    again.set_weights(model.get_weights())
+    assert_equal(values(again.weights), values(model.weights))
+
+
+@pytest.mark.slow_elsewhere
+def test_mixed_precision_keeps_outputs_and_weights_in_float32():
+    model = tiny_model(dtype="mixed_bfloat16")
+    outputs = model(batch(1)[0])
+    for out in outputs.values():
+        assert keras.backend.standardize_dtype(out.dtype) == "float32"
+    assert {v.dtype for v in model.weights} == {"float32"}
+    assert model.get_layer("fpn_cells").compute_dtype == "bfloat16"
+    again = EfficientDet.from_config(model.get_config())
+    assert again.get_layer("fpn_cells").compute_dtype == "bfloat16"

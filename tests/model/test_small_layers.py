@@ -1,0 +1,172 @@
+"""Activations, stochastic depth, normalisation, heads, options."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from effdet_keras.layers import (
+    BatchNormOptions,
+    DropPath,
+    MBConv,
+    Normalize,
+    PredictionHead,
+    PyramidOptions,
+    get_activation,
+)
+from effdet_keras.model.config import ACTIVATIONS
+from effdet_keras.model.mbconv import DepthwiseInitializer, conv_initializer
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activation_equals_the_reference(golden, name):
+    arrays = golden("layers.npz")
+    theirs = {"hard_swish": "hswish"}.get(name, name)
+    ours = get_activation(name)(ops.array(arrays["act/x"]))
+    # srelu takes the logarithm of numbers near one million
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(ours), arrays[f"act/{theirs}"], rtol=1e-5, atol=2e-6
+    )
+
+
+def test_unknown_activation_is_named():
+    with pytest.raises(ValueError, match="one of swish.*activation='gelu'"):
+        get_activation("gelu")
+
+
+def test_drop_path_equals_the_reference_for_the_same_draw(golden, monkeypatch):
+    arrays = golden("layers.npz")
+    draw = arrays["drop_connect/u"]
+    monkeypatch.setattr(keras.random, "uniform", lambda *a, **k: ops.array(draw))
+    dropped = DropPath(0.8)(arrays["drop_connect/in"], training=True)
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(dropped), arrays["drop_connect/p0.8"], rtol=1e-6
+    )
+
+
+def test_drop_path_keeps_the_mean_and_whole_samples():
+    x = ops.ones((4000, 2, 2, 1))
+    out = ops.convert_to_numpy(DropPath(0.8, seed=1)(x, training=True))
+    assert sorted(np.unique(out)) == [0.0, 1.25]
+    assert (out.min(axis=(1, 2, 3)) == out.max(axis=(1, 2, 3))).all()
+    assert out.mean() == pytest.approx(1.0, abs=0.03)  # 4 standard errors
+
+
+def test_drop_path_is_idle_in_evaluation_and_draws_anew_in_training():
+    layer, x = DropPath(0.5, seed=1), ops.ones((64, 1))
+    np.testing.assert_array_equal(ops.convert_to_numpy(layer(x)), 1.0)
+    first, second = (ops.convert_to_numpy(layer(x, training=True)) for _ in range(2))
+    assert (first != second).any()
+
+
+@pytest.mark.parametrize("prob", [0.0, -0.1, 1.1])
+def test_drop_path_refuses_an_impossible_probability(prob):
+    with pytest.raises(ValueError, match="above 0 and at most 1"):
+        DropPath(prob)
+
+
+def test_normalize_takes_pixels_of_any_type():
+    layer = Normalize((100.0, 0.0, 0.0), (50.0, 1.0, 2.0))
+    for dtype in ("uint8", "float32", "int32"):
+        out = layer(np.full((1, 1, 1, 3), 200, dtype))
+        assert ops.convert_to_numpy(out).ravel().tolist() == [2.0, 200.0, 100.0]
+
+
+def test_normalize_tells_bright_pixels_apart_in_float16():
+    layer = Normalize((127.0,) * 3, (128.0,) * 3, dtype="float16")
+    out = layer(np.arange(253, 256, dtype="uint8").reshape(3, 1, 1, 1).repeat(3, -1))
+    assert len(np.unique(ops.convert_to_numpy(out))) == 3
+
+
+@pytest.mark.slow_elsewhere
+def test_residual_is_added_only_where_shapes_agree():
+    x = np.random.default_rng(0).normal(size=(1, 4, 4, 4)).astype("float32")
+    for filters, stride, residual in ((4, 1, True), (4, 2, False), (6, 1, False)):
+        block = MBConv(filters, stride=stride)
+        block.build(x.shape)
+        block.project_conv.kernel.assign(np.zeros(block.project_conv.kernel.shape))
+        out = ops.convert_to_numpy(block(x))
+        if residual:
+            np.testing.assert_array_equal(out, x)
+        else:
+            np.testing.assert_array_equal(out, 0.0)
+
+
+def test_block_drops_its_branch_only_in_training():
+    x = np.ones((64, 2, 2, 4), "float32")
+    block = MBConv(4, survival_prob=0.5)
+    assert len(np.unique(ops.convert_to_numpy(block(x)), axis=0)) == 1
+    assert len(np.unique(ops.convert_to_numpy(block(x, training=True)), axis=0)) == 2
+
+
+def test_convolutions_start_with_the_reference_spread():
+    plain = ops.convert_to_numpy(conv_initializer()((1, 1, 96, 400)))
+    assert plain.std() == pytest.approx(np.sqrt(2 / 400), rel=0.02)
+    depthwise = ops.convert_to_numpy(DepthwiseInitializer()((5, 5, 2000, 1)))
+    assert depthwise.std() == pytest.approx(np.sqrt(2 / 25), rel=0.02)
+    # Plain normal: about 0.27 % lie beyond three standard deviations.
+    assert (np.abs(plain) > 3 * plain.std()).mean() == pytest.approx(0.0027, rel=0.3)
+
+
+def test_head_starts_at_the_prior_probability():
+    head = PredictionHead(2, repeats=1, filters=4, prior_bias=-np.log(99))
+    out = head([np.zeros((1, 2, 2, 4), "float32")])
+    np.testing.assert_allclose(ops.convert_to_numpy(ops.sigmoid(out)), 0.01, rtol=1e-4)
+
+
+def test_head_counts_level_row_column_anchor():
+    head = PredictionHead(1, num_anchors=2, filters=1, repeats=0, separable_conv=False)
+    levels = [np.zeros((1, 2, 2, 1), "float32"), np.zeros((1, 1, 1, 1), "float32")]
+    levels[0][0, 0, 1] = 1.0  # first row, second column
+    levels[1][0, 0, 0] = 2.0
+    head.build([x.shape for x in levels])
+    kernel = np.zeros((3, 3, 1, 2), "float32")
+    kernel[1, 1, 0] = [1.0, 10.0]  # anchor 0 copies, anchor 1 is ten times it
+    head.predict_conv.kernel.assign(kernel)
+    out = ops.convert_to_numpy(head(levels)).ravel()
+    assert out.tolist() == [0, 0, 1, 10, 0, 0, 0, 0, 2, 20]
+
+
+def test_head_shares_convolutions_and_not_batch_norms():
+    head = PredictionHead(4, filters=4, repeats=2, prefix="box")
+    head.build([(None, 4, 4, 4), (None, 2, 2, 4)])
+    names = {w.path.split("/", 1)[1] for w in head.trainable_weights}
+    assert {"box-0/bias", "box-1/bias", "box-predict/bias"} < names
+    assert {f"box-{r}-bn-{level}/gamma" for r in (0, 1) for level in (3, 4)} < names
+    assert len(names) == 3 * 3 + 4 * 2
+
+
+def test_residual_head_changes_only_with_survival_prob():
+    x = [np.ones((8, 2, 2, 4), "float32")]
+    plain = PredictionHead(4, filters=4, repeats=2)
+    residual = PredictionHead(4, filters=4, repeats=2, survival_prob=0.5)
+    plain(x), residual(x)
+    residual.set_weights(plain.get_weights())
+    assert np.abs(ops.convert_to_numpy(plain(x) - residual(x))).max() > 0
+    drawn = ops.convert_to_numpy(residual(x, training=True))
+    assert len(np.unique(drawn, axis=0)) == 2
+
+
+def test_batch_norm_in_training_normalises_as_the_reference(golden):
+    arrays = golden("layers.npz")
+    bn = BatchNormOptions().layer("bn")
+    out = bn(arrays["bn/input"], training=True)
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(out), arrays["bn/default/y"], rtol=1e-4, atol=1e-5
+    )
+    for ours, key in ((bn.moving_mean, "mean"), (bn.moving_variance, "var")):
+        # The cross-replica norms move by the biased variance, as Keras 3 does;
+        # the reference's default one by the unbiased (shared README).
+        np.testing.assert_allclose(
+            ops.convert_to_numpy(ours),
+            arrays[f"bn/SyncBatchNormalization/{key}"],
+            rtol=1e-4,
+            atol=1e-6,
+        )
+
+
+def test_options_of_the_wrong_kind_are_named():
+    with pytest.raises(TypeError, match="BatchNormOptions"):
+        MBConv(4, batch_norm=0.9)
+    with pytest.raises(TypeError, match="PyramidOptions"):
+        PyramidOptions.from_value("sum")

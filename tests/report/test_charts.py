@@ -1,0 +1,69 @@
+"""Charts of pages: lines, heat maps, ticks; what the page around them is."""
+
+import xml.etree.ElementTree
+
+import numpy as np
+import pytest
+
+from effdet_keras.report.charts import (
+    Chart,
+    chart_figures,
+    curves,
+    even_ticks,
+    heat_map,
+    unit_ticks,
+)
+from effdet_keras.report.pages import html_page
+
+
+def lines_of(svg):
+    tree = xml.etree.ElementTree.fromstring(svg)
+    return [e.get("d") for e in tree.iter() if e.get("class") == "line"]
+
+
+def test_lines_are_placed_on_their_axes():
+    ticks = unit_ticks()
+    svg = curves([([0, 0.5, 1], [0, 1, 0.5])], ticks, ticks, ("x", "y"), diagonal=True)
+    (path,) = lines_of(svg)
+    points = [tuple(map(float, p.split())) for p in path[1:].split("L")]
+    (x0, y0), (x1, y1), (x2, y2) = points
+    assert x1 - x0 == pytest.approx(x2 - x1, abs=0.2)
+    assert y0 - y2 == pytest.approx((y0 - y1) / 2, abs=0.2)
+    assert 'class="diagonal"' in svg
+
+
+def test_a_line_is_broken_where_nothing_is_known():
+    ticks = [(0, "0"), (4, "4")]
+    values = [1, np.nan, 2, 3]
+    svg = curves([(range(4), values)], ticks, ticks, ("epoch", "AP"))
+    (path,) = lines_of(svg)
+    assert path.count("M") == 2 and path.count("L") == 1
+    assert svg.count("<circle") == 3
+    long = curves([(np.arange(99) / 99, np.ones(99))], ticks, ticks, ("", ""))
+    assert "<circle" not in long
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0, 1e-4), (0, 0.37), (3, 3), (0, 0), (-2, 900), (0.99, 1.01)]
+)
+def test_ticks_hold_the_values_and_are_few(low, high):
+    places = [place for place, _ in even_ticks(low, high)]
+    assert places[0] <= low and places[-1] >= high
+    assert 2 <= len(places) <= 7 and np.allclose(np.diff(places, 2), 0)
+
+
+def test_a_heat_map_is_as_dark_as_the_share_of_the_row():
+    svg = heat_map(["cat", "dog"], ["cat", "dog"], [[9, 1], [0, 0]], ("found", "is"))
+    tree = xml.etree.ElementTree.fromstring(svg)
+    cells = [float(e.get("fill-opacity")) for e in tree.iter() if e.tag == "rect"]
+    assert cells == pytest.approx([0.63, 0.07, 0.03, 0.03])
+    assert [e.text for e in tree.iter() if e.get("class") == "cell-text"] == list(
+        "9100"
+    )
+
+
+def test_names_are_escaped():
+    chart = Chart("<b>", "<svg></svg>", ("<i>",), ("<u>",))
+    page = html_page("<s>", chart_figures([chart]))
+    assert not [tag for tag in ("<b>", "<i>", "<u>", "<s>") if tag in page]
+    assert "&lt;s&gt;" in page and '<li class="line0">&lt;u&gt;</li>' in page

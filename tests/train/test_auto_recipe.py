@@ -1,0 +1,230 @@
+"""What `compile(recipe="auto")` chooses, and what it leaves to the caller."""
+
+import keras
+import numpy as np
+import pytest
+from support.tiny import batch, tiny_model
+
+from effdet_keras.data import from_arrays
+from effdet_keras.train.auto_recipe import (
+    Facts,
+    choose,
+    describe,
+    num_epochs,
+    scale_jitter,
+)
+from effdet_keras.train.freezing import frozen_state
+from effdet_keras.train.losses import DetectionLoss
+from effdet_keras.train.matching import ATSSMatching, IoUMatching, Matching
+
+
+def chosen(**facts):
+    known = {"num_images": 160, "batch_size": 8, "steps": 200, **facts}
+    return {choice.field: choice.value for choice in choose(Facts(**known))}
+
+
+def test_a_pretrained_backbone_is_frozen_in_a_short_training():
+    assert chosen(pretrained="backbone")["freeze"] == "backbone"
+    assert "freeze" not in chosen(pretrained="backbone", steps=20_000)
+    assert "freeze" not in chosen()
+    assert "freeze" not in chosen(pretrained="detector")
+
+
+def test_new_heads_learn_from_the_anchors_around_each_box():
+    assert chosen()["matching"] == chosen(pretrained="backbone")["matching"]
+    assert isinstance(chosen()["matching"], ATSSMatching)
+    assert chosen()["loss"] == DetectionLoss(iou_loss_type="ciou", iou_loss_weight=4.0)
+    assert not {"matching", "loss"} & set(chosen(pretrained="detector"))
+
+
+def test_the_rate_follows_the_batch_size_and_what_is_new():
+    assert chosen(batch_size=2)["learning_rate"] == chosen()["learning_rate"] / 2
+    assert chosen(pretrained="detector")["learning_rate"] < chosen()["learning_rate"]
+
+
+def test_the_warmup_is_a_tenth_of_the_steps():
+    assert chosen(steps=300)["schedule"] == {"name": "cosine", "warmup_steps": 30}
+    assert chosen(steps=3)["schedule"]["warmup_steps"] == 1
+
+
+def test_a_large_dataset_is_trained_as_the_reference_does():
+    assert chosen(num_images=5_000) == {}
+    assert scale_jitter(5_000) == (0.1, 2.0) and scale_jitter(4_999) == (0.8, 1.25)
+    assert num_epochs(5_000, 8) == 1
+
+
+def test_epochs_come_to_a_thousand_steps():
+    assert num_epochs(160, 8) == 50
+    assert num_epochs(3, 8) == 1_000
+
+
+def test_what_was_chosen_is_told_with_its_reason_and_what_was_given():
+    facts = Facts(num_images=160, batch_size=8, steps=200, pretrained="backbone")
+    text = describe(choose(facts), facts, ["ema_decay"])
+    assert "160 images, 200 steps of 8" in text
+    assert "freeze='backbone'" in text and "it is pretrained" in text
+    assert text.endswith("as given: ema_decay")
+    assert "scale_jitter" not in text
+
+
+def test_what_fit_chooses_for_its_own_batches_is_told_as_well():
+    facts = Facts(160, 8, steps=1_000, chosen_by_fit=("scale_jitter", "epochs"))
+    text = describe(choose(facts), facts, [])
+    assert "scale_jitter=(0.8, 1.25)" in text and "epochs=50 " in text
+    assert "batch_size" not in text
+
+
+@pytest.mark.tensorflow
+def test_fit_tells_only_what_it_was_not_given(model, capsys):
+    def stop(logs):
+        raise InterruptedError
+
+    image = np.zeros((64, 64, 3), "uint8")
+    data = from_arrays([image] * 8, [[[4, 8, 30, 40]]] * 8, [[0]] * 8, ["cat"])
+    model.compile()
+    with pytest.raises(InterruptedError):
+        stopped = keras.callbacks.LambdaCallback(on_train_begin=stop)
+        model.fit(data, epochs=3, callbacks=[stopped])
+    text = capsys.readouterr().out
+    assert "batch_size=8 " in text and "scale_jitter=" in text
+    assert "epochs=" not in text
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_model()
+
+
+def settle(model, **arguments):
+    """The recipe that `fit` would train with."""
+    model.compile(**arguments)
+    model.choose_recipe(Facts(num_images=20, batch_size=8, steps=50), verbose=False)
+    return model.settings.recipe
+
+
+def test_compile_without_arguments_takes_what_is_chosen(model):
+    recipe = settle(model)
+    assert recipe.optimizer == "adamw" and recipe.batch_norm_warmup
+    assert isinstance(model.optimizer, keras.optimizers.AdamW)
+
+
+def test_the_reference_chooses_nothing(model):
+    recipe = settle(model, recipe="reference")
+    assert recipe.optimizer is None and not recipe.batch_norm_warmup
+    assert (recipe.clip_norm, recipe.ema_decay) == (10.0, 0.9998)
+    assert (recipe.loss, recipe.matching) == (DetectionLoss(), IoUMatching())
+
+
+def test_what_the_caller_gives_stays(model):
+    recipe = settle(model, ema_decay=None, clip_norm=1.0, batch_norm_warmup=False)
+    assert (recipe.ema_decay, recipe.clip_norm) == (None, 1.0)
+    assert model.averages is None and not recipe.batch_norm_warmup
+
+
+@pytest.mark.slow_elsewhere
+def test_a_matching_of_ones_own_gives_the_targets(model):
+    seen = []
+
+    class Mine(Matching):
+        def __call__(self, boxes, labels, anchors, config):
+            seen.append((anchors.shape, config))
+            return IoUMatching(iou_threshold=0.7)(boxes, labels, anchors, config)
+
+    settle(model, matching=Mine())
+    outputs = {
+        "class_logits": np.zeros((2, len(model.anchors), 3), "float32"),
+        "box_deltas": np.zeros((2, len(model.anchors), 4), "float32"),
+    }
+    mine = float(model.compute_loss(y=batch()[1], y_pred=outputs))
+    assert seen == [((len(model.anchors), 4), model.config)]
+    settle(model, matching=IoUMatching(iou_threshold=0.7))
+    assert float(model.compute_loss(y=batch()[1], y_pred=outputs)) == mine
+    settle(model, matching=ATSSMatching())
+    assert float(model.compute_loss(y=batch()[1], y_pred=outputs)) != mine
+
+
+def test_the_references_loss_can_be_asked_for(model):
+    assert settle(model).loss.iou_loss_type == "ciou"
+    assert settle(model, loss=DetectionLoss()).loss == DetectionLoss()
+
+
+def test_a_rate_alone_is_for_the_optimizer_that_it_always_was_for(model):
+    recipe = settle(model, learning_rate=0.04)  # of SGD, for a batch of 64
+    assert recipe.optimizer is None and recipe.learning_rate == 0.04
+    recipe = settle(model, optimizer="adamw")
+    assert recipe.learning_rate is None and recipe.schedule is None
+    recipe = settle(model, optimizer=keras.optimizers.Adam(0.5))
+    assert float(model.optimizer.learning_rate) == 0.5
+
+
+def test_a_schedule_by_name_keeps_the_optimizer_that_is_chosen(model):
+    recipe = settle(model, schedule="constant")
+    assert recipe.optimizer == "adamw" and recipe.schedule == "constant"
+
+
+def test_nothing_is_chosen_anew_once_a_step_was_trained(model):
+    settle(model)
+    model.optimizer.iterations.assign(1)
+    before = model.settings.recipe
+    model.choose_recipe(Facts(num_images=20, batch_size=8, steps=7), verbose=False)
+    assert model.settings.recipe is before
+    assert model.get_compile_config()["recipe"]["optimizer"] is not None
+
+
+def test_before_the_first_step_files_say_that_all_is_open(model):
+    settle(model)
+    config = model.get_compile_config()["recipe"]
+    assert config["name"] == "auto" and config["optimizer"] is None
+
+
+def test_what_is_frozen_already_stays_so(model):
+    model.pretrained = "backbone"
+    facts = Facts(num_images=20, batch_size=8, steps=50, pretrained="backbone")
+    try:
+        model.compile()
+        model.freeze("(?!class_net/)")
+        model.choose_recipe(facts, verbose=False)
+        paths = {v.path.split("/")[0] for v in model.trainable_variables}
+        assert paths == {"class_net"}
+        model.unfreeze()
+        model.choose_recipe(facts, verbose=False)  # and what was freed stays free
+        assert any("efficientnet" in v.path for v in model.trainable_variables)
+    finally:
+        model.pretrained = None
+        model.unfreeze()
+
+
+def test_statistics_of_a_backbone_that_it_freezes_move_where_asked(model):
+    facts = Facts(num_images=20, batch_size=8, steps=50, pretrained="backbone")
+    try:
+        model.compile(freeze_batch_norm=False)
+        model.choose_recipe(facts, verbose=False)
+        frozen = frozen_state(model)
+        assert frozen["weights"] and not frozen["batch_norms"]
+        assert model.settings.asked.given == ["freeze_batch_norm"]
+    finally:
+        model.unfreeze()
+
+
+def test_an_unknown_recipe_is_named():
+    with pytest.raises(ValueError, match="'auto', 'reference'.*'best'"):
+        tiny_model().compile(recipe="best")
+
+
+@pytest.mark.tensorflow
+def test_batches_of_a_small_dataset_are_jittered_less(model, monkeypatch):
+    image = np.zeros((64, 64, 3), "uint8")
+    dataset = from_arrays(
+        [image] * 2, [[[8, 8, 40, 40]]] * 2, [[0]] * 2, ["a", "b", "c"]
+    )
+    seen = []
+    monkeypatch.setattr(
+        type(dataset), "batches", lambda *_, **options: seen.append(options)
+    )
+    model.compile()
+    model.batches(dataset, training=True)
+    model.compile(recipe="reference")
+    model.batches(dataset, training=True)
+    model.batches(dataset)
+    assert seen[0]["scale_jitter"] == (0.8, 1.25)
+    assert "scale_jitter" not in seen[1] and "scale_jitter" not in seen[2]

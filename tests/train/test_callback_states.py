@@ -1,0 +1,52 @@
+"""What callbacks count goes on where it was."""
+
+import json
+
+import keras
+
+from effdet_keras.train.fit_callbacks import EpochLines
+from effdet_keras.train.resume import set_states, states_of
+
+
+class Counting(keras.callbacks.Callback):
+    count = 0
+
+    def get_state(self):
+        return {"count": self.count}
+
+    def set_state(self, state):
+        self.count = state["count"]
+
+
+def new():
+    stopping = keras.callbacks.EarlyStopping("AP", mode="max", patience=3)
+    other = keras.callbacks.EarlyStopping("loss", mode="min")
+    lower = keras.callbacks.ReduceLROnPlateau("AP", mode="max")
+    callbacks = [stopping, other, lower, Counting(), EpochLines(), object()]
+    for callback in callbacks[:-1]:
+        callback.set_model(keras.Sequential())
+        callback.set_params({"epochs": 9})
+        callback.on_train_begin()
+    return callbacks
+
+
+def test_each_callback_gets_what_one_of_its_name_had():
+    before, after = new(), new()
+    stopping, _, lower, counting, lines, _ = before
+    for epoch, ap in enumerate([0.5, 0.4, 0.3]):
+        stopping.on_epoch_end(epoch, {"AP": ap})
+        lines.remember(epoch, {"AP": ap})
+    lower.wait, counting.count = 4, 7
+    states = json.loads(json.dumps(states_of(before)))
+    assert set(states["EarlyStopping_2"]) == {"wait", "best_epoch", "stopped_epoch"}
+    set_states(after, states)
+    assert (after[0].wait, after[0].best, after[0].best_epoch) == (2, 0.5, 0)
+    assert after[1].best is None and after[2].wait == 4
+    assert after[2].best == before[2].best and after[3].count == 7
+    assert after[4].get_state() == {"best": (0.5, 1)}
+
+
+def test_callbacks_that_are_new_or_gone_change_nothing():
+    callbacks = new()
+    set_states(callbacks, {"Gone": {"count": 3}, "Counting_2": {"count": 3}})
+    assert callbacks[3].count == 0

@@ -1,0 +1,200 @@
+"""What is frozen neither trains nor moves, and stays frozen in an archive."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from support.tiny import BACKBONE, batch, tiny_model
+
+from effdet_keras.train.freezing import PARTS, frozen_state
+
+# A matter of Keras' flags, which are the same on every backend.
+pytestmark = pytest.mark.slow_elsewhere
+
+STATISTICS = ("moving_mean", "moving_variance")
+
+
+def values(variables):
+    return {v.path: np.array(ops.convert_to_numpy(v)) for v in variables}
+
+
+def changed(model, before):
+    """Paths of the weights that are not what they were."""
+    after = values(model.weights)
+    return {path for path in before if (after[path] != before[path]).any()}
+
+
+def train(model, steps=2):
+    before = values(model.weights)
+    # Boxes for every level: a head of a level without one has no gradient.
+    images, truth = batch(box=((8, 8, 40, 40), (20, 4, 60, 50)))
+    for _ in range(steps):
+        model.train_on_batch(images, truth)
+    return changed(model, before)
+
+
+def compiled(**options):
+    model = tiny_model()
+    optimizer = keras.optimizers.SGD(0.1, momentum=0.9)
+    model.compile(optimizer, ema_decay=0.9, run_eagerly=True, **options)
+    return model
+
+
+# The reference's `var_freeze_expr`, as its users have it, and parts by name.
+@pytest.mark.parametrize(
+    "what, frozen",
+    [
+        ("(efficientnet|fpn_cells|resample_p6)", ("efficientnet", "fpn_cells")),
+        ("backbone+fpn", ("efficientnet", "fpn_cells")),
+        ("backbone", ("efficientnet",)),
+        (".*/bias", ()),
+    ],
+)
+def test_frozen_weights_are_bit_equal_after_training(what, frozen):
+    model = compiled(freeze=what)
+    moved = train(model)
+    pattern = re.compile(PARTS.get(what, what))
+    expected = {
+        v.path
+        for v in model.weights
+        if not pattern.match(v.path)
+        and not any(v.path.startswith(part) for part in frozen)
+    }
+    assert moved <= expected
+    trainable = {v.path for v in model.trainable_variables}
+    assert trainable == {p for p in expected if not p.endswith(STATISTICS)}
+    # Some weights have no gradient in two steps (relu6): most must move.
+    assert len(moved & trainable) > 0.9 * len(trainable)
+
+
+def test_the_optimizer_holds_what_trains_and_no_more():
+    model = compiled(freeze="backbone")
+    momenta = {v.shape for v in model.optimizer.variables if "momentum" in v.path}
+    count = sum("momentum" in v.path for v in model.optimizer.variables)
+    assert count == len(model.trainable_variables) and momenta
+    sources = {v.path for v in model.averages.sources}
+    assert not any(
+        path.startswith("efficientnet") and not path.endswith(STATISTICS)
+        for path in sources
+    )
+
+
+def test_batch_norms_of_frozen_parts_stand_still_unless_asked():
+    def moved_statistics(**options):
+        model = compiled(freeze="backbone", **options)
+        return {
+            path.split("/")[0].split("-")[0]
+            for path in train(model, steps=1)
+            if path.endswith(STATISTICS)
+        }
+
+    assert "efficientnet" not in moved_statistics()
+    assert "efficientnet" in moved_statistics(freeze_batch_norm=False)
+
+
+def test_unfreezing_lets_everything_train_again():
+    model = compiled(freeze="backbone")
+    model.unfreeze()
+    assert model.optimizer is not None
+    paths = {v.path for v in model.trainable_variables}
+    assert len(paths) == len(tiny_model().trainable_variables)
+    moved = train(model)
+    assert any(path.startswith("efficientnet") for path in moved)
+    assert frozen_state(model) == {"weights": [], "batch_norms": []}
+
+
+def test_freezing_between_fits_keeps_how_to_train():
+    model = compiled()
+    train(model, steps=1)
+    weights = values(model.weights)
+    model.freeze("backbone")
+    assert values(model.weights).keys() == weights.keys()
+    for path, value in values(model.weights).items():
+        np.testing.assert_array_equal(value, weights[path])
+    assert float(model.optimizer.learning_rate) == pytest.approx(0.1)
+    assert model.averages.decay == 0.9
+    assert not any(p.startswith("efficientnet") for p in train(model, steps=1))
+
+
+def test_freezing_before_compile_is_kept_by_it():
+    model = tiny_model()
+    model.freeze("backbone+fpn")
+    model.compile(run_eagerly=True)
+    assert {v.path.split("/")[0] for v in model.trainable_variables} == {
+        "class_net",
+        "box_net",
+    }
+
+
+def test_an_archive_resumes_with_what_was_frozen(tmp_path):
+    model = compiled(freeze="backbone")
+    train(model, steps=1)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert frozen_state(again) == frozen_state(model)
+    for one, other in (
+        (again.weights, model.weights),
+        (again.optimizer.variables, model.optimizer.variables),
+        (again.averages.variables, model.averages.variables),
+    ):
+        for ours, theirs in zip(one, other, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+def test_layers_frozen_by_hand_resume_too(tmp_path):
+    model = tiny_model()
+    model.get_layer("fpn_cells").trainable = False
+    model.compile("sgd", run_eagerly=True)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert frozen_state(again) == frozen_state(model)
+    assert len(again.trainable_variables) == len(model.trainable_variables)
+
+
+def test_batch_norms_that_never_train_stay_so():
+    config = tiny_model().config.replace(frozen_batch_norm=True)
+    from effdet_keras.model.efficientdet import EfficientDet
+
+    model = EfficientDet(config)
+    count = len(model.trainable_variables)
+    model.freeze("backbone")
+    model.unfreeze()
+    assert len(model.trainable_variables) == count
+    assert not any("gamma" in v.path for v in model.trainable_variables)
+
+
+def test_the_summary_counts_what_trains(capsys):
+    model = tiny_model()
+    model.freeze("backbone")
+    lines = []
+    model.summary(print_fn=lambda text, **_: lines.append(text))
+    trainable = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
+    assert f"Trainable params: {trainable:,}" in "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    "what, message",
+    [
+        ("bakcbone", rf"No weight matches.*'backbone'.*{BACKBONE}, fpn_cells"),
+        (".*", "Nothing is left to train"),
+        ("(", "no regular expression"),
+        ("", "'backbone', 'backbone.fpn', or a regular expression"),
+        (3, "Received: freeze=3"),
+    ],
+)
+def test_what_freezes_nothing_or_all_is_an_error(what, message):
+    model = tiny_model()
+    with pytest.raises(ValueError, match=message):
+        model.freeze(what)
+    assert len(model.trainable_variables) == len(tiny_model().trainable_variables)
+
+
+def test_a_freeze_that_cannot_be_compiled_changes_nothing():
+    model = compiled(gradient_multipliers={"box-0": 2.0})
+    before, optimizer = frozen_state(model), model.optimizer
+    with pytest.raises(ValueError, match="box-0"):
+        model.freeze("box_net")
+    assert frozen_state(model) == before
+    assert model.optimizer is optimizer

@@ -1,0 +1,127 @@
+"""A training that goes on from within an epoch is the one that was stopped."""
+
+import shutil
+
+import keras
+import numpy as np
+import pytest
+from support.kinds import slow_but
+from support.tiny import EAGER, Stream, batch, tiny_model
+
+from effdet_keras.callbacks import CheckpointArchive
+from effdet_keras.data import from_arrays
+from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.weights.archive import read_archive_info
+
+pytestmark = pytest.mark.tensorflow
+EPOCHS, STEPS = 2, 2
+
+
+class Batches(keras.callbacks.Callback):
+    """The batches that it is told of."""
+
+    def on_train_begin(self, logs=None):
+        self.begun, self.ended = [], []
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.begun.append(batch)
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.ended.append(batch)
+
+
+def own_batches(model):
+    images, truth = batch(2 * STEPS)
+    dataset = from_arrays(
+        images.astype("uint8"), truth["boxes"], truth["labels"], model.class_names
+    )
+    return model.batches(dataset, 2, training=True, seed=3)
+
+
+def stream(model):
+    return Stream(*(batch(2, box=(8, 8, 40, 40 + n)) for n in range(STEPS)))
+
+
+DATA = {"own batches": own_batches, "a stream": stream}
+
+
+def callbacks(folder):
+    stopping = keras.callbacks.EarlyStopping("loss", mode="min", patience=5)
+    archive = CheckpointArchive(
+        folder, "class_loss", "min", verbose=False, save_every_steps=1, keep=9
+    )
+    return [stopping, Batches(), archive]
+
+
+def new_model():
+    keras.utils.set_random_seed(0)
+    model = tiny_model()
+    model.compile("momentum", run_eagerly=EAGER)
+    return model
+
+
+@pytest.mark.parametrize("data", slow_but(["own batches"], DATA))
+def test_the_rest_of_an_epoch_is_trained_as_if_it_had_not_stopped(
+    data, tmp_path, capsys
+):
+    model, data = new_model(), DATA[data]
+    of_whole = callbacks(tmp_path / "whole")
+    same = {"epochs": EPOCHS, "shuffle": False}  # Keras would shuffle the stream
+    whole = model.fit(data(model), **same, callbacks=of_whole)
+    (tmp_path / "rest").mkdir()
+    shutil.copy(
+        tmp_path / "whole" / "step-00000003.keras", tmp_path / "rest" / "last.keras"
+    )
+    place = read_archive_info(tmp_path / "rest" / "last.keras")["place"]
+    assert (place["epoch"], place["step"], place["steps"]) == (1, 1, 3)
+    assert place["callbacks"]["EarlyStopping"]["best"] == whole.history["loss"][0]
+    capsys.readouterr()
+
+    rest = EfficientDet.from_archive(tmp_path / "rest", resume=True)
+    given = callbacks(tmp_path / "rest")
+    history = rest.fit(data(rest), **same, callbacks=given)
+    assert "goes on after step 1 of epoch 2." in capsys.readouterr().out
+    assert history.epoch == [1]
+    assert {name: values[1:] for name, values in whole.history.items()} == (
+        history.history
+    )
+    for name in ("wait", "best", "best_epoch"):
+        assert getattr(given[0], name) == getattr(of_whole[0], name)
+    assert given[1].begun == given[1].ended == [1]
+    for one, other in ((model, rest), (model.optimizer, rest.optimizer)):
+        for a, b in zip(one.variables, other.variables, strict=True):
+            np.testing.assert_array_equal(np.array(a.value), np.array(b.value))
+    pairs = zip(model.averages.variables, rest.averages.variables, strict=True)
+    assert all(np.array_equal(a.numpy(), b.numpy()) for a, b in pairs)
+
+
+class Trained:
+    """A model after so many steps, for the choice of the place alone."""
+
+    settings = object()
+    _place_to_go_on_from = EfficientDet._place_to_go_on_from
+    go_on_from = EfficientDet.go_on_from
+
+    def __init__(self, steps):
+        self._steps_done = steps
+        self.go_on_from({"epoch": 2, "step": 1, "steps": 5})
+
+
+@pytest.mark.parametrize(
+    ("steps", "initial_epoch", "expected"),
+    [(5, None, 2), (5, 2, 2), (5, 0, None), (5, 3, None), (0, None, None)],
+)
+def test_only_the_training_of_the_checkpoint_goes_on(steps, initial_epoch, expected):
+    model = Trained(steps)
+    place = model._place_to_go_on_from(initial_epoch)
+    assert getattr(place, "epoch", None) == expected
+    assert model._place_to_go_on_from(initial_epoch) is None  # one time alone
+
+
+def test_a_training_that_is_done_says_so():
+    model = tiny_model()
+    model.compile(keras.optimizers.SGD(0.01), run_eagerly=EAGER)
+    model.go_on_from({"epoch": 3, "steps": 0})
+    with pytest.warns(UserWarning, match="nothing left to train"):
+        history = model.fit(own_batches(model), epochs=3, verbose=0)
+    assert history.epoch == []

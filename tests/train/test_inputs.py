@@ -1,0 +1,306 @@
+"""Data that cannot be trained on: one clear error each, before weights move."""
+
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from support.tiny import EAGER, Stream, batch, tiny_model
+
+from effdet_keras.train.inputs import batch_size_and_steps
+
+RAGGED = [[[8, 8, 40, 40]], []]  # boxes of two images
+
+
+@pytest.fixture(scope="module")
+def model():
+    model = tiny_model()
+    model.compile(ema_decay=None, run_eagerly=EAGER)
+    return model
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    """Traced once for all batches that `fit` gets one by one."""
+    model = tiny_model()
+    model.compile(keras.optimizers.SGD(1e-3), run_eagerly=EAGER)
+    return model
+
+
+@pytest.fixture
+def at_first_step(compiled):
+    compiled.optimizer.iterations.assign(0)
+    return compiled
+
+
+def weights_of(model):
+    return [ops.convert_to_numpy(v) for v in model.trainable_variables]
+
+
+@pytest.mark.parametrize(
+    "data, message",
+    [
+        (batch(label=3), "`num_classes`, 3"),
+        (batch(box=(40, 40, 8, 8)), "ends before it begins"),
+        (batch(box=(0.1, 0.1, 0.6, 0.6)), "between 0 and 1"),
+        (batch(box=(8, 300, 40, 340)), "outside"),
+        (batch(count=0), "no images"),
+        ((batch()[0][0], {}), "single images"),
+        (([1, 2, 3], None), "x of type list"),
+        (("images/", None), r"type str.*data\.load"),
+        ((np.zeros((2, 32, 64, 3)), batch()[1]), r"64, 64.*\(2, 32, 64, 3\)"),
+        ((batch()[0], {"boxes": np.zeros((2, 1, 4))}), "'labels'"),
+        ((batch(3)[0], batch(2)[1]), "each of the 3 images"),
+        ((batch()[0] * [[[[1.0]]], [[[np.nan]]]], batch()[1]), r"NaN.*x\[1\]"),
+        ((batch()[0] * [[[[1.0]]], [[[1e19]]]], batch()[1]), r"0 to 255.*x\[1\]"),
+        ((batch()[0], {"boxes": RAGGED, "labels": [[0], []]}), "`boxes` must be one"),
+        ((batch()[0], {**batch()[1], "labels": [["cat"]] * 2}), "(?s)`labels`.*cat"),
+    ],
+)
+def test_wrong_arrays_are_refused_before_training(model, data, message):
+    before = int(model.optimizer.iterations)
+    with pytest.raises(ValueError, match=message):
+        model.fit(*data, batch_size=2, verbose=0)
+    with pytest.raises(ValueError, match=message):
+        model.fit(*batch(), validation_data=data, batch_size=2, verbose=0)
+    with pytest.raises(ValueError, match=message):
+        model.evaluate(*data, batch_size=2, verbose=0)
+    assert int(model.optimizer.iterations) == before
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        (batch(label=7), "(?s)`num_classes`, 3.*label 7.*training step 2"),
+        (batch(box=(40, 40, 8, 8)), "(?s)ends before it begins.*training step 2"),
+    ],
+)
+def test_wrong_truth_in_a_stream_stops_its_step_and_moves_nothing(
+    at_first_step, wrong, message
+):
+    model = at_first_step
+    with pytest.raises(ValueError, match=message):
+        model.fit(Stream(batch(), wrong), shuffle=False, verbose=0)
+    assert int(model.optimizer.iterations) == 1
+    assert all(np.isfinite(w).all() for w in weights_of(model))
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_batches_of_no_image(model, size):
+    with pytest.raises(ValueError, match="`batch_size` must be 1 or more"):
+        model.fit(*batch(), batch_size=size, verbose=0)
+
+
+def test_a_loader_of_known_length_tells_what_a_schedule_needs():
+    class Loader:  # as torch.utils.data.DataLoader: no __getitem__
+        batch_size = 4
+
+        def __len__(self):
+            return 25
+
+    assert batch_size_and_steps(Loader(), None, None) == (4, 25)
+
+
+@pytest.mark.tensorflow
+def test_streams_of_tf_data(model):
+    import tensorflow as tf
+
+    def stream(*batches, **truth):
+        spec = {
+            "boxes": tf.TensorSpec((None, None, 4)),
+            "labels": tf.TensorSpec((None, None), tf.int32),
+            **truth,
+        }
+        spec = (tf.TensorSpec((None, 64, 64, 3)), spec)
+        return tf.data.Dataset.from_generator(
+            lambda: iter(batches), output_signature=spec
+        )
+
+    scheduled = tiny_model()
+    scheduled.compile("sgd", schedule="cosine", run_eagerly=EAGER)
+    with pytest.raises(ValueError, match="empty: it has no batch"):
+        scheduled.fit(stream(), steps_per_epoch=3, verbose=0)
+    words = tf.TensorSpec((None, None), tf.string)
+    with pytest.raises(ValueError, match="`labels` must be a tensor of numbers"):
+        model.fit(stream(labels=words), verbose=0)
+    ragged = tf.RaggedTensorSpec((None, None, 4), tf.float32)
+    with pytest.raises(ValueError, match="`boxes` must be.*padded_batch"):
+        model.fit(stream(boxes=ragged), verbose=0)
+
+
+def test_a_loss_that_is_not_finite_names_step_and_images(at_first_step):
+    model = at_first_step
+    images, truth = batch()
+    truth["image_id"] = np.array([17, 4])
+    infinite = images.copy()
+    infinite[1, 0, 0] = np.inf
+    model.fit(Stream((images, truth)), verbose=0)
+    before = weights_of(model)
+    with pytest.raises(FloatingPointError, match="(?s)step 2 .*`image_id` 17, 4"):
+        model.fit(Stream((infinite, truth)), verbose=0)
+    for a, b in zip(before, weights_of(model)):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.slow_elsewhere
+def test_an_exploding_learning_rate_is_noticed():
+    model = tiny_model()
+    model.compile(keras.optimizers.SGD(1e30), clip_norm=None, run_eagerly=EAGER)
+    with pytest.raises(FloatingPointError, match="learning rate too high"):
+        model.fit(*batch(), batch_size=2, epochs=5, verbose=0)
+
+
+@pytest.mark.slow_elsewhere
+def test_a_batch_without_any_box_trains(model):
+    images, truth = batch()
+    truth = {"boxes": truth["boxes"][:, :0], "labels": truth["labels"][:, :0]}
+    logs = model.fit(images, truth, batch_size=2, verbose=0).history
+    assert np.isfinite(logs["loss"][0]) and logs["box_loss"][0] == 0
+
+
+@pytest.mark.slow_elsewhere
+def test_any_image_size_will_do():
+    """Sides that strides do not divide: levels are rounded up, as in the reference."""
+    from effdet_keras import EfficientDet
+
+    model = EfficientDet.from_preset(
+        "efficientdet-lite0", image_size=(50, 75), max_level=5, num_classes=2
+    )
+    outputs = model(np.zeros((1, 50, 75, 3), "uint8"))
+    assert outputs["box_deltas"].shape[1] == len(model.anchors)
+    assert len(model.anchors) == 9 * (7 * 10 + 4 * 5 + 2 * 3)
+
+
+@pytest.mark.tensorflow
+def named_as(model, dataset):
+    """The dataset, with the class names of the model."""
+    return type(dataset)(dataset.records, model.class_names)
+
+
+class TestDatasets:
+    """Datasets of our own, and `tf.data`: TensorFlow reads them."""
+
+    @pytest.fixture
+    def dataset(self, tmp_path):
+        data = pytest.importorskip("effdet_keras.data")
+        return data.write_shapes(tmp_path, num_train=4, num_valid=1, image_size=64)[0]
+
+    @pytest.mark.slow_elsewhere
+    def test_more_classes_than_the_model(self, dataset):
+        from effdet_keras import EfficientDet
+
+        model = EfficientDet.from_preset(
+            "efficientdet-lite0", image_size=64, max_level=5, num_classes=2
+        )
+        model.compile(run_eagerly=EAGER)
+        with pytest.raises(ValueError, match=r"3 classes, circle.*`num_classes` 2"):
+            model.fit(dataset, batch_size=2, verbose=0)
+
+    def test_other_names_than_the_model(self, model, dataset):
+        with pytest.raises(ValueError, match=r"(?s)same order.*circle.*cat, dog"):
+            model.fit(dataset, batch_size=2, verbose=0)
+        with pytest.raises(ValueError, match=r"(?s)same order.*circle.*cat, dog"):
+            model.fit(*batch(), validation_data=dataset, batch_size=2, verbose=0)
+
+    def test_an_empty_dataset(self, model, dataset):
+        with pytest.raises(ValueError, match="empty"):
+            model.fit(dataset.subset([]), batch_size=2, verbose=0)
+        batches = named_as(model, dataset).batches(2, image_size=64).take(0)
+        with pytest.raises(ValueError, match="empty"):
+            model.fit(batches, verbose=0)
+
+    def test_a_stream_of_single_images(self, model, dataset):
+        single = named_as(model, dataset).batches(2, image_size=64).unbatch()
+        with pytest.raises(ValueError, match=r"single images.*\.batch\("):
+            model.fit(single, verbose=0)
+
+    def test_batches_of_another_size(self, dataset):
+        model = tiny_model(class_names=dataset.class_names)
+        model.compile(run_eagerly=EAGER)
+        with pytest.raises(ValueError, match=r"64, 64, 3\).*128"):
+            model.fit(dataset.batches(2, image_size=128), verbose=0)
+
+    def test_batches_of_the_model_have_its_size_and_padding(self, dataset):
+        model = tiny_model(class_names=dataset.class_names)
+        batches = model.batches(dataset, 3, training=True, scale_jitter=(0.5, 0.5))
+        images, _ = next(iter(batches))
+        assert images.shape == (3, 64, 64, 3)
+        color = np.asarray(images)[:, -1, -1]  # the image fills the upper left
+        np.testing.assert_array_equal(color, [model.config.mean_rgb] * 3)
+        assert next(iter(model.batches(dataset, 2, image_size=32)))[0].shape[1] == 32
+
+    @pytest.mark.slow_elsewhere
+    def test_file_names_of_the_batch_are_told(self, dataset):
+        model = tiny_model(class_names=dataset.class_names)
+        model.compile(keras.optimizers.SGD(1e30), clip_norm=None, run_eagerly=EAGER)
+        with pytest.raises(FloatingPointError, match=r"images 0000\d\.jpg, 0000\d"):
+            model.fit(dataset, batch_size=2, epochs=9, verbose=0)
+
+    def test_strict_batches_raise_in_the_words_of_the_reader(self, dataset):
+        pathlib.Path(dataset[2]["path"]).write_bytes(b"no image")
+        model = tiny_model(class_names=dataset.class_names)
+        model.compile(run_eagerly=EAGER)
+        batches = dataset.batches(2, image_size=64, training=True, strict=True)
+        with pytest.raises(ValueError, match=r"`read_image` expects.*00003\.jpg"):
+            model.fit(batches, verbose=0)
+
+    @pytest.mark.slow
+    @pytest.mark.slow_elsewhere
+    def test_training_goes_on_without_a_broken_image(self, dataset, capsys):
+        pathlib.Path(dataset[2]["path"]).write_bytes(b"no image")
+        model = tiny_model(class_names=dataset.class_names)
+        model.compile(run_eagerly=EAGER)
+        model.fit(dataset, batch_size=2, epochs=2, verbose=0)
+        assert int(model.optimizer.iterations) == 4
+        assert capsys.readouterr().err.count("00003.jpg") >= 2
+
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            lambda batches: batches.take(5),
+            lambda batches: batches.repeat().prefetch(1),
+            lambda batches: batches.map(lambda images, truth: (images * 1.0, truth)),
+        ],
+        ids=["take", "repeat", "map"],
+    )
+    def test_classes_are_checked_whatever_was_made_of_the_batches(
+        self, model, dataset, changed
+    ):
+        batches = changed(model.batches(dataset, 2))
+        with pytest.raises(ValueError, match=r"(?s)same order.*circle.*cat, dog"):
+            model.fit(batches, steps_per_epoch=1, verbose=0)
+
+    @pytest.mark.slow_elsewhere
+    def test_file_names_are_told_whatever_was_made_of_the_batches(self, dataset):
+        model = tiny_model(class_names=dataset.class_names)
+        model.compile(keras.optimizers.SGD(1e-3), run_eagerly=EAGER)
+        batches = model.batches(dataset, 2).map(
+            lambda images, truth: (images * float("inf"), truth)
+        )
+        with pytest.raises(FloatingPointError, match=r"images 0000\d\.jpg, 0000\d"):
+            model.fit(batches.take(1), verbose=0)
+
+    @pytest.mark.slow
+    @pytest.mark.slow_elsewhere
+    def test_predict_takes_a_dataset_as_fit_and_evaluate_do(self, dataset):
+        model = tiny_model(class_names=dataset.class_names)
+        found = model.predict(dataset, batch_size=3, verbose=0)
+        assert {k: v.shape for k, v in found.items()} == {
+            "boxes": (len(dataset), 100, 4),
+            "scores": (len(dataset), 100),
+            "labels": (len(dataset), 100),
+            "num_detections": (len(dataset),),
+        }
+        images = np.concatenate([x for x, _ in model.batches(dataset, 3)])
+        again = model.predict(images, batch_size=3, verbose=0)
+        for name, value in found.items():
+            np.testing.assert_array_equal(value, again[name])
+
+    def test_the_model_keeps_the_ids_of_what_it_is_trained_on(self, dataset):
+        names, ids = dataset.class_names, (17, 4, 9)
+        model = tiny_model(class_names=None)
+        model.compile(keras.optimizers.SGD(1e-3), run_eagerly=EAGER)
+        model.fit(dataset.with_classes(names, ids), batch_size=2, epochs=0, verbose=0)
+        assert (model.class_names, model.category_ids) == (names, ids)
+        assert model.get_config()["category_ids"] == ids

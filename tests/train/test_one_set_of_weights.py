@@ -1,0 +1,429 @@
+"""Outside the training step the model has one set of weights: the averages."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from support.kinds import slow_but
+from support.tiny import EAGER, LITE0, batch, lively_model, tiny_model
+
+from effdet_keras._internal import weights_h5
+from effdet_keras.model.efficientdet import EfficientDet
+from effdet_keras.weights.archive import write_archive
+from effdet_keras.weights.kinds.own import read_own_weights
+from effdet_keras.weights.kinds.registry import open_weights
+
+FILES = ["model.keras", "model.weights.h5"]
+STOPS = [KeyboardInterrupt, RuntimeError]
+
+
+def without_stochastic_depth(model):
+    """Two runs of one model are equal only without random draws."""
+    for layer in model._flatten_layers():
+        if hasattr(layer, "survival_prob"):
+            layer.survival_prob = 1.0
+
+
+def compiled_model():
+    keras.utils.set_random_seed(1)
+    model = lively_model()
+    without_stochastic_depth(model)
+    model.compile(
+        keras.optimizers.SGD(0.01, momentum=0.9), ema_decay=0.5, run_eagerly=EAGER
+    )
+    return model
+
+
+@pytest.fixture(scope="module")
+def shared():
+    """Two models, compiled once, and the weights that they start from."""
+    models = compiled_model(), compiled_model()
+    return models, models[0].get_weights()
+
+
+@pytest.fixture
+def both(shared):
+    """Two equal models that were never trained."""
+    models, start = shared
+    for model in models:
+        model.set_weights(start)
+        for variable in model.optimizer.variables:
+            if "learning_rate" not in variable.path:
+                variable.assign(ops.zeros(variable.shape, variable.dtype))
+        model.stop_training = False
+    return models
+
+
+@pytest.fixture
+def model(both):
+    return both[0]
+
+
+@pytest.fixture
+def trained(model):
+    fit(model)
+    return model
+
+
+def fit(model, **arguments):
+    options = {"batch_size": 2, "shuffle": False, "verbose": 0, **arguments}
+    return model.fit(*batch(4), **options)
+
+
+def values(variables):
+    return [np.array(ops.convert_to_numpy(v)) for v in variables]
+
+
+def both_sets(model):
+    """The weights of training and the averages; the model is left as it was."""
+    was_swapped = model.averages.is_swapped
+    model.averages.restore()
+    sets = values(model.weights), values(model.averages.variables)
+    if was_swapped:
+        model.averages.swap_in()
+    return sets
+
+
+def assert_equal(first, second):
+    for a, b in zip(first, second, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def assert_differ(first, second):
+    assert any((a != b).any() for a, b in zip(first, second, strict=True))
+
+
+def assert_same_sets(model, expected):
+    for ours, theirs in zip(both_sets(model), expected, strict=True):
+        assert_equal(ours, theirs)
+
+
+def predicted(model):
+    return list(model.predict(batch()[0], batch_size=2, verbose=0).values())
+
+
+def outputs(model):
+    """What the network gives, without the time to compile `predict`."""
+    return values(model(batch()[0][:1]).values())
+
+
+def test_after_fit_the_weights_are_the_averages_and_training_goes_on_from_its_own(
+    both,
+):
+    model, other = both
+    fit(model, epochs=2)
+    training, averages = both_sets(model)
+    assert_differ(values(model.averages.sources), values(model.averages.variables))
+    assert model.averages.is_swapped
+    assert_equal(values(model.averages.sources), averages)
+
+    fit(other)
+    predicted(other)
+    other.evaluate(*batch(4), batch_size=2, verbose=0)
+    fit(other, epochs=2, initial_epoch=1)
+    assert_same_sets(other, (training, averages))
+
+
+class Recorder(keras.callbacks.Callback):
+    """Notes at each call whether the model's weights are the averages."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = {}
+
+    def _note(self, call):
+        self.seen.setdefault(call, set()).add(self.model.averages.is_swapped)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._note("on_epoch_begin")
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._note("on_train_batch_end")
+
+    def on_test_begin(self, logs=None):
+        self._note("on_test_begin")
+
+    def on_test_batch_end(self, batch, logs=None):
+        self._note("on_test_batch_end")
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._note("on_epoch_end")
+
+    def on_train_end(self, logs=None):
+        self._note("on_train_end")
+
+
+def test_callbacks_see_the_averages_but_between_the_steps(model):
+    recorder = Recorder()
+    history = fit(
+        model,
+        epochs=2,
+        validation_data=batch(4),
+        validation_batch_size=2,
+        callbacks=[recorder],
+    ).history
+    outside = ("on_test_begin", "on_test_batch_end", "on_epoch_end", "on_train_end")
+    between = ("on_epoch_begin", "on_train_batch_end")
+    assert recorder.seen == {
+        **{key: {True} for key in outside},
+        **{key: {False} for key in between},
+    }
+    logs = model.evaluate(*batch(4), batch_size=2, verbose=0, return_dict=True)
+    assert history["val_loss"][-1] == pytest.approx(logs["loss"], rel=1e-5)
+
+
+class Scripted(keras.callbacks.Callback):
+    """Detects and evaluates after each epoch."""
+
+    def __init__(self):
+        super().__init__()
+        self.detections, self.losses = [], []
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.detections.append(predicted(self.model))
+        self.losses.append(self.model.evaluate(*batch(4), batch_size=2, verbose=0))
+
+
+@pytest.mark.tensorflow  # the callback asks the data pipeline for images
+@pytest.mark.slow
+def test_early_stopping_leaves_the_model_whose_ap_was_best(model):
+    from effdet_keras.callbacks import COCOEvaluation
+    from effdet_keras.data import from_arrays
+
+    valid = from_arrays(
+        [np.zeros((64, 64, 3), "uint8")],
+        boxes=[[[8, 8, 40, 40]]],
+        labels=[[0]],
+        class_names=["cat", "dog", "bird"],
+    )
+    evaluation, scripted = COCOEvaluation(valid, verbose=False), Scripted()
+    numbers = iter([0.1, 0.9, 0.2, 0.3])
+    evaluation.evaluate = lambda model: {"AP": next(numbers)}
+    stop = keras.callbacks.EarlyStopping(
+        monitor="AP", mode="max", patience=2, restore_best_weights=True
+    )
+    fit(model, epochs=9, callbacks=[evaluation, stop, scripted])
+    assert len(scripted.losses) == 4
+    assert_differ(scripted.detections[1], scripted.detections[3])
+    assert_equal(predicted(model), scripted.detections[1])
+    loss = model.evaluate(*batch(4), batch_size=2, verbose=0)
+    np.testing.assert_array_equal(loss, scripted.losses[1])
+    # The next training starts from these weights, and so do its averages.
+    training, averages = both_sets(model)
+    assert_equal(training, model.get_weights())
+    assert_equal(values(model.averages.sources), averages)
+
+
+@pytest.mark.slow_elsewhere
+def test_weights_that_are_set_are_those_of_training_and_of_the_averages(trained):
+    model = trained
+    first = [w + 0.5 for w in model.get_weights()]
+    model.set_weights(first)
+    assert_equal(model.get_weights(), first)
+    training, averages = both_sets(model)
+    assert_equal(training, first)
+    assert_equal(values(model.averages.sources), averages)
+
+
+@pytest.mark.slow_elsewhere
+def test_a_weight_that_is_assigned_after_fit_trains_on_from_its_new_value(trained):
+    model = trained
+    training, _ = both_sets(model)
+    bias = next(v for v in model.weights if v.path.endswith("predict/bias"))
+    bias.assign(ops.ones(bias.shape) * -3.0)
+    after, _ = both_sets(model)
+    for variable, old, new in zip(model.weights, training, after, strict=True):
+        expected = np.full_like(old, -3.0) if variable is bias else old
+        np.testing.assert_array_equal(new, expected, err_msg=variable.path)
+
+
+@pytest.mark.slow_elsewhere
+@pytest.mark.parametrize("error", slow_but([KeyboardInterrupt], STOPS))
+def test_an_interrupted_fit_leaves_the_model_as_one_that_ends(both, error):
+    def interrupt(batch, logs=None):
+        if batch == 1:
+            raise error
+
+    model, other = both
+    callback = keras.callbacks.LambdaCallback(on_train_batch_begin=interrupt)
+    with pytest.raises(error):
+        fit(model, callbacks=[callback])
+    assert model.averages.is_swapped
+    fit(other, steps_per_epoch=1)
+    if keras.backend.backend() != "jax":  # whose state stays with the epoch
+        assert_same_sets(model, both_sets(other))
+    assert_equal(values(model.averages.sources), both_sets(model)[1])
+    fit(model)
+
+
+@pytest.mark.slow_elsewhere
+@pytest.mark.parametrize("name", slow_but(["model.keras"], FILES))
+def test_what_is_saved_after_fit_detects_alike_and_trains_on(tmp_path, both, name):
+    model, other = both
+    fit(model)
+    path = tmp_path / name
+    if name.endswith(".keras"):
+        model.save(path)
+        other = keras.saving.load_model(path)
+    else:
+        model.save_weights(path)
+        fit(other, steps_per_epoch=1)
+        other.load_weights(path)
+        plain = tiny_model()
+        plain.load_weights(path)
+        assert_equal(outputs(plain), outputs(model))
+    assert_equal(outputs(other), outputs(model))
+    assert_same_sets(other, both_sets(model))
+
+
+@pytest.mark.slow
+@pytest.mark.slow_elsewhere
+def test_a_model_checkpoint_detects_as_the_model_did(tmp_path, both):
+    model, other = both
+    path = str(tmp_path / "{epoch}.weights.h5")
+    save = keras.callbacks.ModelCheckpoint(path, save_weights_only=True)
+    fit(model, epochs=2, callbacks=[save])
+    other.load_weights(path.format(epoch=2))
+    assert_equal(outputs(other), outputs(model))
+    assert_same_sets(other, both_sets(model))
+
+
+class Saver(keras.callbacks.Callback):
+    """Saves between two steps, while the weights of training are in place."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.path = path
+
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == 0:
+            assert not self.model.averages.is_swapped
+            self.model.save(self.path)
+            assert not self.model.averages.is_swapped
+            self.sets = both_sets(self.model)
+
+
+@pytest.mark.slow
+@pytest.mark.slow_elsewhere
+def test_a_file_saved_between_steps_has_the_averages_in_place(tmp_path, model):
+    saver = Saver(tmp_path / "model.keras")
+    fit(model, callbacks=[saver])
+    again = keras.saving.load_model(saver.path)
+    assert again.averages.is_swapped
+    assert_same_sets(again, saver.sets)
+
+
+@pytest.mark.slow
+@pytest.mark.slow_elsewhere
+def test_an_archive_is_resumed_from_the_weights_of_training(tmp_path, trained):
+    model = trained
+    write_archive(model, tmp_path / "a.keras")
+    resumed = EfficientDet.from_archive(tmp_path / "a.keras", resume=True)
+    assert_equal(outputs(resumed), outputs(model))
+    assert_same_sets(resumed, both_sets(model))
+    evaluated = EfficientDet.from_archive(tmp_path / "a.keras")
+    assert_equal(outputs(evaluated), outputs(model))
+    assert_equal(values(evaluated.weights), both_sets(evaluated)[0])
+
+
+@pytest.mark.slow_elsewhere
+@pytest.mark.slow
+def test_a_checkpoint_has_both_sets_right_after_fit(tmp_path):
+    model = tiny_model(backbone=LITE0)
+    model.compile(ema_decay=0.5, run_eagerly=EAGER)
+    fit(model)
+    training, averages = both_sets(model)
+    model.export_checkpoint(tmp_path / "model.safetensors", format="torch-effdet")
+    other = tiny_model(backbone=LITE0)
+    other.load_pretrained(tmp_path / "model.safetensors", verbose=0)
+    assert_equal(other.get_weights(), model.get_weights())
+    path = tmp_path / "model.weights.h5"
+    model.save_weights(path)
+    for use_averages, expected in ((True, model.get_weights()), (False, training)):
+        other = tiny_model(backbone=LITE0)
+        other.load_pretrained(path, averages=use_averages, verbose=0)
+        assert_equal(other.get_weights(), expected)
+    assert open_weights(path, averages=True).num_averages == len(averages)
+
+
+@pytest.mark.slow
+@pytest.mark.slow_elsewhere
+def test_single_steps_leave_the_averages_in_place_and_train_as_fit_does(both):
+    model, other = both
+    images, truth = batch(2)
+    for _ in range(2):
+        model.train_on_batch(images, truth)
+        assert model.averages.is_swapped
+    other.fit(images, truth, batch_size=2, epochs=2, shuffle=False, verbose=0)
+    assert_same_sets(model, both_sets(other))
+
+
+@pytest.mark.slow_elsewhere
+def test_compiling_again_starts_from_the_weights_in_place(tmp_path, trained):
+    trained.save(tmp_path / "model.keras")
+    model = keras.saving.load_model(tmp_path / "model.keras")
+    before = model.get_weights()
+    model.compile(keras.optimizers.SGD(0.01), run_eagerly=EAGER)
+    assert_equal(model.get_weights(), before)
+    training, averages = both_sets(model)
+    assert_equal(training, before)
+    assert_equal(values(model.averages.sources), averages)
+
+
+@pytest.mark.slow
+@pytest.mark.slow_elsewhere
+def test_weights_that_cannot_be_loaded_leave_the_model_as_it_was(tmp_path):
+    other = EfficientDet(tiny_model().config.replace(num_classes=7))
+    other.save_weights(tmp_path / "other.weights.h5")
+    model = tiny_model()
+    model.compile(ema_decay=0.5, run_eagerly=EAGER)
+    fit(model)
+    variables = [*model.variables, *model.optimizer.variables]
+    variables += model.averages.variables
+    before = [np.array(keras.ops.convert_to_numpy(v)) for v in variables]
+    with pytest.raises(ValueError, match="do not fit the model"):
+        model.load_weights(tmp_path / "other.weights.h5")
+    for variable, value in zip(variables, before):
+        np.testing.assert_array_equal(variable, value)
+    fit(model)  # and it trains on
+
+
+def test_a_file_of_weights_is_whole_and_tells_of_damage(tmp_path, monkeypatch):
+    model, path = tiny_model(), tmp_path / "model.weights.h5"
+    model.save_weights(path)
+    whole = path.read_bytes()
+    for place in np.random.default_rng(0).integers(len(whole), size=20):
+        damaged = bytearray(whole)
+        damaged[place] ^= 255
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match="model.weights.h5'.*is damaged"):
+            model.load_weights(path)
+        with pytest.raises(ValueError, match="model.weights.h5'.*is damaged"):
+            read_own_weights(path)
+
+    path.write_bytes(whole)
+    monkeypatch.setattr(weights_h5, "seal", lambda path: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        model.save_weights(path)
+    assert path.read_bytes() == whole and list(tmp_path.iterdir()) == [path]
+    monkeypatch.undo()
+    model.load_weights(path)
+
+
+@pytest.mark.slow_elsewhere
+@pytest.mark.parametrize("name", slow_but(["model.keras"], FILES))
+def test_weights_that_are_no_numbers_are_told_when_they_are_loaded(tmp_path, name):
+    model = tiny_model(backbone=LITE0)
+    kernel = model.trainable_variables[0]
+    kernel.assign(np.full(kernel.shape, np.nan))
+    path = tmp_path / name
+    if name.endswith(".keras"):
+        model.save(path)
+        with pytest.warns(UserWarning, match=f"{name}' finds nothing: 1 of its"):
+            EfficientDet.from_archive(path)
+    else:
+        model.save_weights(path)
+        with pytest.warns(UserWarning, match=f"{name}' finds nothing: 1 of its"):
+            tiny_model(backbone=LITE0).load_weights(path)
+    report = tiny_model(backbone=LITE0).load_pretrained(path, verbose=0)
+    assert any("1 arrays are NaN or infinite" in note for note in report.notes)

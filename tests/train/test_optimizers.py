@@ -1,0 +1,360 @@
+"""Optimizers by name or config, and who decays the weights."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from support.tiny import batch, tiny_model
+
+from effdet_keras.train.matching import ATSSMatching
+from effdet_keras.train.recipe import (
+    Recipe,
+    default_learning_rate,
+    has_own_decay,
+    named_optimizer,
+)
+
+GRADIENT, RATE = np.array([0.5, -2.0]), 0.1
+
+
+def values(variables):
+    return [ops.convert_to_numpy(v).copy() for v in variables]
+
+
+def after_steps(optimizer, count=2, name="kernel"):
+    """Weights of 1.0 after steps with the same gradient."""
+    weight = keras.Variable(np.ones(2, "float32"), name=name)
+    optimizer.build([weight])
+    for _ in range(count):
+        optimizer.apply([ops.convert_to_tensor(GRADIENT, "float32")], [weight])
+    return ops.convert_to_numpy(weight)
+
+
+# Each optimizer's second step from its paper's equations, with the gradient g twice.
+
+
+def momentum_of(factor):
+    return 1 - RATE * GRADIENT - RATE * (1 + factor) * GRADIENT
+
+
+def adam(beta_1=0.9, beta_2=0.999, epsilon=1e-7):
+    weight, mean, square = np.ones(2), np.zeros(2), np.zeros(2)
+    for t in (1, 2):
+        mean = beta_1 * mean + (1 - beta_1) * GRADIENT
+        square = beta_2 * square + (1 - beta_2) * GRADIENT**2
+        # Keras has epsilon outside of the correction, as the paper's last remark.
+        rate = RATE * np.sqrt(1 - beta_2**t) / (1 - beta_1**t)
+        weight = weight - rate * mean / (np.sqrt(square) + epsilon)
+    return weight
+
+
+def rmsprop(rho=0.9, momentum=0.0, epsilon=1e-7, centered=False):
+    weight, square, mean, speed = np.ones(2), np.zeros(2), np.zeros(2), np.zeros(2)
+    for _ in range(2):
+        square = rho * square + (1 - rho) * GRADIENT**2
+        mean = rho * mean + (1 - rho) * GRADIENT
+        spread = square - mean**2 if centered else square
+        speed = momentum * speed + RATE * GRADIENT / np.sqrt(spread + epsilon)
+        weight = weight - speed
+    return weight
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "expected"),
+    [
+        ("sgd", momentum_of(0.0)),
+        ("SGD", momentum_of(0.0)),
+        ("momentum", momentum_of(0.9)),
+        ({"name": "momentum", "momentum": 0.5}, momentum_of(0.5)),
+        ({"name": "sgd", "momentum": 0.5}, momentum_of(0.5)),
+        ("adam", adam()),
+        ({"name": "adam", "beta_1": 0.5}, adam(beta_1=0.5)),
+        ({"name": "adam", "beta_2": 0.9}, adam(beta_2=0.9)),
+        ({"name": "adam", "epsilon": 1.0}, adam(epsilon=1.0)),
+        ("adamw", adam()),
+        ({"name": "adamw", "epsilon": 1.0}, adam(epsilon=1.0)),
+        ("rmsprop", rmsprop()),
+        ({"name": "rmsprop", "rho": 0.5}, rmsprop(rho=0.5)),
+        ({"name": "rmsprop", "momentum": 0.9}, rmsprop(momentum=0.9)),
+        ({"name": "rmsprop", "epsilon": 1.0}, rmsprop(epsilon=1.0)),
+        ({"name": "rmsprop", "centered": True}, rmsprop(centered=True)),
+    ],
+    ids=str,
+)
+def test_two_steps_are_those_of_the_equations(optimizer, expected):
+    made = named_optimizer(optimizer, RATE, weight_decay=0.0)
+    np.testing.assert_allclose(after_steps(made), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("sgd", "nesterov"), ("adam", "amsgrad"), ("adamw", "amsgrad")]
+)
+def test_switches_reach_the_optimizer(name, key):
+    assert not getattr(named_optimizer(name, RATE, weight_decay=0.0), key)
+    made = named_optimizer({"name": name, key: True}, RATE, weight_decay=0.0)
+    assert getattr(made, key)
+
+
+def test_adamw_by_name_decays_kernels_and_nothing_else():
+    factor = 1 - RATE * 0.5  # decoupled: of the weight before the step
+    for name in ("kernel", "depthwise_kernel"):
+        made = named_optimizer("adamw", RATE, weight_decay=0.5)
+        plain = adam() - 1
+        step = plain / 2  # equal gradients: Adam's two steps are equal
+        expected = (factor + step) * factor + step
+        np.testing.assert_allclose(after_steps(made, name=name), expected, rtol=1e-5)
+    if keras.backend.backend() == "torch":
+        return  # where nothing at all decays, Keras' AdamW fails there
+    for name in ("bias", "gamma", "beta", "WSM"):
+        made = named_optimizer("adamw", RATE, weight_decay=0.5)
+        np.testing.assert_allclose(after_steps(made, name=name), adam(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["sgd", "momentum", "adam", "adamw", "rmsprop"])
+def test_the_rate_of_a_name_alone_is_keras_own(name):
+    made = named_optimizer(name, RATE, weight_decay=0.0)
+    keras_own = float(type(made)().learning_rate)
+    assert default_learning_rate(name) == pytest.approx(keras_own)
+    recipe = Recipe(optimizer=name)
+    schedule = recipe.resolve_schedule(batch_size=8, steps_per_epoch=10, epochs=3)
+    assert schedule.learning_rate == pytest.approx(keras_own)  # for any batch size
+    assert (schedule.total_steps, schedule.warmup_steps) == (30, 10)
+    assert schedule.warmup_init == pytest.approx(keras_own / 10)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"optimizer": "adamv"}, ValueError, "'adamw?'.*optimizer='adamv'"),
+        ({"optimizer": "lion"}, ValueError, "sgd, momentum, adam, adamw, rmsprop"),
+        ({"optimizer": ""}, ValueError, "sgd, momentum, adam, adamw, rmsprop"),
+        ({"optimizer": {}}, ValueError, "sgd, momentum, adam, adamw, rmsprop"),
+        ({"optimizer": {"momentum": 0.9}}, ValueError, "a dict of such a 'name'"),
+        (
+            {"optimizer": {"name": "rmsprop", "roh": 0.9}},
+            ValueError,
+            "'rmsprop' has no setting 'roh'. Did you mean 'rho'.*It has: rho, momentum",
+        ),
+        (
+            {"optimizer": {"name": "adam", "learning_rate": 0.1}},
+            ValueError,
+            "give `learning_rate` to `compile`",
+        ),
+        (
+            {"optimizer": {"name": "adamw", "weight_decay": 0.1}},
+            ValueError,
+            "give `weight_decay` to `compile`",
+        ),
+        ({"optimizer": keras.optimizers.Adam}, TypeError, "`optimizer` must be a name"),
+        ({"optimizer": 3}, TypeError, "`optimizer` must be a name"),
+        ({"weight_decay": "none"}, ValueError, "`weight_decay` must be a number"),
+        ({"learning_rate": "high"}, ValueError, "`learning_rate` must be a number"),
+    ],
+    ids=str,
+)
+def test_wrong_settings_are_named(arguments, error, message):
+    with pytest.raises(error, match=message):
+        Recipe(**arguments)
+
+
+def test_the_settings_are_not_changed():
+    settings = {"name": "rmsprop", "momentum": 0.9}
+    Recipe(optimizer=settings).new_optimizer()
+    assert settings == {"name": "rmsprop", "momentum": 0.9}
+
+
+# Weight decay
+
+ADAMW = keras.optimizers.AdamW
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "weight_decay", "of_loss"),
+    [
+        (None, "auto", 4e-5),
+        (None, 0.1, 0.1),
+        (None, None, 0.0),
+        (None, 0, 0.0),
+        ("adam", "auto", 4e-5),
+        ("sgd", 0.1, 0.1),
+        ("adamw", "auto", 0.0),
+        ("adamw", 0.1, 0.0),
+        ("adamw", None, 0.0),
+        (keras.optimizers.Adam(), "auto", 4e-5),
+        (keras.optimizers.SGD(weight_decay=0.1), "auto", 0.0),
+        (ADAMW(), "auto", 0.0),
+        (ADAMW(weight_decay=0.0), "auto", 4e-5),
+        (ADAMW(), 0.1, 0.1),  # said, so done
+        (keras.optimizers.LossScaleOptimizer(ADAMW()), "auto", 0.0),
+    ],
+)
+def test_the_loss_decays_only_where_the_optimizer_does_not(
+    optimizer, weight_decay, of_loss
+):
+    recipe = Recipe(optimizer=optimizer, weight_decay=weight_decay)
+    assert recipe.l2_decay == of_loss
+
+
+@pytest.mark.parametrize(
+    ("weight_decay", "expected"), [("auto", 0.004), (0.1, 0.1), (0, 0.0), (None, 0.0)]
+)
+def test_weight_decay_is_that_of_adamw_by_name(weight_decay, expected):
+    made = Recipe(optimizer="adamw", weight_decay=weight_decay).new_optimizer()
+    assert made.weight_decay == expected
+    adam = Recipe(optimizer="adam", weight_decay=weight_decay).new_optimizer()
+    assert adam.weight_decay is None
+
+
+def test_who_has_a_decay_of_its_own():
+    assert has_own_decay("AdamW") and has_own_decay({"name": "adamw"})
+    assert not (has_own_decay(None) or has_own_decay("adam"))
+
+
+# In a model
+
+
+@pytest.fixture(scope="module")
+def model():
+    """For tests that look at no weight, each of which compiles it anew."""
+    return tiny_model()
+
+
+def eager_step(**arguments):
+    """The model after one step, its weights before by name, and the logs."""
+    keras.utils.set_random_seed(1)
+    model = tiny_model()
+    for layer in model._flatten_layers():
+        if hasattr(layer, "survival_prob"):
+            layer.survival_prob = 1.0
+    model.compile(run_eagerly=True, **arguments)
+    before = values(model.trainable_variables)
+    logs = model.fit(*batch(), batch_size=2, verbose=0, shuffle=False).history
+    model.averages.restore()
+    return model, before, logs
+
+
+@pytest.mark.slow
+@pytest.mark.slow_elsewhere
+def test_adamw_decays_a_models_kernels_and_adds_nothing_to_the_loss():
+    # Without `epsilon` a step is the gradient's sign: noise, where the gradient is 0.
+    adamw = {"name": "adamw", "epsilon": 1.0}
+    rate = {"optimizer": adamw, "schedule": "constant", "learning_rate": 1e-3}
+    model, before, logs = eager_step(**rate, weight_decay=0.5)
+    plain, _, _ = eager_step(**rate, weight_decay=0.0)
+    assert logs["reg_l2_loss"] == [0.0]
+    moved = 0
+    for old, decayed, undecayed in zip(
+        before, model.trainable_variables, plain.trainable_variables, strict=True
+    ):
+        is_kernel = decayed.name.endswith("kernel")
+        moved += is_kernel
+        expected = 0.5 * 1e-3 * old if is_kernel else np.zeros_like(old)
+        actual = np.array(undecayed) - np.array(decayed)
+        # Differences of weights up to 3: float32 leaves 2e-7.
+        np.testing.assert_allclose(actual, expected, atol=1e-6, err_msg=decayed.path)
+    assert 10 < moved < len(before)
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() == "jax", reason="minutes of eager compiling"
+)
+def test_an_optimizer_by_name_is_clipped_like_the_references():
+    model, before, logs = eager_step(
+        optimizer="sgd",
+        schedule="constant",
+        learning_rate=0.5,
+        clip_norm=0.1,
+        weight_decay=0.0,
+    )
+    after = values(model.trainable_variables)
+    norm = np.sqrt(sum(np.sum((a - b) ** 2) for a, b in zip(after, before)))
+    if keras.backend.backend() == "tensorflow":  # the others do not log it
+        assert logs["gradient_norm"][0] == pytest.approx(0.1, rel=1e-3)
+    assert norm == pytest.approx(0.5 * 0.1, rel=1e-3)
+
+
+@pytest.mark.slow_elsewhere
+def test_fit_gives_a_named_optimizer_its_schedule(model):
+    model.compile("adam", learning_rate=0.02, run_eagerly=True)
+    model.fit(*batch(), batch_size=1, verbose=0)
+    schedule = model.optimizer._learning_rate
+    assert schedule.learning_rate == 0.02  # not that of a batch of 64
+    assert (schedule.total_steps, schedule.warmup_steps) == (2, 2)
+
+
+@pytest.mark.slow_elsewhere
+def test_a_constant_rate_is_a_variable_that_callbacks_may_set(model):
+    model.compile("adam", schedule="constant", learning_rate=0.02, run_eagerly=True)
+    halve = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2)
+    model.fit(*batch(), 2, verbose=0, callbacks=[halve])
+    assert float(model.optimizer.learning_rate) == pytest.approx(0.01)
+
+
+@pytest.mark.slow_elsewhere
+def test_the_references_constant_rate_is_scaled_to_the_batch(model):
+    model.compile(schedule="constant", learning_rate=0.64, run_eagerly=True)
+    model.fit(*batch(), batch_size=2, verbose=0)
+    assert float(model.optimizer.learning_rate) == pytest.approx(0.64 * 2 / 64)
+
+
+@pytest.mark.slow_elsewhere
+@pytest.mark.slow
+def test_training_with_a_named_optimizer_goes_on_from_a_file_bit_for_bit(tmp_path):
+    recipe = {
+        "optimizer": {"name": "adamw", "beta_2": 0.99},
+        "schedule": {"name": "cosine", "warmup_steps": 1},
+        "learning_rate": 0.01,
+        "weight_decay": 0.1,
+        # "bias" would be first, were the order lost and the names sorted.
+        "gradient_multipliers": {"class_net.*bias$": 3.0, "bias$": 2.0},
+    }
+    keras.utils.set_random_seed(1)
+    model = tiny_model()
+    for layer in model._flatten_layers():
+        if hasattr(layer, "survival_prob"):
+            layer.survival_prob = 1.0
+    model.compile(**recipe, run_eagerly=True)
+    options = {"batch_size": 2, "shuffle": False, "verbose": 0}
+    model.fit(*batch(), epochs=2, **options)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    for layer in again._flatten_layers():
+        if hasattr(layer, "survival_prob"):
+            layer.survival_prob = 1.0
+    factors = again.settings.gradient_factors
+    assert factors == model.settings.gradient_factors
+    assert {1.0, 2.0, 3.0} == set(factors)
+    for m in (model, again):
+        m.fit(*batch(), epochs=4, initial_epoch=2, **options)
+        assert m.optimizer._learning_rate.total_steps == 4
+        assert m.optimizer._learning_rate.warmup_steps == 1
+    for kind in ("weights", "optimizer.variables", "averages.variables"):
+        ours, theirs = model, again
+        for part in kind.split("."):
+            ours, theirs = getattr(ours, part), getattr(theirs, part)
+        for a, b in zip(values(ours), values(theirs), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        Recipe(),
+        Recipe(optimizer="adamw", schedule="constant", weight_decay=None),
+        Recipe(matching=ATSSMatching(top_k=5)),
+        Recipe(optimizer={"name": "rmsprop", "rho": 0.5}, learning_rate=0.1),
+        Recipe(
+            schedule={"name": "manual_step", "boundaries": [3, 6], "rates": [3, 2, 1]},
+            gradient_multipliers={"z": 2.0, "a": 3.0},
+        ),
+    ],
+    ids=str,
+)
+def test_a_recipe_comes_back_from_its_config(recipe):
+    again = Recipe.from_config(recipe.get_config())
+    names = ("optimizer", "schedule", "learning_rate", "weight_decay", "matching")
+    for name in names:
+        assert getattr(again, name) == getattr(recipe, name)
+    multipliers = again.gradient_multipliers
+    assert multipliers == recipe.gradient_multipliers
+    assert list(multipliers or ()) == list(recipe.gradient_multipliers or ())

@@ -1,0 +1,174 @@
+"""A batch that is refused changes nothing of the model, on any backend."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from support.tiny import EAGER, Stream, batch, tiny_model
+
+
+def with_pixel(value):
+    images, truth = batch()
+    images[1, 0, 0] = value
+    return images, truth
+
+
+def huge():
+    images, truth = batch()
+    return np.full_like(images, 1e30), truth
+
+
+BAD = {
+    "one NaN pixel": lambda: with_pixel(np.nan),
+    "one infinite pixel": lambda: with_pixel(np.inf),
+    "pixels whose variance overflows": huge,
+    "a label that there is not": lambda: batch(label=7),
+    "a box that ends before it begins": lambda: batch(box=(40, 40, 8, 8)),
+}
+
+
+def everything(model):
+    """All that a step can change, but for the random numbers that it draws."""
+    variables = [*model.variables, *model.optimizer.variables]
+    variables += model.averages.variables
+    variables += model.quantization.variables if model.quantization else []
+    return {
+        f"{place} {v.path}": ops.convert_to_numpy(v)
+        for place, v in enumerate(variables)
+        if "seed" not in v.path
+    }
+
+
+def assert_equal(first, second):
+    moved = [n for n in first if not np.array_equal(first[n], second[n])]
+    assert not moved, f"{len(moved)} of {len(first)} moved: {moved[:5]}"
+
+
+@pytest.fixture(scope="module", params=["compiled", "eager"])
+def model(request):
+    if request.param == "eager" and keras.backend.backend() != "tensorflow":
+        pytest.skip("one step is enough where no graph is made of it")
+    model = tiny_model()
+    model.compile(
+        keras.optimizers.SGD(1e-3, momentum=0.9), run_eagerly=request.param == "eager"
+    )
+    model.fit(Stream(batch()), verbose=0)
+    return model
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
+def test_a_refused_batch_changes_nothing(model, bad):
+    before = everything(model)
+    with pytest.raises((FloatingPointError, ValueError), match="did not change"):
+        model.fit(Stream(bad()), verbose=0)
+    assert_equal(before, everything(model))
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    "run_eagerly", [True, pytest.param(False, marks=pytest.mark.slow)]
+)
+def test_ranges_of_quantization_aware_training_do_not_move_either(run_eagerly):
+    model = tiny_model()
+    model.compile(keras.optimizers.SGD(1e-3), run_eagerly=run_eagerly)
+    model.quantize_aware(delay=1)
+    for good in (batch(), batch(count=1)):  # before the first that rounds, and after
+        before = everything(model)
+        with pytest.raises(FloatingPointError, match="did not change"):
+            model.fit(Stream(with_pixel(np.nan)), verbose=0)
+        assert_equal(before, everything(model))
+        model.fit(Stream(good), verbose=0)
+    assert model.quantization.is_rounding
+
+
+@pytest.mark.slow_elsewhere
+def test_in_float16_a_loss_scale_hides_nothing():
+    """It is for gradients; a loss that is not finite no scale will mend."""
+    model = tiny_model(dtype="mixed_float16")
+    model.compile(keras.optimizers.SGD(1e-3), run_eagerly=EAGER)
+    before = everything(model)
+    with pytest.raises(FloatingPointError, match="did not change"):
+        model.fit(Stream(with_pixel(np.nan)), verbose=0)
+    assert_equal(before, everything(model))
+
+
+def test_what_came_before_it_in_the_same_epoch_counts(model):
+    before = everything(model)
+    with pytest.raises(FloatingPointError):
+        model.fit(Stream(batch(), with_pixel(np.nan)), shuffle=False, verbose=0)
+    after = everything(model)
+    assert all(np.isfinite(value).all() for value in after.values())
+    assert any(not np.array_equal(before[n], after[n]) for n in before)
+
+
+@pytest.mark.tensorflow
+def test_several_steps_at_a_time_refuse_alike():
+    model = tiny_model()
+    model.compile(keras.optimizers.SGD(1e-3), steps_per_execution=2)
+    with pytest.raises(FloatingPointError):
+        model.fit(Stream(batch(), with_pixel(np.nan)), shuffle=False, verbose=0)
+    assert int(model.optimizer.iterations) == 1
+    assert all(np.isfinite(value).all() for value in everything(model).values())
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() == "jax",
+    reason="there no callback changes weights in an epoch, and the step sees its own",
+)
+def test_weights_that_an_update_itself_ruined_end_the_training():
+    """No callback that evaluates or writes comes to see them."""
+    model = tiny_model()
+    model.compile("sgd", run_eagerly=keras.backend.backend() == "tensorflow")
+    kernel, seen = model.trainable_variables[0], []
+
+    class Ruins(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            kernel.assign(np.full(kernel.shape, np.inf))
+
+        def on_epoch_end(self, epoch, logs=None):
+            seen.append(epoch)
+
+    with pytest.raises(FloatingPointError, match="after epoch 1: .*NaN or infinite"):
+        model.fit(Stream(batch()), verbose=0, callbacks=[Ruins()])
+    assert not seen
+
+
+_REPLICAS = """
+import tensorflow as tf
+
+cpu = tf.config.list_physical_devices("CPU")[0]
+two = [tf.config.LogicalDeviceConfiguration()] * 2
+tf.config.set_logical_device_configuration(cpu, two)
+
+import keras
+import pytest
+from support.tiny import Stream, tiny_model
+from train.test_refused_batches import assert_equal, everything, with_pixel
+
+with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+    model = tiny_model()
+    model.compile(keras.optimizers.SGD(1e-3))
+before = everything(model)
+with pytest.raises(FloatingPointError):
+    model.fit(Stream(with_pixel(float("nan"))), verbose=0)
+assert_equal(before, everything(model))
+"""
+
+
+@pytest.mark.slow  # a process of its own, for two devices
+@pytest.mark.tensorflow
+def test_replicas_refuse_together():
+    """Also the one whose half of the batch was fine."""
+    tests = str(pathlib.Path(__file__).parents[1])
+    result = subprocess.run(
+        [sys.executable, "-c", _REPLICAS],
+        env={**os.environ, "PYTHONPATH": tests, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr[-3000:]

@@ -1,0 +1,147 @@
+"""Training of the segmentation head, on every backend."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from support.tiny import BOTH_HEADS, EAGER, Stream, segmented_batch, tiny_model
+
+from effdet_keras.errors import EffDetError
+from effdet_keras.model.anchors import at_places
+from effdet_keras.train.losses import segmentation_loss
+
+
+def test_the_loss_is_that_of_keras_where_every_pixel_has_a_class():
+    rng = np.random.default_rng(0)
+    masks = rng.integers(0, 5, (3, 4, 6))
+    logits = rng.normal(size=(3, 4, 6, 5)).astype("float32")
+    theirs = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    ours = ops.convert_to_numpy(segmentation_loss(masks, logits))
+    assert ours.shape == (3,)
+    expected = ops.convert_to_numpy(theirs(masks, logits))
+    np.testing.assert_allclose(ours.mean(), expected, rtol=1e-6)
+
+
+def test_pixels_without_a_class_have_no_loss():
+    logits = np.zeros((2, 2, 2, 3), "float32")
+    logits[0, 0, 0] = (9.0, 0.0, 0.0)
+    masks = np.full((2, 2, 2), 255)
+    masks[0, 0] = (0, 1)
+    first, second = ops.convert_to_numpy(segmentation_loss(masks, logits))
+    right = np.log(np.exp(9) + 2) - 9
+    np.testing.assert_allclose(first, (right + np.log(3)) / 2, rtol=1e-5)
+    assert second == 0.0
+
+
+def test_a_place_has_the_class_of_the_pixel_at_its_middle():
+    pixels = np.arange(18 * 8).reshape(1, 18, 8)
+    found = ops.convert_to_numpy(at_places(ops.convert_to_tensor(pixels), (5, 2)))
+    rows, columns = [2, 6, 10, 14, 17], [2, 6]  # the last place reaches over the end
+    np.testing.assert_array_equal(found[0], pixels[0][np.ix_(rows, columns)])
+    with pytest.raises(ValueError, match="18 pixels for 4 places"):
+        at_places(ops.convert_to_tensor(pixels), (4, 2))
+
+
+@pytest.mark.parametrize(
+    "heads",
+    [
+        ("segmentation",),
+        pytest.param(BOTH_HEADS, marks=pytest.mark.slow),
+    ],
+)
+def test_it_learns_and_predicts(heads):
+    model = tiny_model(heads=heads)
+    model.compile("adam", learning_rate=0.02, run_eagerly=EAGER, ema_decay=None)
+    images, truth = segmented_batch()
+    history = model.fit(images, truth, epochs=12, batch_size=2, verbose=0).history
+    names = {"loss", "segmentation_loss", "reg_l2_loss"}
+    if len(heads) == 2:
+        names |= {"class_loss", "box_loss"}
+    assert names <= set(history)
+    losses = history["segmentation_loss"]
+    assert losses[-1] < 0.5 * losses[0]
+    tested = model.evaluate(images, truth, return_dict=True, verbose=0)
+    assert names <= set(tested)
+    found = model.predict(images, verbose=0)
+    assert found["class_map"].shape == (2, 64, 64)
+    assert found["class_map"].dtype == "uint8"
+    assert found["boxes"].shape == (2, 100 if len(heads) == 2 else 0, 4)
+    is_known = truth["masks"] != 255
+    is_right = (found["class_map"] == truth["masks"])[is_known]
+    assert is_right.mean() > 0.85
+
+
+def test_the_whole_loss_is_the_sum():
+    model = tiny_model(heads=BOTH_HEADS)
+    model.compile(run_eagerly=EAGER)
+    images, truth = segmented_batch()
+    losses = model.evaluate(images, truth, return_dict=True, verbose=0)
+    parts = losses["class_loss"] + 50 * losses["box_loss"]
+    parts += losses["segmentation_loss"] + losses["reg_l2_loss"]
+    np.testing.assert_allclose(losses["loss"], parts, rtol=1e-5)
+
+
+def test_ground_truth_without_masks_is_refused():
+    model = tiny_model(heads=BOTH_HEADS)
+    model.compile(run_eagerly=EAGER)
+    images, truth = segmented_batch()
+    del truth["masks"]
+    with pytest.raises(ValueError, match=r"needs 'masks' .*with_masks"):
+        model.fit(images, truth, verbose=0)
+
+
+def test_a_class_that_the_model_does_not_have_is_named():
+    model = tiny_model(heads=("segmentation",))
+    model.compile(run_eagerly=EAGER)
+    images, truth = segmented_batch()
+    truth["masks"][1, 3, 5] = 4
+    with pytest.raises(ValueError, match="4 in row 3, column 5 of mask 1"):
+        model.fit(images, truth, verbose=0)
+
+
+WRONG = {
+    "a class that there is not": (
+        lambda masks: np.where(masks == 2, 9, masks),
+        "9 in row 8, column 8 of mask 0",
+    ),
+    "half a class": (
+        lambda masks: np.where(masks == 2, 0.5, masks),
+        "whole numbers.*0.5 in row 8",
+    ),
+    "NaN": (lambda masks: np.where(masks == 2, np.nan, masks), "nan in row 8"),
+    "a number that int32 cannot hold": (
+        lambda masks: masks.astype("int64") + 2**32,
+        "4294967296 in row 0",
+    ),
+    "one for two images": (lambda masks: masks[:1], r"`masks` must.*\(1, 64, 64\)"),
+    "a channel": (lambda masks: masks[..., None], r"`masks` must.*64, 64, 1\)"),
+    "a larger one": (lambda masks: np.pad(masks, 1), r"`masks` must|a mask must"),
+}
+
+
+@pytest.mark.parametrize(("wrong", "message"), WRONG.values(), ids=WRONG)
+def test_a_stream_of_wrong_masks_does_not_change_the_model(wrong, message):
+    model = tiny_model(heads=("segmentation",))
+    model.compile("sgd", learning_rate=0.1, run_eagerly=EAGER)
+    images, truth = segmented_batch()
+    truth["masks"] = wrong(truth["masks"])
+    if truth["masks"].dtype == "int64" and keras.backend.backend() == "jax":
+        pytest.skip("JAX has 32 bits, and cuts numbers to them before we see them")
+    before = [np.array(x) for x in model.get_weights()]
+    with pytest.raises(EffDetError, match=message):
+        model.fit(Stream((images, truth)), verbose=0)
+    for old, new in zip(before, model.get_weights()):
+        np.testing.assert_array_equal(old, new)
+
+
+@pytest.mark.tensorflow
+def test_masks_that_are_text_or_of_many_sizes_are_told_before_training():
+    import tensorflow as tf
+
+    model = tiny_model(heads=("segmentation",))
+    model.compile("sgd", learning_rate=0.1, run_eagerly=EAGER)
+    images, _ = segmented_batch()
+    for masks in (tf.fill((2, 64, 64), "0"), tf.ragged.constant([[[0]], [[0, 1]]])):
+        data = tf.data.Dataset.from_tensors((images, {"masks": masks}))
+        with pytest.raises(EffDetError, match="`masks` must be a tensor of numbers"):
+            model.fit(data, verbose=0)

@@ -1,0 +1,121 @@
+"""XLA on TensorFlow: its step is the default one, and refuses alike."""
+
+import keras
+import numpy as np
+import pytest
+from support.tiny import Stream, batch, lively_model, tiny_model
+
+from effdet_keras.layers import Resample
+
+tf = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.mark.parametrize(("size", "target"), [((4, 4), (8, 8)), ((5, 3), (9, 6))])
+def test_gradients_of_up_sampling_are_those_without_xla(size, target):
+    """A whole factor, and one that is not."""
+    rng = np.random.default_rng(0)
+    x = tf.constant(rng.normal(size=(2, *size, 3)), tf.float32)
+    upstream = tf.constant(rng.normal(size=(2, *target, 3)), tf.float32)
+    layer = Resample(3, target)
+    layer.build(x.shape)
+
+    def gradient(x, training):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(layer(x, training=training) * upstream)
+        return tape.gradient(loss, x)
+
+    # That of TensorFlow's own operation, which is used outside of training.
+    expected = gradient(x, False)
+    np.testing.assert_allclose(gradient(x, True), expected, rtol=1e-5, atol=1e-6)
+    compiled = tf.function(gradient, jit_compile=True)(x, True)
+    np.testing.assert_allclose(compiled, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_of_pooling_are_those_without_xla():
+    x = tf.constant(np.random.default_rng(0).normal(size=(2, 7, 7, 3)), tf.float32)
+    layer = Resample(3, (4, 4))
+    layer.build(x.shape)
+
+    def gradient(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(layer(x, training=True) ** 2)
+        return tape.gradient(loss, x)
+
+    compiled = tf.function(gradient, jit_compile=True)(x)
+    np.testing.assert_allclose(compiled, gradient(x), rtol=1e-5)
+
+
+def settled(model):
+    """Batch norms over a few pixels would make a rounding a hundred times larger."""
+    for layer in model._flatten_layers():
+        if isinstance(layer, keras.layers.BatchNormalization):
+            layer.trainable = False
+        if hasattr(layer, "survival_prob"):
+            layer.survival_prob = 1.0
+    return model
+
+
+def trained(jit_compile, **options):
+    keras.utils.set_random_seed(0)
+    model = settled(tiny_model())
+    model.compile(
+        "momentum",
+        learning_rate=0.01,
+        schedule="constant",
+        ema_decay=0.9,
+        jit_compile=jit_compile,
+        **options,
+    )
+    images, truth = batch(4)
+    history = model.fit(
+        images, truth, batch_size=1, epochs=2, shuffle=False, verbose=0
+    ).history
+    losses = model.evaluate(images, truth, batch_size=2, verbose=0)
+    weights = [*model.weights, *model.averages.variables, *model.optimizer.variables]
+    return model, [np.array(v) for v in weights], history, losses
+
+
+@pytest.mark.slow  # compiled for a minute
+@pytest.mark.parametrize(
+    "options", [{}, {"accumulate_steps": 2, "steps_per_execution": 2, "clip_norm": 0.5}]
+)
+def test_a_training_equals_that_of_the_default_step(options):
+    _, plain, history, losses = trained(False, **options)
+    _, compiled, its_history, its_losses = trained(True, **options)
+    for a, b in zip(plain, compiled, strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-6)
+    for name, values in history.items():
+        assert its_history[name] == pytest.approx(values, rel=1e-4), name
+    assert its_losses == pytest.approx(losses, rel=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "mixed_float16"])
+def test_a_batch_that_is_not_fine_is_refused_and_changes_nothing(dtype):
+    from train.test_refused_batches import assert_equal, everything, with_pixel
+
+    model = tiny_model(dtype=dtype)
+    model.compile(keras.optimizers.SGD(1e-3, momentum=0.9), jit_compile=True)
+    model.fit(Stream(batch()), verbose=0)
+    before = everything(model)
+    with pytest.raises(FloatingPointError, match="did not change"):
+        model.fit(Stream(with_pixel(np.nan)), verbose=0)
+    assert_equal(before, everything(model))
+    with pytest.raises(ValueError, match="label"):
+        model.fit(Stream(batch(label=7)), verbose=0)
+    assert_equal(before, everything(model))
+
+
+@pytest.mark.slow
+def test_detections_are_those_without_xla():
+    images, _ = batch(2)
+    model = lively_model()
+    plain = model.predict_on_batch(images)
+    model.predict_function, model.jit_compile = None, True
+    compiled = model.predict_on_batch(images)
+    assert plain["num_detections"].sum() > 10
+    np.testing.assert_allclose(compiled["scores"], plain["scores"], atol=1e-4)
+    np.testing.assert_array_equal(compiled["num_detections"], plain["num_detections"])

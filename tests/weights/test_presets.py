@@ -1,0 +1,169 @@
+"""The table of published weights: complete, consistent, and told in the docs."""
+
+import json
+import pathlib
+
+import pytest
+from keras.src.applications import efficientnet as keras_applications
+
+import effdet_keras as ek
+from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
+from effdet_keras.weights.presets import (
+    COCO_CATEGORY_IDS,
+    COCO_CLASS_NAMES,
+    KERAS_APPLICATIONS,
+    WEIGHTS_KEYS,
+    find_published_weights,
+    weights_table,
+)
+
+DOCS = pathlib.Path(__file__).parents[2] / "docs"
+PRESETS = ek.list_presets()
+
+
+def models_of(weights):
+    return {preset.model for preset in PRESETS if preset.weights == weights}
+
+
+def test_every_key_has_the_models_it_was_published_for():
+    d = [f"efficientdet-d{i}" for i in range(8)]
+    # effdet trained none of these, and timm has no address of a B5.
+    untrained = {f"effdet-d{i}" for i in range(2, 6)} | {"effdet-lite0"}
+    assert models_of("coco") == set(MODEL_NAMES) - untrained
+    assert models_of("imagenet") == set(MODEL_NAMES) - {"effdet-d5"}
+    assert models_of("coco-advprop") == set(d[:6])
+    assert models_of("coco-640") == set(d[2:7])
+    assert {preset.weights for preset in PRESETS} == set(WEIGHTS_KEYS)
+
+
+@pytest.mark.parametrize("preset", PRESETS, ids=lambda p: f"{p.model}-{p.weights}")
+def test_published_weights_have_a_config_and_fit_its_classes(preset):
+    config = preset.config()
+    assert config.name == preset.model
+    names = preset.class_names or COCO_CLASS_NAMES
+    ids = preset.category_ids or COCO_CATEGORY_IDS
+    assert config.num_classes == len(names) == len(ids)
+    assert (preset.class_names is None) == (preset.weights == "imagenet")
+    assert (preset.category_ids is None) == (preset.weights == "imagenet")
+    figures = {preset.ap, preset.ap_val}
+    assert (figures == {None}) == (preset.weights == "imagenet")
+    assert find_published_weights(preset.model, preset.weights) is preset
+
+
+@pytest.mark.parametrize("preset", PRESETS, ids=lambda p: f"{p.model}-{p.weights}")
+def test_an_address_names_the_network_of_its_preset(preset):
+    if preset.config().backbone_padding == "symmetric":  # see test_torch_effdet.py
+        repository = "pytorch-image-models"
+        if preset.weights == "coco":
+            repository = "efficientdet-pytorch"
+        start = f"https://github.com/rwightman/{repository}/releases/download/v0.1"
+        assert preset.url.startswith(start) and preset.url.endswith(".pth")
+        return
+    if preset.weights == "coco-tfod":
+        network = preset.model.replace("-", "_")
+        assert preset.url.endswith(f"/{network}_coco17_tpu-32.tar.gz")
+        return
+    assert preset.url.startswith("https://storage.googleapis.com/")
+    name = preset.url.rpartition("/")[2].split(".")[0].removesuffix("_notop")
+    network = preset.model
+    if preset.weights == "imagenet":
+        network = preset.config().backbone
+        name = name.replace("efficientnetb", "efficientnet-b")
+    assert name.removesuffix("-640") == network
+    assert name.endswith("-640") == (preset.weights == "coco-640")
+    assert ("/advprop/" in preset.url) == (preset.weights == "coco-advprop")
+
+
+def test_the_published_figures():
+    """The first and the last of each table, from its page."""
+    for model, weights, figures in (
+        ("efficientdet-d0", "coco", (34.6, 34.3, None)),
+        ("efficientdet-d7x", "coco", (55.1, 54.4, None)),
+        ("efficientdet-lite0", "coco", (26.41, None, 26.10)),
+        ("efficientdet-lite4", "coco", (43.18, None, 42.83)),
+        ("efficientdet-d0", "coco-advprop", (35.3, 35.1, None)),
+        ("efficientdet-d5", "coco-advprop", (52.5, 52.2, None)),
+        ("efficientdet-d2", "coco-640", (41.7, None, None)),
+        ("efficientdet-q0", "coco", (None, 35.7, None)),
+        ("efficientdetv2-ds", "coco", (None, 50.1, None)),
+        ("effdet-d1", "coco", (39.5, 39.4, None)),
+        ("efficientdet-d6", "coco-640", (47.9, None, None)),
+    ):
+        preset = find_published_weights(model, weights)
+        assert (preset.ap, preset.ap_val, preset.ap_int8) == figures
+
+
+def test_larger_models_are_better():
+    for key, family in (("coco", "efficientdet-d"), ("coco", "efficientdet-lite")):
+        chosen = [p for p in PRESETS if p.weights == key and family in p.model]
+        aps = [preset.ap for preset in chosen]
+        assert aps == sorted(aps)
+
+
+def test_what_the_weights_were_trained_with():
+    assert find_published_weights(
+        "efficientdet-d4", "coco-640"
+    ).config().image_size == (640, 640)
+    advprop = find_published_weights("efficientdet-d4", "coco-advprop").config()
+    # 0 and 255 become -1 and 1.
+    assert advprop.mean_rgb == advprop.stddev_rgb == (127.5, 127.5, 127.5)
+    plain = find_published_weights("efficientdet-d4", "coco").config()
+    assert plain == EfficientDetConfig.from_name("efficientdet-d4")
+
+
+def test_backbones_are_those_of_keras_applications():
+    assert keras_applications.BASE_WEIGHTS_PATH == KERAS_APPLICATIONS
+    for preset in PRESETS:
+        if "keras-applications" in preset.url:
+            name = preset.config().backbone.removeprefix("efficientnet-")
+            assert preset.url == f"{KERAS_APPLICATIONS}efficientnet{name}_notop.h5"
+            assert preset.md5 == keras_applications.WEIGHTS_HASHES[name][1]
+    assert find_published_weights("efficientdet-d7", "imagenet").url.endswith(
+        "b6_notop.h5"
+    )
+    assert find_published_weights("efficientdet-d7x", "imagenet").url.endswith(
+        "b7_notop.h5"
+    )
+
+
+def test_the_classes_of_coco():
+    assert list(COCO_CATEGORY_IDS) == list(range(1, 91))
+    assert len(COCO_CLASS_NAMES) == len(set(COCO_CLASS_NAMES)) == 90
+    assert COCO_CLASS_NAMES[0] == "person"
+    assert COCO_CLASS_NAMES[11] == "unused-12"
+    assert COCO_CLASS_NAMES[89] == "toothbrush"
+    unused = [name for name in COCO_CLASS_NAMES if name.startswith("unused-")]
+    assert len(unused) == 10
+
+
+def test_the_classes_of_coco_are_those_of_the_reference(golden_path):
+    maps = json.loads(golden_path("label_maps.json").read_text())
+    expected = {int(number): name for number, name in maps["coco"].items()}
+    named = dict(zip(COCO_CATEGORY_IDS, COCO_CLASS_NAMES))
+    used = {i: name for i, name in named.items() if name != f"unused-{i}"}
+    assert used == expected
+
+
+def test_weights_that_do_not_exist():
+    with pytest.raises(ValueError, match="Did you mean 'efficientdet-d0'"):
+        find_published_weights("efficient-d0", "coco")
+    with pytest.raises(ValueError, match="Did you mean 'coco'.*weights='Coco'"):
+        find_published_weights("efficientdet-d0", "Coco")
+    with pytest.raises(ValueError, match="published for: efficientdet-d2.*has: coco,"):
+        find_published_weights("efficientdet-d7", "coco-640")
+    with pytest.raises(ValueError, match="weights=None"):
+        find_published_weights("efficientdet-d0", None)
+
+
+def test_the_list_prints_as_a_table():
+    lines = str(PRESETS).splitlines()
+    assert len(lines) == 1 + len(PRESETS)
+    assert lines[0].startswith("model")
+    starts = {line.index("http") for line in lines[1:]}
+    assert starts == {lines[0].index("file")}
+
+
+def test_the_docs_have_the_table():
+    text = (DOCS / "weights.md").read_text()
+    between = text.split("<!-- weights table -->")[1].split("<!--")[0]
+    assert between.strip() == weights_table()
