@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from effdet_keras.evaluate import metrics
     from effdet_keras.export.check import ExportReport
     from effdet_keras.extras import bulk
+    from effdet_keras.extras.selftest.self_test import self_test
+    from effdet_keras.extras.selftest.stages import SelfTestReport
     from effdet_keras.model import anchors
     from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
     from effdet_keras.model.efficientdet import EfficientDet
@@ -46,8 +48,6 @@ if TYPE_CHECKING:
     from effdet_keras.runs.configuration import RunConfiguration
     from effdet_keras.runs.fine_tune import fine_tune
     from effdet_keras.runs.train import FineTuned
-    from effdet_keras.selftest.self_test import self_test
-    from effdet_keras.selftest.stages import SelfTestReport
     from effdet_keras.train import losses, matching, schedules
     from effdet_keras.train.advprop import AdvProp
     from effdet_keras.train.distillation import distill

@@ -110,7 +110,7 @@ def patch_gaussian(
     return tf.where(is_noisy[..., None], image + 255.0 * noise, image)
 
 
-# --- What the Object Detection API's preprocessing steps do to pixels and boxes together.
+# --- What these steps do to pixels and boxes together.
 
 
 def _whole(example):

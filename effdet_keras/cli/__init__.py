@@ -1,6 +1,6 @@
 """The `effdet-keras` command: finds the subcommand, runs it, reports its errors.
 
-Each subcommand is a file in `effdet_keras/commands/`. Importing this file is quick.
+Each subcommand is a file here, or one of an extra. Importing this file is quick.
 """
 
 from __future__ import annotations
@@ -16,30 +16,27 @@ import warnings
 from collections.abc import Sequence
 
 from effdet_keras._internal.allocator import tune_allocator
+from effdet_keras._internal.extras import extra
 from effdet_keras._internal.lazy_names import COMMAND
 from effdet_keras._version import __version__
 from effdet_keras.cli import (
-    benchmark,
     convert,
-    demo,
     eval_,
     export,
     import_,
     inspect,
     inspect_weights,
-    merge,
     predict,
-    selftest,
-    serve,
-    share,
     train,
 )
 from effdet_keras.cli.log_filter import tensorflow_notes_dropped
 from effdet_keras.errors import EffDetError
 
+# A command is a file with `add_parser` and `run`, here or in an extra.
 _COMMANDS = (
-    *(demo, inspect, convert, selftest, train, eval_, predict, merge, serve),
-    *(benchmark, export, inspect_weights, import_, share),
+    *("demo.command", inspect, convert, "selftest.command", train, eval_, predict),
+    *("bulk.merge_command", "serving.command", "benchmark.command", export),
+    *(inspect_weights, import_, "sharing.command"),
 )
 # Exit statuses: those of a signal are 128 and its number.
 _FAILED, _USAGE, _INTERRUPTED, _TERMINATED = 1, 2, 130, 143
@@ -143,6 +140,7 @@ def _parser():
     _add_debug(parser, default=False)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for module in _COMMANDS:
+        module = extra(module) if isinstance(module, str) else module
         command = module.add_parser(commands)
         # It may stand before the command, too: no value here keeps that one.
         _add_debug(command, default=argparse.SUPPRESS)

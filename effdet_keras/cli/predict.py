@@ -2,6 +2,7 @@
 
 import argparse
 
+from effdet_keras._internal.extras import extra
 from effdet_keras.cli.shared_arguments import add_model, add_overwrite, add_runtime
 from effdet_keras.errors import InvalidValueError
 
@@ -128,10 +129,9 @@ def run(arguments: argparse.Namespace) -> int:
     from effdet_keras.cli.open_model import open_predictor
     from effdet_keras.cli.outputs import check_outputs
     from effdet_keras.cli.predict_files import predict_files
-    from effdet_keras.cli.predict_shard import predict_shard
 
     if arguments.parts is not None:
-        return 1 if predict_shard(arguments) else 0
+        return 1 if extra("bulk.predict_shard:predict_shard")(arguments) else 0
     if arguments.shard != "1/1":
         raise InvalidValueError("--shard needs --parts FOLDER for what it finds")
     read = [arguments.model, *arguments.inputs]

@@ -212,7 +212,7 @@ class HubDetector:
     Args:
         module: `HubModule` that `is_detector`.
         class_names: sequence of strings, one per label, or None. The module's class 1
-            is label 0. For the published ones: `effdet_keras.weights.presets.COCO_CLASS_NAMES`.
+            is label 0. For the published ones: `COCO_CLASS_NAMES`.
         category_ids: sequence of ints, one per label, or None for label + 1.
     """
 

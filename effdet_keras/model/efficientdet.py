@@ -13,6 +13,7 @@ import keras
 
 from effdet_keras._internal.allocator import tune_allocator
 from effdet_keras._internal.backend import default_jit_compile
+from effdet_keras._internal.extras import extra
 from effdet_keras._internal.hugging_face import parse_hub_address
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.mask import check_seg_class_names
@@ -24,14 +25,12 @@ from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.export.check import ExportReport
 from effdet_keras.export.export_model import export_model
-from effdet_keras.extras.sharing import push_archive
 from effdet_keras.hub.export import export_hub_module
 from effdet_keras.hub.features import HubFeatures  # noqa: F401 (for saved models)
 from effdet_keras.inspection.anchors import fitted_anchors, fitted_image_size
 from effdet_keras.model.anchors import anchors_of
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.model.network import build_network
-from effdet_keras.model.pipeline import model_of_pipeline
 from effdet_keras.train.trainer import Trainer
 from effdet_keras.weights.archive import load_archive, write_archive
 from effdet_keras.weights.assign import LoadReport
@@ -329,7 +328,7 @@ class EfficientDet(Trainer, keras.Model):
             >>> model.config.image_size, model.config.box_scales
             ((128, 128), (10.0, 10.0, 5.0, 5.0))
         """
-        return model_of_pipeline(
+        return extra("tfod.model:model_of_pipeline")(
             cls,
             path,
             weights,
@@ -715,7 +714,7 @@ class EfficientDet(Trainer, keras.Model):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, BEST_FILE)
             write_archive(self, path)
-            return push_archive(
+            return extra("sharing.push:push_archive")(
                 path,
                 address,
                 license=license,

@@ -16,11 +16,11 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
+from effdet_keras._internal.extras import extra
 from effdet_keras.errors import InvalidStateError
 from effdet_keras.inspection.anchors import fitted_image_size
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.runs.configuration import RunConfiguration
-from effdet_keras.runs.hparams import read_hparams
 from effdet_keras.runs.splits import Splits
 from effdet_keras.train import auto_recipe
 
@@ -97,7 +97,7 @@ def with_batch_size(
     size = choose_batch_size(configuration, splits)
     configuration = configuration.replace(batch_size=size)
     if hparams is not None and "learning_rate" not in fields:
-        read = read_hparams(hparams, batch_size=size).fields
+        read = extra("hparams:read_hparams")(hparams, batch_size=size).fields
         scaled = {n: rate for n, rate in read.items() if n == "learning_rate"}
         configuration = configuration.replace(**scaled)
     return configuration

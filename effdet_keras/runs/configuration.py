@@ -743,3 +743,18 @@ as epochs=20. Received: 'epochs'
             raise InvalidValueError(f"`{name}` is set twice. Received: {text!r}")
         place[key] = parse_value(value, of=key)
     return fields
+
+
+def refuse_undone(where: str, undone: tuple[str, ...]) -> None:
+    """Raises ValueError with the whole list of what is asked for and not done.
+
+    Args:
+        where: string, what asks for it.
+        undone: strings, of a reading.
+    """
+    if undone:
+        listed = "\n  ".join(undone)
+        raise InvalidValueError(
+            f"{where} asks for what is not done here:\n  {listed}\nTo go on without "
+            "it, pass `ignore_unknown=True` (--ignore-unknown)."
+        )

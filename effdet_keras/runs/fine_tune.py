@@ -12,16 +12,15 @@ from typing import Any
 
 import keras
 
+from effdet_keras._internal.extras import extra
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.distribution.processes import is_first_process
 from effdet_keras.distribution.starting import start
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
-from effdet_keras.extras.tfod.pipeline_config import read_pipeline_config, refuse_undone
 from effdet_keras.runs.batch_size import with_batch_size
-from effdet_keras.runs.configuration import LENGTHS, RunConfiguration
+from effdet_keras.runs.configuration import LENGTHS, RunConfiguration, refuse_undone
 from effdet_keras.runs.fitting import training_batches
-from effdet_keras.runs.hparams import read_hparams
 from effdet_keras.runs.make_model import make_model
 from effdet_keras.runs.run_folder import OF_A_RUN, RunFolder, copy_from_first
 from effdet_keras.runs.run_log import standard_output_kept
@@ -29,7 +28,6 @@ from effdet_keras.runs.splits import choose_splits
 from effdet_keras.runs.train import FineTuned, draw_chart, train
 from effdet_keras.train.rate_test import LearningRates, find_learning_rate
 from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
-from effdet_keras.weights.kinds.tfod import freezing_of
 
 
 def fine_tune(
@@ -363,14 +361,14 @@ def configured(
             "API's: give one of the two."
         )
     if pipeline_config is not None:
-        read = read_pipeline_config(pipeline_config)
+        read = extra("tfod.pipeline_config:read_pipeline_config")(pipeline_config)
         if not ignore_unknown:
             refuse_undone(f"'{os.fspath(pipeline_config)}'", read.undone)
         title = f"No place here, or another one, of '{os.fspath(pipeline_config)}':"
         print("\n  ".join([title, *read.notes]))
         theirs = read.fields
         if "freeze" not in fields:
-            theirs = theirs | freezing_of(read)
+            theirs = theirs | extra("tfod.checkpoint:freezing_of")(read)
         _check_start(pipeline_config, theirs, fields)
         if fields.get("weights", theirs["weights"]) in (None, "auto"):
             theirs = {n: v for n, v in theirs.items() if n != "checkpoint_type"}
@@ -378,7 +376,7 @@ def configured(
     if hparams is not None:
         batch_size = fields.get("batch_size", configuration.batch_size)
         known = REFERENCE_BATCH_SIZE if batch_size == "auto" else batch_size
-        read = read_hparams(hparams, batch_size=known)
+        read = extra("hparams:read_hparams")(hparams, batch_size=known)
         if not ignore_unknown:
             refuse_undone("`hparams`", read.undone)
         print("\n".join(["google/automl's hyper-parameters:", *read.notes]))

@@ -266,9 +266,9 @@ class Compiling:
                 whatever the batch size, 2,500 steps of warm-up, a cosine over 300,000
                 steps, neither clipping nor averages (docs/migrating_from_tfod.md).
             matching: which anchor has to predict which box: an
-                `effdet_keras.train.matching.ATSSMatching` or `IoUMatching`, or one of your
-                own; "auto" is `IoUMatching()`, and for a small dataset whose heads
-                are new `ATSSMatching()`.
+                `ek.matching.ATSSMatching` or `IoUMatching`, or one of your own; "auto"
+                is `IoUMatching()`, and for a small dataset whose heads are new
+                `ATSSMatching()`.
             schedule: "cosine" (the default), "stepwise" or "polynomial", which are
                 as long as the training; "constant"; a dict of a name and settings,
                 such as `{"name": "cosine", "warmup_steps": 500}` (with "total_steps"

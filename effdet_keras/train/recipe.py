@@ -401,7 +401,7 @@ class Recipe:
             )
         if self.matching != AUTO and not isinstance(self.matching, Matching):
             raise InvalidTypeError(
-                "`matching` must be 'auto' or an `effdet_keras.train.matching.Matching`. "
+                "`matching` must be 'auto' or an `effdet_keras.matching.Matching`. "
                 f"Received: matching={self.matching!r}"
             )
         if not isinstance(self.adversarial, (AdvProp, NoneType)):

@@ -17,11 +17,11 @@ from effdet_keras._internal.remote_files import fetch, kept_if_readable
 from effdet_keras._internal.remote_path import local_copy, path_of
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
-from effdet_keras.extras.tfod.pipeline_config import CONFIG_NAME
 from effdet_keras.weights.checkpoint_files import checkpoint_in, is_archive
 from effdet_keras.weights.download import check_digest, download
 from effdet_keras.weights.kinds.automl import STATE_FILE
 
+CONFIG_NAME = "pipeline.config"  # beside checkpoints of the Object Detection API
 _SUFFIXES = (".h5", ".hdf5", ".keras", ".pth", ".pt", ".pth.tar", ".safetensors")
 # The two names under which a repository of the Hugging Face Hub has PyTorch's weights.
 _HUB_SAFETENSORS, _HUB_PICKLE = "model.safetensors", "pytorch_model.bin"

@@ -63,8 +63,11 @@ class Kind:
             of which there may be no file: then there are no bytes.
         read: function of a path and of `averages` to `WeightSource`; `averages` is
             a bool, whether to take moving averages where the file has any.
+        options: tuple of strings, names of further arguments of `read`, out of those
+            of `open_weights`.
     """
 
     title: str
     is_of: collections.abc.Callable[[pathlib.Path, bytes], bool]
     read: collections.abc.Callable
+    options: tuple[str, ...] = ()

@@ -38,7 +38,8 @@ def killed_in(code, folder):
 START = """
     import os, pathlib, signal, sys
     sys.argv[0] = "effdet-keras"  # which imports no more than it uses
-    from effdet_keras._internal.whole_files import new_folder, replacing, replacing_together
+    from effdet_keras._internal.whole_files import (
+        new_folder, replacing, replacing_together)
     def kill(*args, **kwargs):
         os.kill(os.getpid(), signal.SIGKILL)
     folder = pathlib.Path(sys.argv[1])

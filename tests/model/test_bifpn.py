@@ -6,13 +6,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from effdet_keras.layers import (
-    BiFPN,
-    BiFPNCell,
-    BiFPNNode,
-    PyramidOptions,
-    pyramid_nodes,
-)
+from effdet_keras.model.basic_layers import PyramidOptions
+from effdet_keras.model.bifpn import BiFPN, BiFPNCell, BiFPNNode, pyramid_nodes
 from effdet_keras.model.config import PYRAMIDS
 
 

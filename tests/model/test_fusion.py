@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from effdet_keras.layers import WeightedFusion
+from effdet_keras.model.bifpn import WeightedFusion
 from effdet_keras.model.config import FUSION_METHODS
 
 

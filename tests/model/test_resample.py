@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from effdet_keras.layers import BatchNormOptions, Resample
+from effdet_keras.model.basic_layers import BatchNormOptions
+from effdet_keras.model.resample import Resample
 
 
 def reference_cases(golden):

@@ -5,17 +5,16 @@ import numpy as np
 import pytest
 from keras import ops
 
-from effdet_keras.layers import (
+from effdet_keras.model.basic_layers import (
     BatchNormOptions,
     DropPath,
-    MBConv,
     Normalize,
-    PredictionHead,
     PyramidOptions,
     get_activation,
 )
 from effdet_keras.model.config import ACTIVATIONS
-from effdet_keras.model.mbconv import DepthwiseInitializer, conv_initializer
+from effdet_keras.model.heads import PredictionHead
+from effdet_keras.model.mbconv import DepthwiseInitializer, MBConv, conv_initializer
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)

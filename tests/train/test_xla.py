@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from support.tiny import Stream, batch, lively_model, tiny_model
 
-from effdet_keras.layers import Resample
+from effdet_keras.model.resample import Resample
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow

@@ -27,8 +27,8 @@ from effdet_keras.extras.tfod.pipeline_parts import (
     postprocess,
     weight_decay,
 )
+from effdet_keras.weights.locate import CONFIG_NAME
 
-CONFIG_NAME = "pipeline.config"  # as exporter and training of that API write it
 _UNKNOWN = "this field is not known here"
 
 
@@ -153,21 +153,6 @@ def read_pipeline_model(path: str | os.PathLike) -> PipelineModel:
     """
     path = _file_at(path)
     return _parsed(path, lambda config: _Reading(config).model_alone(path))
-
-
-def refuse_undone(where: str, undone: tuple[str, ...]) -> None:
-    """Raises ValueError with the whole list of what is asked for and not done.
-
-    Args:
-        where: string, what asks for it.
-        undone: strings, of a reading.
-    """
-    if undone:
-        listed = "\n  ".join(undone)
-        raise InvalidValueError(
-            f"{where} asks for what is not done here:\n  {listed}\nTo go on without "
-            "it, pass `ignore_unknown=True` (--ignore-unknown)."
-        )
 
 
 class _Reading:

@@ -13,7 +13,7 @@ import struct
 import zipfile
 import zlib
 
-import ml_dtypes  # noqa: F401 (gives NumPy the type bfloat16)
+import ml_dtypes  # gives NumPy the type bfloat16
 import numpy as np
 
 from effdet_keras._internal.optional_imports import safetensors
@@ -228,7 +228,7 @@ def damaged(path, reason):
     )
 
 
-# --- The pickles inside files of `torch.save`, read as plain data: no code of them runs.
+# --- The pickles inside files of `torch.save`, as plain data: no code of them runs.
 
 # The types of numbers, by the names of torch's storages.
 _STORAGES = {

@@ -9,7 +9,6 @@ from PIL import Image
 tf = pytest.importorskip("tensorflow")
 
 from effdet_keras.data import write_shapes  # noqa: E402
-from effdet_keras.data.pipeline import image_reader
 from effdet_keras.data.pipeline import image_reader as decoding  # noqa: E402
 from effdet_keras.data.pipeline.image_reader import decode_plain_jpeg  # noqa: E402
 from effdet_keras.images import EXIF_ORIENTATION, EncodedImage, read_image  # noqa: E402
@@ -128,6 +127,6 @@ def test_batches_have_the_pixels_of_the_dataset_without_pillow(tmp_path, monkeyp
     def refuse(record):
         raise AssertionError("Pillow decoded an image that TensorFlow can decode")
 
-    monkeypatch.setattr(image_reader, "load_example", refuse)
+    monkeypatch.setattr(decoding, "load_example", refuse)
     images, _ = next(iter(dataset.batches(3, image_size=32)))
     np.testing.assert_array_equal(images, expected)

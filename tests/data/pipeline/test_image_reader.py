@@ -6,7 +6,11 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from effdet_keras.data import write_shapes  # noqa: E402
-from effdet_keras.data.pipeline.image_reader import ImageReader, reader_of, readers_of
+from effdet_keras.data.pipeline.image_reader import (  # noqa: E402
+    ImageReader,
+    reader_of,
+    readers_of,
+)
 
 pytestmark = pytest.mark.tensorflow
 

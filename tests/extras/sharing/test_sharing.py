@@ -10,7 +10,7 @@ from effdet_keras._internal.hugging_face import parse_hub_address
 from effdet_keras._internal.optional_imports import OptionalModule, huggingface_hub
 from effdet_keras.cli import main
 from effdet_keras.detect.predictor import Predictor
-from effdet_keras.extras.sharing import GENERATED, is_ours_to_write, model_card
+from effdet_keras.extras.sharing.push import GENERATED, is_ours_to_write, model_card
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.runs.run_folder import RunFolder

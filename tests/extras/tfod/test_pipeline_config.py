@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from effdet_keras.extras.tfod.checkpoint import freezing_of
 from effdet_keras.extras.tfod.pipeline_config import (
     read_pipeline_config,
     read_pipeline_model,
@@ -14,7 +15,6 @@ from effdet_keras.runs import RunConfiguration
 from effdet_keras.runs.batch_size import with_batch_size
 from effdet_keras.runs.fine_tune import configured
 from effdet_keras.train.recipe import tfod_decay
-from effdet_keras.weights.kinds.tfod import freezing_of
 
 # Written for this test, with what an exported D0 has.
 D0 = """

@@ -19,7 +19,7 @@ LOSSES = {
     "reg_l2_loss": "regularization",
     "loss": "total",
 }
-TESTS = pathlib.Path(odapi_training.__file__).parents[2]
+TESTS = pathlib.Path(odapi_training.__file__).parents[1]
 
 
 @pytest.fixture(scope="module")

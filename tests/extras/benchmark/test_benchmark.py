@@ -10,10 +10,10 @@ from PIL import Image
 from support.tiny import lively_model
 
 import effdet_keras as ek
-from effdet_keras.cli import benchmark_model as module
-from effdet_keras.cli.benchmark_model import benchmark
 from effdet_keras.export.description import describe
 from effdet_keras.export.runtime import ExportedDetector
+from effdet_keras.extras.benchmark import benchmark_model as module
+from effdet_keras.extras.benchmark.benchmark_model import benchmark
 
 pytestmark = pytest.mark.tensorflow
 
@@ -136,7 +136,7 @@ def test_wrong_numbers_are_told(model, tmp_path):
 def test_onnxruntime_writes_its_own_profile(model, tmp_path):
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
-    from effdet_keras.cli.benchmark_model import write_trace
+    from effdet_keras.extras.benchmark.benchmark_model import write_trace
 
     shape = ["B", 64, 64, 3]
     ends = [

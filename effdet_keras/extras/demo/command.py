@@ -50,7 +50,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the command; returns its exit status."""
-    from effdet_keras.cli.run_demo import run_demo
+    from effdet_keras.extras.demo.run_demo import run_demo
 
     run_demo(
         arguments.out,

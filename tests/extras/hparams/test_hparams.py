@@ -4,11 +4,11 @@ import pathlib
 
 import pytest
 
+from effdet_keras.extras.hparams import known_names, read_hparams
 from effdet_keras.runs import RunConfiguration
 from effdet_keras.runs.fine_tune import configured as run_of
-from effdet_keras.runs.hparams import known_names, read_hparams
 
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "migration"
+GOLDEN = pathlib.Path(__file__).parents[2] / "golden" / "migration"
 
 # A value for each, none of them google/automl's default.
 OTHERS = {

@@ -10,10 +10,10 @@ from support import tfod_files
 from support.odapi import odapi_path
 from support.remote import put_folder
 
+from effdet_keras.extras.tfod.checkpoint import read_tfod_checkpoint
 from effdet_keras.model.config import TFOD_TAPS, EfficientDetConfig
 from effdet_keras.weights.identify import match_arrays
 from effdet_keras.weights.kinds.registry import open_weights
-from effdet_keras.weights.kinds.tfod import read_tfod_checkpoint
 from effdet_keras.weights.locate import located
 from effdet_keras.weights.network_arrays import TFOD, network_arrays
 from effdet_keras.weights.pretrained import config_for_weights

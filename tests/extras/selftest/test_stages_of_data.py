@@ -12,9 +12,9 @@ from PIL import Image
 
 from effdet_keras.data import DetectionDataset, from_arrays
 from effdet_keras.data.problems import Problem
+from effdet_keras.extras.selftest.self_test import RULES, follow_boxes
+from effdet_keras.extras.selftest.stages import LostBoxes, SelfTestReport, SelfTestStage
 from effdet_keras.model.config import EfficientDetConfig
-from effdet_keras.selftest.self_test import RULES, follow_boxes
-from effdet_keras.selftest.stages import LostBoxes, SelfTestReport, SelfTestStage
 from effdet_keras.train.matching import ATSSMatching, IoUMatching, Matching
 
 pytestmark = pytest.mark.tensorflow

@@ -50,9 +50,9 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the command; returns its exit status."""
-    from effdet_keras.cli.benchmark_model import benchmark
     from effdet_keras.cli.open_model import open_predictor
     from effdet_keras.cli.outputs import check_outputs
+    from effdet_keras.extras.benchmark.benchmark_model import benchmark
 
     check_outputs([arguments.json], [arguments.model], overwrite=arguments.overwrite)
     report = benchmark(

@@ -12,7 +12,7 @@ from keras import ops
 from effdet_keras.data.dataset import DetectionDataset, count_of
 from effdet_keras.detect.evaluate import evaluate
 from effdet_keras.errors import EffDetError
-from effdet_keras.selftest.stages import SelfTestStage
+from effdet_keras.extras.selftest.stages import SelfTestStage
 from effdet_keras.train.auto_recipe import BOX_LOSS
 from effdet_keras.train.matching import ATSSMatching
 
@@ -99,7 +99,7 @@ def choose_images(dataset: DetectionDataset, count: int = NUM_IMAGES) -> list[in
         them.
 
     Example:
-        >>> from effdet_keras.data import from_arrays
+        >>> from effdet_keras.data.formats.arrays import from_arrays
         >>> images = [np.zeros((8, 8, 3), "uint8")] * 4
         >>> box = [0, 0, 4, 4]
         >>> labels = [[0], [], [0], [1, 0]]

@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from effdet_keras.detect.postprocess import Postprocess
+from effdet_keras.extras.tfod.checkpoint import classes_of_label_map, freezing_of
 from effdet_keras.extras.tfod.pipeline_config import (
     read_pipeline_config,
     read_pipeline_model,
-    refuse_undone,
 )
 from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.runs.configuration import refuse_undone
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import IoUMatching
-from effdet_keras.weights.kinds.tfod import classes_of_label_map, freezing_of
 from effdet_keras.weights.pretrained import load_source
 from effdet_keras.weights.read_weights import coco_classes, read_weights
 

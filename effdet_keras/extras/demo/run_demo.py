@@ -14,8 +14,9 @@ from effdet_keras.callbacks.checkpoint_archive import CheckpointArchive
 from effdet_keras.callbacks.coco_evaluation import COCOEvaluation
 from effdet_keras.callbacks.image_summary import ImageSummary
 from effdet_keras.callbacks.swap_ema import SwapEMA
-from effdet_keras.cli import demo_blood_cells, demo_shapes
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.extras.demo import blood_cells as demo_blood_cells
+from effdet_keras.extras.demo import shapes as demo_shapes
 from effdet_keras.model.efficientdet import EfficientDet
 
 # Each has `make_data`, `new_model`, `fit` and the number of `EPOCHS`.

@@ -10,27 +10,27 @@ import numpy as np
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.detect.detect_dataset import category_ids_in_dataset
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
-from effdet_keras.model.config import EfficientDetConfig
-from effdet_keras.model.efficientdet import EfficientDet
-from effdet_keras.selftest.boxes import AnnotatedBoxes, read_network_inputs
-from effdet_keras.selftest.data_stages import (
+from effdet_keras.extras.selftest.boxes import AnnotatedBoxes, read_network_inputs
+from effdet_keras.extras.selftest.data_stages import (
     check_letterbox,
     check_reading,
     check_scoring,
 )
-from effdet_keras.selftest.overfitting import (
+from effdet_keras.extras.selftest.overfitting import (
     LEARNED,
     STEPS,
     check_overfitting,
     choose_images,
 )
-from effdet_keras.selftest.stages import SelfTestReport, SelfTestStage
-from effdet_keras.selftest.target_stages import (
+from effdet_keras.extras.selftest.stages import SelfTestReport, SelfTestStage
+from effdet_keras.extras.selftest.target_stages import (
     check_encoding,
     check_matching,
     check_whole_way,
     follow_targets,
 )
+from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.train.freezing import frozen_state, restore_frozen
 from effdet_keras.train.matching import ATSSMatching, IoUMatching, Matching
 
@@ -80,7 +80,7 @@ def self_test(
         ImportError: If TensorFlow is not installed, which the input pipeline needs.
 
     Example:
-        >>> from effdet_keras.data import from_arrays
+        >>> from effdet_keras.data.formats.arrays import from_arrays
         >>> image = np.zeros((64, 64, 3), "uint8")
         >>> dataset = from_arrays([image], [[[8, 8, 40, 40]]], [[0]], ["cat"])
         >>> model = EfficientDet.from_preset(

@@ -75,7 +75,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the command; returns its exit status."""
-    from effdet_keras.cli.selftest_data import selftest_data
+    from effdet_keras.extras.selftest.selftest_data import selftest_data
 
     passed = selftest_data(
         arguments.data,

@@ -5,7 +5,7 @@ import pathlib
 
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras._internal.whole_files import is_remote, local_path
-from effdet_keras.extras.sharing import push_archive
+from effdet_keras.extras.sharing.push import push_archive
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.weights.archive import checkpoint_file, read_entry
 from effdet_keras.weights.checkpoint_files import BEST_FILE, CONFIGURATION_FILE

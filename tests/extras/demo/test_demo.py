@@ -9,8 +9,8 @@ import pytest
 
 import effdet_keras as ek
 from effdet_keras import cli
-from effdet_keras.cli import demo_blood_cells
-from effdet_keras.cli.run_demo import run_demo
+from effdet_keras.extras.demo import blood_cells as demo_blood_cells
+from effdet_keras.extras.demo.run_demo import run_demo
 
 BLOOD_CELLS = pathlib.Path(ek.data.__file__).parent / "blood_cells"
 

@@ -13,9 +13,10 @@ from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.data.formats.label_map import read_label_map
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.extras.tfod.pipeline_config import CONFIG_NAME, read_pipeline_model
+from effdet_keras.extras.tfod.pipeline_config import read_pipeline_model
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.weights.kinds.automl import damage_told
+from effdet_keras.weights.locate import CONFIG_NAME
 from effdet_keras.weights.network_arrays import TFOD, network_arrays, path_of_tf1_name
 from effdet_keras.weights.source import Kind, WeightSource
 
@@ -381,6 +382,7 @@ KIND = Kind(
     "in the folder of its exporter or of a training",
     is_of=_is_of,
     read=read_tfod_checkpoint,
+    options=("pipeline_config", "own_pipeline_config"),
 )
 
 

@@ -9,10 +9,8 @@ import numpy as np
 from keras import ops
 
 from effdet_keras import box_ops
-from effdet_keras.model.anchors import anchors_of
-from effdet_keras.model.config import EfficientDetConfig
-from effdet_keras.selftest.boxes import AnnotatedBoxes, NetworkInputs
-from effdet_keras.selftest.stages import (
+from effdet_keras.extras.selftest.boxes import AnnotatedBoxes, NetworkInputs
+from effdet_keras.extras.selftest.stages import (
     NEARLY_WHOLE,
     Followed,
     SelfTestStage,
@@ -20,6 +18,8 @@ from effdet_keras.selftest.stages import (
     lost_boxes,
     score_after,
 )
+from effdet_keras.model.anchors import anchors_of
+from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.train.matching import Matching
 
 _SAME = 0.9  # IoU of two annotations of one object
@@ -206,7 +206,7 @@ def follow_targets(
     Example:
         >>> from effdet_keras.data.formats.arrays import from_arrays
         >>> from effdet_keras.train.matching import IoUMatching
-        >>> from effdet_keras.selftest.boxes import read_network_inputs
+        >>> from effdet_keras.extras.selftest.boxes import read_network_inputs
         >>> image = np.zeros((64, 64, 3), "uint8")
         >>> dataset = from_arrays([image], [[[8, 8, 40, 40]]], [[0]], ["cat"])
         >>> config = EfficientDetConfig(image_size=64)

@@ -11,9 +11,8 @@ from effdet_keras.data.dataset import DetectionDataset, count_of
 from effdet_keras.data.problems import KINDS, Severity
 from effdet_keras.data.record import clip_boxes_xywh
 from effdet_keras.evaluate.coco import COCOMetric
-from effdet_keras.model.config import EfficientDetConfig
-from effdet_keras.selftest.boxes import AnnotatedBoxes, NetworkInputs
-from effdet_keras.selftest.stages import (
+from effdet_keras.extras.selftest.boxes import AnnotatedBoxes, NetworkInputs
+from effdet_keras.extras.selftest.stages import (
     NEARLY_WHOLE,
     WHOLE,
     Followed,
@@ -24,6 +23,7 @@ from effdet_keras.selftest.stages import (
     lost_boxes,
     score_after,
 )
+from effdet_keras.model.config import EfficientDetConfig
 
 SMALLEST = 2.0  # pixels of the input: less is no cell of the stem's first convolution
 _COUNTED = 100  # detections per image and class that COCO's evaluation counts

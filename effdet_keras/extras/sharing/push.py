@@ -1,0 +1,343 @@
+"""An archive as a commit of a repository of the Hugging Face Hub."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import tempfile
+
+import yaml
+
+from effdet_keras._internal.hugging_face import (
+    hub_library,
+    parse_hub_address,
+    told_of_push,
+)
+from effdet_keras.errors import InvalidStateError, InvalidValueError
+from effdet_keras.evaluate.coco import COCO_MEANINGS
+from effdet_keras.weights.archive import (
+    ARCHIVE_ENTRY,
+    checkpoint_file,
+    load_archive,
+    read_archive_info,
+    read_entry,
+    write_archive,
+)
+from effdet_keras.weights.checkpoint_files import BEST_FILE
+
+_CARD = "README.md"
+_OF_THE_HUB = {".gitattributes", _CARD}
+# Beside the new model, such files would be taken for it, or for parts of it.
+_MODEL_ENDINGS = (
+    *(".keras", ".h5", ".safetensors", ".bin", ".pth", ".pt"),
+    *(".tflite", ".onnx"),
+)
+# What else an archive notes, such as the random state, is of its training alone.
+_TOLD = (
+    *("format", "config", "class_names", "category_ids", "score_settings"),
+    *("versions", "created", "epoch"),
+)
+_NOTED = ("epoch", "metrics")  # of the archive, in the one that is pushed
+
+
+def push_archive(
+    path,
+    address,
+    *,
+    license=None,
+    private=None,
+    overwrite=False,
+    data=None,
+    numbers=None,
+):
+    """Uploads a model with a model card, in one commit.
+
+    Pushed is what detects: the weights (their averages where there were any), the
+    configuration, class names and thresholds; neither optimizer nor averages.
+
+    A repository that is not there is made. One that has this model already, of the
+    same network and classes, gets a new commit: its older ones stay in its history. A
+    card in which somebody removed the line that says who wrote it is kept.
+
+    Args:
+        path: path of an archive, of a folder of `CheckpointArchive`, or of a run.
+        address: string, `hf://owner/name`.
+        license: string, as the hub spells it; None keeps the one that the card there
+            names, if any.
+        private: bool, whether a new repository is private; None is the hub's default.
+        overwrite: bool, whether a repository of something else may get this model.
+            The model files in it are deleted in the same commit.
+        data, numbers: see `model_card`.
+
+    Returns:
+        string, the address of the commit.
+
+    Raises:
+        FileExistsError: If the repository has something else.
+        PermissionError, OSError: If the hub does not allow it, or is not reached.
+        ImportError: If the extra `huggingface` is not installed.
+    """
+    where = parse_hub_address(address)
+    if where.path or where.revision:
+        raise InvalidValueError(
+            "A model is pushed to the main branch of a whole repository, "
+            f"'hf://owner/name'. Received: '{address}'"
+        )
+    hub = hub_library(address)
+    with tempfile.TemporaryDirectory() as folder:
+        model = pathlib.Path(folder, BEST_FILE)
+        _write_what_detects(checkpoint_file(path, BEST_FILE), model)
+        return _push(
+            hub,
+            model,
+            address,
+            private=private,
+            overwrite=overwrite,
+            about={"license": license, "data": data, "numbers": numbers},
+        )
+
+
+def _write_what_detects(source, target):
+    """The archive of a model that was never compiled, with the weights of another."""
+    trained = load_archive(source)
+    model = type(trained).from_config(trained.get_config())
+    model.set_weights(trained.get_weights())
+    before = read_entry(source) or {}
+    noted = {name: before[name] for name in _NOTED if name in before}
+    write_archive(model, target, noted)
+
+
+def _push(hub, model, address, *, private, overwrite, about):
+    repository = parse_hub_address(address).repository
+    info = read_archive_info(model)
+    described = {name: info[name] for name in _TOLD if name in info}
+    api = hub.HfApi()
+    names, parent, made = [], None, False
+    try:
+        there = _info(hub, api, repository)
+        if there is None:
+            repository = api.create_repo(repository, private=private).repo_id
+            made = True
+        else:
+            _check_private(there, private, address)
+            names, parent = [s.rfilename for s in there.siblings or []], there.sha
+        is_same = _is_same(api, repository, names, described)
+        if not (is_same or overwrite):
+            raise FileExistsError(_other_files(address, names))
+        contents = {BEST_FILE: str(model)}
+        contents[ARCHIVE_ENTRY] = json.dumps(described, indent=1).encode()
+        card = _card_there(api, repository, names)
+        if is_ours_to_write(card):
+            about = {**about, "license": about["license"] or license_of(card)}
+            contents[_CARD] = model_card(info, repository, **about).encode()
+        replaced = [] if is_same else set(_model_files(names)) - set(contents)
+        commit = api.create_commit(
+            repository,
+            [
+                *(
+                    hub.CommitOperationAdd(path_in_repo=name, path_or_fileobj=content)
+                    for name, content in contents.items()
+                ),
+                *(hub.CommitOperationDelete(name) for name in sorted(replaced)),
+            ],
+            commit_message="Model of effdet-keras",
+            parent_commit=parent,  # what was looked at is what gets the commit
+        )
+    except (FileExistsError, InvalidStateError, InvalidValueError):
+        raise
+    except Exception as error:  # of each web library its own, some no OSError
+        raise told_of_push(hub, error, address, made=made) from error
+    return commit.commit_url
+
+
+def _info(hub, api, repository):
+    try:
+        return api.model_info(repository)
+    except hub.errors.GatedRepoError:
+        raise
+    except hub.errors.RepositoryNotFoundError:
+        return None
+
+
+def _check_private(there, private, address):
+    if private and not there.private:
+        raise InvalidStateError(
+            f"'{address}' is there and public: nothing was pushed. Make it private in "
+            "its settings on the hub, or leave `private` (--private) out."
+        )
+
+
+def _is_same(api, repository, names, described):
+    """Whether a repository has this model, of the same network and classes, or none."""
+    if not set(names) - _OF_THE_HUB:
+        return True
+    if ARCHIVE_ENTRY not in names:
+        return False
+    path = api.hf_hub_download(repository, ARCHIVE_ENTRY)
+    with open(path, encoding="utf-8") as file:
+        before = json.load(file)
+    return all(before.get(k) == described.get(k) for k in ("config", "class_names"))
+
+
+def _other_files(address, names):
+    others = sorted(set(names) - _OF_THE_HUB)
+    return (
+        f"'{address}' has another model already, or other files: "
+        f"{', '.join(others[:8])}. Give another name; or pass `overwrite` "
+        "(--overwrite) for a commit that adds this model and deletes the files that "
+        f"end in {', '.join(_MODEL_ENDINGS)}: the other files stay."
+    )
+
+
+def _model_files(names):
+    return [name for name in names if name.lower().endswith(_MODEL_ENDINGS)]
+
+
+def _card_there(api, repository, names):
+    """The text of the card that the repository has; empty without one."""
+    if _CARD not in names:
+        return ""
+    with open(api.hf_hub_download(repository, _CARD), encoding="utf-8") as file:
+        return file.read()
+
+
+# --- The model card of an archive: what it detects, how well, and how to load it.
+
+GENERATED = "<!-- Written by effdet-keras: a card without this line is kept. -->"
+_FRONT = re.compile(r"---\n(.*?\n)---\s", re.DOTALL)
+_FRONT_ALONE = re.compile(r"---\n(?:(?!---).*\n)*---\s*")
+
+
+def model_card(info, repository, *, license=None, data=None, numbers=None):
+    """The text of `README.md` for a repository.
+
+    Args:
+        info: dict of `read_archive_info`.
+        repository: string, `owner/name`.
+        license: string, as the hub spells it, such as "apache-2.0"; or None.
+        data: dict of the training data: `name`, and `splits` as `describe_data` has
+            them; or None.
+        numbers: dict from name to COCO's numbers, and `split` for the one they were
+            measured on; or None.
+
+    Returns:
+        string.
+
+    Example:
+        >>> info = {"config": {"image_size": [64, 64], "name": "efficientdet-d0"},
+        ...         "class_names": ["cat"], "num_classes": 1}
+        >>> card = model_card(info, "me/cats", license="mit")
+        >>> card.splitlines()[1], "hf://me/cats" in card
+        ('license: mit', True)
+    """
+    data, numbers = data or {}, numbers or {}
+    measured = {
+        name: numbers[name] for name in COCO_MEANINGS if _is_known(numbers, name)
+    }
+    front = {
+        **({"license": license} if license else {}),
+        "library_name": "effdet-keras",
+        "pipeline_tag": "object-detection",
+        "tags": ["efficientdet", "object-detection", "keras"],
+        **_index(repository, data, numbers, measured),
+    }
+    name = info["config"].get("name") or "EfficientDet"
+    height, width = info["config"]["image_size"]
+    parts = [
+        f"---\n{yaml.safe_dump(front, sort_keys=False)}---",
+        GENERATED,
+        f"# {repository.partition('/')[2]}",
+        f"{name} on images of {height} x {width}, an object detector of "
+        "[effdet-keras](https://pypi.org/project/effdet-keras).",
+        "## How to load it",
+        '```python\n# pip install "effdet-keras[huggingface]"\n'
+        "import effdet_keras as ek\n\n"
+        f'predictor = ek.Predictor.load("hf://{repository}")\n'
+        'detections = predictor.detect("image.jpg")\n```',
+        "## Classes",
+        ", ".join(info["class_names"] or ["(the classes have no names)"]),
+        *_data_text(data),
+        *_metrics_text(measured, numbers.get("split")),
+        "## Licence",
+        license or "The author named no licence.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def is_ours_to_write(text):
+    """Whether the card of a repository may be replaced: ours, or without any words.
+
+    A repository that was made on the web has a card of a front matter alone.
+
+    Args:
+        text: string, the card.
+
+    Example:
+        >>> is_ours_to_write("---\\nlicense: mit\\n---\\n")
+        True
+        >>> is_ours_to_write("---\\nlicense: mit\\n---\\nMy cats\\n\\n---\\n")
+        False
+    """
+    is_empty = not text.strip() or _FRONT_ALONE.fullmatch(text) is not None
+    return is_empty or GENERATED in text
+
+
+def license_of(text):
+    """The licence that the front matter of a card names, or None.
+
+    Args:
+        text: string, the card.
+
+    Example:
+        >>> license_of("---\\nlicense: mit\\n---\\n"), license_of("My cats")
+        ('mit', None)
+    """
+    front = _FRONT.match(f"{text}\n")
+    try:
+        fields = yaml.safe_load(front[1]) if front else None
+    except yaml.YAMLError:  # of somebody's own; it is replaced
+        return None
+    named = fields.get("license") if isinstance(fields, dict) else None
+    return named if isinstance(named, str) else None
+
+
+def _index(repository, data, numbers, measured):
+    if not measured:
+        return {}
+    name = data.get("name") or "dataset of the author"
+    dataset = {"name": name, "type": name, "split": numbers.get("split") or "unknown"}
+    metrics = [
+        {"type": name, "name": f"COCO {name}", "value": round(float(value), 4)}
+        for name, value in measured.items()
+    ]
+    task = {"type": "object-detection"}
+    result = {"task": task, "dataset": dataset, "metrics": metrics}
+    return {"model-index": [{"name": repository, "results": [result]}]}
+
+
+def _is_known(numbers, name):
+    """Whether it was measured: not where there is no such box (-1), nor null."""
+    return numbers.get(name) is not None and numbers[name] >= 0
+
+
+def _data_text(data):
+    if not data:
+        return []
+    rows = [
+        f"| {name} | {split['images']} | {split['boxes']} |"
+        for name, split in data.get("splits", {}).items()
+    ]
+    table = "\n".join(["| split | images | boxes |", "|---|---|---|", *rows])
+    return ["## Data", data.get("name") or "Not named.", table]
+
+
+def _metrics_text(measured, split):
+    if not measured:
+        return ["## Metrics", "None were measured."]
+    rows = [
+        f"| {name} | {measured[name]:.4f} | {COCO_MEANINGS[name]} |"
+        for name in measured
+    ]
+    table = "\n".join(["| COCO | value | what |", "|---|---|---|", *rows])
+    return ["## Metrics", f"On the split '{split}':" if split else "", table]
