@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.augment import augmentation as draws
+from effdet_keras.augment import draws
 from effdet_keras.augment.augmentation import (
     Augmentation,
     Example,

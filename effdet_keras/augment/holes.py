@@ -6,8 +6,7 @@ import math
 from typing import Any
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.augment import augmentation as draws
-from effdet_keras.augment import warps as hulls
+from effdet_keras.augment import draws, hulls
 from effdet_keras.augment.augmentation import (
     Augmentation,
     Example,

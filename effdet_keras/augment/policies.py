@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.augment import augmentation as draws
+from effdet_keras.augment import draws
 from effdet_keras.augment.augmentation import (
     Augmentation,
     Example,

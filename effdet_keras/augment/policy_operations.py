@@ -13,9 +13,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.augment import augmentation as draws
-from effdet_keras.augment import warps as hulls
-from effdet_keras.augment import warps as warp
+from effdet_keras.augment import draws, hulls, warps
 from effdet_keras.augment.augmentation import size_of
 from effdet_keras.augment.holes import fill_rectangle, rectangle_mask
 from effdet_keras.augment.warps import inverse
@@ -282,7 +280,7 @@ def _matrix(image, step, unit, scale):
     """The matrix of the one move, in one of its two directions."""
     numbers = step.moves * step.strength * draws.sign(unit)
     degrees, along_x, along_y, left, up = tf.unstack(numbers)
-    a, b, c, d, e, f = warp.rotation(degrees, *size_of(image))
+    a, b, c, d, e, f = warps.rotation(degrees, *size_of(image))
     c, f = c + tf.round(left * scale), f + tf.round(up * scale)
     return a, b + along_x, c, d + along_y, e, f
 
@@ -293,12 +291,12 @@ def _move(image, boxes, step, unit, settings):
         is_rotation = step.moves[0] > 0.0
         moved = whole_pixel_boxes(boxes, matrix, image, is_rotation=is_rotation)
     else:
-        moved = warp.warp_boxes(boxes, matrix, image, settings.min_visibility)
+        moved = warps.warp_boxes(boxes, matrix, image, settings.min_visibility)
     return _nearest(image, matrix), moved
 
 
 def _nearest(image, matrix):
-    return warp.warp_image(image, matrix, interpolation="nearest", fill=_FILL)
+    return warps.warp_image(image, matrix, interpolation="nearest", fill=_FILL)
 
 
 def _inside(inner_kinds, image, boxes, step, seed, settings):
@@ -416,7 +414,7 @@ def whole_pixel_boxes(boxes, matrix, image, *, is_rotation):
 
     Args:
         boxes: float32 tensor `[n, 4]`, `yxyx` in pixels.
-        matrix: six float32 scalars, as of `warp.warp_image`.
+        matrix: six float32 scalars, as of `warps.warp_image`.
         image: tensor `[H, W, 3]`, for its size.
         is_rotation: bool scalar tensor, whether pixels count from the center.
 

@@ -18,7 +18,7 @@ from effdet_keras.data.pipeline.image_reader import ImageReader
 from effdet_keras.detect.detect import content_size, in_input
 from effdet_keras.detect.letterbox import boxes_in_input, mask_in_input
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
-from effdet_keras.train import inputs as truth_rules
+from effdet_keras.train.truth import explain
 
 _BATCHES_AHEAD = 2  # one in use, one ready; more only fills memory
 
@@ -311,7 +311,7 @@ class BatchesToEvaluate:
                     f"The ground truth of a batch of {count} images must have "
                     f"'{name}' of shape {expected[name]}. Received: {shape}"
                 )
-        fault = truth_rules.explain(
+        fault = explain(
             np.asarray(boxes, "float32"), labels, self._image_size, self._num_classes
         )
         if fault is not None:

@@ -13,8 +13,8 @@ from keras import ops
 
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.box_ops import pairwise_iou
-from effdet_keras.detect import postprocess as finished_outputs
 from effdet_keras.detect.detect import image_sources, letterboxed
+from effdet_keras.detect.postprocess import finished_outputs
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.runtime import ExportedDetector
 

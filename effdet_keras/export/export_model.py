@@ -8,7 +8,7 @@ import numpy as np
 from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.whole_files import local_path, replacing_together
 from effdet_keras.data.shapes import draw_shapes
-from effdet_keras.detect import evaluate as coco
+from effdet_keras.detect.evaluate import evaluate
 from effdet_keras.export.check import check_export
 from effdet_keras.export.network import (
     IMAGES,
@@ -114,7 +114,7 @@ def _metrics(model, runtime, dataset, verbose):
     for name, detector in detectors.items():
         if verbose:
             print(f"\nCOCO evaluation of the {name}", flush=True)
-        numbers[name] = coco.evaluate(detector, dataset, verbose=bool(verbose))
+        numbers[name] = evaluate(detector, dataset, verbose=bool(verbose))
     return numbers
 
 
@@ -128,7 +128,7 @@ def _with_rounding(report, model, runtime, dataset, calibration):
         # The file's may be another: that costs, too, and is no matter of int8.
         model.postprocess = runtime.description.postprocess
         try:
-            in_float = coco.evaluate(model, dataset, verbose=False)
+            in_float = evaluate(model, dataset, verbose=False)
         finally:
             model.postprocess = own_postprocess
         cost = float(in_float["AP"]) - float(report.metrics["export"]["AP"])

@@ -17,10 +17,9 @@ from effdet_keras._internal.extras import extra
 from effdet_keras._internal.hugging_face import parse_hub_address
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.mask import check_seg_class_names
-from effdet_keras.detect import postprocess as finished_outputs
 from effdet_keras.detect.detect import ScoreThreshold, detect
 from effdet_keras.detect.detections import Detections
-from effdet_keras.detect.postprocess import Postprocess
+from effdet_keras.detect.postprocess import Postprocess, finished_outputs
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.export.check import ExportReport

@@ -16,7 +16,7 @@ from effdet_keras.data.mask import BACKGROUND_NAME
 from effdet_keras.data.pipeline.image_reader import ImageReader, readers_of
 from effdet_keras.distribution.processes import current_processes
 from effdet_keras.errors import InvalidValueError, NonFiniteLossError
-from effdet_keras.train import inputs as truth_rules
+from effdet_keras.train.truth import explain_batch
 
 
 class Run:
@@ -56,7 +56,7 @@ class Run:
         Returns:
             ValueError if the ground truth is wrong, else FloatingPointError.
         """
-        fault = truth_rules.explain_batch(truth, config)
+        fault = explain_batch(truth, config)
         where = "an evaluation step" if step is None else f"training step {step}"
         batch = f"The batch of {where} {self._names(truth.get('image_id'))}"
         if fault is not None:

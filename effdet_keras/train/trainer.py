@@ -19,7 +19,6 @@ from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.distribution.processes import current_processes
 from effdet_keras.errors import InvalidStateError, InvalidValueError
 from effdet_keras.train import auto_recipe, inputs
-from effdet_keras.train import inputs as truth_rules
 from effdet_keras.train.averages import AveragesInPlace
 from effdet_keras.train.compiling import Compiling
 from effdet_keras.train.distillation import LOSS as DISTILLATION
@@ -32,6 +31,7 @@ from effdet_keras.train.fit_callbacks import (
 from effdet_keras.train.losses import count_positives, segmentation_loss
 from effdet_keras.train.resume import DataOrder, FromPlaceOn, Place, PlaceKeeper
 from effdet_keras.train.run import DetectionStep, EvaluationStep, Run, adopt_classes
+from effdet_keras.train.truth import is_valid_batch
 
 _BATCH_SIZE = 8  # of a dataset, where none is given
 
@@ -357,7 +357,7 @@ class Trainer(Compiling):
         if self.distillation is not None:
             terms = self._with_distillation(terms, truth, outputs)
         decay = self.settings.weight_decay_loss(self.trainable_variables)
-        is_valid = truth_rules.is_valid_batch(truth, self.config)
+        is_valid = is_valid_batch(truth, self.config)
         loss = ops.where(is_valid, terms["loss"] + decay, float("nan"))
         return {**terms, "reg_l2_loss": decay, "loss": loss}
 

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from effdet_keras.augment import policy_operations
+from effdet_keras.augment import policy_operations, warps
 from effdet_keras.augment import policy_operations as color_ops
-from effdet_keras.augment import warps as warp
 from effdet_keras.augment.policies import POLICIES
 from effdet_keras.augment.policy_operations import whole_pixel_boxes
 
@@ -32,19 +31,19 @@ COLORS = {
     "cutout20_0_159": lambda x: policy_operations.paint_around(x, 0, 159, 20, 20),
 }
 MOVES = {
-    "rotate_bbox18": warp.rotation(18.0, HEIGHT, WIDTH),
-    "rotate_bbox-30": warp.rotation(-30.0, HEIGHT, WIDTH),
-    "translate_x100": warp.translation(0.0, -100.0),
-    "translate_x-40": warp.translation(0.0, 40.0),
-    "translate_y50": warp.translation(-50.0, 0.0),
-    "shear_x0.3": warp.shear(0.3, 0.0),
-    "shear_x-0.12": warp.shear(-0.12, 0.0),
-    "shear_y0.18": warp.shear(0.0, 0.18),
+    "rotate_bbox18": warps.rotation(18.0, HEIGHT, WIDTH),
+    "rotate_bbox-30": warps.rotation(-30.0, HEIGHT, WIDTH),
+    "translate_x100": warps.translation(0.0, -100.0),
+    "translate_x-40": warps.translation(0.0, 40.0),
+    "translate_y50": warps.translation(-50.0, 0.0),
+    "shear_x0.3": warps.shear(0.3, 0.0),
+    "shear_x-0.12": warps.shear(-0.12, 0.0),
+    "shear_y0.18": warps.shear(0.0, 0.18),
 }
 IMAGES_ALONE = {
     "rotate18": MOVES["rotate_bbox18"],
     "shear_x_only0.3": MOVES["shear_x0.3"],
-    "translate_x_only20": warp.translation(0.0, -20.0),
+    "translate_x_only20": warps.translation(0.0, -20.0),
 }
 
 
@@ -77,7 +76,7 @@ def test_sharpness_equals_the_reference_up_to_its_rounding(data, factor):
 @pytest.mark.parametrize("name", {**MOVES, **IMAGES_ALONE})
 def test_moved_pixels_equal_the_reference(data, name):
     expected = json.loads(str(data["sha256"]))[name]
-    moved = warp.warp_image(
+    moved = warps.warp_image(
         data["image"],
         {**MOVES, **IMAGES_ALONE}[name],
         interpolation="nearest",
@@ -104,7 +103,7 @@ def test_exact_boxes_are_near_those_of_whole_pixels(data, name):
     """Within the pixels that the reference cuts off, and without its strips."""
     size = np.float32([HEIGHT, WIDTH, HEIGHT, WIDTH])
     boxes = tf.constant(data["boxes"]) * size
-    exact = warp.warp_boxes(boxes, MOVES[name], data["image"], 0.0).numpy()
+    exact = warps.warp_boxes(boxes, MOVES[name], data["image"], 0.0).numpy()
     expected = data[f"op/{name}/boxes"] * size
     seen = (exact[:, 2:] > exact[:, :2]).all(axis=1)
     assert seen.sum() == (1 if name == "translate_x100" else 3)

@@ -3,8 +3,7 @@
 import numpy as np
 from keras import ops
 
-from effdet_keras.detect import postprocess as finished_outputs
-from effdet_keras.detect.postprocess import Postprocess
+from effdet_keras.detect.postprocess import Postprocess, finished_outputs
 from effdet_keras.model.config import EfficientDetConfig
 
 

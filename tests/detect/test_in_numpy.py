@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from effdet_keras.detect import postprocess as finished_outputs
 from effdet_keras.detect import postprocess_numpy as in_numpy
-from effdet_keras.detect.postprocess import Postprocess
+from effdet_keras.detect.postprocess import Postprocess, finished_outputs
 from effdet_keras.detect.postprocess_numpy import finished_arrays
 from effdet_keras.model.anchors import anchors_of
 from effdet_keras.model.config import EfficientDetConfig

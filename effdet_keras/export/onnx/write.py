@@ -24,7 +24,7 @@ import dataclasses
 import numpy as np
 
 from effdet_keras import box_ops
-from effdet_keras.detect import postprocess as nms
+from effdet_keras.detect.postprocess import DEFAULT_SCORE_THRESHOLD, MIN_AREA
 
 _OPSETS = range(13, 19)  # those that tf2onnx and `onnx_postprocess` both write
 
@@ -490,7 +490,7 @@ def _constants(postprocess, anchors, config):
     limits = [config.image_size * 2] if postprocess.clip else [[np.inf] * 4]
     threshold = postprocess.score_threshold
     if threshold is None:
-        threshold = nms.DEFAULT_SCORE_THRESHOLD[postprocess.method]
+        threshold = DEFAULT_SCORE_THRESHOLD[postprocess.method]
     if postprocess.method == "hard":
         threshold = max(threshold, -0.5)  # between -1, "no score", and any score
     num_groups = num_classes if postprocess.per_class else 1
@@ -500,7 +500,7 @@ def _constants(postprocess, anchors, config):
         "anchor_sides": np.maximum(high - low, box_ops.MIN_SIDE),
         "box_scales": config.box_scales,
         "max_log_side": box_ops.MAX_LOG_SIDE,
-        "min_area": nms.MIN_AREA,
+        "min_area": MIN_AREA,
         "minus_one_by_sigma": -1 / postprocess.sigma,
         "iou_threshold": postprocess.iou_threshold,
         "score_threshold": threshold,

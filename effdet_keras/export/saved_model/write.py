@@ -20,8 +20,8 @@ import numpy as np
 
 from effdet_keras.box_ops import decode_boxes
 from effdet_keras.category_ids import category_ids_or_default
-from effdet_keras.detect import postprocess as finished_outputs
 from effdet_keras.detect.letterbox import letterbox
+from effdet_keras.detect.postprocess import finished_outputs
 from effdet_keras.export.network import network_function, output_names
 from effdet_keras.model.anchors import level_sizes
 
