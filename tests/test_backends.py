@@ -11,8 +11,12 @@ import pytest
 
 TESTS = pathlib.Path(__file__).parent
 # What the model is made of. `KERAS_BACKEND=jax pytest` runs the rest, too.
-PARTS = ["geometry", "layers", "postprocess", "test_detections.py", "test_losses.py"]
-MODELS = ["models"]
+_DETECT = (
+    *("detections", "letterbox", "postprocess", "nms", "all_pairs"),
+    *("finished_outputs", "in_numpy"),
+)
+PARTS = [*(f"detect/test_{name}.py" for name in _DETECT), "test_box_ops.py"]
+MODELS = ["model"]
 TRAINING = ["train"]
 # Most of JAX's time is compiling, of tiny networks that are fast anyhow.
 QUICK_COMPILER = (

@@ -59,7 +59,7 @@ def open_any_model(
     is_file_of_runtime = os.fspath(model).lower().endswith(_WITHOUT_KERAS)
     if not is_file_of_runtime and keras.is_installed():
         # Registers the classes that an archive is made of: see `effdet_keras`.
-        importlib.import_module("effdet_keras.models")
+        importlib.import_module("effdet_keras.model.efficientdet")
     return Predictor.load(model, threads, runtime=runtime, precision=precision)
 
 

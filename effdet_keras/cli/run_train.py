@@ -8,9 +8,9 @@ from typing import Any
 
 from effdet_keras.distribution.processes import is_first_process
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.runs import fine_tune
 from effdet_keras.runs.configuration import parse_settings
 from effdet_keras.runs.fine_tune import find_rate as find_rate_of_run
+from effdet_keras.runs.fine_tune import fine_tune
 from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.runs.train import FineTuned
 from effdet_keras.train.rate_test import LearningRates

@@ -369,7 +369,7 @@ def test_distortion_keeps_grays_gray_and_zero_changes_nothing():
 
 
 def test_hue_by_120_degrees_and_back_is_nothing():
-    matrix = ek.augment.photometric_distortion._color_matrix
+    matrix = ek.augment.colors._color_matrix
     turned = matrix(1.0, 120.0) @ matrix(1.0, -120.0)
     np.testing.assert_allclose(turned, np.eye(3), atol=1e-5)
     np.testing.assert_allclose(

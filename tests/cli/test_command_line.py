@@ -97,7 +97,7 @@ def test_the_models_register_what_the_whole_package_does():
         """
         import sys
         sys.argv = ["effdet-keras"]
-        import effdet_keras.models, keras
+        import effdet_keras.model.efficientdet, keras
         def ours():
             names = keras.saving.get_custom_objects()
             return {name for name in names if name.startswith("effdet_keras>")}

@@ -55,7 +55,7 @@ def run(code, **options):
     code = textwrap.indent(textwrap.dedent(code), "    ")
     code = (
         "import os, sys\n"
-        "from effdet_keras.commands.log_filter import tensorflow_notes_dropped\n"
+        "from effdet_keras.cli.log_filter import tensorflow_notes_dropped\n"
         f"with tensorflow_notes_dropped():\n{code}\n"
     )
     code = f"import sys; sys.argv = ['effdet-keras']\n{code}"

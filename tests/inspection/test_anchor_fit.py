@@ -10,8 +10,7 @@ from effdet_keras.data import from_arrays, write_shapes
 from effdet_keras.inspection import fit_anchors
 from effdet_keras.inspection.anchors import anchor_fit, input_boxes
 from effdet_keras.model.config import EfficientDetConfig
-from effdet_keras.runs import RunConfiguration
-from effdet_keras.runs.configuration import parse_settings
+from effdet_keras.runs.configuration import RunConfiguration, parse_settings
 
 pytestmark = pytest.mark.tensorflow
 

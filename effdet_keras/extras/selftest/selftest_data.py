@@ -10,8 +10,8 @@ from effdet_keras.data import load
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.load import load_splits, split_names
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.extras.selftest import self_test
 from effdet_keras.extras.selftest.overfitting import STEPS
+from effdet_keras.extras.selftest.self_test import self_test
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.runs.configuration import RunConfiguration, parse_settings
 from effdet_keras.runs.make_model import make_model

@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from effdet_keras.extras.hparams import known_names, read_hparams
-from effdet_keras.runs import RunConfiguration
+from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.runs.fine_tune import configured as run_of
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden" / "migration"

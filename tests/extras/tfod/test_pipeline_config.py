@@ -11,8 +11,8 @@ from effdet_keras.extras.tfod.pipeline_config import (
 )
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.model.efficientdet import EfficientDet
-from effdet_keras.runs import RunConfiguration
 from effdet_keras.runs.batch_size import with_batch_size
+from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.runs.fine_tune import configured
 from effdet_keras.train.recipe import tfod_decay
 
