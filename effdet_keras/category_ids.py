@@ -22,13 +22,6 @@ def category_ids_or_default(
 ) -> tuple[int, ...]:
     """The category id of each label.
 
-    Args:
-        category_ids: ints, one per label, or None where none are known.
-        num_classes: int, the number of labels.
-
-    Returns:
-        Tuple of ints: `category_ids` as they are, or else `1 .. num_classes`.
-
     Example:
         >>> category_ids_or_default(None, 3)
         (1, 2, 3)
@@ -47,10 +40,6 @@ def category_ids_of_labels(
 
     Args:
         labels: ints `[n]`, each 0 or more.
-        category_ids: ints, one per label, or None where none are known.
-
-    Returns:
-        List of `n` ints.
 
     Example:
         >>> category_ids_of_labels([1, 0], (17, 18))
@@ -71,13 +60,6 @@ def labels_of_category_ids(
 
     Args:
         ids: ints `[n]`.
-        category_ids: ints, one per label, or None where none are known.
-
-    Returns:
-        List of `n` ints.
-
-    Raises:
-        KeyError: If an id is not among `category_ids`.
 
     Example:
         >>> labels_of_category_ids([18, 17], (17, 18))
@@ -96,13 +78,6 @@ def extend_category_ids(
     class_names: Iterable[str], known: Mapping[str, int]
 ) -> list[int]:
     """Gives each class its known category id, or an unused one.
-
-    Args:
-        class_names: sequence of str.
-        known: dict of name to category id.
-
-    Returns:
-        List of int.
 
     Example:
         >>> extend_category_ids(("kite", "dog"), {"dog": 18})

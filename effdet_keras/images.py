@@ -77,7 +77,6 @@ def read_image(
     was turned is turned upright, as viewers show it.
 
     Args:
-        path: str or path of the file, or an `EncodedImage`.
         size: `(height, width)` that an annotation file gives for this
             image. Some tools annotate the pixels as stored, without the
             EXIF turn: if only the stored image has this size, it is
@@ -85,11 +84,6 @@ def read_image(
 
     Returns:
         uint8 array `[H, W, 3]`, red, green, blue.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file is cut off, or is not an image that Pillow can
-            decode.
 
     Example:
         >>> import os, tempfile
@@ -109,16 +103,6 @@ def read_image(
 
 def read_image_size(path: str | os.PathLike[str] | EncodedImage) -> tuple[int, int]:
     """Reads the size of an image from the header of its file.
-
-    Args:
-        path: str or path of the file, or an `EncodedImage`.
-
-    Returns:
-        `(height, width)` in pixels of what `read_image(path)` returns.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If Pillow does not know the format.
 
     Example:
         >>> import os, tempfile
@@ -144,8 +128,6 @@ def decode_image(
     one of them is not decoded. Else the pixels are those of `read_image`.
 
     Args:
-        data: bytes of an image file.
-        formats: names of Pillow's formats that are tried, and no other.
         max_pixels: int, the most that the image may have; None for Pillow's own limit,
             which holds in any case.
         max_side: int, the most pixels of its width and of its height; None for any. A
@@ -153,11 +135,6 @@ def decode_image(
 
     Returns:
         uint8 array `[H, W, 3]`, red, green, blue.
-
-    Raises:
-        TooManyPixelsError: If it has more than `max_pixels`, or a side is longer than
-            `max_side`; a ValueError.
-        ValueError: If the bytes are no image of these formats, or cut off.
 
     Example:
         >>> file = io.BytesIO()
@@ -203,15 +180,8 @@ formats: JPEG, PNG, WEBP, BMP, GIF, TIFF
 def read_mask(path: str | os.PathLike[str] | bytes) -> np.ndarray:
     """Reads an image file whose pixels are numbers, such as classes, not colors.
 
-    Args:
-        path: str or path of the file, or its bytes.
-
     Returns:
         Int array `[H, W]`: the grey value, or the place in the palette.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If it is cut off, or has colors.
 
     Example:
         >>> import os, tempfile
@@ -234,16 +204,6 @@ def list_images(folder: str | os.PathLike[str]) -> list[pathlib.Path | RemotePat
 
     A file counts as an image by its ending, in small or capital letters. Names that
     begin with a dot are left out.
-
-    Args:
-        folder: str or path.
-
-    Returns:
-        List of `pathlib.Path`.
-
-    Raises:
-        NotADirectoryError: If `folder` is not a folder.
-        ValueError: If it holds no image.
 
     Example:
         >>> import tempfile

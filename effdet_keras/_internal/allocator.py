@@ -25,9 +25,6 @@ def tune_allocator():
     It does nothing where there is no glibc, nor where an environment variable whose
     name begins with `MALLOC_` says that the user has chosen.
 
-    Returns:
-        bool, whether the settings were made.
-
     Example:
         >>> tune_allocator() in (True, False)
         True

@@ -6,15 +6,7 @@ from effdet_keras.errors import InvalidStateError
 
 
 def require_tensorflow(what, cure):
-    """Refuses what TensorFlow alone can do.
-
-    Args:
-        what: string, a sentence without its full stop that says what it is.
-        cure: string, a sentence or more: how to get there.
-
-    Raises:
-        RuntimeError: If Keras runs on another backend.
-    """
+    """Refuses what TensorFlow alone can do."""
     backend = keras.backend.backend()
     if backend != "tensorflow":
         raise InvalidStateError(f"{what}, and Keras runs on {backend}. {cure}")

@@ -17,13 +17,6 @@ def extra(place: str) -> Any:
         place: string, `module:name`, the module below `effdet_keras.extras`; or the
             module alone.
 
-    Returns:
-        The attribute of that name, or the module.
-
-    Raises:
-        ModuleNotFoundError: If there is no such extra.
-        AttributeError: If it has no such name.
-
     Example:
         >>> extra("targets.triton:write_triton").__name__
         'write_triton'

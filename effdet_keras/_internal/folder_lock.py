@@ -58,13 +58,6 @@ def falls_silent(read, first):
     """Watches for a sign of life; returns as soon as there is one.
 
     No clock but this machine's own counts: those of two machines differ.
-
-    Args:
-        read: function without arguments that returns what changes with each sign.
-        first: what it returned before.
-
-    Returns:
-        bool, whether it stayed the same for so long that nobody is there.
     """
     end = time.monotonic() + _SILENT
     while time.monotonic() < end:
@@ -89,9 +82,6 @@ class FolderLock:
     mount one after the other, it is taken over as well. A process never locks itself
     out: who is stopped by an error in a notebook begins again.
 
-    Args:
-        folder: path of a folder that is there.
-
     Example:
         >>> import tempfile
         >>> folder = tempfile.mkdtemp()
@@ -111,18 +101,7 @@ class FolderLock:
         self._is_lost = False  # another process has taken it
 
     def acquire(self, purpose):
-        """Takes the folder.
-
-        Args:
-            purpose: string, what the folder is taken for, to begin a message with.
-
-        Raises:
-            RuntimeError: If a process has it that runs, or may run; says which, and
-                how to break its lock.
-            OSError: If the folder cannot be written to.
-
-        What a killed process left half-written is removed then.
-        """
+        """Takes the folder."""
         ended = None
         for _ in range(_ATTEMPTS):
             is_new = self._create()

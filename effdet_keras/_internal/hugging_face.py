@@ -44,9 +44,6 @@ class HubAddress:
 def parse_hub_address(address):
     """The parts of `hf://owner/name@revision/path`.
 
-    Raises:
-        InvalidValueError: If it is no such address.
-
     Example:
         >>> parse_hub_address("hf://me/cats@v1/a/best.keras")
         HubAddress(repository='me/cats', revision='v1', path='a/best.keras')
@@ -75,17 +72,6 @@ def hub_files(address):
     """The files of the repository that an address is in.
 
     Without a network they are those of the commit that is in the library's cache.
-
-    Args:
-        address: string.
-
-    Returns:
-        List of strings, and the commit as a string.
-
-    Raises:
-        FileNotFoundError: If there is no such repository or revision.
-        PermissionError: If it is gated or private, and this login has no access.
-        OSError: If the hub cannot be reached, and nothing is in the cache.
     """
     hub, where = hub_library(address), parse_hub_address(address)
     try:
@@ -99,17 +85,7 @@ def hub_files(address):
 
 
 def hub_file(address):
-    """The file at an address, in the library's cache folder.
-
-    Args:
-        address: string.
-
-    Returns:
-        `pathlib.Path`.
-
-    Raises:
-        OSError: As of `hub_files`, or if what arrived is not what the hub has.
-    """
+    """The file at an address, in the library's cache folder."""
     hub, where = hub_library(address), parse_hub_address(address)
     try:
         path = hub.HfApi().hf_hub_download(
@@ -123,13 +99,7 @@ def hub_file(address):
 
 
 def told(hub, error, address):
-    """The `OSError` that says of an error of the library what to do.
-
-    Args:
-        hub: the module `huggingface_hub`.
-        error: exception.
-        address: string.
-    """
+    """The `OSError` that says of an error of the library what to do."""
     errors, where = hub.errors, parse_hub_address(address)
     page = f"{hub.constants.ENDPOINT}/{where.repository}"
     if isinstance(error, errors.GatedRepoError):
@@ -164,14 +134,7 @@ def told(hub, error, address):
 
 
 def told_of_push(hub, error, address, *, made):
-    """The `OSError` that says why a push failed, and what is left of it.
-
-    Args:
-        hub: the module `huggingface_hub`.
-        error: exception.
-        address: string.
-        made: bool, whether the repository was made for this push.
-    """
+    """The `OSError` that says why a push failed, and what is left of it."""
     left = (
         " The repository was made before that and stays, empty: push again, or delete "
         "it on the hub."
@@ -259,11 +222,7 @@ def _check_digest(path, address):
 
 
 class HubStore:
-    """The hub as `remote_files` takes a storage; it can be read alone.
-
-    Args:
-        entry_class: the class of what is in a folder.
-    """
+    """The hub as `remote_files` takes a storage; it can be read alone."""
 
     def __init__(self, entry_class):
         self._entry = entry_class

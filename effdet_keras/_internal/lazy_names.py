@@ -25,10 +25,6 @@ def started_as_command(
     Args:
         argv: list of strings, `sys.argv` if None. While Python looks for the module of
             `-m`, its first item is "-m".
-        orig_argv: list of strings, `sys.orig_argv` if None.
-
-    Returns:
-        bool.
 
     Example:
         >>> started_as_command(["/usr/bin/effdet-keras", "--help"])
@@ -63,9 +59,6 @@ def when_keras_comes(call):
 
     That is an import of Keras itself, or of a module of ours that needs it: then the
     outermost of them, because one that is only half imported cannot be used.
-
-    Args:
-        call: function without arguments.
     """
     sys.meta_path.insert(0, _Watch(call))
 
@@ -117,12 +110,6 @@ def lazy_names(package):
     The names, and where they come from, are read from the imports below
     `if TYPE_CHECKING:` in its `__init__.py`, so that they are written down once. None
     may be called as the module that it is in: Python would put the module in its place.
-
-    Args:
-        package: string, the name of a package that is being imported.
-
-    Returns:
-        `(__getattr__, __dir__)`.
 
     Example:
         >>> get, _ = lazy_names("effdet_keras.detect")

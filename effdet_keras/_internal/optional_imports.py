@@ -17,10 +17,6 @@ from effdet_keras.errors import MissingPackageError
 class OptionalModule:
     """Stands for a module until an attribute of it is asked for.
 
-    Args:
-        name: string, the module's full name, such as "tensorflow".
-        install: string, or tuple of strings, what `pip install` takes to bring it.
-
     Example:
         >>> json = OptionalModule("json", install="json")
         >>> json.dumps([1])
@@ -42,14 +38,7 @@ pip install "effdet-keras[video]"
         return importlib.util.find_spec(self._name.partition(".")[0]) is not None
 
     def require(self, purpose="This"):
-        """Imports the module, or raises `MissingPackageError` with the cure.
-
-        Args:
-            purpose: string, what needs the module, as the subject of a sentence.
-
-        Returns:
-            The module.
-        """
+        """Imports the module, or raises `MissingPackageError` with the cure."""
         try:
             return importlib.import_module(self._name)
         except ImportError as error:

@@ -11,10 +11,6 @@ class Progress:
 
     It needs no Keras, as the progress bar of Keras does.
 
-    Args:
-        total: int, how many there are.
-        unit: string, the plural of what they are.
-
     Example:
         >>> progress = Progress(3, "images")
         >>> progress.update(3)
@@ -28,11 +24,7 @@ class Progress:
         self._width = 0
 
     def update(self, done):
-        """Writes the line, unless it was written just before, and work goes on.
-
-        Args:
-            done: int, how many are done; with the last, the line ends.
-        """
+        """Writes the line, unless it was written just before, and work goes on."""
         now, is_end = time.monotonic(), done >= self._total
         is_terminal = sys.stdout.isatty()
         if not is_end and (not is_terminal or self._is_fresh(now)):

@@ -30,9 +30,6 @@ _TRUE, _FALSE = ("true", "True", "t", "1"), ("false", "False", "f", "0")
 def tokens(text: str) -> Iterator[tuple[str, str]]:
     """`(kind, token)` one by one: "string" without quotes and escapes, "mark", "word".
 
-    Raises:
-        ValueError: If a string has no end.
-
     Example:
         >>> list(tokens("id: 1  # one"))
         [('word', 'id'), ('mark', ':'), ('word', '1')]
@@ -70,9 +67,6 @@ class Message:
 
     There is no schema, so that whoever asks says what a field should be, and what it
     is where it is absent.
-
-    Args:
-        path: string, the names of the fields that lead to it: "model.ssd".
 
     Example:
         >>> config = parse("model { ssd { num_classes: 3  sizes: [1, 2] } }")
@@ -196,19 +190,7 @@ def _number(text):
 
 
 def parse(text: str) -> Message:
-    """Reads a text as the fields of one message.
-
-    Args:
-        text: string, such as `name: "value"  list: [1, 2]  message { field: 1 }`.
-
-    Returns:
-        `Message`.
-
-    Raises:
-        ValueError: If the text has another format.
-
-    Example: see `Message`.
-    """
+    """Reads a text as the fields of one message."""
     message = Message()
     _read_fields(message, _Stream(text), end=None)
     return message

@@ -54,12 +54,6 @@ def kept_if_readable(path):
 
     Without it a bad answer of a server would be kept for good: the next call fetches
     the file again. A file of the user is never removed.
-
-    Args:
-        path: path of any file. What `note_fetched` marked is a copy.
-
-    Raises:
-        What the block raises; of a copy it says that it is gone.
     """
     try:
         yield
@@ -114,32 +108,17 @@ class Entry:
 
 
 def read_bytes(address):
-    """The content of a file.
-
-    Raises:
-        FileNotFoundError: If it is not there.
-        OSError: If it cannot be read, after some tries; names the address.
-        ImportError: If a package is missing for such addresses.
-    """
+    """The content of a file."""
     return _tried(address, "read", lambda store, path: store.read(path))
 
 
 def find_entry(address):
-    """The `Entry` of a file or folder, or None where there is nothing.
-
-    Raises:
-        OSError, ImportError: As of `read_bytes`.
-    """
+    """The `Entry` of a file or folder, or None where there is nothing."""
     return _tried(address, "looked at", lambda store, path: store.entry(path))
 
 
 def list_folder(address):
-    """What is in a folder: dict from name to `Entry`; empty where there is none.
-
-    Raises:
-        InvalidValueError: If such addresses cannot be listed.
-        OSError, ImportError: As of `read_bytes`.
-    """
+    """What is in a folder: dict from name to `Entry`; empty where there is none."""
     return _tried(address, "listed", lambda store, path: store.entries(path))
 
 
@@ -149,21 +128,13 @@ def can_list(address):
 
 
 def fetch(address, path):
-    """Copies a file to this machine, whole or not at all: `path` is replaced then.
-
-    Raises:
-        OSError, ImportError: As of `read_bytes`.
-    """
+    """Copies a file to this machine, whole or not at all: `path` is replaced then."""
     with replacing(path) as partial:
         _tried(address, "fetched", lambda store, there: store.fetch(there, partial))
 
 
 def kept_copy(address):
-    """The file in the cache folder of the library that fetches it; None without one.
-
-    Raises:
-        OSError, ImportError: As of `read_bytes`.
-    """
+    """The file in the cache folder of the library that fetches it; None without one."""
     return hub_file(address) if _is_hub(address) else None
 
 
@@ -175,10 +146,6 @@ def put(path, address):
 
     Object stores (`s3://`, `gs://`) show the whole old file until the whole new one is
     there.
-
-    Raises:
-        InvalidValueError: If such addresses can be read alone.
-        OSError, ImportError: As of `read_bytes`.
     """
 
     def put_once(store, there):
@@ -190,11 +157,7 @@ def put(path, address):
 
 
 def remove(address):
-    """Removes a file; nothing happens where there is none.
-
-    Raises:
-        InvalidValueError, OSError, ImportError: As of `put`.
-    """
+    """Removes a file; nothing happens where there is none."""
     _tried(address, "removed", lambda store, path: store.remove(path))
 
 

@@ -51,17 +51,9 @@ def open_folder(path, what, is_ours):
     """The folder that the user named, to write into.
 
     Args:
-        path: string or path, or address.
-        what: string, the subject of the error's sentence, such as "`path`".
         is_ours: function that tells of the name of a file or folder in it whether it
             is one of those that are written here. Of an address, others are neither
             fetched nor removed.
-
-    Returns:
-        `LocalFolder` or `RemoteFolder`.
-
-    Raises:
-        OSError, ImportError, ValueError: If the address cannot be looked at.
     """
     if isinstance(path, (str, os.PathLike)) and is_remote(path):
         return RemoteFolder(address_of(path).rstrip("/"), is_ours)
@@ -70,9 +62,6 @@ def open_folder(path, what, is_ours):
 
 class LocalFolder:
     """A folder of this machine, which one process takes at a time.
-
-    Args:
-        path: `pathlib.Path`.
 
     Attributes:
         path: the same.
@@ -102,10 +91,6 @@ class LocalFolder:
 
 class RemoteFolder:
     """A folder at an address, and the folder of this machine that stands for it.
-
-    Args:
-        address: string.
-        is_ours: see `open_folder`.
 
     Attributes:
         path: `pathlib.Path` of the folder of this machine; it is in the cache folder.
@@ -156,12 +141,7 @@ class RemoteFolder:
         self._write_notes()
 
     def acquire(self, purpose):
-        """Takes the folder, here and at the address, and begins to copy.
-
-        Raises:
-            RuntimeError: If another process has it.
-            OSError, ImportError, ValueError: If the address cannot be written to.
-        """
+        """Takes the folder, here and at the address, and begins to copy."""
         previous = _active.pop(self.path, None)
         if previous is not None:  # of a cell that an error stopped
             previous._stop()
@@ -190,13 +170,7 @@ class RemoteFolder:
         self._remote_lock.check()
 
     def release(self):
-        """Copies what is left, and gives the folder back.
-
-        Raises:
-            OSError: If a file could not be copied, after several tries. Where another
-                error is under way it is printed.
-            RuntimeError: If another process has taken the folder meanwhile.
-        """
+        """Copies what is left, and gives the folder back."""
         if self._thread is None:
             return
         is_failing = sys.exc_info()[0] is not None

@@ -30,12 +30,6 @@ _noted = set()  # paths of the notes of this process
 def path_of(path):
     """The path that the user named, of this machine or an address.
 
-    Args:
-        path: string or path.
-
-    Returns:
-        `pathlib.Path`, or `RemotePath`, which reads in the same words.
-
     Example:
         >>> path_of("cats/a.jpg"), path_of("s3://bucket/cats/a.jpg")
         (PosixPath('cats/a.jpg'), RemotePath('s3://bucket/cats/a.jpg'))
@@ -50,16 +44,6 @@ def local_copy(path):
 
     It is kept in the cache folder until the one at the address is replaced, and as long
     as another process may read it.
-
-    Args:
-        path: string or path, of a file.
-
-    Returns:
-        `pathlib.Path`.
-
-    Raises:
-        FileNotFoundError: If there is no file at the address.
-        OSError, ImportError, ValueError: As of `remote_files.read_bytes`.
     """
     path = path_of(path)
     return path.fetched() if isinstance(path, RemotePath) else path
@@ -73,13 +57,6 @@ def replacing_at(path):
         path: string or path, also an address: the file is copied there when the block
             is done. Where such a storage shows files that are not complete, this
             one may be seen so.
-
-    Yields:
-        `pathlib.Path` with the same ending. No file is there.
-
-    Raises:
-        OSError: As of `replacing`, or if it cannot be copied, after some tries.
-        ValueError, ImportError: As of `remote_files.put`.
     """
     path = path_of(path)
     if not isinstance(path, RemotePath):
@@ -116,9 +93,6 @@ class RemotePath(os.PathLike):
     What a folder holds is looked up once for all paths that were made of one another:
     a dataset is read as it was at the beginning. A web server lists no folder: there
     a file is asked for alone.
-
-    Args:
-        address: string.
 
     Example:
         >>> path = RemotePath("s3://bucket/cats") / "train" / "a.tar.gz"

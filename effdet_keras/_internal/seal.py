@@ -21,10 +21,6 @@ _SEAL = re.compile(re.escape(_MARK.encode()) + b"(.{64})", re.DOTALL)
 def seal(path, others=()):
     """Puts the digest into a file that has `UNSEALED` in it.
 
-    Args:
-        path: path of the file.
-        others: paths of files that belong to it, and are sealed with it.
-
     Example:
         >>> import tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp(), "notes.txt")
@@ -49,19 +45,7 @@ def seal(path, others=()):
 
 
 def check_seal(path, others=()):
-    """Whether a file has a seal; raises where it, or one of the others, is damaged.
-
-    Args:
-        path: path of the file.
-        others: paths of the files that were sealed with it.
-
-    Returns:
-        bool; False for a file of a version that did not seal, which may be damaged.
-
-    Raises:
-        FileNotFoundError: If a file is missing.
-        ValueError: If a byte is not the one that was written.
-    """
+    """Whether a file has a seal; raises where it, or one of the others, is damaged."""
     path = pathlib.Path(path)
     content = path.read_bytes()
     match = _SEAL.search(content)

@@ -31,10 +31,6 @@ def answer(url, method="GET"):
     """The answer of a server, to be closed.
 
     A user name and password in the URL are sent as basic authentication.
-
-    Raises:
-        urllib.error.HTTPError: If the server answers with an error.
-        `BROKEN`: If it cannot be reached.
     """
     parts = urllib.parse.urlsplit(url)
     bare = without_login(parts)._replace(fragment="").geturl()
@@ -57,15 +53,6 @@ def copy_body(url, response, file, tell=lambda received, length: None):
 
     Its length is compared with the one that the server names, here or when it is asked
     for that alone; its MD5 digest where a storage tells it.
-
-    Args:
-        url: string, what was asked for.
-        response: what `answer` returned.
-        file: to write into.
-        tell: function of the bytes so far and of all, None if not known.
-
-    Raises:
-        NotTheFileError: If it is a part, packed, cut or changed.
     """
     coding = response.headers.get("Content-Encoding", "identity")
     if response.status != 200 or coding != "identity":

@@ -21,13 +21,6 @@ from effdet_keras.errors import NonFiniteLossError
 def check_finite(model, what):
     """Raises where a weight or an average of a model is NaN or infinite.
 
-    Args:
-        model: `keras.Model`, with `averages` or without.
-        what: string, what it is that cannot be done, to begin the message with.
-
-    Raises:
-        FloatingPointError: With the names of the first such weights.
-
     Example:
         >>> model = keras.Sequential([keras.layers.Dense(1)])
         >>> model.build((None, 1))
@@ -47,12 +40,7 @@ def check_finite(model, what):
 
 
 def warn_unless_finite(model, path):
-    """Warns where a weight that was loaded is NaN or infinite.
-
-    Args:
-        model: `keras.Model`.
-        path: path of the file, for the message.
-    """
+    """Warns where a weight that was loaded is NaN or infinite."""
     fault = _fault(model)
     if fault is not None:
         warnings.warn(
@@ -90,13 +78,8 @@ def write_weights_h5(path, write, variables=()):
     """Writes a file of weights by Keras, and seals it.
 
     Args:
-        path: string or path of this machine that ends in `.weights.h5`.
-        write: function of a path, which writes the file there.
         variables: all that it writes. There is room for them before it begins: once
             HDF5 could not write to a full disk, it crashes the process.
-
-    Raises:
-        OSError: If there is no room, or the folder cannot be written to.
 
     Example:
         >>> import tempfile
@@ -121,9 +104,6 @@ def check_weights_h5(path):
     """Whether a file is sealed; raises ValueError where it is, and damaged.
 
     Whoever changes one on purpose takes the seal off: `del file.attrs[...]` of h5py.
-
-    Args:
-        path: string or path of a file; one of another format has no seal.
     """
     try:
         with h5py.File(path, "r") as file:

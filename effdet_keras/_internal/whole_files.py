@@ -34,17 +34,8 @@ def local_path(path, what):
     `gs:` in the working directory.
 
     Args:
-        path: string or path, or a `file://` URL. `~` is the home folder.
         what: string, the subject of the error's sentence, such as "`path`" or
             "The path of an archive".
-
-    Returns:
-        `pathlib.Path`.
-
-    Raises:
-        ValueError: If `path` is an address with another scheme, such as `gs://`,
-            or a `file://` URL of another machine.
-        TypeError: If `path` is not a path.
 
     Example:
         >>> local_path("file:///tmp/cats.keras", "`path`")
@@ -79,9 +70,6 @@ Received: 'gs://bucket/cats.keras'. Use a local folder and copy it \
 
 def is_remote(path):
     """Whether a path is an address with a scheme other than `file://`.
-
-    Raises:
-        ValueError: If it is one that nothing could open.
 
     Example:
         >>> is_remote("gs://bucket/cats"), is_remote("file:///cats"), is_remote("cats")
@@ -181,20 +169,12 @@ def replacing(path, ending=None, *, previous=None, exclusive=False):
     the block raises, `path` stays as it was.
 
     Args:
-        path: string or path of this machine. Its folder is made if need be.
         ending: string, what the name of the given path must end with too; None for
             the last suffix of `path`.
         previous: path in the same folder, the name that the file which is replaced
             has from then on; None removes that file.
         exclusive: bool, whether a file that is there stays, also one that another
             process put there meanwhile: of several writers the first one wins.
-
-    Yields:
-        `pathlib.Path` in the same folder, with the same ending. No file is there.
-
-    Raises:
-        OSError: If the folder cannot be written to; names it. If `path` is a folder.
-        FileExistsError: If `exclusive`, and the file is there.
 
     Example:
         >>> import pathlib, tempfile
@@ -230,13 +210,6 @@ def new_folder(path):
         path: string or path of this machine. Nothing may be there; the folder
             that it is in is made if need be.
 
-    Yields:
-        `pathlib.Path` of an empty folder beside it.
-
-    Raises:
-        FileExistsError: If `path` is there, at the start or at the end.
-        OSError: If the folder that it is in cannot be written to; names it.
-
     Example:
         >>> import pathlib, tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp(), "cats")
@@ -269,12 +242,6 @@ def replacing_together(path):
     Args:
         path: string or path of this machine, of the file or folder by which others
             find the rest. Its folder is made if need be.
-
-    Yields:
-        `pathlib.Path` of an empty folder.
-
-    Raises:
-        OSError: If the folder cannot be written to; names it.
 
     Example:
         >>> import pathlib, tempfile
@@ -313,7 +280,6 @@ def remove_leftovers(folder, ended=None):
     be writing.
 
     Args:
-        folder: path of a folder.
         ended: pair of a process' number and its host, which is known to have ended,
             wherever it ran; or None.
     """

@@ -31,13 +31,6 @@ _MARKS = {  # longer ones first: UTF-32's begins with UTF-16's
 def read_text(path: Any) -> str:
     """The text of a file in UTF-8, or in UTF-16 or UTF-32, whose bytes show that.
 
-    Args:
-        path: `pathlib.Path` or `RemotePath`.
-
-    Raises:
-        OSError: If there is no such file.
-        ValueError: If it is in another encoding, such as Latin-1.
-
     Example:
         >>> import pathlib, tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp(), "data.yaml")
@@ -134,15 +127,6 @@ def _keep_as_text(node):
 def load_yaml(text: str, *, words: bool = False, names: bool = False) -> Any:
     """What a YAML text holds: lists, dicts, text, numbers, bools, None.
 
-    Args:
-        text: string.
-        words: bool, whether `no`, `on` and `~` are words everywhere.
-        names: bool, whether all of it are names: text.
-
-    Raises:
-        ValueError: If it is not YAML, gives a key twice, or has a value that is not of
-            its tag; with the line.
-
     Example:
         >>> load_yaml("nc: 2\\nnames: [007, 16:9]")
         {'nc': 2, 'names': ['007', '16:9']}
@@ -156,12 +140,7 @@ def load_yaml(text: str, *, words: bool = False, names: bool = False) -> Any:
 
 
 def read_yaml(path: str | os.PathLike) -> dict[Any, Any]:
-    """Reads the mapping that a YAML file holds; an empty file is an empty one.
-
-    Raises:
-        OSError: If there is no such file.
-        ValueError: If it is not YAML, or holds something else.
-    """
+    """Reads the mapping that a YAML file holds; an empty file is an empty one."""
     path = path_of(path)
     if not isinstance(path, RemotePath):
         path = local_path(path, "The path of a configuration")
@@ -181,13 +160,6 @@ def read_yaml(path: str | os.PathLike) -> dict[Any, Any]:
 
 def parse_value(text: str, *, of: str = "") -> Any:
     """A value as YAML writes it: `20`, `1e-3`, `[320, 480]`, `null`, `adamw`.
-
-    Args:
-        text: string, the value.
-        of: string, the key that it is of: of some, names are text.
-
-    Raises:
-        ValueError: If it is not YAML, such as a bracket without its end.
 
     Example:
         >>> [parse_value(text) for text in ("20", "1e-3", "[1, 2]", "null", "adamw")]

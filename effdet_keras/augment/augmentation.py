@@ -67,12 +67,6 @@ class Augmentation:
             example: dict of `"image"`, `"boxes"` and `"labels"`; where `num_images`
                 is above 1, a list of that many dicts.
             seed: int tensor `[2]`: the same seed gives the same result.
-
-        Returns:
-            Dict with the keys of the example, or of the first one of a list.
-
-        Raises:
-            ValueError: If the number of examples is wrong or a key is missing.
         """
         # AutoGraph is for code of users: on ours it would only spend seconds.
         call = tf.autograph.experimental.do_not_convert(self._call)
@@ -150,14 +144,6 @@ def is_ours(function):
 
 def tidy(example, dtype):
     """An example as every augmentation returns it.
-
-    Args:
-        example: dict of `"image"`, `"boxes"` and `"labels"`.
-        dtype: dtype of the image to return.
-
-    Returns:
-        Dict of the same keys: pixels of `dtype`, rounded if it is an integer, boxes
-        clipped to the image, and no box without area.
 
     Example:
         >>> tidied = tidy({"image": np.full((8, 8, 3), 9.7), "labels": [5, 6],

@@ -155,12 +155,6 @@ def as_augmentation(augment):
         augment: `Augmentation`, a list or tuple of them, or a function
             `(example, seed) -> example`.
 
-    Returns:
-        `Augmentation`.
-
-    Raises:
-        TypeError: If it is none of these.
-
     Example:
         >>> as_augmentation([]).num_images
         1
@@ -201,9 +195,6 @@ def _deserialized(config):
 
 class UserFunction(Augmentation):
     """Calls `function(example, seed)` and checks what it returns.
-
-    Args:
-        function: callable that takes an example and a seed, and returns an example.
 
     Example:
         >>> halve = UserFunction(lambda example, seed: {

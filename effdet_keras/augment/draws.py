@@ -17,10 +17,6 @@ def uniform(seed, shape=()):
 
     Args:
         seed: int tensor `[2]`.
-        shape: tuple of ints, or an int tensor.
-
-    Returns:
-        Float32 tensor of `shape`.
 
     Example:
         >>> drawn = uniform([0, 1], (3,))
@@ -41,7 +37,6 @@ def split(seed, count):
 
     Args:
         seed: int tensor `[2]`.
-        count: int, the number of seeds.
 
     Returns:
         List of `count` int64 tensors `[2]`.

@@ -25,10 +25,6 @@ def fill_rectangle(image, rectangle, fill):
         image: tensor `[H, W, 3]`.
         rectangle: four int32 scalars, `yxyx`: the first row and column that is
             painted, and the first that is not any more. It may reach over the border.
-        fill: number, the color.
-
-    Returns:
-        Tensor like `image`.
 
     Example:
         >>> painted = fill_rectangle(np.zeros((1, 4, 3), "uint8"), (0, 1, 9, 3), 128)

@@ -38,8 +38,6 @@ def visible_hulls(quads, height, width):
 
     Args:
         quads: float32 tensor `[n, 4, 2]` of `(y, x)`: convex, corners in order.
-        height: float32 scalar, of the image.
-        width: float32 scalar.
 
     Returns:
         Float32 tensor `[n, 4]`, `yxyx`; zeros where nothing is visible.
@@ -80,7 +78,6 @@ def without_hidden(boxes, whole_areas, min_visibility):
     Args:
         boxes: float32 tensor `[n, 4]`, `yxyx`, what is left of each box.
         whole_areas: float32 tensor `[n]`, their areas before.
-        min_visibility: float, the least share of its area that a box must keep.
 
     Returns:
         Float32 tensor `[n, 4]`.

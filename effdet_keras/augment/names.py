@@ -43,9 +43,6 @@ def augmentation_of(entry: str | Mapping[str, Any]) -> Augmentation:
         entry: a name of `NAMES`, or of a step of the Object Detection API; or a mapping
             with it as "name", and of arguments by their names.
 
-    Raises:
-        ValueError, TypeError: If there is no such name, or an argument is wrong.
-
     Example:
         >>> augmentation_of({"name": "rotate", "degrees": 5.0})
         Rotate(degrees=5.0, fill=128.0, min_visibility=0.1)

@@ -276,15 +276,9 @@ def run_sub_policy(example, seed, sub_policies, choice, owner):
     operations: which one runs, how strong and how likely, is looked up.
 
     Args:
-        example: dict of tensors.
         seed: int tensor `[2]`.
-        sub_policies: list of lists of `(name, probability, level)`.
-        choice: int32 scalar tensor, the number of the sub-policy.
         owner: an augmentation with `long_side`, `min_visibility` and
             `reference_boxes`.
-
-    Returns:
-        Dict like `example`.
     """
     image = to_dtype(example["image"], tf.uint8)
     scale = tf.ones([])

@@ -184,13 +184,6 @@ class Settings(NamedTuple):
 def strength_of(name, level):
     """The number of an operation at a level of 0 to 10, and beyond.
 
-    Args:
-        name: string, such as "Rotate_BBox".
-        level: number.
-
-    Returns:
-        Float: a factor, a threshold, pixels or degrees; 0 where there is no choice.
-
     Example:
         >>> strength_of("Rotate_BBox", 10), strength_of("Cutout", 8)
         (30.0, 80.0)
@@ -224,18 +217,7 @@ def inner_kind_of(name):
 
 
 def step_of(name, probability, level, kinds, inner_kinds):
-    """A policy's `(name, probability, level)` in numbers.
-
-    Args:
-        name: string, such as "Rotate_BBox".
-        probability: float.
-        level: number from 0 to 10, or more.
-        kinds: list of all kinds that the policy has.
-        inner_kinds: list of all kinds that it has inside boxes.
-
-    Returns:
-        `Step`.
-    """
+    """A policy's `(name, probability, level)` in numbers."""
     inner = inner_kind_of(name)
     move = name.removesuffix(_ONLY).removesuffix("_BBox")
     return Step(
@@ -253,16 +235,9 @@ def apply_kind(kind, inner_kinds, image, boxes, step, seed, settings):
     "Inside" is the exception: each box has a third of the probability.
 
     Args:
-        kind: string, of `kind_of`.
-        inner_kinds: list of the kinds that "Inside" may be.
         image: uint8 tensor `[H, W, 3]`.
         boxes: float32 tensor `[n, 4]`, `yxyx` in pixels.
-        step: `Step` of tensors.
         seed: int tensor `[2]`.
-        settings: `Settings`.
-
-    Returns:
-        `(image, boxes)` of the same shapes; zeros for boxes that are not seen.
     """
     if kind in _COLORS:
         return _COLORS[kind](image, step.strength), boxes
@@ -360,7 +335,6 @@ def change_inside_boxes(image, boxes, units, probability, change):
         image: uint8 tensor `[H, W, 3]`.
         boxes: float32 tensor `[n, 4]`, `yxyx` in pixels of it.
         units: float32 tensor `[n, k]`, numbers of `draws.uniform` for each box.
-        probability: float scalar, of a change; the first column decides by it.
         change: callable `(pixels, units) -> pixels`, uint8 `[h, w, 3]` both, that
             takes the other `k - 1` numbers of the box.
 
@@ -414,9 +388,7 @@ def whole_pixel_boxes(boxes, matrix, image, *, is_rotation):
 
     Args:
         boxes: float32 tensor `[n, 4]`, `yxyx` in pixels.
-        matrix: six float32 scalars, as of `warps.warp_image`.
         image: tensor `[H, W, 3]`, for its size.
-        is_rotation: bool scalar tensor, whether pixels count from the center.
 
     Returns:
         Float32 tensor `[n, 4]`.

@@ -29,14 +29,6 @@ from effdet_keras.errors import InvalidValueError
 def rotation(degrees, height, width):
     """The matrix that turns an image around its center.
 
-    Args:
-        degrees: float32 scalar, counter-clockwise as the image is seen.
-        height: float32 scalar, of the image.
-        width: float32 scalar.
-
-    Returns:
-        Six float32 scalars.
-
     Example:
         >>> [round(float(x), 4) for x in rotation(90.0, 4.0, 6.0)]
         [-0.0, -1.0, 4.0, 1.0, -0.0, -1.0]
@@ -50,15 +42,7 @@ def rotation(degrees, height, width):
 
 
 def shear(along_x, along_y):
-    """The matrix that slants an image around its upper left corner.
-
-    Args:
-        along_x: float32 scalar, by how much `x` falls as `y` rises by one.
-        along_y: float32 scalar, by how much `y` falls as `x` rises by one.
-
-    Returns:
-        Six float32 scalars.
-    """
+    """The matrix that slants an image around its upper left corner."""
     return 1.0, along_x, 0.0, along_y, 1.0, 0.0
 
 
@@ -86,9 +70,6 @@ def warp_image(image, matrix, *, interpolation, fill):
 
     Args:
         image: tensor `[H, W, 3]`.
-        matrix: six float32 scalars.
-        interpolation: "nearest" or "bilinear". Bilinear results are float32.
-        fill: float, the color of what lies outside.
 
     Returns:
         Tensor `[H, W, 3]`.
@@ -118,9 +99,7 @@ def warp_boxes(boxes, matrix, image, min_visibility):
 
     Args:
         boxes: float32 tensor `[n, 4]`, `yxyx` in pixels.
-        matrix: six float32 scalars.
         image: tensor `[H, W, 3]`, for its size.
-        min_visibility: float, the least share of its hull that must lie in the image.
 
     Returns:
         Float32 tensor `[n, 4]`; zeros for boxes of which less is seen.
@@ -141,17 +120,7 @@ def warp_boxes(boxes, matrix, image, min_visibility):
 
 
 def warp(example, matrix, *, fill, min_visibility):
-    """An example moved by a matrix, with bilinear interpolation.
-
-    Args:
-        example: dict of `"image"`, `"boxes"`, `"labels"`.
-        matrix: six float32 scalars.
-        fill: float, the color of what lies outside.
-        min_visibility: float, as of `warp_boxes`.
-
-    Returns:
-        Dict of the same keys, with as many boxes: zeros for those out of sight.
-    """
+    """An example moved by a matrix, with bilinear interpolation."""
     image, boxes = example["image"], example["boxes"]
     warped = warp_image(image, matrix, interpolation="bilinear", fill=fill)
     boxes = warp_boxes(boxes, matrix, image, min_visibility)
@@ -166,7 +135,6 @@ def warp_mask(mask, matrix):
 
     Args:
         mask: uint8 tensor `[H, W]`.
-        matrix: six float32 scalars.
 
     Returns:
         uint8 tensor `[H, W]`, 255 where the image had no pixel.
@@ -403,12 +371,7 @@ def crop(example, window, min_visibility):
     """Cuts a window out of an example.
 
     Args:
-        example: dict of `"image"`, `"boxes"`, `"labels"`.
         window: float32 tensor `[4]`, `yxyx`, whole numbers inside the image.
-        min_visibility: float, the least share of a box that must lie in the window.
-
-    Returns:
-        Dict of the same keys, with as many boxes: zeros for those out of sight.
 
     Example:
         >>> cropped = crop({"image": np.zeros((9, 9, 3)), "labels": np.int32([5]),

@@ -342,7 +342,6 @@ class KeptCheckpoints:
     """The files `step-<steps>.keras` in a folder, beside its last checkpoint.
 
     Args:
-        folder: `pathlib.Path`.
         keep: int, how many of the last stay; with 1 there are none beside the last
             checkpoint itself.
         every_hours: float, of those before them one every so many hours stays, the
@@ -357,12 +356,7 @@ class KeptCheckpoints:
         self.every_hours = every_hours
 
     def add(self, path: pathlib.Path, steps: int) -> None:
-        """Keeps a file that was just written, and removes what need not stay.
-
-        Args:
-            path: path of the file; it is never changed, only replaced.
-            steps: int, the steps trained when it was written.
-        """
+        """Keeps a file that was just written, and removes what need not stay."""
         if self.keep == 1 and self.every_hours is None:
             return
         target = self.folder / f"step-{steps:08d}.keras"
@@ -390,10 +384,6 @@ def removable(
     Args:
         times: list of floats, when each was written, in seconds, the oldest first. A
             clock that was set back begins to count anew.
-        keep, every_hours: see `KeptCheckpoints`.
-
-    Returns:
-        List of ints, their places in `times`.
 
     Example:
         >>> hours = [0.0, 0.5, 1.0, 1.5, 2.0, 2.5]

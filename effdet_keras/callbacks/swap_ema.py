@@ -72,9 +72,6 @@ def evaluated_weights(model: Any) -> Iterator[str]:
 
     Gives `"averages"` or `"live"`, and always leaves the weights as they were.
 
-    Args:
-        model: `EfficientDet`.
-
     Example:
         >>> from effdet_keras.model.efficientdet import EfficientDet
         >>> model = EfficientDet.from_preset(

@@ -30,9 +30,6 @@ class TensorBoardWriter:
         log_dir: path of the folder: on this machine, or an address where TensorFlow
             can write, such as `gs://bucket/logs`.
 
-    Raises:
-        ImportError: If TensorBoard or TensorFlow is not installed.
-
     Example:
         >>> import os, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -102,14 +99,6 @@ class TensorBoardWriter:
 
 def require_writable(folder, caller):
     """Makes a folder and writes a file in it, which is removed again.
-
-    Args:
-        folder: path of a folder on this machine.
-        caller: str, who wants to write, for the message.
-
-    Raises:
-        OSError: If it cannot be made or written to; of the kind that the system
-            raised, such as `PermissionError`.
 
     Example:
         >>> folder = tempfile.mkdtemp()

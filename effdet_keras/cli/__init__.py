@@ -47,15 +47,7 @@ class _Terminated(KeyboardInterrupt):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line.
-
-    Args:
-        argv: sequence of strings, the arguments; None takes those of the process.
-
-    Returns:
-        int, the exit status: 0 if all went well, 1 if not, 2 if the arguments are
-        wrong, 130 after Ctrl-C, 143 after SIGTERM.
-    """
+    """Runs the command line."""
     arguments = _parse(argv)
     return _USAGE if arguments is None else _run(arguments)
 
@@ -198,7 +190,7 @@ def _run(arguments):
 def _is_of_others(error):
     """Whether a module is missing that is not of this package."""
     name = error.name if isinstance(error, ModuleNotFoundError) else None
-    return name is not None and name.partition(".")[0] != __package__
+    return name is not None and name.partition(".")[0] != "effdet_keras"
 
 
 def _show_traceback(is_wanted):

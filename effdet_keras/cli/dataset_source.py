@@ -14,14 +14,7 @@ EVALUATION_SPLITS = ("test", "valid", "validation", "val")
 
 @dataclasses.dataclass(frozen=True)
 class DatasetSource:
-    """Where a dataset is, and which part of it is meant.
-
-    Args:
-        flag: string, the flag that gives the path, such as "--evaluate".
-        path: string, file or folder; None if the flag was not given.
-        split: string, or None to choose one.
-        format: string, or None to find it out.
-    """
+    """Where a dataset is, and which part of it is meant."""
 
     flag: str
     path: str | None

@@ -15,21 +15,7 @@ def describe_source(
     averages: bool = True,
     list_all: bool = False,
 ) -> str:
-    """Reads weights, and says which model they belong to and what would be loaded.
-
-    Args:
-        source: path or URL, or the key of published weights such as "coco".
-        model_name: name of the model to compare with; None takes the one that fits.
-        averages: bool, whether to read moving averages if there are any.
-        list_all: bool, whether to list every array.
-
-    Returns:
-        String of several lines.
-
-    Raises:
-        OSError: If there is nothing at `source`, or it cannot be fetched.
-        ValueError: If it does not hold weights, or the model is unknown.
-    """
+    """Reads weights, and says which model they belong to and what would be loaded."""
     try:
         weights = read_weights(source, model_name, averages=averages)
     except (InvalidValueError, OSError) as error:

@@ -73,32 +73,16 @@ def evaluate_files(
     """Evaluates one or two detectors, prints what they came to, and writes files.
 
     Args:
-        models: paths or names of models, as `open_any_model` takes them.
-        data: `DatasetSource`; without a split, the first of `EVALUATION_SPLITS`.
         detections: paths of files in COCO's result format. Together with `models`
             there must be one or two; models come first.
-        batch_size: int, images at once.
-        threads: int, of the runtime of exported models; None for its own choice.
         out: folder for `numbers.json` and `report.html`, made if need be; None for
             none.
-        json_path: file for the detections in COCO's result format; None for none.
-        overwrite: bool, whether files that are there may be replaced.
         store_thresholds: bool, whether to store thresholds and temperature in the
             model's `.keras` file, whose weights stay as they are.
         losses: bool, whether to compute the losses of models as well, from the same
             forward pass.
         slices: path of a CSV file, as `read_image_columns` takes it, whose columns the
             AP is sliced by; None for none.
-
-    Returns:
-        List of `Evaluated`, one or two.
-
-    Raises:
-        ValueError: If there are no detectors or more than two, `json_path` is given
-            with two, the model can store no thresholds, the classes of a model are
-            not those of the dataset, or a file is not what it should be.
-        FileExistsError: If a file to be written is there, and `overwrite` is False.
-        OSError: If a file to be read is not there.
     """
     out, json_path = (
         None if path is None else local_path(path, f"`{flag}`")
@@ -260,12 +244,6 @@ class DetectionSource(Protocol):
 class ModelSource:
     """A model, opened at once: what is wrong with it is told before any work.
 
-    Args:
-        model: path or name, as `open_any_model` takes it.
-        batch_size: int, images at once.
-        threads: int, of the runtime of an exported model; None for its own choice.
-        with_losses: bool, whether to compute the losses, from the same forward pass.
-
     Attributes:
         predictor: `Predictor`.
     """
@@ -322,11 +300,7 @@ class ModelSource:
 
 
 class FileSource:
-    """A file in COCO's result format, read at once.
-
-    Args:
-        path: path of a json file.
-    """
+    """A file in COCO's result format, read at once."""
 
     def __init__(self, path: str) -> None:
         self.name, self.weights = path, None
@@ -365,10 +339,6 @@ class ThresholdStore:
     Args:
         model: path of a `.keras` file, of a folder of `CheckpointArchive`, or of the
             folder of a run.
-
-    Raises:
-        ValueError: If it can store no thresholds.
-        OSError: If it is not there.
     """
 
     def __init__(self, model: str) -> None:
@@ -385,17 +355,7 @@ class ThresholdStore:
     def store(
         self, evaluation: Evaluation, predictor: Predictor, dataset: DetectionDataset
     ) -> None:
-        """Stores what was found best, and says so.
-
-        Args:
-            evaluation: `Evaluation` of the model on `dataset`.
-            predictor: `Predictor` of the model.
-            dataset: `DetectionDataset`.
-
-        Raises:
-            ValueError: If no detection is right.
-            RuntimeError: If the file is not the one that was there at the beginning.
-        """
+        """Stores what was found best, and says so."""
         settings = evaluation.score_settings(_names_of_labels(predictor, dataset))
         if self._now() != self._state:
             raise InvalidStateError(

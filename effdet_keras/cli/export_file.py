@@ -26,22 +26,10 @@ def export_file(
     """Opens a model and exports it; see `EfficientDet.export`.
 
     Args:
-        model: path of an archive, or name of a published model.
-        out: path to write.
-        format: name of a format, or None to go by the ending of `out`.
-        target: name of a target in the place of a format, or None.
-        images: folder of images to check with, or None for generated ones.
         evaluate: the dataset on which model and export are compared, by default its
             test or validation split.
         calibration: a folder of images, or the dataset that shows int8 its ranges, by
             default its training split.
-        options: dict of the format's options.
-
-    Returns:
-        `ExportReport`.
-
-    Raises:
-        ValueError: If a dataset does not have the split, or as `EfficientDet.export`.
     """
     options = dict(options)
     if evaluate.path is not None:

@@ -38,9 +38,6 @@ _PAUSE = 2.0  # seconds between two looks into the folder
 def check_flags(given: Mapping[str, Any]) -> None:
     """Raises ValueError where flags of `eval` do not go together with `--follow`.
 
-    Args:
-        given: mapping from names of flags to values.
-
     Example:
         >>> check_flags({"follow": False, "timeout": "20m", "models": ["runs/cats"]})
         Traceback (most recent call last):
@@ -73,20 +70,8 @@ def follow_run(
     What was evaluated before, by a follower that was stopped, is not evaluated again.
 
     Args:
-        run: path of the folder of the run. It need not be there yet.
         data: `DatasetSource`; without a split, the images by which the run would choose
             its best checkpoint.
-        timeout: string, how long to wait for something new: "90s", "20m", "1.5h".
-        batch_size: int, images at once.
-        out: folder for the numbers; None for `followed` in that of the run.
-
-    Returns:
-        A dict for each checkpoint: `epoch`, `AP` and so on.
-
-    Raises:
-        FileNotFoundError: If there was nothing to evaluate.
-        ValueError: If `timeout` is no duration, `out` has numbers of something else, or
-            the classes of the run are not those of the dataset.
     """
     if not is_duration(timeout):
         raise InvalidValueError(
@@ -165,14 +150,7 @@ class OneModel:
         dataset: DetectionDataset,
         batch_size: int,
     ) -> dict[str, float]:
-        """COCO's numbers of a checkpoint.
-
-        Args:
-            path: path of the file.
-            info: dict, what it says of itself.
-            dataset: `DetectionDataset`; its classes may be in another order.
-            batch_size: int, images at once.
-        """
+        """COCO's numbers of a checkpoint."""
         self.take(path, info)
         names = self.model.class_names
         if names is not None and set(dataset.class_names) <= set(names):
@@ -181,11 +159,7 @@ class OneModel:
         return evaluate(self.model, dataset, **options)
 
     def take(self, path: pathlib.Path, info: dict[str, Any]) -> None:
-        """Gives `model` the weights of a checkpoint, the averages where there are any.
-
-        Args:
-            path, info: see `numbers`.
-        """
+        """Gives `model` the weights of a checkpoint: the averages where it has any."""
         made_for = {name: info.get(name) for name in ("config", "class_names")}
         # The graph of a TF-Hub module has weights that only its archive knows.
         is_known = self.model is not None and self.model.features is None
@@ -215,13 +189,7 @@ class _Wait:
 
 
 class _Numbers:
-    """What checkpoints came to: lines of JSON, TensorBoard, and the best of them.
-
-    Args:
-        out: path of the folder.
-        run: string, which run they are of.
-        split: string, which images they are on.
-    """
+    """What checkpoints came to: lines of JSON, TensorBoard, and the best of them."""
 
     def __init__(self, out: pathlib.Path, run: str, split: str) -> None:
         self.path, self.best_file = out / "numbers.jsonl", out / BEST_FILE
@@ -286,10 +254,6 @@ class NewCheckpoints:
     `last.keras` counts each time that it is replaced; so does any other checkpoint but
     those that are kept because they were the best, which were the last before.
 
-    Args:
-        folder: path of the folder of a `CheckpointArchive`; it need not be there yet.
-        done: what `moment_of` gives for checkpoints that are not to be taken.
-
     Example:
         >>> import tempfile
         >>> NewCheckpoints(tempfile.mkdtemp()).take("copy.keras") is None
@@ -306,12 +270,6 @@ class NewCheckpoints:
 
         A file that is not whole yet is none; one that is replaced while it is copied is
         copied again.
-
-        Args:
-            copy: path to copy to; what is there is replaced.
-
-        Returns:
-            The name of the file, and what it says of itself; None if none is new.
         """
         not_whole: set[tuple] = set()
         while found := [item for item in self._new_files() if item[1] not in not_whole]:
@@ -343,9 +301,6 @@ class NewCheckpoints:
 
 def moment_of(info: dict[str, Any]) -> tuple[int, str]:
     """When a checkpoint was written: copies of one file share it.
-
-    Args:
-        info: dict, what `read_archive_info` gives.
 
     Example:
         >>> moment_of({"epoch": 3, "created": "2026-01-01T00:00:00+00:00", "AP": 0.5})

@@ -35,19 +35,8 @@ def import_weights(
         out: path that ends in `.keras` (an archive with names and config),
             `.weights.h5`, `.pth` or `.safetensors` (PyTorch effdet); anything else
             is the prefix of a TF1 checkpoint of google/automl. It must not exist.
-        model_name: string, the model that the weights belong to; None finds it out.
         class_names: sequence of strings, the names of the classes if the file does
             not have them; they are written into a `.keras`.
-        averages: bool, whether to read moving averages if there are any.
-        skip_mismatch: bool, see `EfficientDet.load_pretrained`.
-        verbose: 0 or 1, whether to print what was loaded and written.
-
-    Returns:
-        `LoadReport`.
-
-    Raises:
-        FileExistsError: If `out` exists.
-        ValueError: If the weights do not fit a model, or fit several.
 
     Example:
         >>> import tempfile

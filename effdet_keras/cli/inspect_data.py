@@ -33,10 +33,6 @@ def inspect_data(
     """Checks a dataset, prints the reports, and writes them as pages.
 
     Args:
-        data: path of a file or folder.
-        split: name of the only split to check; None checks all.
-        format: the format of the dataset; None finds it out.
-        html: path of a page to write, with all splits, or None.
         augment: names in `effdet_keras.augment.NAMES`, with commas between them.
             Images are drawn as training with these augmentations sees them; with an
             empty text, as it sees them without any. None draws nothing.
@@ -44,17 +40,6 @@ def inspect_data(
             the name of the split is added to the name of each image.
         anchors: bool, whether to fit the anchors of the model to the boxes of the
             training split, or of each where none is called "train".
-        overwrite: bool, whether files of these names may be replaced.
-        **options: `model`, `image_size` and `decode` of `effdet_keras.data.check`.
-
-    Returns:
-        bool, whether no split has errors.
-
-    Raises:
-        OSError: If `data` is not there.
-        FileExistsError: If a file to be written is there, and `overwrite` is False.
-        ValueError: If `data` is not a dataset (see `effdet_keras.data.check`), or
-            there is no augmentation of a name.
     """
     html = None if html is None else local_path(html, "`html`")
     out = None if augment is None else local_path(out, "`out`")

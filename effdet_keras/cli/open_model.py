@@ -36,19 +36,7 @@ def open_any_model(
     runtime: str | None = None,
     precision: str = "float32",
 ) -> Predictor:
-    """Opens a model of any kind, or fetches a published one by its name.
-
-    Args:
-        model: path of what `Predictor.load` opens, or name of a published model.
-        threads: int, of the runtime of an exported model; None for its own choice.
-        runtime, precision: as of `Predictor.load`.
-
-    Returns:
-        `Predictor`.
-
-    Raises:
-        OSError, ValueError, ImportError: As of `Predictor.load`.
-    """
+    """Opens a model of any kind, or fetches a published one by its name."""
     if is_published(model):
         live = open_live_model(model)
         if runtime is None:

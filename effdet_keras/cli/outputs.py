@@ -15,15 +15,6 @@ def check_outputs(
 ) -> None:
     """Refuses paths that must not be written to; call it before any work.
 
-    Args:
-        outputs: paths of the files and folders to be written; None stands for none.
-        inputs: paths of those that are read.
-        overwrite: bool, whether what is there may be replaced. An input may not.
-
-    Raises:
-        ValueError: If an output is an input, or two outputs are one file.
-        FileExistsError: If an output is there, and `overwrite` is False.
-
     Example:
         >>> check_outputs(["cat.json"], ["cat.jpg"])
         >>> check_outputs(["cat.jpg"], ["cat.jpg"])

@@ -45,7 +45,6 @@ def predict_files(
     An image that cannot be read is left out with a warning; the others go on.
 
     Args:
-        predictor: `Predictor`.
         inputs: paths of images, of folders of images and of videos, numbers of
             cameras (as text, such as "0") and addresses of streams.
         out: folder for drawn images and videos, made if need be; None for none.
@@ -63,17 +62,6 @@ def predict_files(
             for none.
         overwrite: bool, whether files that are there may be replaced, but for those
             that are read.
-
-    Returns:
-        int, how many inputs could not be read.
-
-    Raises:
-        ValueError: If something would be written over what is read; or if `frames`
-            is given, and no input is a video.
-        RuntimeError: If the model has no thresholds or temperature, and they are
-            asked for.
-        FileExistsError: If a file to be written is there, and `overwrite` is False.
-        OSError, ImportError: As of `Predictor.detect_video`.
     """
     out, frames, json_path = (
         None if path is None else local_path(path, f"`{name}`")
@@ -188,11 +176,7 @@ Source = pathlib.Path | RemotePath | int | str
 
 
 def find_sources(inputs: Iterable[str | os.PathLike]) -> list[Source]:
-    """Lists single sources, each once; a folder stands for its images.
-
-    Raises:
-        FileNotFoundError: If there is nothing of one of the names.
-    """
+    """Lists single sources, each once; a folder stands for its images."""
     sources = []
     for given in inputs:
         path = pathlib.Path(given)
@@ -223,13 +207,6 @@ def drawn_files(sources: Iterable[Source], out: str | os.PathLike) -> dict:
 
     It has the source's name; where two have one, files are drawn into folders, by
     their paths from the folder that holds them all.
-
-    Args:
-        sources: as of `find_sources`.
-        out: folder for the files.
-
-    Returns:
-        Dict of source to path.
     """
     names = {source: _drawn_name(source) for source in sources}
     files = [source for source in names if isinstance(source, _OF_FILES)]
@@ -256,12 +233,6 @@ def names_in_json(sources: Iterable[Source]) -> dict:
     An image has its file name; where two of the images have one, all have their
     paths from the folder that holds them all. The name of a video is what the names of
     its frames begin with, see `frame_name`.
-
-    Args:
-        sources: as of `find_sources`.
-
-    Returns:
-        Dict of source to string.
     """
     sources = list(sources)
     images = [source for source in sources if not is_video(source)]
@@ -328,11 +299,7 @@ def batched(sources: Iterable[Source], batch_size: int) -> Iterator[list]:
 
 
 class COCOFile:
-    """Collects detections and writes them as one COCO json file with scores.
-
-    Args:
-        predictor: `Predictor`, whose classes become the categories.
-    """
+    """Collects detections and writes them as one COCO json file with scores."""
 
     def __init__(self, predictor: Predictor) -> None:
         count = predictor.config.num_classes
@@ -349,13 +316,7 @@ class COCOFile:
         return len(self._images)
 
     def add(self, detections: Detections, file_name: str, **more) -> None:
-        """Adds an image and what was found in it, but for boxes without area.
-
-        Args:
-            detections: `Detections` with its `image` as an array.
-            file_name: string, unique in this file.
-            **more: further keys of the image's record.
-        """
+        """Adds an image and what was found in it, but for boxes without area."""
         image_id = len(self._images) + 1
         height, width = detections.image.shape[:2]
         size = {"width": width, "height": height}

@@ -32,18 +32,8 @@ def run_train(
     """Trains, and says where what is.
 
     Args:
-        out: path of the folder of the run.
-        fields: dict, fields of `RunConfiguration`.
-        settings: strings "field=value", more fields.
         configuration, hparams, pipeline_config, ignore_unknown, resume, overwrite: of
             `effdet_keras.fine_tune`.
-        find_rate: bool, whether to test learning rates, and train nothing.
-
-    Returns:
-        `FineTuned`, or `LearningRates`.
-
-    Raises:
-        ValueError: If a field is given twice, or see `fine_tune`.
     """
     more = parse_settings(settings)
     twice = sorted(set(fields) & set(more))

@@ -73,14 +73,7 @@ def add_image_size(
     may_be_auto: bool = False,
     default: object = None,
 ) -> None:
-    """Adds `--image-size`: an int, `(height, width)`, or the word "auto".
-
-    Args:
-        parser: parser, or group of one.
-        meaning: string, what the help says: of what it is, and its default.
-        may_be_auto: bool, whether "auto" is a size.
-        default: what it is if the flag is not given.
-    """
+    """Adds `--image-size`: an int, `(height, width)`, or the word "auto"."""
     parser.add_argument(
         "--image-size",
         metavar="PIXELS",

@@ -620,12 +620,7 @@ class DetectionDataset:
 
 
 def check_class_names(names: Iterable[str], source: str) -> None:
-    """Raises ValueError where two classes have one name, or a class has none.
-
-    Args:
-        names: strings.
-        source: string, where they are from, for the message.
-    """
+    """Raises ValueError where two classes have one name, or a class has none."""
     uses = collections.Counter(names)
     wrong = [name for name, count in uses.items() if count > 1 or not name.strip()]
     if wrong:

@@ -137,17 +137,6 @@ def split_names(
 ) -> tuple[str, ...]:
     """The names of the splits of a dataset, without reading its annotations.
 
-    Args:
-        path: file or folder.
-        format: as of `load`.
-
-    Returns:
-        Tuple of str, in the order of `load_splits`; data without splits are "train".
-
-    Raises:
-        FileNotFoundError: As `load` does.
-        ValueError: As `load` does.
-
     Example:
         >>> import tempfile
         >>> from effdet_keras.data.shapes import write_shapes
@@ -229,17 +218,6 @@ def find(path: str | os.PathLike[str], format: str | None = None) -> Found:
     """Finds the one dataset that a path stands for.
 
     A folder around the folder of the dataset, as archives unpack to, is looked into.
-
-    Args:
-        path: file or folder, or a glob pattern of TFRecord files.
-        format: key of `FORMATS`, to look for this format alone; None looks for all.
-
-    Returns:
-        `Found`.
-
-    Raises:
-        FileNotFoundError: If there is no such file or folder.
-        ValueError: If `format` is unknown, or there is no dataset or more than one.
     """
     if format is not None and format not in FORMATS:
         raise InvalidValueError(

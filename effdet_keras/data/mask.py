@@ -25,10 +25,6 @@ def load_mask(record: Any) -> np.ndarray | None:
             drawn: pixels of an object with label `i` get class `i + 1`, others 0,
             smaller objects over larger ones. Of an object without a shape only the
             box is known: in it, pixels of no other object get 255.
-
-    Raises:
-        FileNotFoundError: If the file of the mask is missing.
-        ValueError: If it is no mask of the image's size.
     """
     if isinstance(record.mask, np.ndarray):
         return record.mask
@@ -75,10 +71,6 @@ def pixels_of_shape(shape: Any, height: int, width: int) -> np.ndarray:
         shape: as COCO's `segmentation`: a list of polygons `[x0, y0, x1, y1, ...]`; or
             run lengths, a dict of `size` and `counts`; or the bytes of an image file in
             which the object's pixels are not 0.
-        height, width: ints, of the image.
-
-    Raises:
-        ValueError: If it is none of these.
 
     Example:
         >>> shape = [np.float32([1, 0, 4, 0, 4, 2, 1, 2])]
@@ -101,9 +93,6 @@ def pixels_of_shape(shape: Any, height: int, width: int) -> np.ndarray:
 
 def shape_as_coco(shape: Any, height: int, width: int) -> list | dict:
     """The shape of an object as a COCO file has it: polygons, or run lengths.
-
-    Args:
-        shape, height, width: see `pixels_of_shape`.
 
     Example:
         >>> shape_as_coco([np.float32([1, 0, 4, 0.1, 4, 2])], 3, 5)
@@ -141,11 +130,7 @@ def _decoded(shape, height, width):
 
 
 def masks_of(records: Sequence[Any], folder: Any, suffix: str) -> list[str]:
-    """The path of the mask of each record in a folder; see `with_masks`.
-
-    Raises:
-        FileNotFoundError: If there is none for an image.
-    """
+    """The path of the mask of each record in a folder; see `with_masks`."""
     folder, found, lacking = path_of(folder), [], []
     for record in records:
         name = pathlib.PurePosixPath(record.file_name or str(record.image))

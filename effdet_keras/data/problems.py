@@ -101,12 +101,8 @@ class Problems:
     """Collects what a reader finds wrong, to report all of it at once.
 
     Args:
-        reader: str, who reads what, for messages: "`from_coco` of 'a.json'".
         on_error: "raise": `finish` raises if there are errors; "skip": `finish`
             only warns, because the reader leaves out what has an error.
-
-    Raises:
-        ValueError: If `on_error` is neither.
 
     Example:
         >>> problems = Problems("`from_coco` of 'a.json'", on_error="raise")
@@ -132,15 +128,7 @@ class Problems:
         self._found.append(Problem(kind, str(file), detail))
 
     def finish(self) -> tuple[Problem, ...]:
-        """Raises or warns of what was found.
-
-        Returns:
-            Tuple of `Problem`, in the order found.
-
-        Raises:
-            FileNotFoundError: If all errors are missing images.
-            ValueError: If there are other errors.
-        """
+        """Raises or warns of what was found."""
         errors = [p for p in self._found if p.severity is Severity.ERROR]
         if errors and self._on_error == "raise":
             them = "it" if len(errors) == 1 else "them"
@@ -163,13 +151,6 @@ class Problems:
 def describe_problems(problems: Sequence[Problem], shown: int = 3) -> str:
     """Writes problems as one line that counts each kind and names its first ones.
 
-    Args:
-        problems: sequence of `Problem`.
-        shown: how many of each kind to name.
-
-    Returns:
-        str.
-
     Example:
         >>> boxes = [Problem("empty box", f"{i}.xml") for i in range(5)]
         >>> describe_problems(boxes, shown=2)
@@ -188,13 +169,6 @@ def describe_problems(problems: Sequence[Problem], shown: int = 3) -> str:
 
 def count_kind(kind: str, count: int) -> str:
     """Writes a kind of problem with its number.
-
-    Args:
-        kind: key of `KINDS`.
-        count: int.
-
-    Returns:
-        str.
 
     Example:
         >>> count_kind("box outside", 1), count_kind("box outside", 2_000)

@@ -175,9 +175,6 @@ def load_example(record):
     Boxes are clipped to the image; those without an area in it are left
     out together with their labels, crowd flags and areas.
 
-    Args:
-        record: `Record`.
-
     Returns:
         Dict of `image` uint8 `[H, W, 3]`; `boxes` float32 `[n, 4]`, `yxyx` in
         pixels; `labels` int32 `[n]`; `is_crowd` bool `[n]`; `area` float64
@@ -185,10 +182,6 @@ def load_example(record):
         str; `path` str, or None where the image is no file of its own;
         `image_size` `(height, width)`; and, where the record has one, `mask` uint8
         `[H, W]`.
-
-    Raises:
-        FileNotFoundError: If the image is missing.
-        ValueError: If it cannot be decoded or has another size than annotated.
     """
     masks = {"mask": load_mask(record)} if record.has_mask else {}
     return {"image": load_image(record), **describe_example(record), **masks}

@@ -115,10 +115,6 @@ def _write_part(folder, count, image_size, seed):
 def draw_shapes(rng, image_size):
     """Draws one image.
 
-    Args:
-        rng: `numpy.random.Generator`.
-        image_size: height and width in pixels.
-
     Returns:
         `(pixels, objects)`: uint8 `[image_size, image_size, 3]` and a list of
         `(label, [left, top, width, height], area)`, the whole shape's even

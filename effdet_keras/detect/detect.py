@@ -56,9 +56,6 @@ def detect(
             pixels 0-255, and returns the dict that `Postprocess` returns.
         images, score_threshold, batch_size, verbose, calibrated: see
             `EfficientDet.detect`.
-
-    Returns:
-        `Detections` for one image, else a list of them.
     """
     rule = ScoreRule(detector, score_threshold, calibrated)
     check_batch_size(batch_size)
@@ -116,15 +113,7 @@ def _detect_batch(detector, batch, rows, rule):
 
 
 def letterboxed(config, source):
-    """One image as the network's input.
-
-    Args:
-        config: `EfficientDetConfig`.
-        source: path or array.
-
-    Returns:
-        `(image, image_scale)`: see `letterbox_array`.
-    """
+    """One image as the network's input."""
     return in_input(config, pixels_of(source))
 
 
@@ -132,12 +121,8 @@ def found_in(detector, images, content_sizes):
     """What a detector finds in letterboxed images, and not beside their content.
 
     Args:
-        detector: see `detect`.
         images: float32 array `[B, H, W, 3]`.
         content_sizes: float32 array `[B, 2]`, see `Postprocess`.
-
-    Returns:
-        Dict of arrays, as `predict_on_batch` returns.
     """
     postprocess = getattr(detector, "postprocess", None)
     if getattr(postprocess, "drop_empty", False):  # the only one that asks for it
@@ -229,18 +214,8 @@ class ScoreRule:
     after the temperature. "best" compares with the scores of the model itself, for
     which its thresholds were chosen, so that `calibrated` changes no choice.
 
-    Args:
-        detector: may have `score_settings`, `ScoreSettings` or None.
-        score_threshold: float, 0 to 1, or "best".
-        calibrated: bool, whether scores get the temperature of the detector.
-
     Attributes:
         lowest: float, a score of the model itself below which nothing is kept.
-
-    Raises:
-        ValueError: If `score_threshold` is neither of the two.
-        RuntimeError: If the detector has no thresholds or temperature, and they are
-            needed.
     """
 
     def __init__(

@@ -55,17 +55,6 @@ def detect_dataset(detector, data, *, batch_size, verbose, losses=False):
 
     Where several processes train together, each detects in its share of the batches,
     and all get all detections.
-
-    Args:
-        detector, data, batch_size: as of `effdet_keras.detect.evaluate.evaluate`.
-        verbose: bool, whether to show progress.
-        losses: bool, whether to compute the losses from the same forward pass.
-
-    Returns:
-        `DatasetDetections`.
-
-    Raises:
-        ValueError, TypeError, RuntimeError: As of `evaluate`.
     """
     batch_losses = BatchLosses(detector) if losses else None
     processes = current_processes()
@@ -153,15 +142,8 @@ def _in_turn(parts):
 def category_ids_in_dataset(detector, dataset):
     """The ids in a dataset's annotations of a detector's labels.
 
-    Args:
-        detector: has `class_names`, `category_ids` and `config`.
-        dataset: `effdet_keras.data.DetectionDataset`.
-
     Returns:
         Int array `[C]`.
-
-    Raises:
-        ValueError: If the classes of detector and dataset differ.
     """
     names, ids = detector.class_names, detector.category_ids
     if not detector.config.has_detection:
@@ -254,14 +236,8 @@ def _short(values):
 class BatchLosses:
     """Detects in batches, and keeps their losses.
 
-    Args:
-        detector: `EfficientDet`, or a `Predictor` of one.
-
     Attributes:
         of_batches: list of the losses of each batch so far.
-
-    Raises:
-        ValueError: If the detector has no losses, as an exported file.
     """
 
     def __init__(self, detector: Any) -> None:
@@ -282,10 +258,6 @@ class BatchLosses:
         Args:
             images: float32 array `[B, H, W, 3]`, those of `batch`, and behind them
                 others that fill it up.
-            batch: `EvaluationBatch`.
-
-        Returns:
-            Dict of arrays, as `Postprocess` returns.
         """
         count = len(batch.images)
         # Never fewer rows than before: another shape is compiled anew.
@@ -327,13 +299,9 @@ def labels_of_detector(category_ids: np.ndarray, dataset: DetectionDataset):
 
     Args:
         category_ids: ints `[C]`, of each label of the detector the id in the dataset.
-        dataset: `DetectionDataset`.
 
     Returns:
         Int array `[dataset.num_classes]`.
-
-    Raises:
-        ValueError: If the detector lacks a class of the dataset.
     """
     if not len(category_ids):  # of a detector that finds no objects
         return None

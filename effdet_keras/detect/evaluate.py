@@ -50,8 +50,6 @@ def evaluate(
         metric: `COCOMetric` to compare with, for instance of `dataset.to_coco()` to
             make it once for many evaluations, or of a COCO json file whose image ids
             your own batches carry; None makes one from `data`.
-        batch_size: int, images at once, where `data` has no batches of its own.
-        verbose: bool, whether to show progress and the table of numbers.
         losses: bool, whether to compute the losses as well, from the same forward
             pass: the means over the batches, as `model.evaluate` gives them. The
             detector must be a compiled `EfficientDet`.
@@ -62,13 +60,6 @@ def evaluate(
             `box_loss`, `reg_l2_loss`, and `box_iou_loss` where there is one. Where the
             detector has a segmentation head and the dataset masks, `mIoU` and
             `IoU/<class>` in pixels of the images, see `effdet_keras.metrics.MeanIoU`.
-
-    Raises:
-        RuntimeError: If there are to be losses, and the model was never compiled.
-        FloatingPointError: If a loss is NaN or infinite.
-        ValueError: If the classes of detector and dataset differ, or the data is
-            empty, endless or has ground truth that cannot be right.
-        TypeError: If `data` is something else.
 
     Example:
         >>> from effdet_keras.data.formats.arrays import from_arrays
@@ -129,9 +120,6 @@ def check_evaluation_data(detector, data, batch_size):
     """Raises the error that `evaluate` would raise, as far as it shows at once.
 
     Of a user's own batches it draws the first.
-
-    Args:
-        detector, data, batch_size: as of `evaluate`.
     """
     if isinstance(data, DetectionDataset):
         category_ids_in_dataset(detector, data)
@@ -186,15 +174,7 @@ def image_results(
 def image_results_and_losses(
     detector: Any, data: Any, *, batch_size: int = 8, verbose: bool = True
 ) -> tuple[list[ImageResult], dict[str, float]]:
-    """`image_results`, and the losses from the same forward pass.
-
-    Args:
-        detector: compiled `EfficientDet`, or `Predictor` of one.
-        data, batch_size, verbose: as of `image_results`.
-
-    Returns:
-        `(results, losses)`: as of `image_results`, and as of `evaluate`.
-    """
+    """`image_results`, and the losses from the same forward pass."""
     found = detect_dataset(
         detector, data, batch_size=batch_size, verbose=verbose, losses=True
     )
@@ -204,15 +184,7 @@ def image_results_and_losses(
 def image_results_and_segmentation(
     detector: Any, data: Any, *, batch_size: int = 8, verbose: bool = True
 ) -> tuple[list[ImageResult], dict[str, float]]:
-    """`image_results`, and how well the classes of pixels were found by the same pass.
-
-    Args:
-        detector, data, batch_size, verbose: as of `image_results`.
-
-    Returns:
-        `(results, numbers)`: as of `image_results`, and as of `MeanIoU.result`; no
-        numbers where the detector has no segmentation head, or the data no masks.
-    """
+    """`image_results`, and how well the same pass found the classes of pixels."""
     found = detect_dataset(detector, data, batch_size=batch_size, verbose=verbose)
     return results_of_coco(found.ground_truth(), _records(found)), found.segmentation
 

@@ -59,9 +59,6 @@ class DatasetToEvaluate:
     line on standard error names it.
 
     Args:
-        config: `EfficientDetConfig`.
-        dataset: `DetectionDataset`.
-        batch_size: int, images at once.
         share: `(index, count)`: it yields every `count`-th batch, from `index` on, and
             reads no image of the others.
         labels: ints `[C]`, the detector's label of each label of the dataset; None
@@ -187,21 +184,11 @@ _WHAT_IT_TAKES = (
 class BatchesToEvaluate:
     """A user's own batches, whose ground truth is collected as they pass by.
 
-    Args:
-        detector: has `config`, `class_names` and `category_ids`.
-        data: batches of `(images, ground_truth)`, or one such pair of arrays.
-        batch_size: int, images at once of a pair of arrays.
-
     Attributes:
         category_ids: tuple of ints, the category id of each label.
         seg_class_names: names of the classes of pixels, once a batch had masks and
             where the detector has a segmentation head; else None.
         num_images: int, or None where it is not known beforehand.
-
-    Raises:
-        TypeError: If `data` is of a kind that evaluation does not take, or can be
-            gone through only once.
-        ValueError: If it is endless.
     """
 
     def __init__(self, detector, data, batch_size):
@@ -360,12 +347,7 @@ def _no_boxes(count):
 
 
 def seg_names_of(detector, names=None):
-    """Names of a detector's classes of pixels, or None without a segmentation head.
-
-    Args:
-        detector: may have names itself.
-        names: those of a dataset, for a detector that has none.
-    """
+    """Names of a detector's classes of pixels, or None without a segmentation head."""
     config = detector.config
     if not config.has_segmentation:
         return None

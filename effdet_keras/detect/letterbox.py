@@ -36,20 +36,14 @@ def letterbox(
 
     Args:
         image: tensor `[h, w, 3]`, uint8 or float, 0 to 255.
-        image_size: `(height, width)` of the result, ints, in pixels.
         pad_value: three numbers, 0 to 255. The mean color that the network
             subtracts makes the padding zero there.
-        resize_method: "half_pixel" or "asymmetric".
 
     Returns:
         `(image, image_scale)`: float32 `[height, width, 3]`, 0 to 255; float32
         `1 / s`, with which a box of the network is in pixels of the original image: see
         `boxes_in_image`. With "asymmetric" it is `[2]`, of `y` and `x`, because
         rounding makes them differ.
-
-    Raises:
-        ValueError: If the image has not three axes with three channels last,
-            or has a side of zero.
 
     Example:
         >>> image, image_scale = letterbox(np.ones((4, 8, 3)), (6, 4), (9, 9, 9))
@@ -105,7 +99,6 @@ def letterbox_array(
 
     Args:
         image: array `[h, w, 3]`, sides above 0, 0 to 255.
-        image_size, pad_value, resize_method: as of `letterbox`.
 
     Returns:
         `(image, image_scale)`: float32 array `[height, width, 3]`; float, or with
@@ -152,11 +145,6 @@ def scaled_size(
 
     Args:
         image_size: `(height, width)` of the image, in pixels; or an array `[n, 2]`.
-        input_size: `(height, width)` of the input, ints, in pixels.
-        resize_method: "half_pixel" or "asymmetric".
-
-    Returns:
-        float32 array of the shape of `image_size`, whole pixels of the input.
 
     Example:
         >>> scaled_size((96, 132), (256, 256)), scaled_size((3, 8), (12, 12))
@@ -181,9 +169,6 @@ def boxes_in_input(
 
     Args:
         boxes: array `[n, 4]`, `yxyx` in pixels of the image.
-        image_size: `(height, width)` of the image, in pixels.
-        input_size: `(height, width)` of the input, ints, in pixels.
-        resize_method: "half_pixel" or "asymmetric", see `letterbox`.
 
     Returns:
         `(boxes, has_area)`: float32 array `[n, 4]`, `yxyx` in pixels of the input;
@@ -215,7 +200,6 @@ def boxes_in_image(
         boxes: array `[..., 4]`, `yxyx` in pixels of the letterboxed input.
         image_scale: float, or two for `y` and `x`: pixels of the image per pixel of
             the input, as `letterbox` returns it.
-        image_size: `(height, width)` of the image, in pixels.
 
     Returns:
         float32 array `[..., 4]`, `yxyx` in pixels of the image.
@@ -247,7 +231,6 @@ def mask_in_input(mask: np.ndarray, input_size: Sequence[int]) -> np.ndarray:
 
     Args:
         mask: uint8 array `[h, w]`.
-        input_size: `(height, width)` of the input, ints, in pixels.
 
     Returns:
         uint8 array `[height, width]`, 255 around the image.
@@ -269,10 +252,6 @@ def class_map_in_image(
 
     Args:
         class_map: uint8 array `[height, width]`.
-        image_size: `(height, width)` of the image, in pixels.
-
-    Returns:
-        uint8 array of the size of the image.
 
     Example:
         >>> class_map_in_image(np.uint8([[3, 4], [0, 0]]), (2, 4)).tolist()

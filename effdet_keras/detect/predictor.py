@@ -448,19 +448,6 @@ def in_runtime(
     """Writes the network of a model for a runtime, opens it there, removes the file.
 
     The postprocess is the model's own, in NumPy. What is trained later is not in it.
-
-    Args:
-        model: `EfficientDet`.
-        runtime: string, one of `RUNTIMES`.
-        num_threads, precision: as of `open_runtime`.
-
-    Returns:
-        `ExportedDetector`, with the moving averages as weights where there are any.
-
-    Raises:
-        ValueError: If there is no such runtime, or it has not this precision.
-        ImportError: If a package that writes or runs the format is not installed.
-        RuntimeError: If Keras runs on another backend than TensorFlow.
     """
     if runtime not in RUNTIMES:
         raise InvalidValueError(

@@ -131,16 +131,7 @@ def merge_views(
     """Makes one list of what was found in parts of an image; see `detect_tiled`.
 
     Args:
-        detections: list of `Detections`, one per view, in pixels of the view.
         views: int array `[n, 4]`, `yxyx` in pixels of the image.
-        size: `(height, width)` of the image.
-        iou_threshold: float in `(0, 1]`.
-
-    Returns:
-        `Detections` in pixels of the image, best first.
-
-    Raises:
-        ValueError: If an argument is not one of those above.
     """
     if not 0 < iou_threshold <= 1:
         raise InvalidValueError(

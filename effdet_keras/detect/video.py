@@ -26,15 +26,7 @@ def detect_frames(
     out: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
 ) -> Iterator[Detections]:
-    """Runs a detector on each frame; see `Predictor.detect_video`.
-
-    Args:
-        detect: function of a list of RGB frames that returns a list of `Detections`.
-        source, out, overwrite: see `Predictor.detect_video`.
-
-    Returns:
-        Iterator of `Detections`.
-    """
+    """Runs a detector on each frame; see `Predictor.detect_video`."""
     cv2.require("A video or a camera")
     out = None if out is None else local_path(out, "`out`")
     if out is not None:

@@ -77,14 +77,8 @@ def weighted_box_fusion(
 def joined(detections):
     """Lists of one image as one.
 
-    Args:
-        detections: list of `Detections`, at least one.
-
     Returns:
         `(boxes, scores, labels)`: float64 `[n, 4]` and `[n]`, int `[n]`.
-
-    Raises:
-        ValueError: If their classes differ.
     """
     first = detections[0]
     for part in detections:

@@ -36,12 +36,7 @@ _SIGNS_OF_LOSS = (
 
 
 class JaxEngine:
-    """`Engine` of JAX: copies of the weights, and parts of each batch, on all devices.
-
-    Args:
-        processes: `Processes`.
-        distribution: `keras.distribution.DataParallel`.
-    """
+    """`Engine` of JAX: copies of the weights, parts of each batch, on all devices."""
 
     def __init__(
         self, processes: Processes, distribution: keras.distribution.DataParallel
@@ -97,13 +92,6 @@ def engine(name: str, launch: Launch | None) -> JaxEngine:
 
     From then on Keras spreads each model that is made over all of them: also outside of
     `scope`, because it has one distribution for a whole process.
-
-    Args:
-        name: "jax".
-        launch: `Launch`, or None for one process.
-
-    Returns:
-        `JaxEngine`.
     """
     _leave_devices_to_jax()
     processes: Processes = OneProcess()

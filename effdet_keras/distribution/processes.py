@@ -29,24 +29,13 @@ class Processes(Protocol):
     count: int
 
     def gather(self, value: Any) -> list[Any]:
-        """Returns the values of all processes, by their index, in each process.
-
-        Args:
-            value: anything that can be pickled, such as lists, dicts and arrays.
-        """
+        """Returns the values of all processes, by their index, in each process."""
 
     def barrier(self) -> None:
         """Waits until all processes are here."""
 
     def plain_error(self, error: Exception) -> Exception | None:
-        """What to raise for an error of the engine: that another process was lost.
-
-        Args:
-            error: what a step or `gather` raised.
-
-        Returns:
-            The error in plain words; None where `error` is not of that kind.
-        """
+        """What to raise for an error of the engine: that another process was lost."""
 
 
 class OneProcess:
@@ -101,13 +90,6 @@ def is_first_process() -> bool:
 def local_share(batch_size: int, share: tuple[int, int]) -> int:
     """The images of a global batch that each process has.
 
-    Args:
-        batch_size: int, images of the global batch.
-        share: `(index, count)`.
-
-    Raises:
-        ValueError: If it does not divide.
-
     Example:
         >>> local_share(8, (1, 2))
         4
@@ -155,12 +137,7 @@ def alone() -> Iterator[None]:
 
 
 def lost_process(processes: Processes, detail: str = "") -> InvalidStateError:
-    """The error to raise; this process then ends without waiting for the lost one.
-
-    Args:
-        processes: `Processes`.
-        detail: string, what the engine said; it is shown.
-    """
+    """The error to raise; this process then ends without waiting for the lost one."""
     # TensorFlow and JAX would wait for the lost process when this one ends.
     atexit.register(end_at_once)
     return InvalidStateError(

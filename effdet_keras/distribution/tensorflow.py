@@ -19,12 +19,7 @@ from effdet_keras.errors import InvalidStateError
 
 
 class TensorFlowEngine:
-    """`Engine` of a strategy of TensorFlow.
-
-    Args:
-        strategy: `tf.distribute.Strategy`.
-        processes: `Processes`.
-    """
+    """`Engine` of a strategy of TensorFlow."""
 
     def __init__(self, strategy: Any, processes: Processes) -> None:
         self.strategy = strategy
@@ -35,12 +30,7 @@ class TensorFlowEngine:
 
 
 class Workers:
-    """`Processes` of a `MultiWorkerMirroredStrategy`.
-
-    Args:
-        strategy: the strategy.
-        launch: `Launch`.
-    """
+    """`Processes` of a `MultiWorkerMirroredStrategy`."""
 
     def __init__(self, strategy: Any, launch: Launch) -> None:
         self.index, self.count = launch.process_id, launch.num_processes
@@ -88,12 +78,7 @@ class Workers:
 
 
 def engine(name: str, launch: Launch | None) -> TensorFlowEngine:
-    """The engine of "mirrored" or "multiworker".
-
-    Args:
-        name: string.
-        launch: `Launch`, None for "mirrored".
-    """
+    """The engine of "mirrored" or "multiworker"."""
     tf.require(f"`distribute={name!r}`")
     if launch is None:
         return TensorFlowEngine(tf.distribute.MirroredStrategy(), OneProcess())
@@ -121,13 +106,6 @@ def addresses_of_all(launch: Launch, *, timeout: float = TIMEOUT) -> tuple[str, 
 
     Most launchers tell only where process 0 is. Each process connects to it, says
     which it is and at which port it will listen, and is told all addresses.
-
-    Args:
-        launch: `Launch`, of the same training in each process.
-        timeout: float, seconds after which a process that is missing is an error.
-
-    Raises:
-        RuntimeError: If not all processes came in time, or two had one number.
 
     Example:
         >>> address = addresses_of_all(Launch(0, 1, "localhost:1234"))

@@ -330,12 +330,7 @@ BACKENDS = {
 
 
 def resolve_backend(backend):
-    """The name of the backend to use; "auto" is hotcoco where it is installed.
-
-    Raises:
-        ValueError: If there is no such backend.
-        ImportError: If hotcoco is asked for and not installed.
-    """
+    """The name of the backend to use; "auto" is hotcoco where it is installed."""
     if backend != "auto" and backend not in BACKENDS:
         raise InvalidValueError(
             f"`backend` must be 'auto' or one of {', '.join(map(repr, BACKENDS))}. "
@@ -349,19 +344,7 @@ def resolve_backend(backend):
 
 
 def coco_numbers(backend, ground_truth, detections, category_names, max_detections):
-    """Computes COCO's numbers.
-
-    Args:
-        backend: key of `BACKENDS`.
-        ground_truth: dict of `images`, `annotations` and `categories`.
-        detections: list of dicts, annotations with a `score`.
-        category_names: dict of category id to name.
-        max_detections: int, the number of detections per image and category.
-
-    Returns:
-        Dict of floats by name: the twelve of COCO, then `AP/<category name>`; -1
-        where there is nothing to measure.
-    """
+    """Computes COCO's numbers."""
     coco, coco_eval = BACKENDS[backend]
     found = {**ground_truth, "annotations": detections}
     with contextlib.redirect_stdout(io.StringIO()):
@@ -420,13 +403,9 @@ def coco_records(
     """Gives a record per detection, all plain Python numbers.
 
     Args:
-        image_id: int.
         boxes_xywh: floats `[n, 4]`: left, top, width, height in pixels of the image.
         scores: floats `[n]`.
         category_ids: ints `[n]`, ids of the annotation file.
-
-    Yields:
-        Dict of `image_id`, `category_id`, `bbox` and `score`.
 
     Example:
         >>> list(coco_records(7, [[10, 20, 40, 20]], [0.5], [3]))

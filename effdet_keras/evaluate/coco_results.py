@@ -212,15 +212,7 @@ def coco_numbers_of(
     """Computes COCO's numbers of results, as `COCOMetric` does.
 
     Args:
-        results: an `ImageResult` per image, also for images without objects.
         class_names: strings `[C]`, in the order of the labels.
-
-    Returns:
-        Dict of floats: COCO's twelve, then `AP/<class>`; -1 where there is nothing to
-        measure.
-
-    Raises:
-        InvalidValueError: If a label has no name, or two images have one id.
 
     Example:
         >>> result = ImageResult(

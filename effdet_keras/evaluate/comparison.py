@@ -100,17 +100,8 @@ def compare_evaluations(
     """Puts two detectors side by side, with the paired bootstrap of their AP.
 
     Args:
-        names: two strings, the detectors.
-        evaluations: the `Evaluation` of each.
-        results: the `ImageResult`s that these were made of.
         same_weights: bool, whether both are one model, such as a live one and its
             export: neither is then called the better detector.
-
-    Returns:
-        `Comparison`.
-
-    Raises:
-        ValueError: If the images or their objects differ, or there are no objects.
 
     Example:
         >>> from effdet_keras.evaluate.evaluation import analyze_results

@@ -189,11 +189,6 @@ def average_precisions(
 ) -> np.ndarray:
     """Computes COCO's average precision of each class at its ten IoU thresholds.
 
-    Args:
-        results: an `ImageResult` per image.
-        num_classes: int, `C`; all labels are below it.
-        area_range: `(low, high)` in square pixels: objects of other areas are ignored.
-
     Returns:
         Float64 array `[10, C]`, IoU 0.5 first; -1 for a class without objects.
 
@@ -303,7 +298,6 @@ def interpolated_ap(
     Args:
         true: ints `[..., m]`, best first: how often each counts as a true positive.
         counted: ints `[..., m]`: how often it counts at all, as right or as wrong.
-        num_objects: int above 0, how many objects there were to find.
 
     Returns:
         Float64 array `[...]`, 0 to 1.

@@ -310,12 +310,6 @@ _LONGEST = 24  # characters of the name of a class or slice
 def evaluation_to_text(evaluation: Evaluation) -> str:
     """Writes the numbers, the classes, the errors and what matters most.
 
-    Args:
-        evaluation: `Evaluation`.
-
-    Returns:
-        str of several lines, at most 100 characters wide but for long sentences.
-
     Example:
 
         >>> from effdet_keras.evaluate.image_result import ImageResult
@@ -342,12 +336,6 @@ def evaluation_to_text(evaluation: Evaluation) -> str:
 def class_table(evaluation: Evaluation) -> str:
     """Writes a line per class, and one for all.
 
-    Args:
-        evaluation: `Evaluation`.
-
-    Returns:
-        str of several lines.
-
     Example:
 
         >>> from effdet_keras.evaluate.image_result import ImageResult
@@ -362,13 +350,6 @@ def class_table(evaluation: Evaluation) -> str:
 
 def slices_table(column: str, slices: Sequence[Slice]) -> str:
     """Writes a line per slice of a column.
-
-    Args:
-        column: string, its name.
-        slices: `Slice`s.
-
-    Returns:
-        str of several lines.
 
     Example:
         >>> print(slices_table("weather", [Slice("rain", 2, 9, 0.5, 0.75)]))
@@ -566,12 +547,6 @@ class ClassRow(NamedTuple):
 def class_rows(evaluation: Evaluation) -> list[ClassRow]:
     """The row of each class, in the order of the labels.
 
-    Args:
-        evaluation: `Evaluation`.
-
-    Returns:
-        List of `C` `ClassRow`.
-
     Example:
 
         >>> from effdet_keras.evaluate.image_result import ImageResult
@@ -596,12 +571,6 @@ def class_rows(evaluation: Evaluation) -> list[ClassRow]:
 
 def row_of_all(evaluation: Evaluation) -> ClassRow:
     """The row of all classes: means of AP, and one threshold for all.
-
-    Args:
-        evaluation: `Evaluation`.
-
-    Returns:
-        `ClassRow`.
 
     Example:
 
@@ -636,13 +605,6 @@ _UNCALIBRATED = 0.1  # expected error from which scores mislead people
 
 def find_what_matters(evaluation: Evaluation) -> list[str]:
     """Says what is most worth knowing of an evaluation.
-
-    Args:
-        evaluation: `Evaluation`.
-
-    Returns:
-        List of sentences, without markup, the most useful first. Empty where there
-        are no objects to be found.
 
     Example:
 

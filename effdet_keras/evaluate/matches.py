@@ -65,14 +65,8 @@ def match_detections(
     nothing and is itself of another area.
 
     Args:
-        result: `ImageResult`.
-        iou_threshold: float above 0, at most 1.
         per_class: bool, whether only objects of its own class can be found by a
             detection.
-        area_range: `(low, high)` in square pixels, both included.
-
-    Returns:
-        `Matches`.
 
     Example:
         >>> result = ImageResult(
@@ -111,10 +105,6 @@ def objects_that_count(
     result: ImageResult, area_range: tuple[float, float] = EVERY_AREA
 ) -> np.ndarray:
     """Tells which objects can be found or missed.
-
-    Args:
-        result: `ImageResult`.
-        area_range: `(low, high)` in square pixels, both included.
 
     Returns:
         Bools `[n]`: False for crowd regions and for objects of other areas.
@@ -222,17 +212,9 @@ def outcomes_of(
     """Checks results, matches each image, and collects the detections of each class.
 
     Args:
-        results: an `ImageResult` per image.
         class_names: strings `[C]`, in the order of the labels.
-        iou_threshold: float above 0, at most 1.
         match: function of a result and the threshold, the rule by which detections
             find objects.
-
-    Returns:
-        List of `C` `Outcomes`, in the order of the labels.
-
-    Raises:
-        InvalidValueError: If a label has no name, or the threshold is out of its range.
 
     Example:
         >>> result = ImageResult(
@@ -257,15 +239,6 @@ def pool_outcomes(
 
     Of detections with one score, that of the lower image id comes first, and of one
     image that which comes first there: COCO's order.
-
-    Args:
-        results: an `ImageResult` per image.
-        matches: what `match_detections`, or another rule, says of each image.
-        num_classes: int, `C`.
-        area_range: `(low, high)` in square pixels, which objects count.
-
-    Returns:
-        List of `C` `Outcomes`, in the order of the labels.
 
     Example:
 
@@ -293,12 +266,6 @@ def pool_outcomes(
 def pool_classes(outcomes: Sequence[Outcomes]) -> Outcomes:
     """Collects the detections of all classes, each right or wrong about its own class.
 
-    Args:
-        outcomes: `Outcomes` per class.
-
-    Returns:
-        `Outcomes`.
-
     Example:
         >>> cats = Outcomes(np.array([0.9, 0.2]), np.array([True, False]), 3)
         >>> dogs = Outcomes(np.array([0.5]), np.array([True]), 1)
@@ -315,9 +282,6 @@ def pool_classes(outcomes: Sequence[Outcomes]) -> Outcomes:
 
 def check_labels(results: Sequence[ImageResult], class_names: Sequence[str]) -> None:
     """Refuses labels without a name.
-
-    Raises:
-        InvalidValueError: If a label is below 0, or has no name.
 
     Example:
         >>> check_labels([ImageResult(1, [[0, 0, 8, 8]], [1], [], [], [])], ["cat"])
@@ -339,9 +303,6 @@ def check_labels(results: Sequence[ImageResult], class_names: Sequence[str]) -> 
 
 def check_iou_threshold(iou_threshold: float) -> None:
     """Refuses an IoU threshold that no IoU can have.
-
-    Raises:
-        InvalidValueError: If it is not above 0 and at most 1.
 
     Example:
         >>> check_iou_threshold(50)

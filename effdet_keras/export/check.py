@@ -34,7 +34,6 @@ class Limits:
     Args:
         outputs: float, the largest difference of raw outputs, as a share of their
             largest value (at least 1).
-        scores: float, the largest difference of the detections' sorted scores.
         matched: float, the smallest share of the live model's detections that the
             export must find too.
         pixels: float, the smallest share of the pixels to which the export must give
@@ -154,20 +153,7 @@ class ExportReport:
 
 
 def check_export(model, runtime, images, *, format):
-    """Runs an exported file and the live model on the same images.
-
-    Args:
-        model: `EfficientDet` with the weights that were exported.
-        runtime: `Runtime` of the exported file.
-        images: images, as `detect` takes them.
-        format: string, for the report.
-
-    Returns:
-        `ExportReport`.
-
-    Raises:
-        ValueError: If the export is further from the model than `LIMITS` allow.
-    """
+    """Runs an exported file and the live model on the same images."""
     description = runtime.description
     detector = ExportedDetector(runtime)
     live_counts, matched, scores, boxes, differences = 0, 0, [0.0], [0.0], {}

@@ -21,17 +21,8 @@ class Description:
     """The model behind an exported file.
 
     Args:
-        config: `EfficientDetConfig`.
-        class_names: tuple of strings, one per label, or None.
-        category_ids: tuple of ints, one per label, or None; see `category_ids.py`.
         postprocess: `Postprocess` of the file, or for "raw" outputs the one that
             the model had.
-        outputs: "detections" or "raw": what the file returns.
-        precision: string, of the weights: "float32", "float16", "dynamic", "int8".
-        batch_size: int, or None where the file takes any.
-        score_settings: `ScoreSettings` of the model, or None.
-        seg_class_names: tuple of strings, one per class of pixels, or None.
-        weights: string, the `weights_digest` of the model; None in files of before.
 
     Example:
         >>> config = EfficientDetConfig(num_classes=1)
@@ -68,18 +59,7 @@ class Description:
 
     @classmethod
     def from_json(cls, text, path):
-        """The description that `to_json` wrote.
-
-        Args:
-            text: string or bytes.
-            path: of the file that it was in, for messages.
-
-        Returns:
-            `Description`.
-
-        Raises:
-            ValueError: If it is damaged, or of a newer version of this package.
-        """
+        """The description that `to_json` wrote."""
         try:
             fields = json.loads(text)
             version, written_by = fields.pop("format"), fields.pop("effdet_keras")
@@ -108,12 +88,7 @@ class Description:
 
 
 def describe(model, **fields):
-    """The description of a model; see `Description` for the `fields`.
-
-    Args:
-        model: `EfficientDet`.
-        **fields: `outputs`, `precision`, `batch_size`, `postprocess`.
-    """
+    """The description of a model; see `Description` for the `fields`."""
     return Description(
         **{
             "config": model.config,

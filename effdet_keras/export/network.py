@@ -35,12 +35,8 @@ def evaluated(model, *, quantized=False):
     back at the end. A model of mixed precision is copied into float32.
 
     Args:
-        model: `EfficientDet`.
         quantized: bool, whether the network of a quantization-aware model rounds. If
             not, it is copied into one that is not.
-
-    Yields:
-        `EfficientDet`, the same or a copy.
     """
     averages = model.averages
     with averages.swapped() if averages is not None else contextlib.nullcontext():
@@ -64,8 +60,6 @@ def network_function(model, batch_size=None, repeat=None, *, finds_classes=False
     """The network as a `tf.function` of one signature.
 
     Args:
-        model: `EfficientDet`.
-        batch_size: int, or None for any.
         repeat: function of `(x, times)` that repeats the rows and columns of
             `[B, H, W, C]`, in operations that the target has; see
             `layers.resample.repeating_with`. None for the layers' own.
@@ -102,14 +96,7 @@ def output_names(config, *, finds_classes=False):
 
 
 def frozen(function):
-    """A function with its variables as constants, for kernels that fold them.
-
-    Args:
-        function: `tf.function` with one signature.
-
-    Returns:
-        `ConcreteFunction`; it returns a flat list, in the order of sorted names.
-    """
+    """A function with its variables as constants, for kernels that fold them."""
     concrete = function.get_concrete_function()
     return _convert_to_constants.convert_variables_to_constants_v2(concrete)
 
@@ -126,7 +113,6 @@ def rounding_errors(
     """What each place of a float network loses if it alone is rounded to 8 bits.
 
     Args:
-        model: `EfficientDet`, float32.
         inputs: functions that read one image each, `[H, W, 3]`; at least one.
 
     Returns:
@@ -146,12 +132,6 @@ def rounding_errors(
 
 def advice_of(cost: float | None) -> str:
     """Whether quantization-aware training is worth it.
-
-    Args:
-        cost: float, the AP that int8 costs; None where it was not measured.
-
-    Returns:
-        String, a sentence.
 
     Example:
         >>> advice_of(0.002)
@@ -248,19 +228,7 @@ def calibration_inputs(
     calibration: DetectionDataset | Images,
     limit: int,
 ) -> list[Callable[[], np.ndarray]]:
-    """Functions that each read one image as the network's input `[H, W, 3]`.
-
-    Args:
-        config: `EfficientDetConfig`.
-        calibration: a `DetectionDataset`, or what `detect` takes.
-        limit: int, how many images at most; they are evenly spread.
-
-    Returns:
-        List of functions, each of which returns a float32 array.
-
-    Raises:
-        ValueError: If there is no image.
-    """
+    """Functions that each read one image as the network's input `[H, W, 3]`."""
     if isinstance(calibration, DetectionDataset):
         sources = [lambda i=i: calibration[i]["image"] for i in range(len(calibration))]
     else:

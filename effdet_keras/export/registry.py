@@ -107,12 +107,6 @@ FORMATS: dict[str, ExportFormat] = {
 def writer_options(format: str) -> tuple[WriterOption, ...]:
     """The options of a format, without importing what writes it.
 
-    Args:
-        format: string, a name of `FORMATS`.
-
-    Returns:
-        Tuple of `WriterOption`, in the order of the writer's signature.
-
     Example:
         >>> [option.name for option in writer_options("saved_model")]
         ['names', 'input_type', 'frozen_graph']
@@ -125,14 +119,6 @@ def writer_options(format: str) -> tuple[WriterOption, ...]:
 
 def check_options(format: str, options: Mapping[str, Any]) -> None:
     """Refuses options that a format has not, and values that are no choice of it.
-
-    Args:
-        format: string, a name of `FORMATS`.
-        options: dict of name to value.
-
-    Raises:
-        TypeError: If the format has no option of this name.
-        ValueError: If an option has choices, and its value is none of them.
 
     Example:
         >>> check_options("saved_model", {"names": "tfod"})
@@ -156,13 +142,6 @@ def check_options(format: str, options: Mapping[str, Any]) -> None:
 def check_choices(option: WriterOption, value: Any) -> None:
     """Refuses a value that is none of an option's choices, where it has any.
 
-    Args:
-        option: `WriterOption`.
-        value: what was given for it.
-
-    Raises:
-        ValueError: If the value is no choice.
-
     Example:
         >>> names, *_ = writer_options("saved_model")
         >>> check_choices(names, "tfod")
@@ -176,16 +155,6 @@ def check_choices(option: WriterOption, value: Any) -> None:
 
 def format_to_write(path: str | os.PathLike[str], name: str | None) -> ExportFormat:
     """The format of a file that is to be written.
-
-    Args:
-        path: what to write.
-        name: string, a name of `FORMATS`, or None to go by the end of `path`.
-
-    Returns:
-        `ExportFormat`.
-
-    Raises:
-        ValueError: If there is no such format, or `path` does not end as its files do.
 
     Example:
         >>> format_to_write("pets.tflite", None).name
@@ -211,18 +180,7 @@ def format_to_write(path: str | os.PathLike[str], name: str | None) -> ExportFor
 
 
 def format_of_file(path: str | os.PathLike[str]) -> ExportFormat:
-    """The format of a file or folder that is there.
-
-    Args:
-        path: folder of a SavedModel, or file.
-
-    Returns:
-        `ExportFormat`.
-
-    Raises:
-        FileNotFoundError: If there is nothing at `path`.
-        ValueError: If it is of no known format.
-    """
+    """The format of a file or folder that is there."""
     path = pathlib.Path(path)
     if not path.exists():
         raise FileNotFoundError(f"There is no exported model '{path}'")
@@ -282,12 +240,6 @@ class WriterOption:
 
 def read_options(address: str) -> tuple[WriterOption, ...]:
     """The keyword-only arguments of a function, without importing its module.
-
-    Args:
-        address: string, `module:function`. The module's packages are imported.
-
-    Returns:
-        Tuple of `WriterOption`, in the order of the signature.
 
     Example:
         >>> options = read_options("effdet_keras.export.onnx.write:write_onnx")

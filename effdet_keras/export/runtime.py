@@ -48,7 +48,6 @@ class Runtime(abc.ABC):
 
         Returns:
             Dict of float32 arrays, as `description.outputs` says:
-
             - "raw": `class_logits` `[B, N, C]` and `box_deltas` `[B, N, 4]`; of a
               segmentation head `segmentation_logits` `[B, h, w, K]`
             - "detections": as `Postprocess` returns, boxes in pixels of the input; of a
@@ -66,19 +65,8 @@ def open_runtime(
     Args:
         path: folder of a SavedModel, or a `.tflite`, `.onnx` or `.xml` (OpenVINO)
             file.
-        num_threads: int, or None for the runtime's own choice.
         precision: in what the runtime computes what the file has as floats: "float32",
             or "bfloat16", which OpenVINO has where the processor has.
-
-    Returns:
-        `Runtime`.
-
-    Raises:
-        FileNotFoundError: If there is nothing at `path`.
-        ValueError: If the file is of no known format, damaged, or not one that
-            `EfficientDet.export` wrote; or the runtime or the processor does not
-            compute in `precision`.
-        ImportError: If the runtime is not installed.
     """
     path = local_path(path, "The path of an exported model")
     format = format_of_file(path)
@@ -98,9 +86,6 @@ def open_runtime(
 
 class ExportedDetector:
     """What `detect` and the evaluation need of a model, from a `Runtime`.
-
-    Args:
-        runtime: `Runtime`.
 
     Attributes:
         config, class_names, category_ids, seg_class_names, postprocess,
@@ -128,9 +113,6 @@ class ExportedDetector:
             content_sizes: float32 array `[B, 2]`, see `Postprocess`; or None. A file
                 with detections cannot be told it: what such a file found beside the
                 images is left out afterwards.
-
-        Returns:
-            Dict of arrays, as `Postprocess` returns.
         """
         size = self.runtime.description.batch_size or len(images)
         parts = []
@@ -148,15 +130,7 @@ class ExportedDetector:
         return {n: np.concatenate([part[n] for part in parts]) for n in parts[0]}
 
     def detect_outputs(self, outputs, content_sizes=None):
-        """What the runtime returned to detections, in pixels of the input.
-
-        Args:
-            outputs: dict of arrays, as `Runtime.run` returns.
-            content_sizes: as of `predict_on_batch`.
-
-        Returns:
-            Dict of arrays, as `Postprocess` returns.
-        """
+        """What the runtime returned to detections, in pixels of the input."""
         if self._is_raw:
             return finished_arrays(
                 outputs, self.postprocess, self._anchors, self.config, content_sizes

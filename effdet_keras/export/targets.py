@@ -89,12 +89,6 @@ TARGETS: dict[str, ExportTarget] = {
 def target_options(target: str) -> tuple[WriterOption, ...]:
     """The options of a target, without importing what writes it.
 
-    Args:
-        target: string, a name of `TARGETS`.
-
-    Returns:
-        Tuple of `WriterOption`, in the order of the writer's signature.
-
     Example:
         >>> [option.name for option in target_options("triton")]
         ['backend', 'max_batch_size']
@@ -106,20 +100,6 @@ def target_to_write(
     path: pathlib.Path, name: str, format: str | None, options: Mapping[str, Any]
 ) -> ExportTarget:
     """The target of this name, once its path and options can be.
-
-    Args:
-        path: folder to write.
-        name: string, a name of `TARGETS`.
-        format: string or None, what the caller gave beside it.
-        options: dict of name to value.
-
-    Returns:
-        `ExportTarget`.
-
-    Raises:
-        ValueError: If there is no such target, the path looks like a file, a format was
-            given, an option is no choice, or it is one that the target chooses itself.
-        TypeError: If there is no option of this name.
 
     Example:
         >>> options = {"precision": "float16"}

@@ -25,9 +25,7 @@ def network_features(model, images, training=False):
     """What the last layer of each head sees.
 
     Args:
-        model: `EfficientDet`.
         images: float32 tensor `[B, H, W, 3]`, normalised.
-        training: bool.
 
     Returns:
         Two lists of tensors `[B, H_l, W_l, C]`, class features and box features.

@@ -36,10 +36,6 @@ class HubFeatures(keras.layers.Layer):
 
     Computes in float32 whatever the policy. TensorFlow alone.
 
-    Args:
-        module: `HubModule` of `open_hub_module`. One module serves one layer.
-        **kwargs: arguments of `keras.layers.Layer`.
-
     Call arguments:
         images: float32 tensor `[B, H, W, 3]`, normalised.
         training: bool.
@@ -47,9 +43,6 @@ class HubFeatures(keras.layers.Layer):
     Returns:
         List of class features and list of box features, float32
         `[B, H_l, W_l, C]`, one per level.
-
-    Raises:
-        RuntimeError: If Keras runs on another backend than TensorFlow.
     """
 
     def __init__(self, module, **kwargs):

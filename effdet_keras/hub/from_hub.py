@@ -68,12 +68,7 @@ def from_hub(
 
 
 def check_features(module, config):
-    """Raises ValueError where a module's features do not fit a config.
-
-    Args:
-        module: `HubModule` of features.
-        config: `EfficientDetConfig`.
-    """
+    """Raises ValueError where a module's features do not fit a config."""
     images = np.zeros((1, *config.image_size, 3), "float32")
     found = module.features_of(images)
     levels = range(config.min_level, config.max_level + 1)

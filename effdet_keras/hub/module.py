@@ -96,13 +96,6 @@ class HubModule:
 
         Args:
             images: float32 tensor `[B, H, W, 3]`, normalised.
-            training: bool.
-
-        Returns:
-            Two lists of float32 tensors, class features and box features.
-
-        Raises:
-            ValueError: If the module is of another form.
         """
         try:
             found = self.loaded(images, training=training)
@@ -143,14 +136,6 @@ def open_hub_module(handle):
         handle: string or path. An http(s) address is fetched once, compressed, into
             the folder that `TFHUB_CACHE_DIR` names. Of `gs://` copy it first.
 
-    Returns:
-        `HubModule`, a feature module or a detector.
-
-    Raises:
-        OSError: If there is nothing at the address or path.
-        ValueError: If what is there is no module of these two forms.
-        ImportError: If tensorflow_hub cannot be imported.
-
     Example:
         >>> open_hub_module("nowhere")
         Traceback (most recent call last):
@@ -166,17 +151,6 @@ def reopen_hub_module(handle, fingerprint):
 
     A module is a program: what a file names is never fetched because of it, and
     must have the graph that the model was saved with.
-
-    Args:
-        handle: string, see `HubModule`.
-        fingerprint: string, see `HubModule`.
-
-    Returns:
-        `HubModule`.
-
-    Raises:
-        FileNotFoundError: If the module is not on this machine.
-        ValueError: If it has another graph.
     """
     shown, folder = shown_url(handle), _cache_folder(handle)
     if not os.path.isdir(folder):

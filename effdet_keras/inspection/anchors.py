@@ -53,10 +53,6 @@ def input_boxes(records, image_size):
     The images are letterboxed, as in validation; training scales them by a
     random factor around that.
 
-    Args:
-        records: sequence of `Record`.
-        image_size: `(height, width)` of the network's input.
-
     Returns:
         `(boxes, rows)`: float64 `[n, 4]`, `yxyx` in pixels of the input, and
         int `[n]`, the place of each among all boxes of the records. Crowds and
@@ -96,10 +92,6 @@ def measure_coverage(boxes, config):
 
     Args:
         boxes: float array `[n, 4]`, `yxyx` in pixels of the network's input.
-        config: `EfficientDetConfig`.
-
-    Returns:
-        Tuple of four `Coverage`: all, small, medium and large boxes.
 
     Example:
         >>> from effdet_keras.model.config import EfficientDetConfig
@@ -134,7 +126,6 @@ def find_hints(boxes, config):
 
     Args:
         boxes: float array `[n, 4]`, `yxyx` in pixels of the network's input.
-        config: `EfficientDetConfig`.
 
     Returns:
         Tuple of str such as "anchor_scale=2.0 would cover 97.1 %", each
@@ -381,17 +372,6 @@ def fitted_image_size(dataset: Any, config: EfficientDetConfig) -> tuple[int, in
     of ten are wide, or nine of ten are high, the input has their shape: a square would
     be padding for a good part.
 
-    Args:
-        dataset: `DetectionDataset`.
-        config: `EfficientDetConfig`, whose own size is the largest that is chosen.
-
-    Returns:
-        `(height, width)`, multiples of 64. The larger is from 192 to the larger side
-        of `config.image_size`.
-
-    Raises:
-        ValueError: If the dataset has no boxes to train on.
-
     Example:
         >>> from effdet_keras.data.formats.arrays import from_arrays
         >>> image = np.zeros((400, 400, 3), "uint8")
@@ -419,16 +399,6 @@ def fitted_anchors(dataset: Any, config: EfficientDetConfig) -> dict[str, Any]:
     """The anchors that boxes of a dataset overlap most, all classes alike.
 
     `ek.inspection.fit_anchors` measures what they gain, and says what is tried.
-
-    Args:
-        dataset: `DetectionDataset`.
-        config: `EfficientDetConfig`, whose anchors are kept unless others are better.
-
-    Returns:
-        Dict of `anchor_scale` and `aspect_ratios` for `EfficientDetConfig`.
-
-    Raises:
-        ValueError: If the dataset has no boxes to train on.
     """
     boxes, classes = _boxes(dataset, config.image_size)
     heights, widths = (boxes[:, 2:] - boxes[:, :2]).T
@@ -453,13 +423,6 @@ def class_mean_iou(dataset: Any, config: EfficientDetConfig) -> float:
 
     Classes of fewer than ten boxes count as one together; of more than 2,000 boxes
     a sample is measured.
-
-    Args:
-        dataset: `DetectionDataset`.
-        config: `EfficientDetConfig`.
-
-    Raises:
-        ValueError: If the dataset has no boxes to train on.
 
     Example:
         >>> from effdet_keras.data.formats.arrays import from_arrays

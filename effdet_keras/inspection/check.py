@@ -273,13 +273,9 @@ def find_in_images(records, *, decode=True):
     Several threads read the files, as training does.
 
     Args:
-        records: sequence of `Record`.
         decode: whether to read every file to its end. False reads only its
             header. Files that are cut off are then not found, and duplicates only
             if they have the same path.
-
-    Returns:
-        List of `Problem`.
 
     Example:
         >>> import dataclasses
@@ -302,12 +298,6 @@ def find_shared_images(splits):
     """Finds images of a split that an earlier split has as well.
 
     It compares the bytes of the files, not what can be seen in them.
-
-    Args:
-        splits: dict from split name to sequence of `Record`.
-
-    Returns:
-        Dict from split name to list of `Problem`.
 
     Example:
         >>> from effdet_keras.data.formats.arrays import from_arrays
@@ -480,15 +470,10 @@ def find_in_boxes(records, class_names, *, num_left_out=0, image_size=None):
     """Finds boxes and labels that are wrong, doubtful, or hard to learn.
 
     Args:
-        records: sequence of `Record`.
-        class_names: names in the order of the labels.
         num_left_out: int, boxes without area that the reader left out. If there are
             many, the boxes may have another format than they were read in.
         image_size: `(height, width)` of the network's input, to look for boxes
             that are tiny there. None does not look for them.
-
-    Returns:
-        List of `Problem`.
 
     Example:
         >>> from effdet_keras.data.formats.arrays import from_arrays
@@ -696,10 +681,6 @@ def suspect_box_format(boxes_xywh, sizes, num_left_out=0):
     Args:
         boxes_xywh: float array `[n, 4]`, left, top, width, height as read.
         sizes: array `[n, 2]`, `(height, width)` of each box's image.
-        num_left_out: int, boxes without area that the reader left out.
-
-    Returns:
-        str, or None if nothing is suspect.
 
     Example:
         >>> corners = np.array([[20.0 + i, 10.0, 50.0 + i, 40.0] for i in range(20)])

@@ -28,14 +28,7 @@ _CLASSES = 10  # classes named
 
 
 def write_text(report):
-    """Writes a report as a text with a few lines per kind of problem.
-
-    Args:
-        report: `CheckReport`.
-
-    Returns:
-        str, without a line break at its end.
-    """
+    """Writes a report as a text with a few lines per kind of problem."""
     lines = [repr(report.dataset), *describe_boxes(report.dataset)]
     lines += _describe_problems(report)
     lines += _describe_coverage(report)
@@ -128,27 +121,13 @@ _PROBLEM_SAMPLES = 4  # images shown of each kind of problem
 
 
 def write_html(report):
-    """Writes a report as the text of one HTML file.
-
-    Args:
-        report: `CheckReport`.
-
-    Returns:
-        str. Everything that comes out of the dataset is escaped.
-    """
+    """Writes a report as the text of one HTML file."""
     body = f"<h1>Dataset check</h1>{_of_dataset(report)}"
     return html_page(f"Check of {report.dataset!r}", body)
 
 
 def write_html_of_splits(reports):
-    """Writes the reports of all splits as the text of one HTML file.
-
-    Args:
-        reports: dict from the name of a split to its `CheckReport`.
-
-    Returns:
-        str, as of `write_html`.
-    """
+    """Writes the reports of all splits as the text of one HTML file."""
     escaped = {html.escape(name): report for name, report in reports.items()}
     links = "".join(
         f'<li><a href="#split-{name}">{name}</a>: {html.escape(verdict(report))}</li>'
@@ -301,14 +280,7 @@ _MIN_SIDE = 0.25  # pixels: logarithms of boxes thinner than that would be far o
 
 
 def box_charts(report):
-    """Draws the charts of a report.
-
-    Args:
-        report: `CheckReport` of a dataset with images.
-
-    Returns:
-        List of `Chart`.
-    """
+    """Draws the charts of a report."""
     sides, covered, where = _sides(report)
     size_words = f"Square root of the area in pixels {where}."
     ratios = sides[:, 1] / sides[:, 0]

@@ -30,8 +30,6 @@ class Quantizer(Protocol):
         Args:
             name: string, the path of the layer and the place in it. A layer that is
                 called twice has the name twice.
-            x: float32 tensor.
-            limits: the range, where it is known; None where it must be observed.
         """
 
     def kernel(self, kernel: Any, axis: int) -> Any:
@@ -65,17 +63,7 @@ def quantized(
     x: Any,
     limits: tuple[float, float] | None = None,
 ) -> Any:
-    """A result within a layer, rounded where the network is quantized.
-
-    Args:
-        layer: the layer.
-        place: string, which of its results.
-        x: tensor.
-        limits: lowest and highest value, where they are known beforehand.
-
-    Returns:
-        Tensor like `x`.
-    """
+    """A result within a layer, rounded where the network is quantized."""
     quantizer = _quantizer.get()
     if quantizer is None:
         return x
@@ -85,16 +73,7 @@ def quantized(
 def activate(
     layer: keras.layers.Layer, activation: Callable[[Any], Any], x: Any
 ) -> Any:
-    """`activation(x)`. LiteRT joins a ReLU to the convolution before it, no other.
-
-    Args:
-        layer: the layer that computes it.
-        activation: as `get_activation` returns it.
-        x: tensor, not rounded yet.
-
-    Returns:
-        Tensor like `x`.
-    """
+    """`activation(x)`. LiteRT joins a ReLU to the convolution before it, no other."""
     if _quantizer.get() is None:
         return activation(x)
     if activation not in (keras.activations.relu, keras.activations.relu6):
@@ -105,15 +84,7 @@ def activate(
 
 
 def gate(layer: keras.layers.Layer, x: Any) -> Any:
-    """`sigmoid(x)`, in the range that it has in LiteRT.
-
-    Args:
-        layer: the layer that computes it.
-        x: tensor, rounded already.
-
-    Returns:
-        Tensor like `x`.
-    """
+    """`sigmoid(x)`, in the range that it has in LiteRT."""
     return quantized(layer, "sigmoid", ops.sigmoid(x), UNIT)
 
 
@@ -121,12 +92,7 @@ def normalize(batch_norm: keras.layers.Layer, x: Any, training: bool) -> Any:
     """The batch norm of `x`, which is part of the convolution before it.
 
     Args:
-        batch_norm: `BatchNormalization`.
         x: tensor `[B, H, W, C]`.
-        training: bool.
-
-    Returns:
-        Tensor like `x`, not rounded.
     """
 
     def run(training):
@@ -180,11 +146,7 @@ def convolve_transposed(
     LiteRT's converter does so itself with every convolution but a transposed one.
 
     Args:
-        conv: `keras.layers.Conv2DTranspose` without a bias.
-        batch_norm: `BatchNormalization`.
         x: tensor `[B, H, W, C]`.
-        size: `(height, width)` to cut to, at the bottom and at the right.
-        training: bool.
 
     Returns:
         Tensor `[B, height, width, filters]`, rounded.

@@ -11,8 +11,6 @@ def fused_batch_norm(
     Args:
         inputs: float32 tensor `[B, H, W, C]`.
         scale, offset, moving_mean, moving_variance: float32 tensors `[C]`.
-        epsilon: float, added to the variance.
-        training: bool, whether to use the batch's statistics, not the moving ones.
 
     Returns:
         Tuple of the result, like `inputs`, and the mean and the variance `[C]` that
@@ -55,7 +53,6 @@ def synchronized_batch_norm(inputs, scale, offset, *, epsilon):
     Args:
         inputs: float32 tensor `[B, H, W, C]`, the part of the batch of this replica.
         scale, offset: float32 tensors `[C]`.
-        epsilon: float, added to the variance.
 
     Returns:
         Tuple of the result, like `inputs`, and the mean and the variance `[C]` of all

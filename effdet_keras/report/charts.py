@@ -21,10 +21,6 @@ def scatter(points, highlighted, marks, axes):
         points: float array `[n, 2]`, x and y, above 0.
         highlighted: bool array `[n]`: drawn in the second color, on top.
         marks: float array `[k, 2]`, drawn as crosses.
-        axes: `(name of x, name of y)`.
-
-    Returns:
-        str, an `<svg>` element.
 
     Example:
         >>> chart = scatter(np.array([[4.0, 8.0]]), np.array([True]), np.ones((0, 2)),
@@ -53,12 +49,6 @@ def histogram(values, edges, ticks, axes):
 
     Args:
         values: float array `[n]`.
-        edges: increasing numbers, one more than bars.
-        ticks: list of `(place on the axis, text)`.
-        axes: `(name of the values, name of the counts)`.
-
-    Returns:
-        str, an `<svg>` element.
 
     Example:
         >>> chart = histogram([1, 1, 5], [0, 2, 4, 6], [(0, "0")], ("side", "boxes"))
@@ -84,14 +74,6 @@ def histogram(values, edges, ticks, axes):
 
 def bars(names, values, texts):
     """Draws a horizontal bar for each name, with a text at its end.
-
-    Args:
-        names: list of str.
-        values: numbers from 0, one a name.
-        texts: list of str, one a name.
-
-    Returns:
-        str, an `<svg>` element.
 
     Example:
         >>> chart = bars(["<b>", "dog"], [1, 3], ["1", "3"])
@@ -155,14 +137,6 @@ def curves(
 
     Args:
         lines: `(x, y)` of each, floats `[n]`; at most `MAX_LINES`.
-        x_ticks: `(place, text)` of the grid, ascending.
-        y_ticks: the same.
-        axes: `(name of x, name of y)`.
-        diagonal: bool, whether to draw a dashed line from corner to corner.
-
-    Returns:
-        str, an `<svg>` element. The lines have the colors of the classes `line0`,
-        `line1`, ...
 
     Example:
         >>> chart = curves([([0, 1], [0.5, 1])], [(0, "0"), (1, "1")],
@@ -237,13 +211,7 @@ def heat_map(rows, columns, counts, axes):
     """Draws counts as cells, each as dark as its share of its row.
 
     Args:
-        rows: strings, the names of the rows.
-        columns: strings, those of the columns: written below, slanting.
         counts: ints `[rows, columns]`.
-        axes: `(name of the columns, name of the rows)`.
-
-    Returns:
-        str, an `<svg>` element.
 
     Example:
         >>> chart = heat_map(["cat"], ["cat", "<none>"], [[3, 1]], ("found", "is"))
@@ -309,12 +277,6 @@ class Chart(NamedTuple):
 
 def chart_figures(charts: Iterable[Chart]) -> str:
     """Writes charts as HTML, as many side by side as have room.
-
-    Args:
-        charts: `Chart`s.
-
-    Returns:
-        str, a `<div>` element.
 
     Example:
         >>> chart_figures([Chart("Sizes & shapes", "<svg></svg>", ("In pixels.",))])

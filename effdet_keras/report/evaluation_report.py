@@ -282,14 +282,7 @@ _CELLS = 9  # classes of the confusion matrix: more cannot be read on a phone
 
 
 def evaluation_charts(evaluation):
-    """Draws the charts of an evaluation.
-
-    Args:
-        evaluation: `Evaluation`, with objects.
-
-    Returns:
-        List of `Chart`.
-    """
+    """Draws the charts of an evaluation."""
     drawn = [
         _precision_recall(evaluation),
         _confusion(evaluation),
@@ -406,10 +399,6 @@ def training_charts(history):
         history: mapping from name to one number per epoch; NaN where an epoch has
             none.
 
-    Returns:
-        List of `Chart`: losses, average precision, learning rate, as far as they are
-        known.
-
     Example:
         >>> history = {"loss": [3.0, 2.0], "AP": [0.1, float("nan")]}
         >>> for chart in training_charts(history):
@@ -476,11 +465,7 @@ def class_map_gallery(dataset, class_maps):
     """Draws images twice: with their mask, and with what was found.
 
     Args:
-        dataset: `DetectionDataset` with masks.
         class_maps: mapping from image id to the class map that was found, `[H, W]`.
-
-    Returns:
-        HTML. An image that cannot be read is left out.
     """
     records = {record.image_id: record for record in dataset.records}
     figures = []

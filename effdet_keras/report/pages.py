@@ -13,13 +13,6 @@ from PIL import Image
 def html_page(title, body):
     """Writes a page.
 
-    Args:
-        title: str, as text.
-        body: str, as HTML.
-
-    Returns:
-        str, the text of one HTML file, which needs no other.
-
     Example:
         >>> page = html_page("Cats & dogs", "<h1>Cats &amp; dogs</h1>")
         >>> "<title>Cats &amp; dogs</title>" in page, page.endswith("</html>\\n")
@@ -155,10 +148,6 @@ def fitted(image, side=SHOWN_SIDE):
 
     Args:
         image: uint8 array `[H, W, 3]`.
-        side: int, the most pixels of the longer side of what is returned.
-
-    Returns:
-        `(image, scale)`, as of `shrunk`.
 
     Example:
         >>> image, scale = fitted(np.zeros((64, 150, 3), "uint8"))
@@ -178,10 +167,6 @@ def image_tag(image, name):
 
     Args:
         image: uint8 array `[H, W, 3]`.
-        name: string, told to those who cannot see it.
-
-    Returns:
-        str, an `<img>` element.
 
     Example:
         >>> image_tag(np.zeros((8, 16, 3), "uint8"), "<a>.png")[:57]

@@ -25,11 +25,6 @@ class Pictures:
     """Draws images of a dataset with what is true and what was found.
 
     An image that cannot be read is left out.
-
-    Args:
-        evaluation: `Evaluation`.
-        results: sequence of `ImageResult` that it was made of.
-        dataset: `DetectionDataset` with the images.
     """
 
     def __init__(self, evaluation, results, dataset):
@@ -148,10 +143,6 @@ def crop_around(boxes, image_size):
 
     Args:
         boxes: floats `[n, 4]`, `yxyx` in pixels; one or more.
-        image_size: `(height, width)`.
-
-    Returns:
-        Four ints, `yxyx`, inside the image.
 
     Example:
         >>> crop_around(np.array([[40, 40, 60, 80]]), (200, 300))

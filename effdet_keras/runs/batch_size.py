@@ -36,17 +36,6 @@ def choose_batch_size(configuration: RunConfiguration, splits: Splits) -> int:
     """Measures the largest batch that fits, and prints it with its reason.
 
     It has to run before this process uses a graphics card, whose memory it takes.
-
-    Args:
-        configuration: `RunConfiguration`.
-        splits: `Splits`.
-
-    Returns:
-        Int: a power of two.
-
-    Raises:
-        RuntimeError: If a batch of one image does not fit, or the child fails for
-            another reason.
     """
     sizes = candidates(len(splits.train))
     print(f"Measuring which batch fits into memory: {_listed(sizes)} ...", flush=True)
@@ -85,12 +74,6 @@ def with_batch_size(
 
     A rate of google/automl's hyper-parameters is that of 64 images, and is scaled when
     the number is known. That of a `pipeline.config` is for any number, as there.
-
-    Args:
-        configuration: `RunConfiguration`.
-        splits: `Splits`.
-        hparams: of `fine_tune`, of which the configuration is.
-        fields: dict, fields of `RunConfiguration` that count more than these.
     """
     if configuration.batch_size != "auto":
         return configuration

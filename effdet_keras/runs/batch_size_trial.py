@@ -24,11 +24,7 @@ _NAMES_OF_FULL = ("ResourceExhausted", "OutOfMemory", "MemoryError")
 
 
 def main(path: str) -> None:
-    """Tries the sizes of a task, and writes a line of JSON for each.
-
-    Args:
-        path: path of the task, a file of JSON, which `choose_batch_size` writes.
-    """
+    """Tries the sizes of a task, and writes a line of JSON for each."""
     task = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
     configuration = RunConfiguration.from_dict(task["configuration"])
     out = pathlib.Path(task["out"])
@@ -53,12 +49,7 @@ def main(path: str) -> None:
 
 
 def train(configuration: RunConfiguration, task: dict[str, Any]) -> None:
-    """Trains two steps on made-up images.
-
-    Args:
-        configuration: `RunConfiguration` with a `batch_size`.
-        task: dict with `class_names`, and `boxes`, how many an image has.
-    """
+    """Trains two steps on made-up images."""
     dataset = made_up(configuration, task["class_names"], task["boxes"])
     model = make_model(configuration, dataset)
     batches = training_batches(model, configuration, dataset)
@@ -138,10 +129,6 @@ def available_bytes(
 ) -> int | None:
     """The memory that is free for this process; None where it cannot be known.
 
-    Args:
-        meminfo: path of Linux' file of memory.
-        cgroup: path of the folder with the limits of a container.
-
     Example:
         >>> free = available_bytes()
         >>> free is None or free > 0
@@ -161,13 +148,7 @@ def available_bytes(
 
 @dataclasses.dataclass(frozen=True)
 class Growth:
-    """How the memory of a process grows with the batch.
-
-    Args:
-        base: int, bytes before the first step.
-        size: int, the batch that was done.
-        peak: int, the most bytes with it.
-    """
+    """How the memory of a process grows with the batch."""
 
     base: int
     size: int

@@ -464,10 +464,6 @@ class Kind:
 
     `one | other` has the values of both.
 
-    Args:
-        expected: string, the values in words: "True or False".
-        holds: function of a value, whether it is one of them.
-
     Example:
         >>> size = whole(1) | one_of("auto")
         >>> size.expected
@@ -546,11 +542,6 @@ def near(word: Any, known: Iterable[str]) -> str:
 
 def check_names(given: Mapping[str, Any], known: Iterable[str], what: str) -> None:
     """Raises ValueError for the first name that is not known; says near ones.
-
-    Args:
-        given: mapping by name.
-        known: the names that there are.
-        what: string, what has them, to begin the message with.
 
     Example:
         >>> check_names({"gama": 2.0}, ["alpha", "gamma"], "`loss`")
@@ -712,12 +703,6 @@ def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
         texts: strings "field=value", or "field.name=value" for one value of a field
             that is a mapping. Values are written as in YAML.
 
-    Returns:
-        Dict of fields; nothing is checked but the form.
-
-    Raises:
-        ValueError: If a text has another form, or gives a field twice.
-
     Example:
         >>> parse_settings(["epochs=20", "freeze=null", "model_config.max_level=5"])
         {'epochs': 20, 'freeze': None, 'model_config': {'max_level': 5}}
@@ -746,12 +731,7 @@ as epochs=20. Received: 'epochs'
 
 
 def refuse_undone(where: str, undone: tuple[str, ...]) -> None:
-    """Raises ValueError with the whole list of what is asked for and not done.
-
-    Args:
-        where: string, what asks for it.
-        undone: strings, of a reading.
-    """
+    """Raises ValueError with the whole list of what is asked for and not done."""
     if undone:
         listed = "\n  ".join(undone)
         raise InvalidValueError(

@@ -232,17 +232,8 @@ def find_rate(
     Nothing is trained: the run itself can begin in the folder afterwards.
 
     Args:
-        out: path of the folder of the run.
-        fields: dict, fields of `RunConfiguration`, with `data`.
         configuration, hparams, pipeline_config, ignore_unknown: of
             `effdet_keras.fine_tune`.
-
-    Returns:
-        `LearningRates`.
-
-    Raises:
-        FileExistsError: If there is a run in `out` already.
-        OSError, ValueError: see `fine_tune`.
     """
     folder = RunFolder(out)
     folder.check_free(overwrite=False)
@@ -296,17 +287,6 @@ def going_on(
 
     What is asked for is held against what was asked for when the run began, not against
     what was then measured or chosen: so the command of then can be given again.
-
-    Args:
-        folder: `RunFolder` with a run.
-        asked: `RunConfiguration`, all that is asked for now; None where `fields` is.
-        fields: dict, fields of `RunConfiguration`.
-
-    Returns:
-        `(asked, chosen)`: what is asked of the run from now on, and how it goes on.
-
-    Raises:
-        ValueError: If a field that must not change is another one.
     """
     run, before = folder.read_configuration(), folder.read_asked()
     now = asked or before.replace(**_merged(before.to_dict(), fields))
@@ -340,12 +320,7 @@ def going_on(
 def configured(
     configuration, hparams, fields, pipeline_config=None, *, ignore_unknown=False
 ):
-    """The configuration of a new run, from all that says something of it.
-
-    Args:
-        configuration, hparams, pipeline_config, ignore_unknown: of `fine_tune`.
-        fields: dict, fields of `RunConfiguration`, which count most.
-    """
+    """The configuration of a new run, from all that says something of it."""
     if configuration is None:
         configuration = RunConfiguration()
     elif isinstance(configuration, (str, os.PathLike)):

@@ -23,13 +23,7 @@ _tensorboard = OptionalModule("tensorboard", install="effdet-keras[tensorboard]"
 def training_batches(
     model: EfficientDet, configuration: RunConfiguration, dataset: DetectionDataset
 ) -> Any:
-    """The batches of an epoch, augmented: a `tf.data.Dataset`.
-
-    Args:
-        model: `EfficientDet`, compiled.
-        configuration: `RunConfiguration`.
-        dataset: `DetectionDataset`.
-    """
+    """The batches of an epoch, augmented: a `tf.data.Dataset`."""
     options: dict[str, Any] = {
         "flip_probability": configuration.flip_probability,
         "seed": configuration.seed,
@@ -53,10 +47,6 @@ def callbacks_of_run(
     """Log and checkpoints; evaluation, TensorBoard and a trace where wanted.
 
     Args:
-        configuration: `RunConfiguration`.
-        splits: `Splits`.
-        folder: `RunFolder`.
-        log: `RunLog`.
         more: callbacks that the run was given. The checkpoint of an epoch is written
             behind them, and holds what they count.
     """
@@ -95,11 +85,7 @@ def callbacks_of_run(
 
 
 def writes_tensorboard(configuration: RunConfiguration) -> bool:
-    """Whether a run writes files for TensorBoard.
-
-    Raises:
-        ImportError: If it is to, and a package is missing.
-    """
+    """Whether a run writes files for TensorBoard."""
     needed = (_tensorboard, tensorflow)
     if configuration.tensorboard is True:
         for module in needed:

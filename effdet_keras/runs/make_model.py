@@ -24,19 +24,7 @@ _OWN_ANCHORS = {"anchor_scale", "aspect_ratios", "num_scales"}
 def make_model(
     configuration: RunConfiguration, train: DetectionDataset
 ) -> EfficientDet:
-    """Makes the model of a run, and compiles it.
-
-    Args:
-        configuration: `RunConfiguration`.
-        train: `DetectionDataset`, which gives classes, image size and anchors.
-
-    Returns:
-        `EfficientDet`.
-
-    Raises:
-        OSError: If weights that were asked for cannot be had.
-        ValueError: If the model, its weights or its settings do not fit.
-    """
+    """Makes the model of a run, and compiles it."""
     with _precision(configuration.precision), _scope(configuration.distribute):
         if configuration.is_hub_module:
             model = _of_hub(configuration, train)
@@ -55,12 +43,7 @@ def make_model(
 
 
 def load_to_resume(configuration: RunConfiguration, checkpoint: Any) -> EfficientDet:
-    """The model of a checkpoint of a run, to go on with: compiled as it was.
-
-    Args:
-        configuration: `RunConfiguration` of the run.
-        checkpoint: path of the file.
-    """
+    """The model of a checkpoint of a run, to go on with: compiled as it was."""
     with _precision(configuration.precision), _scope(configuration.distribute):
         return EfficientDet.from_archive(checkpoint, resume=True)
 
@@ -69,13 +52,7 @@ def load_to_resume(configuration: RunConfiguration, checkpoint: Any) -> Efficien
 def with_teacher(
     model: EfficientDet, configuration: RunConfiguration, batches: Any
 ) -> Iterator[Any]:
-    """Context in which a run's batches teach what its teacher sees, if it has one.
-
-    Args:
-        model: `EfficientDet`, compiled.
-        configuration: `RunConfiguration`.
-        batches: `tf.data.Dataset` in the size of the model.
-    """
+    """Context in which a run's batches teach what its teacher sees, if it has one."""
     if configuration.teacher is None:
         yield batches
         return

@@ -59,10 +59,6 @@ class ProfiledSteps(keras.callbacks.Callback):
     Args:
         first, last: ints, the steps to trace, counted from 1 when `fit` begins. Where
             several steps are one execution, the trace has whole executions.
-        folder: path of the folder to write to.
-
-    Raises:
-        RuntimeError: If Keras does not run on TensorFlow.
     """
 
     def __init__(self, first: int, last: int, folder: str | os.PathLike) -> None:

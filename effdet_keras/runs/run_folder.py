@@ -46,9 +46,6 @@ class RunFolder:
         path: path of a folder, or its address, such as `s3://bucket/run`
             (docs/remote_files.md); it need not be there.
 
-    Raises:
-        OSError, ImportError, ValueError: If an address cannot be looked at.
-
     Example:
         >>> import tempfile
         >>> folder = RunFolder(tempfile.mkdtemp())
@@ -84,12 +81,7 @@ class RunFolder:
         return (self.path / CONFIGURATION_FILE).is_file()
 
     def check_free(self, *, overwrite: bool) -> None:
-        """Refuses a folder that a new run may not take.
-
-        Raises:
-            FileExistsError: If there is a run and `overwrite` is False, or there is
-                something that belongs to no run.
-        """
+        """Refuses a folder that a new run may not take."""
         if self.has_run:
             if not overwrite:
                 raise FileExistsError(
@@ -136,7 +128,6 @@ class RunFolder:
         """Writes the configuration of a run that begins, or goes on.
 
         Args:
-            configuration: `RunConfiguration`.
             asked: `RunConfiguration`, what the run was asked for, where something was
                 measured since; None is the same.
             keeps_files: bool, whether the run that is here goes on; or else its files
@@ -152,11 +143,7 @@ class RunFolder:
         configuration.write(self.path / CONFIGURATION_FILE)
 
     def finish(self, epoch: int) -> None:
-        """Notes that the run is done: nothing more will be written.
-
-        Args:
-            epoch: int, the epochs that were trained.
-        """
+        """Notes that the run is done: nothing more will be written."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         self.write_json("finished", {"epoch": epoch, "time": now})
 
@@ -216,10 +203,6 @@ def copy_from_first(folder: RunFolder, names: Sequence[str]) -> None:
 
     So the folder of a run need not be on a disk that all hosts see. All processes call
     it; in a training of one process it does nothing.
-
-    Args:
-        folder: `RunFolder`, in the other processes a temporary one.
-        names: paths below it; those that the first does not have are removed.
     """
     processes = current_processes()
     if processes.count == 1:

@@ -35,7 +35,6 @@ class RunLog(keras.callbacks.Callback):
     The whole file is written anew each time, so that a kill leaves no half a line.
 
     Args:
-        path: path of the file.
         place: `Place` that a run goes on from, or None: lines of epochs behind it,
             whose checkpoint was never written, are dropped.
     """
@@ -104,9 +103,6 @@ class TextLog(io.TextIOBase):
 
     Of a line that was overwritten on the terminal, as lines that count steps are, it
     keeps the last version alone.
-
-    Args:
-        stream: where to pass it on to.
 
     Example:
         >>> import tempfile
@@ -186,7 +182,6 @@ class TensorBoardCurves(keras.callbacks.Callback):
     Args:
         folder: `pathlib.Path` of TensorBoard's files; `train` and `validation` in it
             are replaced.
-        log: `RunLog`, which stands before this callback.
     """
 
     def __init__(self, folder: pathlib.Path, log: RunLog) -> None:

@@ -16,14 +16,7 @@ _TEST = ("test",)
 
 @dataclasses.dataclass(frozen=True)
 class Splits:
-    """The datasets of a run, all of the same classes.
-
-    Args:
-        train: `DetectionDataset`.
-        validation: `DetectionDataset`, by which the best checkpoint is chosen.
-        test: `DetectionDataset`, on which nothing is chosen; None if there is none.
-        test_name: string, how the data calls `test`; None if there is none.
-    """
+    """The datasets of a run, all of the same classes."""
 
     train: DetectionDataset
     validation: DetectionDataset
@@ -63,17 +56,8 @@ def choose_splits(
     by the run's seed. A test split without a box is not evaluated on.
 
     Args:
-        configuration: `RunConfiguration`.
         datasets: dict from name to `DetectionDataset`, the data itself; None to read
             `configuration.data`.
-
-    Returns:
-        `Splits`.
-
-    Raises:
-        OSError: If there is no such data.
-        ValueError: If a split that is asked for is not there, or is empty, or none of
-            the splits can be trained on.
     """
     if datasets is None:
         datasets = load_splits(

@@ -39,12 +39,6 @@ class Times:
     """What was measured, in seconds.
 
     Args:
-        steps_per_epoch: int.
-        step: a training step.
-        evaluation: all that is done after an epoch, mostly an evaluation.
-        final: the evaluation at the end of the run.
-        once: making and compiling.
-        is_frozen: bool, whether a part of the model was frozen.
         is_cut: bool, whether the measuring ended early: an evaluation is then taken to
             be as long as training on as many images.
     """
@@ -61,19 +55,7 @@ class Times:
 def choose_length(
     configuration: RunConfiguration, splits: Splits, *, started: float
 ) -> RunConfiguration:
-    """Chooses `epochs`, or `steps` of less than one epoch, for `time_budget`.
-
-    Args:
-        configuration: `RunConfiguration` with a `time_budget`.
-        splits: `Splits`.
-        started: float, when the time began to count, of `time.monotonic`.
-
-    Returns:
-        `RunConfiguration` with a length in the place of the time.
-
-    Raises:
-        ValueError: If the time is not enough for one step.
-    """
+    """Chooses `epochs`, or `steps` of less than one epoch, for `time_budget`."""
     ends = time.monotonic() + _MEASURING * seconds_of(configuration.time_budget)
     times = measure(configuration, splits, auto_recipe.STEPS, ends)
     chosen = length_for(times, configuration, time.monotonic() - started)
@@ -97,14 +79,6 @@ def length_for(
 
     Where evaluations would take more of it than the training they are fewer, and where
     there is no time for any, there is none.
-
-    Args:
-        times: `Times`.
-        configuration: `RunConfiguration` with a `time_budget`.
-        spent: float, the seconds that are gone.
-
-    Raises:
-        ValueError: If there is no time for a step.
 
     Example:
         >>> times = Times(steps_per_epoch=10, step=1.0, evaluation=2.0, final=5.0,
@@ -159,14 +133,8 @@ def measure(
     """Measures steps and evaluations, with a model of its own.
 
     Args:
-        configuration: `RunConfiguration`.
-        splits: `Splits`.
-        steps: int, how long a training to prepare for.
         ends: float, when to stop measuring, of `time.monotonic`; at the earliest after
             a step.
-
-    Returns:
-        `Times`.
     """
     begun = time.monotonic()
     with contextlib.redirect_stdout(io.StringIO()):

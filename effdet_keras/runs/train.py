@@ -78,18 +78,8 @@ def train(
     """Trains, keeps the best checkpoint, and evaluates it.
 
     Args:
-        configuration: `RunConfiguration` with a `batch_size`.
-        splits: `Splits`.
         folder: `RunFolder`, which is this process' alone. What is in it is replaced
             once the model is made.
-        text: `TextLog`, which is kept there.
-        started: float, when the run's time began to count, of `time.monotonic`.
-        resume: bool, whether to go on from the last checkpoint in the folder.
-        asked: `RunConfiguration` as it was asked for, before anything was measured.
-        callbacks: more callbacks of `fit`, behind those of the run.
-
-    Returns:
-        `FineTuned`.
     """
     if configuration.one_batch:
         splits = splits.one_batch(configuration.batch_size)
@@ -325,12 +315,6 @@ def draw_first_batch(
     """Writes the image to the folder of a run, and to TensorBoard.
 
     The batches are made anew; with the seed of the run they are those of the training.
-
-    Args:
-        model: `EfficientDet`.
-        configuration: `RunConfiguration`.
-        dataset: `DetectionDataset` to train on.
-        folder: `RunFolder`.
     """
     batches = training_batches(model, configuration, dataset)
     images, truth = next(iter(batches.take(1)))
@@ -350,13 +334,6 @@ def draw_first_batch(
 
 def describe_data(datasets: Mapping[str, DetectionDataset]) -> dict[str, Any]:
     """The classes and splits of a run, each split with its digest.
-
-    Args:
-        datasets: dict from name to `DetectionDataset`.
-
-    Returns:
-        Dict for JSON: `class_names`, `category_ids`, and `splits`, which has for each
-        name the number of `images` and `boxes`, and the digest `sha256`.
 
     Example:
         >>> from effdet_keras.data.formats.arrays import from_arrays
@@ -433,10 +410,6 @@ def _bytes(array) -> bytes:
 
 def draw_chart(path: pathlib.Path, draw: Callable[[pathlib.Path], object]) -> None:
     """Has a chart drawn into a file, or says why there is none.
-
-    Args:
-        path: path of the file, which is replaced whole.
-        draw: function of a path, which draws with matplotlib.
 
     Example:
         >>> import tempfile

@@ -17,9 +17,6 @@ from keras import ops
 def steps_per_update(optimizer: keras.optimizers.Optimizer) -> int:
     """The number of steps whose gradients make one update of the weights.
 
-    Args:
-        optimizer: Keras optimizer.
-
     Example:
         >>> steps_per_update(keras.optimizers.SGD(gradient_accumulation_steps=4))
         4
@@ -55,7 +52,6 @@ class Accumulation:
     Args:
         optimizer: Keras optimizer that is built. It gets a variable for the sum of the
             `n_i`, so that files of checkpoints have it.
-        variables: list of Keras variables that gradients are taken of.
     """
 
     _SUM = "accumulated_anchors"
@@ -82,7 +78,6 @@ class Accumulation:
         """The `n_i` of the batch under way.
 
         Args:
-            num_positives: float32 scalar, its `P_i`.
             rule: `DetectionLoss.normalizer_of`, such as `P + 1`. It is given `N * P_i`,
                 as if all of the `N` batches were like this one.
         """
@@ -91,15 +86,7 @@ class Accumulation:
         return value
 
     def mean(self, gradients: list, scale: Any) -> list:
-        """The mean above, of the batches since the last update.
-
-        Args:
-            gradients: list of tensors, those of this batch, with the loss scale.
-            scale: float32 scalar, the loss scale.
-
-        Returns:
-            List like `gradients`.
-        """
+        """The mean above, of the batches since the last update."""
         weight = ops.convert_to_tensor(self._weight)
         total = ops.convert_to_tensor(self._total) + weight
         own, before = weight / total, scale / total
@@ -116,15 +103,6 @@ class Accumulation:
         It adds up what it is given in all steps but the last before an update, and
         divides the sum by their count. So the last step is given all of the mean, and
         the optimizer nothing to add it to.
-
-        Args:
-            gradients: as of `mean`.
-            mean: list of tensors, what `mean` returned, clipped.
-            step: scalar integer tensor, the steps before this one.
-            is_fine: scalar bool tensor; where it is not, the sums stay.
-
-        Returns:
-            List like `gradients`.
         """
         is_last = (step + 1) % self.count == 0
         ends = ops.logical_and(is_last, is_fine)

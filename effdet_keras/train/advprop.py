@@ -110,11 +110,7 @@ class AdvProp:
 
 
 def needs_tensorflow(backend: str) -> InvalidValueError:
-    """The error of a backend that cannot train with an `AdvProp`.
-
-    Args:
-        backend: string, the one that Keras runs on.
-    """
+    """The error of a backend that cannot train with an `AdvProp`."""
     return InvalidValueError(
         "`adversarial` trains on TensorFlow alone: set KERAS_BACKEND=tensorflow before "
         f"Keras is imported, or leave it out. Keras runs on {backend!r}."
@@ -142,9 +138,6 @@ class AuxiliaryNorms:
     They are no weights of the model, as moving averages are none: nothing that uses,
     exports or counts these sees them. The optimizer has them, and files of the model
     keep them for the training that goes on.
-
-    Args:
-        batch_norms: list of `BatchNormalization`, built. Frozen ones get no copies.
 
     Example:
         >>> from effdet_keras.model.batch_norm import BatchNormalization
@@ -190,11 +183,7 @@ class AuxiliaryNorms:
         return [copy for _, copy in self._pairs(*_MOVED)]
 
     def in_place(self, *, moving: bool) -> contextlib.AbstractContextManager:
-        """The context of forward and backward passes of adversarial images.
-
-        Args:
-            moving: bool, whether a forward pass moves the statistics.
-        """
+        """The context of forward and backward passes of adversarial images."""
         return batch_norms_with(
             {
                 bn: dataclasses.replace(arrays, are_moved=moving)
@@ -213,11 +202,7 @@ class AuxiliaryNorms:
             store[_key(source)] = ops.convert_to_numpy(copy)
 
     def load(self, store: Mapping[str, Any]) -> bool:
-        """Reads what `save` wrote; returns whether there was something.
-
-        Raises:
-            ValueError: If the file has copies of other batch norms.
-        """
+        """Reads what `save` wrote; returns whether there was something."""
         names = set(store.keys())  # the store of a `.weights.h5` is no dict
         found = {name for name in names if name.startswith(AUXILIARY)}
         if not found:

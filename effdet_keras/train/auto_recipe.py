@@ -28,9 +28,6 @@ class Facts:
     """What is known when a training begins.
 
     Args:
-        num_images: int, images to train on.
-        batch_size: int.
-        steps: int, of the whole training.
         pretrained: "backbone" or "detector", what of the weights was loaded; None if
             all are random.
         chosen_by_fit: names of what `fit` chose of "scale_jitter", "batch_size" and
@@ -46,13 +43,7 @@ class Facts:
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """One choice of the recipe.
-
-    Args:
-        field: string, the argument of `compile`.
-        value: its value.
-        reason: string, why, for people.
-    """
+    """One choice of the recipe."""
 
     field: str
     value: object
@@ -61,12 +52,6 @@ class Choice:
 
 def choose(facts: Facts) -> list[Choice]:
     """Chooses how to train.
-
-    Args:
-        facts: `Facts`.
-
-    Returns:
-        List of `Choice`; empty for a large dataset, where the reference's are kept.
 
     Example:
         >>> facts = Facts(num_images=160, batch_size=4, steps=200)
@@ -143,11 +128,6 @@ def num_epochs(num_images: int, batch_size: int) -> int:
 
 def describe(choices: list[Choice], facts: Facts, given: list[str]) -> str:
     """The choices as a block of text for people.
-
-    Args:
-        choices: list of `Choice`, those that count.
-        facts: `Facts` that they were made from.
-        given: names of the arguments that the caller chose.
 
     Example:
         >>> facts = Facts(num_images=9000, batch_size=8, steps=50)

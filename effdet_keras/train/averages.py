@@ -23,13 +23,6 @@ def placed_like(variable: Any, value: Any) -> Any:
     there as JAX does by default: all processes compare what they assign, number by
     number, and one that assigns nothing, because it has failed, has the others wait.
 
-    Args:
-        variable: `keras.Variable`.
-        value: array, the same in all processes.
-
-    Returns:
-        `value`; or a `jax.Array`, of which each process has put its copies in place.
-
     Example:
         >>> placed_like(keras.Variable(0.0), 1.0)
         1.0
@@ -69,13 +62,7 @@ class WeightAverages:
     methods outside of one.
 
     Args:
-        variables: list of `keras.Variable`, floating point.
         decay: float in `[0, 1)`.
-        dynamic: bool, whether the decay grows with the step.
-
-    Raises:
-        ValueError: If `decay` is outside `[0, 1)`, or a variable is not of a
-            floating-point type.
 
     Example:
         >>> weight = keras.Variable([0.0, 4.0])
@@ -159,10 +146,6 @@ class WeightAverages:
                 step: `optimizer.iterations` before it applied the gradients.
             has_moved: bool or scalar bool tensor, whether the step moved the
                 variables; if not, the averages stay where they are. None is True.
-
-        Raises:
-            RuntimeError: If the averages are swapped in. A compiled step
-                checks this when it is traced.
 
         Example:
             >>> weight = keras.Variable(0.0)
@@ -300,12 +283,7 @@ class WeightAverages:
     def take_swapped(
         self, training: Sequence[Any], exact: dict[int, Any] | None = None
     ) -> None:
-        """Declares that the variables hold averages: those of a file, for instance.
-
-        Args:
-            training: list of arrays, the weights of training, one per variable.
-            exact: see the property of this name.
-        """
+        """Declares that the variables hold averages: those of a file, for instance."""
         _assign(self._averages, training)
         self._end_swap()
         self._exact = {i: np.asarray(value) for i, value in (exact or {}).items()}

@@ -45,12 +45,7 @@ class _Latest(keras.metrics.Mean):
 
 
 class Trackers:
-    """The running means that `fit` logs. No Keras container, so not saved.
-
-    Args:
-        losses: names of the losses that there are besides `loss`.
-        with_adversarial: bool, whether there is an `adversarial_loss`.
-    """
+    """The running means that `fit` logs. No Keras container, so not saved."""
 
     def __init__(self, *, losses, with_adversarial=False):
         steps = ("gradient_norm", "learning_rate")
@@ -96,15 +91,10 @@ class Settings:
     """How a compiled model trains. `Trainer.compile` makes it, steps read it.
 
     Args:
-        recipe: `Recipe`, settled.
-        asked: `Recipe` as `compile` was given it; `fit` may still fill its fields.
-        trackers: `Trackers`.
         gradient_factors: list of floats, one per trainable variable, or None where
             no gradient is multiplied, so that the step has no work.
-        keras_options: dict of the arguments of `compile` that are Keras' own.
         statistics_warmup: `StatisticsWarmup`, or None for batch-norm statistics that
             move as their layers say.
-        accumulation: `Accumulation`, or None where each step is an update.
     """
 
     recipe: Recipe
@@ -137,11 +127,7 @@ class Settings:
 
 
 def refuse_keras_metrics(**arguments: Any) -> None:
-    """Raises ValueError if any of the arguments, which `compile` lacks, is given.
-
-    Args:
-        **arguments: `metrics`, `weighted_metrics` and `loss_weights` of Keras.
-    """
+    """Raises ValueError if any of the arguments, which `compile` lacks, is given."""
     for name, value in arguments.items():
         if value is None:
             continue

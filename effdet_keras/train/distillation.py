@@ -32,11 +32,6 @@ class Distillation:
     takes for background has a box by chance. Both are divided by the sum of these
     scores, and one.
 
-    Args:
-        weight: float above 0, of this loss beside that of the annotations.
-        box_loss_weight: float, of the boxes beside the classes.
-        delta: float, of the Huber loss.
-
     Example:
         >>> outputs = {"class_logits": ops.zeros((1, 2, 3)),
         ...            "box_deltas": ops.zeros((1, 2, 4))}
@@ -60,9 +55,6 @@ class Distillation:
         Args:
             teacher, student: dicts of `class_logits` `[B, N, C]` and `box_deltas`
                 `[B, N, 4]`.
-
-        Returns:
-            Float32 scalar.
         """
         scores = ops.sigmoid(ops.cast(teacher["class_logits"], "float32"))
         logits = ops.cast(student["class_logits"], "float32")
@@ -158,8 +150,6 @@ def taught(
     Args:
         teacher, student: `EfficientDet`, which `check_teacher` found to be alike; the
             student is compiled, and stays as it is compiled.
-        batches: `tf.data.Dataset` in the student's size.
-        rule: `Distillation`.
     """
     with student.learning_from(rule):
         yield _with_outputs(batches, _in_size_of(student, teacher))

@@ -31,10 +31,6 @@ def with_own_callbacks(
     Args:
         callbacks: what `fit` takes: None, a callback, a list, or a `CallbackList`,
             which is changed.
-        model: the model that `fit` is called on.
-        first: callbacks in front of all others, which find what these leave.
-        last: callbacks behind all others, which see what the others add to the logs.
-        wrapped: function of a callback that was given, returns what stands for it.
     """
     if not isinstance(callbacks, keras.callbacks.CallbackList):
         given = keras.tree.flatten([] if callbacks is None else callbacks)
@@ -49,11 +45,7 @@ def with_own_callbacks(
 
 @contextlib.contextmanager
 def let_go_afterwards(callbacks: Any) -> Iterator[None]:
-    """Calls `let_go` of the callbacks that have it: Keras tells them of no error.
-
-    Args:
-        callbacks: what `with_own_callbacks` gave.
-    """
+    """Calls `let_go` of the callbacks that have it: Keras tells them of no error."""
     try:
         yield
     finally:

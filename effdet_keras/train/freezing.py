@@ -17,16 +17,11 @@ def freeze(model, what, batch_norm=True):
     """Stops some weights of a model from training, and lets all others train.
 
     Args:
-        model: `EfficientDet`.
         what: "backbone", "backbone+fpn", or a regular expression that the path of
             a weight must match from its start, as the reference's
             `var_freeze_expr` does: "(efficientnet|fpn_cells|resample_p6)".
         batch_norm: bool, whether batch norms whose scale and offset are frozen
             stop moving their statistics as well, and normalise with them.
-
-    Raises:
-        ValueError: If nothing matches, nothing is left to train, or `what` is no
-            regular expression.
 
     Example:
         >>> from effdet_keras.model.efficientdet import EfficientDet
@@ -57,9 +52,6 @@ def unfreeze(model):
 
     A model made with `frozen_batch_norm=True` keeps its batch norms frozen.
 
-    Args:
-        model: `EfficientDet`.
-
     Example:
         >>> from effdet_keras.model.efficientdet import EfficientDet
         >>> model = EfficientDet.from_preset(
@@ -75,15 +67,7 @@ def unfreeze(model):
 
 
 def frozen_state(model):
-    """What does not train, in values that JSON can hold; see `restore_frozen`.
-
-    Args:
-        model: `EfficientDet`.
-
-    Returns:
-        Dict of two lists of paths: `weights` that do not train, and `batch_norms`
-        that keep their statistics.
-    """
+    """What does not train, in values that JSON can hold; see `restore_frozen`."""
     return {
         "weights": [
             v.path
@@ -95,12 +79,7 @@ def frozen_state(model):
 
 
 def restore_frozen(model, state):
-    """Freezes what `frozen_state` noted, and nothing else.
-
-    Args:
-        model: `EfficientDet` of the same config.
-        state: dict, see `frozen_state`.
-    """
+    """Freezes what `frozen_state` noted, and nothing else."""
     weights, batch_norms = set(state["weights"]), set(state["batch_norms"])
     model.trainable = True
     for bn in batch_norms_of(model):

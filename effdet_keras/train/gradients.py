@@ -41,13 +41,6 @@ def gradient_factors(multipliers, variables):
         multipliers: dict of a regular expression to a factor above 0, or None.
             An expression is searched in the variable's `path`; the first that
             is found counts.
-        variables: list of Keras variables.
-
-    Returns:
-        List of floats, one per variable, 1.0 where no expression is found.
-
-    Raises:
-        ValueError: If an expression is found in no path.
 
     Example:
         >>> import keras
@@ -107,15 +100,8 @@ def clipped(
     """Gradients of at most this norm, first each of them, then all together.
 
     Args:
-        gradients: list of float tensors.
-        limit: float above 0, or None and 0 for no clipping.
-        each: bool, whether each is clipped before all together are.
         scale: scalar by which the gradients are multiplied, as a loss scale does. They
             are clipped as if they were not, and keep it. None is 1.
-
-    Returns:
-        `(clipped, norm)`: a list like `gradients`, and the norm of all together after
-        it, without the scale, a float32 scalar.
 
     Example:
         >>> gradients, norm = clipped([ops.array([30.0, 40.0]), ops.array([1.0])], 10.0)
@@ -200,10 +186,6 @@ def decay_factors(decay, variables):
         decay: float, for all kernels; or dict of a regular expression to a float. An
             expression is searched in the variable's `path`; the first that is found
             counts.
-        variables: list of Keras variables.
-
-    Returns:
-        List of floats, one per variable, 0.0 where nothing is found.
 
     Example:
         >>> import keras

@@ -20,11 +20,6 @@ def check_data(model, x, y=None):
 
     Checks what costs nothing: shapes, class names, arrays. It draws no batch of a
     stream.
-
-    Args:
-        model: `EfficientDet`.
-        x: what `fit` takes; not a `DetectionDataset`, but its batches.
-        y: dict of ground truth, where `x` is an array of images.
     """
     for reader in readers_of(x):
         _check_classes(model, reader)

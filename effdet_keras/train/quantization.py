@@ -42,13 +42,11 @@ class Quantization:
     model keep them.
 
     Args:
-        model: `EfficientDet`, built.
         delay: int, steps of training before the first that rounds. Ranges are followed
             from the first step on.
         batch_norm_steps: int, steps of training in which batch norm takes the
             statistics of the batch. After them, and without them from the start, it
             takes the moving statistics, as the file will.
-        range_steps: int, steps of training in which ranges move, or None for all.
     """
 
     def __init__(
@@ -144,11 +142,7 @@ class Quantization:
 
     @contextlib.contextmanager
     def exporting(self) -> Iterator[None]:
-        """Within this context the network rounds, whatever it has learned so far.
-
-        Raises:
-            RuntimeError: If no step of training has rounded yet.
-        """
+        """Within this context the network rounds, whatever it has learned so far."""
         if not self.is_rounding:
             raise InvalidStateError(
                 f"The model has been trained for {int(self._steps)} steps since "
@@ -177,11 +171,7 @@ class Quantization:
         store[STEPS] = ops.convert_to_numpy(self._steps)
 
     def load(self, store: Mapping[str, Any]) -> bool:
-        """Reads what `save` wrote; returns whether there was something.
-
-        Raises:
-            ValueError: If the file has the ranges of another network.
-        """
+        """Reads what `save` wrote; returns whether there was something."""
         names = set(store.keys())  # the store of a `.weights.h5` is no dict
         if RANGES not in names:
             return False
@@ -283,13 +273,6 @@ class _Following(_Rounding):
 
 def rounded_kernel(kernel: Any, axis: int) -> Any:
     """A kernel in 255 symmetric steps, with a scale for each index of an axis.
-
-    Args:
-        kernel: float32 tensor.
-        axis: int.
-
-    Returns:
-        Tensor like `kernel`.
 
     Example:
         >>> kernel = ops.array([[12.7, 0.04, 0.06], [1.27, 0.0, -0.006]])

@@ -34,19 +34,7 @@ def plot_learning_rates(
     suggestion: float,
     path: str | os.PathLike[str] | None = None,
 ) -> Any:
-    """Draws losses over learning rates, and the rate that is suggested.
-
-    Args:
-        rates, losses, smoothed: sequences of as many floats.
-        suggestion: float.
-        path: path of the file to write, or None.
-
-    Returns:
-        The matplotlib figure.
-
-    Raises:
-        ImportError: If matplotlib is not installed.
-    """
+    """Draws losses over learning rates, and the rate that is suggested."""
     figure = require_matplotlib()(figsize=(7.0, 4.2), layout="constrained")
     axes = figure.add_subplot()
     axes.plot(rates, losses, color="0.75", linewidth=1, label="loss of each step")
@@ -229,10 +217,6 @@ def _arguments(model, batches, rate):
 
 class RisingRate(keras.optimizers.schedules.LearningRateSchedule):
     """The rate of the range test.
-
-    Args:
-        lowest, highest: floats above 0.
-        num_steps: int, 2 or more.
 
     Example:
         >>> rate = RisingRate(0.01, 1.0, 3)

@@ -29,14 +29,6 @@ def tfod_decay(*, fpn=4e-5, heads=4e-5, backbone=1e-5):
     for BiFPN and heads; the backbone brings its own. There the factor of the plain sum
     of squares is half of what is here.
 
-    Args:
-        fpn: float, of the BiFPN's kernels.
-        heads: float, of the heads' depthwise kernels.
-        backbone: float, of the backbone's kernels and biases.
-
-    Returns:
-        Dict of regular expressions to floats.
-
     Example:
         >>> tfod_decay()["^(fpn_cells|resample_p).*kernel$"]
         4e-05
@@ -54,18 +46,6 @@ def tfod_decay(*, fpn=4e-5, heads=4e-5, backbone=1e-5):
 
 def choice(argument, value, known, *, otherwise):
     """The name and the settings of what an argument chooses.
-
-    Args:
-        argument: string, what the caller calls it, for messages.
-        value: a name, or a dict `{"name": name, setting: value, ...}`.
-        known: dict of each name to the names of its settings.
-        otherwise: string, what else the argument may be, for messages.
-
-    Returns:
-        `(name, settings)`: the name in lower case, and a dict.
-
-    Raises:
-        ValueError: If the name or a setting is unknown, or there is no name.
 
     Example:
         >>> known = {"cosine": ("warmup_epochs",), "constant": ()}
@@ -148,11 +128,7 @@ def default_learning_rate(optimizer):
 
 
 def has_own_decay(optimizer):
-    """Whether an optimizer decays the weights, so that the loss should not.
-
-    Args:
-        optimizer: None, a name, a dict, or a Keras optimizer.
-    """
+    """Whether an optimizer decays the weights, so that the loss should not."""
     if isinstance(optimizer, keras.optimizers.Optimizer):
         inner = getattr(optimizer, "inner_optimizer", optimizer)  # of a loss scale
         return bool(inner.weight_decay)
@@ -165,15 +141,6 @@ def named_optimizer(optimizer, learning_rate, *, weight_decay, **more):
     Args:
         optimizer: "sgd", "momentum" (SGD with 0.9), "adam", "adamw" or "rmsprop";
             or a dict of such a `name` and Keras' own arguments.
-        learning_rate: float or Keras `LearningRateSchedule`.
-        weight_decay: float, AdamW's decay of kernels; no other has one.
-        **more: arguments that all Keras optimizers have.
-
-    Returns:
-        `keras.optimizers.Optimizer`.
-
-    Raises:
-        ValueError: If the name or a setting is unknown.
 
     Example:
         >>> named_optimizer("momentum", 0.5, weight_decay=0.0).momentum
@@ -258,16 +225,6 @@ def named_schedule(schedule, learning_rate, *, warmup_init, steps_per_epoch, epo
             "constant"; "exponential" with `decay_steps`, `decay_rate`, `staircase` of
             Keras' `ExponentialDecay`; "manual_step" with `rates`, and `boundaries`:
             the first step of each rate but the first one's.
-        learning_rate: float, the highest rate; "manual_step" ignores it.
-        warmup_init: float, where the first three begin unless settings say.
-        steps_per_epoch: int.
-        epochs: float, of the whole training.
-
-    Returns:
-        A float if the rate is constant, else a Keras `LearningRateSchedule`.
-
-    Raises:
-        ValueError: If a name, a setting or its value is wrong.
 
     Example:
         >>> drop = {"name": "manual_step", "boundaries": [10], "rates": [0.1, 0.01]}
@@ -544,14 +501,7 @@ class Recipe:
         return not (has_rate and field in _OF_OPTIMIZER)
 
     def chosen(self, **fields):
-        """The recipe with every field settled.
-
-        Args:
-            **fields: values for fields of which `may_choose` is true.
-
-        Returns:
-            `Recipe`; what is still open then is as in the reference.
-        """
+        """The recipe with every field settled."""
         of_name = TFOD if self.name == TFOD_NAME else REFERENCE
         default = {**of_name, "batch_norm_warmup": self.is_open}
         settled = {

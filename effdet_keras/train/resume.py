@@ -25,15 +25,8 @@ class Place:
     """The place that a training goes on from, step by step as if it had not stopped.
 
     Args:
-        epoch: int, epochs done.
-        step: int, steps done of the epoch after these.
-        steps: int, steps done in all, as the optimizer counts them.
-        seconds: float, how long that epoch has taken so far.
         means: dict from the name of a metric to the values of its variables, from
             which the running means of that epoch go on.
-        callbacks: dict from the name of a callback to what it remembers.
-        is_stopped: bool, whether a callback has ended the training.
-        seed: int, of the batches, where they are this package's; else None.
 
     Example:
         >>> place = Place(epoch=2, step=7, steps=47)
@@ -69,11 +62,7 @@ class Place:
 
 
 def place_in(info: Mapping[str, Any]) -> Place:
-    """The place that the entry of an archive tells of.
-
-    Args:
-        info: dict of `read_archive_info`.
-    """
+    """The place that the entry of an archive tells of."""
     if "place" in info:
         return Place.from_dict(info["place"])
     return Place(epoch=int(info.get("epoch", 0)))  # of a version before
@@ -118,9 +107,6 @@ def states_of(callbacks: Sequence[Any]) -> dict[str, dict]:
     A callback of your own has a method `get_state()` that returns a dict, and
     `set_state(state)`, which `fit` calls when the training goes on.
 
-    Args:
-        callbacks: list of callbacks.
-
     Example:
         >>> states_of([keras.callbacks.EarlyStopping("AP", mode="max")])
         {'EarlyStopping': {'wait': 0, 'stopped_epoch': 0}}
@@ -137,12 +123,7 @@ def states_of(callbacks: Sequence[Any]) -> dict[str, dict]:
 
 
 def set_states(callbacks: Sequence[Any], states: Mapping[str, dict]) -> None:
-    """Gives callbacks what `states_of` returned for callbacks of the same names.
-
-    Args:
-        callbacks: list of callbacks, whose `on_train_begin` was called.
-        states: dict of `states_of`.
-    """
+    """Gives callbacks what `states_of` returned for callbacks of the same names."""
     for name, callback in _named(callbacks):
         if name not in states:
             continue
@@ -184,8 +165,6 @@ class DataOrder:
     Where the data is not ours, or is none, all of this does nothing.
 
     Args:
-        data: what `fit` was given, in batches.
-        steps_per_epoch: int, of `fit`, or None.
         initial_epoch: int, of `fit`. From 0 the order goes on behind that of an
             earlier `fit` over the same batches, so that many calls of one epoch each
             do not all train on the same augmented images.
@@ -216,16 +195,7 @@ class DataOrder:
         return seeds[0] if len(seeds) == 1 else None
 
     def start(self, epoch: int, step: int = 0) -> bool:
-        """Names the epoch that begins, for the next iteration over the data.
-
-        Args:
-            epoch: int, from 0.
-            step: int, the steps of the epoch that need not be trained again.
-
-        Returns:
-            Whether the next batch is that of `step`; False where it is still that of
-            step 0, and those between must be drawn for nothing.
-        """
+        """Names the epoch that begins, for the next iteration over the data."""
         epoch += self._epochs_before
         for order in self._passes:
             order.epochs_trained = epoch + 1
@@ -268,8 +238,6 @@ class PlaceKeeper(OwnCallback):
     epoch counts through the steps that are done, and trains the first that is not.
 
     Args:
-        order: `DataOrder` of the data.
-        place: `Place` to go on from, or None.
         is_given_batches: bool, whether a step is given its batch, so that those of
             steps which are done have to be drawn.
     """
@@ -375,12 +343,7 @@ def _mean_of_all(means):
 
 
 class FromPlaceOn:
-    """A callback that is not told of the steps which `fit` only counts through.
-
-    Args:
-        callback: the callback, all else of which stays as it is.
-        keeper: `PlaceKeeper`.
-    """
+    """A callback that is not told of the steps which `fit` only counts through."""
 
     def __init__(self, callback: Any, keeper: PlaceKeeper) -> None:
         self.callback_of_fit = callback

@@ -20,11 +20,7 @@ from effdet_keras.train.truth import explain_batch
 
 
 class Run:
-    """What is known of the data of one call, for errors in plain words.
-
-    Args:
-        data: what the call was given, in batches.
-    """
+    """What is known of the data of one call, for errors in plain words."""
 
     def __init__(self, data: Any = None) -> None:
         self._readers: list[ImageReader] = readers_of(data)
@@ -46,16 +42,7 @@ class Run:
             raise plain from None
 
     def refusal(self, truth: dict, config: Any, step: int | None) -> Exception:
-        """The error for a batch whose loss is NaN or infinite.
-
-        Args:
-            truth: the batch's ground truth, of arrays.
-            config: the model's `EfficientDetConfig`.
-            step: int, which training step it is, from 1; None in evaluation.
-
-        Returns:
-            ValueError if the ground truth is wrong, else FloatingPointError.
-        """
+        """The error for a batch whose loss is NaN or infinite."""
         fault = explain_batch(truth, config)
         where = "an evaluation step" if step is None else f"training step {step}"
         batch = f"The batch of {where} {self._names(truth.get('image_id'))}"
@@ -92,15 +79,9 @@ class DetectionStep(keras.Model):
 
     Keras' own `predict_on_batch` compiles it, on every backend.
 
-    Args:
-        model: `EfficientDet`.
-
     Call arguments:
         inputs: dict of `images` `[B, H, W, 3]` and `content_sizes` `[B, 2]`, see
             `Postprocess`.
-
-    Returns:
-        Dict, as `Postprocess` returns.
     """
 
     def __init__(self, model: Any) -> None:
@@ -205,10 +186,6 @@ def adopt_classes(model: Any, data: Any) -> None:
 
     Nothing changes where the model has `category_ids`, where the data does not tell
     its own, or where the classes of both differ.
-
-    Args:
-        model: `EfficientDet`.
-        data: `DetectionDataset`, batches of one, or anything else.
     """
     _adopt_seg_class_names(model, data)
     classes = [data] if isinstance(data, DetectionDataset) else readers_of(data)

@@ -42,11 +42,6 @@ class StatisticsWarmup:
         Args:
             before, after: float32 tensors of one shape, the statistics before the
                 step and as the layers left them.
-            step: int or scalar integer tensor, the 0-based number of the step.
-
-        Returns:
-            Tensor like `after`. A statistic that its layer did not move, as that of a
-            frozen batch norm, stays where it is.
         """
         # 1 - (1 + k) / (10 + k) without the loss of digits.
         rate = 9.0 / (10.0 + ops.cast(step, "float32"))

@@ -13,10 +13,6 @@ def is_valid_batch(truth, config):
         truth: dict of tensors: `boxes` and `labels` for detection, see `is_valid`;
             `masks` `[B, H, W]` for segmentation, classes below `seg_num_classes`, or
             255.
-        config: `EfficientDetConfig`, whose heads say what is needed.
-
-    Returns:
-        Bool scalar tensor.
 
     Example:
         >>> from effdet_keras.model.config import EfficientDetConfig
@@ -37,11 +33,7 @@ def is_valid_batch(truth, config):
 
 
 def explain_batch(truth, config):
-    """Explains what is wrong with the ground truth of a batch; see `is_valid_batch`.
-
-    Returns:
-        String, or None if nothing is wrong, as far as `truth` has the keys.
-    """
+    """Explains what is wrong with the ground truth of a batch; see `is_valid_batch`."""
     fault = None
     if config.has_detection and {"boxes", "labels"} <= set(truth):
         size = config.image_size, config.num_classes
@@ -84,11 +76,6 @@ def is_valid(boxes, labels, image_size, num_classes):
     Args:
         boxes: float tensor `[B, M, 4]`, `yxyx` in pixels of the input.
         labels: int tensor `[B, M]`.
-        image_size: `(height, width)` of the input.
-        num_classes: int.
-
-    Returns:
-        Bool scalar tensor.
 
     Example:
         >>> swapped = [[[0.0, 40.0, 8.0, 8.0]]]  # ends left of where it begins
@@ -102,9 +89,6 @@ def is_valid(boxes, labels, image_size, num_classes):
 
 def explain(boxes, labels, image_size, num_classes):
     """Explains what is wrong with the ground truth of a batch; see `is_valid`.
-
-    Returns:
-        String that names the first wrong row, or None if nothing is wrong.
 
     Example:
         >>> print(explain([[[0.0, 0.0, 8.0, 8.0]]], [[3]], (64, 64), num_classes=3))

@@ -343,8 +343,6 @@ def draw_marked(
     Args:
         image: array `[H, W, 3]`, uint8.
         boxes: `[n, 4]`, `yxyx` in pixels of the image.
-        words: `n` strings; an empty one for a box without words.
-        colors: `n` times `(red, green, blue)`, such as `GOOD`.
 
     Returns:
         uint8 array `[H, W, 3]`.

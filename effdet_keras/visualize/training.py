@@ -236,10 +236,8 @@ def batch_grid(
     Args:
         images: array `[B, H, W, 3]`, pixels 0-255.
         truth: dict with `boxes` `[B, M, 4]` and `labels` `[B, M]`, -1 in padding.
-        class_names: list of strings, one per label.
         seg_class_names: list of strings, one per class of pixels, where `truth` has
             `masks` `[B, H, W]`; or None.
-        max_images: int, how many to draw at most.
 
     Returns:
         uint8 array `[H, W, 3]`, about as many rows as columns.

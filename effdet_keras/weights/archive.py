@@ -48,12 +48,7 @@ _PACKAGES = ("keras", "tensorflow", "jax", "torch", "numpy")
 
 
 class DamagedFileError(InvalidValueError):
-    """A checkpoint is not what was written.
-
-    Args:
-        path: path of the file.
-        reason: what was seen of it.
-    """
+    """A checkpoint is not what was written."""
 
     def __init__(self, path, reason):
         self.reason = reason
@@ -78,18 +73,9 @@ def write_archive(model, path, info=None, *, previous=None):
     whole new one, whatever happens to the process.
 
     Args:
-        model: `EfficientDet`.
-        path: path that ends in `.keras`. Its folder is made if need be.
         info: dict of what else to note, such as `epoch` and `metrics`; numbers,
             strings, lists, tuples and dicts of them. A number that is not
             finite is noted as null.
-        previous: path in the same folder; the file that is replaced gets that name.
-
-    Raises:
-        ValueError: If `path` does not end in `.keras`, or `info` has a key that
-            is written anyway.
-        FloatingPointError: If a weight or an average is NaN or infinite. A file that
-            is at `path` stays.
 
     Example:
         >>> import tempfile
@@ -118,11 +104,6 @@ def write_archive(model, path, info=None, *, previous=None):
 
 def copy_archive(source, path, *, previous=None):
     """Copies an archive, as safely as `write_archive` writes one.
-
-    Args:
-        source: path of the file to copy.
-        path: path of the copy; replaced if it exists.
-        previous: path in the same folder; the file that is replaced gets that name.
 
     Example:
         >>> import pathlib, tempfile
@@ -183,14 +164,6 @@ def load_archive(path, *, resume=False):
             which a new training starts. True keeps the weights of training beside
             them, the random state, and the place in the training: the next `fit`
             goes on from these.
-
-    Returns:
-        `EfficientDet`.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file is damaged, of another kind, or of a newer
-            version of this package.
 
     Example:
         >>> import tempfile
@@ -293,13 +266,6 @@ def checkpoint_file(path, name_in_folder):
     Args:
         path: path of a file, or of a folder of `CheckpointArchive` or of a run, or
             its address.
-        name_in_folder: string, the one of a folder; see `checkpoint_in`.
-
-    Returns:
-        `pathlib.Path`; of an address that of a copy on this machine.
-
-    Raises:
-        FileNotFoundError: If there is none.
     """
     path = path_of(path) if is_remote(path) else local_path(path, _CHECKPOINT)
     if path.is_dir():
@@ -376,11 +342,7 @@ def _is_info(info):
 
 
 def check_sizes(archive):
-    """Raises ValueError where an entry would fill the memory: nothing was read yet.
-
-    Args:
-        archive: open `zipfile.ZipFile`.
-    """
+    """Raises ValueError where an entry would fill the memory: nothing was read yet."""
     for entry in archive.infolist():
         if entry.file_size > largest_unpacked(entry.compress_size):
             raise InvalidValueError(
@@ -452,16 +414,6 @@ def store_score_settings(
 
 def file_for_score_settings(path: str | os.PathLike[str]) -> pathlib.Path:
     """Finds the file that `store_score_settings` would change.
-
-    Args:
-        path: as of `store_score_settings`.
-
-    Returns:
-        `pathlib.Path`.
-
-    Raises:
-        ValueError: If it can store no thresholds.
-        FileNotFoundError: If it is not there.
 
     Example:
         >>> file_for_score_settings("cats.tflite")

@@ -37,20 +37,11 @@ def assign_source(model, source, *, skip_mismatch=False, checkpoint_type=None):
     their classes, what belongs to a shared name is carried over.
 
     Args:
-        model: `EfficientDet`.
-        source: `WeightSource`.
         skip_mismatch: bool, whether to leave weights that the file lacks, or has
             in another shape, as they are.
         checkpoint_type: what to take of the file: "full", all, the class layer
             included; "detection", the backbone and the BiFPN; "classification", the
             backbone. None takes what fits, as described above.
-
-    Returns:
-        `LoadReport`.
-
-    Raises:
-        ValueError: If a weight has no array, or one of another shape, and
-            `skip_mismatch` is False; or if nothing fits.
 
     Example:
         >>> from effdet_keras.weights.network_arrays import TF1

@@ -12,12 +12,6 @@ CONFIGURATION_FILE = "configuration.yaml"  # makes a folder that of a run
 def folder_of_checkpoints(path):
     """The folder of checkpoints that a path means: of a run, `archive` in it.
 
-    Args:
-        path: `pathlib.Path` or `RemotePath`, of anything.
-
-    Returns:
-        `path`, or the folder `archive` in it where `path` has no checkpoint itself.
-
     Example:
         >>> import pathlib, tempfile
         >>> run = pathlib.Path(tempfile.mkdtemp())
@@ -41,9 +35,6 @@ def checkpoint_in(path, name=BEST_FILE):
             run.
         name: string, the file that is meant. Where it is not there, as where a
             training was never evaluated, it is the best or else the last.
-
-    Returns:
-        The path of a file, or None.
     """
     folder = folder_of_checkpoints(path)
     files = (folder / each for each in (name, BEST_FILE, LAST_FILE))
@@ -51,14 +42,7 @@ def checkpoint_in(path, name=BEST_FILE):
 
 
 def is_archive(path):
-    """Whether Keras opens it: a `.keras` file, a folder of `CheckpointArchive`, a run.
-
-    Args:
-        path: `pathlib.Path` or `RemotePath`.
-
-    Returns:
-        bool.
-    """
+    """Whether Keras opens it: a `.keras` file, a run, or a folder of checkpoints."""
     if path.suffix == ".keras" or (path / CONFIGURATION_FILE).is_file():
         return True
     return _has_checkpoint(folder_of_checkpoints(path))

@@ -20,15 +20,8 @@ def describe_weights(source, model_name=None):
     """Says what a file holds, which model it is of, and what would load.
 
     Args:
-        source: `WeightSource`.
         model_name: string, the published model to compare with; None takes the
             one that the file is of, or is nearest to.
-
-    Returns:
-        String of several lines.
-
-    Raises:
-        ValueError: If there is no model of this name.
 
     Example:
         >>> from effdet_keras.weights.network_arrays import TF1
@@ -66,13 +59,6 @@ def describe_weights(source, model_name=None):
 
 def what_weights_are(path):
     """Says in one sentence what a file of weights is, and how to use it.
-
-    Args:
-        path: path of a file or folder of weights.
-
-    Returns:
-        String, for an error about weights where something else is expected. Empty if
-        the file cannot be read, or is of no published model.
 
     Example:
         >>> what_weights_are("nowhere.pth")

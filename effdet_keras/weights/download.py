@@ -36,18 +36,6 @@ def download(url, *, sha256=None, md5=None, verbose=1):
         url: string, `http://`, `https://` or `file://`. A user name and password
             in it are sent as basic authentication, and never printed; nor is
             what follows a `?`.
-        sha256: string of 64 hexadecimal digits that the file must have, or None.
-        md5: string of 32 hexadecimal digits, or None.
-        verbose: 0 or 1, whether to print the address and a progress bar.
-
-    Returns:
-        `pathlib.Path` of the file; of a `file://` URL the file itself.
-
-    Raises:
-        ValueError: If the URL has another scheme, a digest is malformed, or the file
-            has another digest. Such a file is not kept.
-        OSError: If the server cannot be reached, does not have the file or breaks
-            off, or the cache folder cannot be written to.
 
     Example:
         >>> import pathlib, tempfile
@@ -96,13 +84,6 @@ def download(url, *, sha256=None, md5=None, verbose=1):
 def cache_path(url):
     """Where `download` keeps the file of an http(s) URL.
 
-    Args:
-        url: string.
-
-    Returns:
-        `pathlib.Path`. Its name is a short hash of the URL, so that two files of
-        one name do not collide, and the file's name.
-
     Example:
         >>> cache_path("https://example.org/coco2/efficientdet-d0.tar.gz").name
         'db2c43b3f2-efficientdet-d0.tar.gz'
@@ -120,10 +101,6 @@ def cache_path(url):
 
 def check_digest(path, *, sha256=None, md5=None):
     """Raises a ValueError if a file has another digest than the one given.
-
-    Args:
-        path: path of a file.
-        sha256, md5: strings of hexadecimal digits, or None.
 
     Example:
         >>> import tempfile

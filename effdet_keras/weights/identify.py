@@ -38,13 +38,6 @@ class Match:
 def match_arrays(source, config):
     """Looks up every array of the network of `config` in `source`.
 
-    Args:
-        source: `WeightSource`.
-        config: `EfficientDetConfig`.
-
-    Returns:
-        `Match`.
-
     Example:
         >>> from effdet_keras.weights.network_arrays import TORCH
         >>> from effdet_keras.weights.source import WeightSource
@@ -81,15 +74,9 @@ def for_our_anchors(value, array, source, config):
     """An array of a last layer, with anchors and scales of codes as ours.
 
     Args:
-        value: array in our layout.
-        array: `NetworkArray` that it is for.
         source: `WeightSource` that it is of; what its config does not tell is as in
             google/automl; in our own files, and the Object Detection API's, as in
             `config`.
-        config: `EfficientDetConfig`.
-
-    Returns:
-        Array of the same shape, which computes the same boxes and logits.
     """
     is_last = array.is_box_layer or array.is_class_layer
     count = np.shape(value)[-1] if np.ndim(value) else 0
@@ -150,12 +137,6 @@ class Identity:
 def identify(source):
     """Compares a file with every published model.
 
-    Args:
-        source: `WeightSource`.
-
-    Returns:
-        `Identity`.
-
     Example:
         >>> from effdet_keras.weights.network_arrays import TF1
         >>> from effdet_keras.weights.source import WeightSource
@@ -195,14 +176,7 @@ def _as_told(names, source):
 
 
 def num_classes_of(source):
-    """The number of classes of a file's class head, or None if it has no such head.
-
-    Args:
-        source: `WeightSource` of a network with nine anchors per location.
-
-    Returns:
-        Int or None.
-    """
+    """The number of classes of a file's class head, or None if it has no such head."""
     config = EfficientDetConfig()
     bias = next(a for a in network_arrays(config) if a.name == _CLASS_BIAS)
     value = source.arrays.get(bias.names.get(source.scheme))
@@ -220,13 +194,6 @@ def holds_more(left_over):
 
 def names_of_no_backbone(names, scheme):
     """Which names do not belong to the backbone that has most of them.
-
-    Args:
-        names: list of strings, arrays of one backbone.
-        scheme: one of the schemes of `network_arrays`.
-
-    Returns:
-        List of strings, empty if one of the known backbones has them all.
 
     Example:
         >>> from effdet_keras.weights.network_arrays import TIMM

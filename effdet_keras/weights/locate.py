@@ -55,17 +55,6 @@ def located(source, *, sha256=None, md5=None, verbose=1):
     Args:
         source: string or path: URL, file, folder, archive, or prefix of a TensorFlow
             checkpoint, with `.index` or `.data-00000-of-00001` or without.
-        sha256, md5: strings, digests that the file must have, or None.
-        verbose: 0 or 1, whether to show the progress of a download.
-
-    Yields:
-        `pathlib.Path` of a file, or the prefix of a TensorFlow checkpoint.
-
-    Raises:
-        FileNotFoundError: If there is nothing of this name; lists near names.
-        ValueError: If a folder holds no weights, or several; or see `download`
-            and `unpack`.
-        OSError: See `download`.
 
     Example:
         >>> import pathlib, tempfile
@@ -101,12 +90,6 @@ def looks_like_weights(source):
 
     Looks at names and first bytes only. A folder is one of weights if it, or a
     folder in it, holds a TensorFlow checkpoint, or if it is an archive.
-
-    Args:
-        source: string or path.
-
-    Returns:
-        bool.
 
     Example:
         >>> looks_like_weights("d0.safetensors"), looks_like_weights("train.json")
@@ -350,12 +333,6 @@ _DAMAGES = (
 def is_tar_archive(path):
     """Whether a file is a tar or gzip file, by its first bytes.
 
-    Args:
-        path: path of a file.
-
-    Returns:
-        Bool.
-
     Example:
         >>> import tempfile
         >>> with tempfile.NamedTemporaryFile(suffix=".tar.gz") as file:
@@ -381,14 +358,8 @@ def unpack(path, folder):
     `tarfile` does not read, are checked.
 
     Args:
-        path: path of the archive.
         folder: path of an existing folder of ours alone. After an error it may
             hold a part of the files.
-
-    Raises:
-        ValueError: If the file is no archive, is damaged or truncated, or holds
-            what is refused.
-        OSError: If a file cannot be read or written.
 
     Example:
         >>> import pathlib, tarfile, tempfile

@@ -130,12 +130,6 @@ def is_backbone_name(name):
 def network_arrays(config):
     """Every array of the network of a config.
 
-    Args:
-        config: `EfficientDetConfig`.
-
-    Returns:
-        List of `NetworkArray`.
-
     Example:
         >>> from effdet_keras.model.config import EfficientDetConfig
         >>> arrays = network_arrays(EfficientDetConfig.from_name("efficientdet-d0"))
@@ -532,12 +526,6 @@ _INNER_SCOPE = "/fusion/"  # the reference keeps fusion weights in the node itse
 def tf1_name(variable):
     """The TF1-style name of the array that a checkpoint holds for one weight.
 
-    Args:
-        variable: weight of an `EfficientDet`.
-
-    Returns:
-        String, without `:0`.
-
     Example:
         >>> class Weight:
         ...     path = "fpn_cells/cell_0/fnode0/fusion/WSM_1"
@@ -553,12 +541,6 @@ def tf1_name(variable):
 
 def path_of_tf1_name(name):
     """The path of the weight that has this TF1-style name: the inverse of `tf1_name`.
-
-    Args:
-        name: string.
-
-    Returns:
-        String.
 
     Example:
         >>> path_of_tf1_name("fpn_cells/cell_0/fnode0/WSM_1")

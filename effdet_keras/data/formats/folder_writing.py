@@ -25,17 +25,8 @@ def named_splits(datasets, *, usable=False, masks=True):
     Args:
         datasets: `DetectionDataset`, which becomes the split "train", or a dict
             of split name to `DetectionDataset`.
-        usable: whether to leave out boxes that have no area in their image.
         masks: whether the format has a place for masks; if not, a warning says what
             is lost.
-
-    Returns:
-        Dict from split name to `DetectionDataset`.
-
-    Raises:
-        TypeError: If it is neither.
-        ValueError: If there is no split, a name cannot be that of a folder, or
-            the splits differ in their classes.
 
     Example:
         >>> from effdet_keras.data import from_arrays
@@ -106,16 +97,6 @@ def encode_image(record):
     otherwise, for arrays, other formats and images with an EXIF turn, the
     pixels that the boxes are for, as a PNG.
 
-    Args:
-        record: `Record`.
-
-    Returns:
-        `(bytes, suffix)`, such as `(b"...", ".jpg")`.
-
-    Raises:
-        FileNotFoundError: If the image is gone.
-        ValueError: If it cannot be decoded or has not the annotated size.
-
     Example:
         >>> from effdet_keras.data import from_arrays
         >>> dataset = from_arrays([np.zeros((8, 8, 3), "uint8")], [[]], [[]], ["cat"])
@@ -169,12 +150,6 @@ def image_stems(records):
     called after its image id. Control characters, such as the end of a line, which
     lists of names cannot have, become "_".
 
-    Args:
-        records: sequence of `Record`.
-
-    Returns:
-        List of str.
-
     Example:
         >>> from effdet_keras.data import from_arrays
         >>> image = np.zeros((8, 8, 3), "uint8")
@@ -199,17 +174,8 @@ def write_images(records, folder, stems=None):
     """Writes the images of records into a folder, which is made.
 
     Args:
-        records: sequence of `Record`.
-        folder: path of the folder.
         stems: list of str, a file name without suffix for each; by default
             `image_stems(records)`.
-
-    Returns:
-        List of str: the file name of each image, with its suffix.
-
-    Raises:
-        FileNotFoundError: If an image is gone.
-        ValueError: If one cannot be decoded.
 
     Example:
         >>> import tempfile

@@ -45,15 +45,6 @@ def label_map_of(label_map: Mapping[int, str] | str | os.PathLike) -> dict[int, 
         label_map: dict from category id to name; "coco", "voc" or "waymo"; or the path
             of a file, as for `read_label_map`.
 
-    Returns:
-        Dict from category id to name, by ascending id.
-
-    Raises:
-        FileNotFoundError: If it is a path where there is no file.
-        TypeError: If it is something else.
-        ValueError: If an id is not an int from 1, an id or a name repeats, or it is
-            another str.
-
     Example:
         >>> label_map_of({2: "dog", 1: "cat"})
         {1: 'cat', 2: 'dog'}
@@ -92,14 +83,6 @@ def requested_classes(
         class_names: names in the order of the labels, or a label map, as for
             `label_map_of`: then labels are in the order of its ids.
 
-    Returns:
-        `(names, ids)`: tuple of str, and a list of as many category ids; None for
-        names alone.
-
-    Raises:
-        FileNotFoundError: As `label_map_of`.
-        ValueError: As `label_map_of`, or if there is no name or one is not a str.
-
     Example:
         >>> requested_classes(["cat", "dog"])
         (('cat', 'dog'), None)
@@ -126,14 +109,6 @@ def ids_of_classes(
 ) -> list[int]:
     """Gives each class its id in a file, else the one asked for, else an unused one.
 
-    Args:
-        class_names: names in the order of the labels.
-        known: dict from id to name, as the file has them.
-        ids: the ids that are asked for, one per class, or None.
-
-    Returns:
-        List of int, one per class, all different.
-
     Example:
         >>> ids_of_classes(["cat", "dog", "cow"], {3: "cat"}, [7, 8, 3])
         [3, 8, 9]
@@ -156,13 +131,6 @@ def read_label_map(path: str | os.PathLike) -> dict[int, str]:
     Args:
         path: path of the file. Its ending tells the format: `.json`, `.yaml` or
             `.yml`; any other is the text.
-
-    Returns:
-        Dict from category id to name, by ascending id.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If it has none of these formats, or an id or name repeats.
 
     Example:
         >>> import tempfile
@@ -199,9 +167,7 @@ def write_label_map(path: str | os.PathLike, names: Mapping[int, str]) -> None:
     """Writes names of classes in the TF Object Detection API's format.
 
     Args:
-        path: str or path; an existing file is replaced, once the new one is whole.
         names: dict from category id to name.
-
     Example: see `read_label_map`.
     """
     items = [

@@ -22,20 +22,6 @@ _NORMALIZED = 1.01  # ends of boxes: some tools round beyond 1
 def choose_classes(found, class_names, sidecar, reader, problems):
     """Chooses the classes of a dataset whose files have names, but no ids.
 
-    Args:
-        found: names in the files, in the order to use if nothing else says one.
-        class_names: names or a label map that the caller asks for, or None.
-        sidecar: `Sidecar` or None. Its order is used if it has all names.
-        reader: str, who reads what, for messages.
-        problems: `Problems`. What is wrong may be why there is no class.
-
-    Returns:
-        `(class_names, category_ids)`: tuple of str; list of int, or None for
-        1, 2, ...
-
-    Raises:
-        ValueError: If there is no class, or `class_names` is not names of classes.
-
     Example:
         >>> from effdet_keras.data.problems import Problems
         >>> reader = "`from_voc` of 'cats'"
@@ -59,11 +45,6 @@ def choose_classes(found, class_names, sidecar, reader, problems):
 
 def label_boxes(names_of_files, class_names, problems):
     """Turns class names into labels; unknown names become one problem each.
-
-    Args:
-        names_of_files: list of `(file, names)`, the names of its boxes.
-        class_names: names in the order of the labels.
-        problems: `Problems`.
 
     Returns:
         List of int arrays `[n]`, -1 where the class is unknown.
@@ -112,16 +93,7 @@ def are_coordinates(values):
 
 
 def find_image_size(path, declared, problems):
-    """Finds the size of an image, and whether it is there.
-
-    Args:
-        path: path of the image.
-        declared: `(height, width)` of the annotation file, or None.
-        problems: `Problems`, for images that are missing or unreadable.
-
-    Returns:
-        `(height, width)`, or None if the image cannot be used.
-    """
+    """Finds the size of an image, and whether it is there."""
     if declared is not None and isinstance(path, RemotePath) and not path.is_listed:
         return declared  # asking for each would take hours: training finds out
     if not is_file(path):
@@ -164,21 +136,7 @@ def finish_records(
     class_names,
     fields=FIELDS,
 ):
-    """Numbers records, restores what the sidecar keeps, leaves out unusable boxes.
-
-    Args:
-        records: list of `Record`, with a label of -1 where the class is unknown.
-        problems: `Problems`.
-        source: str, the file or folder that is read, for messages.
-        sidecar: `Sidecar` or None.
-        split: name of the split in the sidecar, or None for all.
-        names: list of str, the name of each record in the sidecar.
-        class_names: names in the order of the labels.
-        fields: what to take from the sidecar, as in `apply_sidecar`.
-
-    Returns:
-        List of `Record`.
-    """
+    """Numbers records, restores what the sidecar keeps, leaves out unusable boxes."""
     records = apply_sidecar(
         sidecar, split, _numbered(records), names, class_names, fields=fields
     )
@@ -205,16 +163,7 @@ def _labelled(record):
 
 
 def check_boxes(records, problems, source):
-    """Notes boxes that are normalized, have no area, or lie outside their image.
-
-    Args:
-        records: list of `Record`.
-        problems: `Problems`.
-        source: str, the file or folder that is read.
-
-    Returns:
-        List of `Record`, without boxes if these are normalized.
-    """
+    """Notes boxes that are normalized, have no area, or lie outside their image."""
     if are_normalized(records):
         count = sum(len(record.labels) for record in records)
         problems.add(
@@ -261,12 +210,6 @@ _NO_SPLITS = ("annotations", "labels", "data", "dataset", "coco", "default", "re
 
 def split_of_name(name: str) -> str:
     """Returns the split that the name of a file stands for.
-
-    Args:
-        name: the name without its ending.
-
-    Returns:
-        str, the name itself, or "train" where it only says what the file holds.
 
     Example:
         >>> split_of_name("valid"), split_of_name("annotations")

@@ -51,9 +51,6 @@ class Sidecar:
         Args:
             name_of: dict from the place of a class in `class_names` to its name now.
                 A class that is not in it keeps its name.
-
-        Returns:
-            `Sidecar`; this one if two classes would have the same name.
         """
         old = enumerate(self.class_names)
         class_names = tuple(name_of.get(label, name) for label, name in old)
@@ -66,14 +63,10 @@ def write_sidecar(folder, datasets, names):
     """Writes ids, file names, crowd flags, areas and classes beside the data.
 
     Args:
-        folder: folder to write `effdet_keras.json` into.
         datasets: dict from split name to `DetectionDataset`, with the boxes that
             are written and in their order.
         names: dict from split name to the name of each image, unique in its
             split, by which the reader of this format will ask for it.
-
-    Returns:
-        `None`.
 
     Example:
         >>> import tempfile
@@ -122,13 +115,6 @@ def _keep(record):
 def read_sidecar(folder):
     """Reads the sidecar of a folder.
 
-    Args:
-        folder: folder that may hold `effdet_keras.json`.
-
-    Returns:
-        `Sidecar`, or None where there is none, or (with a warning) where it
-        cannot be read.
-
     Example:
         >>> read_sidecar("nowhere") is None
         True
@@ -173,15 +159,8 @@ def apply_sidecar(sidecar, split, records, names, class_names, *, fields=FIELDS)
     Args:
         sidecar: `Sidecar`, or None, which changes nothing; neither does one that
             has not this split.
-        split: name of the split, or None to look in all.
-        records: list of `Record`, with all boxes of their file, in its order.
-        names: list of str, the name of each record in the sidecar.
-        class_names: names of the records' labels.
         fields: the fields of a record to take from the sidecar; those that the
             format has itself stay as the file has them.
-
-    Returns:
-        List of `Record`, in the order of the dataset that was written.
 
     Example:
         >>> apply_sidecar(None, "train", [], [], ("cat",))

@@ -65,12 +65,6 @@ def _example_class():
 class ExampleReader:
     """The features of one `tf.train.Example`, by key. An absent one is empty.
 
-    Args:
-        data: bytes of the record.
-
-    Raises:
-        ValueError: If they are not a `tf.train.Example`.
-
     Example:
         >>> example = ExampleReader(encode_example({"sizes": np.array([3, 4])}))
         >>> example.ints("sizes").tolist(), example.floats("sizes").tolist()
@@ -107,15 +101,7 @@ class ExampleReader:
         return np.array(self._features[key].float_list.value, np.float64)
 
     def any_flag(self, keys: Sequence[str], count: int) -> np.ndarray:
-        """Returns where at least one of some features is not 0, bool `[count]`.
-
-        Args:
-            keys: keys of features of `count` ints each, or absent ones.
-            count: int.
-
-        Raises:
-            ValueError: If one is there, but has another length.
-        """
+        """Returns where at least one of some features is not 0, bool `[count]`."""
         result = np.zeros(count, bool)
         for key in keys:
             flags = self.ints(key)
@@ -143,12 +129,8 @@ class ExampleReader:
         """Returns where in the file a feature's bytes lie, or None if it is empty.
 
         Args:
-            key: key of a feature with one `bytes`.
             path, offset: the file and the place of the record's data in it, as
                 `read_records` gives it.
-
-        Returns:
-            `EncodedImage` or None.
         """
         value = next(iter(self._features[key].bytes_list.value), b"")
         if not value:
@@ -167,11 +149,6 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
         features: dict from key to `bytes`, `str`, list of str, or NumPy array
             `[n]` of floats, ints or bools. The dtype of an empty array tells which
             kind of list to write.
-
-    Returns:
-        bytes, equal for equal features.
-
-    Example: see `ExampleReader`.
     """
     example = _example_class()()
     for key, value in features.items():
@@ -199,18 +176,6 @@ _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x78\x01": "zlib", b"\x78\x9c": "zlib"}
 
 def read_records(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
     """Reads the records of a file one by one, and checks their checksums.
-
-    Args:
-        path: path of the file, which must not be compressed.
-
-    Yields:
-        `(offset, data)`: where in the file the record's data begin, in bytes, and
-        the data.
-
-    Raises:
-        OSError: If the file is missing or cannot be read.
-        ValueError: If the file is cut or damaged. The records before that place
-            have been yielded by then; those after it cannot be found.
 
     Example:
         >>> import pathlib, tempfile
@@ -263,17 +228,7 @@ def _read_data(file, head, room):
 
 
 def write_records(path: str | os.PathLike[str], records: Iterable[bytes]) -> None:
-    """Writes a TFRecord file.
-
-    Args:
-        path: path of the file; one that is there is overwritten.
-        records: the data of each record.
-
-    Raises:
-        OSError: If it cannot be written, for instance on a full disk.
-
-    Example: see `read_records`.
-    """
+    """Writes a TFRecord file."""
     with open(path, "wb") as file:
         for data in records:
             length = _LENGTH.pack(len(data))

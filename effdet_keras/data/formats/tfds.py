@@ -97,16 +97,6 @@ def from_tfds(
 def tfds_splits(folder: str | os.PathLike[str]) -> dict[str, list[str]]:
     """Finds the files of a TFDS folder, by split.
 
-    Args:
-        folder: as `source` of `from_tfds`.
-
-    Returns:
-        Dict from split name to sorted list of paths as str.
-
-    Raises:
-        FileNotFoundError: If the folder holds no TFDS dataset.
-        ValueError: If it holds several, or one not in TFRecord files.
-
     Example:
         >>> import tempfile
         >>> from effdet_keras.data.formats.arrays import from_arrays
@@ -430,12 +420,6 @@ def tfds_readers(path):
 
 def describe_features(num_classes):
     """Returns the features of an annotated image, as TFDS has COCO's.
-
-    Args:
-        num_classes: int.
-
-    Returns:
-        Dict, the content of `features.json`.
 
     Example:
         >>> content = describe_features(3)["featuresDict"]["features"]

@@ -324,15 +324,6 @@ def tfrecord_splits(folder: str | os.PathLike[str]) -> dict[str, list[str]]:
     "train". A folder without such files, but with folders that have some, has
     these as its splits.
 
-    Args:
-        folder: str or path.
-
-    Returns:
-        Dict of name to sorted list of paths as str; empty without such files.
-
-    Raises:
-        NotADirectoryError: If it is no folder.
-
     Example:
         >>> import tempfile
         >>> folder = pathlib.Path(tempfile.mkdtemp())

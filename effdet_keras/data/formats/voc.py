@@ -147,13 +147,6 @@ def from_voc(
 def voc_splits(folder):
     """Finds the image sets of a VOC folder.
 
-    Args:
-        folder: folder of the dataset.
-
-    Returns:
-        Sorted list of str, without the lists of single classes, such as
-        `cat_train` beside `train`.
-
     Example:
         >>> voc_splits("nowhere")
         []
@@ -325,10 +318,6 @@ _DECIMALS = 4  # of a pixel
 
 def read_xml(path, problems):
     """Reads a file.
-
-    Args:
-        path: `pathlib.Path` of the file.
-        problems: `Problems`, for a file or a box that cannot be read.
 
     Returns:
         Dict of `path`; `filename`, str, of the image; `size`, `(height, width)` or

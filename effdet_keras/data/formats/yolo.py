@@ -354,18 +354,7 @@ class Layout:
 
 
 def find_layout(path):
-    """Finds out how a YOLO dataset is laid out.
-
-    Args:
-        path: a `data.yaml`, a `.data` file, or a folder.
-
-    Returns:
-        `Layout`.
-
-    Raises:
-        FileNotFoundError: If nothing there has YOLO's format.
-        ValueError: If the file cannot be read.
-    """
+    """Finds out how a YOLO dataset is laid out."""
     path = path_of(path)
     if path.is_file():
         is_darknet = path.suffix == ".data"
@@ -394,12 +383,6 @@ def _has_names(path):
 
 def label_file(path):
     """Returns the txt file of an image: in `labels` for `images`, or beside it.
-
-    Args:
-        path: path of the image.
-
-    Returns:
-        `pathlib.Path`; it need not be there.
 
     Example:
         >>> label_file(pathlib.Path("cats/images/a.jpg")).as_posix()

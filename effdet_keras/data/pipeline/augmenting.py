@@ -21,17 +21,6 @@ def prepare(augment, reader):
 
     What the package brings is tested. What a user wrote is checked on every example:
     wrong boxes are found where they are made, and not as a loss that does not fall.
-
-    Args:
-        augment: `Augmentation`, list of them, callable, or None.
-        reader: `ImageReader`, which names images and keeps the error.
-
-    Returns:
-        `Augmentation`, or None.
-
-    Raises:
-        TypeError: If it is none of these.
-        ValueError: If one that takes several images does not stand first.
     """
     if augment is None:
         return None
@@ -49,15 +38,9 @@ def apply(augmentation, read, index, seed, size):
     Partners are other images of the dataset, drawn from the example's seed.
 
     Args:
-        augmentation: `Augmentation`.
         read: function of an index that returns an example, a dict of tensors with
             `image`, `boxes`, `labels`, `image_id` and other keys.
-        index: int64 tensor, the place of the example in the dataset.
         seed: int64 tensor `[2]`.
-        size: int, the number of images of the dataset.
-
-    Returns:
-        The augmented example, with all keys that `read` returned for `index`.
     """
     example = read(index)
     own_seed = _fold(seed, _AUGMENT)
@@ -72,10 +55,7 @@ def partners(index, seed, count, size):
     """Draws the places of the images that are mixed into an example.
 
     Args:
-        index: int64 tensor, the place of the example.
         seed: int64 tensor `[2]`: the same seed gives the same places.
-        count: int, how many partners.
-        size: int, the number of images of the dataset.
 
     Returns:
         int64 tensor `[count]` of places other than `index`; `index` itself if there
@@ -211,15 +191,10 @@ def fault_of(image_shape, boxes, labels, *, num_classes, shape_before, boxes_bef
     """Finds what is wrong with an example that a function returned.
 
     Args:
-        image_shape: int array, the shape of the image returned.
         boxes: float array, which should be `[n, 4]`; any empty one has no boxes.
         labels: int array, which should be `[n]`.
-        num_classes: int, labels are below it.
         shape_before: int array `[3]`, the shape of the image that it was given.
         boxes_before: float array `[m, 4]`, the boxes that it was given.
-
-    Returns:
-        str, to follow "it returned"; None if nothing is wrong.
 
     Example:
         >>> size, box = np.int32([64, 64, 3]), np.float32([[0, 0, 9, 9]])

@@ -327,13 +327,6 @@ class EpochOrder:
     Where several processes train together, each draws its share of every batch. All
     shares together are what one process alone would draw.
 
-    Args:
-        size: int, the number of images.
-        seed: int.
-        shuffle: bool, whether each pass has an order of its own.
-        batch_size: int, images of a batch of all processes together.
-        share: `(index, count)`, which part of each batch this process has.
-
     Example:
         >>> order = EpochOrder(4, seed=0, shuffle=True, batch_size=2)
         >>> (first, _), (second, _) = order.draw(), order.draw()
@@ -354,10 +347,8 @@ class EpochOrder:
         """Names the pass with which the next iteration begins, and a place in it.
 
         Args:
-            number: int, the pass, from 0.
             skipped: int, batches at its beginning that nobody needs again. As many of
                 the next pass follow, so that all passes have one length.
-            per_pass: int, batches of a pass that are used, where `skipped` is not 0.
         """
         self._next = number
         self._skipped = skipped * self.batch_size

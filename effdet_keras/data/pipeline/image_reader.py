@@ -48,21 +48,12 @@ def reader_of(dataset):
 
 
 def readers_of(dataset):
-    """Finds all `ImageReader`s behind a `tf.data.Dataset`: see `reader_of`.
-
-    Returns:
-        List of `ImageReader`, each once; empty where there is none.
-    """
+    """Finds all `ImageReader`s behind a `tf.data.Dataset`: see `reader_of`."""
     return list(passes_of(dataset))
 
 
 def passes_of(dataset):
-    """Finds the `ImageReader`s behind a `tf.data.Dataset`, and how long a pass is.
-
-    Returns:
-        Dict from `ImageReader` to int: the batches that are used of one pass over its
-        images, which `.take(5)` makes fewer.
-    """
+    """Finds the `ImageReader`s behind a `tf.data.Dataset`, and how long a pass is."""
     found, to_visit, visited = {}, [(dataset, _UNKNOWN)], set()
     while to_visit:
         dataset, length = to_visit.pop()
@@ -88,13 +79,8 @@ class ImageReader:
     that `fit` can name images and classes.
 
     Args:
-        records: sequence of `Record`.
-        class_names: names of the classes.
         replace: whether another image takes the place of one that cannot be
             read, as in training. Otherwise an empty image does.
-        strict: whether an image that cannot be read is an error.
-        category_ids: the annotation file's id of each class, or None.
-        seg_class_names: names of the classes of pixels, where masks are read as well.
     """
 
     def __init__(
@@ -133,18 +119,11 @@ class ImageReader:
     def read(self, index):
         """Returns the boxes to train on, and their image, at one place of the dataset.
 
-        Args:
-            index: int.
-
         Returns:
             `(image, boxes, labels, image_id, is_there)`: uint8 `[H, W, 3]`,
             float32 `[n, 4]`, int32 `[n]`, int64, and bool: False if this is an empty
             image in the place of one that cannot be read. With `seg_class_names` also
             the mask, uint8 `[H, W]`.
-
-        Raises:
-            ValueError, OSError: With `strict`, if the image cannot be read. Otherwise
-                if no image of the dataset can be read.
         """
         try:
             return self._read(index)
@@ -224,9 +203,6 @@ def decode_plain_jpeg(image):
 
     That is so for all but progressive files that are damaged, files whose EXIF tag
     turns the image, and colors other than RGB and grey: both are libjpeg-turbo.
-
-    Args:
-        image: path of the file, `EncodedImage`, or anything else.
 
     Returns:
         uint8 array `[H, W, 3]`, read-only. None for every other kind of image, and for

@@ -45,10 +45,6 @@ def random_draws(seed, scale_jitter=(0.1, 2.0)):
 
     Args:
         seed: int tensor `[2]`: the same seed gives the same numbers.
-        scale_jitter: lowest and highest factor on the output size.
-
-    Returns:
-        `Draws`.
 
     Example:
         >>> bool(random_draws([1, 2]).scale == random_draws([1, 2]).scale)
@@ -66,9 +62,6 @@ def flip(image, boxes):
     Args:
         image: tensor `[H, W, 3]`.
         boxes: float32 tensor `[n, 4]`, `yxyx` in pixels.
-
-    Returns:
-        `(image, boxes)` of the same shapes and dtypes.
 
     Example:
         >>> _, boxes = flip(np.zeros((4, 10, 3)), np.float32([[0, 1, 2, 4]]))
@@ -95,8 +88,6 @@ def letterbox(
         image: uint8 or float tensor `[H, W, 3]`.
         boxes: float32 tensor `[n, 4]`, `yxyx` in pixels of `image`.
         labels: int tensor `[n]`.
-        image_size: `(height, width)` of the result.
-        pad_value: three numbers, the color of the padding.
         resize_method: "half_pixel", as above, or "asymmetric", TensorFlow 1's; see
             `geometry.letterbox`. With that, boxes are clipped to `[0, side]`.
 
@@ -145,14 +136,6 @@ def scale_jitter(
         image: uint8 or float tensor `[H, W, 3]`.
         boxes: float32 tensor `[n, 4]`, `yxyx` in pixels of `image`.
         labels: int tensor `[n]`.
-        draws: `Draws`, of which the flip is not used here.
-        image_size: `(height, width)` of the result.
-        pad_value: three numbers, the color of the padding.
-        resize_method: as of `letterbox`.
-
-    Returns:
-        `(image, boxes, labels, image_scale)` as of `letterbox`; the offset of
-        the window is not in `image_scale`.
 
     Example:
         >>> draws = Draws(flip=0.0, scale=2.0, offset_y=0.0, offset_x=0.5)
@@ -186,8 +169,6 @@ def place_mask(mask, place, image_size):
 
     Args:
         mask: uint8 tensor `[H, W]`.
-        place: `Place` of the image.
-        image_size: `(height, width)` of the result.
 
     Returns:
         uint8 tensor `[height, width]`, 255 around the image.

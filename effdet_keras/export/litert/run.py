@@ -29,13 +29,8 @@ class LiteRTRuntime(Runtime):
     """A `.tflite` file that `EfficientDet.export` wrote, in `ai_edge_litert`.
 
     Args:
-        path: of the file.
         num_threads: int, or None for one per CPU. A file whose postprocess is per class
             runs in one: in more, LiteRT loses a class.
-
-    Raises:
-        ValueError: If the file is damaged, or not one of `EfficientDet.export`.
-        ImportError: If ai-edge-litert is not installed.
     """
 
     package = ai_edge_litert
@@ -150,12 +145,6 @@ def output_names_of(description):
 
 def metadata_buffer(description):
     """The metadata of a model, as the flatbuffer that goes into its file.
-
-    Args:
-        description: `Description`.
-
-    Returns:
-        Bytes.
 
     Example:
         >>> from effdet_keras.model.config import EfficientDetConfig
@@ -307,16 +296,7 @@ _flatbuffer_utils = OptionalModule(
 
 
 def finished(content, description):
-    """Puts outputs in order, pixels at scale 1, and adds what tells of the model.
-
-    Args:
-        content: bytes that the converter gave, of a function that returns a tuple.
-        description: `Description`.
-
-    Returns:
-        Bytes of the whole file: a flatbuffer, and a zip archive behind it, as
-        TFLite Metadata has it.
-    """
+    """Puts outputs in order, pixels at scale 1, and adds what tells of the model."""
     model = _flatbuffer_utils.convert_bytearray_to_object(content)
     _name_outputs(model, output_names_of(description))
     if description.precision == "int8":

@@ -16,16 +16,7 @@ _PROVIDERS = ("CUDAExecutionProvider", "CPUExecutionProvider")  # best first
 
 
 class ONNXRuntime(Runtime):
-    """An ONNX file of `EfficientDet.export`, on the GPU where onnxruntime has one.
-
-    Args:
-        path: path of the `.onnx` file.
-        num_threads: int, or None for one per core.
-
-    Raises:
-        ValueError: If the file is damaged, or was written by something else.
-        ImportError: If onnxruntime is not installed.
-    """
+    """An ONNX file of `EfficientDet.export`, on the GPU where onnxruntime has one."""
 
     package = onnxruntime
 

@@ -25,16 +25,6 @@ class OpenVINORuntime(Runtime):
 
     A file for any number of images is compiled for each of the first numbers that come:
     that takes 0.3 s, and the network 0.85 of the time.
-
-    Args:
-        path: path of the `.xml` file; the `.bin` is beside it.
-        num_threads: int, or None for OpenVINO's choice.
-        precision: "float32" or "bfloat16".
-
-    Raises:
-        ValueError: If a file is damaged or missing, or was written by something else;
-            or the processor has no bfloat16.
-        ImportError: If openvino is not installed.
     """
 
     package = openvino

@@ -27,7 +27,6 @@ class SavedModelRuntime(Runtime):
     """Runs a SavedModel that `EfficientDet.export` wrote.
 
     Args:
-        path: `pathlib.Path` of the folder.
         num_threads: int or None. TensorFlow's threads are those of the process, so
             a number has an effect only before anything else has run.
     """

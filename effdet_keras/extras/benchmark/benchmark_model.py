@@ -96,20 +96,10 @@ def benchmark(
     also measured alone, and `postprocess` is the difference.
 
     Args:
-        predictor: `Predictor`.
         images: folder of images, or None for generated ones of 640 x 480. The
             postprocess takes less time if there is little to find.
         batch_size: int, images per batch. An export with a fixed batch size takes
             that size.
-        runs: int, how many batches to measure.
-        trace: folder for a profile of some batches, see `write_trace`; None for none.
-
-    Returns:
-        `BenchmarkReport`.
-
-    Raises:
-        ValueError: If `batch_size` or `runs` is below 1, or if `trace` is given and
-            the runtime has no profiler.
 
     Example:
         >>> from effdet_keras.model.efficientdet import EfficientDet
@@ -261,15 +251,7 @@ def write_trace(
     does. For Keras on JAX or torch, use the profiler of that framework.
 
     Args:
-        detector: `EfficientDet` or `ExportedDetector`, warmed up.
         images: float32 array `[B, H, W, 3]`, letterboxed.
-        folder: `pathlib.Path`, made if need be.
-
-    Returns:
-        string, the file or folder that was written.
-
-    Raises:
-        ValueError: If the runtime has no profiler.
     """
     check_traceable(detector)
     folder.mkdir(parents=True, exist_ok=True)

@@ -92,13 +92,6 @@ class BatchDetector:
             batch: dict of arrays or lists: `path`, the paths or addresses of images;
                 with a column `bytes`, the contents of image files, or `image`, arrays
                 `[H, W, 3]`, nothing is read.
-
-        Returns:
-            `pyarrow.Table` of a row per image: see `rows`.
-
-        Raises:
-            ValueError: If there is none of these columns.
-            ImportError: If pyarrow is not installed.
         """
         return table_of(self.rows(batch))
 

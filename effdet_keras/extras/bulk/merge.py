@@ -28,22 +28,8 @@ def merge_parts(
     are in memory at a time.
 
     Args:
-        folder: path or address of the parts.
         out: path or address: `.json` for a COCO file with scores, `.jsonl` for a line
             per image, `.parquet` for a row per image.
-        overwrite: bool, whether a file at `out` may be replaced.
-
-    Returns:
-        `(images, names)`: how many images there are, and the names of those that could
-        not be read: the COCO file leaves them out, the others give the reason.
-
-    Raises:
-        FileNotFoundError: If there are no parts.
-        RuntimeError: If a shard is not through, or a part is missing or damaged.
-        ValueError: If the ending of `out` is none of these, or it is a file of
-            `folder` that is read.
-        FileExistsError: If there is a file at `out`, and `overwrite` is False.
-        ImportError: If `out` is a Parquet file, and pyarrow is not installed.
     """
     out, parts = path_of(out), Parts(folder)
     if out.suffix not in _WRITERS:

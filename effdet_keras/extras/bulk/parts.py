@@ -30,9 +30,6 @@ class Parts:
     A part is a file with a line of JSON for each image, in the order of their names.
     Its name has a digest of its content: what was cut off does not count, and of two
     processes that work on one shard none replaces what another found.
-
-    Args:
-        folder: path or address.
     """
 
     def __init__(self, folder):
@@ -47,9 +44,6 @@ class Parts:
 
         Of several that begin at once the first one writes them; at an address, which
         has no such thing as the first one, the last.
-
-        Raises:
-            RuntimeError: If the parts are of another model, or of other options.
         """
         if self.settings() is None and isinstance(self.folder, RemotePath):
             self._write(SETTINGS, settings)
@@ -167,16 +161,7 @@ def categories_of(predictor: Any) -> list[dict]:
 
 
 def annotations_of(detections: Detections, categories: list[dict]) -> list[dict]:
-    """What was found in one image, as COCO has it, but for boxes in the padding.
-
-    Args:
-        detections: `Detections`.
-        categories: as of `categories_of`.
-
-    Returns:
-        List of dicts `category_id`, `label` (its name), `bbox` (`xywh` in pixels) and
-        `score`.
-    """
+    """What was found in one image, as COCO has it, but for boxes in the padding."""
     detections = detections[has_area(detections.boxes)]
     found = []
     labels, boxes_yxyx = detections.labels.tolist(), detections.boxes.tolist()

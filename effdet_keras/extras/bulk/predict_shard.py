@@ -10,20 +10,7 @@ from effdet_keras.extras.bulk.shard import Shard, detect_shard, settings_of, sou
 
 
 def predict_shard(arguments: argparse.Namespace) -> int:
-    """Detects in the images of a shard, and writes a folder of parts.
-
-    Args:
-        arguments: those of `effdet-keras predict`.
-
-    Returns:
-        int, how many images could not be read.
-
-    Raises:
-        ValueError: If arguments do not go together, or are out of their range.
-        FileNotFoundError: If there is nothing of the name of an input.
-        RuntimeError: If the parts are of another model, or of other options.
-        OSError, ImportError: As of `Predictor.load`.
-    """
+    """Detects in the images of a shard, and writes a folder of parts."""
     for flag in ("out", "json", "frames"):
         if getattr(arguments, flag) is not None:
             raise InvalidValueError(

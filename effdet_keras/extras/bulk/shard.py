@@ -37,19 +37,6 @@ def detect_shard(
     An image that was replaced since its row was written is looked at again. Those
     whose row is an error are tried once more, at the end. What was found until an
     error or Ctrl-C is kept.
-
-    Args:
-        detector: `BatchDetector`.
-        sources: mapping of name to path or address, see `sources_of`.
-        parts: `Parts`, whose settings agree.
-        shard: `Shard`.
-        part_images: int, images of a part: what a kill can lose.
-
-    Returns:
-        int, how many images of the shard could not be read.
-
-    Raises:
-        ValueError: If `part_images` is below 1.
     """
     if part_images < 1:
         raise InvalidValueError(
@@ -190,11 +177,7 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> Shard:
-        """Reads "2/16".
-
-        Raises:
-            ValueError: If it is not of this format, or out of range.
-        """
+        """Reads "2/16"."""
         number, _, count = text.partition("/")
         is_number = number.isdecimal() and count.isdecimal()
         if is_number and 1 <= int(number) <= int(count) <= 99_999:
@@ -222,18 +205,6 @@ def sources_of(inputs: Iterable[str | os.PathLike], shard: Shard) -> dict[str, s
     An image in a folder has its path from that folder as its name, with `/`; folders in
     it are looked through, but for those whose names begin with a dot. An image that is
     given by itself has its file name.
-
-    Args:
-        inputs: paths or addresses of folders and images.
-        shard: `Shard`.
-
-    Returns:
-        Dict of name to path or address, in the order of the names.
-
-    Raises:
-        FileNotFoundError: If there is nothing of one of the names.
-        ValueError: If something is no image by its ending, or two images have one
-            name.
     """
     found = {}
     for given in inputs:

@@ -8,7 +8,7 @@ from effdet_keras.model.efficientdet import EfficientDet
 
 EPOCHS = 12
 
-_FOLDER = pathlib.Path(__file__).parents[1] / "data" / "blood_cells"
+_FOLDER = pathlib.Path(__file__).parents[2] / "data" / "blood_cells"
 _IMAGE_SIZE = (192, 256)  # not "auto", which takes twice as long
 _BATCH_SIZE = 4
 

@@ -44,23 +44,10 @@ def run_demo(
     split, on which nothing was chosen.
 
     Args:
-        folder: where to write; made if it is not there.
         data: "blood-cells", real images that come with the package, or "shapes",
             generated ones.
         num_train: int, how many images to train on. None means as many as the demo
             is made for.
-        epochs: int, how many epochs to train; None means what the demo is made for.
-        seed: int, seed of the generated images, the initial weights and the batches.
-        overwrite: bool, whether `folder` may have something in it.
-
-    Returns:
-        Dict of COCO's numbers on the test split, by their names in the logs.
-
-    Raises:
-        ImportError: If matplotlib is not installed.
-        ValueError: If `data` is neither of the two, or a number is out of range.
-        OSError: If `folder` cannot be written to.
-        FileExistsError: If there is something in `folder`, and `overwrite` is False.
     """
     if data not in _DEMOS:
         raise InvalidValueError(

@@ -111,8 +111,6 @@ class HparamsReading:
     """What hyper-parameters of google/automl mean here.
 
     Args:
-        fields: dict, fields of `RunConfiguration`.
-        notes: strings, a line for each that has no place here, or means another thing.
         undone: those of the notes that change the training, so that what is asked for
             is not done.
     """
@@ -133,14 +131,6 @@ def read_hparams(
     Args:
         hparams: string "name=value,...", in which "a.b=value" is a name in a mapping
             and "1.0*2.0" a list; or the path of a YAML file; or a dict.
-        batch_size: int, to which rates are scaled that are not scaled by the recipe.
-
-    Returns:
-        `HparamsReading`.
-
-    Raises:
-        OSError: If there is no such file.
-        ValueError, TypeError: If it cannot be read, or has an unknown name.
 
     Example:
         >>> reading = read_hparams(

@@ -89,9 +89,6 @@ class AnnotatedBoxes:
             found: floats `[n, 4]`, what became of them.
             is_found: bools `[n]`, which are still there.
             labels: ints `[n]` of what was found; None for those of the annotations.
-
-        Returns:
-            float, -1 where no box counts.
         """
         labels = self.labels if labels is None else labels
         ids = np.asarray(self.dataset.category_ids)
@@ -157,16 +154,6 @@ def read_network_inputs(
     """Sends a dataset through the pipeline of evaluation: reading and letterbox.
 
     Each box has its place in its image for a label, by which it is known again.
-
-    Args:
-        table: `AnnotatedBoxes`.
-        config: `EfficientDetConfig`, for size and padding.
-
-    Returns:
-        `NetworkInputs`.
-
-    Raises:
-        ImportError: If TensorFlow is not installed.
 
     Example:
         >>> from effdet_keras.data.formats.arrays import from_arrays

@@ -37,14 +37,7 @@ _FOLLOWED = ("empty box", "box outside")
 
 
 def check_scoring(table: AnnotatedBoxes) -> tuple[SelfTestStage, Followed]:
-    """Ground truth scored against itself, which gives an AP of 1.
-
-    Args:
-        table: `AnnotatedBoxes`.
-
-    Returns:
-        Tuple of `SelfTestStage` and `Followed`.
-    """
+    """Ground truth scored against itself, which gives an AP of 1."""
     classes = table.dataset.num_classes
     has_class = (table.labels >= 0) & (table.labels < classes)
     has_area = table.has_area()
@@ -89,16 +82,7 @@ def check_scoring(table: AnnotatedBoxes) -> tuple[SelfTestStage, Followed]:
 def check_reading(
     table: AnnotatedBoxes, before: Followed, inputs: NetworkInputs
 ) -> tuple[SelfTestStage, Followed]:
-    """The boxes that training reads, clipped to images that can be read.
-
-    Args:
-        table: `AnnotatedBoxes`.
-        before: `Followed` up to here.
-        inputs: `NetworkInputs`, which tell what images could be read.
-
-    Returns:
-        Tuple of `SelfTestStage` and `Followed`.
-    """
+    """The boxes that training reads, clipped to images that can be read."""
     sizes = np.array([r.image_size for r in table.dataset.records]).reshape(-1, 2)
     xywh = box_ops.yxyx_to_xywh(table.boxes)
     boxes, usable = clip_boxes_xywh(xywh, sizes[table.owner])
@@ -149,17 +133,7 @@ def check_letterbox(
     inputs: NetworkInputs,
     config: EfficientDetConfig,
 ) -> tuple[SelfTestStage, Followed]:
-    """The boxes on the network's input, and back in their image.
-
-    Args:
-        table: `AnnotatedBoxes`.
-        before: `Followed` up to here.
-        inputs: `NetworkInputs`.
-        config: `EfficientDetConfig` whose input it is.
-
-    Returns:
-        Tuple of `SelfTestStage` and `Followed`.
-    """
+    """The boxes on the network's input, and back in their image."""
     there = before.is_there
     sides = (inputs.boxes[:, 2:] - inputs.boxes[:, :2]).min(axis=1, initial=np.inf)
     large_enough = inputs.is_there & (sides >= SMALLEST)

@@ -39,17 +39,6 @@ def check_overfitting(
     There is nothing to be learned for other images, and so nothing that makes it hard:
     the same images at every step, no augmentation, no averages, one learning rate.
     What is frozen stays frozen.
-
-    Args:
-        model: `EfficientDet`, whose weights change.
-        dataset: `DetectionDataset` of the images of the batch.
-        steps: int, at most.
-        learning_rate: float, of Adam.
-        run_eagerly: bool, whether not to compile the step.
-        verbose: bool, whether to say beforehand how long it takes.
-
-    Returns:
-        `SelfTestStage`.
     """
     images, boxes = count_of(len(dataset), "image"), _count_boxes(dataset)
     if not model.trainable_variables:
@@ -89,14 +78,6 @@ def check_overfitting(
 
 def choose_images(dataset: DetectionDataset, count: int = NUM_IMAGES) -> list[int]:
     """Chooses images to learn by heart: of all classes, with few boxes.
-
-    Args:
-        dataset: `DetectionDataset`, without images that cannot be read.
-        count: int, how many.
-
-    Returns:
-        List of places in the dataset, in order; images without boxes are not among
-        them.
 
     Example:
         >>> from effdet_keras.data.formats.arrays import from_arrays
@@ -188,15 +169,7 @@ class _Lessons:
 
 
 def cure_of(lessons, steps):
-    """What to do, from what a training of so many steps looked like.
-
-    Args:
-        lessons: has `numbers`, `losses` and `best_score`, see `_Lessons`.
-        steps: int.
-
-    Returns:
-        string, empty where the images were learned.
-    """
+    """What to do, from what a training of so many steps looked like."""
     numbers, losses = lessons.numbers, lessons.losses
     if numbers["AP"] >= LEARNED:
         return ""

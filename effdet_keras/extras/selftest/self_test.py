@@ -121,18 +121,7 @@ def follow_boxes(
     add: Callable[[SelfTestStage], None],
     rules: Mapping[str, Matching] = RULES,
 ) -> np.ndarray | None:
-    """All stages that need no training.
-
-    Args:
-        dataset: `DetectionDataset`.
-        config: `EfficientDetConfig`.
-        add: function that gets each `SelfTestStage` when it is done.
-        rules: dict from name to `Matching`.
-
-    Returns:
-        Bools, one for each image: whether it can be learned from. None where there is
-        nothing to find.
-    """
+    """All stages that need no training."""
     table = AnnotatedBoxes.of(dataset)
     scoring, start = check_scoring(table)
     add(scoring)

@@ -30,26 +30,7 @@ def selftest_data(
     training: bool = True,
     steps: int | None = None,
 ) -> bool:
-    """Reads a dataset, opens or makes a model, and tests one with the other.
-
-    Args:
-        data: path of a file or folder.
-        archive: path of an archive or a run; None makes a model.
-        preset: name of the model to make; None is the one of `effdet-keras train`.
-        split: name of a split; None is "train", or else the only one.
-        format: the format of the dataset; None finds it out.
-        image_size: int or `(height, width)` of the model to make; None fits it.
-        settings: strings "field=value", more fields of `RunConfiguration`.
-        num_images, training, steps: of `self_test`.
-
-    Returns:
-        bool, whether all stages passed.
-
-    Raises:
-        OSError: If there is no such data or model.
-        ValueError: If a split is not there, or arguments contradict, or see
-            `self_test`.
-    """
+    """Reads a dataset, opens or makes a model, and tests one with the other."""
     made_only = [name for name, given in _of_new_model(preset, image_size, settings)]
     if archive is not None and made_only:
         raise InvalidValueError(

@@ -135,12 +135,7 @@ class Followed:
 
 
 def score_after(table, before, after):
-    """COCO's AP of the boxes that a stage leaves, beside those before it.
-
-    Args:
-        table: `AnnotatedBoxes`.
-        before, after: `Followed`.
-    """
+    """COCO's AP of the boxes that a stage leaves, beside those before it."""
     return table.average_precision(
         before.boxes, before.is_there, after.boxes, after.is_there
     )
@@ -150,11 +145,7 @@ def lost_boxes(table, *reasons):
     """`LostBoxes` of those reasons that some box has.
 
     Args:
-        table: `AnnotatedBoxes`.
         *reasons: tuples of bools `[n]`, the reason and the cure.
-
-    Returns:
-        Tuple of `LostBoxes`.
     """
     return tuple(
         LostBoxes(reason, int(rows.sum()), table.examples(np.flatnonzero(rows)), cure)

@@ -34,19 +34,7 @@ def check_matching(
     rule: str,
     remedy: str = "",
 ) -> tuple[SelfTestStage, Followed]:
-    """The boxes that some anchor has to predict.
-
-    Args:
-        table: `AnnotatedBoxes`.
-        before: `Followed` up to here.
-        inputs: `NetworkInputs`.
-        targets: `FollowedTargets` of the rule.
-        rule: string, its name.
-        remedy: string, what would help beside other anchors.
-
-    Returns:
-        Tuple of `SelfTestStage` and `Followed`.
-    """
+    """The boxes that some anchor has to predict."""
     there, has_anchor = before.is_there, targets.num_anchors > 0
     rows = np.flatnonzero(there & ~has_anchor)
     is_copy = np.zeros(len(table), bool)
@@ -94,18 +82,7 @@ def check_encoding(
     *,
     rule: str,
 ) -> tuple[SelfTestStage, Followed]:
-    """The boxes and classes that decoding finds in the targets of training.
-
-    Args:
-        table: `AnnotatedBoxes`.
-        before: `Followed` up to here.
-        inputs: `NetworkInputs`.
-        targets: `FollowedTargets` of the rule.
-        rule: string, its name.
-
-    Returns:
-        Tuple of `SelfTestStage` and `Followed`.
-    """
+    """The boxes and classes that decoding finds in the targets of training."""
     there = before.is_there
     boxes = targets.boxes * inputs.image_scales[table.owner][:, None]
     overlap = box_ops.iou(boxes.astype("float64"), before.boxes.astype("float64"))
@@ -136,17 +113,7 @@ def check_encoding(
 def check_whole_way(
     table: AnnotatedBoxes, start: Followed, end: Followed, *, rule: str
 ) -> SelfTestStage:
-    """All of it: what is decoded from the targets, scored against the annotations.
-
-    Args:
-        table: `AnnotatedBoxes`.
-        start: `Followed`, the annotations that can be found.
-        end: `Followed`, what is decoded from the targets.
-        rule: string, the name of the rule.
-
-    Returns:
-        `SelfTestStage`.
-    """
+    """All of it: what is decoded from the targets, scored against the annotations."""
     number = score_after(table, start, end)
     return SelfTestStage(
         f"all of it ({rule})",
@@ -193,15 +160,6 @@ def follow_targets(
     matching: Matching,
 ) -> FollowedTargets:
     """Matches boxes with anchors, encodes them as training does, and decodes them.
-
-    Args:
-        table: `AnnotatedBoxes`.
-        inputs: `NetworkInputs` of them.
-        config: `EfficientDetConfig`, for the anchors.
-        matching: `Matching`, the rule.
-
-    Returns:
-        `FollowedTargets`.
 
     Example:
         >>> from effdet_keras.data.formats.arrays import from_arrays

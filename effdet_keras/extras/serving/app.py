@@ -34,14 +34,7 @@ _POLICY = (
 
 
 def create_app(service: DetectionService):
-    """The ASGI application of a server.
-
-    Args:
-        service: `DetectionService`; it is started and closed with the application.
-
-    Returns:
-        `starlette.applications.Starlette`.
-    """
+    """The ASGI application of a server."""
     answers = _Answers(service)
 
     @contextlib.asynccontextmanager
@@ -361,12 +354,7 @@ _FIELD = "image"
 
 
 class RefusedError(EffDetError):
-    """A request that cannot be answered, with its HTTP status.
-
-    Args:
-        status: int.
-        reason: str, a sentence for the client.
-    """
+    """A request that cannot be answered, with its HTTP status."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -374,19 +362,7 @@ class RefusedError(EffDetError):
 
 
 async def image_of_request(request, max_bytes: int, seconds: float) -> bytes:
-    """Reads the image of a request: the body, or its multipart field `image`.
-
-    Args:
-        request: `starlette.requests.Request`.
-        max_bytes: int, of the image.
-        seconds: float, in which the whole body must arrive.
-
-    Returns:
-        bytes.
-
-    Raises:
-        RefusedError: 400, 408, 413 or 415.
-    """
+    """Reads the image of a request: the body, or its multipart field `image`."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     is_form = kind == "multipart/form-data"
     is_image = kind in ("", "application/octet-stream") or kind.startswith("image/")
@@ -460,10 +436,6 @@ MEDIA_TYPES = {"json": "application/json", "jpeg": "image/jpeg", "png": "image/p
 
 def format_wanted(name: str | None, accept: str) -> str | None:
     """The format of an answer, or None if there is none that the client takes.
-
-    Args:
-        name: str of the address, such as "json"; it goes before the header.
-        accept: str, the header `Accept`.
 
     Example:
         >>> format_wanted(None, "image/png"), format_wanted(None, "*/*")

@@ -18,11 +18,6 @@ class Batcher:
     A batch is full at `max_batch` items; the first of them waits `max_wait` seconds for
     others at most, and not at all for those that are there already. An item whose
     caller has gone, such as after a timeout, is not worked on.
-
-    Args:
-        work: function of a list of items that returns a list of as many results.
-        max_batch, max_queue: ints.
-        max_wait: float, seconds.
     """
 
     def __init__(
@@ -46,12 +41,7 @@ class Batcher:
         self._task = asyncio.create_task(self._run())
 
     async def submit(self, item: Any) -> Any:
-        """Returns the result of an item.
-
-        Raises:
-            QueueFullError: If there is no room in the queue.
-            Exception: What `work` raised for the batch.
-        """
+        """Returns the result of an item."""
         future = asyncio.get_running_loop().create_future()
         try:
             self._queue.put_nowait((item, future))

@@ -24,9 +24,6 @@ class Limits:
             those included of which the body still arrives.
         body_timeout: float, seconds in which the whole body must arrive.
         timeout: float, seconds from then to the answer.
-
-    Raises:
-        ValueError: If one of them is not above 0 (`max_wait`: 0 or more).
     """
 
     max_bytes: int = 10_000_000

@@ -13,14 +13,6 @@ def run_server(service: DetectionService, host: str, port: int) -> None:
     """Answers until SIGTERM or Ctrl-C; then answers what was accepted, and returns.
 
     SIGHUP rolls the model in anew, see `DetectionService.reload`.
-
-    Args:
-        service: `DetectionService`.
-        host: str, address to listen at.
-        port: int; 0 for one that is free.
-
-    Raises:
-        SystemExit: If the port cannot be had; uvicorn's log says why.
     """
     config = uvicorn.Config(
         create_app(service),

@@ -37,8 +37,6 @@ class DetectionService:
     Args:
         open_model: function without arguments that returns a `Predictor`: called at the
             start, and for every new model that is rolled in.
-        limits: `Limits`.
-        calibrated: bool, see `Predictor.detect`.
     """
 
     def __init__(
@@ -75,16 +73,7 @@ class DetectionService:
     async def detect(
         self, data: bytes, score: float | str
     ) -> tuple[Detections, tuple[int, int]]:
-        """Detects in one image.
-
-        Returns:
-            `(detections, (height, width))`.
-
-        Raises:
-            ValueError: If it is no image, or `score` is out of its range.
-            RuntimeError: If the model has no thresholds, and `score` is "best".
-            QueueFullError: If too many images wait.
-        """
+        """Detects in one image."""
         prepared = await self.run(self.engine.prepare, data, score, self.limits)
         return await self._batcher.submit(prepared), prepared.image_size
 
@@ -94,11 +83,7 @@ class DetectionService:
         return await loop.run_in_executor(self._decoders, function, *arguments)
 
     async def reload(self) -> bool:
-        """Opens the model anew; until it is ready, and if it fails, the old answers.
-
-        Returns:
-            bool, whether there is a new model now.
-        """
+        """Opens the model anew; until it is ready, and if it fails, the old answers."""
         async with self._reloading:
             try:
                 engine = await asyncio.to_thread(self._new_engine)
@@ -147,13 +132,7 @@ class Prepared:
 
 
 class Engine:
-    """Detects in batches of 1, 2, 4, ... images, so that few sizes are compiled.
-
-    Args:
-        predictor: `Predictor`.
-        max_batch: int.
-        calibrated: bool, see `Predictor.detect`.
-    """
+    """Detects in batches of 1, 2, 4, ... images, so that few sizes are compiled."""
 
     def __init__(
         self, predictor: Predictor, max_batch: int, calibrated: bool = False
@@ -223,11 +202,7 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
 class Metrics:
-    """Counters and histograms of one server, in a registry of their own.
-
-    Args:
-        queue_length: function that returns how many images wait for the network.
-    """
+    """Counters and histograms of one server, in a registry of their own."""
 
     def __init__(self, queue_length):
         client = prometheus_client

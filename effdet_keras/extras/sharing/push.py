@@ -61,22 +61,10 @@ def push_archive(
     card in which somebody removed the line that says who wrote it is kept.
 
     Args:
-        path: path of an archive, of a folder of `CheckpointArchive`, or of a run.
-        address: string, `hf://owner/name`.
         license: string, as the hub spells it; None keeps the one that the card there
             names, if any.
-        private: bool, whether a new repository is private; None is the hub's default.
         overwrite: bool, whether a repository of something else may get this model.
             The model files in it are deleted in the same commit.
-        data, numbers: see `model_card`.
-
-    Returns:
-        string, the address of the commit.
-
-    Raises:
-        FileExistsError: If the repository has something else.
-        PermissionError, OSError: If the hub does not allow it, or is not reached.
-        ImportError: If the extra `huggingface` is not installed.
     """
     where = parse_hub_address(address)
     if where.path or where.revision:
@@ -213,16 +201,10 @@ def model_card(info, repository, *, license=None, data=None, numbers=None):
     """The text of `README.md` for a repository.
 
     Args:
-        info: dict of `read_archive_info`.
-        repository: string, `owner/name`.
-        license: string, as the hub spells it, such as "apache-2.0"; or None.
         data: dict of the training data: `name`, and `splits` as `describe_data` has
             them; or None.
         numbers: dict from name to COCO's numbers, and `split` for the one they were
             measured on; or None.
-
-    Returns:
-        string.
 
     Example:
         >>> info = {"config": {"image_size": [64, 64], "name": "efficientdet-d0"},
@@ -270,9 +252,6 @@ def is_ours_to_write(text):
 
     A repository that was made on the web has a card of a front matter alone.
 
-    Args:
-        text: string, the card.
-
     Example:
         >>> is_ours_to_write("---\\nlicense: mit\\n---\\n")
         True
@@ -285,9 +264,6 @@ def is_ours_to_write(text):
 
 def license_of(text):
     """The licence that the front matter of a card names, or None.
-
-    Args:
-        text: string, the card.
 
     Example:
         >>> license_of("---\\nlicense: mit\\n---\\n"), license_of("My cats")

@@ -12,16 +12,7 @@ from effdet_keras.weights.checkpoint_files import BEST_FILE, CONFIGURATION_FILE
 
 
 def share_model(model, address, **options):
-    """Pushes the best checkpoint of a run, or an archive; see `push_archive`.
-
-    Args:
-        model: string, path or address of a run or archive.
-        address: string, `hf://owner/name`.
-        **options: `license`, `private`, `overwrite` of `push_archive`.
-
-    Returns:
-        string, the address of the commit.
-    """
+    """Pushes the best checkpoint of a run, or an archive; see `push_archive`."""
     path = checkpoint_file(model, BEST_FILE)
     run = path_of(model) if is_remote(model) else local_path(model, "MODEL")
     numbers = _numbers(run, path)

@@ -81,22 +81,10 @@ def read_tfod_checkpoint(
     where there is no graph, by those names.
 
     Args:
-        prefix: path of the checkpoint, without `.index`.
         averages: bool, whether to take a weight's moving average where the file has
             it. Statistics of batch norms have none there.
         pipeline_config: path of the model's `pipeline.config`; None looks for it beside
             the checkpoint and in the folder above.
-        own_pipeline_config: path of the one to take if there is none, or None.
-
-    Returns:
-        `WeightSource`. Its config, postprocess and classes are those of
-        `pipeline.config`; without one, what all EfficientDets of that API share.
-
-    Raises:
-        FileNotFoundError: If there is no such checkpoint or `pipeline_config`.
-        ValueError: If it is damaged, of another model, or one that was written before
-            the network was whole.
-        ImportError: If TensorFlow is not installed.
 
     Example:
         >>> read_tfod_checkpoint("nowhere/ckpt-0")
@@ -144,16 +132,6 @@ def freezing_of(reading):
     As `filter_variables` of that API does it: a variable trains if one of
     `update_trainable_variables` is found in its name, or none is given, and none of
     `freeze_variables` is. Statistics of batch norms move all the same there.
-
-    Args:
-        reading: `PipelineReading`.
-
-    Returns:
-        Dict of the fields `freeze` and `freeze_batch_norm` of a run; empty where the
-        file freezes nothing.
-
-    Raises:
-        ValueError: If an expression is none, or is found in no name.
     """
     if not (reading.frozen or reading.trained):
         return {}
@@ -208,11 +186,7 @@ def _expression(chosen, names):
 
 
 def is_tfod_checkpoint(prefix):
-    """Whether a checkpoint is of the Object Detection API, by the names in its index.
-
-    Args:
-        prefix: `pathlib.Path` of the checkpoint, without `.index`.
-    """
+    """Whether a checkpoint is of the Object Detection API, by names in its index."""
     index = prefix.with_name(f"{prefix.name}.index")
     if not index.is_file():
         return False
@@ -394,13 +368,6 @@ def classes_of_label_map(model):
 
     Label `i` has the id `i + 1` there. The map is looked for where the file says, and
     under its name beside the file.
-
-    Args:
-        model: `PipelineModel`.
-
-    Returns:
-        `(names, ids, notes)`: tuples with an entry per label, or None and None; and
-        strings for the report.
     """
     if not model.label_map:
         return None, None, ()

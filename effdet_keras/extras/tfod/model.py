@@ -45,14 +45,7 @@ def model_of_pipeline(
     verbose: int,
     overrides: Mapping[str, Any],
 ) -> Any:
-    """Makes, loads and compiles a model; see `EfficientDet.from_pipeline_config`.
-
-    Args:
-        cls: `EfficientDet`.
-        path, weights, class_names, category_ids: as there.
-        averages, skip_mismatch, ignore_unknown, verbose: as there.
-        overrides: dict, fields of `EfficientDetConfig`.
-    """
+    """Makes, loads and compiles a model; see `EfficientDet.from_pipeline_config`."""
     told, read = read_pipeline_model(path), read_pipeline_config(path)
     if not ignore_unknown:
         refuse_undone(f"'{os.fspath(path)}'", told.undone)

@@ -37,7 +37,6 @@ class PipelineReading:
     """What a `pipeline.config` means here.
 
     Args:
-        fields: dict, fields of `RunConfiguration`.
         notes: strings, a line for each field that has no place here or means
             something else.
         undone: those of the notes that change training or detection, so that what the
@@ -55,18 +54,6 @@ class PipelineReading:
 
 def read_pipeline_config(path: str | os.PathLike) -> PipelineReading:
     """Reads the `pipeline.config` of an EfficientDet.
-
-    Args:
-        path: path or address of the file, or of the folder that it is in.
-
-    Returns:
-        `PipelineReading`. Its recipe is "tfod", with everything that the file
-        says or leaves at a default of the Object Detection API.
-
-    Raises:
-        OSError: If there is no such file.
-        ValueError: If it is not in the text format of protocol buffers, is the config
-            of another kind of model, or a field has a wrong value.
 
     Example:
         >>> import pathlib, tempfile
@@ -112,15 +99,8 @@ class PipelineModel:
     """The model that a `pipeline.config` describes.
 
     Args:
-        path: `pathlib.Path` of the file.
         config: dict of fields of `EfficientDetConfig`, with `name`, the nearest
             preset, and without `num_classes`.
-        num_classes: int.
-        postprocess: dict of fields of `Postprocess`.
-        label_map: string, the path of the label map that the file names; "" for none.
-        has_background_class: bool, whether the class head has one output more, first.
-        notes: strings, what of the model means something else here.
-        undone: those of the notes that change what it detects.
     """
 
     path: pathlib.Path
@@ -135,15 +115,6 @@ class PipelineModel:
 
 def read_pipeline_model(path: str | os.PathLike) -> PipelineModel:
     """Reads what the `pipeline.config` of an EfficientDet says of its network.
-
-    Args:
-        path: path or address of the file, or of the folder that it is in.
-
-    Returns:
-        `PipelineModel`.
-
-    Raises:
-        OSError, ValueError: As of `read_pipeline_config`.
 
     Example:
         >>> read_pipeline_model("nowhere/pipeline.config")

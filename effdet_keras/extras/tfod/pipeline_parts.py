@@ -18,15 +18,7 @@ _ACTIVATIONS = {"SWISH": "swish", "RELU": "relu", "RELU_6": "relu6"}
 
 
 def model(ssd, note):
-    """The preset that is nearest, its image size, and what of it is to be otherwise.
-
-    Args:
-        ssd: the message `model.ssd`.
-        note: `Note`.
-
-    Returns:
-        Dict of fields of `RunConfiguration`.
-    """
+    """The preset that is nearest, its image size, and what of it is to be otherwise."""
     name, wanted, size = _model(ssd, note)
     preset = EfficientDetConfig.from_name(name)
     others = {n: v for n, v in wanted.items() if getattr(preset, n) != v}
@@ -34,15 +26,7 @@ def model(ssd, note):
 
 
 def model_config(ssd, note):
-    """The model as fields of `EfficientDetConfig`, all that the file says.
-
-    Args:
-        ssd: the message `model.ssd`.
-        note: `Note`.
-
-    Returns:
-        Dict, with `name` of the nearest preset, and without `num_classes`.
-    """
+    """The model as fields of `EfficientDetConfig`, all that the file says."""
     name, wanted, size = _model(ssd, note)
     sizes = {} if size is None else {"image_size": size}
     return {"name": name, **wanted, **sizes}
@@ -390,15 +374,7 @@ _TYPES = ("classification", "detection", "full")
 
 
 def overall(config: Message, note: Note) -> dict[str, Any]:
-    """Length, batch size, clipping, averages, and what to start from.
-
-    Args:
-        config: the whole `pipeline.config`.
-        note: `Note`.
-
-    Returns:
-        Dict of fields of `RunConfiguration`.
-    """
+    """Length, batch size, clipping, averages, and what to start from."""
     train = config.message("train_config")
     steps = train.whole("num_steps", 0)
     if not steps:
@@ -464,15 +440,7 @@ def _start(train):
 
 
 def optimizer(train: Message, note: Note) -> dict[str, Any]:
-    """Optimizer, schedule and learning rate.
-
-    Args:
-        train: the message `train_config`.
-        note: `Note`.
-
-    Returns:
-        Dict of fields of `RunConfiguration`.
-    """
+    """Optimizer, schedule and learning rate."""
     message = train.message("optimizer")
     kind = next((name for name in _OPTIMIZERS if message.has(name)), None)
     if kind is None:
@@ -596,13 +564,6 @@ def augmentation(train: Message, note: Note) -> dict[str, Any]:
 
     Flip and scale jitter are fields of their own where they come last, as in the API's
     templates, because a run does them last.
-
-    Args:
-        train: the message `train_config`.
-        note: `Note`.
-
-    Returns:
-        Dict of fields of `RunConfiguration`.
     """
     fields: dict[str, Any] = {"flip_probability": 0.0, "scale_jitter": (1.0, 1.0)}
     entries: list[Any] = []

@@ -13,14 +13,6 @@ def gradients_of(tape, target, variables):
 
     The tape's own `unconnected_gradients="zero"` cannot make zeros of a Keras variable
     where a step runs eagerly.
-
-    Args:
-        tape: `tf.GradientTape`.
-        target: float scalar.
-        variables: list of Keras variables.
-
-    Returns:
-        List of float tensors, one per variable.
     """
     gradients = tape.gradient(target, variables)
     return [
@@ -33,11 +25,7 @@ def gradients_of(tape, target, variables):
 
 
 class AdversarialPass:
-    """Attacks the images of a batch, and adds the gradients of what comes of it.
-
-    Args:
-        model: `EfficientDet`, compiled with an `AdvProp`, which has the equations.
-    """
+    """Attacks the images of a batch, and adds the gradients of what comes of it."""
 
     def __init__(self, model):
         self._model = model
@@ -50,15 +38,8 @@ class AdversarialPass:
         The weight decay of the kernels is in the clean loss, and counts once.
 
         Args:
-            loss: float32 scalar of the clean images.
             gradients: list of tensors, one per trainable variable of the model, with
                 the loss scale.
-            data: what the step was given.
-            step: scalar integer tensor, the 0-based number of the step.
-
-        Returns:
-            `(loss, gradients)`: the sum of both losses; gradients for each of
-            `model.updated_variables()`.
         """
         images, truth, _ = keras.utils.unpack_x_y_sample_weight(data)
         truth = {name: tf.convert_to_tensor(value) for name, value in truth.items()}

@@ -58,12 +58,7 @@ class Step:
         )
 
     def _gradients(self, state, data):
-        """Forward and backward pass, as Keras has them.
-
-        Returns:
-            The loss, the gradients with the loss scale, and what the forward pass
-            left of the variables that do not train and of those of the metrics.
-        """
+        """Forward and backward pass, as Keras has them."""
         trainable, non_trainable, optimizer, metrics = state
         images, truth, weight = keras.utils.unpack_x_y_sample_weight(data)
         differentiated = jax.value_and_grad(
@@ -288,9 +283,6 @@ class LocalPrediction:
     fails on outputs that lie elsewhere. Every process has a whole copy of the weights:
     this one uses it as it is, without copying, and shares the batch out among the
     devices of this process.
-
-    Args:
-        model: `keras.Model`.
     """
 
     def __init__(self, model: Any) -> None:
@@ -299,11 +291,7 @@ class LocalPrediction:
         self._made_for: tuple[Any, ...] = ()
 
     def __call__(self, inputs: Any) -> Any:
-        """Returns the outputs of `predict_step`, as NumPy arrays.
-
-        Args:
-            inputs: array, or dict of arrays, with one row per image.
-        """
+        """Returns the outputs of `predict_step`, as NumPy arrays."""
         model = self.model
         mesh = Mesh(np.array(jax.local_devices()), (_AXIS,))
         copied = NamedSharding(mesh, PartitionSpec())
@@ -339,11 +327,7 @@ class LocalPrediction:
 
 
 def local_part(array: Any) -> Any:
-    """The rows of a batch that this process gave, as a NumPy array.
-
-    Args:
-        array: `jax.Array` whose first axis is shared out, or any other array.
-    """
+    """The rows of a batch that this process gave, as a NumPy array."""
     if not isinstance(array, jax.Array) or array.is_fully_addressable:
         return np.asarray(array)
     if array.is_fully_replicated:

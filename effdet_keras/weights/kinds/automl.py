@@ -44,17 +44,8 @@ def read_tensorflow_checkpoint(prefix, averages=True):
     Slots of optimizers and counters of steps are not read, only named.
 
     Args:
-        prefix: path of the checkpoint, without `.index`.
         averages: bool, whether to take a weight's moving average where the file
             has it.
-
-    Returns:
-        `WeightSource`.
-
-    Raises:
-        FileNotFoundError: If there is no such checkpoint.
-        ValueError: If it is damaged, or of another network.
-        ImportError: If TensorFlow is not installed.
 
     Example:
         >>> import tempfile
@@ -113,16 +104,8 @@ def write_tf1_checkpoint(prefix, arrays, averages=None, global_step=0):
     Args:
         prefix: path of the checkpoint, without `.index`. Its folder is made if
             need be.
-        arrays: dict of TF1 name to array; written as float32.
         averages: dict of TF1 name to array, the moving averages; an array
             without one is written twice.
-        global_step: int, the number of training steps to note.
-
-    Raises:
-        ValueError: If `prefix` ends in no name or is not a path of this machine, or
-            an average has a name or shape that no array has.
-        OSError: If the files cannot be written.
-        ImportError: If TensorFlow is not installed.
 
     Example:
         >>> import pathlib, tempfile
@@ -279,18 +262,6 @@ def published_names(names, scheme, path):
     What stands before all names, as in `model/fpn_cells/...`, is taken off, and
     so are the numbers that the second model of a process has in its stem and in its
     segmentation head.
-
-    Args:
-        names: collection of strings.
-        scheme: `TF1` or `OBJECT_GRAPH` of `network_arrays`.
-        path: string, what to call the file in messages.
-
-    Returns:
-        Dict of each of `names` to its published name.
-
-    Raises:
-        ValueError: If no name is one of EfficientDet's or EfficientNet's, or
-            the file holds several networks.
 
     Example:
         >>> name = "model/efficientnet-b0/stem_1/conv2d_1/kernel"

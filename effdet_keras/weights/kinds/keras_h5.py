@@ -33,17 +33,6 @@ def read_keras2_h5(path, averages=True):
     checkpoints, or Keras Applications' EfficientNet B0 to B7 or V2. The statistics of
     the latter's own normalisation of images are not read, only named.
 
-    Args:
-        path: path of the file.
-        averages: bool; such files hold none, and it changes nothing.
-
-    Returns:
-        `WeightSource`.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If it is damaged, or of another network.
-
     Example:
         >>> import h5py, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -129,18 +118,6 @@ def read_h5_arrays(file, path, is_wanted):
 
     Links to other files are not followed, and a dataset that keeps its numbers
     in another file is refused.
-
-    Args:
-        file: path, or binary file object.
-        path: string, what to call the file in messages.
-        is_wanted: function of a dataset's name to bool.
-
-    Returns:
-        Dict of name to NumPy array, and the list of the other datasets' names.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file is damaged, or is no HDF5 file.
 
     Example:
         >>> import io

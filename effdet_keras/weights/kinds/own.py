@@ -40,17 +40,8 @@ def read_own_weights(path, averages=True):
     what its config says.
 
     Args:
-        path: path of the `.weights.h5` or `.keras` file.
         averages: bool, whether to take a weight's moving average where the file
             has it, or the weights of training.
-
-    Returns:
-        `WeightSource`; of a `.keras` file with `config`, `class_names` and
-        `category_ids`.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If it is damaged, or of another model.
 
     Example:
         >>> import tempfile

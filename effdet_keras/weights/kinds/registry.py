@@ -30,19 +30,10 @@ def open_weights(path, averages=True, pipeline_config=None, own_pipeline_config=
     Args:
         path: path of one file, or the prefix of a TensorFlow checkpoint; what
             `locate.located` yields.
-        averages: bool, whether to take moving averages where there are any.
         pipeline_config: path of the `pipeline.config` of a checkpoint of the Object
             Detection API, or None.
         own_pipeline_config: path of the `pipeline.config` of the model that is to be
             made, or None: for such a checkpoint that has none beside it.
-
-    Returns:
-        `WeightSource`.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file is damaged or of no known kind.
-        ImportError: If a package is missing that reads this kind.
 
     Example:
         >>> import tempfile

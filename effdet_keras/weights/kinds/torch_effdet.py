@@ -83,16 +83,6 @@ def read_torch_effdet(path, averages=True):
         averages: bool. Of two networks in a file, True takes the one whose entry
             says "ema", and False the other.
 
-    Returns:
-        `WeightSource`. Floating arrays are float32; `edge_weights`, vectors in the
-        file, become one scalar per edge: `...edge_weights.0`.
-
-    Raises:
-        ValueError: If the file is damaged, needs Python code to be read, or holds a
-            model that is not our network.
-        OSError: If it cannot be opened.
-        ImportError: If the file is a `.safetensors`, and safetensors is not installed.
-
     Example:
         >>> import tempfile
         >>> from safetensors.numpy import save_file
@@ -151,12 +141,6 @@ def write_torch_effdet(path, arrays, config):
             whole new one.
         arrays: mapping of name (that of `NetworkArray`) to array, in our layout:
             all arrays of the network and no other.
-        config: `EfficientDetConfig` of the network.
-
-    Raises:
-        ValueError: If arrays are missing, too many or of wrong shapes, the path
-            ends otherwise, or effdet has no such network.
-        ImportError: If torch, or safetensors, is not installed.
 
     Example:
         >>> import tempfile
@@ -288,13 +272,6 @@ def name_in_effdet(name, config):
     Its models since QuadFPN have the batch norms of the heads by level and then by
     repeat, the older ones by repeat and then by level.
 
-    Args:
-        name: string, the array's name in the scheme `TORCH`.
-        config: `EfficientDetConfig`.
-
-    Returns:
-        String.
-
     Example:
         >>> config = EfficientDetConfig.from_name("efficientdet-q0")
         >>> name_in_effdet("class_net.bn_rep.2.4.bn.bias", config)
@@ -395,17 +372,8 @@ def find_network(path, content, prefixes, averages):
     """Takes one network out of what a torch file holds.
 
     Args:
-        path: path of the file, for messages.
-        content: dict, what `read_torch_file` found.
-        prefixes: list of strings, what stands before the names of each network.
         averages: bool. Of two networks, True takes the one whose prefix says "ema",
             and False the other.
-
-    Returns:
-        `FoundNetwork`.
-
-    Raises:
-        ValueError: If it is not known which of several networks is meant.
 
     Example:
         >>> content = {"model.a": np.ones(2), "ema.a": np.zeros(2), "epoch": 3}

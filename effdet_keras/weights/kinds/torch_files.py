@@ -34,17 +34,7 @@ _MOST_REPEATED = 1 << 20  # numbers, of a tensor larger than its storage
 
 
 def read_torch_file(path):
-    """Reads a `.safetensors` file, or any other file as one of `torch.save`.
-
-    Args:
-        path: `pathlib.Path` of the file.
-
-    Returns:
-        Dict of name to NumPy array, or to whatever else there is.
-
-    Raises:
-        ValueError, OSError, ImportError: See the readers of both.
-    """
+    """Reads a `.safetensors` file, or any other file as one of `torch.save`."""
     path = pathlib.Path(path)
     is_safetensors = path.suffix == ".safetensors"
     return read_safetensors(path) if is_safetensors else read_torch_pickle(path)
@@ -52,17 +42,6 @@ def read_torch_file(path):
 
 def read_safetensors(path):
     """Reads the arrays of a `.safetensors` file.
-
-    Args:
-        path: path of the file.
-
-    Returns:
-        Dict of name to NumPy array, or to None where NumPy lacks the type.
-
-    Raises:
-        ValueError: If the file is damaged.
-        OSError: If it cannot be opened.
-        ImportError: If safetensors is not installed.
 
     Example:
         >>> import numpy as np, tempfile
@@ -98,18 +77,6 @@ def read_torch_pickle(path):
 
     The file is a zip archive, or as torch before 1.6 wrote it: several pickles, and
     then the numbers. Tensors in dicts that lie deeper than one are not read.
-
-    Args:
-        path: path of the file.
-
-    Returns:
-        Dict of name to NumPy array, or to whatever else there is. What lies in a
-        dict of the file has the name "entry.name".
-
-    Raises:
-        ValueError: If the file is damaged, holds no dict, or needs Python code to be
-            read.
-        OSError: If it cannot be opened.
 
     Example:
         >>> import pathlib, tempfile
@@ -287,19 +254,6 @@ class StoredTensor:
 
 def read_pickle(stream, storages=None):
     """Reads one pickle as plain data.
-
-    Args:
-        stream: binary file object, whose place is left behind the pickle.
-        storages: dict that gets a `Storage` for each key, or None.
-
-    Returns:
-        Dict, list, tuple, set, number, string, bytes, None, `StoredTensor` or
-        `Unread`.
-
-    Raises:
-        CodeNeededError: If the pickle names a function or class that is not known to
-            be harmless.
-        ValueError, LookupError, TypeError: If it is damaged.
 
     Example:
         >>> import io, os, pickle

@@ -27,19 +27,6 @@ from effdet_keras.weights.source import Kind, WeightSource
 def read_torch_state_dict(path, averages=True):
     """Reads the weights of a detector or of a backbone, as the names in it tell.
 
-    Args:
-        path: path of a file of `torch.save` or of a `.safetensors` file.
-        averages: bool, see `read_torch_effdet`.
-
-    Returns:
-        `WeightSource`.
-
-    Raises:
-        ValueError: If the file is damaged, needs Python code to be read, or holds a
-            network that is not ours.
-        OSError: If it cannot be opened.
-        ImportError: If the file is a `.safetensors`, and safetensors is not installed.
-
     Example:
         >>> import numpy as np, tempfile
         >>> from safetensors.numpy import save_file
@@ -109,18 +96,10 @@ def efficientnet_source(path, content, averages):
     of another network; its names may begin with anything.
 
     Args:
-        path: `pathlib.Path` of the file, for messages; a name of AdvProp in it counts.
         content: what `read_torch_file` found there, of which `holds_efficientnet`
             is true.
         averages: bool. Of two networks in a file, True takes the one whose entry
             says "ema", and False the other.
-
-    Returns:
-        `WeightSource`. It has the arrays of the classifier too; no network asks for
-        them.
-
-    Raises:
-        ValueError: If the network is not ours.
 
     Example:
         >>> import numpy as np, pathlib
