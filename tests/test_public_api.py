@@ -306,7 +306,7 @@ def test_uses_of_inner_names_are_seen():
     assert inner_uses("from effdet_keras.weights.archive import load_archive") == [
         "weights.archive.load_archive"
     ]
-    assert inner_uses("import effdet_keras.detect.predictor") == ["predictor"]
+    assert inner_uses("import effdet_keras.detect.predictor") == ["detect.predictor"]
     assert inner_uses("ek.presets.find_preset(1)") == ["presets.find_preset", "presets"]
     assert inner_uses("ek.data.load('x'); ek.EfficientDet.from_preset('y')") == []
     assert inner_uses("from effdet_keras.visualize import draw_boxes") == []
