@@ -10,16 +10,10 @@ Example:
 import sys
 from typing import TYPE_CHECKING
 
-from effdet_keras._internal.lazy_names import (
-    keras_is_imported,
-    lazy_names,
-    started_as_command,
-    when_keras_comes,
-)
+from effdet_keras._internal.lazy_names import lazy_names, started_as_command
+from effdet_keras._internal.optional_imports import keras as _keras
 from effdet_keras._version import __version__
 
-# Each name is imported when it is first used (`lazy_names`): a `Predictor` of a LiteRT,
-# ONNX or OpenVINO file needs neither Keras nor TensorFlow.
 if TYPE_CHECKING:
     from effdet_keras import (
         augment,
@@ -101,18 +95,57 @@ __all__ = [
 ]
 
 
-def _import_all() -> None:
-    for name in __all__:
-        getattr(sys.modules[__name__], name)
-
+# Where each name comes from, when it is first used: a `Predictor` of a LiteRT, ONNX or
+# OpenVINO file needs neither Keras nor TensorFlow.
+_PLACES = {
+    "AdvProp": "train.advprop",
+    "COCO_CLASS_NAMES": "weights.presets",
+    "DetectionLoss": "train.losses",
+    "Detections": "detect.detections",
+    "EfficientDet": "model.efficientdet",
+    "EfficientDetConfig": "model.config",
+    "EvaluationReport": "report.evaluation_report",
+    "ExportReport": "export.check",
+    "FineTuned": "runs.train",
+    "LearningRates": "train.rate_test",
+    "LoadReport": "weights.assign",
+    "MODEL_NAMES": "model.config",
+    "Postprocess": "detect.postprocess",
+    "Predictor": "detect.predictor",
+    "RunConfiguration": "runs.configuration",
+    "SelfTestReport": "extras.selftest.stages",
+    "anchors": "model.anchors",
+    "augment": "augment",
+    "box_ops": "box_ops",
+    "bulk": "extras.bulk",
+    "callbacks": "callbacks",
+    "data": "data",
+    "distill": "train.distillation",
+    "distribution": "distribution",
+    "errors": "errors",
+    "find_learning_rate": "train.rate_test",
+    "fine_tune": "runs.fine_tune",
+    "inference": "detect",
+    "inspection": "inspection",
+    "layers": "layers",
+    "list_presets": "weights.presets",
+    "losses": "train.losses",
+    "matching": "train.matching",
+    "metrics": "evaluate.metrics",
+    "read_archive_info": "weights.archive",
+    "schedules": "train.schedules",
+    "self_test": "extras.selftest.self_test",
+    "store_score_settings": "weights.archive",
+    "visualize": "visualize",
+}
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_names(__name__)
+    __getattr__, __dir__ = lazy_names(__name__, _PLACES)
 
-    # `keras.saving.load_model` knows only classes that have been registered. So with
-    # Keras everything is imported that registers a class. The command `effdet-keras` is
-    # the one exception: there each command imports the modules that it uses.
-    if keras_is_imported():
-        _import_all()
-    elif not started_as_command():
-        when_keras_comes(_import_all)
+    # `keras.saving.load_model` knows only registered classes, and importing a module
+    # registers its classes. So where Keras is installed, all is imported here; where it
+    # is not, no model can be loaded. Only the command `effdet-keras` waits: each of its
+    # subcommands imports the modules that it uses.
+    if _keras.is_installed() and not started_as_command():
+        for _name in __all__:
+            getattr(sys.modules[__name__], _name)

@@ -1,15 +1,13 @@
-"""Whether this process is the `effdet-keras` command."""
+"""Public names that are imported when they are first used, and who needs that."""
 
 from __future__ import annotations
 
-import ast
-import contextlib
 import importlib
-import importlib.abc
 import itertools
 import pathlib
 import sys
-import threading
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from effdet_keras._internal.optional_imports import keras
 
@@ -44,119 +42,40 @@ def started_as_command(
     return ("-m", _PACKAGE) in following
 
 
-# --- Calls a function as soon as Keras has been imported, by whomever.
-
-_PACKAGE_OF_WHEN_KERAS_COMES = "effdet_keras."
-
-
-def keras_is_imported():
-    """Whether Keras is there already."""
-    return sys.modules.get("keras") is not None
-
-
-def when_keras_comes(call):
-    """Calls a function once, after the import that brought Keras.
-
-    That is an import of Keras itself, or of a module of ours that needs it: then the
-    outermost of them, because one that is only half imported cannot be used.
-    """
-    sys.meta_path.insert(0, _Watch(call))
-
-
-class _Watch(importlib.abc.MetaPathFinder):
-    """Finds nothing itself; it is told which modules are imported."""
-
-    def __init__(self, call):
-        self._call = call
-        self._here = threading.local()  # how many imports are within each other
-
-    def find_spec(self, name, path=None, target=None):
-        if name != "keras" and not name.startswith(_PACKAGE_OF_WHEN_KERAS_COMES):
-            return None
-        others = (finder for finder in sys.meta_path if finder is not self)
-        specs = (finder.find_spec(name, path, target) for finder in others)
-        spec = next(filter(None, specs), None)
-        if spec is not None and hasattr(spec.loader, "exec_module"):
-            self._count(spec.loader)
-        return spec
-
-    def _count(self, loader):
-        """Has the loader say when it begins and ends."""
-        execute = loader.exec_module
-
-        def counted(module):
-            del loader.exec_module  # what was put over the method of its class
-            self._here.depth = getattr(self._here, "depth", 0) + 1
-            try:
-                execute(module)
-            finally:
-                self._here.depth -= 1
-            if self._here.depth == 0 and keras_is_imported() and self in sys.meta_path:
-                with contextlib.suppress(ValueError):  # another thread was faster
-                    sys.meta_path.remove(self)
-                self._call()
-
-        loader.exec_module = counted
-
-
-# --- Packages whose public names are imported when they are first used.
-
-_TYPING = "TYPE_CHECKING"
-
-
-def lazy_names(package):
+def lazy_names(
+    package: str, places: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Makes the `__getattr__` and `__dir__` of a package.
 
-    The names, and where they come from, are read from the imports below
-    `if TYPE_CHECKING:` in its `__init__.py`, so that they are written down once. None
-    may be called as the module that it is in: Python would put the module in its place.
+    Args:
+        package: name of a package that is being imported.
+        places: name to the module, below `effdet_keras`, that defines it, or that it
+            is. The package has the same imports for type checkers, and a test
+            compares the two.
+
+    Returns:
+        `(__getattr__, __dir__)`.
 
     Example:
-        >>> get, _ = lazy_names("effdet_keras.detect")
-        >>> get("image_results").__module__
-        'effdet_keras.detect.evaluate'
+        >>> get, _ = lazy_names("effdet_keras.detect", {"tile_grid": "detect.tiles"})
+        >>> get("tile_grid").__module__
+        'effdet_keras.detect.tiles'
         >>> get("no_such_name")
         Traceback (most recent call last):
             ...
         AttributeError: module 'effdet_keras.detect' has no attribute 'no_such_name'
     """
-    module = sys.modules[package]
-    places = _places(module.__spec__.loader.get_source(package))
 
     def get(name):
-        place, original = places.get(name, (package, name))
-        value = _imported(place, original)
-        if value is None:
+        if name not in places:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        setattr(module, name, value)
+        try:
+            module = importlib.import_module(f"{_PACKAGE}.{places[name]}")
+        except ModuleNotFoundError:
+            keras.require(f"`{name}` of effdet_keras")  # where it is Keras, the cure
+            raise
+        value = getattr(module, name, module)
+        setattr(sys.modules[package], name, value)
         return value
 
-    def names():
-        return sorted({*vars(module), *places})
-
-    return get, names
-
-
-def _places(source):
-    """Module and name of each import below `if TYPE_CHECKING:`, by its name here."""
-    places = {}
-    for block in ast.parse(source).body:
-        if isinstance(block, ast.If) and ast.unparse(block.test) == _TYPING:
-            for node in block.body:
-                for alias in node.names:
-                    places[alias.asname or alias.name] = (node.module, alias.name)
-    return places
-
-
-def _imported(place, name):
-    """An attribute of a module, or a module of a package; None if it is neither."""
-    try:
-        found = vars(importlib.import_module(place)).get(name)
-        if found is None and not name.startswith("_"):
-            return importlib.import_module(f"{place}.{name}")
-        return found
-    except ModuleNotFoundError as error:
-        if error.name == f"{place}.{name}":
-            return None
-        keras.require(f"`{name}` of effdet_keras")  # where it is Keras, with the cure
-        raise
+    return get, lambda: sorted({*vars(sys.modules[package]), *places})

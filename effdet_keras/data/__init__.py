@@ -1,8 +1,8 @@
 """Annotated images: readers, writers, the dataset, and its batches for `fit`."""
 
-import importlib
 from typing import TYPE_CHECKING
 
+from effdet_keras._internal.lazy_names import lazy_names
 from effdet_keras.data.convert import convert
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.arrays import from_arrays
@@ -49,13 +49,9 @@ __all__ = [
     "write_yolo",
 ]
 
-_OF_INSPECTION = ("CheckReport", "check", "check_splits")
-
-
-if not TYPE_CHECKING:  # a type checker has the names from above, and no others
-
-    def __getattr__(name):
-        # `inspection` stands above `data` and imports it.
-        if name in _OF_INSPECTION:
-            return getattr(importlib.import_module("effdet_keras.inspection"), name)
-        raise AttributeError(f"module 'effdet_keras.data' has no attribute {name!r}")
+if not TYPE_CHECKING:
+    # `inspection` stands above `data` and imports it.
+    _OF_INSPECTION = ("CheckReport", "check", "check_splits")
+    __getattr__, __dir__ = lazy_names(
+        __name__, dict.fromkeys(_OF_INSPECTION, "inspection.check")
+    )

@@ -10,9 +10,6 @@ from effdet_keras.detect.weighted_box_fusion import weighted_box_fusion
 if TYPE_CHECKING:
     from effdet_keras.detect.evaluate import image_results
 
-
-# Imported when it is first used: it needs datasets, and they need Keras.
-
 __all__ = [
     "detect_augmented",
     "detect_tiled",
@@ -22,4 +19,5 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_names(__name__)
+    # It needs datasets, and they need Keras.
+    __getattr__, __dir__ = lazy_names(__name__, {"image_results": "detect.evaluate"})

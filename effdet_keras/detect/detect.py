@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import numbers
 import os
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from effdet_keras._internal.lazy_names import keras_is_imported
 from effdet_keras._internal.optional_imports import keras_ops as ops
 from effdet_keras._internal.progress import Progress
 from effdet_keras._internal.remote_path import path_of
@@ -184,7 +184,7 @@ def pixels_of(source):
 
 def _as_array(image):
     # A tensor of the backend cannot be, where Keras was never imported.
-    is_tensor = keras_is_imported() and ops.is_tensor(image)
+    is_tensor = sys.modules.get("keras") is not None and ops.is_tensor(image)
     array = ops.convert_to_numpy(image) if is_tensor else np.asarray(image)
     if array.dtype.kind not in "uif":
         raise InvalidTypeError(

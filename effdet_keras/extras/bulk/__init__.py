@@ -10,4 +10,6 @@ if TYPE_CHECKING:
 __all__ = ["BatchDetector"]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_names(__name__)
+    __getattr__, __dir__ = lazy_names(
+        __name__, {"BatchDetector": "extras.bulk.batch_detector"}
+    )
