@@ -10,7 +10,7 @@ from support.tiny_run import MODEL_CONFIG
 from effdet_keras import cli
 from effdet_keras.cli.train import FIELDS
 from effdet_keras.data import write_shapes
-from effdet_keras.runs import RunConfiguration
+from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.train.rate_test import LearningRates
 

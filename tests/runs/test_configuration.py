@@ -6,8 +6,7 @@ import pathlib
 import pytest
 
 from effdet_keras._internal.yaml_text import parse_value, read_yaml
-from effdet_keras.runs import RunConfiguration
-from effdet_keras.runs.configuration import parse_settings
+from effdet_keras.runs.configuration import RunConfiguration, parse_settings
 
 # A value for every field, none of them the default.
 OTHERS = {

@@ -5,12 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from effdet_keras.runs import RunConfiguration
 from effdet_keras.runs.configuration import (
     FIELD_KINDS,
     NOTHING,
     SWITCH,
     TEXT,
+    RunConfiguration,
     check_names,
     many,
     near,

@@ -7,7 +7,8 @@ from support.tiny_run import tiny_run
 
 from effdet_keras.data import from_arrays
 from effdet_keras.distribution import starting
-from effdet_keras.runs import RunConfiguration, make_model
+from effdet_keras.runs import make_model
+from effdet_keras.runs.configuration import RunConfiguration
 
 pytestmark = pytest.mark.tensorflow
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from effdet_keras.runs import RunConfiguration
+from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.runs.run_folder import RunFolder
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from effdet_keras.data import from_arrays
-from effdet_keras.runs import RunConfiguration
+from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.runs.splits import choose_splits
 
 pytestmark = pytest.mark.tensorflow
