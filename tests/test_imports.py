@@ -154,6 +154,8 @@ def test_imports_run_downwards_only(relative):
 # Where the core names extras: tables of strings, each a seam of docs/architecture.md.
 SEAMS = {
     "_internal/extras.py",
+    "augment/__init__.py",  # their public names
+    "augment/names.py",  # learned policies, steps of the Object Detection API
     "cli/__init__.py",  # subcommands
     "cli/predict.py",  # `--parts`
     "export/targets.py",  # targets of exports

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from effdet_keras._internal.extras import extra
 from effdet_keras.augment.augmentation import Augmentation
 from effdet_keras.augment.colors import Blur, JPEGNoise, PhotometricDistortion
 from effdet_keras.augment.holes import CutOut, GridMask
 from effdet_keras.augment.mixing import MixUp, Mosaic
-from effdet_keras.augment.policies import AutoAugment, RandAugment
-from effdet_keras.augment.preprocessing import STEPS, PreprocessingStep
 from effdet_keras.augment.warps import RandomCrop, Rotate, Shear
 from effdet_keras.errors import EffDetError, InvalidTypeError, InvalidValueError
 
+_STEPS = "tfod.preprocessing:STEPS"  # of the Object Detection API, by their names
+
+
+def _policy(class_name, *policy):
+    """An augmentation of an extra, imported when one is made."""
+    return lambda **arguments: extra(f"policies:{class_name}")(*policy, **arguments)
+
+
 NAMES: dict[str, Callable[..., Augmentation]] = {
-    "auto_augment_v0": functools.partial(AutoAugment, "v0"),
-    "auto_augment_v1": functools.partial(AutoAugment, "v1"),
-    "auto_augment_v2": functools.partial(AutoAugment, "v2"),
-    "auto_augment_v3": functools.partial(AutoAugment, "v3"),
-    "rand_augment": RandAugment,
+    "auto_augment_v0": _policy("AutoAugment", "v0"),
+    "auto_augment_v1": _policy("AutoAugment", "v1"),
+    "auto_augment_v2": _policy("AutoAugment", "v2"),
+    "auto_augment_v3": _policy("AutoAugment", "v3"),
+    "rand_augment": _policy("RandAugment"),
     "mosaic": Mosaic,
     "mix_up": MixUp,
     "random_crop": RandomCrop,
@@ -51,12 +57,13 @@ def augmentation_of(entry: str | Mapping[str, Any]) -> Augmentation:
     name = arguments.pop("name", None)
     if not is_name(name):
         raise InvalidValueError(
-            f"There is no augmentation {name!r}. Known: {', '.join((*NAMES, *STEPS))}"
+            f"There is no augmentation {name!r}. Known: "
+            f"{', '.join((*NAMES, *extra(_STEPS)))}"
         )
     try:
-        if name in STEPS:
-            return PreprocessingStep(name, **arguments)
-        return NAMES[name](**arguments)
+        if name in NAMES:
+            return NAMES[name](**arguments)
+        return extra("tfod.preprocessing:PreprocessingStep")(name, **arguments)
     except EffDetError:
         raise
     except TypeError as error:  # an unknown argument, or text where a number belongs
@@ -68,4 +75,4 @@ def augmentation_of(entry: str | Mapping[str, Any]) -> Augmentation:
 
 def is_name(value: Any) -> bool:
     """Whether a value is the name of an augmentation."""
-    return isinstance(value, str) and (value in NAMES or value in STEPS)
+    return isinstance(value, str) and (value in NAMES or value in extra(_STEPS))

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from effdet_keras.augment import policy_operations, warps
-from effdet_keras.augment import policy_operations as color_ops
-from effdet_keras.augment.policies import POLICIES
-from effdet_keras.augment.policy_operations import whole_pixel_boxes
+from effdet_keras.augment import warps
+from effdet_keras.extras.policies import POLICIES
+from effdet_keras.extras.policies import operations as color_ops
+from effdet_keras.extras.policies import operations as policy_operations
+from effdet_keras.extras.policies.operations import whole_pixel_boxes
 
 pytestmark = pytest.mark.tensorflow
 

@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 import effdet_keras as ek
-from effdet_keras.augment import policies as policy_run
 from effdet_keras.augment.compose import as_augmentation
+from effdet_keras.extras import policies as policy_run
 
 pytestmark = pytest.mark.tensorflow
 

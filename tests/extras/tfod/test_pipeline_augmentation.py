@@ -5,8 +5,8 @@ import pathlib
 import pytest
 
 from effdet_keras._internal.proto_text import parse
-from effdet_keras.augment.preprocessing import STEPS
 from effdet_keras.extras.tfod.pipeline_parts import augmentation
+from effdet_keras.extras.tfod.preprocessing import STEPS
 from effdet_keras.runs.configuration import RunConfiguration
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden" / "migration"

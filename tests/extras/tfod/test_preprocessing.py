@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import effdet_keras as ek
 from effdet_keras.augment.names import augmentation_of
-from effdet_keras.augment.preprocessing import STEPS
+from effdet_keras.extras.tfod.preprocessing import STEPS
 
 pytestmark = pytest.mark.tensorflow
 

@@ -14,7 +14,8 @@ from effdet_keras.augment.augmentation import (
     size_of,
     to_dtype,
 )
-from effdet_keras.augment.policy_operations import (
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.extras.policies.operations import (
     Settings,
     Step,
     apply_kind,
@@ -22,7 +23,6 @@ from effdet_keras.augment.policy_operations import (
     kind_of,
     step_of,
 )
-from effdet_keras.errors import InvalidValueError
 
 
 @register
