@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from effdet_keras.train.distillation import distill
     from effdet_keras.train.losses import DetectionLoss
     from effdet_keras.train.rate_test import LearningRates, find_learning_rate
+    from effdet_keras.train.recipe import Recipe
     from effdet_keras.weights.archive import read_archive_info, store_score_settings
     from effdet_keras.weights.assign import LoadReport
     from effdet_keras.weights.presets import COCO_CLASS_NAMES, list_presets
@@ -66,6 +67,7 @@ __all__ = [
     "LoadReport",
     "Postprocess",
     "Predictor",
+    "Recipe",
     "RunConfiguration",
     "SelfTestReport",
     "__version__",
@@ -112,6 +114,7 @@ _PLACES = {
     "MODEL_NAMES": "model.config",
     "Postprocess": "detect.postprocess",
     "Predictor": "detect.predictor",
+    "Recipe": "train.recipe",
     "RunConfiguration": "runs.configuration",
     "SelfTestReport": "extras.selftest.stages",
     "anchors": "model.anchors",

@@ -100,6 +100,8 @@ def keywords_of(function):
         names |= set(ek.EfficientDetConfig.__dataclass_fields__)
     if getattr(function, "__name__", "") == "fine_tune":
         names |= set(ek.RunConfiguration.__dataclass_fields__)
+    if getattr(function, "__name__", "") == "compile":
+        names |= set(ek.Recipe.__dataclass_fields__)
     if function is ek.augment.PreprocessingStep:
         names |= {field for _, fields in STEPS.values() for field in fields}
     if getattr(function, "__name__", "") == "export":

@@ -324,14 +324,8 @@ mean 'epochs'? It has: data, format, ...
 
     def recipe_arguments(self) -> dict[str, Any]:
         """Returns the arguments of `EfficientDet.compile` that make the recipe."""
-        arguments = {
-            name: getattr(self, name)
-            for name in (
-                *("optimizer", "schedule", "learning_rate", "weight_decay"),
-                *("clip_norm", "ema_decay", "accumulate_steps", "grad_checkpoint"),
-                *("loss_scale", "batch_norm_warmup", "freeze", "freeze_batch_norm"),
-            )
-        }
+        names = [field.name for field in dataclasses.fields(Recipe)][1:]
+        arguments = {name: getattr(self, name) for name in names}
         arguments["gradient_multipliers"] = self.gradient_multipliers or None
         arguments["loss"] = None
         if self.loss:

@@ -24,7 +24,7 @@ from effdet_keras._internal.whole_files import is_remote, local_path
 from effdet_keras.errors import InvalidStateError, InvalidValueError
 from effdet_keras.train import auto_recipe, freezing
 from effdet_keras.train.accumulation import Accumulation, steps_done, steps_per_update
-from effdet_keras.train.advprop import AdvProp, AuxiliaryNorms
+from effdet_keras.train.advprop import AuxiliaryNorms
 from effdet_keras.train.averages import WeightAverages
 from effdet_keras.train.distillation import LOSS as DISTILLATION
 from effdet_keras.train.distillation import Distillation
@@ -203,28 +203,13 @@ class Compiling:
         optimizer: str | dict | keras.optimizers.Optimizer | None = None,
         loss: Any = None,
         *,
-        recipe: str = "auto",
-        matching: Any = "auto",
-        schedule: Any = None,
-        learning_rate: float | None = None,
-        weight_decay: float | dict[str, float] | str | None = "auto",
-        clip_norm: float | str | None = "auto",
-        ema_decay: float | str | None = "auto",
-        gradient_multipliers: dict[str, float] | None = None,
-        adversarial: AdvProp | None = None,
-        accumulate_steps: int = 1,
-        grad_checkpoint: bool = False,
-        loss_scale: float | None = None,
-        batch_norm_warmup: bool | str = "auto",
-        freeze: str | None = "auto",
-        freeze_batch_norm: bool = True,
+        recipe: str | Recipe = "auto",
+        metrics: Any = None,
         jit_compile: bool | str = "auto",
         run_eagerly: bool = False,
         steps_per_execution: int = 1,
         auto_scale_loss: bool = True,
-        metrics: Any = None,
-        weighted_metrics: Any = None,
-        loss_weights: Any = None,
+        **changes: Any,
     ) -> None:
         """Sets how to train. Without arguments, `fit` chooses what fits the data.
 
@@ -240,114 +225,44 @@ class Compiling:
         has: after `fit` these are the averages.
 
         Args:
-            optimizer: None for the recipe's; "sgd", "momentum" (SGD with 0.9),
-                "adam", "adamw" or "rmsprop"; a dict of such a name and Keras' own
-                arguments, such as `{"name": "rmsprop", "momentum": 0.9}`; or a
-                Keras optimizer, which brings its own learning rate.
-            loss: `effdet_keras.train.losses.DetectionLoss`. None is that of the recipe,
-                and for a small dataset whose heads are new one with a CIoU term.
-            recipe: "auto"; "reference" for google/automl's; or "tfod" for that of the
-                TF Object Detection API's configs: its losses, matching and L2 decay
-                (of other variables, and less in the backbone), a learning rate of 0.08
-                whatever the batch size, 2,500 steps of warm-up, a cosine over 300,000
-                steps, neither clipping nor averages (docs/migrating_from_tfod.md).
-            matching: which anchor has to predict which box: an
-                `ek.matching.ATSSMatching` or `IoUMatching`, or one of your own; "auto"
-                is `IoUMatching()`, and for a small dataset whose heads are new
-                `ATSSMatching()`.
-            schedule: "cosine" (the default), "stepwise" or "polynomial", which are
-                as long as the training; "constant"; a dict of a name and settings,
-                such as `{"name": "cosine", "warmup_steps": 500}` (with "total_steps"
-                it is as long as that says), `{"name":
-                "exponential", "decay_steps": 1000, "decay_rate": 0.9}` or `{"name":
-                "manual_step", "boundaries": [...], "rates": [...]}` (all settings:
-                `train/recipe.py`); or a Keras `LearningRateSchedule`.
-            learning_rate: float, the highest rate of a named schedule. Without an
-                `optimizer` it is that of the reference's, for a batch of 64, scaled
-                to yours, 0.08 by default. For one by name it is not scaled, and
-                Keras' own default is: 0.001, and 0.01 for SGD. Its warm-up begins at
-                a tenth.
-            weight_decay: float or None; `weight_decay / 2 * sum(w**2)` over the
-                kernels (no biases, no batch norm) is added to the loss. Or a dict of
-                regular expressions to floats, such as `{"^efficientnet": 0.0,
-                "kernel$": 4e-5}`: of a variable's `path` the first that is found in
-                it counts, and what none is found in does not decay. For
-                "adamw" it is AdamW's own decay, of kernels as well, and nothing is
-                added. "auto" is 4e-5; for "adamw" 0.004; for a Keras optimizer
-                with a `weight_decay` of its own, nothing more.
-            clip_norm: float or None; "auto" is 10. Each gradient is clipped to this
-                norm, then all together. With `recipe="tfod"` it is None, and a number
-                clips all together alone.
-            ema_decay: float below 1, or None for no averages; "auto" is 0.9998. The
-                averages are what the trained model detects with, see `fit`.
-            gradient_multipliers: dict of regular expressions to factors above 0,
-                such as `{"bias$": 2.0}`. The gradient of a variable in whose `path`
-                an expression is found, the first that is, is multiplied by its
-                factor, before clipping.
-            adversarial: `effdet_keras.AdvProp`, to train on adversarial images as
-                well, with TensorFlow on one device and without XLA; None trains on
-                clean ones alone. The log has the loss of adversarial images as
-                `adversarial_loss`, and that of the clean ones as `loss`.
-            accumulate_steps: int, batches whose gradients together are clipped and
-                move weights and averages, as those of one batch of all their images
-                would, except that batch norm sees one batch at a time. Steps, and so
-                schedules, still count batches; the reference's rate is scaled to the
-                images of an update. Not under a strategy of several devices, nor for
-                a Keras optimizer, which has `gradient_accumulation_steps`.
-            grad_checkpoint: bool, whether the blocks of the backbone and the cells of
-                the BiFPN keep only their outputs for the backward pass, which
-                computes the rest again: less memory, the same gradients, more time
-                (docs/train.md).
-            loss_scale: float, the number by which a "mixed_float16" model multiplies
-                its loss in the first steps, so that small gradients are not lost.
-                From there it halves where gradients overflow, and doubles after 2,000
-                steps in which none did. None is Keras' own, 32,768.
-            batch_norm_warmup: bool; "auto" is True but for the reference. Whether the
-                moving statistics of batch norm have a short memory in the first 900
-                steps; see `train/statistics_warmup.py`. Without it they lag behind
-                the weights in a training of that length.
-            freeze: what must not train; see `freeze`. None leaves it as it is; "auto"
-                may freeze a pretrained backbone, where nothing is frozen yet.
-            freeze_batch_norm: bool, `batch_norm` of `freeze`.
+            optimizer, loss: fields of `Recipe`, in the place of the recipe's.
+            metrics: must be None. Keras' metrics cannot compare detections with ground
+                truth: `fit` logs average precision with
+                `effdet_keras.callbacks.COCOEvaluation`. The parts of the loss are
+                weighed in `DetectionLoss`.
+            recipe: "auto"; "reference" for google/automl's; "tfod" for that of the TF
+                Object Detection API's configs; or a `Recipe`.
             jit_compile: bool or "auto": XLA only where it pays. On a CPU it
                 makes depthwise convolutions many times slower, and compiling takes
                 minutes.
             run_eagerly, steps_per_execution, auto_scale_loss: see
                 `keras.Model.compile`.
-            metrics, weighted_metrics, loss_weights: must be None. Keras' metrics
-                cannot compare detections with ground truth: `fit` logs average
-                precision with `effdet_keras.callbacks.COCOEvaluation`. The parts
-                of the loss are weighed in `DetectionLoss`.
+            **changes: other fields of `Recipe`, such as `ema_decay=0.99`, in the place
+                of the recipe's.
 
         Raises:
             ValueError, TypeError: If arguments are wrong or contradict.
+
+        Example:
+            >>> from effdet_keras.model.efficientdet import EfficientDet
+            >>> model = EfficientDet.from_preset(
+            ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2)
+            >>> model.compile("adamw", learning_rate=1e-3, ema_decay=None)
+            >>> model.compile(recipe=Recipe("reference", clip_norm=5.0))
+            >>> model.compile(clip=5.0)
+            Traceback (most recent call last):
+                ...
+            effdet_keras.errors.InvalidTypeError: `compile` has no argument 'clip'. ...
         """
         refuse_keras_metrics(
             metrics=metrics,
-            weighted_metrics=weighted_metrics,
-            loss_weights=loss_weights,
+            **{n: changes.pop(n, None) for n in ("weighted_metrics", "loss_weights")},
         )
-        asked = Recipe(
-            name=recipe,
-            optimizer=optimizer,
-            loss=loss,
-            matching=matching,
-            schedule=schedule,
-            learning_rate=learning_rate,
-            weight_decay=weight_decay,
-            clip_norm=clip_norm,
-            ema_decay=ema_decay,
-            gradient_multipliers=gradient_multipliers,
-            adversarial=adversarial,
-            accumulate_steps=accumulate_steps,
-            grad_checkpoint=grad_checkpoint,
-            loss_scale=loss_scale,
-            batch_norm_warmup=batch_norm_warmup,
-            freeze=freeze,
-            freeze_batch_norm=freeze_batch_norm,
-        )
-        if freeze not in (None, "auto"):
-            freezing.freeze(self, freeze, freeze_batch_norm)
+        given = {"optimizer": optimizer, "loss": loss}
+        changes |= {name: value for name, value in given.items() if value is not None}
+        asked = Recipe.of(recipe, changes)
+        if asked.freeze not in (None, "auto"):
+            freezing.freeze(self, asked.freeze, asked.freeze_batch_norm)
         keras_options = {
             "jit_compile": jit_compile,
             "run_eagerly": run_eagerly,
@@ -634,11 +549,9 @@ class Compiling:
             freezing.restore_frozen(self, options.pop("frozen"))
         is_trained = options.pop(TRAINED, False)
         recipe = Recipe.from_config(options.pop("recipe"))
-        fields = {name: getattr(recipe, name) for name in recipe.__dataclass_fields__}
-        fields["recipe"] = fields.pop("name")
-        if fields["freeze"] != "auto":
-            fields["freeze"] = None  # `frozen` has told
-        self.compile(**fields, **options)
+        if recipe.freeze != "auto":  # `frozen` has told
+            recipe = dataclasses.replace(recipe, freeze=None)
+        self.compile(recipe=recipe, **options)
         self._is_trained_recipe = is_trained
 
     def save(self, filepath: str | os.PathLike, *args: Any, **kwargs: Any) -> None:

@@ -1,11 +1,13 @@
-"""Which variables the TF Object Detection API decays: its L2, by paths."""
+"""How a detector is trained: `Recipe`, and the names of what it chooses."""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
 import numbers
+from collections.abc import Mapping
 from types import NoneType
+from typing import Any
 
 import keras
 
@@ -312,12 +314,82 @@ _ADAMW_DECAY = 0.004  # Keras' own default
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """The checked arguments of `EfficientDet.compile`; that describes them.
+    """How a detector is trained: every option, declared and checked here alone.
 
-    A field is open where it is "auto", or None for `optimizer`, `loss`, `schedule` and
+    `EfficientDet.compile` takes a recipe, or its name, and changes to it. A field is
+    open where it is "auto", or None for `optimizer`, `loss`, `schedule` and
     `learning_rate`. `name` tells who fills open fields: "auto" is `fit`, from what
-    the data is (`auto_recipe.py`), "reference" google/automl, "tfod" the TF Object
+    the data is (docs/fine_tuning.md), "reference" google/automl, "tfod" the TF Object
     Detection API.
+
+    Args:
+        name: "auto"; "reference" for google/automl's; or "tfod" for that of the TF
+            Object Detection API's configs: its losses, matching and L2 decay (of other
+            variables, and less in the backbone), a learning rate of 0.08 whatever the
+            batch size, 2,500 steps of warm-up, a cosine over 300,000 steps, neither
+            clipping nor averages (docs/migrating_from_tfod.md).
+        optimizer: None for the recipe's; "sgd", "momentum" (SGD with 0.9), "adam",
+            "adamw" or "rmsprop"; a dict of such a name and Keras' own arguments, such
+            as `{"name": "rmsprop", "momentum": 0.9}`; or a Keras optimizer, which
+            brings its own learning rate.
+        loss: `effdet_keras.train.losses.DetectionLoss`. None is that of the recipe, and
+            for a small dataset whose heads are new one with a CIoU term.
+        matching: which anchor has to predict which box: an `ek.matching.ATSSMatching`
+            or `IoUMatching`, or one of your own; "auto" is `IoUMatching()`, and for a
+            small dataset whose heads are new `ATSSMatching()`.
+        schedule: "cosine" (the default), "stepwise" or "polynomial", which are as long
+            as the training; "constant"; a dict of a name and settings, such as
+            `{"name": "cosine", "warmup_steps": 500}` (with "total_steps" it is as long
+            as that says), `{"name": "exponential", "decay_steps": 1000, "decay_rate":
+            0.9}` or `{"name": "manual_step", "boundaries": [...], "rates": [...]}` (all
+            settings: `train/recipe.py`); or a Keras `LearningRateSchedule`.
+        learning_rate: float, the highest rate of a named schedule. Without an
+            `optimizer` it is that of the reference's, for a batch of 64, scaled to
+            yours, 0.08 by default. For one by name it is not scaled, and Keras' own
+            default is: 0.001, and 0.01 for SGD. Its warm-up begins at a tenth.
+        weight_decay: float or None; `weight_decay / 2 * sum(w**2)` over the kernels (no
+            biases, no batch norm) is added to the loss. Or a dict of regular
+            expressions to floats, such as `{"^efficientnet": 0.0, "kernel$": 4e-5}`: of
+            a variable's `path` the first that is found in it counts, and what none is
+            found in does not decay. For "adamw" it is AdamW's own decay, of kernels as
+            well, and nothing is added. "auto" is 4e-5; for "adamw" 0.004; for a Keras
+            optimizer with a `weight_decay` of its own, nothing more.
+        clip_norm: float or None; "auto" is 10. Each gradient is clipped to this norm,
+            then all together. With `recipe="tfod"` it is None, and a number clips all
+            together alone.
+        ema_decay: float below 1, or None for no averages; "auto" is 0.9998. The
+            averages are what the trained model detects with, see `fit`.
+        gradient_multipliers: dict of regular expressions to factors above 0, such as
+            `{"bias$": 2.0}`. The gradient of a variable in whose `path` an expression
+            is found, the first that is, is multiplied by its factor, before clipping.
+        adversarial: `effdet_keras.AdvProp`, to train on adversarial images as well,
+            with TensorFlow on one device and without XLA; None trains on clean ones
+            alone. The log has the loss of adversarial images as `adversarial_loss`, and
+            that of the clean ones as `loss`.
+        accumulate_steps: int, batches whose gradients together are clipped and move
+            weights and averages, as those of one batch of all their images would,
+            except that batch norm sees one batch at a time. Steps, and so schedules,
+            still count batches; the reference's rate is scaled to the images of an
+            update. Not under a strategy of several devices, nor for a Keras optimizer,
+            which has `gradient_accumulation_steps`.
+        grad_checkpoint: bool, whether the blocks of the backbone and the cells of the
+            BiFPN keep only their outputs for the backward pass, which computes the rest
+            again: less memory, the same gradients, more time (docs/train.md).
+        loss_scale: float, the number by which a "mixed_float16" model multiplies its
+            loss in the first steps, so that small gradients are not lost. From there it
+            halves where gradients overflow, and doubles after 2,000 steps in which none
+            did. None is Keras' own, 32,768.
+        batch_norm_warmup: bool; "auto" is True but for the reference. Whether the
+            moving statistics of batch norm have a short memory in the first 900 steps;
+            see `train/statistics_warmup.py`. Without it they lag behind the weights in
+            a training of that length.
+        freeze: what must not train; see `freeze`. None leaves it as it is; "auto" may
+            freeze a pretrained backbone, where nothing is frozen yet.
+        freeze_batch_norm: bool, `batch_norm` of `freeze`.
+
+    Raises:
+        ValueError, TypeError: If a field has a value that cannot be right, or two
+            contradict.
 
     Example:
         >>> recipe = Recipe("reference", learning_rate=0.08)
@@ -463,12 +535,31 @@ class Recipe:
                 f"Received: learning_rate={self.learning_rate!r}"
             )
 
+    @classmethod
+    def of(cls, recipe: str | Recipe, changes: Mapping[str, Any]) -> Recipe:
+        """A recipe, or that of a name, with other values for some fields.
+
+        Example:
+            >>> Recipe.of("reference", {"clip_norm": 5.0}).clip_norm
+            5.0
+        """
+        known = [field.name for field in dataclasses.fields(cls)][1:]
+        for name in changes:
+            if name not in known:
+                raise InvalidTypeError(
+                    f"`compile` has no argument {name!r}.{_hint(name, known)} The "
+                    f"fields of a `Recipe` are {', '.join(known)}."
+                )
+        if not isinstance(recipe, cls):
+            return cls(recipe, **changes)
+        return dataclasses.replace(recipe, **changes)
+
     @property
-    def is_open(self):
+    def is_open(self) -> bool:
         """Whether `fit` is to choose the open fields, from the data."""
         return self.name == AUTO
 
-    def is_given(self, field):
+    def is_given(self, field: str) -> bool:
         """Whether the caller chose a field, so that nothing else may."""
         value = getattr(self, field)
         if field == "gradient_multipliers":
@@ -476,12 +567,12 @@ class Recipe:
         return value != getattr(Recipe, field)
 
     @property
-    def given(self):
+    def given(self) -> list[str]:
         """The names of the fields that the caller chose."""
         names = [f.name for f in dataclasses.fields(self) if f.name != "name"]
         return [name for name in names if self.is_given(name)]
 
-    def may_choose(self, field):
+    def may_choose(self, field: str) -> bool:
         """Whether a field can be filled: it is open, and goes with what was given.
 
         An optimizer goes with its rate, schedule and decay: where it or its rate is
@@ -500,7 +591,7 @@ class Recipe:
         )
         return not (has_rate and field in _OF_OPTIMIZER)
 
-    def chosen(self, **fields):
+    def chosen(self, **fields: Any) -> Recipe:
         """The recipe with every field settled."""
         of_name = TFOD if self.name == TFOD_NAME else REFERENCE
         default = {**of_name, "batch_norm_warmup": self.is_open}
@@ -527,12 +618,12 @@ class Recipe:
         return TFOD_SCHEDULE if self.name == TFOD_NAME else "cosine"
 
     @property
-    def clips_each(self):
+    def clips_each(self) -> bool:
         """Whether each gradient is clipped before all are together."""
         return self.name != TFOD_NAME
 
     @property
-    def needs_length(self):
+    def needs_length(self) -> bool:
         """Whether the learning rate depends on the data, which `fit` knows first."""
         if self._brings_optimizer or self._brings_schedule:
             return False
@@ -545,7 +636,7 @@ class Recipe:
         return is_reference and not has_own_rates(self._schedule)
 
     @property
-    def l2_decay(self):
+    def l2_decay(self) -> float | dict[str, float]:
         """The loss' weight decay, see `decay_factors`; 0 where the optimizer decays."""
         if self.weight_decay == "auto":
             if has_own_decay(self.optimizer):
@@ -555,7 +646,7 @@ class Recipe:
             return 0.0  # it is AdamW's, see `new_optimizer`
         return self.weight_decay or 0.0
 
-    def new_optimizer(self):
+    def new_optimizer(self) -> keras.optimizers.Optimizer:
         """The optimizer: the caller's own, one by name, or SGD with momentum 0.9.
 
         Until `fit` knows the length of the training, a schedule that depends on
@@ -576,7 +667,9 @@ class Recipe:
             self.optimizer, rate, weight_decay=decay or 0.0, **accumulation
         )
 
-    def resolve_schedule(self, *, batch_size, steps_per_epoch, epochs):
+    def resolve_schedule(
+        self, *, batch_size: int, steps_per_epoch: int, epochs: int
+    ) -> float | keras.optimizers.schedules.LearningRateSchedule:
         """The learning rate for a training of that length: a schedule or a float."""
         if self.optimizer is None:
             rate, warmup_init = self.learning_rate or _LEARNING_RATE, _WARMUP_INIT

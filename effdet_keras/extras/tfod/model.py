@@ -17,16 +17,10 @@ from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.runs.configuration import refuse_undone
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import IoUMatching
+from effdet_keras.train.recipe import Recipe
 from effdet_keras.weights.pretrained import load_source
 from effdet_keras.weights.read_weights import coco_classes, read_weights
 
-# Fields of a run that `EfficientDet.compile` takes as they are; the rest is of `fit`,
-# the data or the model.
-_OF_COMPILE = (
-    *("recipe", "optimizer", "schedule", "learning_rate", "weight_decay"),
-    *("clip_norm", "ema_decay", "gradient_multipliers", "batch_norm_warmup"),
-    *("freeze", "freeze_batch_norm"),
-)
 _NUM_CLASSES = "num_classes"  # which a run takes from its dataset, a model does not
 # Of `fit` and the batches: what a run has and a model has not.
 _OF_FIT = ("batch_size", "steps", "flip_probability", "scale_jitter", "augment")
@@ -88,11 +82,13 @@ def model_of_pipeline(
 
 def _compile_arguments(fields):
     """Arguments of `EfficientDet.compile`, of fields of a run."""
-    arguments = {name: fields[name] for name in _OF_COMPILE if name in fields}
+    # The rest is of `fit`, the data or the model.
+    names = ["recipe", *(field.name for field in dataclasses.fields(Recipe))]
+    arguments = {name: fields[name] for name in names if name in fields}
     arguments["gradient_multipliers"] = arguments.get("gradient_multipliers") or None
     arguments["loss"] = DetectionLoss(**fields["loss"])
-    if fields.get("matching"):
-        arguments["matching"] = IoUMatching(**fields["matching"])
+    if matching := arguments.pop("matching", None):
+        arguments["matching"] = IoUMatching(**matching)
     return arguments
 
 
