@@ -7,13 +7,13 @@ from typing import Any
 
 import keras
 
-from effdet_keras.callbacks.swap_ema import evaluated_weights
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.detect.evaluate import check_evaluation_data, evaluate
 from effdet_keras.distribution.processes import is_first_process
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluate.coco import COCOMetric
+from effdet_keras.train.averages import evaluated_weights
 
 
 class COCOEvaluation(keras.callbacks.Callback):

@@ -9,10 +9,10 @@ import keras
 import numpy as np
 from PIL import Image
 
-from effdet_keras.callbacks.swap_ema import evaluated_weights
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.train.averages import evaluated_weights
 from effdet_keras.visualize import draw_boxes, draw_class_map, side_by_side
 
 _MIN_SIDE = 320  # pixels: names have room on tiny images

@@ -15,7 +15,6 @@ import traceback
 import warnings
 from collections.abc import Sequence
 
-from effdet_keras._internal.allocator import tune_allocator
 from effdet_keras._internal.extras import extra
 from effdet_keras._internal.lazy_names import COMMAND
 from effdet_keras._version import __version__
@@ -65,7 +64,6 @@ def console() -> int:
             "name a folder, or the address of a storage."
         )
         return _USAGE
-    tune_allocator()
     signal.signal(signal.SIGTERM, _raise_terminated)
     try:
         if arguments.debug:

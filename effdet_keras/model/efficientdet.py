@@ -11,7 +11,6 @@ from typing import Any
 
 import keras
 
-from effdet_keras._internal.allocator import tune_allocator
 from effdet_keras._internal.backend import default_jit_compile
 from effdet_keras._internal.extras import extra
 from effdet_keras._internal.hugging_face import parse_hub_address
@@ -125,7 +124,6 @@ class EfficientDet(Trainer, keras.Model):
             "seg_class_names", seg_class_names, config.seg_num_classes
         )
         kwargs.setdefault("name", config.name)
-        tune_allocator()
         images, outputs = build_network(config, dtype, features)
         super().__init__(inputs=images, outputs=outputs, **kwargs)
         if dtype is not None:

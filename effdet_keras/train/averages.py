@@ -382,34 +382,104 @@ def _checksum(array):
     return zlib.crc32(np.ascontiguousarray(array).view(np.uint8).reshape(-1))
 
 
-# --- The callback of `fit` that keeps the averages in place outside of its steps.
+# --- The one callback that swaps weights and averages.
 
 
-class AveragesInPlace(OwnCallback):
+class SwapEMA(OwnCallback):
     """Puts the weights of training in place for an epoch's steps, else the averages.
 
-    It stands in front of all other callbacks of `fit`, so that their `on_epoch_end`,
-    `on_test_...` and `on_train_end` find the averages in the model.
+    It swaps before a validation and at the end of an epoch, and back before the next
+    step. `fit` adds it to a model with moving averages, in front of all other
+    callbacks, so that their `on_epoch_end`, `on_test_...` and `on_train_end` find the
+    averages; one that it is given takes that place. In `evaluate(...,
+    callbacks=[SwapEMA()])` the weights that were there come back, bit by bit, when it
+    ends.
+
+    Raises:
+        ValueError: At the start of training or evaluation, if the model has no
+            averages.
+
+    Example:
+        >>> from effdet_keras.model.efficientdet import EfficientDet
+        >>> model = EfficientDet.from_preset(
+        ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2
+        ... )
+        >>> model.compile()
+        >>> callback = SwapEMA()
+        >>> callback.set_model(model)  # `evaluate(..., callbacks=[callback])` calls:
+        >>> callback.on_test_begin()
+        >>> model.averages.is_swapped
+        True
+        >>> callback.on_test_end()
+        >>> model.averages.is_swapped
+        False
     """
 
-    def on_epoch_begin(self, epoch, logs=None):
-        averages = self._averages()
-        if averages is not None:
-            averages.restore()
+    _is_in_fit = False
+    _has_swapped = False  # whether the validation under way found weights of training
 
-    def on_test_begin(self, logs=None):
-        self._swap_in()
+    def on_train_begin(self, logs: dict | None = None) -> None:
+        self._averages()
+        self._is_in_fit = True
 
-    def on_epoch_end(self, epoch, logs=None):
-        self._swap_in()
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
+        self._averages().restore()
 
-    def on_train_end(self, logs=None):
-        self._swap_in()
+    def on_test_begin(self, logs: dict | None = None) -> None:
+        # After an interrupted validation they are in place still.
+        self._has_swapped |= not self._averages().is_swapped
+        self._averages().swap_in()
 
-    def _swap_in(self):
-        averages = self._averages()
-        if averages is not None:
-            averages.swap_in()
+    def on_test_end(self, logs: dict | None = None) -> None:
+        # Within `fit` they stay for the callbacks of the epoch's end.
+        if self._has_swapped and not self._is_in_fit:
+            self._averages().restore()
+        self._has_swapped = False
+
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+        self._averages().swap_in()
+
+    def on_train_end(self, logs: dict | None = None) -> None:
+        self._averages().swap_in()
+        self._is_in_fit = False
+
+    def let_go(self) -> None:
+        """Ends a `fit` that an error stopped."""
+        self._is_in_fit = False
 
     def _averages(self):
-        return getattr(self.model, "averages", None)
+        averages = getattr(self.model, "averages", None)
+        if averages is None:
+            raise InvalidValueError(
+                "`SwapEMA` needs a model with moving averages. Compile it with "
+                "`ema_decay` (0.9998 by default), or leave the callback out. "
+                f"Received: model={self.model.name!r} without averages"
+            )
+        return averages
+
+
+@contextlib.contextmanager
+def evaluated_weights(model: Any) -> Iterator[str]:
+    """Context in which `model` has the weights to evaluate: averages, if any.
+
+    Gives `"averages"` or `"live"`, and always leaves the weights as they were.
+
+    Example:
+        >>> from effdet_keras.model.efficientdet import EfficientDet
+        >>> model = EfficientDet.from_preset(
+        ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2
+        ... )
+        >>> with evaluated_weights(model) as which:
+        ...     print(which)
+        live
+        >>> model.compile()
+        >>> with evaluated_weights(model) as which:
+        ...     print(which)
+        averages
+    """
+    averages = getattr(model, "averages", None)
+    if averages is None:
+        yield "live"
+        return
+    with averages.swapped():
+        yield "averages"

@@ -15,7 +15,7 @@ from effdet_keras._internal.weights_h5 import check_finite
 
 
 class OwnCallback(keras.callbacks.Callback):
-    """A callback that every call of `fit` adds anew."""
+    """A callback that `fit` adds, and puts in its place where it is given."""
 
 
 def with_own_callbacks(
@@ -33,14 +33,24 @@ def with_own_callbacks(
             which is changed.
     """
     if not isinstance(callbacks, keras.callbacks.CallbackList):
-        given = keras.tree.flatten([] if callbacks is None else callbacks)
-        return [*first, *map(wrapped, given), *last]
-    given = [c for c in callbacks.callbacks if not isinstance(c, OwnCallback)]
+        return [*first, *map(wrapped, others_in(callbacks)), *last]
+    given = others_in(callbacks)
     callbacks.callbacks = [*first, *map(wrapped, given), *last]
     for own in (*first, *last):
         own.set_model(model)
         own.set_params(callbacks.params)
     return callbacks
+
+
+def others_in(callbacks: Any) -> list[keras.callbacks.Callback]:
+    """The callbacks of what `fit` takes, but for those that it adds itself."""
+    return [c for c in flat(callbacks) if not isinstance(c, OwnCallback)]
+
+
+def flat(callbacks: Any) -> list[keras.callbacks.Callback]:
+    """The callbacks of what `fit` takes: None, a callback, a list, a `CallbackList`."""
+    given = getattr(callbacks, "callbacks", callbacks)
+    return keras.tree.flatten([] if given is None else given)
 
 
 @contextlib.contextmanager

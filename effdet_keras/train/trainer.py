@@ -19,12 +19,13 @@ from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.distribution.processes import current_processes
 from effdet_keras.errors import InvalidStateError, InvalidValueError
 from effdet_keras.train import auto_recipe, inputs
-from effdet_keras.train.averages import AveragesInPlace
+from effdet_keras.train.averages import SwapEMA
 from effdet_keras.train.compiling import Compiling
 from effdet_keras.train.distillation import LOSS as DISTILLATION
 from effdet_keras.train.fit_callbacks import (
     EpochLines,
     FiniteWeights,
+    flat,
     let_go_afterwards,
     with_own_callbacks,
 )
@@ -154,7 +155,7 @@ class Trainer(Compiling):
         callbacks = with_own_callbacks(
             callbacks,
             self,
-            first=[keeper, AveragesInPlace(), FiniteWeights()],
+            first=[keeper, *self._swaps(callbacks), FiniteWeights()],
             last=[EpochLines()] if has_epoch_lines else [],
             wrapped=lambda one: FromPlaceOn(one, keeper) if keeper.must_skip else one,
         )
@@ -175,6 +176,11 @@ class Trainer(Compiling):
                 validation_data=validation_data,
                 **kwargs,
             )
+
+    def _swaps(self, callbacks):
+        """The callback that swaps weights and averages: one that is given, or new."""
+        given = [one for one in flat(callbacks) if isinstance(one, SwapEMA)]
+        return given[:1] or ([] if self.averages is None else [SwapEMA()])
 
     def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         """One training step; see `keras.Model.train_on_batch`, and `fit` for weights.

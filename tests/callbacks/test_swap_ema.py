@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from effdet_keras.callbacks import SwapEMA
-from effdet_keras.callbacks.swap_ema import evaluated_weights
+from effdet_keras.train.averages import evaluated_weights
 
 pytestmark = pytest.mark.tensorflow
 

@@ -4,12 +4,12 @@ import keras
 import pytest
 from support.tiny import EAGER, batch, tiny_model
 
-from effdet_keras.train.averages import AveragesInPlace
+from effdet_keras.train.averages import SwapEMA
 from effdet_keras.train.fit_callbacks import EpochLines, with_own_callbacks
 
 
 def added(callbacks, model=None):
-    first, last = AveragesInPlace(), EpochLines()
+    first, last = SwapEMA(), EpochLines()
     result = with_own_callbacks(callbacks, model, first=[first], last=[last])
     return first, result, last
 

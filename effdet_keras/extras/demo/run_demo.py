@@ -13,7 +13,6 @@ from effdet_keras._internal.whole_files import local_path
 from effdet_keras.callbacks.checkpoint_archive import CheckpointArchive
 from effdet_keras.callbacks.coco_evaluation import COCOEvaluation
 from effdet_keras.callbacks.image_summary import ImageSummary
-from effdet_keras.callbacks.swap_ema import SwapEMA
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.extras.demo import blood_cells as demo_blood_cells
 from effdet_keras.extras.demo import shapes as demo_shapes
@@ -84,7 +83,6 @@ def run_demo(
         epochs=epochs,
         seed=seed,
         callbacks=[
-            SwapEMA(),
             COCOEvaluation(valid, every=every, batch_size=30, verbose=False),
             CheckpointArchive(archive, monitor="AP"),
             ImageSummary(valid, folder / "logs", every=every),
