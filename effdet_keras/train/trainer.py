@@ -31,7 +31,7 @@ from effdet_keras.train.fit_callbacks import (
 )
 from effdet_keras.train.losses import count_positives, segmentation_loss
 from effdet_keras.train.resume import DataOrder, FromPlaceOn, Place, PlaceKeeper
-from effdet_keras.train.run import DetectionStep, EvaluationStep, Run, adopt_classes
+from effdet_keras.train.run import EvaluationStep, Run, adopt_classes
 from effdet_keras.train.truth import is_valid_batch
 
 _BATCH_SIZE = 8  # of a dataset, where none is given
@@ -54,11 +54,6 @@ class Trainer(Compiling):
     @functools.cached_property
     def _evaluation_step(self):
         """Keeps the `EvaluationStep`, where Keras does not take it for a layer."""
-        return types.SimpleNamespace(step=None)
-
-    @functools.cached_property
-    def _detection_step(self):
-        """Keeps the `DetectionStep`, as `_evaluation_step` keeps the other."""
         return types.SimpleNamespace(step=None)
 
     def fit(
@@ -250,10 +245,8 @@ class Trainer(Compiling):
             Dict of arrays, as of `predict`.
         """
         if content_sizes is not None:
-            step = self._detection_step.step
-            if step is None or not step.is_for(self):
-                step = self._detection_step.step = DetectionStep(self)
-            return step.predict_on_batch({"images": x, "content_sizes": content_sizes})
+            found = self._evaluated({"images": x, "content_sizes": content_sizes})
+            return found["detections"]
         return self._step.predict_on_batch(super().predict_on_batch, self, x)
 
     def batches(
@@ -433,18 +426,22 @@ class Trainer(Compiling):
                 "`model.compile()`, or evaluate without losses."
             )
         inputs.check_truth(truth, None, self.config)
-        step = self._evaluation_step.step
-        if step is None or not step.is_for(self):
-            step = self._evaluation_step.step = EvaluationStep(self)
         counted = np.asarray(is_counted, bool)
         arrays = {"images": images, **truth, "is_counted": counted}
         if content_sizes is not None:
             arrays["content_sizes"] = content_sizes
-        outputs = step.predict_on_batch(arrays)
+        outputs = self._evaluated(arrays)
         losses = {name: float(x[0]) for name, x in outputs["losses"].items()}
         if not math.isfinite(losses["loss"]):
             raise self.refusal(truth)
         return outputs["detections"], losses
+
+    def _evaluated(self, arrays):
+        """What the `EvaluationStep` of the model as it is now returns of a batch."""
+        step = self._evaluation_step.step
+        if step is None or not step.is_for(self):
+            step = self._evaluation_step.step = EvaluationStep(self)
+        return step.predict_on_batch(arrays)
 
     def refusal(self, truth: dict, *, step: int | None = None) -> Exception:
         """The error for a batch whose loss is not finite; see `Run.refusal`."""
