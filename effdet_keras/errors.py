@@ -1,4 +1,4 @@
-"""What of another library's error fits into a sentence of ours."""
+"""The errors that the caller can put right, and what they quote of other libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sign of life every few seconds, and how it is told that there is none any more."""
+"""One writer per folder: a lock, and a sign of life where locks do nothing."""
 
 from __future__ import annotations
 

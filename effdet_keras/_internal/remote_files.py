@@ -1,4 +1,4 @@
-"""The folder in which what was fetched is kept."""
+"""Files at addresses: fetched once into a cache folder, and read from there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a model's numbers are numbers."""
+"""`.weights.h5` files: whole, sealed, and of finite numbers alone."""
 
 from __future__ import annotations
 

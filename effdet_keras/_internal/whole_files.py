@@ -1,4 +1,4 @@
-"""Paths on this machine, told apart from addresses such as `gs://bucket/folder`."""
+"""Files of this machine that appear whole or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random brightness, contrast, saturation and hue."""
+"""Colors, JPEG noise and blur: what changes pixels and moves no box."""
 
 from __future__ import annotations
 

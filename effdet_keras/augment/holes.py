@@ -1,4 +1,4 @@
-"""Rectangles of one color that hide parts of an image."""
+"""Rectangles of one color that hide parts of an image: cut-out and grid mask."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Four images as the quarters of one."""
+"""Several images made into one: mosaic and mix-up."""
 
 from __future__ import annotations
 

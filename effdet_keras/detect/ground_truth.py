@@ -1,4 +1,4 @@
-"""The letterboxed images of a `DetectionDataset`, batch by batch, in NumPy."""
+"""The images of a dataset or of batches, with their ground truth, in NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The places of a network's output map, and the pixels of its input that they cover."""
+"""Anchors, and the places of a network's output maps that they belong to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The block tables of EfficientNet B0-B7, Lite0-4 and EfficientNetV2."""
+"""EfficientNet B0-B7, Lite0-4 and EfficientNetV2: their block tables, the backbone."""
 
 from __future__ import annotations
 

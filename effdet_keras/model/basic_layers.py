@@ -1,4 +1,4 @@
-"""Options that several layers share, as values that travel in their configs."""
+"""Small layers, options that several layers share, and blocks that are recomputed."""
 
 from __future__ import annotations
 

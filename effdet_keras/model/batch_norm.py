@@ -1,4 +1,4 @@
-"""Other arrays for batch norms than their own, within a block of a training step."""
+"""Batch norm as the reference has it, with its own arrays or with others for a step."""
 
 from __future__ import annotations
 

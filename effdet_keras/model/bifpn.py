@@ -1,4 +1,4 @@
-"""Weighted fusion of feature maps: the paper's section 3.3."""
+"""BiFPN: weighted fusion (the paper's section 3.3), its cells, and other pyramids."""
 
 from __future__ import annotations
 

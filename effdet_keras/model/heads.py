@@ -1,4 +1,4 @@
-"""The class and box heads: all levels share the convolutions, none the norms."""
+"""Class, box and segmentation heads: levels share the convolutions, not the norms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Padding of windows with a stride: as TensorFlow has it, and as PyTorch."""
+"""MBConv and fused MBConv, the blocks of EfficientNet, and how windows are padded."""
 
 from __future__ import annotations
 

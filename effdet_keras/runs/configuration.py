@@ -561,7 +561,7 @@ def _is_number(value):
 # --- Durations as people write them: "90s", "20m", "1.5h".
 
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
-_DURATION_OF_DURATIONS = re.compile(r"(\d+(?:\.\d+)?)([smh])")
+_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([smh])")
 
 
 def is_duration(value: object) -> bool:
@@ -573,7 +573,7 @@ def is_duration(value: object) -> bool:
     """
     return (
         isinstance(value, str)
-        and bool(_DURATION_OF_DURATIONS.fullmatch(value))
+        and bool(_AMOUNT.fullmatch(value))
         and seconds_of(value) > 0
     )
 
@@ -585,7 +585,7 @@ def seconds_of(duration: str) -> float:
         >>> seconds_of("90s"), seconds_of("1.5h")
         (90.0, 5400.0)
     """
-    number, unit = _DURATION_OF_DURATIONS.fullmatch(duration).groups()
+    number, unit = _AMOUNT.fullmatch(duration).groups()
     return float(number) * _SECONDS[unit]
 
 

@@ -1,4 +1,4 @@
-"""`AdvProp`: how training images are attacked, as `compile(adversarial=...)`."""
+"""AdvProp: how training images are attacked, and the batch norms these have."""
 
 from __future__ import annotations
 

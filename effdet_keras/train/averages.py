@@ -1,4 +1,4 @@
-"""Values for variables whose copies lie on devices of several processes."""
+"""Moving averages of the weights: kept beside them, and swapped with them."""
 
 from __future__ import annotations
 

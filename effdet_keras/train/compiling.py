@@ -1,4 +1,4 @@
-"""What `compile` sets, kept together: how to train, and what to log of it."""
+"""`compile`: what it sets, what a model freezes, and how files keep both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Factors for the gradients of variables, chosen by their paths."""
+"""What happens to gradients before an update: factors, clipping, L2 decay."""
 
 from __future__ import annotations
 
@@ -197,10 +197,10 @@ def decay_factors(decay, variables):
         [0.1, 0.0]
     """
     patterns = decay if isinstance(decay, dict) else {KERNELS: decay}
-    return [_first_of_l2_decay(patterns, variable.path) for variable in variables]
+    return [_first_decay(patterns, variable.path) for variable in variables]
 
 
-def _first_of_l2_decay(patterns, path):
+def _first_decay(patterns, path):
     found = (value for pattern, value in patterns.items() if re.search(pattern, path))
     return float(next(found, 0.0))
 

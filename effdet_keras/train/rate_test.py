@@ -1,4 +1,4 @@
-"""The curve of a learning-rate range test, drawn with matplotlib."""
+"""A learning-rate range test: how it measures, and its curve."""
 
 from __future__ import annotations
 

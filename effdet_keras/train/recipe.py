@@ -165,7 +165,7 @@ _FITTED = {  # as long as the training, unless settings say all of it in steps
     "stepwise": ("drop_epochs", "total_steps", "warmup_epochs", *_WARMUP),
     "polynomial": ("power", "total_steps", "warmup_epochs", *_WARMUP),
 }
-_SETTINGS_OF_NAMED_SCHEDULES = {
+_SETTINGS_OF_SCHEDULES = {
     **_FITTED,
     "constant": _WARMUP,
     "exponential": ("decay_steps", "decay_rate", "staircase", *_WARMUP),
@@ -187,7 +187,7 @@ def schedule_choice(schedule):
     name, settings = choice(
         "schedule",
         schedule,
-        _SETTINGS_OF_NAMED_SCHEDULES,
+        _SETTINGS_OF_SCHEDULES,
         otherwise="a Keras `LearningRateSchedule`",
     )
     missing = [key for key in _REQUIRED.get(name, ()) if key not in settings]

@@ -1,4 +1,4 @@
-"""One call of `fit`, `evaluate` or `predict`: whose images, and what stopped it."""
+"""One call of `fit`, `evaluate` or `predict`: its images, its errors, its classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AutoAugment for detection: a random sub-policy of a learned policy."""
+"""AutoAugment and RandAugment: a learned policy, and a random one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `model` of a `pipeline.config`: a preset, and the fields that differ from it."""
+"""The parts of a `pipeline.config`, model to augmentation, as fields of a run."""
 
 from __future__ import annotations
 

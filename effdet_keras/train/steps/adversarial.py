@@ -1,4 +1,4 @@
-"""Gradients of variables on TensorFlow, some of which a loss may not use."""
+"""The training step on adversarial images, on TensorFlow."""
 
 from __future__ import annotations
 
