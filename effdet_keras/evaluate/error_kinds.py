@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from effdet_keras.box_ops import pairwise_iou
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluate.curves import interpolated_ap
 from effdet_keras.evaluate.image_result import ImageResult
@@ -17,7 +18,6 @@ from effdet_keras.evaluate.matches import (
     least_overlap,
     match_detections,
     objects_that_count,
-    pairwise_iou,
     pairwise_share,
 )
 

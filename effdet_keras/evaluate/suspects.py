@@ -8,9 +8,10 @@ from typing import Literal
 
 import numpy as np
 
+from effdet_keras.box_ops import pairwise_iou
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluate.image_result import ImageResult
-from effdet_keras.evaluate.matches import NONE, match_detections, pairwise_iou
+from effdet_keras.evaluate.matches import NONE, match_detections
 
 Kind = Literal["missing", "unfound", "wrong class", "loose box"]
 

@@ -14,18 +14,16 @@ from PIL import Image
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.record import load_example
-from effdet_keras.evaluate.coco import COCO_MEANINGS
-from effdet_keras.evaluate.comparison import Comparison, difference
+from effdet_keras.evaluate.compare import Comparison
 from effdet_keras.evaluate.curves import COCO_RECALLS
 from effdet_keras.evaluate.error_kinds import ERROR_MEANINGS
 from effdet_keras.evaluate.evaluation import (
-    CLASS_COLUMNS,
-    SLICE_COLUMNS,
     Evaluation,
-    class_rows,
+    class_table,
+    counts_of,
     number,
-    row_of_all,
-    slice_cells,
+    number_rows,
+    slice_table,
 )
 from effdet_keras.evaluate.image_result import ImageResult
 from effdet_keras.report import charts
@@ -122,25 +120,25 @@ class EvaluationReport:
     def _numbers(self):
         if not self.evaluation.num_objects:
             return
-        yield f"<h2>Numbers</h2>{numbers_table(self.evaluation)}"
-        yield f"<h2>Classes</h2>{classes_table(self.evaluation)}"
+        yield f"<h2>Numbers</h2>{_words_table(number_rows(self.evaluation))}"
+        classes = _stacked(class_table(self.evaluation), last_is_all=True)
+        yield f"<h2>Classes</h2>{classes}"
         for column, slices in self.evaluation.by_column.items():
             title = html.escape(column)
-            yield f"<h2>By {title}</h2>{slices_table(column, slices)}"
+            yield f"<h2>By {title}</h2>{_stacked(slice_table(column, slices))}"
         yield f"<h2>Charts</h2>{chart_figures(evaluation_charts(self.evaluation))}"
 
     def _segmentation(self):
         if self.segmentation is None:
             return
-        rows = {
-            "mean of the classes" if name == "mIoU" else name.removeprefix("IoU/"): (
-                number(value, 4)
-            )
-            for name, value in self.segmentation.items()
-        }
+        names = (
+            "mean of the classes" if name == "mIoU" else name.removeprefix("IoU/")
+            for name in self.segmentation
+        )
+        rows = zip(names, (number(value, 4) for value in self.segmentation.values()))
         yield (
             "<h2>Classes of pixels</h2><p>IoU: pixels of a class in truth and as "
-            f"found, divided by those in either.</p>{facts_table(rows)}"
+            f"found, divided by those in either.</p>{_words_table(rows)}"
         )
         if self.dataset is not None and self.class_maps:
             yield class_map_gallery(self.dataset, self.class_maps)
@@ -153,7 +151,7 @@ class EvaluationReport:
         yield (
             f"<h2>Compared with another detector</h2><p>First: <code>{first}</code>. "
             f"Second, of which this report is: <code>{second}</code>.</p>"
-            f'<ul class="findings">{words}</ul>{comparison_table(self.comparison)}'
+            f'<ul class="findings">{words}</ul>{_stacked(self.comparison.table())}'
         )
 
     def _images(self):
@@ -178,18 +176,14 @@ class EvaluationReport:
 
     def _facts(self):
         if self.facts:
-            yield f"<h2>Model, data, timing</h2>{facts_table(self.facts)}"
+            yield f"<h2>Model, data, timing</h2>{_words_table(self.facts.items())}"
         if self.configuration:
             text = html.escape(self.configuration)
             yield f"<h2>Configuration</h2><pre>{text}</pre>"
 
 
 def _summary(evaluation):
-    counts = (
-        f"{evaluation.num_images:,} images, {evaluation.num_objects:,} objects, "
-        f"{len(evaluation.class_names):,} classes, {evaluation.num_detections:,} "
-        "detections"
-    )
+    counts = counts_of(evaluation)
     if not evaluation.num_objects:
         return f"<p>{counts}. There are no objects to be found.</p>"
     numbers = evaluation.coco
@@ -204,61 +198,18 @@ def _summary(evaluation):
 # --- Tables of a report, which become lists where the page is narrow.
 
 
-def numbers_table(evaluation):
-    """COCO's twelve numbers, Pascal VOC's, and the class-agnostic AP, with words."""
-    rows = [
-        (name, number(evaluation.coco[name], 4), meaning)
-        for name, meaning in COCO_MEANINGS.items()
-    ]
-    rows += [
-        ("VOC 07", number(evaluation.voc_07.mean, 4), "Pascal VOC's mAP of 2007"),
-        ("VOC 10", number(evaluation.voc_10.mean, 4), "Pascal VOC's mAP of 2010"),
-        (
-            "one class",
-            number(evaluation.class_agnostic_ap, 4),
-            "AP if all classes were one: how well objects are found",
-        ),
-    ]
+def _words_table(rows):
+    """Rows of a name, perhaps a number, and words."""
     cells = "".join(
-        f"<tr><td>{name}</td><td>{value}</td>"
-        f'<td class="words">{html.escape(words)}</td></tr>\n'
-        for name, value, words in rows
+        f"<tr><td>{'</td><td>'.join(html.escape(str(cell)) for cell in first)}</td>"
+        f'<td class="words">{html.escape(str(words))}</td></tr>\n'
+        for *first, words in rows
     )
     return f"<table>{cells}</table>"
 
 
-def classes_table(evaluation):
-    """A row per class, and one for all."""
-    rows = [*class_rows(evaluation), row_of_all(evaluation)]
-    cells = [(row.name, f"{row.num_objects:,}", *map(number, row[2:])) for row in rows]
-    return _stacked(CLASS_COLUMNS, cells, last_is_all=True)
-
-
-def slices_table(column, slices):
-    """A row per value of a column."""
-    return _stacked((column, *SLICE_COLUMNS), [slice_cells(one) for one in slices])
-
-
-def comparison_table(comparison):
-    """Each number of two detectors, and the difference."""
-    cells = [
-        (name, number(one), number(two), difference(one, two))
-        for name, one, two in comparison.rows()
-    ]
-    return _stacked(("", "first", "second", "difference"), cells)
-
-
-def facts_table(facts):
-    """Names and values, as text."""
-    cells = "".join(
-        f'<tr><td>{html.escape(str(name))}</td><td class="words">'
-        f"{html.escape(str(value))}</td></tr>\n"
-        for name, value in facts.items()
-    )
-    return f"<table>{cells}</table>"
-
-
-def _stacked(columns, rows, last_is_all=False):
+def _stacked(table, last_is_all=False):
+    columns, *rows = table
     head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
     body = []
     for place, cells in enumerate(rows):

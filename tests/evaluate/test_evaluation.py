@@ -8,7 +8,7 @@ import pytest
 from support.image_results import coco_numbers, image_result, random_results
 
 from effdet_keras.evaluate import metrics
-from effdet_keras.evaluate.comparison import compare_evaluations
+from effdet_keras.evaluate.compare import compare_evaluations
 from effdet_keras.evaluate.evaluation import analyze_results
 from effdet_keras.evaluate.image_result import ImageResult
 
