@@ -131,7 +131,8 @@ def decompose_errors(
             "The errors of a detector need objects to be found. Received: "
             f"{len(results)} results without an object that is no crowd region"
         )
-    judged = _Judged.join(images)
+    fields = zip(*(vars(image).values() for image in images))
+    judged = _Judged(*map(np.concatenate, fields))
     ap = judged.ap()
     counts = {kind: int(np.sum(judged.kinds == kind)) for kind in ERROR_MEANINGS}
     counts["missed"] = int(np.sum(judged.is_missed))
@@ -154,11 +155,6 @@ class _Judged:
     is_found: np.ndarray
     is_missed: np.ndarray
 
-    @classmethod
-    def join(cls, images):
-        names = [field.name for field in dataclasses.fields(cls)]
-        return cls(*[np.concatenate([getattr(x, n) for x in images]) for n in names])
-
     def ap(self, *, scores=None, counts=True):
         """The mean AP, with other scores, or if only some objects count."""
         scores = self.scores if scores is None else scores
@@ -180,18 +176,15 @@ class _Judged:
             return self.ap(counts=self.is_found)
         if kind == _ALL_FALSE:
             return self.ap(scores=np.float64(self.kinds == _RIGHT))
-        return self._put_right(kind).ap()
-
-    def _put_right(self, kind):
         becomes_right = (self.kinds == kind) & (self.right_labels != NONE)
         keep = (self.kinds != kind) | becomes_right
-        return dataclasses.replace(
+        put_right = dataclasses.replace(
             self,
             labels=np.where(becomes_right, self.right_labels, self.labels)[keep],
             scores=self.scores[keep],
             kinds=np.where(becomes_right, _RIGHT, self.kinds)[keep],
-            right_labels=self.right_labels[keep],
         )
+        return put_right.ap()
 
 
 def _judge(result, iou_threshold, background_iou):
@@ -289,7 +282,9 @@ def confusion_matrix(
     for result in results:
         shown = result.above(score_threshold)
         pairs = _pairs(shown, least_overlap(iou_threshold))
-        np.add.at(matrix, tuple(_labels(shown, pairs, background)), 1)
+        labels = np.append(shown.truth_labels, background)
+        found = np.append(shown.labels, background)  # -1 takes the last
+        np.add.at(matrix, (labels[pairs[:, 0]], found[pairs[:, 1]]), 1)
     return matrix
 
 
@@ -312,9 +307,3 @@ def _pairs(result, limit):
     pairs += [(one, -1) for one in np.flatnonzero(free_objects)]
     pairs += [(-1, other) for other in np.flatnonzero(free_found)]
     return np.array(pairs, int).reshape(-1, 2)
-
-
-def _labels(result, pairs, background):
-    """The labels of the two columns of pairs, where -1 stands for background."""
-    for rows, labels in zip(pairs.T, (result.truth_labels, result.labels)):
-        yield np.append(labels, background)[rows]

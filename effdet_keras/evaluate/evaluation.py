@@ -445,32 +445,26 @@ class ClassRow(NamedTuple):
 
 def class_rows(evaluation: Evaluation) -> list[ClassRow]:
     """The row of each class, and one of all: means of AP, and one threshold."""
-    voc = evaluation.voc_07, evaluation.voc_10
-    numbers = [
-        *zip(
-            (
-                (one.name, one.num_objects, one.ap, one.ap50)
-                for one in evaluation.by_class
-            ),
-            *(one.per_class.tolist() for one in voc),
+    rows = [
+        (one.name, one.num_objects, one.ap, one.ap50, voc_07, voc_10, best)
+        for one, voc_07, voc_10, best in zip(
+            evaluation.by_class,
+            evaluation.voc_07.per_class.tolist(),
+            evaluation.voc_10.per_class.tolist(),
             evaluation.thresholds,
-        ),
-        (
-            (
-                *("all classes", evaluation.num_objects),
-                *(evaluation.coco["AP"], evaluation.coco["AP50"]),
-            ),
-            *(one.mean for one in voc),
-            evaluation.common_threshold,
-        ),
+        )
     ]
+    aps = evaluation.coco["AP"], evaluation.coco["AP50"]
+    vocs = evaluation.voc_07.mean, evaluation.voc_10.mean
+    best = evaluation.common_threshold
+    rows.append(("all classes", evaluation.num_objects, *aps, *vocs, best))
     return [
         ClassRow(
-            *(*one, voc_07, voc_10),
+            *numbers,
             best.threshold if math.isfinite(best.threshold) else None,
             *(best.precision, best.recall, best.f1),
         )
-        for one, voc_07, voc_10, best in numbers
+        for *numbers, best in rows
     ]
 
 
@@ -565,13 +559,11 @@ def _few_objects(evaluation):
     few = [one.name for one in evaluation.by_class if 0 < one.num_objects < _FEW]
     if not few:
         return ""
-    verb = "class has" if len(few) == 1 else "classes have"
-    names = ", ".join(f"'{name}'" for name in few[:5])
-    more = ", ..." if len(few) > 5 else ""
-    whose = "its" if len(few) == 1 else "their"
+    verb, whose = ("class has", "its") if len(few) == 1 else ("classes have", "their")
+    names = ", ".join([f"'{name}'" for name in few[:5]] + ["..."] * (len(few) > 5))
     return (
         f"{len(few)} {verb} fewer than {_FEW} objects: {whose} numbers are mostly luck "
-        f"({names}{more})."
+        f"({names})."
     )
 
 
