@@ -13,7 +13,7 @@ from PIL import Image
 
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.data.record import load_example
+from effdet_keras.data.record import load_example, load_image
 from effdet_keras.evaluate.compare import Comparison
 from effdet_keras.evaluate.curves import COCO_RECALLS
 from effdet_keras.evaluate.error_kinds import ERROR_MEANINGS
@@ -26,6 +26,7 @@ from effdet_keras.evaluate.evaluation import (
     slice_table,
 )
 from effdet_keras.evaluate.image_result import ImageResult
+from effdet_keras.evaluate.matches import NONE, match_detections
 from effdet_keras.report import charts
 from effdet_keras.report.charts import (
     MAX_LINES,
@@ -36,9 +37,15 @@ from effdet_keras.report.charts import (
     heat_map,
     unit_ticks,
 )
-from effdet_keras.report.pages import fitted, html_page, image_tag
-from effdet_keras.report.pictures import Pictures
-from effdet_keras.visualize.boxes import draw_class_map
+from effdet_keras.report.pages import (
+    figure,
+    fitted,
+    gallery,
+    html_page,
+    image_tag,
+    pair,
+)
+from effdet_keras.visualize.boxes import ASIDE, BAD, GOOD, draw_class_map, draw_marked
 from effdet_keras.visualize.training import history_panels
 
 
@@ -141,7 +148,7 @@ class EvaluationReport:
             f"found, divided by those in either.</p>{_words_table(rows)}"
         )
         if self.dataset is not None and self.class_maps:
-            yield class_map_gallery(self.dataset, self.class_maps)
+            yield gallery(_class_map_figures(self.dataset, self.class_maps))
 
     def _comparison(self):
         if self.comparison is None:
@@ -157,9 +164,14 @@ class EvaluationReport:
     def _images(self):
         if self.dataset is None or not self.evaluation.num_objects:
             return
-        pictures = Pictures(self.evaluation, self.results, self.dataset)
+        pictures = _Pictures(self.evaluation, self.results, self.dataset)
         if worst := pictures.worst():
-            yield f"<h2>The worst images</h2>{worst}"
+            words = (
+                f"Detections from score {self.evaluation.shown_score:.2f} on. Green is "
+                "right; red is missed (in the ground truth) or wrong (in the "
+                "detections); crowd regions are blue."
+            )
+            yield f"<h2>The worst images</h2><p>{words}</p>{worst}"
         if suspects := pictures.suspects():
             judges = self.evaluation.can_judge_annotations
             title = "Annotations that may be wrong" if judges else "Boxes to look at"
@@ -412,36 +424,149 @@ def _log_ticks(low, high):
 # --- Masks of a report beside the class maps that were found.
 
 
-def class_map_gallery(dataset, class_maps):
-    """Draws images twice: with their mask, and with what was found.
-
-    Args:
-        class_maps: mapping from image id to the class map that was found, `[H, W]`.
-    """
+def _class_map_figures(dataset, class_maps):
+    """Images twice: with their mask, and with what was found."""
     records = {record.image_id: record for record in dataset.records}
-    figures = []
     for image_id, class_map in class_maps.items():
         try:
             example = load_example(records[image_id])
         except (ValueError, OSError, KeyError):
             continue
         image, _ = fitted(example["image"])
+        drawn = {}
+        for title, values in (("Mask", example["mask"]), ("Found", class_map)):
+            resized = Image.fromarray(np.asarray(values, np.uint8)).resize(
+                image.shape[1::-1], Image.Resampling.NEAREST
+            )
+            drawn[title] = draw_class_map(
+                image, np.asarray(resized), dataset.seg_class_names
+            )
         name = records[image_id].name
-        drawn = [
-            f"<div><small>{title}</small>"
-            f"{image_tag(_colored(image, values, dataset), f'{title} of {name}')}</div>"
-            for title, values in (("Mask", example["mask"]), ("Found", class_map))
-        ]
-        figures.append(
-            f'<figure><div class="pair">{"".join(drawn)}</div>'
-            f"<figcaption><code>{html.escape(name)}</code></figcaption></figure>\n"
+        yield figure(pair(drawn, name), name)
+
+
+# --- Images of a report: the worst ones, and annotations that may be wrong.
+
+_WORST = 12  # images shown
+_SUSPECTS = 4  # shown of each kind
+_SUSPECT_KINDS = {
+    "missing": "A sure detection where nothing is annotated.",
+    "unfound": "An annotation where the detector sees nothing.",
+    "wrong class": "A sure detection of another class than annotated.",
+    "loose box": "A sure detection whose box differs from the annotated one.",
+}
+_AROUND = 2.5  # sides of a crop, in sides of the box that it is about
+_LEAST_CROP = 64  # pixels: less shows nothing of what is around
+
+
+class _Pictures:
+    """Draws images of a dataset with what is true and what was found.
+
+    An image that cannot be read is left out.
+    """
+
+    def __init__(self, evaluation, results, dataset):
+        self._evaluation = evaluation
+        self._results = {result.image_id: result for result in results}
+        self._records = {record.image_id: record for record in dataset.records}
+
+    def worst(self):
+        """Returns the worst images as HTML; an empty text if there is nothing wrong."""
+        wrong = [x for x in self._evaluation.worst_images if x.badness > 0][:_WORST]
+        return gallery(map(self._worst_figure, wrong))
+
+    def suspects(self):
+        """Returns the most suspicious annotations as HTML, kind by kind."""
+        parts = []
+        for kind, meaning in _SUSPECT_KINDS.items():
+            found = [x for x in self._evaluation.suspects if x.kind == kind]
+            if shown := gallery(map(self._suspect_figure, found[:_SUSPECTS])):
+                title = f"<h3>{kind.capitalize()}: {len(found):,}</h3>"
+                parts.append(f"{title}<p>{meaning}</p>{shown}")
+        return "".join(parts)
+
+    def _worst_figure(self, errors):
+        result, pixels = self._results[errors.image_id], self._pixels(errors.image_id)
+        if pixels is None:
+            return ""
+        image, scale = fitted(pixels)
+        shown = result.above(self._evaluation.shown_score)
+        matches = match_detections(shown)
+        drawn = {
+            "Ground truth": draw_marked(image, self._truth(shown, matches, scale)),
+            "Detections": draw_marked(image, self._found(shown, matches, scale)),
+        }
+        name = errors.name or f"image {errors.image_id}"
+        words = (
+            f"{errors.num_found} found, {errors.num_missed} missed, {errors.num_false} "
+            "wrong"
         )
-    return f'<div class="images">{"".join(figures)}</div>' if figures else ""
+        return figure(pair(drawn, name), name, words)
+
+    def _truth(self, result, matches, scale):
+        """Boxes, words and colors of the objects: missed ones first, with names."""
+        missed, found, crowds = [], [], []
+        for index, box in enumerate(result.truth_boxes * scale):
+            if result.truth_is_crowd[index]:
+                crowds.append((box, "", ASIDE))
+            elif matches.detection[index] == NONE:
+                missed.append((box, self._name(result.truth_labels[index]), BAD))
+            else:
+                found.append((box, "", GOOD))
+        return missed + found + crowds
+
+    def _found(self, result, matches, scale):
+        """The same of the detections: wrong ones first, with names and scores."""
+        wrong, others = [], []
+        for index, box in enumerate(result.boxes * scale):
+            if matches.is_false[index]:
+                name = self._name(result.labels[index], result.scores[index])
+                wrong.append((box, name, BAD))
+            else:
+                others.append((box, "", GOOD if matches.is_true[index] else ASIDE))
+        return wrong + others
+
+    def _suspect_figure(self, suspect):
+        pixels = self._pixels(suspect.image_id)
+        if pixels is None:
+            return ""
+        marks = []
+        if suspect.label is not None:
+            marks.append((suspect.box, self._name(suspect.label), ASIDE))
+        if suspect.found_box is not None:
+            name = self._name(suspect.found_label, suspect.score)
+            marks.append((suspect.found_box, name, BAD))
+        boxes = np.array([box for box, *_ in marks])
+        top, left, bottom, right = crop_around(boxes, pixels.shape[:2])
+        image, scale = fitted(pixels[top:bottom, left:right])
+        boxes = (boxes - [top, left, top, left]) * scale
+        drawn = draw_marked(image, [(x, *y) for x, (_, *y) in zip(boxes, marks)])
+        name = suspect.name or f"image {suspect.image_id}"
+        y_min, x_min, y_max, x_max = suspect.box
+        words = (
+            f"y {y_min:.0f} to {y_max:.0f}, x {x_min:.0f} to {x_max:.0f}; suspicion "
+            f"{suspect.suspicion:.2f}"
+        )
+        return figure(image_tag(drawn, name), name, words)
+
+    def _pixels(self, image_id):
+        """The image, or None where it is not there or cannot be read."""
+        try:
+            return load_image(self._records[image_id])
+        except (ValueError, OSError, KeyError):
+            return None
+
+    def _name(self, label, score=None):
+        name = self._evaluation.class_names[label]
+        return name if score is None else f"{name} {score:.2f}"
 
 
-def _colored(image, class_map, dataset):
-    height, width = image.shape[:2]
-    resized = Image.fromarray(np.asarray(class_map, np.uint8)).resize(
-        (width, height), Image.Resampling.NEAREST
-    )
-    return draw_class_map(image, np.asarray(resized), dataset.seg_class_names)
+def crop_around(boxes, image_size):
+    """The part of an image to show for some boxes: with what is around them."""
+    low, high = boxes[:, :2].min(axis=0), boxes[:, 2:].max(axis=0)
+    middle = (low + high) / 2
+    side = max(_AROUND * (high - low).max(), _LEAST_CROP)
+    limit = np.array(image_size)
+    start = np.clip(np.floor(middle - side / 2), 0, np.maximum(limit - 1, 0))
+    end = np.clip(np.ceil(middle + side / 2), start + 1, limit)
+    return (*start.astype(int).tolist(), *end.astype(int).tolist())

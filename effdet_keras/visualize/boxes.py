@@ -329,32 +329,13 @@ def side_by_side(
 GOOD, BAD, ASIDE = (56, 203, 84), (255, 69, 86), (0, 168, 255)  # green, red, blue
 
 
-def draw_marked(
-    image: ArrayLike,
-    boxes: ArrayLike,
-    words: Sequence[str],
-    colors: Sequence[tuple[int, int, int]],
-) -> np.ndarray:
-    """Draws boxes with words on a copy of an image.
+def draw_marked(image, marks):
+    """Draws boxes with words on a copy of an image, `[H, W, 3]`, uint8.
 
-    The first boxes are drawn on top of the others, and have the first choice of places
-    for their words.
-
-    Args:
-        image: array `[H, W, 3]`, uint8.
-        boxes: `[n, 4]`, `yxyx` in pixels of the image.
-
-    Returns:
-        uint8 array `[H, W, 3]`.
-
-    Example:
-        >>> image = np.zeros((60, 90, 3), "uint8")
-        >>> drawn = draw_marked(image, [[5, 5, 55, 80]], [""], [GOOD])
-        >>> drawn[5, 40].tolist()
-        [56, 203, 84]
+    `marks` are `(box, words, color)`, boxes `yxyx` in pixels of the image. The first
+    are drawn on top of the others, and have the first choice of places for their words.
     """
     painter = Painter(as_image(image))
-    rows = list(zip(np.asarray(boxes, float).reshape(-1, 4), words, colors))
-    for box, text, color in reversed(rows):
-        painter.draw(box, text, color)
+    for box, words, color in reversed(marks):
+        painter.draw(box, words, color)
     return painter.finish()
