@@ -157,7 +157,7 @@ class COCOMetric:
         best = np.argsort(-scores, kind="stable")
         best = best[np.isin(category_ids[best], list(self.category_names))]
         # COCO takes the best of each category, so no more than this can count.
-        best = best[_rank_within(category_ids[best]) < self.max_detections]
+        best = best[rank_within(category_ids[best]) < self.max_detections]
         self._detections[image_id] = (
             yxyx_to_xywh(boxes[best]),
             scores[best],
@@ -294,7 +294,7 @@ def _unique_names(categories):
     return names
 
 
-def _rank_within(groups):
+def rank_within(groups):
     """For each element, how many of its group come before it."""
     order = np.argsort(groups, kind="stable")
     ordered = groups[order]

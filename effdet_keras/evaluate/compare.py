@@ -9,10 +9,14 @@ from typing import Any
 import numpy as np
 
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.evaluate.coco import METRIC_NAMES
+from effdet_keras.evaluate.coco import METRIC_NAMES, rank_within
 from effdet_keras.evaluate.curves import COCO_IOU_THRESHOLDS, interpolated_ap
 from effdet_keras.evaluate.evaluation import Evaluation, aligned, number
-from effdet_keras.evaluate.image_result import UNMEASURED, ImageResult
+from effdet_keras.evaluate.image_result import (
+    UNMEASURED,
+    ImageResult,
+    with_detections,
+)
 from effdet_keras.evaluate.matches import match_detections
 
 _MAX_DETECTIONS = 100  # COCO's, of each image and class
@@ -134,7 +138,10 @@ class _Class:
     @classmethod
     def of_images(cls, results):
         """A list of these: the classes that have objects."""
-        results = [_best_of_each_class(result) for result in results]
+        results = [
+            with_detections(result, rank_within(result.labels) < _MAX_DETECTIONS)
+            for result in results
+        ]
         matches = [
             [match_detections(result, threshold) for result in results]
             for threshold in COCO_IOU_THRESHOLDS
@@ -167,14 +174,6 @@ def _draw(rng, has_objects):
         counts = rng.multinomial(num_images, np.full(num_images, 1 / num_images))
         if counts[has_objects].any():
             return counts
-
-
-def _best_of_each_class(result):
-    of_class = [np.flatnonzero(result.labels == x) for x in np.unique(result.labels)]
-    best = [rows[:_MAX_DETECTIONS] for rows in of_class]  # they are sorted by score
-    keep = np.concatenate([np.zeros(0, int), *best])
-    found = ("boxes", "scores", "labels")
-    return dataclasses.replace(result, **{x: getattr(result, x)[keep] for x in found})
 
 
 def _ap_and_ap50(classes, counts):

@@ -308,17 +308,19 @@ def analyze_results(
     if not results:
         raise InvalidValueError("There are no results to analyze: `results` is empty.")
     coco = coco_numbers_of(results, class_names)  # first: it checks ids and labels
-    has_objects = any(objects_that_count(result).any() for result in results)
+    num_objects = sum(int(objects_that_count(x).sum()) for x in results)
     has_sizes = all(result.size is not None for result in results)
     common = best_common_threshold(results, class_names)
     shown_score = common.threshold if math.isfinite(common.threshold) else _USUAL_SCORE
     shown = [result.above(shown_score) for result in results]
     visible = [result.above(_LEAST_SCORE) for result in results]
     calibration = measure_calibration(visible)
+    rights = round(float(np.nansum(calibration.counts * calibration.precisions)))
+    has_both = 0 < rights < calibration.counts.sum()  # some are right and some wrong
     return Evaluation(
         class_names=tuple(class_names),
         num_images=len(results),
-        num_objects=sum(int(objects_that_count(x).sum()) for x in results),
+        num_objects=num_objects,
         num_detections=sum(len(result.scores) for result in results),
         coco=coco,
         voc_07=voc_average_precision(results, class_names, rule="07"),
@@ -331,9 +333,9 @@ def analyze_results(
         shown_score=shown_score,
         confusion=confusion_matrix(results, class_names, score_threshold=shown_score),
         calibration=calibration,
-        temperature=_temperature(visible, calibration),
-        errors=decompose_errors(results) if has_objects else None,
-        shown_errors=decompose_errors(shown) if has_objects else None,
+        temperature=find_temperature(visible) if has_both else None,
+        errors=decompose_errors(results) if num_objects else None,
+        shown_errors=decompose_errors(shown) if num_objects else None,
         by_class=tuple(slice_by_class(results, class_names)),
         by_object_size=tuple(slice_by_object_size(results, class_names)),
         by_image_size=(
@@ -346,14 +348,6 @@ def analyze_results(
             for name, values in (columns or {}).items()
         },
     )
-
-
-def _temperature(results, calibration):
-    """A temperature, where some detections are right and some are wrong."""
-    rights = np.nansum(calibration.counts * calibration.precisions)
-    if not 0 < round(float(rights)) < calibration.counts.sum():
-        return None
-    return find_temperature(results)
 
 
 # --- An `Evaluation` as rows of words and numbers: for text, page and JSON file.

@@ -93,9 +93,13 @@ class ImageResult:
             >>> result.above(0.5).scores
             array([0.9])
         """
-        keep = self.scores >= score
-        found = {name: getattr(self, name)[keep] for name in _FOUND}
-        return dataclasses.replace(self, **found)
+        return with_detections(self, self.scores >= score)
+
+
+def with_detections(result, keep):
+    """The result with the detections that `keep`, bools `[m]`, marks."""
+    found = {name: getattr(result, name)[keep] for name in _FOUND}
+    return dataclasses.replace(result, **found)
 
 
 # --- -1, COCO's mark where there is nothing to measure, and means that leave it out.

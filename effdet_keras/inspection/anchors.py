@@ -18,7 +18,7 @@ from effdet_keras.model.anchors import anchors_of, best_anchor_iou
 from effdet_keras.model.config import EfficientDetConfig
 
 COVERED = 0.5  # IoU from which an anchor is trained on a box: matching's threshold
-SMALL, LARGE = 32**2, 96**2  # square pixels: COCO's borders
+_SMALL, _LARGE = 32**2, 96**2  # square pixels: COCO's borders
 
 _WORTH_A_HINT = 0.95  # hints are given if a smaller share of the boxes is covered
 _GAIN = 0.02  # a hint must raise the share by this much
@@ -83,9 +83,9 @@ def measure_coverage(boxes, config):
     areas = np.prod(boxes[:, 2:] - boxes[:, :2], axis=1)
     groups = {
         "all": areas >= 0,
-        "small": areas < SMALL,
-        "medium": (areas >= SMALL) & (areas < LARGE),
-        "large": areas >= LARGE,
+        "small": areas < _SMALL,
+        "medium": (areas >= _SMALL) & (areas < _LARGE),
+        "large": areas >= _LARGE,
     }
     coverages = []
     for size, group in groups.items():

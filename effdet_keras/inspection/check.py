@@ -549,24 +549,14 @@ _FEW_BAD = 0.02  # share that may not fit in the format that they really have
 _SLACK = 1.5  # pixels: counting from 1, and rounding
 _MANY_LEFT_OUT = 0.2  # share of boxes without area
 
-# Each converts left, top, width, height as they were read to what they would be if the
-# file had the format of this name.
+# Each converts (left, top) and (width, height), `[n, 2]`, as they were read to what
+# they would be if the file had the format of this name.
 _FORMATS = {
-    "left, top, right, bottom": lambda x, y, w, h: (x, y, w - x, h - y),
-    "top, left, height, width": lambda x, y, w, h: (y, x, h, w),
-    "top, left, bottom, right": lambda x, y, w, h: (y, x, h - y, w - x),
-    "center x, center y, width, height": lambda x, y, w, h: (
-        x - w / 2,
-        y - h / 2,
-        w,
-        h,
-    ),
-    "left, top, width, height, read as corners": lambda x, y, w, h: (
-        x,
-        y,
-        x + w,
-        y + h,
-    ),
+    "left, top, right, bottom": lambda a, b: (a, b - a),
+    "top, left, height, width": lambda a, b: (a[:, ::-1], b[:, ::-1]),
+    "top, left, bottom, right": lambda a, b: (a[:, ::-1], (b - a)[:, ::-1]),
+    "center x, center y, width, height": lambda a, b: (a - b / 2, b),
+    "left, top, width, height, read as corners": lambda a, b: (a, a + b),
 }
 
 
@@ -590,7 +580,7 @@ def suspect_box_format(boxes_xywh, sizes, num_left_out=0):
     as_read = _share_bad(boxes_xywh, sizes)
     if as_read >= _MANY_BAD:
         shares = {
-            name: _share_bad(np.stack(convert(*boxes_xywh.T), axis=1), sizes)
+            name: _share_bad(np.hstack(convert(*np.split(boxes_xywh, 2, 1))), sizes)
             for name, convert in _FORMATS.items()
         }
         name = min(shares, key=shares.get)

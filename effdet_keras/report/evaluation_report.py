@@ -226,13 +226,11 @@ def _stacked(table, last_is_all=False):
     body = []
     for place, cells in enumerate(rows):
         of_all = last_is_all and place == len(rows) - 1
-        first, *rest = (html.escape(cell) for cell in cells)
-        named = "".join(
-            f'<td data-name="{name}">{cell}</td>'
-            for name, cell in zip(columns[1:], rest)
-        )
+        first, *rest = map(html.escape, cells)
+        named = zip(columns[1:], rest)
+        others = "".join(f'<td data-name="{name}">{cell}</td>' for name, cell in named)
         tag = '<tr class="all">' if of_all else "<tr>"
-        body.append(f"{tag}<td>{first}</td>{named}</tr>\n")
+        body.append(f"{tag}<td>{first}</td>{others}</tr>\n")
     return (
         f'<table class="stacked"><thead><tr>{head}</tr></thead>'
         f"<tbody>{''.join(body)}</tbody></table>"
@@ -246,14 +244,17 @@ _CELLS = 9  # classes of the confusion matrix: more cannot be read on a phone
 
 def evaluation_charts(evaluation):
     """Draws the charts of an evaluation."""
+    slices = [
+        ("size of object", evaluation.by_object_size),
+        ("size of image", evaluation.by_image_size),
+        *evaluation.by_column.items(),
+    ]
     drawn = [
         _precision_recall(evaluation),
         _confusion(evaluation),
         _errors(evaluation),
         _calibration(evaluation),
-        _slices("AP by size of object", evaluation.by_object_size),
-        _slices("AP by size of image", evaluation.by_image_size),
-        *(_slices(f"AP by {x}", rows) for x, rows in evaluation.by_column.items()),
+        *(_slices(f"AP by {name}", rows) for name, rows in slices),
     ]
     return [chart for chart in drawn if chart is not None]
 
@@ -269,22 +270,12 @@ def _precision_recall(evaluation):
             "numbers.json has all."
         )
     shown.append(evaluation.class_agnostic_curve)
-    svg = curves(
-        [_best_precision(curve) for curve in shown],
-        unit_ticks(),
-        unit_ticks(),
-        ("recall", "precision"),
-    )
+    reached = [COCO_RECALLS[x.recall.max(initial=-1.0) >= COCO_RECALLS] for x in shown]
+    lines = [(r, curve.best_precision_at(r)) for r, curve in zip(reached, shown)]
+    svg = curves(lines, unit_ticks(), unit_ticks(), ("recall", "precision"))
     names = [f"{curve.name} {curve.average_precision:.3f}" for curve in shown]
     names[-1] = f"all as one class {shown[-1].average_precision:.3f}"
     return Chart("Precision and recall", svg, tuple(words), tuple(names))
-
-
-def _best_precision(curve):
-    """Recalls that were reached, and the best precision there."""
-    reached = curve.recall.max(initial=-1.0) >= COCO_RECALLS
-    recalls = COCO_RECALLS[reached]
-    return recalls, curve.best_precision[np.searchsorted(curve.recall, recalls)]
 
 
 def _confusion(evaluation):

@@ -115,7 +115,9 @@ def draw_boxes(
         label = 0 if labels is None else int(labels[i])
         if label < 0 or not np.isfinite(boxes[i]).all():
             continue
-        words = [] if labels is None else [_class_name(label, class_names)]
+        names = () if class_names is None else class_names
+        name = names[label] if label < len(names) else label
+        words = [] if labels is None else [str(name)]
         words += [] if scores is None else [f"{float(scores[i]):.2f}"]
         painter.draw(boxes[i] * factor, " ".join(words), class_color(label))
     return painter.finish()
@@ -206,12 +208,6 @@ def as_image(image):
 
 def text_size(image):
     return max(_MIN_TEXT, round(min(image.size) * _TEXT_SHARE))
-
-
-def _class_name(label, class_names):
-    if class_names is None or label >= len(class_names):
-        return str(label)
-    return str(class_names[label])
 
 
 # --- The class of each pixel as a color over the image.
