@@ -183,6 +183,7 @@ class _Judged:
             labels=np.where(becomes_right, self.right_labels, self.labels)[keep],
             scores=self.scores[keep],
             kinds=np.where(becomes_right, _RIGHT, self.kinds)[keep],
+            right_labels=self.right_labels[keep],
         )
         return put_right.ap()
 
@@ -198,21 +199,15 @@ def _judge(result, iou_threshold, background_iou):
     is_own = result.labels[:, None] == truth_labels
     of_own, of_other = np.where(is_own, overlap, 0), np.where(is_own, 0, overlap)
     own, other = of_own.max(axis=1), of_other.max(axis=1)
-    kinds = np.select(
-        [
-            matches.is_ignored,
-            matches.is_true,
-            (own >= background_iou) & (own < iou_threshold),
-            other >= iou_threshold,
-            own >= iou_threshold,
-            other <= background_iou,
-        ],
-        [
-            *("ignored", _RIGHT, "localization"),
-            *("classification", "duplicate", "background"),
-        ],
-        default="both",
-    )
+    conditions = {
+        "ignored": matches.is_ignored,
+        _RIGHT: matches.is_true,
+        "localization": (own >= background_iou) & (own < iou_threshold),
+        "classification": other >= iou_threshold,
+        "duplicate": own >= iou_threshold,
+        "background": other <= background_iou,
+    }
+    kinds = np.select(list(conditions.values()), list(conditions), default="both")
     meant = np.select(
         [kinds == "localization", kinds == "classification"],
         [of_own.argmax(axis=1), of_other.argmax(axis=1)],

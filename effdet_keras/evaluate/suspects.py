@@ -111,11 +111,10 @@ def find_suspects(
     suspects: list[Suspect] = []
     for result in results:
         one = _Disagreement(result)
-        suspects += [*one.missing(min_score), *one.unfound(weak_score)]
-        suspects += [
-            *one.wrong_class(min_score),
-            *one.loose_boxes(min_score, loose_iou),
-        ]
+        suspects += one.missing(min_score)
+        suspects += one.unfound(weak_score)
+        suspects += one.wrong_class(min_score)
+        suspects += one.loose_boxes(min_score, loose_iou)
     return sorted(suspects, key=lambda suspect: -suspect.suspicion)
 
 

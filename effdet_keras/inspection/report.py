@@ -290,9 +290,8 @@ def _coverage_chart(report):
     texts = [f"{100 * row.share:.1f} % of {row.num_boxes:,}" for row in rows]
     svg = charts.bars([row.size for row in rows], [row.share for row in rows], texts)
     words = _describe_anchors(report.config)
-    return Chart(
-        "Anchor coverage", svg, (words[0].upper() + words[1:] + ".", *report.hints)
-    )
+    words = f"{words[0].upper()}{words[1:]}."
+    return Chart("Anchor coverage", svg, (words, *report.hints))
 
 
 def _side_chart(sides, covered, config, where):
@@ -333,10 +332,7 @@ def _class_chart(dataset):
     most = _CLASSES_OF_BOX_CHARTS
     shown = order if len(order) <= most else order[: most - 1]
     names = [dataset.class_names[label] for label in shown]
-    values = counts[shown].tolist()
-    words = ()
-    if len(shown) < len(order):
-        rest = order[len(shown) :]
-        words = (f"And {len(rest)} more classes with {counts[rest].sum():,} boxes.",)
+    values, rest = counts[shown].tolist(), counts[order[len(shown) :]]
+    words = (f"And {len(rest)} more classes with {rest.sum():,} boxes.",)
     svg = charts.bars(names, values, [f"{value:,}" for value in values])
-    return Chart("Boxes of each class", svg, words)
+    return Chart("Boxes of each class", svg, words if len(rest) else ())
