@@ -29,7 +29,7 @@ from effdet_keras.evaluate.coco_results import (
     read_detections,
     results_of_coco,
 )
-from effdet_keras.evaluate.comparison import Comparison, compare_evaluations
+from effdet_keras.evaluate.compare import Comparison, compare_evaluations
 from effdet_keras.evaluate.evaluation import Evaluation, analyze_results
 from effdet_keras.evaluate.image_result import ImageResult
 from effdet_keras.export.description import weights_digest

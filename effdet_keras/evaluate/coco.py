@@ -19,6 +19,7 @@ from effdet_keras.box_ops import yxyx_to_xywh
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluate.image_result import mean_of_measured
 
+_MEANING_OF_ALL = "recall, %d detections per image"
 COCO_MEANINGS = {
     "AP": "precision, mean over IoU 0.50 to 0.95",
     "AP50": "precision at IoU 0.50",
@@ -28,7 +29,7 @@ COCO_MEANINGS = {
     "APl": "precision, objects over 96 x 96 pixels",
     "ARmax1": "recall, 1 detection per image",
     "ARmax10": "recall, 10 detections per image",
-    "ARmax100": "recall, 100 detections per image",
+    "ARmax100": _MEANING_OF_ALL % 100,
     "ARs": "recall, objects under 32 x 32 pixels",
     "ARm": "recall, objects between",
     "ARl": "recall, objects over 96 x 96 pixels",
@@ -93,7 +94,7 @@ class COCOMetric:
                 f"comes with it. Received: {max_detections}"
             )
         self.max_detections = max_detections
-        self.backend = resolve_backend(backend)
+        self.backend = _resolved(backend)
         if isinstance(ground_truth, (str, os.PathLike)):
             with open(ground_truth, encoding="utf-8") as file:
                 ground_truth = json.load(file)
@@ -156,7 +157,7 @@ class COCOMetric:
         best = np.argsort(-scores, kind="stable")
         best = best[np.isin(category_ids[best], list(self.category_names))]
         # COCO takes the best of each category, so no more than this can count.
-        best = best[_rank_within(category_ids[best]) < self.max_detections]
+        best = best[rank_within(category_ids[best]) < self.max_detections]
         self._detections[image_id] = (
             yxyx_to_xywh(boxes[best]),
             scores[best],
@@ -175,7 +176,7 @@ class COCOMetric:
         """
         if self._result is None:
             self._warn_if_no_category_fits()
-            self._result = coco_numbers(
+            self._result = _numbers(
                 self.backend,
                 self._ground_truth,
                 list(self._records()),
@@ -200,10 +201,8 @@ class COCOMetric:
             f"{len(self._detections)} of {len(self.image_ids)} images evaluated, "
             f"{self.num_annotations} annotations"
         ]
-        for name, meaning in COCO_MEANINGS.items():
-            if name == "ARmax100":
-                name = f"ARmax{self.max_detections}"
-                meaning = f"recall, {self.max_detections} detections per image"
+        meanings = {**COCO_MEANINGS, "ARmax100": _MEANING_OF_ALL % self.max_detections}
+        for name, meaning in zip(_names(self.max_detections), meanings.values()):
             lines.append(f"  {name:<9} {_number(result[name])}  {meaning}")
         names = [key for key in result if key.startswith("AP/")]
         width = max((len(name) for name in names), default=0)
@@ -222,11 +221,14 @@ class COCOMetric:
 
     def _warn_if_no_category_fits(self):
         given = sum(count for *_, count in self._detections.values())
-        kept = sum(len(scores) for _, scores, *_ in self._detections.values())
-        if given and not kept:
+        if given and not any(
+            len(scores) for _, scores, *_ in self._detections.values()
+        ):
+            names = [f"{i}: {name!r}" for i, name in self.category_names.items()]
+            shown = ", ".join(names[:5] + ["..."] * (len(names) > 5))
             warnings.warn(
                 f"None of the {given} detections has a category of the ground truth, "
-                f"{_shorten(self.category_names)}, so none counts. `update` takes the "
+                f"{{{shown}}}, so none counts. `update` takes the "
                 "category ids of the file, not labels.",
                 stacklevel=3,
             )
@@ -292,7 +294,7 @@ def _unique_names(categories):
     return names
 
 
-def _rank_within(groups):
+def rank_within(groups):
     """For each element, how many of its group come before it."""
     order = np.argsort(groups, kind="stable")
     ordered = groups[order]
@@ -305,12 +307,6 @@ def _rank_within(groups):
 
 def _number(value):
     return "   -  " if value == -1 else f"{value:6.4f}"
-
-
-def _shorten(category_names):
-    shown = list(category_names.items())[:5]
-    more = ", ..." if len(category_names) > 5 else ""
-    return "{" + ", ".join(f"{i}: {name!r}" for i, name in shown) + more + "}"
 
 
 # --- COCO's evaluation itself, by pycocotools or a faster package: dicts to numbers.
@@ -329,7 +325,7 @@ BACKENDS = {
 }
 
 
-def resolve_backend(backend):
+def _resolved(backend):
     """The name of the backend to use; "auto" is hotcoco where it is installed."""
     if backend != "auto" and backend not in BACKENDS:
         raise InvalidValueError(
@@ -343,81 +339,57 @@ def resolve_backend(backend):
     return backend
 
 
-def coco_numbers(backend, ground_truth, detections, category_names, max_detections):
-    """Computes COCO's numbers."""
+def _numbers(backend, ground_truth, detections, category_names, max_detections):
+    """COCO's twelve numbers, and the AP of the categories."""
     coco, coco_eval = BACKENDS[backend]
-    found = {**ground_truth, "annotations": detections}
     with contextlib.redirect_stdout(io.StringIO()):
-        evaluation = coco_eval.COCOeval(
-            _index(coco.COCO, ground_truth), _index(coco.COCO, found), "bbox"
-        )
+        indices = []
+        for annotations in (ground_truth["annotations"], detections):
+            indices.append(coco.COCO())
+            indices[-1].dataset = {**ground_truth, "annotations": annotations}
+            indices[-1].createIndex()
+        evaluation = coco_eval.COCOeval(*indices, "bbox")
         evaluation.params.maxDets = [1, 10, max_detections]
         evaluation.evaluate()
         evaluation.accumulate()
-    return _summarize(evaluation, category_names, max_detections)
-
-
-def _index(coco, dataset):
-    index = coco()
-    index.dataset = dataset
-    index.createIndex()
-    return index
-
-
-def _summarize(evaluation, category_names, max_detections):
-    """The twelve numbers and the categories, from the arrays of pycocotools."""
     # [IoU threshold, recall, category, area, max detections] and without recall
-    precision = np.asarray(evaluation.eval["precision"])
+    precision = np.asarray(evaluation.eval["precision"])[..., 2]
     recall = np.asarray(evaluation.eval["recall"])
     iou50, iou75 = (
         int(np.flatnonzero(np.isclose(evaluation.params.iouThrs, threshold))[0])
         for threshold in (0.5, 0.75)
     )
-    everything, small, medium, large = range(4)
-    result = {
-        "AP": mean_of_measured(precision[..., everything, 2]),
-        "AP50": mean_of_measured(precision[iou50, ..., everything, 2]),
-        "AP75": mean_of_measured(precision[iou75, ..., everything, 2]),
-        "APs": mean_of_measured(precision[..., small, 2]),
-        "APm": mean_of_measured(precision[..., medium, 2]),
-        "APl": mean_of_measured(precision[..., large, 2]),
-        "ARmax1": mean_of_measured(recall[..., everything, 0]),
-        "ARmax10": mean_of_measured(recall[..., everything, 1]),
-        f"ARmax{max_detections}": mean_of_measured(recall[..., everything, 2]),
-        "ARs": mean_of_measured(recall[..., small, 2]),
-        "ARm": mean_of_measured(recall[..., medium, 2]),
-        "ARl": mean_of_measured(recall[..., large, 2]),
-    }
+    everything, *sizes = range(4)
+    measured = [
+        *(precision[iou, ..., everything] for iou in (slice(None), iou50, iou75)),
+        *(precision[..., size] for size in sizes),
+        *(recall[..., everything, limit] for limit in range(3)),
+        *(recall[..., size, 2] for size in sizes),
+    ]
+    result = dict(zip(_names(max_detections), map(mean_of_measured, measured)))
     for index, category_id in enumerate(evaluation.params.catIds):
-        name = category_names[category_id]
-        result[f"AP/{name}"] = mean_of_measured(precision[:, :, index, everything, 2])
+        of_category = precision[:, :, index, everything]
+        result[f"AP/{category_names[category_id]}"] = mean_of_measured(of_category)
     return result
+
+
+def _names(max_detections):
+    """COCO's twelve names; the recall of all detections has their number in it."""
+    last = f"ARmax{max_detections}"
+    return [last if name == "ARmax100" else name for name in METRIC_NAMES]
 
 
 # --- Detections of an image as records of COCO's result format: the one place.
 
 
+RECORD_KEYS = ("image_id", "category_id", "bbox", "score")
+
+
 def coco_records(
     image_id: int, boxes_xywh: ArrayLike, scores: ArrayLike, category_ids: ArrayLike
 ) -> Iterator[dict[str, Any]]:
-    """Gives a record per detection, all plain Python numbers.
-
-    Args:
-        boxes_xywh: floats `[n, 4]`: left, top, width, height in pixels of the image.
-        scores: floats `[n]`.
-        category_ids: ints `[n]`, ids of the annotation file.
-
-    Example:
-        >>> list(coco_records(7, [[10, 20, 40, 20]], [0.5], [3]))
-        [{'image_id': 7, 'category_id': 3, 'bbox': [10.0, 20.0, 40.0, 20.0],
-          'score': 0.5}]
-    """
+    """Gives a record per detection, all plain Python numbers."""
     rows = (np.asarray(boxes_xywh, float), np.asarray(scores, float))
     ids = np.asarray(category_ids).astype(int)
     for box, score, category_id in zip(*(x.tolist() for x in (*rows, ids))):
-        yield {
-            "image_id": image_id,
-            "category_id": category_id,
-            "bbox": box,
-            "score": score,
-        }
+        yield dict(zip(RECORD_KEYS, (image_id, category_id, box, score)))

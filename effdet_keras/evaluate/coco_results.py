@@ -12,11 +12,9 @@ import numpy as np
 
 from effdet_keras.box_ops import xywh_to_yxyx, yxyx_to_xywh
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.evaluate.coco import COCOMetric, coco_records
+from effdet_keras.evaluate.coco import RECORD_KEYS, COCOMetric, coco_records
 from effdet_keras.evaluate.image_result import ImageResult
 from effdet_keras.evaluate.matches import check_labels
-
-_KEYS = ("image_id", "category_id", "bbox", "score")
 
 
 def results_of_coco(
@@ -68,20 +66,29 @@ def results_of_coco(
         if detection["category_id"] in label_of:
             found[detection["image_id"]].append(detection)
     return [
-        ImageResult(
-            image["id"],
-            truth_boxes=_boxes(truth[image["id"]]),
-            truth_labels=[label_of[a["category_id"]] for a in truth[image["id"]]],
-            truth_is_crowd=[a.get("iscrowd", 0) for a in truth[image["id"]]],
-            truth_areas=[_area(a) for a in truth[image["id"]]],
-            boxes=_boxes(found[image["id"]]),
-            scores=[d["score"] for d in found[image["id"]]],
-            labels=[label_of[d["category_id"]] for d in found[image["id"]]],
-            name=str(image.get("file_name", "")),
-            size=_size(image),
-        )
+        _result_of(image, truth[image["id"]], found[image["id"]], label_of)
         for image in ground_truth["images"]
     ]
+
+
+def _result_of(image, truth, found, label_of):
+    size = image.get("height"), image.get("width")
+    return ImageResult(
+        image["id"],
+        truth_boxes=_boxes(truth),
+        truth_labels=[label_of[one["category_id"]] for one in truth],
+        truth_is_crowd=[one.get("iscrowd", 0) for one in truth],
+        truth_areas=[one.get("area", math.prod(one["bbox"][2:])) for one in truth],
+        boxes=_boxes(found),
+        scores=[one["score"] for one in found],
+        labels=[label_of[one["category_id"]] for one in found],
+        name=str(image.get("file_name", "")),
+        size=None if None in size else size,
+    )
+
+
+def _boxes(rows):
+    return xywh_to_yxyx(np.array([row["bbox"] for row in rows], float).reshape(-1, 4))
 
 
 def read_detections(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
@@ -110,6 +117,7 @@ def read_detections(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
         >>> read_detections(path)[0]["bbox"]
         [0, 0, 4, 4]
     """
+    keys = ", ".join(RECORD_KEYS)
     with open(path, encoding="utf-8") as file:
         try:
             content = json.load(file)
@@ -119,12 +127,12 @@ def read_detections(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
         content = content.get("annotations")
     if not isinstance(content, list):
         raise InvalidValueError(
-            f"'{path}' must be a list of detections, each with {', '.join(_KEYS)}."
+            f"'{path}' must be a list of detections, each with {keys}."
         )
     for number, detection in enumerate(content):
         if not _is_detection(detection):
             raise InvalidValueError(
-                f"Every detection must have {', '.join(_KEYS)}: two whole numbers, a "
+                f"Every detection must have {keys}: two whole numbers, a "
                 "box of four finite ones, [x, y, width, height] in pixels, and a "
                 "finite score. "
                 f"Received: entry {number} of '{path}', {str(detection)[:200]}"
@@ -133,29 +141,13 @@ def read_detections(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
 
 def _is_detection(detection):
-    if not isinstance(detection, dict) or any(key not in detection for key in _KEYS):
+    if not isinstance(detection, dict) or not detection.keys() >= set(RECORD_KEYS):
         return False
-    if not all(isinstance(detection[key], int) for key in _KEYS[:2]):
-        return False
-    box = detection["bbox"]
-    numbers = [*box, detection["score"]] if isinstance(box, list) else []
+    image_id, category_id, box, score = (detection[key] for key in RECORD_KEYS)
+    numbers = [*box, score] if isinstance(box, list) else []
     are_numbers = (isinstance(x, (int, float)) and math.isfinite(x) for x in numbers)
-    return len(numbers) == 5 and all(are_numbers)
-
-
-def _area(annotation):
-    _, _, width, height = annotation["bbox"]
-    return annotation.get("area", width * height)
-
-
-def _boxes(rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
-    boxes_xywh = np.array([row["bbox"] for row in rows], float).reshape(-1, 4)
-    return xywh_to_yxyx(boxes_xywh)
-
-
-def _size(image):
-    size = image.get("height"), image.get("width")
-    return None if None in size else size
+    are_ids = isinstance(image_id, int) and isinstance(category_id, int)
+    return are_ids and len(numbers) == 5 and all(are_numbers)
 
 
 # --- `ImageResult`s as ground truth and detections in COCO's formats.
@@ -209,18 +201,7 @@ def detections_to_coco(
 def coco_numbers_of(
     results: Sequence[ImageResult], class_names: Sequence[str]
 ) -> dict[str, float]:
-    """Computes COCO's numbers of results, as `COCOMetric` does.
-
-    Args:
-        class_names: strings `[C]`, in the order of the labels.
-
-    Example:
-        >>> result = ImageResult(
-        ...     7, [[20, 10, 40, 50]], [0], [[20, 10, 40, 50]], [0.9], [0])
-        >>> numbers = coco_numbers_of([result], ["cat"])
-        >>> round(numbers["AP"], 3), list(numbers)[-1], numbers["APl"]
-        (1.0, 'AP/cat', -1.0)
-    """
+    """Computes COCO's numbers of results, as `COCOMetric` does."""
     check_labels(results, class_names)
     ids = [result.image_id for result in results]
     if len(set(ids)) < len(ids):
@@ -228,14 +209,7 @@ def coco_numbers_of(
         raise InvalidValueError(
             f"Every image must have one result. Received: two with image_id={twice}"
         )
-    metric = COCOMetric(_ground_truth(results, class_names))
-    for result in results:
-        metric.update(result.image_id, result.boxes, result.scores, result.labels + 1)
-    return metric.result()
-
-
-def _ground_truth(results, class_names):
-    """A COCO dict in which label `i` has the category id `i + 1`."""
+    # Label `i` has the category id `i + 1`.
     annotations = [
         {
             "image_id": result.image_id,
@@ -252,10 +226,11 @@ def _ground_truth(results, class_names):
             result.truth_is_crowd,
         )
     ]
-    return {
-        "images": [{"id": result.image_id} for result in results],
-        "annotations": annotations,
-        "categories": [
-            {"id": label + 1, "name": name} for label, name in enumerate(class_names)
-        ],
-    }
+    categories = [{"id": i, "name": name} for i, name in enumerate(class_names, 1)]
+    images = [{"id": image_id} for image_id in ids]
+    metric = COCOMetric(
+        {"images": images, "annotations": annotations, "categories": categories}
+    )
+    for result in results:
+        metric.update(result.image_id, result.boxes, result.scores, result.labels + 1)
+    return metric.result()

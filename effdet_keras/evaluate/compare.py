@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.evaluate.coco import METRIC_NAMES, rank_within
 from effdet_keras.evaluate.curves import COCO_IOU_THRESHOLDS, interpolated_ap
-from effdet_keras.evaluate.image_result import ImageResult
+from effdet_keras.evaluate.evaluation import Evaluation, aligned, number
+from effdet_keras.evaluate.image_result import (
+    UNMEASURED,
+    ImageResult,
+    with_detections,
+)
 from effdet_keras.evaluate.matches import match_detections
 
 _MAX_DETECTIONS = 100  # COCO's, of each image and class
@@ -101,15 +108,18 @@ def compare_detectors(
     has_objects = np.array([(~x.truth_is_crowd).any() for x in first])
     rng = np.random.default_rng(seed)
     once = [_ap_and_ap50(x, np.ones(len(first), int)) for x in classes]
-    drawn = []  # [draw, detector, AP or AP50]
+    draws = []  # [draw, detector, AP or AP50]
     for _ in range(num_draws):
         counts = _draw(rng, has_objects)
-        drawn.append([_ap_and_ap50(x, counts) for x in classes])
-    differences = np.diff(drawn, axis=1)[:, 0].T  # [AP or AP50, draw]
-    return {
-        name: _difference(*numbers)
-        for name, *numbers in zip(("AP", "AP50"), *once, differences)
-    }
+        draws.append([_ap_and_ap50(x, counts) for x in classes])
+    differences = np.diff(draws, axis=1)[:, 0].T  # [AP or AP50, draw]
+    found = {}
+    for name, one, other, drawn in zip(("AP", "AP50"), *once, differences):
+        low, high = np.percentile(drawn, [2.5, 97.5])
+        better = np.mean(drawn > 0) + np.mean(drawn == 0) / 2
+        numbers = (one, other, drawn.mean(), low, high, better)
+        found[name] = Difference(*map(float, numbers))
+    return found
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -128,7 +138,10 @@ class _Class:
     @classmethod
     def of_images(cls, results):
         """A list of these: the classes that have objects."""
-        results = [_best_of_each_class(result) for result in results]
+        results = [
+            with_detections(result, rank_within(result.labels) < _MAX_DETECTIONS)
+            for result in results
+        ]
         matches = [
             [match_detections(result, threshold) for result in results]
             for threshold in COCO_IOU_THRESHOLDS
@@ -163,26 +176,11 @@ def _draw(rng, has_objects):
             return counts
 
 
-def _best_of_each_class(result):
-    of_class = [np.flatnonzero(result.labels == x) for x in np.unique(result.labels)]
-    best = [rows[:_MAX_DETECTIONS] for rows in of_class]  # they are sorted by score
-    keep = np.concatenate([np.zeros(0, int), *best])
-    found = ("boxes", "scores", "labels")
-    return dataclasses.replace(result, **{x: getattr(result, x)[keep] for x in found})
-
-
 def _ap_and_ap50(classes, counts):
     """Two floats: the means over the classes of which an object counts."""
     counted = [one for one in classes if counts @ one.num_objects]
     aps = np.array([one.ap(counts) for one in counted])  # [class, threshold]
     return float(aps.mean()), float(aps[:, 0].mean())
-
-
-def _difference(first, second, differences):
-    low, high = np.percentile(differences, [2.5, 97.5])
-    better = np.mean(differences > 0) + np.mean(differences == 0) / 2
-    numbers = (first, second, differences.mean(), low, high, better)
-    return Difference(*map(float, numbers))
 
 
 def _check_same_images(first, second):
@@ -205,3 +203,107 @@ def _check_same_images(first, second):
             "A comparison needs objects to be found. Received: "
             f"{len(first)} results without an object that is no crowd region"
         )
+
+
+# --- The numbers of two detectors side by side, and how sure they are.
+
+# Percentiles of draws from n images are too narrow, about as the normal distribution is
+# beside Student's: by 44 % of 6 images, and by 6 % of 30.
+_FEWEST = 30
+_OF_ONE_MODEL = (
+    "Both have the same weights, as a model and its export have. So the difference is "
+    "of rounding and of suppression, and neither has learned more; the draws say how "
+    "far it depends on which images these are."
+)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Comparison:
+    """Two detectors on the same images.
+
+    Attributes:
+        names: two strings, the detectors.
+        first: `Evaluation` of the first detector.
+        second: `Evaluation` of the second.
+        differences: dict of `Difference` by name, "AP" and "AP50".
+        num_images: int, the images with objects that were drawn from.
+        same_weights: bool, whether both are one model in two formats.
+    """
+
+    names: tuple[str, str]
+    first: Evaluation
+    second: Evaluation
+    differences: dict[str, Difference]
+    num_images: int
+    same_weights: bool = False
+
+    def rows(self) -> list[tuple[str, float, float]]:
+        """List of `(name, first, second)`: each number, then the AP of each class."""
+        both = self.first, self.second
+        return [
+            *((name, *(x.coco[name] for x in both)) for name in METRIC_NAMES),
+            ("VOC 07", *(x.voc_07.mean for x in both)),
+            ("VOC 10", *(x.voc_10.mean for x in both)),
+            ("one class", *(x.class_agnostic_ap for x in both)),
+            *(
+                (f"AP/{one.name}", one.ap, two.ap)
+                for one, two in zip(*(x.by_class for x in both))
+            ),
+        ]
+
+    def table(self) -> list[tuple[str, ...]]:
+        """`rows` as text, with the differences, below the names of the columns."""
+        cells = [("", "first", "second", "difference")]
+        for name, one, two in self.rows():
+            is_measured = UNMEASURED not in (one, two)
+            difference = f"{two - one:+.3f}" if is_measured else "-"
+            cells.append((name, number(one), number(two), difference))
+        return cells
+
+    @property
+    def conclusions(self) -> list[str]:
+        """List of sentences: what the draws say of each number."""
+        said = [
+            f"{name}: {x.first:.3f} -> {x.second:.3f}, {x.second - x.first:+.3f}; "
+            f"95 % of the draws lie between {x.low:+.3f} and {x.high:+.3f}: "
+            f"{self._words(x)}."
+            for name, x in self.differences.items()
+        ]
+        return [*said, _OF_ONE_MODEL] if self.same_weights else said
+
+    def _words(self, found):
+        if self.num_images < _FEWEST:
+            told = "what is lost" if self.same_weights else "which is better"
+            return f"too few images with objects ({self.num_images}) to tell {told}"
+        if found.low <= 0 <= found.high:
+            told = "a change" if self.same_weights else "which is better"
+            return f"these images do not tell {told}"
+        if self.same_weights:
+            return "the format changes it so, on images like these"
+        return f"the {'second' if found.low > 0 else 'first'} detector is better"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the differences as dicts of floats, for JSON."""
+        return {name: dataclasses.asdict(x) for name, x in self.differences.items()}
+
+    def __str__(self) -> str:
+        names = f"first:  {self.names[0]}\nsecond: {self.names[1]}\n"
+        return "\n".join([names, aligned(self.table()), "", *self.conclusions])
+
+
+def compare_evaluations(
+    names: tuple[str, str],
+    evaluations: tuple[Evaluation, Evaluation],
+    results: tuple[Sequence[ImageResult], Sequence[ImageResult]],
+    *,
+    same_weights: bool = False,
+) -> Comparison:
+    """Puts two detectors side by side, with the paired bootstrap of their AP.
+
+    Args:
+        same_weights: bool, whether both are one model, such as a live one and its
+            export: neither is then called the better detector.
+    """
+    num_images = sum(bool((~image.truth_is_crowd).any()) for image in results[0])
+    differences = compare_detectors(*results)
+    return Comparison(names, *evaluations, differences, num_images, same_weights)

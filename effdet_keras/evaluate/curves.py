@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from effdet_keras.box_ops import pairwise_iou
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluate.image_result import UNMEASURED, ImageResult, mean_of_measured
 from effdet_keras.evaluate.matches import (
@@ -18,12 +19,12 @@ from effdet_keras.evaluate.matches import (
     Outcomes,
     match_detections,
     outcomes_of,
-    pairwise_iou,
     pool_outcomes,
 )
 
-# By `linspace`, as in pycocotools, and as its recalls.
+# By `linspace`, as in pycocotools: its recall 0.35 is a little above 7 / 20.
 COCO_IOU_THRESHOLDS = np.linspace(0.5, 0.95, 10)
+COCO_RECALLS = np.linspace(0.0, 1.0, 101)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -60,7 +61,7 @@ class PrecisionRecallCurve:
     @property
     def best_precision(self) -> np.ndarray:
         """Floats `[k]`: the best precision at this recall or a higher one."""
-        return best_precision(self.precision)
+        return np.maximum.accumulate(self.precision[::-1])[::-1]
 
     @property
     def average_precision(self) -> float:
@@ -90,7 +91,8 @@ class PrecisionRecallCurve:
         Returns:
             Float64 array `[r]`; 0 at a recall that was not reached.
         """
-        return precision_at_recalls(self.recall, self.best_precision, recalls)
+        places = np.searchsorted(self.recall, np.asarray(recalls, float), side="left")
+        return np.append(self.best_precision, 0.0)[places]
 
 
 def precision_recall_curves(
@@ -187,17 +189,9 @@ def average_precisions(
     *,
     area_range: tuple[float, float] = EVERY_AREA,
 ) -> np.ndarray:
-    """Computes COCO's average precision of each class at its ten IoU thresholds.
+    """COCO's average precision of each class at its ten IoU thresholds, `[10, C]`.
 
-    Returns:
-        Float64 array `[10, C]`, IoU 0.5 first; -1 for a class without objects.
-
-    Example:
-        >>> result = ImageResult(
-        ...     1, [[0, 0, 10, 10]], [0], [[0, 0, 10, 8.2]], [0.9], [0])
-        >>> average_precisions([result], 2)[[0, 9]]
-        array([[ 1., -1.],
-               [ 0., -1.]])
+    IoU 0.5 comes first; -1 is for a class without objects.
     """
     rows = []
     for threshold in COCO_IOU_THRESHOLDS.tolist():
@@ -210,12 +204,7 @@ def average_precisions(
 
 
 def curve_of(name: str, outcomes: Outcomes) -> PrecisionRecallCurve:
-    """Computes the curve of a class from its right and wrong detections.
-
-    Example:
-        >>> curve_of("cat", Outcomes(np.array([0.9]), np.array([True]), 4)).recall
-        array([0.25])
-    """
+    """The curve of a class from its right and wrong detections."""
     num_true = np.cumsum(outcomes.is_true)
     num_shown = np.arange(1, len(num_true) + 1)
     if outcomes.num_objects:
@@ -238,54 +227,10 @@ def _as_one_class(results):
     ]
 
 
-# --- COCO's average precision of ranked detections: the mean over 101 recalls.
-
-# By `linspace`, as in pycocotools: its 0.35 is a little above 7 / 20.
-COCO_RECALLS = np.linspace(0.0, 1.0, 101)
-
-
-def best_precision(precision: np.ndarray) -> np.ndarray:
-    """Computes the best precision at each place or a later one, of a higher recall.
-
-    Args:
-        precision: floats `[..., m]`, in the order of rising recall.
-
-    Returns:
-        Float64 array `[..., m]`.
-
-    Example:
-        >>> best_precision(np.array([1.0, 0.5, 0.75]))
-        array([1.  , 0.75, 0.75])
-    """
-    return np.maximum.accumulate(precision[..., ::-1], axis=-1)[..., ::-1]
-
-
-def precision_at_recalls(
-    recall: np.ndarray, best: np.ndarray, recalls: ArrayLike
-) -> np.ndarray:
-    """Looks up the best precision at some recalls.
-
-    Args:
-        recall: floats `[m]`, ascending.
-        best: floats `[m]`, of `best_precision`.
-        recalls: floats `[r]`.
-
-    Returns:
-        Float64 array `[r]`; 0 at a recall that is never reached.
-
-    Example:
-        >>> recall, best = np.array([0.5, 1.0]), np.array([1.0, 0.75])
-        >>> precision_at_recalls(recall, best, [0.5, 0.6, 1.1])
-        array([1.  , 0.75, 0.  ])
-    """
-    places = np.searchsorted(recall, np.asarray(recalls, float), side="left")
-    return np.append(best, 0.0)[places]
-
-
 def interpolated_ap(
     true: np.ndarray, counted: np.ndarray, num_objects: int
 ) -> np.ndarray:
-    """Computes the average precision of ranked detections of one class.
+    """COCO's average precision of ranked detections of one class, `[...]`.
 
     With `precision(k)` and `recall(k)` of the best `k` detections:
 
@@ -298,20 +243,13 @@ def interpolated_ap(
     Args:
         true: ints `[..., m]`, best first: how often each counts as a true positive.
         counted: ints `[..., m]`: how often it counts at all, as right or as wrong.
-
-    Returns:
-        Float64 array `[...]`, 0 to 1.
-
-    Example:
-        >>> true = np.array([[1, 0, 1], [1, 1, 0]])
-        >>> interpolated_ap(true, np.ones_like(true), num_objects=2).round(3)
-        array([0.835, 1.   ])
     """
     found, total = np.cumsum(true, axis=-1), np.cumsum(counted, axis=-1)
-    best, recall = best_precision(found / np.maximum(total, 1)), found / num_objects
+    precision, recall = found / np.maximum(total, 1), found / num_objects
     result = np.empty(found.shape[:-1])
     for row in np.ndindex(result.shape):
-        result[row] = precision_at_recalls(recall[row], best[row], COCO_RECALLS).mean()
+        curve = PrecisionRecallCurve("", num_objects, None, precision[row], recall[row])
+        result[row] = curve.average_precision
     return result
 
 
@@ -382,14 +320,19 @@ def voc_average_precision(
         >>> round(voc_average_precision([result], names, rule="07").mean, 3)
         0.848
     """
-    if rule not in _RULES:
+    if rule not in ("07", "10"):
         raise InvalidValueError(
             "`rule` must be '07', the mean at eleven recalls, or '10', the area under "
             f"the curve. Received: rule={rule!r}"
         )
     outcomes = outcomes_of(results, class_names, iou_threshold, _match_most_overlapped)
     curves = [curve_of(name, one) for name, one in zip(class_names, outcomes)]
-    per_class = np.array([_RULES[rule](curve) for curve in curves])
+    if rule == "10":
+        per_class = np.array([_area_under(curve) for curve in curves])
+    else:
+        # 3 / 10 equals the recall of three objects of ten; 3 * 0.1 is above it.
+        recalls = np.arange(11) / 10
+        per_class = np.array([curve.mean_precision(recalls) for curve in curves])
     return VOCAveragePrecision(mean_of_measured(per_class), per_class)
 
 
@@ -410,15 +353,7 @@ def _match_most_overlapped(result: ImageResult, iou_threshold: float) -> Matches
     return Matches(truth, iou_of_match, is_ignored, detection)
 
 
-def _at_eleven_recalls(curve: PrecisionRecallCurve) -> float:
-    # 3 / 10 equals the recall of three objects of ten; 3 * 0.1 is above it.
-    return curve.mean_precision(np.arange(11) / 10)
-
-
 def _area_under(curve: PrecisionRecallCurve) -> float:
     if not curve.num_objects:
         return UNMEASURED
     return float(np.sum(np.diff(curve.recall, prepend=0.0) * curve.best_precision))
-
-
-_RULES = {"07": _at_eleven_recalls, "10": _area_under}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from effdet_keras.box_ops import pairwise_iou
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluate.curves import interpolated_ap
 from effdet_keras.evaluate.image_result import ImageResult
@@ -17,7 +18,6 @@ from effdet_keras.evaluate.matches import (
     least_overlap,
     match_detections,
     objects_that_count,
-    pairwise_iou,
     pairwise_share,
 )
 
@@ -131,7 +131,8 @@ def decompose_errors(
             "The errors of a detector need objects to be found. Received: "
             f"{len(results)} results without an object that is no crowd region"
         )
-    judged = _Judged.join(images)
+    fields = zip(*(vars(image).values() for image in images))
+    judged = _Judged(*map(np.concatenate, fields))
     ap = judged.ap()
     counts = {kind: int(np.sum(judged.kinds == kind)) for kind in ERROR_MEANINGS}
     counts["missed"] = int(np.sum(judged.is_missed))
@@ -154,11 +155,6 @@ class _Judged:
     is_found: np.ndarray
     is_missed: np.ndarray
 
-    @classmethod
-    def join(cls, images):
-        names = [field.name for field in dataclasses.fields(cls)]
-        return cls(*[np.concatenate([getattr(x, n) for x in images]) for n in names])
-
     def ap(self, *, scores=None, counts=True):
         """The mean AP, with other scores, or if only some objects count."""
         scores = self.scores if scores is None else scores
@@ -180,18 +176,16 @@ class _Judged:
             return self.ap(counts=self.is_found)
         if kind == _ALL_FALSE:
             return self.ap(scores=np.float64(self.kinds == _RIGHT))
-        return self._put_right(kind).ap()
-
-    def _put_right(self, kind):
         becomes_right = (self.kinds == kind) & (self.right_labels != NONE)
         keep = (self.kinds != kind) | becomes_right
-        return dataclasses.replace(
+        put_right = dataclasses.replace(
             self,
             labels=np.where(becomes_right, self.right_labels, self.labels)[keep],
             scores=self.scores[keep],
             kinds=np.where(becomes_right, _RIGHT, self.kinds)[keep],
             right_labels=self.right_labels[keep],
         )
+        return put_right.ap()
 
 
 def _judge(result, iou_threshold, background_iou):
@@ -205,21 +199,15 @@ def _judge(result, iou_threshold, background_iou):
     is_own = result.labels[:, None] == truth_labels
     of_own, of_other = np.where(is_own, overlap, 0), np.where(is_own, 0, overlap)
     own, other = of_own.max(axis=1), of_other.max(axis=1)
-    kinds = np.select(
-        [
-            matches.is_ignored,
-            matches.is_true,
-            (own >= background_iou) & (own < iou_threshold),
-            other >= iou_threshold,
-            own >= iou_threshold,
-            other <= background_iou,
-        ],
-        [
-            *("ignored", _RIGHT, "localization"),
-            *("classification", "duplicate", "background"),
-        ],
-        default="both",
-    )
+    conditions = {
+        "ignored": matches.is_ignored,
+        _RIGHT: matches.is_true,
+        "localization": (own >= background_iou) & (own < iou_threshold),
+        "classification": other >= iou_threshold,
+        "duplicate": own >= iou_threshold,
+        "background": other <= background_iou,
+    }
+    kinds = np.select(list(conditions.values()), list(conditions), default="both")
     meant = np.select(
         [kinds == "localization", kinds == "classification"],
         [of_own.argmax(axis=1), of_other.argmax(axis=1)],
@@ -289,7 +277,9 @@ def confusion_matrix(
     for result in results:
         shown = result.above(score_threshold)
         pairs = _pairs(shown, least_overlap(iou_threshold))
-        np.add.at(matrix, tuple(_labels(shown, pairs, background)), 1)
+        labels = np.append(shown.truth_labels, background)
+        found = np.append(shown.labels, background)  # -1 takes the last
+        np.add.at(matrix, (labels[pairs[:, 0]], found[pairs[:, 1]]), 1)
     return matrix
 
 
@@ -312,9 +302,3 @@ def _pairs(result, limit):
     pairs += [(one, -1) for one in np.flatnonzero(free_objects)]
     pairs += [(-1, other) for other in np.flatnonzero(free_found)]
     return np.array(pairs, int).reshape(-1, 2)
-
-
-def _labels(result, pairs, background):
-    """The labels of the two columns of pairs, where -1 stands for background."""
-    for rows, labels in zip(pairs.T, (result.truth_labels, result.labels)):
-        yield np.append(labels, background)[rows]

@@ -135,7 +135,13 @@ class Evaluation:
     @property
     def findings(self) -> list[str]:
         """List of sentences: what is most worth knowing, the most useful first."""
-        return find_what_matters(self)
+        if not self.num_objects:
+            return []
+        finders = (
+            *(_threshold, _costliest_error, _confusion, _weakest_class, _weakest_size),
+            *(_few_objects, _calibration, _suspects, _worst_images),
+        )
+        return [words for finder in finders if (words := finder(self))]
 
     def score_settings(self, class_names: Sequence[str] | None = None) -> ScoreSettings:
         """Returns what `detect` needs to show what is best by this evaluation.
@@ -200,7 +206,48 @@ class Evaluation:
             >>> round(numbers["coco"]["AP"], 3), numbers["confusion"]["counts"]
             (1.0, [[1, 0], [0, 0]])
         """
-        return evaluation_to_dict(self)
+        *classes, every = class_rows(self)
+        curves = {x.name: _best_at_recalls(x) for x in self.curves}
+        return _plain(
+            {
+                "images": self.num_images,
+                "objects": self.num_objects,
+                "detections": self.num_detections,
+                "coco": self.coco,
+                "voc": {"07": self.voc_07.mean, "10": self.voc_10.mean},
+                "class_agnostic_ap": self.class_agnostic_ap,
+                "all_classes": every,
+                "classes": classes,
+                "curves": {
+                    "recall": COCO_RECALLS,
+                    "precision": curves,
+                    "class_agnostic_precision": _best_at_recalls(
+                        self.class_agnostic_curve
+                    ),
+                },
+                "shown_score": self.shown_score,
+                "confusion": {
+                    "classes": [*self.class_names, "background"],
+                    "counts": self.confusion,
+                },
+                "calibration": {
+                    **dataclasses.asdict(self.calibration),
+                    "expected_error": self.calibration.expected_error,
+                    "temperature": self.temperature,
+                },
+                "errors": self.errors,
+                "shown_errors": self.shown_errors,
+                "slices": {
+                    "object size": self.by_object_size,
+                    "image size": self.by_image_size,
+                    "columns": self.by_column,
+                },
+                "worst_images": self.worst_images[:_LISTED],
+                "num_suspects": dict(Counter(x.kind for x in self.suspects)),
+                "suspects": self.suspects[:_LISTED],
+                "findings": self.findings,
+            }
+        )
 
     def __repr__(self) -> str:
         return (
@@ -209,7 +256,19 @@ class Evaluation:
         )
 
     def __str__(self) -> str:
-        return evaluation_to_text(self)
+        parts = [counts_of(self)]
+        if self.num_objects:
+            numbers = (f"{a:<10}{b:>8}  {words}" for a, b, words in number_rows(self))
+            tables = [slice_table(*column) for column in self.by_column.items()]
+            parts.append("\n".join(numbers))
+            parts += [aligned(x, _LONGEST) for x in (class_table(self), *tables)]
+            parts.append(f"At IoU 0.5: {self.errors}")
+        else:
+            parts.append("There are no objects to be found: nothing can be measured.")
+        if self.findings:
+            lines = "\n".join(f"- {words}" for words in self.findings)
+            parts.append(f"What matters most:\n{lines}")
+        return "\n\n".join(parts)
 
 
 def analyze_results(
@@ -249,17 +308,19 @@ def analyze_results(
     if not results:
         raise InvalidValueError("There are no results to analyze: `results` is empty.")
     coco = coco_numbers_of(results, class_names)  # first: it checks ids and labels
-    has_objects = any(objects_that_count(result).any() for result in results)
+    num_objects = sum(int(objects_that_count(x).sum()) for x in results)
     has_sizes = all(result.size is not None for result in results)
     common = best_common_threshold(results, class_names)
     shown_score = common.threshold if math.isfinite(common.threshold) else _USUAL_SCORE
     shown = [result.above(shown_score) for result in results]
     visible = [result.above(_LEAST_SCORE) for result in results]
     calibration = measure_calibration(visible)
+    rights = round(float(np.nansum(calibration.counts * calibration.precisions)))
+    has_both = 0 < rights < calibration.counts.sum()  # some are right and some wrong
     return Evaluation(
         class_names=tuple(class_names),
         num_images=len(results),
-        num_objects=sum(int(objects_that_count(x).sum()) for x in results),
+        num_objects=num_objects,
         num_detections=sum(len(result.scores) for result in results),
         coco=coco,
         voc_07=voc_average_precision(results, class_names, rule="07"),
@@ -272,9 +333,9 @@ def analyze_results(
         shown_score=shown_score,
         confusion=confusion_matrix(results, class_names, score_threshold=shown_score),
         calibration=calibration,
-        temperature=_temperature(visible, calibration),
-        errors=decompose_errors(results) if has_objects else None,
-        shown_errors=decompose_errors(shown) if has_objects else None,
+        temperature=find_temperature(visible) if has_both else None,
+        errors=decompose_errors(results) if num_objects else None,
+        shown_errors=decompose_errors(shown) if num_objects else None,
         by_class=tuple(slice_by_class(results, class_names)),
         by_object_size=tuple(slice_by_object_size(results, class_names)),
         by_image_size=(
@@ -289,119 +350,14 @@ def analyze_results(
     )
 
 
-def _temperature(results, calibration):
-    """A temperature, where some detections are right and some are wrong."""
-    rights = np.nansum(calibration.counts * calibration.precisions)
-    if not 0 < round(float(rights)) < calibration.counts.sum():
-        return None
-    return find_temperature(results)
+# --- An `Evaluation` as rows of words and numbers: for text, page and JSON file.
 
-
-# --- An `Evaluation` as text for a terminal.
-
-CLASS_COLUMNS = (
-    *("class", "objects", "AP", "AP50", "VOC 07", "VOC 10"),
-    *("from score", "precision", "recall", "F1"),
-)
-SLICE_COLUMNS = ("images", "objects", "AP", "AP50")
+_LISTED = 200  # of the worst images and of the suspects
 _LONGEST = 24  # characters of the name of a class or slice
 
 
-def evaluation_to_text(evaluation: Evaluation) -> str:
-    """Writes the numbers, the classes, the errors and what matters most.
-
-    Example:
-
-        >>> from effdet_keras.evaluate.image_result import ImageResult
-        >>> result = ImageResult(1, [[0, 0, 8, 8]], [0], [[0, 0, 8, 8]], [0.9], [0])
-        >>> lines = evaluation_to_text(analyze_results([result], ["cat"])).splitlines()
-        >>> print("\\n".join(lines[:3]))
-        1 image, 1 object of 1 class, 1 detection
-        <BLANKLINE>
-        AP          1.0000  precision, mean over IoU 0.50 to 0.95
-    """
-    parts = [_counts(evaluation)]
-    if evaluation.num_objects:
-        parts += [_numbers(evaluation), class_table(evaluation)]
-        parts += [slices_table(*column) for column in evaluation.by_column.items()]
-        parts.append(f"At IoU 0.5: {evaluation.errors}")
-    else:
-        parts.append("There are no objects to be found: nothing can be measured.")
-    if evaluation.findings:
-        lines = "\n".join(f"- {words}" for words in evaluation.findings)
-        parts.append(f"What matters most:\n{lines}")
-    return "\n\n".join(parts)
-
-
-def class_table(evaluation: Evaluation) -> str:
-    """Writes a line per class, and one for all.
-
-    Example:
-
-        >>> from effdet_keras.evaluate.image_result import ImageResult
-        >>> result = ImageResult(1, [[0, 0, 8, 8]], [0], [[0, 0, 8, 8]], [0.9], [0])
-        >>> print(class_table(analyze_results([result], ["cat"])).splitlines()[1][:34])
-        cat                1  1.000  1.000
-    """
-    rows = [_cells(row) for row in class_rows(evaluation)]
-    rows.append(_cells(row_of_all(evaluation)))
-    return _aligned([CLASS_COLUMNS, *rows])
-
-
-def slices_table(column: str, slices: Sequence[Slice]) -> str:
-    """Writes a line per slice of a column.
-
-    Example:
-        >>> print(slices_table("weather", [Slice("rain", 2, 9, 0.5, 0.75)]))
-        weather  images  objects     AP   AP50
-        rain          2        9  0.500  0.750
-    """
-    rows = [slice_cells(one) for one in slices]
-    return _aligned(
-        [(column, *SLICE_COLUMNS), *([_shortened(r[0]), *r[1:]] for r in rows)]
-    )
-
-
-def slice_cells(one: Slice) -> list[str]:
-    """The cells of a slice: its name, and `SLICE_COLUMNS`.
-
-    Example:
-        >>> slice_cells(Slice("rain", 2, 9000, 0.5, -1.0))
-        ['rain', '2', '9,000', '0.500', '-']
-    """
-    counts = f"{one.num_images:,}", f"{one.num_objects:,}"
-    return [one.name, *counts, number(one.ap), number(one.ap50)]
-
-
-def _aligned(table):
-    widths = [max(map(len, column)) for column in zip(*table)]
-    return "\n".join(
-        f"{name:<{widths[0]}}  "
-        + "  ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths[1:]))
-        for name, *cells in table
-    )
-
-
-def number(value: float | None, digits: int = 3) -> str:
-    """A number, or a dash where there is none.
-
-    Example:
-        >>> number(0.5), number(-1.0), number(None)
-        ('0.500', '-', '-')
-    """
-    return "-" if value is None or value == UNMEASURED else f"{value:.{digits}f}"
-
-
-def _cells(row):
-    name, num_objects, *numbers = row
-    return [_shortened(name), f"{num_objects:,}", *map(number, numbers)]
-
-
-def _shortened(name):
-    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
-
-
-def _counts(evaluation):
+def counts_of(evaluation):
+    """What was evaluated, such as "1 image, 2 objects of 1 class, 3 detections"."""
     counts = (
         (evaluation.num_images, "image", "images"),
         (evaluation.num_objects, "object", "objects"),
@@ -414,93 +370,108 @@ def _counts(evaluation):
     return f"{images}, {objects} of {classes}, {detections}"
 
 
-def _numbers(evaluation):
+def number(value: float | None, digits: int = 3) -> str:
+    """A number, or a dash where there is none."""
+    return "-" if value is None or value == UNMEASURED else f"{value:.{digits}f}"
+
+
+def number_rows(evaluation):
+    """Name, number and meaning of COCO's twelve, Pascal VOC's, and one class's AP."""
     rows = [
-        (name, evaluation.coco[name], meaning)
-        for name, meaning in COCO_MEANINGS.items()
+        (name, evaluation.coco[name], COCO_MEANINGS[name]) for name in COCO_MEANINGS
     ]
-    rows += [
-        ("VOC 07", evaluation.voc_07.mean, "Pascal VOC's mAP, rule of 2007, IoU 0.5"),
-        ("VOC 10", evaluation.voc_10.mean, "Pascal VOC's mAP, rule of 2010, IoU 0.5"),
-        (
-            "one class",
-            evaluation.class_agnostic_ap,
-            "AP if all classes were one: how well objects are found",
-        ),
+    for year, one in (("07", evaluation.voc_07), ("10", evaluation.voc_10)):
+        rule = f"Pascal VOC's mAP, rule of 20{year}, IoU 0.5"
+        rows.append((f"VOC {year}", one.mean, rule))
+    words = "AP if all classes were one: how well objects are found"
+    rows.append(("one class", evaluation.class_agnostic_ap, words))
+    return [(name, number(value, 4), words) for name, value, words in rows]
+
+
+def aligned(table, longest=math.inf):
+    """Rows of cells as text, the names of the columns first; long names are cut."""
+    columns, *rows = table
+    rows = [
+        (name if len(name) <= longest else f"{name[: longest - 3]}...", *cells)
+        for name, *cells in rows
     ]
+    widths = [max(map(len, column)) for column in zip(columns, *rows)]
     return "\n".join(
-        f"{name:<10}{number(value, 4):>8}  {words}" for name, value, words in rows
+        f"{name:<{widths[0]}}  "
+        + "  ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths[1:]))
+        for name, *cells in (columns, *rows)
     )
 
 
-# --- An `Evaluation` as what JSON can hold.
+def slice_table(column, slices):
+    """The cells of slices, below the names of the columns."""
+    table = [(column, "images", "objects", "AP", "AP50")]
+    for one in slices:
+        counts = f"{one.num_images:,}", f"{one.num_objects:,}"
+        table.append((one.name, *counts, number(one.ap), number(one.ap50)))
+    return table
 
-_LISTED = 200  # of the worst images and of the suspects
 
-
-def evaluation_to_dict(evaluation: Evaluation) -> dict[str, Any]:
-    """See `Evaluation.to_dict`."""
-    calibration = evaluation.calibration
-    return _plain(
-        {
-            "images": evaluation.num_images,
-            "objects": evaluation.num_objects,
-            "detections": evaluation.num_detections,
-            "coco": evaluation.coco,
-            "voc": {"07": evaluation.voc_07.mean, "10": evaluation.voc_10.mean},
-            "class_agnostic_ap": evaluation.class_agnostic_ap,
-            "all_classes": row_of_all(evaluation)._asdict(),
-            "classes": [row._asdict() for row in class_rows(evaluation)],
-            "curves": {
-                "recall": COCO_RECALLS,
-                "precision": {
-                    curve.name: _at_recalls(curve) for curve in evaluation.curves
-                },
-                "class_agnostic_precision": _at_recalls(
-                    evaluation.class_agnostic_curve
-                ),
-            },
-            "shown_score": evaluation.shown_score,
-            "confusion": {
-                "classes": [*evaluation.class_names, "background"],
-                "counts": evaluation.confusion,
-            },
-            "calibration": {
-                **_fields(calibration),
-                "expected_error": calibration.expected_error,
-                "temperature": evaluation.temperature,
-            },
-            "errors": _fields(evaluation.errors),
-            "shown_errors": _fields(evaluation.shown_errors),
-            "slices": {
-                "object size": [_fields(x) for x in evaluation.by_object_size],
-                "image size": [_fields(x) for x in evaluation.by_image_size],
-                "columns": {
-                    name: [_fields(x) for x in slices]
-                    for name, slices in evaluation.by_column.items()
-                },
-            },
-            "worst_images": [_fields(x) for x in evaluation.worst_images[:_LISTED]],
-            "num_suspects": dict(Counter(x.kind for x in evaluation.suspects)),
-            "suspects": [_fields(x) for x in evaluation.suspects[:_LISTED]],
-            "findings": evaluation.findings,
-        }
+def class_table(evaluation):
+    """The cells of `class_rows`, below the names of the columns."""
+    columns = (
+        *("class", "objects", "AP", "AP50", "VOC 07", "VOC 10"),
+        *("from score", "precision", "recall", "F1"),
     )
+    rows = class_rows(evaluation)
+    return [columns, *((x[0], f"{x[1]:,}", *map(number, x[2:])) for x in rows)]
 
 
-def _fields(value):
-    return None if value is None else dataclasses.asdict(value)
+class ClassRow(NamedTuple):
+    """The numbers of one class, or of all; -1 where there is nothing to measure."""
+
+    name: str
+    num_objects: int
+    ap: float
+    ap50: float
+    voc_07: float
+    voc_10: float
+    threshold: float | None  # with the best F1; None where it is best to show nothing
+    precision: float  # what that threshold gives
+    recall: float
+    f1: float
 
 
-def _at_recalls(curve):
-    """The best precision at COCO's recalls; None where there are no objects."""
-    if not curve.num_objects:
-        return None
-    return curve.best_precision_at(COCO_RECALLS)
+def class_rows(evaluation: Evaluation) -> list[ClassRow]:
+    """The row of each class, and one of all: means of AP, and one threshold."""
+    rows = [
+        (one.name, one.num_objects, one.ap, one.ap50, voc_07, voc_10, best)
+        for one, voc_07, voc_10, best in zip(
+            evaluation.by_class,
+            evaluation.voc_07.per_class.tolist(),
+            evaluation.voc_10.per_class.tolist(),
+            evaluation.thresholds,
+        )
+    ]
+    aps = evaluation.coco["AP"], evaluation.coco["AP50"]
+    vocs = evaluation.voc_07.mean, evaluation.voc_10.mean
+    best = evaluation.common_threshold
+    rows.append(("all classes", evaluation.num_objects, *aps, *vocs, best))
+    return [
+        ClassRow(
+            *numbers,
+            best.threshold if math.isfinite(best.threshold) else None,
+            *(best.precision, best.recall, best.f1),
+        )
+        for *numbers, best in rows
+    ]
+
+
+def _best_at_recalls(curve):
+    return curve.best_precision_at(COCO_RECALLS) if curve.num_objects else None
 
 
 def _plain(value):
     """The value as Python's own dicts, lists, strings, and finite numbers."""
+    if dataclasses.is_dataclass(value):
+        value = dataclasses.asdict(value)
+    elif isinstance(value, ClassRow):
+        value = value._asdict()
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -512,124 +483,12 @@ def _plain(value):
     return value
 
 
-# --- One row per class: what the text, the page and the JSON file say of it.
-
-
-class ClassRow(NamedTuple):
-    """The numbers of one class, or of all.
-
-    Attributes:
-        name: string.
-        num_objects: int.
-        ap: float, COCO's AP; -1 where there is nothing to measure, as all the others.
-        ap50: float, COCO's AP at IoU 0.5.
-        voc_07: float, Pascal VOC's AP by the rule of 2007.
-        voc_10: float, by that of 2010.
-        threshold: float, the score threshold with the best F1; None where it is best
-            to show nothing.
-        precision: float, what that threshold gives.
-        recall: float, the same.
-        f1: float, the same.
-    """
-
-    name: str
-    num_objects: int
-    ap: float
-    ap50: float
-    voc_07: float
-    voc_10: float
-    threshold: float | None
-    precision: float
-    recall: float
-    f1: float
-
-
-def class_rows(evaluation: Evaluation) -> list[ClassRow]:
-    """The row of each class, in the order of the labels.
-
-    Example:
-
-        >>> from effdet_keras.evaluate.image_result import ImageResult
-        >>> result = ImageResult(1, [[0, 0, 8, 8]], [0], [[0, 0, 8, 8]], [0.9], [0])
-        >>> cat, dog = class_rows(analyze_results([result], ["cat", "dog"]))
-        >>> cat.name, round(cat.ap, 2), cat.threshold, dog.ap, dog.threshold
-        ('cat', 1.0, 0.9, -1.0, None)
-    """
-    numbers = zip(
-        evaluation.by_class,
-        evaluation.voc_07.per_class.tolist(),
-        evaluation.voc_10.per_class.tolist(),
-        evaluation.thresholds,
-    )
-    return [
-        ClassRow(
-            one.name, one.num_objects, one.ap, one.ap50, voc_07, voc_10, *_at(best)
-        )
-        for one, voc_07, voc_10, best in numbers
-    ]
-
-
-def row_of_all(evaluation: Evaluation) -> ClassRow:
-    """The row of all classes: means of AP, and one threshold for all.
-
-    Example:
-
-        >>> from effdet_keras.evaluate.image_result import ImageResult
-        >>> result = ImageResult(1, [[0, 0, 8, 8]], [0], [[0, 0, 8, 8]], [0.9], [0])
-        >>> row_of_all(analyze_results([result], ["cat", "dog"])).num_objects
-        1
-    """
-    return ClassRow(
-        "all classes",
-        evaluation.num_objects,
-        evaluation.coco["AP"],
-        evaluation.coco["AP50"],
-        evaluation.voc_07.mean,
-        evaluation.voc_10.mean,
-        *_at(evaluation.common_threshold),
-    )
-
-
-def _at(best):
-    threshold = best.threshold if math.isfinite(best.threshold) else None
-    return threshold, best.precision, best.recall, best.f1
-
-
 # --- What of an evaluation is most worth knowing, in sentences.
 
 _FEW = 10  # objects: the AP of a class with fewer is mostly luck
 _NOTABLE = 0.01  # of AP, or of calibration: less is not worth a sentence
 _ENOUGH = 100  # detections, from which their scores can be judged
 _UNCALIBRATED = 0.1  # expected error from which scores mislead people
-
-
-def find_what_matters(evaluation: Evaluation) -> list[str]:
-    """Says what is most worth knowing of an evaluation.
-
-    Example:
-
-        >>> from effdet_keras.evaluate.image_result import ImageResult
-        >>> result = ImageResult(
-        ...     1, [[0, 0, 8, 8], [20, 20, 28, 28]], [0, 1],
-        ...     [[0, 0, 8, 8], [20, 20, 28, 28]], [0.9, 0.8], [0, 0])
-        >>> for words in find_what_matters(analyze_results([result], ["cat", "dog"])):
-        ...     print(words)
-        Detections from score 0.90 on have the best F1, 0.67: 100 % of them are right,
-        and they find 50 % of the objects.
-        Most AP is lost to classification errors (right place, wrong class): 0.500 of
-        AP50.
-        The lowest AP has 'dog', 0.000.
-        2 classes have fewer than 10 objects: their numbers are mostly luck ('cat',
-        'dog').
-        1 annotation may be wrong: 1 wrong class.
-    """
-    if not evaluation.num_objects:
-        return []
-    finders = (
-        *(_threshold, _costliest_error, _confusion, _weakest_class, _weakest_size),
-        *(_few_objects, _calibration, _suspects, _worst_images),
-    )
-    return [words for finder in finders if (words := finder(evaluation))]
 
 
 def _threshold(evaluation):
@@ -694,13 +553,11 @@ def _few_objects(evaluation):
     few = [one.name for one in evaluation.by_class if 0 < one.num_objects < _FEW]
     if not few:
         return ""
-    verb = "class has" if len(few) == 1 else "classes have"
-    names = ", ".join(f"'{name}'" for name in few[:5])
-    more = ", ..." if len(few) > 5 else ""
-    whose = "its" if len(few) == 1 else "their"
+    verb, whose = ("class has", "its") if len(few) == 1 else ("classes have", "their")
+    names = ", ".join([f"'{name}'" for name in few[:5]] + ["..."] * (len(few) > 5))
     return (
         f"{len(few)} {verb} fewer than {_FEW} objects: {whose} numbers are mostly luck "
-        f"({names}{more})."
+        f"({names})."
     )
 
 

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import ArrayLike
 
+from effdet_keras.box_ops import area
 from effdet_keras.errors import InvalidValueError
 
 _FIELDS = (
@@ -18,6 +19,7 @@ _FIELDS = (
     ("scores", np.float64, (-1,)),
     ("labels", np.int64, (-1,)),
 )
+_FOUND = ("boxes", "scores", "labels")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -67,7 +69,8 @@ class ImageResult:
             crowds = np.zeros(np.shape(self.truth_labels), bool)
             object.__setattr__(self, "truth_is_crowd", crowds)
         if self.truth_areas is None:
-            object.__setattr__(self, "truth_areas", box_areas(self.truth_boxes))
+            boxes = np.asarray(self.truth_boxes, np.float64).reshape(-1, 4)
+            object.__setattr__(self, "truth_areas", area(boxes))
         for field, dtype, shape in _FIELDS:
             array = np.asarray(getattr(self, field), dtype).reshape(shape)
             object.__setattr__(self, field, array)
@@ -79,7 +82,7 @@ class ImageResult:
                     f"length. Received: {lengths} of image {self.image_id}"
                 )
         best = np.argsort(-self.scores, kind="stable")
-        for field in ("boxes", "scores", "labels"):
+        for field in _FOUND:
             object.__setattr__(self, field, getattr(self, field)[best])
 
     def above(self, score: float) -> ImageResult:
@@ -90,30 +93,13 @@ class ImageResult:
             >>> result.above(0.5).scores
             array([0.9])
         """
-        keep = self.scores >= score
-        return dataclasses.replace(
-            self,
-            boxes=self.boxes[keep],
-            scores=self.scores[keep],
-            labels=self.labels[keep],
-        )
+        return with_detections(self, self.scores >= score)
 
 
-def box_areas(boxes: ArrayLike) -> np.ndarray:
-    """Computes the areas of boxes.
-
-    Args:
-        boxes: floats `[n, 4]`, `yxyx`.
-
-    Returns:
-        Float64 array `[n]`; 0 for a box without height or width.
-
-    Example:
-        >>> box_areas([[0, 0, 2, 4], [3, 3, 3, 9]])
-        array([8., 0.])
-    """
-    boxes = np.asarray(boxes, float).reshape(-1, 4)
-    return np.prod(np.maximum(boxes[:, 2:] - boxes[:, :2], 0.0), axis=-1)
+def with_detections(result, keep):
+    """The result with the detections that `keep`, bools `[m]`, marks."""
+    found = {name: getattr(result, name)[keep] for name in _FOUND}
+    return dataclasses.replace(result, **found)
 
 
 # --- -1, COCO's mark where there is nothing to measure, and means that leave it out.
@@ -122,12 +108,7 @@ UNMEASURED = -1.0
 
 
 def mean_of_measured(values: ArrayLike) -> float:
-    """Computes the mean of the values that could be measured.
-
-    Example:
-        >>> mean_of_measured([0.5, 1.0, -1.0]), mean_of_measured([-1.0])
-        (0.75, -1.0)
-    """
+    """The mean of the values that could be measured; `UNMEASURED` where none could."""
     values = np.asarray(values, float)
     measured = values[values > UNMEASURED]
     return float(measured.mean()) if measured.size else UNMEASURED

@@ -7,10 +7,10 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike
 
+from effdet_keras.box_ops import area, pairwise_iou
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.evaluate.image_result import ImageResult, box_areas
+from effdet_keras.evaluate.image_result import ImageResult
 
 NONE = -1  # no object; no detection
 EVERY_AREA = (0.0, math.inf)  # square pixels
@@ -64,28 +64,21 @@ def match_detections(
     that overlaps such an object, and none that counts, is ignored. So is one that found
     nothing and is itself of another area.
 
-    Args:
-        per_class: bool, whether only objects of its own class can be found by a
-            detection.
-
-    Example:
-        >>> result = ImageResult(
-        ...     1, truth_boxes=[[0, 0, 8, 8], [20, 20, 28, 28]], truth_labels=[0, 1],
-        ...     boxes=[[0, 0, 8, 8], [0, 0, 8, 7], [20, 20, 28, 28]],
-        ...     scores=[0.9, 0.8, 0.7], labels=[0, 0, 0])
-        >>> match_detections(result).truth
-        array([ 0, -1, -1])
-        >>> match_detections(result, per_class=False).truth
-        array([ 0, -1,  1])
+    Without `per_class` a detection can find objects of other classes, too.
     """
     num_found, num_true = len(result.boxes), len(result.truth_boxes)
     truth, taken = np.full(num_found, NONE), np.full(num_true, NONE)
     iou, is_ignored = np.zeros(num_found), np.zeros(num_found, bool)
     counts = objects_that_count(result, area_range)
-    overlap = _overlap(result, per_class)
+    # The IoU of detections and objects, or the share inside of a crowd, `[m, n]`.
+    overlap = pairwise_iou(result.boxes, result.truth_boxes)
+    is_crowd = result.truth_is_crowd
+    overlap[:, is_crowd] = pairwise_share(result.boxes, result.truth_boxes[is_crowd])
+    if per_class:
+        overlap[result.labels[:, None] != result.truth_labels] = 0.0
     limit = least_overlap(iou_threshold)
     for row in np.flatnonzero((overlap >= limit).any(axis=1)):
-        is_free = (taken == NONE) | result.truth_is_crowd
+        is_free = (taken == NONE) | is_crowd
         free = np.where(is_free, overlap[row], 0.0)
         counting = np.where(counts, free, 0.0)
         candidates = counting if counting.max() >= limit else free
@@ -96,7 +89,7 @@ def match_detections(
         if counts[best]:
             truth[row], iou[row] = best, overlap[row, best]
     low, high = area_range
-    areas = box_areas(result.boxes)
+    areas = area(result.boxes)
     is_ignored |= (truth == NONE) & ((areas < low) | (areas > high))
     return Matches(truth, iou, is_ignored, np.where(counts, taken, NONE))
 
@@ -104,85 +97,23 @@ def match_detections(
 def objects_that_count(
     result: ImageResult, area_range: tuple[float, float] = EVERY_AREA
 ) -> np.ndarray:
-    """Tells which objects can be found or missed.
-
-    Returns:
-        Bools `[n]`: False for crowd regions and for objects of other areas.
-
-    Example:
-        >>> result = ImageResult(
-        ...     1, [[0, 0, 8, 8], [0, 0, 9, 9]], [0, 0], [], [], [], [False, True])
-        >>> objects_that_count(result)
-        array([ True, False])
-    """
+    """Bools `[n]`: False for crowd regions and for objects of other areas."""
     low, high = area_range
     areas = result.truth_areas
     return ~result.truth_is_crowd & (areas >= low) & (areas <= high)
 
 
 def least_overlap(iou_threshold: float) -> float:
-    """The IoU that counts as the threshold: 1 less a margin for rounding is 1, in COCO.
-
-    Example:
-        >>> least_overlap(0.5), 1 - least_overlap(1.0) > 0
-        (0.5, True)
-    """
+    """The IoU that counts as the threshold: in COCO, 1 less a margin for rounding."""
     return min(iou_threshold, 1 - 1e-10)
 
 
-def _overlap(result, per_class):
-    """The IoU of detections and objects, or the share inside of a crowd, `[m, n]`."""
-    overlap = pairwise_iou(result.boxes, result.truth_boxes)
-    is_crowd = result.truth_is_crowd
-    overlap[:, is_crowd] = pairwise_share(result.boxes, result.truth_boxes[is_crowd])
-    if per_class:
-        overlap[result.labels[:, None] != result.truth_labels] = 0.0
-    return overlap
-
-
-def pairwise_iou(boxes1: ArrayLike, boxes2: ArrayLike) -> np.ndarray:
-    """Computes the IoU of each box with each other, in NumPy.
-
-    Args:
-        boxes1: floats `[n, 4]`, `yxyx`.
-        boxes2: floats `[m, 4]`, `yxyx`.
-
-    Returns:
-        Float64 array `[n, m]`; 0 where both boxes are empty.
-
-    Example:
-        >>> pairwise_iou([[0, 0, 2, 2]], [[0, 1, 2, 3], [0, 0, 2, 2]]).round(3)
-        array([[0.333, 1.   ]])
-    """
-    boxes1, boxes2 = (np.asarray(b, float).reshape(-1, 4) for b in (boxes1, boxes2))
-    shared = _intersection(boxes1, boxes2)
-    union = box_areas(boxes1)[:, None] + box_areas(boxes2) - shared
-    return np.divide(shared, union, out=np.zeros_like(shared), where=union > 0)
-
-
-def pairwise_share(boxes1: ArrayLike, boxes2: ArrayLike) -> np.ndarray:
-    """Computes how much of each first box lies in each second one.
-
-    Args:
-        boxes1: floats `[n, 4]`, `yxyx`.
-        boxes2: floats `[m, 4]`, `yxyx`.
-
-    Returns:
-        Float64 array `[n, m]`, 0 to 1; 0 for a first box that is empty.
-
-    Example:
-        >>> pairwise_share([[0, 0, 2, 2]], [[0, 1, 9, 9], [0, 0, 9, 9]])
-        array([[0.5, 1. ]])
-    """
-    boxes1, boxes2 = (np.asarray(b, float).reshape(-1, 4) for b in (boxes1, boxes2))
-    shared, area = _intersection(boxes1, boxes2), box_areas(boxes1)[:, None]
-    return np.divide(shared, area, out=np.zeros_like(shared), where=area > 0)
-
-
-def _intersection(boxes1, boxes2):
+def pairwise_share(boxes1: np.ndarray, boxes2: np.ndarray) -> np.ndarray:
+    """How much of each first box lies in each second one, `[n, m]`."""
     low = np.maximum(boxes1[:, None, :2], boxes2[:, :2])
     high = np.minimum(boxes1[:, None, 2:], boxes2[:, 2:])
-    return np.prod(np.maximum(high - low, 0.0), axis=-1)
+    shared, areas = area(np.concatenate([low, high], axis=-1)), area(boxes1)[:, None]
+    return np.divide(shared, areas, out=np.zeros_like(shared), where=areas > 0)
 
 
 # --- `Outcomes`: the detections of one class in a whole dataset, right or wrong.
@@ -211,16 +142,7 @@ def outcomes_of(
 ) -> list[Outcomes]:
     """Checks results, matches each image, and collects the detections of each class.
 
-    Args:
-        class_names: strings `[C]`, in the order of the labels.
-        match: function of a result and the threshold, the rule by which detections
-            find objects.
-
-    Example:
-        >>> result = ImageResult(
-        ...     1, [[0, 0, 8, 8]], [0], [[0, 0, 8, 8]] * 2, [0.9, 0.8], [0, 0])
-        >>> outcomes_of([result], ["cat"], 0.5)[0].is_true
-        array([ True, False])
+    `match` is the rule by which detections find objects.
     """
     check_labels(results, class_names)
     check_iou_threshold(iou_threshold)
@@ -239,13 +161,6 @@ def pool_outcomes(
 
     Of detections with one score, that of the lower image id comes first, and of one
     image that which comes first there: COCO's order.
-
-    Example:
-
-        >>> result = ImageResult(
-        ...     1, [[0, 0, 8, 8]], [0], [[0, 0, 8, 8]] * 2, [0.9, 0.8], [0, 0])
-        >>> pool_outcomes([result], [match_detections(result)], 1)[0].is_true
-        array([ True, False])
     """
     scores = _joined([result.scores for result in results], float)
     labels = _joined([result.labels for result in results], int)
@@ -264,15 +179,7 @@ def pool_outcomes(
 
 
 def pool_classes(outcomes: Sequence[Outcomes]) -> Outcomes:
-    """Collects the detections of all classes, each right or wrong about its own class.
-
-    Example:
-        >>> cats = Outcomes(np.array([0.9, 0.2]), np.array([True, False]), 3)
-        >>> dogs = Outcomes(np.array([0.5]), np.array([True]), 1)
-        >>> both = pool_classes([cats, dogs])
-        >>> both.is_true, both.num_objects
-        (array([ True,  True, False]), 4)
-    """
+    """Collects the detections of all classes, each right or wrong about its own."""
     scores = _joined([one.scores for one in outcomes], float)
     is_true = _joined([one.is_true for one in outcomes], bool)
     order = np.argsort(-scores, kind="stable")
@@ -281,14 +188,7 @@ def pool_classes(outcomes: Sequence[Outcomes]) -> Outcomes:
 
 
 def check_labels(results: Sequence[ImageResult], class_names: Sequence[str]) -> None:
-    """Refuses labels without a name.
-
-    Example:
-        >>> check_labels([ImageResult(1, [[0, 0, 8, 8]], [1], [], [], [])], ["cat"])
-        Traceback (most recent call last):
-            ...
-        effdet_keras.errors.InvalidValueError: `class_names` must have a name for ...
-    """
+    """Refuses labels without a name."""
     for result in results:
         for field in ("truth_labels", "labels"):
             labels = getattr(result, field)
@@ -302,14 +202,7 @@ def check_labels(results: Sequence[ImageResult], class_names: Sequence[str]) -> 
 
 
 def check_iou_threshold(iou_threshold: float) -> None:
-    """Refuses an IoU threshold that no IoU can have.
-
-    Example:
-        >>> check_iou_threshold(50)
-        Traceback (most recent call last):
-            ...
-        effdet_keras.errors.InvalidValueError: `iou_threshold` must be above 0 ...
-    """
+    """Refuses an IoU threshold that no IoU can have."""
     if not 0 < iou_threshold <= 1:
         raise InvalidValueError(
             "`iou_threshold` must be above 0 and at most 1, such as 0.5. "

@@ -67,9 +67,7 @@ def slice_by_class(
     precisions = average_precisions(results, len(class_names))
     objects = [result.truth_labels[objects_that_count(result)] for result in results]
     return [
-        _slice_of_objects(
-            name, [(labels == label).sum() for labels in objects], precisions[:, label]
-        )
+        _slice(name, [(x == label).sum() for x in objects], precisions[:, label])
         for label, name in enumerate(class_names)
     ]
 
@@ -115,10 +113,8 @@ def slice_by_object_size(
     for name, (low, high) in _bins(borders):
         area_range = low**2, high**2
         counts = [objects_that_count(result, area_range).sum() for result in results]
-        precisions = average_precisions(
-            results, len(class_names), area_range=area_range
-        )
-        rows.append(_slice_of_objects(name, counts, precisions))
+        aps = average_precisions(results, len(class_names), area_range=area_range)
+        rows.append(_slice(name, counts, aps))
     return rows
 
 
@@ -221,7 +217,7 @@ def slice_by_column(
     ]
 
 
-def _slice_of_objects(name, counts, precisions):
+def _slice(name, counts, precisions):
     """A slice with `counts[i]` objects in image `i`, and precisions `[10, ...]`."""
     return Slice(
         name,
@@ -234,8 +230,7 @@ def _slice_of_objects(name, counts, precisions):
 
 def _slice_of_images(name, results, class_names):
     counts = [objects_that_count(result).sum() for result in results]
-    precisions = average_precisions(results, len(class_names))
-    row = _slice_of_objects(name, counts, precisions)
+    row = _slice(name, counts, average_precisions(results, len(class_names)))
     return dataclasses.replace(row, num_images=len(results))
 
 
@@ -246,12 +241,10 @@ def _bins(borders):
             "`borders` must be one or more numbers of pixels above 0, each above the "
             f"one before, such as (32, 96). Received: borders={tuple(borders)}"
         )
-    first, last = borders[0], borders[-1]
-    return [
-        (f"under {first:g} px", (0, first)),
-        *(
-            (f"{low:g} to {high:g} px", (low, high))
-            for low, high in itertools.pairwise(borders)
-        ),
-        (f"{last:g} px and more", (last, math.inf)),
+    last = borders[-1]
+    inner = [
+        (f"{low:g} to {high:g} px", (low, high))
+        for low, high in itertools.pairwise(borders)
     ]
+    smallest = f"under {borders[0]:g} px", (0, borders[0])
+    return [smallest, *inner, (f"{last:g} px and more", (last, math.inf))]

@@ -8,9 +8,10 @@ from typing import Literal
 
 import numpy as np
 
+from effdet_keras.box_ops import pairwise_iou
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluate.image_result import ImageResult
-from effdet_keras.evaluate.matches import NONE, match_detections, pairwise_iou
+from effdet_keras.evaluate.matches import NONE, match_detections
 
 Kind = Literal["missing", "unfound", "wrong class", "loose box"]
 
@@ -240,19 +241,13 @@ def worst_images(
         >>> [(x.image_id, x.badness) for x in worst_images([good, bad])]
         [(2, 1.7), (1, 0.0)]
     """
-    errors = [_count(result.above(min_score), iou_threshold) for result in results]
+    errors = []
+    for result in results:
+        shown = result.above(min_score)
+        matches = match_detections(shown, iou_threshold)
+        num_found = int(matches.is_true.sum())
+        num_missed = int((~shown.truth_is_crowd).sum()) - num_found
+        badness = float(shown.scores[matches.is_false].sum()) + num_missed
+        counts = num_found, num_missed, int(matches.is_false.sum())
+        errors.append(ImageErrors(result.image_id, result.name, badness, *counts))
     return sorted(errors, key=lambda image: -image.badness)
-
-
-def _count(result, iou_threshold):
-    matches = match_detections(result, iou_threshold)
-    num_found = int(matches.is_true.sum())
-    num_missed = int((~result.truth_is_crowd).sum()) - num_found
-    return ImageErrors(
-        result.image_id,
-        result.name,
-        badness=float(result.scores[matches.is_false].sum()) + num_missed,
-        num_found=num_found,
-        num_missed=num_missed,
-        num_false=int(matches.is_false.sum()),
-    )

@@ -74,10 +74,7 @@ class ScoreSettings:
         Returns:
             Dict of `thresholds`, a list, and `temperature`.
         """
-        return {
-            "thresholds": list(self.thresholds),
-            "temperature": self.temperature,
-        }
+        return {"thresholds": list(self.thresholds), "temperature": self.temperature}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> ScoreSettings:

@@ -18,8 +18,7 @@ from effdet_keras.model.anchors import anchors_of, best_anchor_iou
 from effdet_keras.model.config import EfficientDetConfig
 
 COVERED = 0.5  # IoU from which an anchor is trained on a box: matching's threshold
-SMALL, LARGE = 32**2, 96**2  # square pixels: COCO's borders
-SIZE_NAMES = ("small", "medium", "large")
+_SMALL, _LARGE = 32**2, 96**2  # square pixels: COCO's borders
 
 _WORTH_A_HINT = 0.95  # hints are given if a smaller share of the boxes is covered
 _GAIN = 0.02  # a hint must raise the share by this much
@@ -57,13 +56,6 @@ def input_boxes(records, image_size):
         `(boxes, rows)`: float64 `[n, 4]`, `yxyx` in pixels of the input, and
         int `[n]`, the place of each among all boxes of the records. Crowds and
         boxes without area in their image are left out.
-
-    Example:
-        >>> from effdet_keras.data.formats.arrays import from_arrays
-        >>> image = np.zeros((32, 64, 3), "uint8")
-        >>> dataset = from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ["cat"])
-        >>> input_boxes(dataset.records, (128, 128))[0]
-        array([[ 8., 16., 40., 80.]])
     """
     if not records:
         return np.zeros((0, 4)), np.zeros(0, int)
@@ -72,47 +64,50 @@ def input_boxes(records, image_size):
     boxes_xywh = np.concatenate([record.boxes_xywh for record in records])
     is_crowd = np.concatenate([record.is_crowd for record in records])
     boxes, _ = clip_boxes_xywh(boxes_xywh, sizes)
-    boxes = boxes * _factor(sizes, image_size)
+    # The letterbox cuts sizes to pixels, so that both axes have a factor of their own.
+    factors = scaled_size(sizes, image_size) / sizes.astype(np.float32)
+    boxes = boxes * np.tile(factors, 2)
     # The last pixel, not the border: so does the pipeline of training.
     boxes = np.minimum(boxes, np.tile(image_size, 2) - 1.0)
     keep = np.all(boxes[:, 2:] > boxes[:, :2], axis=1) & ~is_crowd
     return boxes[keep], np.flatnonzero(keep)
 
 
-def _factor(sizes, image_size):
-    """Of each box, what the letterbox does to it, `[n, 4]`; sizes cut to pixels."""
-    return np.tile(scaled_size(sizes, image_size) / sizes.astype(np.float32), 2)
-
-
 def measure_coverage(boxes, config):
-    """Measures how many boxes have an anchor that is trained on them.
+    """Measures how many boxes, `[n, 4]`, have an anchor that is trained on them.
 
     A box without such an anchor is still assigned to its best anchor, but to no other.
     Such boxes are learned late and detected badly.
-
-    Args:
-        boxes: float array `[n, 4]`, `yxyx` in pixels of the network's input.
-
-    Example:
-        >>> from effdet_keras.model.config import EfficientDetConfig
-        >>> boxes = np.array([[4.0, 4.0, 36.0, 36.0], [0.0, 0.0, 4.0, 100.0]])
-        >>> measure_coverage(boxes, EfficientDetConfig())[0].share
-        0.5
     """
     best = anchor_fit(boxes, config)
     areas = np.prod(boxes[:, 2:] - boxes[:, :2], axis=1)
     groups = {
         "all": areas >= 0,
-        "small": areas < SMALL,
-        "medium": (areas >= SMALL) & (areas < LARGE),
-        "large": areas >= LARGE,
+        "small": areas < _SMALL,
+        "medium": (areas >= _SMALL) & (areas < _LARGE),
+        "large": areas >= _LARGE,
     }
-    return tuple(_coverage(name, best[group]) for name, group in groups.items())
+    coverages = []
+    for size, group in groups.items():
+        count = int(np.sum(group))
+        share, mean = math.nan, math.nan
+        if count:
+            share, mean = np.mean(best[group] >= COVERED), best[group].mean()
+        coverages.append(Coverage(size, count, float(share), float(mean)))
+    return tuple(coverages)
 
 
 def anchor_fit(boxes, config):
     """Returns the IoU of each box with its best anchor, float64 `[n]`."""
-    return best_anchor_iou(boxes, config.image_size, **_anchor_arguments(config))
+    return best_anchor_iou(
+        boxes,
+        config.image_size,
+        min_level=config.min_level,
+        max_level=config.max_level,
+        num_scales=config.num_scales,
+        aspect_ratios=config.aspect_ratios,
+        anchor_scale=config.anchor_scale,
+    )
 
 
 def anchor_sides(config):
@@ -124,19 +119,10 @@ def anchor_sides(config):
 def find_hints(boxes, config):
     """Looks for other anchors, or a larger input, that would cover more boxes.
 
-    Args:
-        boxes: float array `[n, 4]`, `yxyx` in pixels of the network's input.
-
     Returns:
         Tuple of str such as "anchor_scale=2.0 would cover 97.1 %", each
         measured on these boxes: simple changes first, and others only if
         they are better. Empty if 95 % are covered or nothing helps.
-
-    Example:
-        >>> from effdet_keras.model.config import EfficientDetConfig
-        >>> boxes = np.array([[14.0, 14.0, 26.0, 26.0], [38.0, 38.0, 50.0, 50.0]])
-        >>> find_hints(boxes, EfficientDetConfig())
-        ('anchor_scale=2.0 would cover 100.0 %',)
     """
     if len(boxes) > _MAX_BOXES_FOR_HINTS:
         rng = np.random.default_rng(0)
@@ -166,10 +152,10 @@ def _ideas(boxes, config):
     yield scales
     yield ratios
     yield [ratio | scale for ratio in ratios for scale in scales]
+    sizes = [np.multiply(config.image_size, factor) for factor in (1.5, 2.0)]
     yield [
-        {"image_size": tuple(max(1, round(side * factor / 128)) * 128 for side in size)}
-        for size in [config.image_size]
-        for factor in (1.5, 2.0)
+        {"image_size": tuple(max(1, round(side / 128)) * 128 for side in size.tolist())}
+        for size in sizes
     ]
 
 
@@ -188,24 +174,6 @@ def _share(boxes, config, change=None):
     factor = np.divide(changed.image_size, config.image_size)
     fit = anchor_fit(boxes * np.tile(factor, 2), changed)
     return float(np.mean(fit >= COVERED)) if len(boxes) else 1.0
-
-
-def _coverage(size, best):
-    if not len(best):
-        return Coverage(size, 0, float("nan"), float("nan"))
-    return Coverage(
-        size, len(best), float(np.mean(best >= COVERED)), float(best.mean())
-    )
-
-
-def _anchor_arguments(config):
-    return {
-        "min_level": config.min_level,
-        "max_level": config.max_level,
-        "num_scales": config.num_scales,
-        "aspect_ratios": config.aspect_ratios,
-        "anchor_scale": config.anchor_scale,
-    }
 
 
 # --- What anchors that are fitted to a dataset would gain, and the lines to use them.
@@ -262,26 +230,20 @@ class AnchorFit:
         scale, size = self.fitted.anchor_scale, self.config.image_size
         settings = f"model_config={{anchor_scale: {scale}, aspect_ratios: {ratios}}}"
         name = self.config.name
-        caution = []
-        if self.worse_sizes:
-            caution = [
-                f"Caution: fewer of the {' and '.join(self.worse_sizes)} boxes have an "
-                "anchor with an IoU of 0.5 or more. If these matter, keep the model's "
-                "own, or take a larger input."
-            ]
-        return "\n".join(
-            [
-                *caution,
-                "To use them, either of",
-                f"  effdet-keras train {shlex.quote(str(data))} --model {name} "
-                f"--image-size {size[0]} {size[1]} --set {shlex.quote(settings)} "
-                "--out RUN",
-                f"  ek.EfficientDet.from_preset({name!r}, dataset=train, "
-                f"image_size={size}, anchor_scale={scale}, "
-                f"aspect_ratios={tuple(ratios)})",
-                "`effdet-keras train` without --set, and `anchors='auto'`, fit them by "
-                "themselves.",
-            ]
+        caution = (
+            f"Caution: fewer of the {' and '.join(self.worse_sizes)} boxes have an "
+            "anchor with an IoU of 0.5 or more. If these matter, keep the model's "
+            "own, or take a larger input.\n"
+        )
+        return (
+            f"{caution if self.worse_sizes else ''}To use them, either of\n"
+            f"  effdet-keras train {shlex.quote(str(data))} --model {name} "
+            f"--image-size {size[0]} {size[1]} --set {shlex.quote(settings)} "
+            "--out RUN\n"
+            f"  ek.EfficientDet.from_preset({name!r}, dataset=train, "
+            f"image_size={size}, anchor_scale={scale}, aspect_ratios={tuple(ratios)})\n"
+            "`effdet-keras train` without --set, and `anchors='auto'`, fit them by "
+            "themselves."
         )
 
     def __str__(self):
@@ -371,15 +333,6 @@ def fitted_image_size(dataset: Any, config: EfficientDetConfig) -> tuple[int, in
     seen well if the root of its area is 24 pixels or more. Where nine images
     of ten are wide, or nine of ten are high, the input has their shape: a square would
     be padding for a good part.
-
-    Example:
-        >>> from effdet_keras.data.formats.arrays import from_arrays
-        >>> image = np.zeros((400, 400, 3), "uint8")
-        >>> large = from_arrays([image], [[[0, 0, 300, 300]]], [[0]], ["cat"])
-        >>> small = from_arrays([image], [[[0, 0, 30, 40]]], [[0]], ["cat"])
-        >>> config = EfficientDetConfig()
-        >>> fitted_image_size(large, config), fitted_image_size(small, config)
-        ((192, 192), (320, 320))
     """
     largest = max(config.image_size)
     boxes, classes = _boxes(dataset, (largest, largest))
@@ -423,14 +376,6 @@ def class_mean_iou(dataset: Any, config: EfficientDetConfig) -> float:
 
     Classes of fewer than ten boxes count as one together; of more than 2,000 boxes
     a sample is measured.
-
-    Example:
-        >>> from effdet_keras.data.formats.arrays import from_arrays
-        >>> image = np.zeros((128, 128, 3), "uint8")
-        >>> boxes = [[[8, 8, 40, 40], [0, 0, 20, 90]]]
-        >>> dataset = from_arrays([image], boxes, [[0, 1]], ["plate", "pen"])
-        >>> round(class_mean_iou(dataset, EfficientDetConfig(image_size=128)), 2)
-        0.56
     """
     return _mean_of_classes(*_boxes(dataset, config.image_size), config)
 

@@ -29,7 +29,6 @@ from effdet_keras.inspection.anchors import (
 from effdet_keras.inspection.report import write_html, write_text
 from effdet_keras.model.config import EfficientDetConfig
 
-_ORDER = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 # Problems with boxes that readers report but keep, so that evaluation sees them.
 _KEPT_BY_READERS = ("empty box", "box outside")
 
@@ -155,7 +154,9 @@ def check(
             f"Received: dataset of type {type(dataset).__name__}"
         )
     problems = [*dataset.problems, *find_in_images(dataset.records, decode=decode)]
-    problems += _find_in_boxes(dataset, config)
+    told = {problem.kind for problem in dataset.problems} & set(_KEPT_BY_READERS)
+    found = _find_in_boxes(dataset, config)
+    problems += [problem for problem in found if problem.kind not in told]
     coverage, hints = (), ()
     if config is not None:
         boxes, _ = input_boxes(dataset.records, config.image_size)
@@ -204,7 +205,7 @@ def check_splits(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the reports say the same, and more
         datasets = load_splits(path, format=format, on_error="skip")
-    shared = find_shared_images({name: d.records for name, d in datasets.items()})
+    shared = _find_shared_images(datasets)
     options = {"model": model, "image_size": image_size, "decode": decode}
     reports = {name: check(dataset, **options) for name, dataset in datasets.items()}
     return {
@@ -234,34 +235,11 @@ def _config(model, image_size):
     return model.replace(image_size=image_size)
 
 
-def _find_in_boxes(dataset, config):
-    found = find_in_boxes(
-        dataset.records,
-        dataset.class_names,
-        num_left_out=_num_left_out(dataset),
-        image_size=config and config.image_size,
-    )
-    told = {problem.kind for problem in dataset.problems} & set(_KEPT_BY_READERS)
-    return [problem for problem in found if problem.kind not in told]
-
-
-def _num_left_out(dataset):
-    """How many boxes without area the reader reported and left out."""
-    told = sum(problem.kind == "empty box" for problem in dataset.problems)
-    kept = sum(
-        int((record.boxes_xywh[:, 2:] <= 0).any(axis=1).sum())
-        for record in dataset.records
-    )
-    return max(told - kept, 0)
-
-
 def _sorted(problems):
-    kinds = list(KINDS)
-
-    def place(problem):
-        return _ORDER.index(problem.severity), kinds.index(problem.kind)
-
-    return tuple(sorted(problems, key=place))
+    order, kinds = list(Severity), list(KINDS)  # errors first
+    return tuple(
+        sorted(problems, key=lambda x: (order.index(x.severity), kinds.index(x.kind)))
+    )
 
 
 # --- What can be wrong with the image files of a dataset.
@@ -270,56 +248,43 @@ def _sorted(problems):
 def find_in_images(records, *, decode=True):
     """Finds images that are missing, broken, turned, of another size, or duplicates.
 
-    Several threads read the files, as training does.
-
-    Args:
-        decode: whether to read every file to its end. False reads only its
-            header. Files that are cut off are then not found, and duplicates only
-            if they have the same path.
-
-    Example:
-        >>> import dataclasses
-        >>> from effdet_keras.data.formats.arrays import from_arrays
-        >>> image = np.zeros((8, 8, 3), "uint8")
-        >>> record = from_arrays([image], [[]], [[]], ["cat"]).records[0]
-        >>> gone = dataclasses.replace(record, image="gone.jpg", file_name="gone.jpg")
-        >>> [(p.kind, p.file) for p in find_in_images([record, gone])]
-        [('missing image', 'gone.jpg')]
+    Several threads read the files, as training does. With `decode=False` they read
+    only headers: files that are cut off are then not found, and duplicates only if
+    they have the same path.
     """
     with warnings.catch_warnings(), concurrent.futures.ThreadPoolExecutor() as pool:
         # Pillow warns of odd metadata, without naming the file.
         warnings.simplefilter("ignore")
         looks = list(pool.map(lambda record: _look_at(record, decode), records))
     problems = [problem for problem, _ in looks if problem is not None]
-    return problems + _find_twins(records, [fingerprint for _, fingerprint in looks])
+    first = {}
+    for record, (_, fingerprint) in zip(records, looks):
+        other = first.setdefault(fingerprint, record)
+        if fingerprint is not None and other is not record:
+            detail = f"same image as {other.name}, with {_compare_boxes(record, other)}"
+            ids = (other.image_id, record.image_id)
+            problems.append(Problem("duplicate image", record.name, detail, ids))
+    return problems
 
 
-def find_shared_images(splits):
+def _find_shared_images(datasets):
     """Finds images of a split that an earlier split has as well.
 
     It compares the bytes of the files, not what can be seen in them.
-
-    Example:
-        >>> from effdet_keras.data.formats.arrays import from_arrays
-        >>> image = np.zeros((8, 8, 3), "uint8")
-        >>> records = from_arrays([image], [[]], [[]], ["cat"]).records
-        >>> shared = find_shared_images({"train": records, "valid": records})
-        >>> shared["train"], shared["valid"][0].detail
-        ([], "same image as image_id=1 of split 'train'")
     """
     found, first = {}, {}
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        for split, records in splits.items():
+        for split, dataset in datasets.items():
             found[split] = []
-            hashes = list(pool.map(_hash_of_image, records))
-            for record, digest in zip(records, hashes):
+            hashes = list(pool.map(_hash_of_image, dataset.records))
+            for record, digest in zip(dataset.records, hashes):
                 if digest in first:
                     other, name = first[digest]
                     detail = f"same image as {name} of split {other!r}"
                     problem = Problem("shared image", record.name, detail)
                     found[split].append(problem)
             # Duplicates inside one split are found by `find_in_images`.
-            for record, digest in zip(records, hashes):
+            for record, digest in zip(dataset.records, hashes):
                 if digest is not None:
                     first.setdefault(digest, (split, record.name))
     return found
@@ -339,18 +304,20 @@ def _look_at(record, decode):
     """`(Problem or None, fingerprint or None)` of one image."""
     image, name = record.image, record.name
     if isinstance(image, np.ndarray):
-        return None, (image.shape, _hash(np.ascontiguousarray(image)))
+        return None, _hash_of_image(record)
+    place = str(image) if isinstance(image, EncodedImage) else os.fspath(image)
     try:
         data = _read(image) if decode or isinstance(image, EncodedImage) else None
-        size, orientation = _read_head(image if data is None else io.BytesIO(data))
-        problem = _compare_sizes(record, size, orientation)
+        with Image.open(image if data is None else io.BytesIO(data)) as stored:
+            orientation = stored.getexif().get(EXIF_ORIENTATION, 1)
+            problem = _compare_sizes(record, (stored.height, stored.width), orientation)
         if decode and (problem is None or problem.kind != "wrong size"):
             read_image(image, size=record.image_size)
     except FileNotFoundError:
-        return Problem("missing image", name, f"no file {_place(image)!r}"), None
+        return Problem("missing image", name, f"no file {place!r}"), None
     except Exception as error:  # a broken file makes Pillow raise almost anything
         return Problem("corrupt image", name, _reason(error, image)), None
-    return problem, _place(image) if data is None else _hash(data)
+    return problem, place if data is None else _hash(data)
 
 
 def _read(image):
@@ -360,28 +327,16 @@ def _read(image):
         return file.read()
 
 
-def _read_head(file):
-    """Size as stored and EXIF orientation."""
-    with Image.open(file) as stored:
-        return (stored.height, stored.width), stored.getexif().get(EXIF_ORIENTATION, 1)
-
-
 def _hash(data):
     return hashlib.blake2b(data, digest_size=16).digest()
-
-
-def _place(image):
-    return str(image) if isinstance(image, EncodedImage) else os.fspath(image)
 
 
 def _reason(error, image):
     """What Pillow says, without our own words around it."""
     error = error.__cause__ or error
     if isinstance(error, UnidentifiedImageError):
-        path = image.path if isinstance(image, EncodedImage) else image
-        size = (
-            image.length if isinstance(image, EncodedImage) else os.path.getsize(path)
-        )
+        is_part = isinstance(image, EncodedImage)
+        size = image.length if is_part else os.path.getsize(image)
         return "not an image format that Pillow knows" if size else "the file is empty"
     return str(error) or type(error).__name__
 
@@ -421,19 +376,6 @@ def _size(size):
     return f"{size[0]}x{size[1]}"
 
 
-def _find_twins(records, fingerprints):
-    problems, first = [], {}
-    for record, fingerprint in zip(records, fingerprints):
-        if fingerprint is None:
-            continue
-        other = first.setdefault(fingerprint, record)
-        if other is not record:
-            detail = f"same image as {other.name}, with {_compare_boxes(record, other)}"
-            ids = (other.image_id, record.image_id)
-            problems.append(Problem("duplicate image", record.name, detail, ids))
-    return problems
-
-
 def _compare_boxes(record, other):
     if not np.array_equal(record.boxes_xywh, other.boxes_xywh):
         return "other boxes"
@@ -466,45 +408,15 @@ class _Table:
         return Problem(kind, self.records[self.owner[row]].name, detail)
 
 
-def find_in_boxes(records, class_names, *, num_left_out=0, image_size=None):
-    """Finds boxes and labels that are wrong, doubtful, or hard to learn.
-
-    Args:
-        num_left_out: int, boxes without area that the reader left out. If there are
-            many, the boxes may have another format than they were read in.
-        image_size: `(height, width)` of the network's input, to look for boxes
-            that are tiny there. None does not look for them.
-
-    Example:
-        >>> from effdet_keras.data.formats.arrays import from_arrays
-        >>> image = np.zeros((32, 32, 3), "uint8")
-        >>> boxes = [[4, 8, 20, 40], [4, 8, 20, 31]]
-        >>> dataset = from_arrays([image], [boxes], [[0, 0]], ["cat"])
-        >>> [p.kind for p in find_in_boxes(dataset.records, ["cat"])]
-        ['clipped box', 'duplicate box']
-    """
+def _find_in_boxes(dataset, config):
+    """Finds boxes and labels that are wrong, doubtful, or hard to learn."""
+    records = dataset.records
     if not records:
         return [Problem("empty dataset", "(no file)", "there is no image")]
-    table = _table(tuple(records))
-    problems = [
-        *_find_shapes(table),
-        *_find_normalized(table),
-        *_find_box_format(table, num_left_out),
-        *_find_labels(table, class_names),
-        *_find_ids(table),
-        *_find_twins_of_boxes(table),
-        *_find_classes(table, class_names),
-    ]
-    if image_size is not None:
-        problems += _find_tiny(table, image_size)
-    return problems
-
-
-def _table(records):
     owner = np.repeat(np.arange(len(records)), [len(r.labels) for r in records])
     sizes = np.array([record.image_size for record in records], float)[owner]
     boxes_xywh = np.concatenate([record.boxes_xywh for record in records])
-    return _Table(
+    table = _Table(
         records=records,
         owner=owner,
         sizes=sizes,
@@ -512,13 +424,27 @@ def _table(records):
         labels=np.concatenate([record.labels for record in records]),
         usable=clip_boxes_xywh(boxes_xywh, sizes)[1],
     )
+    # Boxes without area that the reader reported and left out. If there are many,
+    # boxes may have another format than they were read in.
+    told = sum(problem.kind == "empty box" for problem in dataset.problems)
+    num_left_out = max(told - int((boxes_xywh[:, 2:] <= 0).any(axis=1).sum()), 0)
+    problems = [*_find_shapes(table), *_find_normalized(table)]
+    if text := suspect_box_format(boxes_xywh, sizes, num_left_out):
+        problems.append(Problem("suspected box format", "(all images)", text))
+    problems += _find_labels(table, dataset.class_names)
+    problems += _find_ids(table)
+    problems += _find_twins_of_boxes(records)
+    problems += _find_classes(table, dataset.class_names)
+    if config is not None:
+        problems += _find_tiny(table, config.image_size)
+    return problems
 
 
 def _find_shapes(table):
     """Boxes that are not numbers, or that are empty, outside, or partly outside."""
     finite = np.isfinite(table.boxes_xywh).all(axis=1)
     has_area = (table.boxes_xywh[:, 2:] > 0).all(axis=1)
-    out = reach_out(table.boxes_xywh, table.sizes)
+    out = _reach_out(table.boxes_xywh, table.sizes)
     for kind, rows in (
         ("bad box", ~finite),
         ("empty box", finite & ~table.usable & ~has_area),
@@ -534,9 +460,8 @@ def _find_shapes(table):
 
 def _find_normalized(table):
     """Images whose boxes all lie between 0 and 1."""
-    ends = np.concatenate(
-        [table.boxes_xywh[:, :2], table.boxes_xywh[:, :2] + table.boxes_xywh[:, 2:]], 1
-    )
+    low = table.boxes_xywh[:, :2]
+    ends = np.concatenate([low, low + table.boxes_xywh[:, 2:]], axis=1)
     is_small = np.abs(ends).max(axis=1, initial=0) <= _NORMALIZED
     is_small &= (table.boxes_xywh[:, 2:] > 0).all(axis=1)
     is_small &= table.sizes.min(axis=1, initial=np.inf) > 2
@@ -544,18 +469,11 @@ def _find_normalized(table):
     for i in np.flatnonzero(num_small):
         record = table.records[i]
         if num_small[i] == len(record.labels):
-            yield Problem(
-                "suspected box format",
-                record.name,
-                f"all its boxes lie between 0 and 1, where pixels are expected; first: "
-                f"{_describe(record.boxes_xywh[0])}",
+            detail = (
+                "all its boxes lie between 0 and 1, where pixels are expected; first: "
+                f"{_describe(record.boxes_xywh[0])}"
             )
-
-
-def _find_box_format(table, num_left_out):
-    text = suspect_box_format(table.boxes_xywh, table.sizes, num_left_out)
-    if text:
-        yield Problem("suspected box format", "(all images)", text)
+            yield Problem("suspected box format", record.name, detail)
 
 
 def _find_labels(table, class_names):
@@ -573,9 +491,9 @@ def _find_ids(table):
         yield table.problem("duplicate annotation id", row, detail)
 
 
-def _find_twins_of_boxes(table):
+def _find_twins_of_boxes(records):
     """Pairs of boxes of the same class that nearly coincide in an image."""
-    for record in table.records:
+    for record in records:
         if len(set(record.labels.tolist())) == len(record.labels):
             continue
         boxes, usable = clip_boxes_xywh(record.boxes_xywh, record.image_size)
@@ -602,12 +520,11 @@ def _find_classes(table, class_names):
             yield Problem("similar class names", "(all images)", detail)
     most = counts.argmax()
     for label in np.flatnonzero((counts > 0) & (counts * _IMBALANCE <= counts[most])):
-        yield Problem(
-            "class imbalance",
-            "(all images)",
+        detail = (
             f"{class_names[label]!r} has {counts[label]:,} boxes, "
-            f"{class_names[most]!r} has {counts[most]:,}",
+            f"{class_names[most]!r} has {counts[most]:,}"
         )
+        yield Problem("class imbalance", "(all images)", detail)
 
 
 def _find_tiny(table, image_size):
@@ -632,41 +549,19 @@ _FEW_BAD = 0.02  # share that may not fit in the format that they really have
 _SLACK = 1.5  # pixels: counting from 1, and rounding
 _MANY_LEFT_OUT = 0.2  # share of boxes without area
 
-# Each converts left, top, width, height as they were read to what they would be if the
-# file had the format of this name.
+# Each converts (left, top) and (width, height), `[n, 2]`, as they were read to what
+# they would be if the file had the format of this name.
 _FORMATS = {
-    "left, top, right, bottom": lambda x, y, w, h: (x, y, w - x, h - y),
-    "top, left, height, width": lambda x, y, w, h: (y, x, h, w),
-    "top, left, bottom, right": lambda x, y, w, h: (y, x, h - y, w - x),
-    "center x, center y, width, height": lambda x, y, w, h: (
-        x - w / 2,
-        y - h / 2,
-        w,
-        h,
-    ),
-    "left, top, width, height, read as corners": lambda x, y, w, h: (
-        x,
-        y,
-        x + w,
-        y + h,
-    ),
+    "left, top, right, bottom": lambda a, b: (a, b - a),
+    "top, left, height, width": lambda a, b: (a[:, ::-1], b[:, ::-1]),
+    "top, left, bottom, right": lambda a, b: (a[:, ::-1], (b - a)[:, ::-1]),
+    "center x, center y, width, height": lambda a, b: (a - b / 2, b),
+    "left, top, width, height, read as corners": lambda a, b: (a, a + b),
 }
 
 
-def reach_out(boxes_xywh, sizes):
-    """Computes by how many pixels each box reaches out of its image.
-
-    Args:
-        boxes_xywh: float array `[n, 4]`: left, top, width, height in pixels.
-        sizes: array `[n, 2]`, `(height, width)` of each box's image.
-
-    Returns:
-        Float array `[n]`, negative for a box that does not reach the border.
-
-    Example:
-        >>> reach_out(np.array([[-2.0, 1, 5, 4], [3, 3, 2, 9]]), np.array([[8, 8]] * 2))
-        array([2., 4.])
-    """
+def _reach_out(boxes_xywh, sizes):
+    """By how many pixels each box reaches out of its image; negative inside of it."""
     beyond = boxes_xywh[:, :2] + boxes_xywh[:, 2:] - sizes[:, ::-1]
     return np.maximum(beyond, -boxes_xywh[:, :2]).max(axis=1)
 
@@ -677,16 +572,6 @@ def suspect_box_format(boxes_xywh, sizes, num_left_out=0):
     It says so only if many boxes as read are empty or reach out of their image, and
     almost none would in another format. Nothing is found where both formats fit, as
     for one box in the middle of each image, or swapped axes in square images.
-
-    Args:
-        boxes_xywh: float array `[n, 4]`, left, top, width, height as read.
-        sizes: array `[n, 2]`, `(height, width)` of each box's image.
-
-    Example:
-        >>> corners = np.array([[20.0 + i, 10.0, 50.0 + i, 40.0] for i in range(20)])
-        >>> suspect_box_format(corners, np.array([[48, 80]] * 20))
-        '100 % of the boxes are empty or reach out of their image as they were \
-read, 0 % if their numbers are left, top, right, bottom'
     """
     finite = np.isfinite(boxes_xywh).all(axis=1)
     boxes_xywh, sizes = boxes_xywh[finite], sizes[finite]
@@ -695,7 +580,7 @@ read, 0 % if their numbers are left, top, right, bottom'
     as_read = _share_bad(boxes_xywh, sizes)
     if as_read >= _MANY_BAD:
         shares = {
-            name: _share_bad(np.stack(convert(*boxes_xywh.T), axis=1), sizes)
+            name: _share_bad(np.hstack(convert(*np.split(boxes_xywh, 2, 1))), sizes)
             for name, convert in _FORMATS.items()
         }
         name = min(shares, key=shares.get)
@@ -719,4 +604,4 @@ def _share_bad(boxes_xywh, sizes):
     if not len(boxes_xywh):
         return 0.0
     empty = (boxes_xywh[:, 2:] <= 0).any(axis=1)
-    return float(np.mean(empty | (reach_out(boxes_xywh, sizes) > _SLACK)))
+    return float(np.mean(empty | (_reach_out(boxes_xywh, sizes) > _SLACK)))

@@ -1,10 +1,11 @@
-"""What `check` found, as a text for the terminal."""
+"""What `check` found, as a text for the terminal and as one HTML file."""
 
 from __future__ import annotations
 
 import html
 import math
 import pathlib
+from collections import Counter
 
 import numpy as np
 
@@ -21,7 +22,14 @@ from effdet_keras.inspection.anchors import (
 )
 from effdet_keras.report import charts
 from effdet_keras.report.charts import Chart, chart_figures
-from effdet_keras.report.pages import SHOWN_SIDE, html_page, image_tag, shrunk
+from effdet_keras.report.pages import (
+    SHOWN_SIDE,
+    figure,
+    gallery,
+    html_page,
+    image_tag,
+    shrunk,
+)
 
 _SHOWN = 3  # problems named per kind
 _CLASSES = 10  # classes named
@@ -29,35 +37,39 @@ _CLASSES = 10  # classes named
 
 def write_text(report):
     """Writes a report as a text with a few lines per kind of problem."""
-    lines = [repr(report.dataset), *describe_boxes(report.dataset)]
+    lines = [repr(report.dataset), *_describe_boxes(report.dataset)]
     lines += _describe_problems(report)
-    lines += _describe_coverage(report)
-    return "\n".join([*lines, "", verdict(report)])
+    if report.coverage:
+        lines += ["", _describe_anchors(report.config)]
+        lines.append(f"  {'size':<8}{'boxes':>9}{'covered':>10}{'mean IoU':>10}")
+    for row in report.coverage:
+        values = ("-", "-")
+        if row.num_boxes:
+            values = (f"{100 * row.share:.1f} %", f"{row.mean_iou:.2f}")
+        cells = f"{row.size:<8}{row.num_boxes:>9,}{values[0]:>10}{values[1]:>10}"
+        lines.append(f"  {cells}")
+    lines += [f"  {hint}" for hint in report.hints]
+    return "\n".join([*lines, "", _verdict(report)])
 
 
-def verdict(report):
-    """Returns the last line: whether the dataset is fit for training, and counts."""
-    counts = count_severities(report.problems)
+def _verdict(report):
+    """The last line: whether the dataset is fit for training, and counts."""
+    counts = Counter(problem.severity for problem in report.problems)
     words = ", ".join(
-        f"{count:,} {severity.value}{'' if count == 1 else 's'}"
-        for severity, count in counts.items()
+        f"{counts[severity]:,} {severity.value}{'' if counts[severity] == 1 else 's'}"
+        for severity in Severity
     )
     if not report.decoded:
         words += "; the images were not read to their end"
     return f"{'Fit to train on' if report.ok else 'Not fit to train on'}: {words}"
 
 
-def count_severities(problems):
-    """Counts problems: dict from `Severity` to int, errors first."""
-    return {s: sum(p.severity is s for p in problems) for s in Severity}
-
-
-def describe_boxes(dataset):
+def _describe_boxes(dataset):
     """Lines on objects and classes: how many there are, and how they are spread."""
     counts = [len(record.labels) for record in dataset.records]
     if not counts:
         return []
-    of_class = count_labels(dataset)
+    of_class = _count_labels(dataset)
     order = np.argsort(-of_class, kind="stable")
     names = [f"{dataset.class_names[i]} {of_class[i]:,}" for i in order[:_CLASSES]]
     names += ["..."] if len(order) > _CLASSES else []
@@ -68,7 +80,7 @@ def describe_boxes(dataset):
     ]
 
 
-def count_labels(dataset):
+def _count_labels(dataset):
     """Number of boxes per class, int `[C]`. Labels without a class do not count."""
     labels = [record.labels for record in dataset.records]
     labels = np.concatenate([np.zeros(0, np.int32), *labels])
@@ -90,22 +102,7 @@ def _describe_problems(report):
     return lines
 
 
-def _describe_coverage(report):
-    if not report.coverage:
-        return []
-    lines = ["", describe_anchors(report.config)]
-    lines.append(f"  {'size':<8}{'boxes':>9}{'covered':>10}{'mean IoU':>10}")
-    for row in report.coverage:
-        values = ("-", "-")
-        if row.num_boxes:
-            values = (f"{100 * row.share:.1f} %", f"{row.mean_iou:.2f}")
-        lines.append(
-            f"  {row.size:<8}{row.num_boxes:>9,}{values[0]:>10}{values[1]:>10}"
-        )
-    return lines + [f"  {hint}" for hint in report.hints]
-
-
-def describe_anchors(config):
+def _describe_anchors(config):
     """One line that says which anchors coverage is measured on."""
     height, width = config.image_size
     return (
@@ -130,7 +127,7 @@ def write_html_of_splits(reports):
     """Writes the reports of all splits as the text of one HTML file."""
     escaped = {html.escape(name): report for name, report in reports.items()}
     links = "".join(
-        f'<li><a href="#split-{name}">{name}</a>: {html.escape(verdict(report))}</li>'
+        f'<li><a href="#split-{name}">{name}</a>: {html.escape(_verdict(report))}</li>'
         for name, report in escaped.items()
     )
     parts = (
@@ -141,15 +138,17 @@ def write_html_of_splits(reports):
 
 
 def _of_dataset(report):
-    name = html.escape(repr(report.dataset))
-    words = "".join(f"<p>{html.escape(w)}</p>" for w in describe_boxes(report.dataset))
+    words = [repr(report.dataset), *_describe_boxes(report.dataset)]
     body = [
-        f"<p>{name}</p>{words}",
+        *(f"<p>{html.escape(w)}</p>" for w in words),
         f'<p class="verdict {"note" if report.ok else "error"}">',
-        f"{html.escape(verdict(report))}</p>\n<h2>Problems</h2>",
+        f"{html.escape(_verdict(report))}</p>\n<h2>Problems</h2>",
         _problems(report),
-        _charts_and_images(report) if len(report.dataset) else "",
     ]
+    if len(report.dataset):
+        samples = [_figure(r, report.dataset) for r in _samples(report.dataset)]
+        body.append(f"<h2>Boxes</h2>{chart_figures(_box_charts(report))}")
+        body.append(f"<h2>Images</h2>{gallery(samples)}")
     return "".join(body)
 
 
@@ -158,7 +157,7 @@ def _problems(report):
         return "<p>None found.</p>"
     finder = _Finder(report.dataset.records)
     return "".join(
-        _kind(kind, problems, _shown(problems, finder, report.dataset.class_names))
+        _kind(kind, problems, _shown(problems, finder, report.dataset))
         for kind, problems in report.by_kind().items()
     )
 
@@ -194,7 +193,7 @@ class _Finder:
         return [] if record is None else [record]
 
 
-def _shown(problems, finder, class_names):
+def _shown(problems, finder, dataset):
     """Images of the first problems that can be shown, each image once.
 
     Of a duplicate both images are shown, each with its own boxes.
@@ -207,23 +206,9 @@ def _shown(problems, finder, class_names):
             if record.image_id not in figures:
                 is_first_of_two = problem.image_ids[:1] == (record.image_id,)
                 detail = "" if is_first_of_two else problem.detail
-                figure = _figure(record, class_names, detail)
-                if figure:
-                    figures[record.image_id] = figure
-    return _gallery(figures.values())
-
-
-def _charts_and_images(report):
-    class_names = report.dataset.class_names
-    samples = [_figure(r, class_names) for r in _samples(report.dataset)]
-    return (
-        f"<h2>Boxes</h2>{chart_figures(box_charts(report))}"
-        f"<h2>Images</h2>{_gallery(samples)}"
-    )
-
-
-def _gallery(figures):
-    return f'<div class="images">{"".join(figures)}</div>' if figures else ""
+                if drawn := _figure(record, dataset, detail):
+                    figures[record.image_id] = drawn
+    return gallery(figures.values())
 
 
 def _samples(dataset):
@@ -232,7 +217,7 @@ def _samples(dataset):
     order = [dataset.records[i] for i in rng.permutation(len(dataset))]
     queues = [
         [record for record in order if label in record.labels]
-        for label in np.argsort(count_labels(dataset), kind="stable")[:_SAMPLES]
+        for label in np.argsort(_count_labels(dataset), kind="stable")[:_SAMPLES]
     ]
     chosen = {}
     for turn in range(_SAMPLES):
@@ -242,35 +227,26 @@ def _samples(dataset):
     return list(chosen.values()) or order[:_SAMPLES]
 
 
-def _figure(record, class_names, detail=""):
+def _figure(record, dataset, detail=""):
     """One image with its boxes and name; an empty text if it cannot be decoded."""
-    try:
-        image = _decode(record)
-    except (ValueError, OSError):
-        return ""
+    image = record.image
+    if not isinstance(image, np.ndarray):
+        try:
+            image = read_image(image, size=record.image_size)
+        except (ValueError, OSError):
+            return ""
     image, scale = shrunk(image)
     left, top, width, height = record.boxes_xywh.T * scale
     boxes = np.stack([top, left, top + height, left + width], axis=1)
-    # A small image is enlarged as often as fits: names need room.
-    longer = max(image.shape[:2])
     drawn = visualize.draw_boxes(
         image,
         boxes,
         record.labels,
-        class_names=class_names,
-        min_side=SHOWN_SIDE // longer * longer,
+        class_names=dataset.class_names,
+        # A small image is enlarged as often as fits: names need room.
+        min_side=SHOWN_SIDE // max(image.shape[:2]) * max(image.shape[:2]),
     )
-    return (
-        f"<figure>{image_tag(drawn, record.name)}"
-        f"<figcaption><code>{html.escape(record.name)}</code> {html.escape(detail)}"
-        "</figcaption></figure>\n"
-    )
-
-
-def _decode(record):
-    if isinstance(record.image, np.ndarray):
-        return record.image
-    return read_image(record.image, size=record.image_size)
+    return figure(image_tag(drawn, record.name), record.name, detail)
 
 
 # --- The charts of a checked dataset: sizes, shapes, counts, anchor coverage.
@@ -279,7 +255,7 @@ _CLASSES_OF_BOX_CHARTS = 30  # bars of the class chart
 _MIN_SIDE = 0.25  # pixels: logarithms of boxes thinner than that would be far off
 
 
-def box_charts(report):
+def _box_charts(report):
     """Draws the charts of a report."""
     sides, covered, where = _sides(report)
     size_words = f"Square root of the area in pixels {where}."
@@ -313,10 +289,9 @@ def _coverage_chart(report):
     rows = [row for row in report.coverage if row.num_boxes]
     texts = [f"{100 * row.share:.1f} % of {row.num_boxes:,}" for row in rows]
     svg = charts.bars([row.size for row in rows], [row.share for row in rows], texts)
-    words = describe_anchors(report.config)
-    return Chart(
-        "Anchor coverage", svg, (words[0].upper() + words[1:] + ".", *report.hints)
-    )
+    words = _describe_anchors(report.config)
+    words = f"{words[0].upper()}{words[1:]}."
+    return Chart("Anchor coverage", svg, (words, *report.hints))
 
 
 def _side_chart(sides, covered, config, where):
@@ -352,18 +327,12 @@ def _count_chart(counts):
 
 
 def _class_chart(dataset):
-    counts = count_labels(dataset)
+    counts = _count_labels(dataset)
     order = np.argsort(-counts, kind="stable")
-    shown = (
-        order
-        if len(order) <= _CLASSES_OF_BOX_CHARTS
-        else order[: _CLASSES_OF_BOX_CHARTS - 1]
-    )
+    most = _CLASSES_OF_BOX_CHARTS
+    shown = order if len(order) <= most else order[: most - 1]
     names = [dataset.class_names[label] for label in shown]
-    values = counts[shown].tolist()
-    words = ()
-    if len(shown) < len(order):
-        rest = order[len(shown) :]
-        words = (f"And {len(rest)} more classes with {counts[rest].sum():,} boxes.",)
+    values, rest = counts[shown].tolist(), counts[order[len(shown) :]]
+    words = (f"And {len(rest)} more classes with {rest.sum():,} boxes.",)
     svg = charts.bars(names, values, [f"{value:,}" for value in values])
-    return Chart("Boxes of each class", svg, words)
+    return Chart("Boxes of each class", svg, words if len(rest) else ())

@@ -21,17 +21,20 @@ def scatter(points, highlighted, marks, axes):
         points: float array `[n, 2]`, x and y, above 0.
         highlighted: bool array `[n]`: drawn in the second color, on top.
         marks: float array `[k, 2]`, drawn as crosses.
-
-    Example:
-        >>> chart = scatter(np.array([[4.0, 8.0]]), np.array([True]), np.ones((0, 2)),
-        ...     ("width", "height"))
-        >>> chart.startswith("<svg"), chart.count("<circle")
-        (True, 1)
     """
-    points, highlighted = _thin(np.asarray(points), np.asarray(highlighted))
-    low, high = _powers_of_two(np.concatenate([points, marks]))
+    points, highlighted = np.asarray(points), np.asarray(highlighted)
+    if len(points) > _MAX_POINTS:
+        rng = np.random.default_rng(0)
+        rows = rng.choice(len(points), _MAX_POINTS, replace=False)
+        points, highlighted = points[rows], highlighted[rows]
+    logs = np.log2(np.concatenate([points, marks]))
+    low, high = (logs.min(), logs.max()) if len(logs) else (0.0, 1.0)
+    low = math.floor(low)
+    high = max(math.ceil(high), low + 1)
+    powers = range(low, high + 1, math.ceil((high - low + 1) / 12))
+    ticks = [(power, f"{2.0**power:g}") for power in powers]
     frame = Frame((low, high), (low, high))
-    parts = [frame.grid(_doublings(low, high), _doublings(low, high), axes)]
+    parts = [frame.grid(ticks, ticks, axes)]
     for is_second, color in ((False, "first"), (True, "second")):
         dots = [frame.place(*np.log2(p)) for p in points[highlighted == is_second]]
         circles = "".join(f'<circle cx="{x}" cy="{y}" r="2"/>' for x, y in dots)
@@ -39,28 +42,22 @@ def scatter(points, highlighted, marks, axes):
     crosses = [frame.place(*np.log2(mark)) for mark in marks]
     path = "".join(f"M{x - 3:.1f} {y}h6M{x} {y - 3:.1f}v6" for x, y in crosses)
     parts.append(f'<path class="mark" d="{path}"/>')
-    return svg_element(WIDTH, HEIGHT, parts)
+    return _svg(HEIGHT, parts)
 
 
 def histogram(values, edges, ticks, axes):
     """Draws how many values lie between each two edges.
 
     Values beyond the ends count into the first and the last bar.
-
-    Args:
-        values: float array `[n]`.
-
-    Example:
-        >>> chart = histogram([1, 1, 5], [0, 2, 4, 6], [(0, "0")], ("side", "boxes"))
-        >>> chart.count("<rect")
-        3
     """
     edges = np.asarray(edges, float)
     inside = np.clip(values, edges[0], np.nextafter(edges[-1], -np.inf))
     counts, _ = np.histogram(inside, edges)
     top = max(int(counts.max(initial=0)), 1)
     frame = Frame((edges[0], edges[-1]), (0, top))
-    parts = [frame.grid(ticks, round_ticks(top), axes)]
+    step = int(_round_step(max(top / 4, 1)))
+    rows = [(value, f"{value:,}") for value in range(0, top + 1, step)]
+    parts = [frame.grid(ticks, rows, axes)]
     for count, start, end in zip(counts.tolist(), edges, edges[1:]):
         left, y = frame.place(start, count)
         right, bottom = frame.place(end, 0)
@@ -69,17 +66,11 @@ def histogram(values, edges, ticks, axes):
             f'width="{max(right - left - 1, 0.5):.1f}" height="{bottom - y:.1f}">'
             f"<title>{count:,}</title></rect>"
         )
-    return svg_element(WIDTH, HEIGHT, parts)
+    return _svg(HEIGHT, parts)
 
 
 def bars(names, values, texts):
-    """Draws a horizontal bar for each name, with a text at its end.
-
-    Example:
-        >>> chart = bars(["<b>", "dog"], [1, 3], ["1", "3"])
-        >>> "&lt;b&gt;" in chart, chart.count("<rect")
-        (True, 2)
-    """
+    """Draws a horizontal bar for each name, with a text at its end."""
     top = max([*values, 1e-9])
     name_width = min(14 + 7 * max(map(len, names), default=0), 170)
     room = WIDTH - name_width - 14 - 7 * max(map(len, texts), default=0)
@@ -87,34 +78,21 @@ def bars(names, values, texts):
     for row, (name, value, text) in enumerate(zip(names, values, texts)):
         middle = row * _BAR + _BAR / 2
         length = room * value / top
-        shown = name if len(name) <= 22 else name[:21] + "…"
         parts.append(
             f'<text x="{name_width - 8}" y="{middle + 4}" text-anchor="end">'
-            f"{html.escape(shown)}<title>{html.escape(name)}</title></text>"
+            f"{_cut(name, 22)}</text>"
             f'<rect class="first" x="{name_width}" y="{middle - 7}" '
             f'width="{max(length, 1):.1f}" height="14" rx="2"/>'
             f'<text x="{name_width + length + 6:.1f}" y="{middle + 4}">'
             f"{html.escape(text)}</text>"
         )
-    return svg_element(WIDTH, _BAR * len(names), parts)
+    return _svg(_BAR * len(names), parts)
 
 
-def _thin(points, highlighted):
-    if len(points) <= _MAX_POINTS:
-        return points, highlighted
-    rows = np.random.default_rng(0).choice(len(points), _MAX_POINTS, replace=False)
-    return points[rows], highlighted[rows]
-
-
-def _powers_of_two(values):
-    logs = np.log2(values) if len(values) else np.array([0.0, 1.0])
-    low, high = math.floor(logs.min()), math.ceil(logs.max())
-    return low, max(high, low + 1)
-
-
-def _doublings(low, high):
-    step = math.ceil((high - low + 1) / 12)
-    return [(power, f"{2.0**power:g}") for power in range(low, high + 1, step)]
+def _cut(name, longest):
+    """A name, cut if it is long, which is shown whole where one points at it."""
+    shown = name if len(name) <= longest else name[: longest - 1] + "…"
+    return f"{html.escape(shown)}<title>{html.escape(name)}</title>"
 
 
 # --- Charts of lines and points on two axes, as SVG text.
@@ -134,15 +112,7 @@ def curves(
     """Draws lines; the axes end at their first and last ticks.
 
     A line is broken where a value is not finite. Short lines have their points marked.
-
-    Args:
-        lines: `(x, y)` of each, floats `[n]`; at most `MAX_LINES`.
-
-    Example:
-        >>> chart = curves([([0, 1], [0.5, 1])], [(0, "0"), (1, "1")],
-        ...     [(0, "0"), (1, "1")], ("recall", "precision"))
-        >>> chart.count('class="line0"'), chart.count("<circle")
-        (1, 2)
+    `lines` are `(x, y)` of each, floats `[n]`; at most `MAX_LINES`.
     """
     frame = Frame((x_ticks[0][0], x_ticks[-1][0] or 1), (y_ticks[0][0], y_ticks[-1][0]))
     parts = [frame.grid(x_ticks, y_ticks, axes)]
@@ -153,16 +123,11 @@ def curves(
         parts.append(f'<path class="diagonal" d="{path}"/>')
     for number, (x, y) in enumerate(lines[:MAX_LINES]):
         parts.append(_line(frame, np.asarray(x, float), np.asarray(y, float), number))
-    return svg_element(WIDTH, HEIGHT, parts)
+    return _svg(HEIGHT, parts)
 
 
 def unit_ticks() -> list[tuple[float, str]]:
-    """Ticks of an axis from 0 to 1.
-
-    Example:
-        >>> unit_ticks()[1]
-        (0.25, '0.25')
-    """
+    """Ticks of an axis from 0 to 1."""
     return [(value, f"{value:g}") for value in (0.0, 0.25, 0.5, 0.75, 1.0)]
 
 
@@ -176,11 +141,16 @@ def even_ticks(low: float, high: float) -> list[tuple[float, str]]:
     span = high - low
     if not span > 0:
         span = abs(high) or 1.0
-    ten = 10.0 ** math.floor(math.log10(span / 4))
-    step = next(ten * k for k in (1, 2, 5, 10) if ten * k >= span / 4)
+    step = _round_step(span / 4)
     first, last = math.floor(low / step), math.ceil(high / step)
     last = max(last, first + 1)
     return [(k * step, f"{k * step:.6g}") for k in range(first, last + 1)]
+
+
+def _round_step(least):
+    """1, 2 or 5 times a power of ten: the first of these that is no smaller."""
+    ten = 10.0 ** math.floor(math.log10(least))
+    return next(ten * k for k in (1, 2, 5, 10) if ten * k >= least)
 
 
 def _line(frame, x, y, number):
@@ -200,35 +170,24 @@ def _line(frame, x, y, number):
 
 # --- A table of counts as colored cells, as SVG text.
 
-_WIDTH = 420
 _NAMES = 92  # width of the names of the rows
 _TOP = 18  # height of the name of the columns
 _DARKEST = 0.7  # opacity: numbers stay legible
-_LONGEST = 13  # characters of a name
 
 
 def heat_map(rows, columns, counts, axes):
-    """Draws counts as cells, each as dark as its share of its row.
-
-    Args:
-        counts: ints `[rows, columns]`.
-
-    Example:
-        >>> chart = heat_map(["cat"], ["cat", "<none>"], [[3, 1]], ("found", "is"))
-        >>> chart.count("<rect"), "&lt;none&gt;" in chart, '="0.525"' in chart
-        (2, True, True)
-    """
+    """Draws counts `[rows, columns]` as cells, each as dark as its share of its row."""
     counts = np.asarray(counts)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    side = (_WIDTH - _NAMES - 4) / max(len(columns), 1)
+    side = (WIDTH - _NAMES - 4) / max(len(columns), 1)
     high = min(side, 46.0)
     parts = [
-        f'<text x="{_WIDTH - 4}" y="11" text-anchor="end">{html.escape(axes[0])}</text>'
+        f'<text x="{WIDTH - 4}" y="11" text-anchor="end">{html.escape(axes[0])}</text>'
         f'<text x="4" y="11">{html.escape(axes[1])}</text>'
     ]
     for row, name in enumerate(rows):
         top = _TOP + row * high
-        parts.append(_name(_NAMES - 6, top + high / 2 + 4, name, "end", ""))
+        parts.append(_name(_NAMES - 6, top + high / 2 + 4, name))
         for column in range(len(columns)):
             left, share = _NAMES + column * side, float(shares[row, column])
             parts.append(
@@ -243,16 +202,13 @@ def heat_map(rows, columns, counts, axes):
     for column, name in enumerate(columns):
         left = _NAMES + (column + 0.5) * side + 4
         turn = f' transform="rotate(-40 {left:.1f} {bottom:.1f})"'
-        parts.append(_name(left, bottom, name, "end", turn))
-    height = bottom + 62
-    return f'<svg viewBox="0 0 {_WIDTH} {height:.0f}">{"".join(parts)}</svg>'
+        parts.append(_name(left, bottom, name, turn))
+    return _svg(f"{bottom + 62:.0f}", parts)
 
 
-def _name(x, y, name, anchor, more):
-    shown = name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "…"
+def _name(x, y, name, more=""):
     return (
-        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{more}>'
-        f"{html.escape(shown)}<title>{html.escape(name)}</title></text>"
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="end"{more}>{_cut(name, 13)}</text>'
     )
 
 
@@ -260,48 +216,30 @@ def _name(x, y, name, anchor, more):
 
 
 class Chart(NamedTuple):
-    """A chart with its words.
-
-    Attributes:
-        title: str.
-        svg: str, an `<svg>` element.
-        words: tuple of str, lines below it.
-        legend: tuple of str, the names of its lines, in the order of their colors.
-    """
+    """A chart with its words."""
 
     title: str
     svg: str
-    words: tuple = ()
-    legend: tuple = ()
+    words: tuple = ()  # lines below it
+    legend: tuple = ()  # the names of its lines, in the order of their colors
 
 
 def chart_figures(charts: Iterable[Chart]) -> str:
-    """Writes charts as HTML, as many side by side as have room.
-
-    Example:
-        >>> chart_figures([Chart("Sizes & shapes", "<svg></svg>", ("In pixels.",))])
-        '<div class="charts"><figure><h3>Sizes &amp; shapes</h3><svg></svg><figcaption>\
-In pixels.</figcaption></figure>\\n</div>'
-    """
+    """Writes charts as HTML, as many side by side as have room."""
     return f'<div class="charts">{"".join(map(_figure, charts))}</div>'
 
 
 def _figure(chart):
-    words = "".join(f"<figcaption>{html.escape(w)}</figcaption>" for w in chart.words)
-    return (
-        f"<figure><h3>{html.escape(chart.title)}</h3>{chart.svg}"
-        f"{_legend(chart.legend)}{words}</figure>\n"
-    )
-
-
-def _legend(names):
-    if not names:
-        return ""
     items = "".join(
         f'<li class="line{number}">{html.escape(name)}</li>'
-        for number, name in enumerate(names)
+        for number, name in enumerate(chart.legend)
     )
-    return f'<ul class="legend">{items}</ul>'
+    legend = f'<ul class="legend">{items}</ul>' if items else ""
+    words = "".join(f"<figcaption>{html.escape(w)}</figcaption>" for w in chart.words)
+    return (
+        f"<figure><h3>{html.escape(chart.title)}</h3>{chart.svg}{legend}{words}"
+        "</figure>\n"
+    )
 
 
 # --- The frame of a chart: where values lie on the paper, grid, numbers, names.
@@ -331,29 +269,21 @@ class Frame:
         for value, text in x_ticks:
             x, bottom = self.place(value, self._y[0])
             lines.append(f"M{x} {_TOP_OF_FRAME}V{bottom}")
-            words.append(word(x, bottom + 15, text, "middle"))
+            words.append(_word(x, bottom + 15, text, "middle"))
         for value, text in y_ticks:
             left, y = self.place(self._x[0], value)
             lines.append(f"M{left} {y}H{WIDTH - _RIGHT}")
-            words.append(word(left - 5, y + 4, text, "end"))
-        words.append(word(WIDTH - _RIGHT, HEIGHT - 4, axes[0], "end"))
-        words.append(word(4, _TOP_OF_FRAME - 12, axes[1], "start"))
+            words.append(_word(left - 5, y + 4, text, "end"))
+        words.append(_word(WIDTH - _RIGHT, HEIGHT - 4, axes[0], "end"))
+        words.append(_word(4, _TOP_OF_FRAME - 12, axes[1], "start"))
         return f'<path class="grid" d="{"".join(lines)}"/>{"".join(words)}'
 
 
-def word(x, y, text, anchor):
+def _word(x, y, text, anchor):
     return (
         f'<text x="{x}" y="{y:.1f}" text-anchor="{anchor}">{html.escape(text)}</text>'
     )
 
 
-def svg_element(width, height, parts):
-    return f'<svg viewBox="0 0 {width} {height}">{"".join(parts)}</svg>'
-
-
-def round_ticks(top):
-    """Whole numbers from 0 to `top`: about four steps of 1, 2 or 5 times ten."""
-    rough = max(top / 4, 1)
-    ten = 10 ** math.floor(math.log10(rough))
-    step = next(ten * k for k in (1, 2, 5, 10) if ten * k >= rough)
-    return [(value, f"{value:,}") for value in range(0, top + 1, step)]
+def _svg(height, parts):
+    return f'<svg viewBox="0 0 {WIDTH} {height}">{"".join(parts)}</svg>'

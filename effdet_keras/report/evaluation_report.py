@@ -13,21 +13,20 @@ from PIL import Image
 
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.data.record import load_example
-from effdet_keras.evaluate.coco import COCO_MEANINGS
-from effdet_keras.evaluate.comparison import Comparison, difference
+from effdet_keras.data.record import load_example, load_image
+from effdet_keras.evaluate.compare import Comparison
 from effdet_keras.evaluate.curves import COCO_RECALLS
 from effdet_keras.evaluate.error_kinds import ERROR_MEANINGS
 from effdet_keras.evaluate.evaluation import (
-    CLASS_COLUMNS,
-    SLICE_COLUMNS,
     Evaluation,
-    class_rows,
+    class_table,
+    counts_of,
     number,
-    row_of_all,
-    slice_cells,
+    number_rows,
+    slice_table,
 )
 from effdet_keras.evaluate.image_result import ImageResult
+from effdet_keras.evaluate.matches import NONE, match_detections
 from effdet_keras.report import charts
 from effdet_keras.report.charts import (
     MAX_LINES,
@@ -38,9 +37,15 @@ from effdet_keras.report.charts import (
     heat_map,
     unit_ticks,
 )
-from effdet_keras.report.pages import fitted, html_page, image_tag
-from effdet_keras.report.pictures import Pictures
-from effdet_keras.visualize.boxes import draw_class_map
+from effdet_keras.report.pages import (
+    figure,
+    fitted,
+    gallery,
+    html_page,
+    image_tag,
+    pair,
+)
+from effdet_keras.visualize.boxes import ASIDE, BAD, GOOD, draw_class_map, draw_marked
 from effdet_keras.visualize.training import history_panels
 
 
@@ -122,28 +127,28 @@ class EvaluationReport:
     def _numbers(self):
         if not self.evaluation.num_objects:
             return
-        yield f"<h2>Numbers</h2>{numbers_table(self.evaluation)}"
-        yield f"<h2>Classes</h2>{classes_table(self.evaluation)}"
+        yield f"<h2>Numbers</h2>{_words_table(number_rows(self.evaluation))}"
+        classes = _stacked(class_table(self.evaluation), last_is_all=True)
+        yield f"<h2>Classes</h2>{classes}"
         for column, slices in self.evaluation.by_column.items():
             title = html.escape(column)
-            yield f"<h2>By {title}</h2>{slices_table(column, slices)}"
+            yield f"<h2>By {title}</h2>{_stacked(slice_table(column, slices))}"
         yield f"<h2>Charts</h2>{chart_figures(evaluation_charts(self.evaluation))}"
 
     def _segmentation(self):
         if self.segmentation is None:
             return
-        rows = {
-            "mean of the classes" if name == "mIoU" else name.removeprefix("IoU/"): (
-                number(value, 4)
-            )
-            for name, value in self.segmentation.items()
-        }
+        names = (
+            "mean of the classes" if name == "mIoU" else name.removeprefix("IoU/")
+            for name in self.segmentation
+        )
+        rows = zip(names, (number(value, 4) for value in self.segmentation.values()))
         yield (
             "<h2>Classes of pixels</h2><p>IoU: pixels of a class in truth and as "
-            f"found, divided by those in either.</p>{facts_table(rows)}"
+            f"found, divided by those in either.</p>{_words_table(rows)}"
         )
         if self.dataset is not None and self.class_maps:
-            yield class_map_gallery(self.dataset, self.class_maps)
+            yield gallery(_class_map_figures(self.dataset, self.class_maps))
 
     def _comparison(self):
         if self.comparison is None:
@@ -153,15 +158,20 @@ class EvaluationReport:
         yield (
             f"<h2>Compared with another detector</h2><p>First: <code>{first}</code>. "
             f"Second, of which this report is: <code>{second}</code>.</p>"
-            f'<ul class="findings">{words}</ul>{comparison_table(self.comparison)}'
+            f'<ul class="findings">{words}</ul>{_stacked(self.comparison.table())}'
         )
 
     def _images(self):
         if self.dataset is None or not self.evaluation.num_objects:
             return
-        pictures = Pictures(self.evaluation, self.results, self.dataset)
+        pictures = _Pictures(self.evaluation, self.results, self.dataset)
         if worst := pictures.worst():
-            yield f"<h2>The worst images</h2>{worst}"
+            words = (
+                f"Detections from score {self.evaluation.shown_score:.2f} on. Green is "
+                "right; red is missed (in the ground truth) or wrong (in the "
+                "detections); crowd regions are blue."
+            )
+            yield f"<h2>The worst images</h2><p>{words}</p>{worst}"
         if suspects := pictures.suspects():
             judges = self.evaluation.can_judge_annotations
             title = "Annotations that may be wrong" if judges else "Boxes to look at"
@@ -178,18 +188,14 @@ class EvaluationReport:
 
     def _facts(self):
         if self.facts:
-            yield f"<h2>Model, data, timing</h2>{facts_table(self.facts)}"
+            yield f"<h2>Model, data, timing</h2>{_words_table(self.facts.items())}"
         if self.configuration:
             text = html.escape(self.configuration)
             yield f"<h2>Configuration</h2><pre>{text}</pre>"
 
 
 def _summary(evaluation):
-    counts = (
-        f"{evaluation.num_images:,} images, {evaluation.num_objects:,} objects, "
-        f"{len(evaluation.class_names):,} classes, {evaluation.num_detections:,} "
-        "detections"
-    )
+    counts = counts_of(evaluation)
     if not evaluation.num_objects:
         return f"<p>{counts}. There are no objects to be found.</p>"
     numbers = evaluation.coco
@@ -204,72 +210,27 @@ def _summary(evaluation):
 # --- Tables of a report, which become lists where the page is narrow.
 
 
-def numbers_table(evaluation):
-    """COCO's twelve numbers, Pascal VOC's, and the class-agnostic AP, with words."""
-    rows = [
-        (name, number(evaluation.coco[name], 4), meaning)
-        for name, meaning in COCO_MEANINGS.items()
-    ]
-    rows += [
-        ("VOC 07", number(evaluation.voc_07.mean, 4), "Pascal VOC's mAP of 2007"),
-        ("VOC 10", number(evaluation.voc_10.mean, 4), "Pascal VOC's mAP of 2010"),
-        (
-            "one class",
-            number(evaluation.class_agnostic_ap, 4),
-            "AP if all classes were one: how well objects are found",
-        ),
-    ]
+def _words_table(rows):
+    """Rows of a name, perhaps a number, and words."""
     cells = "".join(
-        f"<tr><td>{name}</td><td>{value}</td>"
-        f'<td class="words">{html.escape(words)}</td></tr>\n'
-        for name, value, words in rows
+        f"<tr><td>{'</td><td>'.join(html.escape(str(cell)) for cell in first)}</td>"
+        f'<td class="words">{html.escape(str(words))}</td></tr>\n'
+        for *first, words in rows
     )
     return f"<table>{cells}</table>"
 
 
-def classes_table(evaluation):
-    """A row per class, and one for all."""
-    rows = [*class_rows(evaluation), row_of_all(evaluation)]
-    cells = [(row.name, f"{row.num_objects:,}", *map(number, row[2:])) for row in rows]
-    return _stacked(CLASS_COLUMNS, cells, last_is_all=True)
-
-
-def slices_table(column, slices):
-    """A row per value of a column."""
-    return _stacked((column, *SLICE_COLUMNS), [slice_cells(one) for one in slices])
-
-
-def comparison_table(comparison):
-    """Each number of two detectors, and the difference."""
-    cells = [
-        (name, number(one), number(two), difference(one, two))
-        for name, one, two in comparison.rows()
-    ]
-    return _stacked(("", "first", "second", "difference"), cells)
-
-
-def facts_table(facts):
-    """Names and values, as text."""
-    cells = "".join(
-        f'<tr><td>{html.escape(str(name))}</td><td class="words">'
-        f"{html.escape(str(value))}</td></tr>\n"
-        for name, value in facts.items()
-    )
-    return f"<table>{cells}</table>"
-
-
-def _stacked(columns, rows, last_is_all=False):
+def _stacked(table, last_is_all=False):
+    columns, *rows = table
     head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
     body = []
     for place, cells in enumerate(rows):
         of_all = last_is_all and place == len(rows) - 1
-        first, *rest = (html.escape(cell) for cell in cells)
-        named = "".join(
-            f'<td data-name="{name}">{cell}</td>'
-            for name, cell in zip(columns[1:], rest)
-        )
+        first, *rest = map(html.escape, cells)
+        named = zip(columns[1:], rest)
+        others = "".join(f'<td data-name="{name}">{cell}</td>' for name, cell in named)
         tag = '<tr class="all">' if of_all else "<tr>"
-        body.append(f"{tag}<td>{first}</td>{named}</tr>\n")
+        body.append(f"{tag}<td>{first}</td>{others}</tr>\n")
     return (
         f'<table class="stacked"><thead><tr>{head}</tr></thead>'
         f"<tbody>{''.join(body)}</tbody></table>"
@@ -283,14 +244,17 @@ _CELLS = 9  # classes of the confusion matrix: more cannot be read on a phone
 
 def evaluation_charts(evaluation):
     """Draws the charts of an evaluation."""
+    slices = [
+        ("size of object", evaluation.by_object_size),
+        ("size of image", evaluation.by_image_size),
+        *evaluation.by_column.items(),
+    ]
     drawn = [
         _precision_recall(evaluation),
         _confusion(evaluation),
         _errors(evaluation),
         _calibration(evaluation),
-        _slices("AP by size of object", evaluation.by_object_size),
-        _slices("AP by size of image", evaluation.by_image_size),
-        *(_slices(f"AP by {x}", rows) for x, rows in evaluation.by_column.items()),
+        *(_slices(f"AP by {name}", rows) for name, rows in slices),
     ]
     return [chart for chart in drawn if chart is not None]
 
@@ -306,22 +270,12 @@ def _precision_recall(evaluation):
             "numbers.json has all."
         )
     shown.append(evaluation.class_agnostic_curve)
-    svg = curves(
-        [_best_precision(curve) for curve in shown],
-        unit_ticks(),
-        unit_ticks(),
-        ("recall", "precision"),
-    )
+    reached = [COCO_RECALLS[x.recall.max(initial=-1.0) >= COCO_RECALLS] for x in shown]
+    lines = [(r, curve.best_precision_at(r)) for r, curve in zip(reached, shown)]
+    svg = curves(lines, unit_ticks(), unit_ticks(), ("recall", "precision"))
     names = [f"{curve.name} {curve.average_precision:.3f}" for curve in shown]
     names[-1] = f"all as one class {shown[-1].average_precision:.3f}"
     return Chart("Precision and recall", svg, tuple(words), tuple(names))
-
-
-def _best_precision(curve):
-    """Recalls that were reached, and the best precision there."""
-    reached = curve.recall.max(initial=-1.0) >= COCO_RECALLS
-    recalls = COCO_RECALLS[reached]
-    return recalls, curve.best_precision[np.searchsorted(curve.recall, recalls)]
 
 
 def _confusion(evaluation):
@@ -461,36 +415,149 @@ def _log_ticks(low, high):
 # --- Masks of a report beside the class maps that were found.
 
 
-def class_map_gallery(dataset, class_maps):
-    """Draws images twice: with their mask, and with what was found.
-
-    Args:
-        class_maps: mapping from image id to the class map that was found, `[H, W]`.
-    """
+def _class_map_figures(dataset, class_maps):
+    """Images twice: with their mask, and with what was found."""
     records = {record.image_id: record for record in dataset.records}
-    figures = []
     for image_id, class_map in class_maps.items():
         try:
             example = load_example(records[image_id])
         except (ValueError, OSError, KeyError):
             continue
         image, _ = fitted(example["image"])
+        drawn = {}
+        for title, values in (("Mask", example["mask"]), ("Found", class_map)):
+            resized = Image.fromarray(np.asarray(values, np.uint8)).resize(
+                image.shape[1::-1], Image.Resampling.NEAREST
+            )
+            drawn[title] = draw_class_map(
+                image, np.asarray(resized), dataset.seg_class_names
+            )
         name = records[image_id].name
-        drawn = [
-            f"<div><small>{title}</small>"
-            f"{image_tag(_colored(image, values, dataset), f'{title} of {name}')}</div>"
-            for title, values in (("Mask", example["mask"]), ("Found", class_map))
-        ]
-        figures.append(
-            f'<figure><div class="pair">{"".join(drawn)}</div>'
-            f"<figcaption><code>{html.escape(name)}</code></figcaption></figure>\n"
+        yield figure(pair(drawn, name), name)
+
+
+# --- Images of a report: the worst ones, and annotations that may be wrong.
+
+_WORST = 12  # images shown
+_SUSPECTS = 4  # shown of each kind
+_SUSPECT_KINDS = {
+    "missing": "A sure detection where nothing is annotated.",
+    "unfound": "An annotation where the detector sees nothing.",
+    "wrong class": "A sure detection of another class than annotated.",
+    "loose box": "A sure detection whose box differs from the annotated one.",
+}
+_AROUND = 2.5  # sides of a crop, in sides of the box that it is about
+_LEAST_CROP = 64  # pixels: less shows nothing of what is around
+
+
+class _Pictures:
+    """Draws images of a dataset with what is true and what was found.
+
+    An image that cannot be read is left out.
+    """
+
+    def __init__(self, evaluation, results, dataset):
+        self._evaluation = evaluation
+        self._results = {result.image_id: result for result in results}
+        self._records = {record.image_id: record for record in dataset.records}
+
+    def worst(self):
+        """Returns the worst images as HTML; an empty text if there is nothing wrong."""
+        wrong = [x for x in self._evaluation.worst_images if x.badness > 0][:_WORST]
+        return gallery(map(self._worst_figure, wrong))
+
+    def suspects(self):
+        """Returns the most suspicious annotations as HTML, kind by kind."""
+        parts = []
+        for kind, meaning in _SUSPECT_KINDS.items():
+            found = [x for x in self._evaluation.suspects if x.kind == kind]
+            if shown := gallery(map(self._suspect_figure, found[:_SUSPECTS])):
+                title = f"<h3>{kind.capitalize()}: {len(found):,}</h3>"
+                parts.append(f"{title}<p>{meaning}</p>{shown}")
+        return "".join(parts)
+
+    def _worst_figure(self, errors):
+        result, pixels = self._results[errors.image_id], self._pixels(errors.image_id)
+        if pixels is None:
+            return ""
+        image, scale = fitted(pixels)
+        shown = result.above(self._evaluation.shown_score)
+        matches = match_detections(shown)
+        drawn = {
+            "Ground truth": draw_marked(image, self._truth(shown, matches, scale)),
+            "Detections": draw_marked(image, self._found(shown, matches, scale)),
+        }
+        name = errors.name or f"image {errors.image_id}"
+        words = (
+            f"{errors.num_found} found, {errors.num_missed} missed, {errors.num_false} "
+            "wrong"
         )
-    return f'<div class="images">{"".join(figures)}</div>' if figures else ""
+        return figure(pair(drawn, name), name, words)
+
+    def _truth(self, result, matches, scale):
+        """Boxes, words and colors of the objects: missed ones first, with names."""
+        missed, found, crowds = [], [], []
+        for index, box in enumerate(result.truth_boxes * scale):
+            if result.truth_is_crowd[index]:
+                crowds.append((box, "", ASIDE))
+            elif matches.detection[index] == NONE:
+                missed.append((box, self._name(result.truth_labels[index]), BAD))
+            else:
+                found.append((box, "", GOOD))
+        return missed + found + crowds
+
+    def _found(self, result, matches, scale):
+        """The same of the detections: wrong ones first, with names and scores."""
+        wrong, others = [], []
+        for index, box in enumerate(result.boxes * scale):
+            if matches.is_false[index]:
+                name = self._name(result.labels[index], result.scores[index])
+                wrong.append((box, name, BAD))
+            else:
+                others.append((box, "", GOOD if matches.is_true[index] else ASIDE))
+        return wrong + others
+
+    def _suspect_figure(self, suspect):
+        pixels = self._pixels(suspect.image_id)
+        if pixels is None:
+            return ""
+        marks = []
+        if suspect.label is not None:
+            marks.append((suspect.box, self._name(suspect.label), ASIDE))
+        if suspect.found_box is not None:
+            name = self._name(suspect.found_label, suspect.score)
+            marks.append((suspect.found_box, name, BAD))
+        boxes = np.array([box for box, *_ in marks])
+        top, left, bottom, right = crop_around(boxes, pixels.shape[:2])
+        image, scale = fitted(pixels[top:bottom, left:right])
+        boxes = (boxes - [top, left, top, left]) * scale
+        drawn = draw_marked(image, [(x, *y) for x, (_, *y) in zip(boxes, marks)])
+        name = suspect.name or f"image {suspect.image_id}"
+        y_min, x_min, y_max, x_max = suspect.box
+        words = (
+            f"y {y_min:.0f} to {y_max:.0f}, x {x_min:.0f} to {x_max:.0f}; suspicion "
+            f"{suspect.suspicion:.2f}"
+        )
+        return figure(image_tag(drawn, name), name, words)
+
+    def _pixels(self, image_id):
+        """The image, or None where it is not there or cannot be read."""
+        try:
+            return load_image(self._records[image_id])
+        except (ValueError, OSError, KeyError):
+            return None
+
+    def _name(self, label, score=None):
+        name = self._evaluation.class_names[label]
+        return name if score is None else f"{name} {score:.2f}"
 
 
-def _colored(image, class_map, dataset):
-    height, width = image.shape[:2]
-    resized = Image.fromarray(np.asarray(class_map, np.uint8)).resize(
-        (width, height), Image.Resampling.NEAREST
-    )
-    return draw_class_map(image, np.asarray(resized), dataset.seg_class_names)
+def crop_around(boxes, image_size):
+    """The part of an image to show for some boxes: with what is around them."""
+    low, high = boxes[:, :2].min(axis=0), boxes[:, 2:].max(axis=0)
+    middle = (low + high) / 2
+    side = max(_AROUND * (high - low).max(), _LEAST_CROP)
+    limit = np.array(image_size)
+    start = np.clip(np.floor(middle - side / 2), 0, np.maximum(limit - 1, 0))
+    end = np.clip(np.ceil(middle + side / 2), start + 1, limit)
+    return (*start.astype(int).tolist(), *end.astype(int).tolist())

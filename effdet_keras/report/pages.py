@@ -11,20 +11,12 @@ from PIL import Image
 
 
 def html_page(title, body):
-    """Writes a page.
-
-    Example:
-        >>> page = html_page("Cats & dogs", "<h1>Cats &amp; dogs</h1>")
-        >>> "<title>Cats &amp; dogs</title>" in page, page.endswith("</html>\\n")
-        (True, True)
-    """
-    return "".join(
-        [
-            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{html.escape(title)}</title>\n<style>{_STYLE}</style></head>\n",
-            f"<body>{body}</body></html>\n",
-        ]
+    """Writes a page."""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{html.escape(title)}</title>\n<style>{_STYLE}</style></head>\n"
+        f"<body>{body}</body></html>\n"
     )
 
 
@@ -121,57 +113,30 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; font-size: .85rem;
 SHOWN_SIDE = 320
 
 
-def shrunk(image, side=SHOWN_SIDE):
-    """Makes an image as small as it is shown.
-
-    Args:
-        image: uint8 array `[H, W, 3]`.
-        side: int, pixels of the longer side of what is returned. A smaller image is
-            not enlarged.
+def shrunk(image):
+    """Makes an image as small as it is shown; a smaller one stays as it is.
 
     Returns:
         `(image, scale)`: uint8 array `[h, w, 3]`; float, by which boxes in pixels of
         the given image are multiplied.
-
-    Example:
-        >>> image, scale = shrunk(np.zeros((640, 960, 3), "uint8"))
-        >>> image.shape, round(scale, 3)
-        ((213, 320, 3), 0.333)
     """
-    scale = min(side / max(image.shape[:2]), 1.0)
+    scale = min(SHOWN_SIDE / max(image.shape[:2]), 1.0)
     size = [max(1, round(side * scale)) for side in image.shape[:2]]
     return np.asarray(Image.fromarray(image).resize(size[::-1])), scale
 
 
-def fitted(image, side=SHOWN_SIDE):
-    """Makes an image as large as it is shown: smaller, or 2, 3, ... times larger.
-
-    Args:
-        image: uint8 array `[H, W, 3]`.
-
-    Example:
-        >>> image, scale = fitted(np.zeros((64, 150, 3), "uint8"))
-        >>> image.shape, scale
-        ((128, 300, 3), 2.0)
-    """
-    factor = side // max(image.shape[:2])
+def fitted(image):
+    """Makes an image as large as it is shown: smaller, or 2, 3, ... times larger."""
+    factor = SHOWN_SIDE // max(image.shape[:2])
     if factor < 2:
-        return shrunk(image, side)
+        return shrunk(image)
     size = image.shape[1] * factor, image.shape[0] * factor
     enlarged = Image.fromarray(image).resize(size, Image.Resampling.BICUBIC)
     return np.asarray(enlarged), float(factor)
 
 
 def image_tag(image, name):
-    """Writes an image as HTML, with its pixels inside.
-
-    Args:
-        image: uint8 array `[H, W, 3]`.
-
-    Example:
-        >>> image_tag(np.zeros((8, 16, 3), "uint8"), "<a>.png")[:57]
-        '<img alt="&lt;a&gt;.png" width="16" height="8" src="data:'
-    """
+    """Writes an image, `[H, W, 3]`, as HTML, with its pixels inside."""
     file = io.BytesIO()
     Image.fromarray(image).save(file, "JPEG", quality=85)
     data = base64.b64encode(file.getvalue()).decode()
@@ -180,3 +145,26 @@ def image_tag(image, name):
         f'<img alt="{html.escape(name)}" width="{width}" height="{height}" '
         f'src="data:image/jpeg;base64,{data}">'
     )
+
+
+def figure(shown, name, words=""):
+    """Writes what is shown of an image, over its name and some words."""
+    return (
+        f"<figure>{shown}<figcaption><code>{html.escape(name)}</code> "
+        f"{html.escape(words)}</figcaption></figure>\n"
+    )
+
+
+def pair(images, name):
+    """Writes images of one name side by side; `images` is from title to image."""
+    drawn = "".join(
+        f"<div><small>{title}</small>{image_tag(image, f'{title} of {name}')}</div>"
+        for title, image in images.items()
+    )
+    return f'<div class="pair">{drawn}</div>'
+
+
+def gallery(figures):
+    """Writes figures beside each other; an empty text if there are none."""
+    figures = "".join(figures)
+    return f'<div class="images">{figures}</div>' if figures else ""

@@ -115,7 +115,9 @@ def draw_boxes(
         label = 0 if labels is None else int(labels[i])
         if label < 0 or not np.isfinite(boxes[i]).all():
             continue
-        words = [] if labels is None else [_class_name(label, class_names)]
+        names = () if class_names is None else class_names
+        name = names[label] if label < len(names) else label
+        words = [] if labels is None else [str(name)]
         words += [] if scores is None else [f"{float(scores[i]):.2f}"]
         painter.draw(boxes[i] * factor, " ".join(words), class_color(label))
     return painter.finish()
@@ -206,12 +208,6 @@ def as_image(image):
 
 def text_size(image):
     return max(_MIN_TEXT, round(min(image.size) * _TEXT_SHARE))
-
-
-def _class_name(label, class_names):
-    if class_names is None or label >= len(class_names):
-        return str(label)
-    return str(class_names[label])
 
 
 # --- The class of each pixel as a color over the image.
@@ -329,32 +325,13 @@ def side_by_side(
 GOOD, BAD, ASIDE = (56, 203, 84), (255, 69, 86), (0, 168, 255)  # green, red, blue
 
 
-def draw_marked(
-    image: ArrayLike,
-    boxes: ArrayLike,
-    words: Sequence[str],
-    colors: Sequence[tuple[int, int, int]],
-) -> np.ndarray:
-    """Draws boxes with words on a copy of an image.
+def draw_marked(image, marks):
+    """Draws boxes with words on a copy of an image, `[H, W, 3]`, uint8.
 
-    The first boxes are drawn on top of the others, and have the first choice of places
-    for their words.
-
-    Args:
-        image: array `[H, W, 3]`, uint8.
-        boxes: `[n, 4]`, `yxyx` in pixels of the image.
-
-    Returns:
-        uint8 array `[H, W, 3]`.
-
-    Example:
-        >>> image = np.zeros((60, 90, 3), "uint8")
-        >>> drawn = draw_marked(image, [[5, 5, 55, 80]], [""], [GOOD])
-        >>> drawn[5, 40].tolist()
-        [56, 203, 84]
+    `marks` are `(box, words, color)`, boxes `yxyx` in pixels of the image. The first
+    are drawn on top of the others, and have the first choice of places for their words.
     """
     painter = Painter(as_image(image))
-    rows = list(zip(np.asarray(boxes, float).reshape(-1, 4), words, colors))
-    for box, text, color in reversed(rows):
-        painter.draw(box, text, color)
+    for box, words, color in reversed(marks):
+        painter.draw(box, words, color)
     return painter.finish()

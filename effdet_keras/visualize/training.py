@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import numbers
 import os
@@ -97,7 +96,8 @@ def _draw_panel(axes, title, curves, epochs):
     for name, values in curves.items():
         # A curve and its validation share a color.
         base = name.removeprefix("val_")
-        color = colors.setdefault(base, _plot_color(len(colors)))
+        light = COLORS[(1, 0, 2, 4, 7)[len(colors) % 5]]
+        color = colors.setdefault(base, tuple(x / 255 * 0.85 for x in light))
         # Measured in every k-th epoch: the last of each k.
         every = epochs // max(len(values), 1)
         epoch = epochs - every * np.arange(len(values))[::-1]
@@ -143,11 +143,6 @@ def _use_log_scale(axes, curves):
     )
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.yaxis.set_minor_formatter(NullFormatter())
-
-
-def _plot_color(number):
-    red, green, blue = COLORS[(1, 0, 2, 4, 7)[number % 5]]
-    return (red / 255 * 0.85, green / 255 * 0.85, blue / 255 * 0.85)
 
 
 # --- What training really sees of a dataset, as one grid of images.
@@ -235,17 +230,11 @@ def batch_grid(
 
     Args:
         images: array `[B, H, W, 3]`, pixels 0-255.
-        truth: dict with `boxes` `[B, M, 4]` and `labels` `[B, M]`, -1 in padding.
-        seg_class_names: list of strings, one per class of pixels, where `truth` has
-            `masks` `[B, H, W]`; or None.
+        truth: dict with `boxes` `[B, M, 4]` and `labels` `[B, M]`, -1 in padding; and
+            `masks` `[B, H, W]`, where there are names of classes of pixels.
 
     Returns:
         uint8 array `[H, W, 3]`, about as many rows as columns.
-
-    Example:
-        >>> truth = {"boxes": np.zeros((3, 1, 4)), "labels": np.full((3, 1), -1)}
-        >>> batch_grid(np.zeros((3, 64, 64, 3), "uint8"), truth, ["cat"]).shape
-        (132, 132, 3)
     """
     known = [name for name in ("boxes", "labels", "masks") if name in truth]
     drawn = _drawn(
@@ -288,27 +277,20 @@ def _indices(images, size):
 
 def _drawn(images, truth, class_names, seg_class_names):
     """The images of a batch with their boxes, over the colors of their masks."""
-    images = np.asarray(images)
-    if "masks" in truth:
-        masks = np.asarray(truth["masks"])
-        images = [
-            draw_class_map(image, mask, seg_class_names)
-            for image, mask in zip(images, masks)
-        ]
+    images = list(np.asarray(images))
+    for place, mask in enumerate(np.asarray(truth.get("masks", ()))):
+        images[place] = draw_class_map(images[place], mask, seg_class_names)
     examples = zip(images, np.asarray(truth["boxes"]), np.asarray(truth["labels"]))
     return [draw_boxes(*example, class_names=class_names) for example in examples]
 
 
 def _grid(rows):
     """Joins images of one size, with white gaps between them."""
-    height, width, _ = rows[0][0].shape
-    shape = (
-        len(rows) * (height + _GAP) - _GAP,
-        len(rows[0]) * (width + _GAP) - _GAP,
-        3,
-    )
-    grid = np.full(shape, 255, np.uint8)
-    for row, column in itertools.product(range(len(rows)), range(len(rows[0]))):
-        top, left = row * (height + _GAP), column * (width + _GAP)
-        grid[top : top + height, left : left + width] = rows[row][column]
-    return grid
+    padding = ((0, _GAP), (0, _GAP), (0, 0))
+    padded = [
+        np.concatenate(
+            [np.pad(image, padding, constant_values=255) for image in row], axis=1
+        )
+        for row in rows
+    ]
+    return np.concatenate(padded)[:-_GAP, :-_GAP]

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from support.image_results import image_result, random_results
 
+from effdet_keras.box_ops import pairwise_iou
 from effdet_keras.evaluate.error_kinds import confusion_matrix
-from effdet_keras.evaluate.matches import objects_that_count, pairwise_iou
+from effdet_keras.evaluate.matches import objects_that_count
 
 NAMES = ["a", "b"]
 

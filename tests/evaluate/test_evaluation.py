@@ -8,7 +8,7 @@ import pytest
 from support.image_results import coco_numbers, image_result, random_results
 
 from effdet_keras.evaluate import metrics
-from effdet_keras.evaluate.comparison import compare_evaluations
+from effdet_keras.evaluate.compare import compare_evaluations
 from effdet_keras.evaluate.evaluation import analyze_results
 from effdet_keras.evaluate.image_result import ImageResult
 
@@ -96,6 +96,34 @@ def test_the_sentences_say_what_is_wrong():
     assert "may be wrong: 4 wrong class" in words and "street.jpg" in words
 
 
+def test_the_text_of_two_objects_of_which_one_is_taken_for_another():
+    boxes = [[0, 0, 8, 8], [20, 20, 28, 28]]
+    result = ImageResult(1, boxes, [0, 1], boxes, [0.9, 0.8], [0, 0])
+    evaluation = analyze_results([result], ["cat", "dog"], columns={"sky": {1: "blue"}})
+    assert evaluation.findings == [
+        "Detections from score 0.90 on have the best F1, 0.67: 100 % of them are "
+        "right, and they find 50 % of the objects.",
+        "Most AP is lost to classification errors (right place, wrong class): 0.500 of "
+        "AP50.",
+        "The lowest AP has 'dog', 0.000.",
+        "2 classes have fewer than 10 objects: their numbers are mostly luck ('cat', "
+        "'dog').",
+        "1 annotation may be wrong: 1 wrong class.",
+    ]
+    lines = str(evaluation).splitlines()
+    assert lines[0] == "1 image, 2 objects of 2 classes, 2 detections"
+    assert lines[2] == "AP          0.5000  precision, mean over IoU 0.50 to 0.95"
+    rows = [line.split() for line in lines]
+    assert rows[rows.index(["sky", "images", "objects", "AP", "AP50"]) + 1] == [
+        *("blue", "1", "2", "0.500", "0.500")
+    ]
+    classes = evaluation.to_dict()["classes"]
+    assert [(x["name"], x["ap"], x["threshold"]) for x in classes] == [
+        ("cat", pytest.approx(1), 0.9),
+        ("dog", 0, None),
+    ]
+
+
 @pytest.mark.parametrize("shift, accuses", [(0, True), (5, False)])
 def test_a_poor_model_accuses_no_annotation(shift, accuses):
     truth = [(0, 30 * k, 0, 30 * k + 15, 15) for k in range(12)]
@@ -156,7 +184,13 @@ def test_a_comparison_shows_both_and_what_is_certain(results, evaluation):
     other = analyze_results(weaker, NAMES)
     # Of few images the draws say too little, however far apart they lie.
     few = compare_evaluations(("a", "b"), (evaluation, other), (results, weaker))
-    assert few.differences["AP"].high < 0
+    found = few.differences["AP"]
+    assert found.high < 0
+    assert few.conclusions[0].startswith(
+        f"AP: {found.first:.3f} -> {found.second:.3f}, "
+        f"{found.second - found.first:+.3f}; 95 % of the draws lie between "
+        f"{found.low:+.3f} and {found.high:+.3f}: too few images"
+    )
     too_few = f"too few images with objects ({few.num_images}) to tell which is better"
     assert too_few in str(few) and "is better" not in str(few).replace(too_few, "")
     found = dataclasses.replace(few, num_images=30)

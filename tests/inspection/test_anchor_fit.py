@@ -78,3 +78,10 @@ def test_the_command_fits_to_what_is_trained_on(tmp_path, capsys):
     assert "== anchors for train ==" in said and "anchors for valid" not in said
     assert cli.main([*inspect, "--anchors", "--split", "valid"]) == 0
     assert "== anchors for valid ==" in capsys.readouterr().out
+
+
+def test_the_mean_of_the_classes_is_over_classes_and_not_over_boxes():
+    image, boxes = np.zeros((128, 128, 3), "uint8"), [[[8, 8, 40, 40], [0, 0, 20, 90]]]
+    dataset = from_arrays([image], boxes, [[0, 1]], ["plate", "pen"])
+    fit = fit_anchors(dataset, EfficientDetConfig(image_size=128))
+    assert round(fit.class_means[0], 2) == 0.56

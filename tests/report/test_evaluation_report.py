@@ -12,9 +12,8 @@ from PIL import Image
 from support.image_results import random_results
 
 import effdet_keras as ek
-from effdet_keras.evaluate.comparison import compare_evaluations
-from effdet_keras.report.evaluation_report import training_charts
-from effdet_keras.report.pictures import crop_around
+from effdet_keras.evaluate.compare import compare_evaluations
+from effdet_keras.report.evaluation_report import crop_around, training_charts
 
 pytestmark = pytest.mark.tensorflow  # `ek.data`
 
