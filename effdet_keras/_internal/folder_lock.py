@@ -1,4 +1,4 @@
-"""One writer per folder: a lock, and a sign of life where locks do nothing."""
+"""One process at a time writes to a folder: a file in it says who that is."""
 
 from __future__ import annotations
 
@@ -12,46 +12,87 @@ import socket
 import threading
 import time
 
-from effdet_keras._internal.whole_files import remove_leftovers
+from effdet_keras._internal.whole_files import process_runs, remove_leftovers
 from effdet_keras.errors import InvalidStateError
 
-_EVERY = 20.0  # seconds between two signs
+# Why this is not the package `filelock`: on a file system that cannot swap two names in
+# one step, as over NFS and SMB, its 4.2 never takes over what a killed process left;
+# and it removes a file that it cannot read, such as one of our earlier versions,
+# after two seconds, though that process runs.
+
+LOCK_FILE = ".in_use.json"
+_ATTEMPTS = 3  # after one, the lock of a process that has ended is gone
+_EVERY = 20.0  # seconds between two signs of life
 _SILENT = 90.0  # seconds without one, after which nobody is there
 _LOOK = 2.0  # seconds between two looks
 
 
-class Heartbeat:
-    """Calls a function every few seconds in a thread of its own, until it says no.
+class Lock:
+    """What a lock is whose file changes every few seconds, wherever that file is.
 
-    Args:
-        beat: function without arguments; False ends it. An OSError, such as of a drive
-            that is away for a moment, does not.
+    A class below it has `_read`, who has the folder or None; `_is_taken`, whether that
+    is another process; and `_write`.
 
-    Example:
-        >>> heartbeat = Heartbeat(lambda: False)
-        >>> heartbeat.start()
-        >>> heartbeat.stop()
+    Attributes:
+        is_lost: bool, whether another process has taken the folder meanwhile.
     """
 
-    def __init__(self, beat):
-        self._beat = beat
+    def __init__(self, folder, cure):
+        self._folder = folder  # what messages call it
+        self._cure = cure
+        self._thread = None
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.is_lost = False
 
-    def start(self):
+    def check(self):
+        """Raises RuntimeError if another process has taken the folder meanwhile."""
+        if self.is_lost:
+            raise InvalidStateError(
+                f"Another process has taken '{self._folder}' while this one was not "
+                "heard of: nothing more is written to it."
+            )
+
+    def _begin_to_beat(self):
+        self._stop_beating()
+        self.is_lost = False
+        self._stopped.clear()
+        self._thread = threading.Thread(target=self._beat_on, daemon=True)
         self._thread.start()
 
-    def stop(self):
-        self._stopped.set()
-        self._thread.join()
+    def _stop_beating(self):
+        if self._thread is not None:
+            self._stopped.set()
+            self._thread.join()
+            self._thread = None
 
-    def _run(self):
-        while not self._stopped.wait(_EVERY):
-            try:
-                if self._beat() is False:
-                    return
-            except OSError:
-                pass
+    def _beat_on(self):
+        while not (self._stopped.wait(_EVERY) or self.is_lost):
+            with contextlib.suppress(OSError):  # what is away for a moment comes back
+                self._beat()
+
+    def _beat(self):
+        """Changes the file, by which others see that this process runs."""
+        owner = self._read()
+        self.is_lost = self._is_taken(owner)
+        if owner is not None and not self.is_lost:
+            self._write(owner | {"signs": owner["signs"] + 1})
+        return not self.is_lost
+
+    def _is_silent(self, owner):
+        """Whether a process, which gave signs, gives none now."""
+        print(
+            f"'{self._folder}' is in use by {_name_of(owner)}. Looking whether that "
+            "still runs ...",
+            flush=True,
+        )
+        return falls_silent(self._read, owner)
+
+    def _refuse(self, purpose):
+        raise InvalidStateError(
+            f"{purpose} must have its folder for itself: two would replace each "
+            f"other's files. '{self._folder}' is in use by "
+            f"{_name_of(self._read())}. Name another folder{self._cure}"
+        )
 
 
 def falls_silent(read, first):
@@ -67,13 +108,7 @@ def falls_silent(read, first):
     return True
 
 
-# --- One writer at a time in a folder: a file in it says who that is.
-
-LOCK_FILE = ".in_use.json"
-_ATTEMPTS = 3  # after one, the lock of a process that has ended is gone
-
-
-class FolderLock:
+class FolderLock(Lock):
     """Keeps other processes out of a folder, from `acquire` to `release`.
 
     A process that has ended holds nothing any more: its lock is taken over, at once
@@ -96,16 +131,15 @@ class FolderLock:
 
     def __init__(self, folder):
         self.path = pathlib.Path(folder, LOCK_FILE)
-        self._heartbeat = None
-        self._signs = 0
-        self._is_lost = False  # another process has taken it
+        cure = f"; or, if that process has ended, remove the file '{self.path}'."
+        super().__init__(self.path.parent, cure)
 
     def acquire(self, purpose):
         """Takes the folder."""
         ended = None
         for _ in range(_ATTEMPTS):
             is_new = self._create()
-            owner = _owner(self.path)
+            owner = self._read()
             if is_new or (owner is not None and is_this_process(owner)):
                 self._begin_to_beat()
                 remove_leftovers(self.path.parent, ended)
@@ -115,109 +149,79 @@ class FolderLock:
                 ended = owner.get("process"), str(owner.get("host"))
             elif self.path.exists():
                 break
-        raise InvalidStateError(self._refusal(purpose, _owner(self.path)))
+        self._refuse(purpose)
 
     def release(self):
         """Gives the folder back; nothing happens where another process has it."""
-        if self._heartbeat is not None:
-            self._heartbeat.stop()
-            self._heartbeat = None
-        owner = _owner(self.path)
+        self._stop_beating()
+        owner = self._read()
         if owner is not None and is_this_process(owner):
             self.path.unlink(missing_ok=True)
 
-    def check(self):
-        """Raises RuntimeError if another process has taken the folder meanwhile."""
-        if self._is_lost:
-            raise InvalidStateError(
-                f"Another process has taken '{self.path.parent}' while this one was "
-                "not heard of: nothing more is written to it."
-            )
-
     def is_held_by_another(self):
         """Whether a process of this machine that runs has the folder; not this one."""
-        owner = _owner(self.path)
+        owner = self._read()
         if owner is None or owner.get("host") != socket.gethostname():
             return False
         return not (is_this_process(owner) or has_ended(owner))
 
-    def _begin_to_beat(self):
-        if self._heartbeat is None:
-            self._is_lost = False
-            self._heartbeat = Heartbeat(self._beat)
-            self._heartbeat.start()
+    def _read(self):
+        """Who has the folder; None if nobody has, or the file cannot be read."""
+        return _owner(self.path)
 
-    def _beat(self):
-        """Changes the file, by which another machine sees that this process runs."""
-        owner = _owner(self.path)
-        if owner is None:  # removed, by hand or by a lock of this process; or away
-            return True
-        if not is_this_process(owner):
-            self._is_lost = True
-            return False
-        self._signs += 1
-        hidden = self.path.with_name(f"{LOCK_FILE}.{secrets.token_hex(4)}")
-        try:
-            hidden.write_text(json.dumps(owner | {"signs": self._signs}), "utf-8")
-            os.replace(hidden, self.path)
-        finally:
-            with contextlib.suppress(OSError):
-                hidden.unlink(missing_ok=True)
-        return True
+    def _is_taken(self, owner):
+        # Without one it was removed, by hand or by a lock of this process; or is away.
+        return owner is not None and not is_this_process(owner)
+
+    def _write(self, owner):
+        self._put(owner, os.replace)
 
     def _is_silent(self, owner):
-        """Whether a process of another machine, which gave signs, gives none now."""
-        if owner.get("host") == socket.gethostname() or "signs" not in owner:
-            return False
-        print(
-            f"'{self.path.parent}' is in use by {name_of_owner(owner)}. Looking "
-            "whether that still runs ...",
-            flush=True,
-        )
-        return falls_silent(lambda: _owner(self.path), owner)
+        is_of_here = owner.get("host") == socket.gethostname()
+        return not is_of_here and "signs" in owner and super()._is_silent(owner)
 
     def _create(self):
         """Writes the file, with all that is in it, unless there is one."""
-        text = json.dumps(this_process() | {"since": now_as_text(), "signs": 0})
-        hidden = self.path.with_name(f"{LOCK_FILE}.{secrets.token_hex(4)}")
+        owner = this_process() | {"since": now_as_text(), "signs": 0}
         try:
-            hidden.write_text(text, encoding="utf-8")
-            os.link(hidden, self.path)
+            self._put(owner, os.link)
         except FileExistsError:
             return False
         except OSError:  # a file system without links
-            return self._create_in_place(text)
-        finally:
-            hidden.unlink(missing_ok=True)
+            return self._create_in_place(owner)
         return True
 
-    def _create_in_place(self, text):
+    def _create_in_place(self, owner):
         try:
             with open(self.path, "x", encoding="utf-8") as file:
-                file.write(text)
+                json.dump(owner, file)
         except FileExistsError:
             return False
         return True
 
+    def _put(self, owner, link_or_rename):
+        hidden = self._beside()
+        try:
+            hidden.write_text(json.dumps(owner), encoding="utf-8")
+            link_or_rename(hidden, self.path)
+        finally:
+            with contextlib.suppress(OSError):
+                hidden.unlink(missing_ok=True)
+
+    def _beside(self):
+        return self.path.with_name(f"{LOCK_FILE}.{secrets.token_hex(4)}")
+
     def _break(self, owner):
         """Removes the lock of a process that has ended, and no other."""
-        aside = self.path.with_name(f"{LOCK_FILE}.{secrets.token_hex(4)}")
+        aside = self._beside()
         with contextlib.suppress(FileNotFoundError):  # another broke it just now
             os.replace(self.path, aside)
             if _owner(aside) != owner:  # another did, and has the folder now
                 os.replace(aside, self.path)
             aside.unlink(missing_ok=True)
 
-    def _refusal(self, purpose, owner):
-        return (
-            f"{purpose} must have its folder for itself: two would replace each "
-            f"other's files. '{self.path.parent}' is in use by {name_of_owner(owner)}. "
-            "Name another folder; or, if that process has ended, remove the file "
-            f"'{self.path}'."
-        )
 
-
-def name_of_owner(owner):
+def _name_of(owner):
     """What messages call the process that has a folder; `owner` is of its file."""
     if not owner:
         return "a process that is not known"
@@ -227,7 +231,6 @@ def name_of_owner(owner):
 
 
 def _owner(path):
-    """Who has a folder; None if nobody has, or the file cannot be read."""
     try:
         owner = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -255,16 +258,10 @@ def has_ended(owner):
     process = owner.get("process")
     if owner.get("host") != socket.gethostname() or not isinstance(process, int):
         return False
-    if os.name == "nt":
-        return False  # there is no asking that does no harm
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
+    if not process_runs(process):
         return True
-    except OSError:
-        return False
     # The number may be another process' by now.
-    return owner.get("started") != _start_of(process)
+    return _start_of(process) not in (None, owner.get("started"))
 
 
 def _start_of(process):

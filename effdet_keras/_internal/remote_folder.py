@@ -21,11 +21,9 @@ from effdet_keras._internal import remote_files
 from effdet_keras._internal.folder_lock import (
     LOCK_FILE,
     FolderLock,
-    Heartbeat,
-    falls_silent,
+    Lock,
     has_ended,
     is_this_process,
-    name_of_owner,
     now_as_text,
     this_process,
 )
@@ -330,7 +328,7 @@ def _is_note(note):
     return isinstance(note, dict) and {"here", "there"} <= set(note)
 
 
-class _RemoteLock:
+class _RemoteLock(Lock):
     """Keeps other processes from an address: a file there, which changes all the time.
 
     It is weaker than `FolderLock`: a storage may let two processes write it at once.
@@ -338,62 +336,34 @@ class _RemoteLock:
     """
 
     def __init__(self, address):
+        cure = ", or wait until that process has ended."
+        super().__init__(shown_address(address), cure)
         self._file = remote_files.joined(address, LOCK_FILE)
-        self._folder = shown_address(address)
-        self._own = None
-        self._heartbeat = None
-        self.is_lost = False  # another process has taken it
+        self._token = None
 
     def acquire(self, purpose):
         owner = self._read()
-        if owner is not None and not (is_this_process(owner) or has_ended(owner)):
-            print(
-                f"'{self._folder}' is in use by {name_of_owner(owner)}. Looking "
-                "whether that still runs ...",
-                flush=True,
-            )
-            if not falls_silent(self._read, owner) and self._read() is not None:
-                self._refuse(purpose)
-        self._own = {
-            **this_process(),
-            "since": now_as_text(),
-            "token": secrets.token_hex(8),
-            "signs": 0,
-        }
-        self.is_lost = False
-        self._write()
-        time.sleep(_SETTLE)
-        if self._read() != self._own:
+        is_free = owner is None or is_this_process(owner) or has_ended(owner)
+        if not (is_free or self._is_silent(owner) or self._read() is None):
             self._refuse(purpose)
-        self._heartbeat = Heartbeat(self._beat)
-        self._heartbeat.start()
-
-    def check(self):
-        if self.is_lost:
-            raise InvalidStateError(
-                f"Another process has taken '{self._folder}' while this one was not "
-                "heard of: nothing more is written to it."
-            )
+        self._token = secrets.token_hex(8)
+        own = {"since": now_as_text(), "token": self._token, "signs": 0}
+        self._write(this_process() | own)
+        time.sleep(_SETTLE)
+        if self._is_taken(self._read()):
+            self._refuse(purpose)
+        self._begin_to_beat()
 
     def release(self):
-        if self._heartbeat is None:
+        if self._thread is None:
             return
-        self._heartbeat.stop()
-        self._heartbeat = None
+        self._stop_beating()
         with contextlib.suppress(OSError):
-            if not self.is_lost and self._is_own(self._read()):
+            if not self.is_lost and not self._is_taken(self._read()):
                 remote_files.remove(self._file)
 
-    def _beat(self):
-        if not self._is_own(self._read()):
-            self.is_lost = True
-            return False
-        self._own = {**self._own, "signs": self._own["signs"] + 1}
-        self._write()
-        return True
-
-    def _is_own(self, owner):
-        return owner is not None and owner.get("token") == self._own["token"]
+    def _is_taken(self, owner):
+        return owner is None or owner.get("token") != self._token
 
     def _read(self):
         try:
@@ -404,19 +374,11 @@ class _RemoteLock:
             return {}
         return owner if isinstance(owner, dict) else {}
 
-    def _write(self):
-        path = cache_folder() / f"lock-{self._own['token']}.json"
+    def _write(self, owner):
+        path = cache_folder() / f"lock-{self._token}.json"
         try:
             with replacing(path) as partial:
-                partial.write_text(json.dumps(self._own), encoding="utf-8")
+                partial.write_text(json.dumps(owner), encoding="utf-8")
             remote_files.put(path, self._file)
         finally:
             path.unlink(missing_ok=True)
-
-    def _refuse(self, purpose):
-        raise InvalidStateError(
-            f"{purpose} must have its folder for itself: two would replace each "
-            f"other's files. '{self._folder}' is in use by "
-            f"{name_of_owner(self._read())}. Name another folder, or wait until that "
-            "process has ended."
-        )

@@ -290,7 +290,7 @@ def remove_leftovers(folder, ended=None):
         if match is None or path in _live or _holds_old_files(path):
             continue
         process = int(match[1])
-        is_dead = process == os.getpid() or not _runs(process)
+        is_dead = process == os.getpid() or not process_runs(process)
         if (process, match[2]) == dead or (match[2] == here and is_dead):
             _remove(path)
 
@@ -407,7 +407,7 @@ def _remove_old_leftovers(folder):
 
 
 def _is_leftover(path, process):
-    if path in _live or (process != os.getpid() and _runs(process)):
+    if path in _live or (process != os.getpid() and process_runs(process)):
         return False
     try:
         newest = max(p.lstat().st_mtime for p in (path, *path.rglob("*")))
@@ -424,14 +424,20 @@ def _holds_old_files(hidden):
         return False
 
 
-def _runs(process):
+def process_runs(process):
+    """Whether a process of this machine has this number; on Windows always True.
+
+    Example:
+        >>> process_runs(os.getpid())
+        True
+    """
     if os.name == "nt":
         return True  # there is no asking that does no harm
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
-    except (OSError, OverflowError):
+    except OSError:  # of another user
         pass
     return True
 

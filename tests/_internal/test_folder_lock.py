@@ -134,7 +134,7 @@ def test_who_has_a_folder_gives_signs_until_it_is_taken_away(tmp_path, quick):
     while json.loads(lock.path.read_text())["signs"] < 2:
         time.sleep(0.01)
     of_another_machine(tmp_path)
-    while not lock._is_lost:
+    while not lock.is_lost:
         time.sleep(0.01)
     with pytest.raises(RuntimeError, match="Another process has taken"):
         lock.check()

@@ -209,7 +209,7 @@ def test_another_run_that_gives_signs_is_not_disturbed(memory, monkeypatch):
         memory.pipe_file(LOCK, json.dumps(owner | {"signs": 5}).encode())
         return read() == first
 
-    monkeypatch.setattr(remote_folder, "falls_silent", falls_silent)
+    monkeypatch.setattr(heartbeat, "falls_silent", falls_silent)
     with pytest.raises(
         RuntimeError, match=r"'memory://bucket/run' is in use by .*anoth"
     ):
