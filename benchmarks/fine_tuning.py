@@ -16,8 +16,8 @@ import pathlib
 import keras
 
 import effdet_keras as ek
+from effdet_keras import visualize
 from effdet_keras.train.schedules import WarmupCosine
-from effdet_keras.visualize import require_matplotlib
 
 BATCH_SIZE = 4
 RATE = 5e-3
@@ -110,7 +110,7 @@ def train(model, dataset, epochs, rate=RATE, freeze=None, callbacks=()):
 
 
 def plot(curves, path):
-    figure = require_matplotlib()(figsize=(7, 4), layout="constrained")
+    figure = visualize.require_matplotlib()(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     for name, values in curves.items():
         axes.plot(range(1, len(values) + 1), values, marker="o", label=name)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         data,
         distribution,
         errors,
-        inspection,
         layers,
         visualize,
     )
@@ -83,7 +82,6 @@ __all__ = [
     "find_learning_rate",
     "fine_tune",
     "inference",
-    "inspection",
     "layers",
     "list_presets",
     "losses",
@@ -129,7 +127,6 @@ _PLACES = {
     "find_learning_rate": "train.rate_test",
     "fine_tune": "runs.fine_tune",
     "inference": "detect",
-    "inspection": "inspection",
     "layers": "layers",
     "list_presets": "weights.presets",
     "losses": "train.losses",

@@ -35,27 +35,14 @@ class TooManyPixelsError(InvalidValueError):
 
 @dataclasses.dataclass(frozen=True)
 class EncodedImage:
-    """An image file inside a larger file, such as a TFRecord file, read when needed.
+    """An image file inside a larger file, such as a TFRecord file, read when needed."""
 
-    Attributes:
-        path: str, the larger file.
-        offset: int, the byte of the larger file at which the image begins.
-        length: int, the number of its bytes.
-
-    Example:
-        >>> import os, tempfile
-        >>> path = os.path.join(tempfile.mkdtemp(), "shard")
-        >>> _ = pathlib.Path(path).write_bytes(b"head IMAGE tail")
-        >>> EncodedImage(path, offset=5, length=5).read()
-        b'IMAGE'
-    """
-
-    path: str
-    offset: int
-    length: int
+    path: str  # the larger file
+    offset: int  # the byte of it at which the image begins
+    length: int  # bytes
 
     def read(self) -> bytes:
-        """Returns the bytes of the image file, not decoded."""
+        """The bytes of the image file, not decoded."""
         with open(self.path, "rb") as file:
             file.seek(self.offset)
             return file.read(self.length)
@@ -67,50 +54,27 @@ class EncodedImage:
 def read_image(
     path: str | os.PathLike[str] | EncodedImage, size: tuple[int, int] | None = None
 ) -> np.ndarray:
-    """Reads an image file as an 8-bit RGB array.
+    """Reads an image file as an 8-bit RGB array, uint8 `[H, W, 3]`.
 
     It reads every format and mode that Pillow opens. Grey and palette images become
     RGB, an alpha channel is dropped, 16-bit grey is scaled to 8 bits, and of an
     animation the first frame is read. Grey in floating point is taken for fractions
     of white if no number is above 1, for 8-bit values if none is above 255, else for
-    16-bit values. An image whose EXIF tag says that the camera
-    was turned is turned upright, as viewers show it.
+    16-bit values. An image whose EXIF tag says that the camera was turned is turned
+    upright, as viewers show it.
 
-    Args:
-        size: `(height, width)` that an annotation file gives for this
-            image. Some tools annotate the pixels as stored, without the
-            EXIF turn: if only the stored image has this size, it is
-            returned as stored.
-
-    Returns:
-        uint8 array `[H, W, 3]`, red, green, blue.
-
-    Example:
-        >>> import os, tempfile
-        >>> path = os.path.join(tempfile.mkdtemp(), "grey.png")
-        >>> Image.fromarray(np.full((2, 3), 7, "uint8")).save(path)
-        >>> read_image(path).shape, read_image(path)[0, 0].tolist()
-        ((2, 3, 3), [7, 7, 7])
+    `size` is `(height, width)` that an annotation file gives for this image. Some tools
+    annotate the pixels as stored, without the EXIF turn: if only the stored image has
+    this size, it is returned as stored.
     """
     with _opened(path, "read_image") as stored:
-        as_stored = (
-            size is not None
-            and _upright_size(stored) != tuple(size)
-            and (stored.height, stored.width) == tuple(size)
-        )
+        sizes = _upright_size(stored), (stored.height, stored.width)
+        as_stored = size is not None and sizes[0] != tuple(size) == sizes[1]
         return _to_rgb(stored if as_stored else _upright(stored))
 
 
 def read_image_size(path: str | os.PathLike[str] | EncodedImage) -> tuple[int, int]:
-    """Reads the size of an image from the header of its file.
-
-    Example:
-        >>> import os, tempfile
-        >>> path = os.path.join(tempfile.mkdtemp(), "wide.png")
-        >>> Image.new("RGB", (30, 20)).save(path)
-        >>> read_image_size(path)
-        (20, 30)
-    """
+    """Reads the size of an image, `(height, width)`, from the header of its file."""
     with _opened(path, "read_image_size") as stored:
         return _upright_size(stored)
 
@@ -122,30 +86,11 @@ def decode_image(
     max_pixels: int | None = None,
     max_side: int | None = None,
 ) -> np.ndarray:
-    """Decodes the bytes of an image that a stranger sent.
+    """Decodes the bytes of an image that a stranger sent: the pixels of `read_image`.
 
     The format and the number of pixels are known from the header: what is refused for
-    one of them is not decoded. Else the pixels are those of `read_image`.
-
-    Args:
-        max_pixels: int, the most that the image may have; None for Pillow's own limit,
-            which holds in any case.
-        max_side: int, the most pixels of its width and of its height; None for any. A
-            strip of one row has few pixels, and takes long to resize.
-
-    Returns:
-        uint8 array `[H, W, 3]`, red, green, blue.
-
-    Example:
-        >>> file = io.BytesIO()
-        >>> Image.new("RGB", (3, 2)).save(file, "PNG")
-        >>> decode_image(file.getvalue()).shape
-        (2, 3, 3)
-        >>> decode_image(b"GIF?")
-        Traceback (most recent call last):
-            ...
-        effdet_keras.errors.InvalidValueError: The bytes are no image in one of these \
-formats: JPEG, PNG, WEBP, BMP, GIF, TIFF
+    one of them is not decoded. Pillow's own limit of pixels holds in any case. A strip
+    of one row has few pixels, and takes long to resize: hence `max_side`.
     """
     limit = min(max_pixels or math.inf, Image.MAX_IMAGE_PIXELS or math.inf)
     try:
@@ -153,15 +98,12 @@ formats: JPEG, PNG, WEBP, BMP, GIF, TIFF
             warnings.simplefilter("ignore")  # of sizes, which are checked below
             stored = Image.open(io.BytesIO(data), formats=formats)
         with stored:
+            size = f"The image has {stored.width} x {stored.height} pixels"
             if stored.width * stored.height > limit:
-                raise TooManyPixelsError(
-                    f"The image has {stored.width} x {stored.height} pixels, and the "
-                    f"limit is {limit:,}"
-                )
+                raise TooManyPixelsError(f"{size}, and the limit is {limit:,}")
             if max(stored.size) > (max_side or math.inf):
                 raise TooManyPixelsError(
-                    f"The image has {stored.width} x {stored.height} pixels, and the "
-                    f"limit of each side is {max_side:,}"
+                    f"{size}, and the limit of each side is {max_side:,}"
                 )
             _check_strips(stored)
             return _to_rgb(_upright(stored))
@@ -178,17 +120,9 @@ formats: JPEG, PNG, WEBP, BMP, GIF, TIFF
 
 
 def read_mask(path: str | os.PathLike[str] | bytes) -> np.ndarray:
-    """Reads an image file whose pixels are numbers, such as classes, not colors.
+    """Reads an image file whose pixels are numbers, such as classes: ints `[H, W]`.
 
-    Returns:
-        Int array `[H, W]`: the grey value, or the place in the palette.
-
-    Example:
-        >>> import os, tempfile
-        >>> path = os.path.join(tempfile.mkdtemp(), "mask.png")
-        >>> Image.fromarray(np.full((2, 3), 7, "uint8")).save(path)
-        >>> read_mask(path).tolist()
-        [[7, 7, 7], [7, 7, 7]]
+    They are grey values, or places in the palette.
     """
     with _opened(path, "read_mask") as stored:
         if stored.mode not in ("L", "P", "1", *_SIXTEEN_BIT):
@@ -204,14 +138,6 @@ def list_images(folder: str | os.PathLike[str]) -> list[pathlib.Path | RemotePat
 
     A file counts as an image by its ending, in small or capital letters. Names that
     begin with a dot are left out.
-
-    Example:
-        >>> import tempfile
-        >>> folder = pathlib.Path(tempfile.mkdtemp())
-        >>> for name in ("b.PNG", "a.jpg", "notes.txt"):
-        ...     (folder / name).touch()
-        >>> [path.name for path in list_images(folder)]
-        ['a.jpg', 'b.PNG']
     """
     folder = path_of(folder)
     if not folder.is_dir():

@@ -3,14 +3,22 @@
 from typing import TYPE_CHECKING
 
 from effdet_keras._internal.lazy_names import lazy_names
-from effdet_keras.augment.augmentation import Augmentation
-from effdet_keras.augment.colors import Blur, JPEGNoise, PhotometricDistortion
-from effdet_keras.augment.compose import Compose, Sometimes
-from effdet_keras.augment.from_numpy import FromNumPy
-from effdet_keras.augment.holes import CutOut, GridMask
+from effdet_keras.augment.augmentation import (  # noqa: F401
+    Augmentation,
+    Compose,
+    FromNumPy,
+    Sometimes,
+)
 from effdet_keras.augment.mixing import MixUp, Mosaic
 from effdet_keras.augment.names import NAMES
-from effdet_keras.augment.warps import RandomCrop, Rotate, Shear
+from effdet_keras.augment.pixels import (  # noqa: F401
+    Blur,
+    CutOut,
+    GridMask,
+    JPEGNoise,
+    PhotometricDistortion,
+)
+from effdet_keras.augment.warps import RandomCrop, Rotate, Shear  # noqa: F401
 
 if TYPE_CHECKING:
     from effdet_keras.extras.policies import AutoAugment, RandAugment
@@ -20,12 +28,7 @@ __all__ = [
     "NAMES",
     "Augmentation",
     "AutoAugment",
-    "Blur",
-    "Compose",
-    "CutOut",
     "FromNumPy",
-    "GridMask",
-    "JPEGNoise",
     "MixUp",
     "Mosaic",
     "PhotometricDistortion",
@@ -33,7 +36,6 @@ __all__ = [
     "RandAugment",
     "RandomCrop",
     "Rotate",
-    "Shear",
     "Sometimes",
 ]
 

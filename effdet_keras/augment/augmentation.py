@@ -1,18 +1,29 @@
-"""What an augmentation is: an example in, an example of changed pixels out."""
+"""What an augmentation is; several, sometimes, and functions of users as one."""
 
 from __future__ import annotations
 
-import math
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.errors import InvalidValueError
+from effdet_keras.augment import draws
+from effdet_keras.errors import InvalidTypeError, InvalidValueError
 
 Example = dict[str, Any]
 
+_KEYS = ("image", "boxes", "labels")
+_SHAPES = {
+    "image": ([None, None, 3], "[H, W, 3]"),
+    "boxes": ([None, 4], "[n, 4]"),
+    "labels": ([None], "[n]"),
+}
 
+
+@dataclasses.dataclass(eq=False, repr=False)
 class Augmentation:
     """Changes the image of an example, and moves its boxes with the pixels.
 
@@ -60,12 +71,18 @@ class Augmentation:
     num_images = 1
     keeps_masks = False
 
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            if interval := field.metadata.get("interval"):
+                value = getattr(self, field.name)
+                if value is not None or not field.metadata["or_none"]:
+                    value = checked(field.name, value, interval, field.default)
+                setattr(self, field.name, value)
+
     def __call__(self, example: Example | list[Example], seed: Any) -> Example:
         """Augments one example, or a list of `num_images` examples.
 
         Args:
-            example: dict of `"image"`, `"boxes"` and `"labels"`; where `num_images`
-                is above 1, a list of that many dicts.
             seed: int tensor `[2]`: the same seed gives the same result.
         """
         # AutoGraph is for code of users: on ours it would only spend seconds.
@@ -73,12 +90,17 @@ class Augmentation:
         return call(example, tf.convert_to_tensor(seed))
 
     def _call(self, example, seed):
-        examples = [self._tensors(one) for one in self._examples(example)]
-        given = examples[0] if self.num_images == 1 else examples
-        augment = self.augment
-        if not (tf.executing_eagerly() or is_ours(augment)):
-            augment = tf.function(augment)
-        result = augment(given, seed)
+        is_one = self.num_images == 1
+        count = len(example) if isinstance(example, list | tuple) else None
+        if count != (None if is_one else self.num_images):
+            many = f"a list of {self.num_images} examples"
+            received = "a dict" if count is None else f"a list of {count}"
+            raise InvalidValueError(
+                f"`{type(self).__name__}` takes "
+                f"{'one example, a dict' if is_one else many}. Received: {received}"
+            )
+        examples = [_tensors(one) for one in ([example] if is_one else example)]
+        result = with_autograph(self.augment)(examples[0] if is_one else examples, seed)
         return {**examples[0], **tidy(result, examples[0]["image"].dtype)}
 
     def augment(self, example: Example | list[Example], seed: Any) -> Example:
@@ -96,7 +118,7 @@ class Augmentation:
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor, as plain values."""
-        return {}
+        return {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Augmentation:
@@ -107,55 +129,60 @@ class Augmentation:
         arguments = ", ".join(f"{k}={v!r}" for k, v in self.get_config().items())
         return f"{type(self).__name__}({arguments})"
 
-    def _examples(self, example):
-        """The example, or the examples of a list, after a check of how many."""
-        count = len(example) if isinstance(example, list | tuple) else None
-        if count != (None if self.num_images == 1 else self.num_images):
-            expected = (
-                "one example, a dict"
-                if self.num_images == 1
-                else f"a list of {self.num_images} examples"
-            )
-            received = "a dict" if count is None else f"a list of {count}"
-            raise InvalidValueError(
-                f"`{type(self).__name__}` takes {expected}. Received: {received}"
-            )
-        return [example] if count is None else example
 
-    def _tensors(self, example):
-        missing = {"image", "boxes", "labels"} - set(example)
-        if missing:
-            raise InvalidValueError(
-                '`example` must have the keys "image", "boxes" and "labels". '
-                f"Received: {sorted(example)}"
-            )
-        return {
-            **example,
-            "image": tf.convert_to_tensor(example["image"]),
-            "boxes": as_boxes(example["boxes"]),
-            "labels": as_labels(example["labels"]),
-        }
+def register(cls):
+    """Lets Keras save and load a class of this package by its name."""
+    return keras.saving.register_keras_serializable(package="effdet_keras")(cls)
+
+
+def parameter(default: Any, interval: str, *, or_none: bool = False) -> Any:
+    """A field of an augmentation, and where it must lie, such as "(0, 1]".
+
+    Where the default is a pair, it is two such numbers, the lower one first.
+    """
+    metadata = {"interval": interval, "or_none": or_none}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def checked(name, value, interval, default):
+    """`value` with the type of `default`, if it lies in an interval."""
+    low, high = map(float, interval[1:-1].split(","))
+    is_pair = isinstance(default, tuple)
+    numbers = value if is_pair else [value]
+    if (
+        not isinstance(numbers, list | tuple)
+        or len(numbers) != (2 if is_pair else 1)
+        or not all(low <= x <= high for x in numbers)
+        or (interval[0] == "(" and numbers[0] == low)
+        or (interval[-1] == ")" and numbers[-1] == high)
+        or numbers[0] > numbers[-1]
+    ):
+        what = "be two numbers, the lower one first, in" if is_pair else "be in"
+        raise InvalidValueError(
+            f"`{name}` must {what} {interval}. Received: {name}={value!r}"
+        )
+    if is_pair:
+        return tuple(type(default[0])(x) for x in numbers)
+    return type(default)(value)
 
 
 def is_ours(function):
     """Whether a function or method is of this package, not a user's."""
-    return function.__module__.startswith("effdet_keras.")
+    return (getattr(function, "__module__", "") or "").startswith("effdet_keras.")
+
+
+def with_autograph(function):
+    """Inside a graph, a user's function whose `if` and `for` may ask tensors."""
+    if tf.executing_eagerly() or is_ours(function):
+        return function
+    return tf.function(function)
 
 
 def tidy(example, dtype):
-    """An example as every augmentation returns it.
-
-    Example:
-        >>> tidied = tidy({"image": np.full((8, 8, 3), 9.7), "labels": [5, 6],
-        ...     "boxes": [[-4.0, 2.0, 4.0, 6.0], [0.0, 8.0, 8.0, 9.0]]}, "uint8")
-        >>> tidied["boxes"].numpy().tolist(), tidied["labels"].numpy().tolist()
-        ([[0.0, 2.0, 4.0, 6.0]], [5])
-        >>> int(tidied["image"][0, 0, 0])
-        10
-    """
+    """An example as every augmentation returns it: boxes inside, with an area."""
     image = to_dtype(tf.convert_to_tensor(example["image"]), tf.as_dtype(dtype))
     boxes, labels = as_boxes(example["boxes"]), as_labels(example["labels"])
-    boxes = clip_to_image(boxes, image)
+    boxes = tf.clip_by_value(boxes, 0.0, tf.tile(tf.stack(size_of(image)), [2]))
     keep = tf.reduce_all(boxes[:, 2:] > boxes[:, :2], axis=1)
     return {
         **example,
@@ -174,12 +201,6 @@ def to_dtype(image, dtype):
     return tf.cast(image, dtype)
 
 
-def clip_to_image(boxes, image):
-    """Boxes, `[n, 4]` in pixels, cut off at the borders of the image."""
-    height, width = size_of(image)
-    return tf.clip_by_value(boxes, 0.0, tf.stack([height, width, height, width]))
-
-
 def size_of(image):
     """Height and width of an image, float32 scalars."""
     size = tf.cast(tf.shape(image)[:2], tf.float32)
@@ -196,29 +217,311 @@ def as_labels(labels):
     return tf.reshape(tf.cast(tf.convert_to_tensor(labels), tf.int32), [-1])
 
 
-def register(cls):
-    """Lets Keras save and load a class of this package by its name."""
-    return keras.saving.register_keras_serializable(package="effdet_keras")(cls)
-
-
-def check_fraction(name, value):
-    """`value` as a float, if it is from 0 to 1."""
-    if not 0.0 <= value <= 1.0:
+def _tensors(example):
+    if not {*_KEYS} <= {*example}:
         raise InvalidValueError(
-            f"`{name}` must be from 0 to 1. Received: {name}={value!r}"
+            '`example` must have the keys "image", "boxes" and "labels". '
+            f"Received: {sorted(example)}"
         )
-    return float(value)
+    boxes, labels = as_boxes(example["boxes"]), as_labels(example["labels"])
+    image = tf.convert_to_tensor(example["image"])
+    return {**example, "image": image, "boxes": boxes, "labels": labels}
 
 
-def check_range(name, value, lowest, highest):
-    """`value` as a pair of floats, if it rises and lies in a range."""
-    pair = tuple(float(one) for one in value) if isinstance(value, list | tuple) else ()
-    if len(pair) != 2 or not lowest <= pair[0] <= pair[1] <= highest:
-        limits = f"from {lowest:g} to {highest:g}"
-        if highest == math.inf:
-            limits = f"of {lowest:g} or more"
-        raise InvalidValueError(
-            f"`{name}` must be a pair of numbers {limits}, the lower one first. "
-            f"Received: {name}={value!r}"
+# --- Several augmentations as one, and one that happens sometimes.
+
+
+@register
+class Compose(Augmentation):
+    """Applies augmentations one after the other, as a plain list of them does.
+
+    One that takes several images, such as `Mosaic`, can only stand first.
+    """
+
+    def __init__(self, augmentations: Sequence[Augmentation | Callable]) -> None:
+        self.augmentations = [as_augmentation(one) for one in augmentations]
+        late = [x for x in self.augmentations[1:] if x.num_images > 1]
+        if late:
+            raise InvalidValueError(
+                "An augmentation of several images must stand first, because it "
+                f"reads the others from the dataset. Received: {late[0]!r} after "
+                f"{self.augmentations[0]!r}"
+            )
+
+    @property
+    def num_images(self) -> int:
+        return self.augmentations[0].num_images if self.augmentations else 1
+
+    @property
+    def keeps_masks(self) -> bool:
+        return all(one.keeps_masks for one in self.augmentations)
+
+    def augment(self, example: Example | list[Example], seed: Any) -> Example:
+        if not self.augmentations:
+            return example
+        seeds = draws.split(seed, len(self.augmentations))
+        for augmentation, one in zip(self.augmentations, seeds):
+            example = augmentation(example, one)
+        return example
+
+    def get_config(self):
+        return {"augmentations": [_serialized(x) for x in self.augmentations]}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls([_deserialized(x) for x in config["augmentations"]])
+
+    def __repr__(self):
+        return f"Compose({self.augmentations!r})"
+
+
+@register
+class Sometimes(Augmentation):
+    """Applies an augmentation to some examples and leaves the others as they are.
+
+    Args:
+        augmentation: `Augmentation`, a list of them, or a function
+            `(example, seed) -> example`.
+        probability: float from 0 to 1, the share of examples that it is applied to.
+
+    Raises:
+        TypeError: If `augmentation` cannot be called.
+        ValueError: If `probability` is not from 0 to 1.
+
+    Example:
+        >>> import effdet_keras as ek
+        >>> blank = lambda example, seed: {**example, "boxes": [], "labels": []}
+        >>> augment = ek.augment.Sometimes(blank, probability=0.5)
+        >>> example = {"image": np.zeros((8, 8, 3), "uint8"),
+        ...     "boxes": np.float32([[0, 0, 4, 4]]), "labels": np.int32([5])}
+        >>> [len(augment(example, [0, i])["boxes"]) for i in range(8)]
+        [1, 1, 0, 0, 1, 0, 0, 0]
+    """
+
+    def __init__(
+        self, augmentation: Augmentation | Sequence | Callable, probability: float
+    ) -> None:
+        self.augmentation = as_augmentation(augmentation)
+        self.probability = checked("probability", probability, "[0, 1]", 0.5)
+
+    @property
+    def num_images(self) -> int:
+        return self.augmentation.num_images
+
+    @property
+    def keeps_masks(self) -> bool:
+        return self.augmentation.keeps_masks
+
+    def augment(self, example: Example | list[Example], seed: Any) -> Example:
+        first = example if self.num_images == 1 else example[0]
+        of_coin, inner = draws.split(seed, 2)
+        keys = (*_KEYS, "mask") if "mask" in first else _KEYS
+
+        def applied():
+            result = self.augmentation(example, inner)
+            return tuple(result[key] for key in keys)
+
+        def unchanged():
+            same = tidy({key: first[key] for key in keys}, first["image"].dtype)
+            return tuple(same[key] for key in keys)
+
+        happens = draws.uniform(of_coin) < self.probability
+        return dict(zip(keys, tf.cond(happens, applied, unchanged)))
+
+    def get_config(self):
+        config = {"augmentation": _serialized(self.augmentation)}
+        return {**config, "probability": self.probability}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(_deserialized(config["augmentation"]), config["probability"])
+
+    def __repr__(self):
+        return f"Sometimes({self.augmentation!r}, probability={self.probability})"
+
+
+def as_augmentation(augment):
+    """An `Augmentation` of one, of a list of them, or of a function of a user."""
+    if isinstance(augment, Augmentation):
+        return augment
+    if isinstance(augment, list | tuple):
+        return Compose(augment)
+    if isinstance(augment, type) or not callable(augment):
+        raise InvalidTypeError(
+            "An augmentation is an `ek.augment.Augmentation`, a function "
+            f"`(example, seed) -> example`, or a list of these. Received: {augment!r}"
         )
-    return pair
+    return UserFunction(augment)
+
+
+def _serialized(augmentation):
+    if isinstance(augmentation, UserFunction):
+        augmentation = augmentation.function
+    return keras.saving.serialize_keras_object(augmentation)
+
+
+def _deserialized(config):
+    """The inverse; what is an object already stays as it is."""
+    if isinstance(config, Augmentation) or callable(config):
+        return config
+    return keras.saving.deserialize_keras_object(config)
+
+
+# --- Functions of users: of tensors, and of arrays.
+
+
+class _OfFunction(Augmentation):
+    """What has one argument, a function."""
+
+    function: Any
+
+    def get_config(self):
+        return {"function": self.function}
+
+    @property
+    def name(self) -> str:
+        """The name of the function, for messages."""
+        return getattr(self.function, "__name__", None) or repr(self.function)
+
+
+class UserFunction(_OfFunction):
+    """Calls `function(example, seed)` and checks what it returns."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    def augment(self, example: Example, seed: Any) -> Example:
+        result = with_autograph(self.function)(dict(example), seed)
+        if not isinstance(result, dict) or not {*_KEYS} <= {*result}:
+            received = sorted(result) if isinstance(result, dict) else type(result)
+            raise InvalidTypeError(
+                f"The augmentation {self.name!r} must return a dict with the keys "
+                f'"image", "boxes" and "labels". Received: {received}'
+            )
+        # What is known before any image is read.
+        shapes = {key: tf.convert_to_tensor(result[key]).shape for key in _KEYS}
+        for key, (expected, words) in _SHAPES.items():
+            is_empty = key != "image" and shapes[key].num_elements() == 0
+            if not is_empty and not shapes[key].is_compatible_with(expected):
+                raise InvalidValueError(
+                    f"The augmentation {self.name!r} must return {key!r} of shape "
+                    f"{words}. Received: shape={tuple(shapes[key])}"
+                )
+        boxes, labels = shapes["boxes"], shapes["labels"]
+        if boxes.rank and labels.rank and not boxes[:1].is_compatible_with(labels[:1]):
+            raise InvalidValueError(
+                f"The augmentation {self.name!r} must return one label for each box. "
+                f"Received: {boxes[0]} boxes, {labels[0]} labels"
+            )
+        return result
+
+    def __repr__(self):
+        return self.name
+
+
+@register
+class FromNumPy(_OfFunction):
+    """Lets a function of NumPy arrays augment, your own or another library's.
+
+    The function runs in Python, one image at a time, so it is slower than the
+    augmentations of this package, which run beside each other. The guide shows
+    Albumentations through it.
+
+    Args:
+        function: callable `(image, boxes, labels, rng) -> (image, boxes, labels)`.
+            `image` is uint8 `[H, W, 3]`, `boxes` float32 `[n, 4]`, `yxyx` in pixels
+            of it, `labels` int32 `[n]`, and `rng` a `numpy.random.Generator` of its
+            own for each image, so that a seed repeats its augmentation. The image
+            that it returns may have another size, and there may be fewer or more
+            boxes, with one label for each.
+
+    Raises:
+        TypeError: If `function` cannot be called.
+
+    Example:
+        >>> import effdet_keras as ek
+        >>> def noise(image, boxes, labels, rng):
+        ...     noisy = image + rng.normal(0.0, 5.0, image.shape)
+        ...     return noisy.clip(0, 255).astype("uint8"), boxes, labels
+        >>> augment = ek.augment.FromNumPy(noise)
+        >>> example = {"image": np.full((4, 4, 3), 100, "uint8"),
+        ...     "boxes": np.float32([[0, 0, 2, 2]]), "labels": np.int32([5])}
+        >>> noisy = augment(example, seed=[0, 1])["image"].numpy()
+        >>> bool(noisy.std() > 0), noisy.dtype.name
+        (True, 'uint8')
+    """
+
+    def __init__(self, function: Callable) -> None:
+        if not callable(function):
+            raise InvalidTypeError(
+                "`function` must be callable as (image, boxes, labels, rng). "
+                f"Received: function={function!r}"
+            )
+        self.function = function
+
+    def augment(self, example: Example, seed: Any) -> Example:
+        return self.called(self.call_function, example, seed)
+
+    def called(self, function, example, seed, *more):
+        """The example with what `function` makes of its arrays, in Python."""
+        image = to_dtype(example["image"], tf.uint8)
+        arguments = [*more, image, example["boxes"], example["labels"], seed]
+        dtypes = (tf.uint8, tf.float32, tf.int32)
+        arrays = tf.numpy_function(function, arguments, dtypes)
+        shaped = {
+            key: tf.ensure_shape(array, _SHAPES[key][0])
+            for key, array in zip(_KEYS, arrays)
+        }
+        return {**example, **shaped}
+
+    def call_function(self, image, boxes, labels, seed):
+        # A generator takes numbers from 0; a seed may have others.
+        rng = np.random.default_rng([int(x) % 2**64 for x in seed])
+        # Copies: the arrays belong to TensorFlow.
+        result = self.function(image.copy(), boxes.copy(), labels.copy(), rng)
+        if not isinstance(result, tuple | list) or len(result) != 3:
+            raise InvalidTypeError(
+                f"The function {self.name!r} must return (image, boxes, labels). "
+                f"Received: {type(result).__name__}"
+            )
+        image = np.asarray(result[0])
+        boxes, labels = (
+            np.asarray(result[1], np.float32),
+            np.asarray(result[2], "int32"),
+        )
+        fault = fault_of(image.shape, boxes, labels)
+        if fault is None and image.dtype != np.uint8:
+            fault = f"an image of dtype {image.dtype}; expected uint8"
+        if fault is not None:
+            raise InvalidValueError(f"The function {self.name!r} returned {fault}")
+        return image, boxes.reshape(-1, 4), labels.reshape(-1)
+
+    def __repr__(self):
+        return f"FromNumPy({self.name})"
+
+
+def fault_of(image_shape, boxes, labels):
+    """Says what is wrong with the arrays that a function returned, or None.
+
+    An empty array of boxes has none, whatever its shape.
+    """
+    if len(image_shape) != 3 or image_shape[2] != 3 or 0 in image_shape:
+        return f"an image of shape {list(map(int, image_shape))}; expected [H, W, 3]"
+    if boxes.size and (boxes.ndim != 2 or boxes.shape[1] != 4):
+        return f"boxes of shape {list(boxes.shape)}; expected [n, 4]"
+    if boxes.size // 4 != labels.size or (labels.size and labels.ndim != 1):
+        return (
+            f"{boxes.size // 4} boxes, but labels of shape {list(labels.shape)}; "
+            "expected one label for each box"
+        )
+    boxes = boxes.reshape(-1, 4)
+    for is_wrong, rule in (
+        (~np.isfinite(boxes).all(axis=1), "boxes must be finite"),
+        (
+            (boxes[:, 2:] < boxes[:, :2]).any(axis=1),
+            "boxes are (y_min, x_min, y_max, x_max)",
+        ),
+    ):
+        if is_wrong.any():
+            return f"the box {boxes[is_wrong][0].tolist()}; {rule}"
+    return None

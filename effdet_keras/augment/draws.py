@@ -2,7 +2,8 @@
 
 An augmentation draws all its numbers at once. The functions `tf.random.stateless_*`
 do the same with some twenty operations of the graph, these with a few, and a dataset
-that starts with a graph of thousands of operations starts late.
+that starts with a graph of thousands of operations starts late. Seeds are int tensors
+`[2]`; `unit` is a number of `uniform`.
 """
 
 from __future__ import annotations  # a type of TensorFlow would import it
@@ -13,16 +14,7 @@ _PHILOX = 1  # named, so that all devices draw alike
 
 
 def uniform(seed, shape=()):
-    """Float32 numbers from 0 up to, but without, 1.
-
-    Args:
-        seed: int tensor `[2]`.
-
-    Example:
-        >>> drawn = uniform([0, 1], (3,))
-        >>> bool((drawn >= 0.0).numpy().all()), bool((drawn < 1.0).numpy().all())
-        (True, True)
-    """
+    """Float32 numbers from 0 up to, but without, 1."""
     key, counter = _key_and_counter(seed)
     return tf.raw_ops.StatelessRandomUniformV2(
         shape=tf.convert_to_tensor(shape, tf.int32),
@@ -33,19 +25,7 @@ def uniform(seed, shape=()):
 
 
 def split(seed, count):
-    """Independent seeds made of one.
-
-    Args:
-        seed: int tensor `[2]`.
-
-    Returns:
-        List of `count` int64 tensors `[2]`.
-
-    Example:
-        >>> first, second = split([0, 1], 2)
-        >>> first.shape, bool((first == second).numpy().any())
-        (TensorShape([2]), False)
-    """
+    """A list of `count` independent seeds made of one, int64 tensors `[2]`."""
     key, counter = _key_and_counter(seed)
     seeds = tf.raw_ops.StatelessRandomUniformFullIntV2(
         shape=[count, 2], key=key, counter=counter, alg=_PHILOX, dtype=tf.int64
@@ -54,39 +34,29 @@ def split(seed, count):
 
 
 def integer(unit, bound):
-    """Of a number of `uniform`, an int32 from 0 up to, but without, `bound`.
-
-    Example:
-        >>> int(integer(0.5, 10)), int(integer(0.9999999, 10))
-        (5, 9)
-    """
+    """An int32 from 0 up to, but without, `bound`."""
     bound = tf.cast(bound, tf.int32)
     drawn = tf.cast(unit * tf.cast(bound, tf.float32), tf.int32)
     return tf.minimum(drawn, bound - 1)
 
 
 def whole_between(unit, low, high):
-    """Of a number of `uniform`, an int32 from `low` up to, but without, `high`.
-
-    Example:
-        >>> int(whole_between(0.5, 10, 20)), int(whole_between(0.5, 10, 10))
-        (15, 10)
-    """
+    """An int32 from `low` up to, but without, `high`; `low` if they are equal."""
     return low + integer(unit, max(high - low, 1))
 
 
 def between(unit, low, high):
-    """Of a number of `uniform`, one from `low` to `high`.
-
-    Example:
-        >>> float(between(0.5, -3.0, 5.0))
-        1.0
-    """
+    """A number from `low` to `high`."""
     return low + (high - low) * unit
 
 
+def around_zero(unit, most):
+    """A number from `-most` to `most`."""
+    return between(unit, -most, most)
+
+
 def sign(unit):
-    """Of a number of `uniform`, either -1 or 1."""
+    """Either -1 or 1."""
     return tf.where(unit < 0.5, -1.0, 1.0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
@@ -9,16 +10,15 @@ from effdet_keras.augment import draws
 from effdet_keras.augment.augmentation import (
     Augmentation,
     Example,
-    check_fraction,
-    check_range,
+    parameter,
     register,
     size_of,
 )
 from effdet_keras.augment.warps import crop
-from effdet_keras.errors import InvalidValueError
 
 
 @register
+@dataclasses.dataclass(eq=False, repr=False)
 class Mosaic(Augmentation):
     """Puts four images together, around a random point, as the quarters of one.
 
@@ -57,16 +57,10 @@ class Mosaic(Augmentation):
     num_images = 4
     keeps_masks = True
 
-    def __init__(
-        self,
-        *,
-        center: tuple[float, float] = (0.3, 0.7),
-        zoom: tuple[float, float] = (1.0, 1.5),
-        min_visibility: float = 0.2,
-    ) -> None:
-        self.center = check_range("center", center, 0.0, 1.0)
-        self.zoom = check_range("zoom", zoom, 1.0, 100.0)
-        self.min_visibility = check_fraction("min_visibility", min_visibility)
+    _: dataclasses.KW_ONLY
+    center: tuple[float, float] = parameter((0.3, 0.7), "[0, 1]")
+    zoom: tuple[float, float] = parameter((1.0, 1.5), "[1, 100]")
+    min_visibility: float = parameter(0.2, "[0, 1]")
 
     def augment(self, example: list[Example], seed: Any) -> Example:
         # At least two pixels: one for each quarter.
@@ -75,59 +69,42 @@ class Mosaic(Augmentation):
         share = draws.between(units[0], *self.center)
         y = tf.clip_by_value(tf.round(share[0] * height), 1.0, height - 1.0)
         x = tf.clip_by_value(tf.round(share[1] * width), 1.0, width - 1.0)
-        corners = [(0.0, 0.0), (0.0, x), (y, 0.0), (y, x)]
+        places = [(0.0, 0.0), (0.0, x), (y, 0.0), (y, x)]
         sizes = [(y, x), (y, width - x), (height - y, x), (height - y, width - x)]
         quarters = [
-            self._quarter(one, tf.stack(size), tf.stack(corner), units[i + 1])
-            for i, (one, size, corner) in enumerate(zip(example, sizes, corners))
+            self._quarter(one, tf.stack(size), tf.stack(place), units[i + 1])
+            for i, (one, size, place) in enumerate(zip(example, sizes, places))
         ]
-        masks = {"mask": _joined(quarters, "mask")} if "mask" in quarters[0] else {}
-        return {
-            **masks,
-            "image": _joined(quarters, "image"),
-            "boxes": tf.concat([quarter["boxes"] for quarter in quarters], axis=0),
-            "labels": tf.concat([quarter["labels"] for quarter in quarters], axis=0),
-        }
+        joined = {}
+        for key in quarters[0]:
+            arrays = [quarter[key] for quarter in quarters]
+            if key in ("image", "mask"):
+                arrays = [tf.concat(arrays[:2], axis=1), tf.concat(arrays[2:], axis=1)]
+            joined[key] = tf.concat(arrays, axis=0)
+        return joined
 
-    def _quarter(self, example, size, corner, units):
+    def _quarter(self, example, size, place, units):
         """A window of an example, scaled to the size of a quarter and put there."""
         whole = tf.stack(size_of(example["image"]))
         scale = tf.reduce_max(size / whole) * draws.between(units[0], *self.zoom)
         sides = tf.clip_by_value(tf.round(size / scale), 1.0, whole)
         low = tf.floor(units[1:] * (whole - sides + 1.0))
-        window = tf.concat([low, low + sides], axis=0)
-        cut = crop(example, window, self.min_visibility)
-        size_in_pixels = tf.cast(size, tf.int32)
-        masks = {}
+        cut = crop(example, tf.concat([low, low + sides], axis=0), self.min_visibility)
+        pixels = tf.cast(size, tf.int32)
+        quarter = {
+            "image": tf.image.resize(cut["image"], pixels),
+            # Boxes without area stay so at any place.
+            "boxes": cut["boxes"] * tf.tile(size / sides, [2]) + tf.tile(place, [2]),
+            "labels": example["labels"],
+        }
         if "mask" in cut:
             mask = tf.convert_to_tensor(cut["mask"])[..., None]
-            mask = tf.image.resize(mask, size_in_pixels, method="nearest")[..., 0]
-            masks["mask"] = mask
-        image = tf.image.resize(cut["image"], size_in_pixels)
-        boxes = cut["boxes"] * tf.tile(size / sides, [2])
-        # Boxes without area stay so at any place.
-        boxes += tf.tile(corner, [2])
-        return {**masks, "image": image, "boxes": boxes, "labels": example["labels"]}
-
-    def get_config(self):
-        return {
-            "center": self.center,
-            "zoom": self.zoom,
-            "min_visibility": self.min_visibility,
-        }
-
-
-def _joined(quarters, key):
-    """The arrays `[H, W, ...]` of four quarters as one, row by row."""
-    arrays = [quarter[key] for quarter in quarters]
-    rows = [tf.concat(arrays[:2], axis=1), tf.concat(arrays[2:], axis=1)]
-    return tf.concat(rows, axis=0)
-
-
-# --- Two images on top of each other.
+            quarter["mask"] = tf.image.resize(mask, pixels, method="nearest")[..., 0]
+        return quarter
 
 
 @register
+@dataclasses.dataclass(eq=False, repr=False)
 class MixUp(Augmentation):
     """Blends two images, and keeps the boxes of both.
 
@@ -158,13 +135,7 @@ class MixUp(Augmentation):
 
     num_images = 2
 
-    def __init__(self, min_weight: float = 0.35) -> None:
-        if not 0.0 < min_weight <= 0.5:
-            raise InvalidValueError(
-                "`min_weight` must be above 0 and up to 0.5. "
-                f"Received: min_weight={min_weight!r}"
-            )
-        self.min_weight = float(min_weight)
+    min_weight: float = parameter(0.35, "(0, 0.5]")
 
     def augment(self, example: list[Example], seed: Any) -> Example:
         first, second = example
@@ -187,9 +158,6 @@ class MixUp(Augmentation):
             "boxes": tf.concat([first["boxes"], boxes], axis=0),
             "labels": tf.concat([first["labels"], second["labels"]], axis=0),
         }
-
-    def get_config(self):
-        return {"min_weight": self.min_weight}
 
 
 def _parts(image, start, length, axis):

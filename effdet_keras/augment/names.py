@@ -7,9 +7,14 @@ from typing import Any
 
 from effdet_keras._internal.extras import extra
 from effdet_keras.augment.augmentation import Augmentation
-from effdet_keras.augment.colors import Blur, JPEGNoise, PhotometricDistortion
-from effdet_keras.augment.holes import CutOut, GridMask
 from effdet_keras.augment.mixing import MixUp, Mosaic
+from effdet_keras.augment.pixels import (
+    Blur,
+    CutOut,
+    GridMask,
+    JPEGNoise,
+    PhotometricDistortion,
+)
 from effdet_keras.augment.warps import RandomCrop, Rotate, Shear
 from effdet_keras.errors import EffDetError, InvalidTypeError, InvalidValueError
 
@@ -45,9 +50,7 @@ NAMES: dict[str, Callable[..., Augmentation]] = {
 def augmentation_of(entry: str | Mapping[str, Any]) -> Augmentation:
     """Makes an augmentation of its name, or of a mapping of name and arguments.
 
-    Args:
-        entry: a name of `NAMES`, or of a step of the Object Detection API; or a mapping
-            with it as "name", and of arguments by their names.
+    Names are those of `NAMES` and of the steps of the Object Detection API.
 
     Example:
         >>> augmentation_of({"name": "rotate", "degrees": 5.0})

@@ -1,7 +1,12 @@
-"""Turning, slanting, shifting and cropping an image, and its boxes exactly with it."""
+"""What moves pixels: turning, slanting and cropping, and the boxes exactly with them.
+
+A matrix is six numbers `(a, b, c, d, e, f)`: the pixel `(x, y)` of the result comes
+from `(a x + b y + c, d x + e y + f)`.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -11,28 +16,14 @@ from effdet_keras.augment import draws
 from effdet_keras.augment.augmentation import (
     Augmentation,
     Example,
-    check_fraction,
-    check_range,
+    parameter,
     register,
     size_of,
 )
-from effdet_keras.augment.hulls import (
-    areas,
-    corners,
-    hull_areas,
-    visible_hulls,
-    without_hidden,
-)
-from effdet_keras.errors import InvalidValueError
 
 
 def rotation(degrees, height, width):
-    """The matrix that turns an image around its center.
-
-    Example:
-        >>> [round(float(x), 4) for x in rotation(90.0, 4.0, 6.0)]
-        [-0.0, -1.0, 4.0, 1.0, -0.0, -1.0]
-    """
+    """The matrix that turns an image around its center."""
     radians = tf.convert_to_tensor(degrees, tf.float32) * (math.pi / 180.0)
     cos, sin = tf.cos(radians), tf.sin(radians)
     bottom, right = height - 1.0, width - 1.0
@@ -44,11 +35,6 @@ def rotation(degrees, height, width):
 def shear(along_x, along_y):
     """The matrix that slants an image around its upper left corner."""
     return 1.0, along_x, 0.0, along_y, 1.0, 0.0
-
-
-def translation(down, right):
-    """The matrix that shifts an image by pixels."""
-    return 1.0, 0.0, -right, 0.0, 1.0, -down
 
 
 def around_center(matrix, height, width):
@@ -66,21 +52,7 @@ def inverse(matrix, x, y):
 
 
 def warp_image(image, matrix, *, interpolation, fill):
-    """Moves the pixels of an image.
-
-    Args:
-        image: tensor `[H, W, 3]`.
-
-    Returns:
-        Tensor `[H, W, 3]`.
-
-    Example:
-        >>> image = np.arange(9, dtype="uint8").reshape(1, 3, 3)
-        >>> moved = warp_image(image, translation(0.0, 1.0),
-        ...     interpolation="nearest", fill=128.0)
-        >>> moved.numpy()[0, :, 0].tolist()
-        [128, 0, 3]
-    """
+    """Moves the pixels of an image, `[H, W, channels]`."""
     image = tf.convert_to_tensor(image)
     if interpolation == "bilinear":
         image = tf.cast(image, tf.float32)
@@ -95,60 +67,37 @@ def warp_image(image, matrix, *, interpolation, fill):
 
 
 def warp_boxes(boxes, matrix, image, min_visibility):
-    """Boxes around what is seen of each box after the image was moved.
+    """Boxes, `[n, 4]`, around what is seen of each after the image was moved.
 
-    Args:
-        boxes: float32 tensor `[n, 4]`, `yxyx` in pixels.
-        image: tensor `[H, W, 3]`, for its size.
-
-    Returns:
-        Float32 tensor `[n, 4]`; zeros for boxes of which less is seen.
-
-    Example:
-        >>> boxes = warp_boxes(np.float32([[2, 2, 4, 8]]), translation(1.0, 4.0),
-        ...     np.zeros((10, 10, 3)), min_visibility=0.5)
-        >>> boxes.numpy().tolist()
-        [[3.0, 6.0, 5.0, 10.0]]
+    Those of which less is seen than `min_visibility` are zeros.
     """
     height, width = size_of(image)
     # The matrix counts from the middle of the first pixel, boxes from its corner.
     y, x = tf.unstack(corners(boxes) - 0.5, axis=2)
     moved_x, moved_y = inverse(matrix, x - matrix[2], y - matrix[5])
     quads = tf.stack([moved_y, moved_x], axis=2) + 0.5
+    sides = tf.reduce_max(quads, axis=1) - tf.reduce_min(quads, axis=1)
     visible = visible_hulls(quads, height, width)
-    return without_hidden(visible, hull_areas(quads), min_visibility)
+    return without_hidden(visible, sides[:, 0] * sides[:, 1], min_visibility)
 
 
 def warp(example, matrix, *, fill, min_visibility):
     """An example moved by a matrix, with bilinear interpolation."""
-    image, boxes = example["image"], example["boxes"]
-    warped = warp_image(image, matrix, interpolation="bilinear", fill=fill)
-    boxes = warp_boxes(boxes, matrix, image, min_visibility)
-    warped = {**example, "image": warped, "boxes": boxes}
-    if "mask" in example:
-        warped["mask"] = warp_mask(example["mask"], matrix)
+    image = example["image"]
+    warped = {
+        **example,
+        "image": warp_image(image, matrix, interpolation="bilinear", fill=fill),
+        "boxes": warp_boxes(example["boxes"], matrix, image, min_visibility),
+    }
+    if "mask" in example:  # each pixel with its class; 255 where there was none
+        mask = tf.convert_to_tensor(example["mask"])[..., None]
+        options = {"interpolation": "nearest", "fill": float(IGNORED_PIXEL)}
+        warped["mask"] = warp_image(mask, matrix, **options)[..., 0]
     return warped
 
 
-def warp_mask(mask, matrix):
-    """Moves the pixels of a mask, each with its class.
-
-    Args:
-        mask: uint8 tensor `[H, W]`.
-
-    Returns:
-        uint8 tensor `[H, W]`, 255 where the image had no pixel.
-    """
-    mask = tf.convert_to_tensor(mask)[..., None]
-    return warp_image(mask, matrix, interpolation="nearest", fill=float(IGNORED_PIXEL))[
-        ..., 0
-    ]
-
-
-# --- Rotation by a random angle.
-
-
 @register
+@dataclasses.dataclass(eq=False, repr=False)
 class Rotate(Augmentation):
     """Turns the image around its center by a random angle.
 
@@ -178,102 +127,129 @@ class Rotate(Augmentation):
 
     keeps_masks = True
 
-    def __init__(
-        self, degrees: float = 15.0, *, fill: float = 128.0, min_visibility: float = 0.1
-    ) -> None:
-        if not 0.0 <= degrees <= 180.0:
-            raise InvalidValueError(
-                f"`degrees` must be from 0 to 180. Received: degrees={degrees!r}"
-            )
-        self.degrees = float(degrees)
-        self.fill = float(fill)
-        self.min_visibility = check_fraction("min_visibility", min_visibility)
+    degrees: float = parameter(15.0, "[0, 180]")
+    _: dataclasses.KW_ONLY
+    fill: float = parameter(128.0, "[0, 255]")
+    min_visibility: float = parameter(0.1, "[0, 1]")
 
     def augment(self, example: Example, seed: Any) -> Example:
-        degrees = draws.between(draws.uniform(seed), -self.degrees, self.degrees)
+        degrees = draws.around_zero(draws.uniform(seed), self.degrees)
         matrix = rotation(degrees, *size_of(example["image"]))
         return warp(example, matrix, fill=self.fill, min_visibility=self.min_visibility)
 
-    def get_config(self):
-        return {
-            "degrees": self.degrees,
-            "fill": self.fill,
-            "min_visibility": self.min_visibility,
-        }
-
-
-# --- Slanting by a random amount.
-
 
 @register
+@dataclasses.dataclass(eq=False, repr=False)
 class Shear(Augmentation):
     """Slants the image by random amounts: an upright rectangle becomes a rhomboid.
 
     At 0.1 along x, each row lies a tenth of a pixel further than the row above it.
     The center of the image stays in its place. A new box is the smallest one around
     what the image still shows of the slanted box.
-
-    Args:
-        along_x: float from 0, but below 1, the largest amount, to both sides.
-        along_y: float from 0, but below 1, the same for columns.
-        fill: float from 0 to 255, the color of the corners that come in.
-        min_visibility: float from 0 to 1; a box is dropped if less of it than this
-            stays in the image.
-
-    Raises:
-        ValueError: If a number is out of range.
-
-    Example:
-        >>> import numpy as np
-        >>> import effdet_keras as ek
-        >>> example = {"image": np.zeros((100, 100, 3), "uint8"),
-        ...     "boxes": np.float32([[40, 20, 60, 80]]), "labels": np.int32([5])}
-        >>> slanted = ek.augment.Shear(0.3, 0.0)(example, seed=[0, 2])
-        >>> slanted["boxes"].numpy().round().tolist()
-        [[40.0, 18.0, 60.0, 82.0]]
     """
 
     keeps_masks = True
 
-    def __init__(
-        self,
-        along_x: float = 0.15,
-        along_y: float = 0.15,
-        *,
-        fill: float = 128.0,
-        min_visibility: float = 0.1,
-    ) -> None:
-        for name, value in (("along_x", along_x), ("along_y", along_y)):
-            if not 0.0 <= value < 1.0:
-                raise InvalidValueError(
-                    f"`{name}` must be from 0, but below 1. Received: {name}={value!r}"
-                )
-        self.along_x = float(along_x)
-        self.along_y = float(along_y)
-        self.fill = float(fill)
-        self.min_visibility = check_fraction("min_visibility", min_visibility)
+    along_x: float = parameter(0.15, "[0, 1)")
+    along_y: float = parameter(0.15, "[0, 1)")
+    _: dataclasses.KW_ONLY
+    fill: float = parameter(128.0, "[0, 255]")
+    min_visibility: float = parameter(0.1, "[0, 1]")
 
     def augment(self, example: Example, seed: Any) -> Example:
         unit_x, unit_y = tf.unstack(draws.uniform(seed, [2]))
-        along_x = draws.between(unit_x, -self.along_x, self.along_x)
-        along_y = draws.between(unit_y, -self.along_y, self.along_y)
-        matrix = shear(along_x, along_y)
+        matrix = shear(
+            draws.around_zero(unit_x, self.along_x),
+            draws.around_zero(unit_y, self.along_y),
+        )
         matrix = around_center(matrix, *size_of(example["image"]))
         return warp(example, matrix, fill=self.fill, min_visibility=self.min_visibility)
 
-    def get_config(self):
-        return {
-            "along_x": self.along_x,
-            "along_y": self.along_y,
-            "fill": self.fill,
-            "min_visibility": self.min_visibility,
-        }
+
+# --- The box around what an image shows of a box that was turned or slanted.
+
+_FAR = 1e9  # pixels
+_SLACK = 1e-2  # pixels: a point that is computed to lie on the border is not outside
+
+
+def corners(boxes):
+    """The corners of boxes, `[n, 4, 2]` of `(y, x)`, in order around each."""
+    y0, x0, y1, x1 = tf.unstack(boxes, axis=1)
+    y = tf.stack([y0, y0, y1, y1], axis=1)
+    x = tf.stack([x0, x1, x1, x0], axis=1)
+    return tf.stack([y, x], axis=2)
+
+
+def visible_hulls(quads, height, width):
+    """Boxes `[n, 4]` around the parts of quadrilaterals that lie in the image.
+
+    `quads` are `[n, 4, 2]` of `(y, x)`, convex, corners in order. This is not the box
+    around the corners, clipped to the image: of a turned box with a corner outside, it
+    covers what is left of the box and no more. The visible part is a convex polygon,
+    whose corners are those of the quadrilateral inside the image, those of the image
+    inside the quadrilateral, and the points where their sides cross; the box lies
+    around these points. Where nothing is visible, it is zeros.
+    """
+    limit = tf.stack([height, width])
+    sides = tf.roll(quads, -1, axis=1) - quads  # [n, 4, 2]
+    crossings, on_sides = _crossings(quads, sides, limit)
+    points = tf.concat([quads, crossings], axis=1)  # [n, 20, 2]
+    in_image = tf.reduce_all((points > -_SLACK) & (points < limit + _SLACK), axis=-1)
+    is_corner = in_image & tf.concat([tf.ones_like(on_sides[:, :4]), on_sides], axis=1)
+    image, in_quads = _image_corners(quads, sides, height, width)
+    points = tf.concat([points, tf.broadcast_to(image, tf.shape(quads))], axis=1)
+    is_corner = tf.concat([is_corner, in_quads], axis=1)[..., None]
+    low = tf.reduce_min(tf.where(is_corner, points, _FAR), axis=1)
+    high = tf.reduce_max(tf.where(is_corner, points, -_FAR), axis=1)
+    hulls = tf.clip_by_value(tf.concat([low, high], 1), 0.0, tf.tile(limit, [2]))
+    seen = tf.reduce_any(is_corner, axis=1)
+    return tf.where(seen, hulls, 0.0)
+
+
+def _image_corners(quads, sides, height, width):
+    """The image's corners `[4, 2]`; whether the quads have them inside, `[n, 4]`."""
+    y, x = tf.stack([0.0, 0.0, height, height]), tf.stack([0.0, width, width, 0.0])
+    side_y, side_x = tf.unstack(sides, axis=2)  # [n, 4]
+    start_y, start_x = tf.unstack(quads, axis=2)
+    to_y = tf.reshape(y, [1, 4, 1]) - start_y[:, None]  # [n, corners, sides]
+    to_x = tf.reshape(x, [1, 4, 1]) - start_x[:, None]
+    turn = side_y[:, None] * to_x - side_x[:, None] * to_y
+    # Inside, the corner lies on one hand of all sides.
+    inside = tf.abs(tf.reduce_sum(tf.sign(turn), axis=2)) == 4.0
+    return tf.stack([y, x], axis=1), inside
+
+
+def _crossings(quads, sides, limit):
+    """Where sides cross the borders' lines: points `[n, 16, 2]`, if on the side."""
+    borders = tf.stack([tf.zeros_like(limit), limit])  # [low and high, axes]
+    share = tf.math.divide_no_nan(borders - quads[:, :, None], sides[:, :, None])
+    share = tf.reshape(share, [-1, 4, 4, 1])
+    points = quads[:, :, None] + share * sides[:, :, None]  # [n, 4, 4, 2]
+    share = tf.reshape(share, [-1, 16])
+    return tf.reshape(points, [-1, 16, 2]), (share >= 0.0) & (share <= 1.0)
+
+
+def areas(boxes):
+    """Areas of boxes, float32 `[n]`."""
+    sides = tf.maximum(boxes[:, 2:] - boxes[:, :2], 0.0)
+    return sides[:, 0] * sides[:, 1]
+
+
+def without_hidden(boxes, whole_areas, min_visibility):
+    """Boxes, with zeros for those of which too little is left of their areas before.
+
+    Zeros and not fewer rows: boxes and labels stay side by side, and `tidy` drops
+    boxes without area together with their labels.
+    """
+    enough = areas(boxes) >= min_visibility * tf.convert_to_tensor(whole_areas)
+    return tf.where(enough[:, None], boxes, 0.0)
 
 
 # --- A random window of the image that keeps objects.
 
 
 @register
+@dataclasses.dataclass(eq=False, repr=False)
 class RandomCrop(Augmentation):
     """Cuts a random window out of the image, one that shows an object.
 
@@ -309,24 +285,12 @@ class RandomCrop(Augmentation):
 
     keeps_masks = True
 
-    def __init__(
-        self,
-        *,
-        area: tuple[float, float] = (0.3, 1.0),
-        aspect_ratio: tuple[float, float] = (0.5, 2.0),
-        min_covered: float = 0.7,
-        min_visibility: float = 0.3,
-        tries: int = 20,
-    ) -> None:
-        self.area = check_range("area", area, 1e-3, 1.0)
-        self.aspect_ratio = check_range("aspect_ratio", aspect_ratio, 1e-3, math.inf)
-        self.min_covered = check_fraction("min_covered", min_covered)
-        self.min_visibility = check_fraction("min_visibility", min_visibility)
-        if tries < 1:
-            raise InvalidValueError(
-                f"`tries` must be 1 or more. Received: tries={tries!r}"
-            )
-        self.tries = int(tries)
+    _: dataclasses.KW_ONLY
+    area: tuple[float, float] = parameter((0.3, 1.0), "[0.001, 1]")
+    aspect_ratio: tuple[float, float] = parameter((0.5, 2.0), "[0.001, inf]")
+    min_covered: float = parameter(0.7, "[0, 1]")
+    min_visibility: float = parameter(0.3, "[0, 1]")
+    tries: int = parameter(20, "[1, inf)")
 
     def augment(self, example: Example, seed: Any) -> Example:
         image, boxes = example["image"], example["boxes"]
@@ -357,35 +321,15 @@ class RandomCrop(Augmentation):
         x = tf.floor(units[3] * (width - columns + 1.0))
         return tf.stack([y, x, y + rows, x + columns], axis=1)
 
-    def get_config(self):
-        return {
-            "area": self.area,
-            "aspect_ratio": self.aspect_ratio,
-            "min_covered": self.min_covered,
-            "min_visibility": self.min_visibility,
-            "tries": self.tries,
-        }
-
 
 def crop(example, window, min_visibility):
-    """Cuts a window out of an example.
-
-    Args:
-        window: float32 tensor `[4]`, `yxyx`, whole numbers inside the image.
-
-    Example:
-        >>> cropped = crop({"image": np.zeros((9, 9, 3)), "labels": np.int32([5]),
-        ...     "boxes": np.float32([[2, 2, 6, 6]])}, np.float32([1, 3, 8, 8]), 0.5)
-        >>> tuple(cropped["image"].shape), cropped["boxes"].numpy().tolist()
-        ((7, 5, 3), [[1.0, 0.0, 5.0, 3.0]])
-    """
+    """Cuts a window, float32 `[4]`, whole pixels of the image, out of an example."""
     y0, x0, y1, x1 = tf.unstack(tf.cast(window, tf.int32))
     boxes = tf.convert_to_tensor(example["boxes"])
     low, high = window[:2], window[2:]
-    corners = tf.clip_by_value(tf.reshape(boxes, [-1, 2, 2]), low, high) - low
-    cut = tf.reshape(corners, [-1, 4])
-    cut = without_hidden(cut, areas(boxes), min_visibility)
-    cropped = {**example, "image": example["image"][y0:y1, x0:x1], "boxes": cut}
-    if "mask" in example:
-        cropped["mask"] = example["mask"][y0:y1, x0:x1]
+    points = tf.clip_by_value(tf.reshape(boxes, [-1, 2, 2]), low, high) - low
+    cut = without_hidden(tf.reshape(points, [-1, 4]), areas(boxes), min_visibility)
+    cropped = {**example, "boxes": cut}
+    for key in {"image", "mask"} & {*example}:
+        cropped[key] = example[key][y0:y1, x0:x1]
     return cropped

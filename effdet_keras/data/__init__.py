@@ -1,8 +1,5 @@
 """Annotated images: readers, writers, the dataset, and its batches for `fit`."""
 
-from typing import TYPE_CHECKING
-
-from effdet_keras._internal.lazy_names import lazy_names
 from effdet_keras.data.convert import convert
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.arrays import from_arrays
@@ -13,13 +10,12 @@ from effdet_keras.data.formats.tfrecord import from_tfrecord, write_tfrecord
 from effdet_keras.data.formats.voc import from_voc, write_voc
 from effdet_keras.data.formats.yolo import from_yolo, write_yolo
 from effdet_keras.data.image_columns import read_image_columns
+from effdet_keras.data.inspection.anchors import fit_anchors
+from effdet_keras.data.inspection.check import CheckReport, check, check_splits
 from effdet_keras.data.load import load, load_splits
 from effdet_keras.data.problems import Problem, Severity
 from effdet_keras.data.record import Record
 from effdet_keras.data.shapes import write_shapes
-
-if TYPE_CHECKING:
-    from effdet_keras.inspection.check import CheckReport, check, check_splits
 
 __all__ = [
     "CheckReport",
@@ -30,6 +26,7 @@ __all__ = [
     "check",
     "check_splits",
     "convert",
+    "fit_anchors",
     "from_arrays",
     "from_coco",
     "from_csv",
@@ -48,10 +45,3 @@ __all__ = [
     "write_voc",
     "write_yolo",
 ]
-
-if not TYPE_CHECKING:
-    # `inspection` stands above `data` and imports it.
-    _OF_INSPECTION = ("CheckReport", "check", "check_splits")
-    __getattr__, __dir__ = lazy_names(
-        __name__, dict.fromkeys(_OF_INSPECTION, "inspection.check")
-    )

@@ -15,6 +15,7 @@ from effdet_keras._internal.backend import default_jit_compile
 from effdet_keras._internal.extras import extra
 from effdet_keras._internal.hugging_face import parse_hub_address
 from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.inspection.anchors import fitted_anchors, fitted_image_size
 from effdet_keras.data.mask import check_seg_class_names
 from effdet_keras.detect.detect import ScoreThreshold, detect
 from effdet_keras.detect.detections import Detections
@@ -25,7 +26,6 @@ from effdet_keras.export.check import ExportReport
 from effdet_keras.export.export_model import export_model
 from effdet_keras.hub.export import export_hub_module
 from effdet_keras.hub.features import HubFeatures  # noqa: F401 (for saved models)
-from effdet_keras.inspection.anchors import fitted_anchors, fitted_image_size
 from effdet_keras.model.anchors import anchors_of
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.model.network import build_network

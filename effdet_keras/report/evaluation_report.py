@@ -45,8 +45,14 @@ from effdet_keras.report.pages import (
     image_tag,
     pair,
 )
-from effdet_keras.visualize.boxes import ASIDE, BAD, GOOD, draw_class_map, draw_marked
-from effdet_keras.visualize.training import history_panels
+from effdet_keras.visualize import (
+    ASIDE,
+    BAD,
+    GOOD,
+    draw_class_map,
+    draw_marked,
+    history_panels,
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from effdet_keras._internal.extras import extra
+from effdet_keras.data.inspection.anchors import fitted_image_size
 from effdet_keras.errors import InvalidStateError
-from effdet_keras.inspection.anchors import fitted_image_size
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.runs.splits import Splits

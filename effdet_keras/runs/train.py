@@ -52,7 +52,6 @@ from effdet_keras.runs.splits import Splits
 from effdet_keras.runs.time_budget import choose_length
 from effdet_keras.train import auto_recipe
 from effdet_keras.train.resume import place_in
-from effdet_keras.visualize.training import batch_grid
 from effdet_keras.weights.archive import checkpoint_file, read_archive_info
 from effdet_keras.weights.checkpoint_files import BEST_FILE
 from effdet_keras.weights.pretrained import (
@@ -320,7 +319,7 @@ def draw_first_batch(
     images, truth = next(iter(batches.take(1)))
     truth = {name: np.asarray(truth[name]) for name in ("boxes", "labels")}
     names = model.class_names or dataset.class_names
-    grid = batch_grid(images, truth, names, model.seg_class_names)
+    grid = visualize.batch_grid(images, truth, names, model.seg_class_names)
     with replacing(folder.first_batch) as partial:
         Image.fromarray(grid).save(partial, format="PNG")
     if writes_tensorboard(configuration):

@@ -24,7 +24,7 @@ from effdet_keras.errors import (
 )
 from effdet_keras.train import inputs
 from effdet_keras.train.schedules import REFERENCE_BATCH_SIZE
-from effdet_keras.visualize.training import require_matplotlib
+from effdet_keras.visualize import require_matplotlib
 
 
 def plot_learning_rates(

@@ -6,7 +6,8 @@ import pytest
 import tensorflow as tf
 
 import effdet_keras as ek
-from effdet_keras.augment.compose import as_augmentation
+from effdet_keras.augment.augmentation import as_augmentation
+from effdet_keras.augment.pixels import color_matrix
 from effdet_keras.extras import policies as policy_run
 
 pytestmark = pytest.mark.tensorflow
@@ -369,11 +370,10 @@ def test_distortion_keeps_grays_gray_and_zero_changes_nothing():
 
 
 def test_hue_by_120_degrees_and_back_is_nothing():
-    matrix = ek.augment.colors._color_matrix
-    turned = matrix(1.0, 120.0) @ matrix(1.0, -120.0)
+    turned = color_matrix(1.0, 120.0) @ color_matrix(1.0, -120.0)
     np.testing.assert_allclose(turned, np.eye(3), atol=1e-5)
     np.testing.assert_allclose(
-        matrix(0.0, 0.0) @ [[1.0], [0], [0]], [[0.299]] * 3, atol=1e-3
+        color_matrix(0.0, 0.0) @ [[1.0], [0], [0]], [[0.299]] * 3, atol=1e-3
     )
 
 

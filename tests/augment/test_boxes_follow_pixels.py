@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import effdet_keras as ek
+from effdet_keras.augment.warps import visible_hulls
 from effdet_keras.extras import policies as policy_run
 
 pytestmark = pytest.mark.tensorflow
@@ -165,7 +166,7 @@ def test_hulls_equal_those_of_clipped_polygons():
     turn = np.stack([np.cos(angle), -np.sin(angle), np.sin(angle), np.cos(angle)], 1)
     sides = rng.uniform(1, 150, (200, 1, 2)) * [[-1, -1], [-1, 1], [1, 1], [1, -1]]
     quads = (sides / 2) @ turn.reshape(-1, 2, 2) + centers
-    hulls = ek.augment.hulls.visible_hulls(quads.astype("float32"), *np.float32(size))
+    hulls = visible_hulls(quads.astype("float32"), *np.float32(size))
     empty = 0
     for quad, hull in zip(quads, hulls.numpy()):
         polygon = clipped_polygon(list(quad), *size)
@@ -180,5 +181,5 @@ def test_hulls_equal_those_of_clipped_polygons():
 
 def test_an_image_inside_a_turned_box_is_its_hull():
     quads = np.float32([[[-100, 50], [50, 200], [200, 50], [50, -100]]])
-    hulls = ek.augment.hulls.visible_hulls(quads, 80.0, 100.0).numpy().tolist()
+    hulls = visible_hulls(quads, 80.0, 100.0).numpy().tolist()
     assert hulls == [[0.0, 0.0, 80.0, 100.0]]

@@ -15,7 +15,7 @@ from effdet_keras.runs.fitting import callbacks_of_run
 from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.runs.run_log import RunLog
 from effdet_keras.runs.splits import choose_splits
-from effdet_keras.visualize.training import batch_grid
+from effdet_keras.visualize import batch_grid
 
 pytestmark = pytest.mark.tensorflow
 

@@ -4,12 +4,17 @@ from __future__ import annotations  # a type of TensorFlow would import it
 
 import contextlib
 
-import numpy as np
-
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.augment.augmentation import Augmentation, is_ours, to_dtype
-from effdet_keras.augment.compose import Compose, Sometimes, as_augmentation
-from effdet_keras.augment.from_numpy import FromNumPy
+from effdet_keras.augment.augmentation import (
+    Augmentation,
+    Compose,
+    FromNumPy,
+    Sometimes,
+    as_augmentation,
+    fault_of,
+    is_ours,
+    with_autograph,
+)
 from effdet_keras.errors import EffDetError, InvalidTypeError, InvalidValueError
 
 _AUGMENT, _PARTNERS = 1, 2  # streams of random numbers beside those of the transforms
@@ -25,22 +30,21 @@ def prepare(augment, reader):
     if augment is None:
         return None
     try:
-        return _with_checks(as_augmentation(augment), reader)
-    except InvalidTypeError as error:
-        raise InvalidTypeError(f"`augment` of `batches`: {error}") from None
-    except InvalidValueError as error:
-        raise InvalidValueError(f"`augment` of `batches`: {error}") from None
+        augmentation = _with_checks(as_augmentation(augment), reader)
+        if reader is not None and reader.gives_masks:
+            _check_keeps_masks(augmentation)
+        return augmentation
+    except (InvalidTypeError, InvalidValueError) as error:
+        raise type(error)(f"`augment` of `batches`: {error}") from None
 
 
 def apply(augmentation, read, index, seed, size):
     """Reads an example and, where the augmentation takes several, its partners.
 
-    Partners are other images of the dataset, drawn from the example's seed.
-
     Args:
-        read: function of an index that returns an example, a dict of tensors with
-            `image`, `boxes`, `labels`, `image_id` and other keys.
-        seed: int64 tensor `[2]`.
+        read: function of an index that returns an example with `image`, `boxes`,
+            `labels`, `image_id` and other keys.
+        seed: int64 tensor `[2]`, from which partners are drawn, too.
     """
     example = read(index)
     own_seed = _fold(seed, _AUGMENT)
@@ -52,19 +56,9 @@ def apply(augmentation, read, index, seed, size):
 
 
 def partners(index, seed, count, size):
-    """Draws the places of the images that are mixed into an example.
+    """Draws the places of the images that are mixed into an example, int64 `[count]`.
 
-    Args:
-        seed: int64 tensor `[2]`: the same seed gives the same places.
-
-    Returns:
-        int64 tensor `[count]` of places other than `index`; `index` itself if there
-        is no other. A place may appear twice.
-
-    Example:
-        >>> places = partners(np.int64(3), np.int64([0, 1]), count=50, size=5)
-        >>> sorted(set(places.numpy().tolist()))
-        [0, 1, 2, 4]
+    They are others than `index`, unless there is no other; one may appear twice.
     """
     if size == 1:
         return tf.fill([count], index)
@@ -72,6 +66,10 @@ def partners(index, seed, count, size):
         [count], _fold(seed, _PARTNERS), 1, size, tf.int64, alg="philox"
     )
     return (index + steps) % size
+
+
+def _fold(seed, stream):
+    return tf.random.fold_in(seed, stream, alg="philox")
 
 
 @contextlib.contextmanager
@@ -83,6 +81,36 @@ def plain_errors(reader):
         if reader.error is None:
             raise
         raise reader.error from None
+
+
+def _with_checks(augmentation, reader):
+    """The same augmentation with a check around each part that a user wrote."""
+    if type(augmentation) is Compose:
+        parts = [_with_checks(one, reader) for one in augmentation.augmentations]
+        return Compose(parts)
+    if type(augmentation) is Sometimes:
+        inner = _with_checks(augmentation.augmentation, reader)
+        return Sometimes(inner, augmentation.probability)
+    if isinstance(augmentation, FromNumPy):
+        return _Checked(_NamingImages(augmentation.function, reader), reader)
+    is_tested = is_ours(augmentation.augment) and not hasattr(augmentation, "function")
+    return augmentation if is_tested else _Checked(augmentation, reader)
+
+
+def _check_keeps_masks(augmentation):
+    """Raises ValueError, with its name, if a part leaves masks behind."""
+    parts = getattr(augmentation, "augmentations", None)
+    parts = parts or [getattr(augmentation, "augmentation", None)]
+    inner = [part for part in parts if part is not None]
+    for part in inner:
+        _check_keeps_masks(part)
+    if not inner and not augmentation.keeps_masks:
+        name = getattr(augmentation, "name", None) or repr(augmentation)
+        raise InvalidValueError(
+            f"{name} moves pixels, or may, and not those of masks. Leave it out; or "
+            "pass `masks=False` to `batches` to train without masks; or, if it is your "
+            'own, return "mask" as well and set `keeps_masks = True` in its class'
+        )
 
 
 class _Checked(Augmentation):
@@ -102,11 +130,8 @@ class _Checked(Augmentation):
 
     def augment(self, example, seed):
         first = example if self.num_images == 1 else example[0]
-        augment = self.augmentation.augment
-        if not is_ours(augment):
-            augment = tf.function(augment)  # AutoGraph is for code of users
         try:
-            result = augment(example, seed)
+            result = with_autograph(self.augmentation.augment)(example, seed)
             image = tf.convert_to_tensor(result["image"])
             boxes = tf.cast(tf.convert_to_tensor(result["boxes"]), tf.float32)
             labels = tf.cast(tf.convert_to_tensor(result["labels"]), tf.int32)
@@ -122,10 +147,18 @@ class _Checked(Augmentation):
                 "`ek.augment.FromNumPy(function)`"
             )
             raise self._reader.error from error
-        arguments = [tf.shape(image), boxes, labels]
-        given = [tf.shape(first["image"]), first["boxes"], first["image_id"]]
         boxes, labels = tf.numpy_function(
-            self._check, arguments + given, (tf.float32, tf.int32), stateful=False
+            self._check,
+            [
+                tf.shape(image),
+                boxes,
+                labels,
+                tf.shape(first["image"]),
+                first["boxes"],
+                first["image_id"],
+            ],
+            (tf.float32, tf.int32),
+            stateful=False,
         )
         with tf.control_dependencies([boxes]):  # or TensorFlow complains first
             image = tf.identity(image)
@@ -133,14 +166,11 @@ class _Checked(Augmentation):
         labels = tf.ensure_shape(labels, [None])
         return {**result, "image": image, "boxes": boxes, "labels": labels}
 
-    def _check(self, image_shape, boxes, labels, shape_before, boxes_before, image_id):
-        fault = fault_of(
-            image_shape,
-            boxes,
-            labels,
-            num_classes=len(self._reader.class_names),
-            shape_before=shape_before,
-            boxes_before=boxes_before,
+    def _check(self, shape, boxes, labels, shape_before, boxes_before, image_id):
+        num_classes = len(self._reader.class_names)
+        fault = fault_of(shape, boxes, labels)
+        fault = fault or fault_of_values(
+            shape, boxes, labels, num_classes, shape_before, boxes_before
         )
         if fault is not None:
             self._reader.error = InvalidValueError(
@@ -155,6 +185,24 @@ class _Checked(Augmentation):
         return repr(self.augmentation if name is None else name)
 
 
+def fault_of_values(shape, boxes, labels, num_classes, shape_before, boxes_before):
+    """Says what is wrong with labels and boxes of the right shapes, or None.
+
+    `shape_before` and `boxes_before` are of the example that the function was given.
+    """
+    is_wrong = (labels < 0) | (labels >= num_classes)
+    if is_wrong.any():
+        last = num_classes - 1
+        return f"the label {labels[is_wrong][0]}; labels are from 0 to {last}"
+    # As fractions they would train, silently, on the first pixel of the image.
+    is_same = 0 < len(boxes) == len(boxes_before)
+    is_as_large = (shape[:2] * 4 >= shape_before[:2]).all()
+    is_tiny = is_same and boxes.max() <= 1 and boxes_before[:, 2:].min() > _FEW_PIXELS
+    if is_as_large and is_tiny:
+        return f"the box {boxes[0].tolist()}; boxes are in pixels, not fractions"
+    return None
+
+
 class _NamingImages(FromNumPy):
     """`FromNumPy` that tells which image its function failed on."""
 
@@ -163,19 +211,11 @@ class _NamingImages(FromNumPy):
         self._reader = reader
 
     def augment(self, example, seed):
-        image = to_dtype(example["image"], tf.uint8)
-        arguments = [image, example["boxes"], example["labels"], seed]
-        image, boxes, labels = tf.numpy_function(
-            self._call_naming,
-            [example["image_id"], *arguments],
-            (tf.uint8, tf.float32, tf.int32),
-            stateful=False,
-        )
-        return {**example, "image": image, "boxes": boxes, "labels": labels}
+        return self.called(self._call_naming, example, seed, example["image_id"])
 
     def _call_naming(self, image_id, *arguments):
         try:
-            return self._call_function(*arguments)
+            return self.call_function(*arguments)
         except Exception as error:
             fault = str(error)
             if not isinstance(error, EffDetError):
@@ -185,85 +225,3 @@ class _NamingImages(FromNumPy):
                 f"{fault}. It was given {self._reader.name_of(image_id)}"
             )
             raise self._reader.error from error
-
-
-def fault_of(image_shape, boxes, labels, *, num_classes, shape_before, boxes_before):
-    """Finds what is wrong with an example that a function returned.
-
-    Args:
-        boxes: float array, which should be `[n, 4]`; any empty one has no boxes.
-        labels: int array, which should be `[n]`.
-        shape_before: int array `[3]`, the shape of the image that it was given.
-        boxes_before: float array `[m, 4]`, the boxes that it was given.
-
-    Example:
-        >>> size, box = np.int32([64, 64, 3]), np.float32([[0, 0, 9, 9]])
-        >>> fault_of(size, box, np.int32([5]), num_classes=3,
-        ...     shape_before=size, boxes_before=box)
-        'the label 5; labels are from 0 to 2'
-    """
-    if len(image_shape) != 3 or image_shape[2] != 3 or not image_shape.all():
-        return f"an image of shape {image_shape.tolist()}; expected [H, W, 3]"
-    if boxes.size and (boxes.ndim != 2 or boxes.shape[1] != 4):
-        return f"boxes of shape {list(boxes.shape)}; expected [n, 4]"
-    if boxes.size // 4 != labels.size or (labels.size and labels.ndim != 1):
-        return (
-            f"{boxes.size // 4} boxes, but labels of shape {list(labels.shape)}; "
-            "every box needs a label"
-        )
-    boxes = boxes.reshape(-1, 4)
-    is_wrong = ~np.isfinite(boxes).all(axis=1)
-    if is_wrong.any():
-        return f"the box {boxes[is_wrong][0].tolist()}; boxes must be finite"
-    is_wrong = (boxes[:, 2:] < boxes[:, :2]).any(axis=1)
-    if is_wrong.any():
-        return (
-            f"the box {boxes[is_wrong][0].tolist()}; "
-            "boxes are (y_min, x_min, y_max, x_max)"
-        )
-    is_wrong = (labels < 0) | (labels >= num_classes)
-    if is_wrong.any():
-        last = num_classes - 1
-        return f"the label {labels[is_wrong][0]}; labels are from 0 to {last}"
-    # As fractions they would train, silently, on the first pixel of the image.
-    is_same = 0 < len(boxes) == len(boxes_before)
-    is_as_large = (image_shape[:2] * 4 >= shape_before[:2]).all()
-    is_tiny = is_same and boxes.max() <= 1 and boxes_before[:, 2:].min() > _FEW_PIXELS
-    if is_as_large and is_tiny:
-        return f"the box {boxes[0].tolist()}; boxes are in pixels, not fractions"
-    return None
-
-
-def check_keeps_masks(augmentation):
-    """Raises ValueError, with its name, if a part leaves masks behind."""
-    parts = getattr(augmentation, "augmentations", None)
-    parts = parts or [getattr(augmentation, "augmentation", None)]
-    inner = [part for part in parts if part is not None]
-    for part in inner:
-        check_keeps_masks(part)
-    if not inner and not augmentation.keeps_masks:
-        name = getattr(augmentation, "name", None) or repr(augmentation)
-        raise InvalidValueError(
-            f"`augment` of `batches`: {name} moves pixels, or may, and not those of "
-            "masks. Leave it out; or pass `masks=False` to `batches` to train without "
-            'masks; or, if it is your own, return "mask" as well and set '
-            "`keeps_masks = True` in its class"
-        )
-
-
-def _with_checks(augmentation, reader):
-    """The same augmentation with a check around each part that a user wrote."""
-    if type(augmentation) is Compose:
-        parts = [_with_checks(one, reader) for one in augmentation.augmentations]
-        return Compose(parts)
-    if type(augmentation) is Sometimes:
-        inner = _with_checks(augmentation.augmentation, reader)
-        return Sometimes(inner, augmentation.probability)
-    if isinstance(augmentation, FromNumPy):
-        return _Checked(_NamingImages(augmentation.function, reader), reader)
-    is_tested = is_ours(augmentation.augment) and not hasattr(augmentation, "function")
-    return augmentation if is_tested else _Checked(augmentation, reader)
-
-
-def _fold(seed, stream):
-    return tf.random.fold_in(seed, stream, alg="philox")

@@ -32,16 +32,12 @@ def register_reader(dataset, reader):
 
 
 def reader_of(dataset):
-    """Finds the `ImageReader` behind a `tf.data.Dataset`.
+    """Finds the `ImageReader` behind a `tf.data.Dataset`, or behind anything.
 
-    Args:
-        dataset: anything. A dataset that `DetectionDataset.batches` made has a reader,
-            and so has what its methods made of it, such as `.take(5)` or `.map(...)`.
-
-    Returns:
-        `ImageReader`. None where there is none, as behind arrays and other datasets,
-        and where there are several, as after `concatenate`: then an image id does
-        not tell which image it is.
+    A dataset that `DetectionDataset.batches` made has a reader, and so has what its
+    methods made of it, such as `.take(5)` or `.map(...)`. None where there is none, as
+    behind arrays and other datasets, and where there are several, as after
+    `concatenate`: then an image id does not tell which image it is.
     """
     readers = readers_of(dataset)
     return readers[0] if len(readers) == 1 else None
@@ -76,11 +72,8 @@ class ImageReader:
     """Reads the examples of records, and remembers which images it could not read.
 
     `tf.data` calls it from its threads. `reader_of` finds it behind the batches, so
-    that `fit` can name images and classes.
-
-    Args:
-        replace: whether another image takes the place of one that cannot be
-            read, as in training. Otherwise an empty image does.
+    that `fit` can name images and classes. With `replace` another image takes the place
+    of one that cannot be read, as in training; otherwise an empty image does.
     """
 
     def __init__(
@@ -117,13 +110,11 @@ class ImageReader:
         return {record.image_id: record.name for record in self._records}
 
     def read(self, index):
-        """Returns the boxes to train on, and their image, at one place of the dataset.
+        """An image and the boxes to train on, at one place of the dataset.
 
-        Returns:
-            `(image, boxes, labels, image_id, is_there)`: uint8 `[H, W, 3]`,
-            float32 `[n, 4]`, int32 `[n]`, int64, and bool: False if this is an empty
-            image in the place of one that cannot be read. With `seg_class_names` also
-            the mask, uint8 `[H, W]`.
+        `(image, boxes, labels, image_id, is_there)`: uint8 `[H, W, 3]`, float32
+        `[n, 4]`, int32 `[n]`, int64, and bool: False if this is an empty image in the
+        place of one that cannot be read. With `seg_class_names` also the mask.
         """
         try:
             return self._read(index)
@@ -202,22 +193,13 @@ def decode_plain_jpeg(image):
     """Decodes a JPEG file, if TensorFlow is known to give the pixels that Pillow gives.
 
     That is so for all but progressive files that are damaged, files whose EXIF tag
-    turns the image, and colors other than RGB and grey: both are libjpeg-turbo.
-
-    Returns:
-        uint8 array `[H, W, 3]`, read-only. None for every other kind of image, and for
-        what cannot be decoded: `read_image` then decodes it, or says what is wrong.
-
-    Example:
-        >>> import os, tempfile
-        >>> path = os.path.join(tempfile.mkdtemp(), "grey.jpg")
-        >>> Image.new("L", (30, 20), 100).save(path)
-        >>> decode_plain_jpeg(path).shape
-        (20, 30, 3)
-        >>> decode_plain_jpeg(np.zeros((8, 8, 3), "uint8")) is None
-        True
+    turns the image, and colors other than RGB and grey: both are libjpeg-turbo. For
+    every other kind of image, and for what cannot be decoded, it returns None:
+    `read_image` then decodes it, or says what is wrong.
     """
-    if not isinstance(image, str | EncodedImage) or not _pillow_is_libjpeg_turbo():
+    if not isinstance(image, str | EncodedImage):
+        return None
+    if not features.check_feature("libjpeg_turbo"):
         return None
     try:
         data = _jpeg_bytes(image)
@@ -227,10 +209,6 @@ def decode_plain_jpeg(image):
         return np.asarray(memoryview(decoded))  # without a copy
     except Exception:  # of files and decoders: `read_image` says it in plain words
         return None
-
-
-def _pillow_is_libjpeg_turbo():
-    return features.check_feature("libjpeg_turbo")
 
 
 def _jpeg_bytes(image):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
@@ -9,7 +10,7 @@ from effdet_keras.augment import draws
 from effdet_keras.augment.augmentation import (
     Augmentation,
     Example,
-    check_fraction,
+    parameter,
     register,
     size_of,
     to_dtype,
@@ -25,8 +26,24 @@ from effdet_keras.extras.policies.operations import (
 )
 
 
+@dataclasses.dataclass(eq=False, repr=False)
+class _Policy(Augmentation):
+    """What both have: sub-policies, and how their operations move boxes."""
+
+    _: dataclasses.KW_ONLY
+    long_side: float | None = parameter(640.0, "(0, inf)", or_none=True)
+    min_visibility: float = parameter(0.1, "[0, 1]")
+    reference_boxes: bool = False
+
+    def _one_of(self, sub_policies, example, seed):
+        of_choice, of_steps = draws.split(seed, 2)
+        choice = draws.integer(draws.uniform(of_choice), len(sub_policies))
+        return run_sub_policy(example, of_steps, sub_policies, choice, self)
+
+
 @register
-class AutoAugment(Augmentation):
+@dataclasses.dataclass(eq=False, repr=False)
+class AutoAugment(_Policy):
     """Applies a random sub-policy of one of google/automl's learned policies.
 
     The policies were learned on COCO (Zoph et al., "Learning Data Augmentation
@@ -61,54 +78,23 @@ class AutoAugment(Augmentation):
         (TensorShape([64, 64, 3]), 'uint8')
     """
 
-    def __init__(
-        self,
-        policy: str = "v0",
-        *,
-        long_side: float | None = 640.0,
-        min_visibility: float = 0.1,
-        reference_boxes: bool = False,
-    ) -> None:
-        if policy not in POLICIES:
+    policy: str = "v0"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.policy not in POLICIES:
             raise InvalidValueError(
                 f"`policy` must be one of {', '.join(POLICIES)}. "
-                f"Received: policy={policy!r}"
+                f"Received: policy={self.policy!r}"
             )
-        check_long_side(long_side)
-        self.policy = policy
-        self.long_side = long_side
-        self.min_visibility = check_fraction("min_visibility", min_visibility)
-        self.reference_boxes = reference_boxes
 
     def augment(self, example: Example, seed: Any) -> Example:
-        sub_policies = POLICIES[self.policy]
-        of_choice, of_steps = draws.split(seed, 2)
-        choice = draws.integer(draws.uniform(of_choice), len(sub_policies))
-        return run_sub_policy(example, of_steps, sub_policies, choice, self)
-
-    def get_config(self):
-        return {
-            "policy": self.policy,
-            "long_side": self.long_side,
-            "min_visibility": self.min_visibility,
-            "reference_boxes": self.reference_boxes,
-        }
-
-
-def check_long_side(long_side: Any) -> None:
-    """Refuses a long side that is not above 0."""
-    if long_side is not None and not long_side > 0:
-        raise InvalidValueError(
-            "`long_side` must be above 0 pixels, or None. "
-            f"Received: long_side={long_side!r}"
-        )
-
-
-# --- RandAugment for detection: random operations at one level.
+        return self._one_of(POLICIES[self.policy], example, seed)
 
 
 @register
-class RandAugment(Augmentation):
+@dataclasses.dataclass(eq=False, repr=False)
+class RandAugment(_Policy):
     """Applies random operations, all of one level, one after the other.
 
     Nothing is learned here (Cubuk et al., https://arxiv.org/abs/1909.13719): each
@@ -119,9 +105,7 @@ class RandAugment(Augmentation):
         num_operations: int, how many operations each image gets.
         level: float; at 10 an operation has the largest strength that AutoAugment
             learns with, such as a rotation by 30 degrees. google/automl uses 15.
-        long_side: as of `AutoAugment`.
-        min_visibility: as of `AutoAugment`.
-        reference_boxes: as of `AutoAugment`.
+        long_side, min_visibility, reference_boxes: as of `AutoAugment`.
 
     Raises:
         ValueError: If a number is out of range.
@@ -137,66 +121,30 @@ class RandAugment(Augmentation):
         (TensorShape([64, 64, 3]), 'uint8')
     """
 
-    def __init__(
-        self,
-        num_operations: int = 1,
-        level: float = 15.0,
-        *,
-        long_side: float | None = 640.0,
-        min_visibility: float = 0.1,
-        reference_boxes: bool = False,
-    ) -> None:
-        if num_operations < 1:
-            raise InvalidValueError(
-                "`num_operations` must be 1 or more. "
-                f"Received: num_operations={num_operations!r}"
-            )
-        if level < 0:
-            raise InvalidValueError(
-                f"`level` must be 0 or more. Received: level={level!r}"
-            )
-        check_long_side(long_side)
-        self.num_operations = int(num_operations)
-        self.level = float(level)
-        self.long_side = long_side
-        self.min_visibility = check_fraction("min_visibility", min_visibility)
-        self.reference_boxes = reference_boxes
+    num_operations: int = parameter(1, "[1, inf)")
+    level: float = parameter(15.0, "[0, inf)")
 
     def augment(self, example: Example, seed: Any) -> Example:
         # Each operation is a sub-policy of one step, which always happens.
         sub_policies = [[(name, 1.0, self.level)] for name in RAND_AUGMENT_OPERATIONS]
         for one in draws.split(seed, self.num_operations):
-            of_choice, of_steps = draws.split(one, 2)
-            choice = draws.integer(draws.uniform(of_choice), len(sub_policies))
-            example = run_sub_policy(example, of_steps, sub_policies, choice, self)
+            example = self._one_of(sub_policies, example, one)
         return example
-
-    def get_config(self):
-        return {
-            "num_operations": self.num_operations,
-            "level": self.level,
-            "long_side": self.long_side,
-            "min_visibility": self.min_visibility,
-            "reference_boxes": self.reference_boxes,
-        }
 
 
 # --- The policies of AutoAugment for detection, as data.
 
+_V0 = [
+    [("TranslateX_BBox", 0.6, 4), ("Equalize", 0.8, 10)],
+    [("TranslateY_Only_BBoxes", 0.2, 2), ("Cutout", 0.8, 8)],
+    [("Sharpness", 0.0, 8), ("ShearX_BBox", 0.4, 0)],
+    [("ShearY_BBox", 1.0, 2), ("TranslateY_Only_BBoxes", 0.6, 6)],
+    [("Rotate_BBox", 0.6, 10), ("Color", 1.0, 6)],
+]
 POLICIES = {
-    "v0": [
-        [("TranslateX_BBox", 0.6, 4), ("Equalize", 0.8, 10)],
-        [("TranslateY_Only_BBoxes", 0.2, 2), ("Cutout", 0.8, 8)],
-        [("Sharpness", 0.0, 8), ("ShearX_BBox", 0.4, 0)],
-        [("ShearY_BBox", 1.0, 2), ("TranslateY_Only_BBoxes", 0.6, 6)],
-        [("Rotate_BBox", 0.6, 10), ("Color", 1.0, 6)],
-    ],
+    "v0": _V0,
     "v1": [
-        [("TranslateX_BBox", 0.6, 4), ("Equalize", 0.8, 10)],
-        [("TranslateY_Only_BBoxes", 0.2, 2), ("Cutout", 0.8, 8)],
-        [("Sharpness", 0.0, 8), ("ShearX_BBox", 0.4, 0)],
-        [("ShearY_BBox", 1.0, 2), ("TranslateY_Only_BBoxes", 0.6, 6)],
-        [("Rotate_BBox", 0.6, 10), ("Color", 1.0, 6)],
+        *_V0,
         [("Color", 0.0, 0), ("ShearX_Only_BBoxes", 0.8, 4)],
         [("ShearY_Only_BBoxes", 0.8, 2), ("Flip_Only_BBoxes", 0.0, 10)],
         [("Equalize", 0.6, 10), ("TranslateX_BBox", 0.2, 2)],
@@ -274,11 +222,6 @@ def run_sub_policy(example, seed, sub_policies, choice, owner):
 
     The graph is a loop over its steps with one `switch_case` of all kinds of
     operations: which one runs, how strong and how likely, is looked up.
-
-    Args:
-        seed: int tensor `[2]`.
-        owner: an augmentation with `long_side`, `min_visibility` and
-            `reference_boxes`.
     """
     image = to_dtype(example["image"], tf.uint8)
     scale = tf.ones([])
@@ -306,7 +249,8 @@ def run_sub_policy(example, seed, sub_policies, choice, owner):
         ]
         which = tf.where(happens, step.kind, len(kinds))
         image, boxes = tf.switch_case(which, [*branches, lambda: (image, boxes)])
-        return i + 1, _any_size(image), tf.ensure_shape(boxes, [None, 4])
+        image = tf.ensure_shape(image, [None, None, 3])
+        return i + 1, image, tf.ensure_shape(boxes, [None, 4])
 
     boxes = tf.ensure_shape(example["boxes"], [None, 4])
     shapes = ([], [None, None, 3], [None, 4])
@@ -318,10 +262,6 @@ def run_sub_policy(example, seed, sub_policies, choice, owner):
         parallel_iterations=1,
     )
     return {**example, "image": image, "boxes": boxes}
-
-
-def _any_size(image):
-    return tf.ensure_shape(image, [None, None, 3])
 
 
 def _tables(sub_policies):

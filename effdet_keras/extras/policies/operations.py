@@ -1,7 +1,8 @@
 """The operations that the policies of AutoAugment name, and their strengths.
 
 Where google/automl's numbers are pixels, they are meant for the images of COCO, whose
-long side is 640.
+long side is 640. Images are uint8 `[H, W, 3]`, boxes float32 `[n, 4]`, `yxyx` in
+pixels.
 
 A dataset that begins with a graph of thousands of operations begins late. So what
 differs only in numbers is one operation of the graph: all shifts, slants and rotations
@@ -13,35 +14,24 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.augment import draws, hulls, warps
+from effdet_keras.augment import draws, warps
 from effdet_keras.augment.augmentation import size_of
-from effdet_keras.augment.holes import fill_rectangle, rectangle_mask
-from effdet_keras.augment.warps import inverse
+from effdet_keras.augment.pixels import fill_rectangle, rectangle_mask
 
 # --- The changes of color in AutoAugment, equal to those of google/automl.
 
 
 def blend(start, end, factor):
-    """Goes from one image, at factor 0, to another, at 1, and beyond it.
-
-    Example:
-        >>> gray = np.full((1, 1, 3), 100, "uint8")
-        >>> int(blend(np.zeros_like(gray), gray, 1.5)[0, 0, 0])
-        150
-    """
+    """Goes from one image, at factor 0, to another, at 1, and beyond it."""
     start, end = tf.cast(start, tf.float32), tf.cast(end, tf.float32)
     mixed = start + factor * (end - start)
     return tf.cast(tf.clip_by_value(mixed, 0.0, 255.0), tf.uint8)
 
 
-def gray(image):
-    """The image without color."""
-    return tf.image.grayscale_to_rgb(tf.image.rgb_to_grayscale(image))
-
-
 def color(image, factor):
     """Less color below factor 1, more above."""
-    return blend(gray(image), image, factor)
+    gray = tf.image.grayscale_to_rgb(tf.image.rgb_to_grayscale(image))
+    return blend(gray, image, factor)
 
 
 def contrast(image, factor):
@@ -71,8 +61,7 @@ def sharpness(image, factor):
 
 def solarize(image, threshold):
     """Inverts pixels from `threshold` upwards."""
-    is_dark = tf.cast(image, tf.float32) < threshold
-    return tf.where(is_dark, image, 255 - image)
+    return tf.where(tf.cast(image, tf.float32) < threshold, image, 255 - image)
 
 
 def solarize_add(image, addition):
@@ -88,7 +77,7 @@ def posterize(image, bits):
     return tf.bitwise.left_shift(tf.bitwise.right_shift(image, shift), shift)
 
 
-def autocontrast(image):
+def autocontrast(image, _=None):
     """Stretches each channel to the full range from 0 to 255."""
     pixels = tf.cast(image, tf.float32)
     low = tf.reduce_min(pixels, axis=[0, 1])
@@ -98,7 +87,7 @@ def autocontrast(image):
     return tf.where(high > low, tf.cast(stretched, tf.uint8), image)
 
 
-def equalize(image):
+def equalize(image, _=None):
     """Makes each channel's histogram as flat as whole numbers allow."""
     values = tf.reshape(tf.cast(image, tf.int32), [-1, 3])
     own_bins = values + tf.range(3) * 256
@@ -114,8 +103,10 @@ def equalize(image):
     return tf.reshape(equal, tf.shape(image))
 
 
+# --- What a policy says of an operation, in numbers.
+
 _FILL = 128.0
-NUM_UNITS = 4  # random numbers that an operation needs, at most
+_NUM_UNITS = 4  # random numbers that an operation needs, at most
 
 _ONLY = "_Only_BBoxes"
 _MOVES = ("Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY")
@@ -137,8 +128,8 @@ _HIGHEST = {
     "Rotate_Only_BBoxes": 30.0,
 }
 _COLORS = {
-    "AutoContrast": lambda image, _: autocontrast(image),
-    "Equalize": lambda image, _: equalize(image),
+    "AutoContrast": autocontrast,
+    "Equalize": equalize,
     "Posterize": posterize,
     "Solarize": solarize,
     "SolarizeAdd": solarize_add,
@@ -150,44 +141,25 @@ _COLORS = {
 
 
 class Step(NamedTuple):
-    """One operation of a sub-policy: numbers, or tensors of the one that was chosen.
+    """One operation of a sub-policy: numbers, or tensors of the one that was chosen."""
 
-    Attributes:
-        kind: which of the kinds of the policy's operations.
-        inner: which of the kinds of operations inside boxes.
-        moves: five numbers, 1 for the one of `_MOVES` that it is, the others 0.
-        strength: the operation's own number: a factor, a threshold, degrees, pixels.
-        probability: of the operation.
-    """
-
-    kind: int
-    inner: int
-    moves: list
-    strength: float
+    kind: int  # which of the kinds of the policy's operations
+    inner: int  # which of the kinds of operations inside boxes
+    moves: list  # five numbers, 1 for the one of `_MOVES` that it is, the others 0
+    strength: float  # its own number: a factor, a threshold, degrees, pixels
     probability: float
 
 
 class Settings(NamedTuple):
-    """What holds for all operations of a policy.
+    """What holds for all operations of a policy."""
 
-    Attributes:
-        scale: float32 scalar tensor, the factor on distances in pixels.
-        min_visibility: float; boxes of which less is seen are dropped.
-        whole_pixels: bool, whether boxes are moved as the reference does.
-    """
-
-    scale: tf.Tensor
-    min_visibility: float
-    whole_pixels: bool
+    scale: tf.Tensor  # float32 scalar, the factor on distances in pixels
+    min_visibility: float  # boxes of which less is seen are dropped
+    whole_pixels: bool  # whether boxes are moved as the reference does
 
 
 def strength_of(name, level):
-    """The number of an operation at a level of 0 to 10, and beyond.
-
-    Example:
-        >>> strength_of("Rotate_BBox", 10), strength_of("Cutout", 8)
-        (30.0, 80.0)
-    """
+    """The number of an operation at a level of 0 to 10, and beyond."""
     share = level / 10.0
     if name in _FACTORS:
         return share * 1.8 + 0.1
@@ -197,12 +169,7 @@ def strength_of(name, level):
 
 
 def kind_of(name):
-    """The operation of the graph that does the work of a policy's operation.
-
-    Example:
-        >>> kind_of("Rotate_BBox"), kind_of("Rotate_Only_BBoxes"), kind_of("Color")
-        ('Move', 'Inside', 'Color')
-    """
+    """The operation of the graph that does the work of a policy's operation."""
     if name.endswith(_ONLY):
         return "Inside"
     return "Move" if name.removesuffix("_BBox") in _MOVES else name
@@ -229,26 +196,30 @@ def step_of(name, probability, level, kinds, inner_kinds):
     )
 
 
+# --- One operation, applied.
+
+
 def apply_kind(kind, inner_kinds, image, boxes, step, seed, settings):
-    """Applies one kind of operation, whatever its probability says.
+    """Image and boxes after one kind of operation, whatever its probability says.
 
     "Inside" is the exception: each box has a third of the probability.
-
-    Args:
-        image: uint8 tensor `[H, W, 3]`.
-        boxes: float32 tensor `[n, 4]`, `yxyx` in pixels.
-        seed: int tensor `[2]`.
     """
     if kind in _COLORS:
         return _COLORS[kind](image, step.strength), boxes
     if kind == "Inside":
         return _inside(inner_kinds, image, boxes, step, seed, settings), boxes
-    units = tf.unstack(draws.uniform(seed, [NUM_UNITS]))
+    units = tf.unstack(draws.uniform(seed, [_NUM_UNITS]))
     if kind == "Cutout":
         return _cutout(image, step.strength * settings.scale, *units[:2]), boxes
     if kind == "BBox_Cutout":
         return _cutout_in_box(image, boxes, step.strength, *units[:3]), boxes
-    return _move(image, boxes, step, units[0], settings)
+    matrix = _matrix(image, step, units[0], settings.scale)
+    if settings.whole_pixels:
+        is_rotation = step.moves[0] > 0.0
+        moved = whole_pixel_boxes(boxes, matrix, image, is_rotation=is_rotation)
+    else:
+        moved = warps.warp_boxes(boxes, matrix, image, settings.min_visibility)
+    return _nearest(image, matrix), moved
 
 
 def _matrix(image, step, unit, scale):
@@ -260,41 +231,8 @@ def _matrix(image, step, unit, scale):
     return a, b + along_x, c, d + along_y, e, f
 
 
-def _move(image, boxes, step, unit, settings):
-    matrix = _matrix(image, step, unit, settings.scale)
-    if settings.whole_pixels:
-        is_rotation = step.moves[0] > 0.0
-        moved = whole_pixel_boxes(boxes, matrix, image, is_rotation=is_rotation)
-    else:
-        moved = warps.warp_boxes(boxes, matrix, image, settings.min_visibility)
-    return _nearest(image, matrix), moved
-
-
 def _nearest(image, matrix):
     return warps.warp_image(image, matrix, interpolation="nearest", fill=_FILL)
-
-
-def _inside(inner_kinds, image, boxes, step, seed, settings):
-    """One of the operations on the pixels inside boxes."""
-
-    def change(pixels, units):
-        units = tf.unstack(units, num=NUM_UNITS)
-        radius = step.strength * settings.scale
-
-        def branch(kind):
-            if kind == "Flip":
-                return lambda: tf.reverse(pixels, [1])
-            if kind == "Cutout":
-                return lambda: _cutout(pixels, radius, *units[:2])
-            if kind in _COLORS:
-                return lambda: _COLORS[kind](pixels, step.strength)
-            matrix = _matrix(pixels, step, units[0], settings.scale)
-            return lambda: _nearest(pixels, matrix)
-
-        return tf.switch_case(step.inner, [branch(kind) for kind in inner_kinds])
-
-    units = draws.uniform(seed, tf.stack([tf.shape(boxes)[0], 1 + NUM_UNITS]))
-    return change_inside_boxes(image, boxes, units, step.probability / 3.0, change)
 
 
 def _cutout(image, radius, unit_y, unit_x):
@@ -326,32 +264,30 @@ def paint_around(image, y, x, y_radius, x_radius):
 # --- Changes of what is inside the boxes, while the boxes stay in place.
 
 
-def change_inside_boxes(image, boxes, units, probability, change):
-    """Changes the pixels inside some boxes, one box after the other.
+def _inside(inner_kinds, image, boxes, step, seed, settings):
+    """One of the operations on the pixels inside some boxes, one after the other.
 
     Where boxes overlap, what one of them changed is changed again with the next.
-
-    Args:
-        image: uint8 tensor `[H, W, 3]`.
-        boxes: float32 tensor `[n, 4]`, `yxyx` in pixels of it.
-        units: float32 tensor `[n, k]`, numbers of `draws.uniform` for each box.
-        change: callable `(pixels, units) -> pixels`, uint8 `[h, w, 3]` both, that
-            takes the other `k - 1` numbers of the box.
-
-    Returns:
-        Uint8 tensor `[H, W, 3]`.
-
-    Example:
-        >>> image = np.zeros((2, 4, 3), "uint8")
-        >>> changed = change_inside_boxes(image, np.float32([[0, 1, 2, 3]]),
-        ...     units=np.float32([[0.4]]), probability=0.5,
-        ...     change=lambda pixels, units: pixels + 7)
-        >>> changed.numpy()[0, :, 0].tolist()
-        [0, 7, 7, 0]
     """
-    boxes, units = tf.convert_to_tensor(boxes), tf.convert_to_tensor(units)
-    chosen = tf.where(units[:, 0] < probability)[:, 0]
+    units = draws.uniform(seed, tf.stack([tf.shape(boxes)[0], 1 + _NUM_UNITS]))
+    chosen = tf.where(units[:, 0] < step.probability / 3.0)[:, 0]
     boxes, units = tf.gather(boxes, chosen), tf.gather(units, chosen)[:, 1:]
+
+    def change(pixels, units):
+        units = tf.unstack(units, num=_NUM_UNITS)
+        radius = step.strength * settings.scale
+
+        def branch(kind):
+            if kind == "Flip":
+                return lambda: tf.reverse(pixels, [1])
+            if kind == "Cutout":
+                return lambda: _cutout(pixels, radius, *units[:2])
+            if kind in _COLORS:
+                return lambda: _COLORS[kind](pixels, step.strength)
+            matrix = _matrix(pixels, step, units[0], settings.scale)
+            return lambda: _nearest(pixels, matrix)
+
+        return tf.switch_case(step.inner, [branch(kind) for kind in inner_kinds])
 
     def change_one(i, image):
         return i + 1, _changed(image, boxes[i], lambda x: change(x, units[i]))
@@ -384,34 +320,18 @@ _STRIP = 0.05  # of the image's side: how wide a box is that has left the image
 
 
 def whole_pixel_boxes(boxes, matrix, image, *, is_rotation):
-    """Boxes around the corners that the reference computes.
-
-    Args:
-        boxes: float32 tensor `[n, 4]`, `yxyx` in pixels.
-        image: tensor `[H, W, 3]`, for its size.
-
-    Returns:
-        Float32 tensor `[n, 4]`.
-
-    Example:
-        >>> boxes = whole_pixel_boxes(
-        ...     np.float32([[1.7, 2.7, 4.7, 8.7]]), (1.0, 0.0, -9.0, 0.0, 1.0, 0.0),
-        ...     np.zeros((10, 10, 3)), is_rotation=False)
-        >>> boxes.numpy().tolist()
-        [[1.0, 9.5, 4.0, 10.0]]
-    """
+    """Boxes around the corners that the reference computes."""
     limit = tf.stack(size_of(image))
     origin = tf.where(is_rotation, 0.5, 0.0)
     # Not `corners - limit * origin`, which rounds to other whole pixels.
-    points = _truncate(limit * (hulls.corners(boxes) / limit - origin))
+    points = _truncate(limit * (warps.corners(boxes) / limit - origin))
     y, x = tf.unstack(points, axis=2)
-    x, y = inverse(matrix, x, y)
+    x, y = warps.inverse(matrix, x, y)
     # A rotation's own shift is that of its center.
     shift = tf.where(is_rotation, 0.0, tf.stack([matrix[5], matrix[2]]))
     points = _truncate(tf.stack([y, x], axis=2)) - shift + limit * origin
-    low = tf.reduce_min(points, axis=1)
-    high = tf.reduce_max(points, axis=1)
-    low, high = tf.clip_by_value(low, 0.0, limit), tf.clip_by_value(high, 0.0, limit)
+    low = tf.clip_by_value(tf.reduce_min(points, axis=1), 0.0, limit)
+    high = tf.clip_by_value(tf.reduce_max(points, axis=1), 0.0, limit)
     is_gone = low == high
     high = tf.where(is_gone, tf.maximum(high, _STRIP * limit), high)
     low = tf.where(is_gone, tf.minimum(low, (1.0 - _STRIP) * limit), low)

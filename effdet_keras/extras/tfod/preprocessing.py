@@ -14,8 +14,7 @@ from typing import Any
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.augment import draws
 from effdet_keras.augment.augmentation import Augmentation, Example, register, size_of
-from effdet_keras.augment.colors import compressed
-from effdet_keras.augment.holes import rectangle_mask
+from effdet_keras.augment.pixels import compressed, rectangle_mask
 from effdet_keras.augment.warps import crop
 from effdet_keras.errors import InvalidValueError
 

@@ -8,6 +8,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from effdet_keras import augment as ek_augment  # noqa: E402
+from effdet_keras.augment.augmentation import fault_of  # noqa: E402
 from effdet_keras.data import from_arrays  # noqa: E402
 from effdet_keras.data.pipeline import augmenting  # noqa: E402
 from effdet_keras.data.pipeline.image_reader import reader_of  # noqa: E402
@@ -267,13 +268,8 @@ def test_what_a_function_may_not_return(changes, message):
     example = {**example, **changes}
     shape, before = np.int32(example["image"].shape), np.int32([32, 32, 3])
     boxes, labels = np.float32(example["boxes"]), np.int32(example["labels"])
-    fault = augmenting.fault_of(
-        shape,
-        boxes,
-        labels,
-        num_classes=2,
-        shape_before=before,
-        boxes_before=boxes * 0 + 9,
+    fault = fault_of(shape, boxes, labels) or augmenting.fault_of_values(
+        shape, boxes, labels, 2, before, boxes * 0 + 9
     )
     if message is None:
         assert fault is None

@@ -26,51 +26,55 @@ TRAIN = (
 )
 
 
+NO_BOXES = np.zeros((0, 4), np.float32)
+
+
+def example(image, boxes=NO_BOXES, labels=()):
+    return {"image": image, "boxes": boxes, "labels": labels}
+
+
 def run_case(arrays, case, image):
-    """Our pipeline on one golden case: image, boxes, classes, image scale."""
+    """Our pipeline on one golden case."""
     params = json.loads(str(arrays.get(f"{case}/params", "{}")))
     image_size = tuple(int(side) for side in arrays[f"{case}/image/shape"][1:3])
     boxes = arrays["boxes"] * np.float32([636, 1024, 636, 1024])
     classes = arrays["classes"]
     pad = {"image_size": image_size, "pad_value": MEAN}
     if case in EVAL:
-        return transforms.letterbox(image, boxes, classes, **pad)
+        return transforms.letterbox(example(image, boxes, classes), **pad)
     if params.get("skip_crowd_during_training", True):
         single = arrays["is_crowd"] == 0
         boxes, classes = boxes[single], classes[single]
     flip, scale, offset_y, offset_x = arrays[f"{case}/draws"]
     # The reference can scale to another size than it crops to; ours need not.
     scale *= params.get("target_size", image_size[0]) / image_size[0]
+    given = example(image, boxes, classes)
     if flip > 0.5:
-        image, boxes = transforms.flip(image, boxes)
-    draws = Draws(flip, scale, offset_y, offset_x)
-    return transforms.scale_jitter(image, boxes, classes, draws, **pad)
+        given = transforms.flip(given)
+    return transforms.scale_jitter(given, Draws(flip, scale, offset_y, offset_x), **pad)
 
 
 @pytest.mark.parametrize("case", EVAL + TRAIN)
 def test_boxes_equal_the_reference(golden, case):
     arrays = dict(golden("d_input_boxes.npz"))
     raw = np.zeros((636, 1024, 3), np.uint8)
-    _, boxes, classes, image_scale = run_case(arrays, case, raw)
-    truth = arrays[f"{case}/groundtruth_data"]
-    np.testing.assert_array_equal(classes, truth[:, 6])
+    found = run_case(arrays, case, raw)
+    truth, image_scale = arrays[f"{case}/groundtruth_data"], found["image_scale"]
+    np.testing.assert_array_equal(found["labels"], truth[:, 6])
     np.testing.assert_allclose(
         image_scale, np.ravel(arrays[f"{case}/image_scales"])[0], rtol=1e-6
     )
     # The reference keeps normalised boxes, ours are pixels: one rounding apart.
-    np.testing.assert_allclose(
-        boxes.numpy() * image_scale.numpy(), truth[:, :4], atol=3e-4
-    )
+    np.testing.assert_allclose(found["boxes"] * image_scale, truth[:, :4], atol=3e-4)
 
 
 @pytest.mark.parametrize("case", EVAL + TRAIN)
 def test_image_equals_the_reference(golden, case):
     arrays = dict(golden("d_input.npz"))
-    image, *_ = run_case(arrays, case, golden("d_raw_img1.npz")["raw"])
+    image = run_case(arrays, case, golden("d_raw_img1.npz")["raw"])["image"].numpy()
     mean, deviation = MEAN, DEVIATION
     if "lite" in case:
         mean, deviation = np.float32(127.0), np.float32(128.0)
-    image = image.numpy()
     height, width = arrays[f"{case}/image0/extent"]
     inside = np.zeros(image.shape[:2], bool)
     inside[:height, :width] = True
@@ -91,30 +95,29 @@ def test_image_equals_the_reference(golden, case):
 
 def test_letterbox_of_equal_size_changes_no_pixel():
     image = np.random.default_rng(0).integers(0, 256, (16, 16, 3), dtype=np.uint8)
-    result, *_, image_scale = transforms.letterbox(
-        image, np.zeros((0, 4), np.float32), [], image_size=(16, 16), pad_value=MEAN
-    )
-    np.testing.assert_array_equal(result, image)
-    assert float(image_scale) == 1.0
+    result = transforms.letterbox(example(image), image_size=(16, 16), pad_value=MEAN)
+    np.testing.assert_array_equal(result["image"], image)
+    assert float(result["image_scale"]) == 1.0
 
 
 def test_very_long_image_keeps_one_row():
     image = np.full((1, 500, 3), 200, np.uint8)
-    result, *_ = transforms.letterbox(
-        image, np.zeros((0, 4), np.float32), [], image_size=(32, 32), pad_value=MEAN
-    )
-    np.testing.assert_array_equal(result[0], np.full((32, 3), 200))
-    np.testing.assert_allclose(result[1:], np.broadcast_to(MEAN, (31, 32, 3)))
+    result = transforms.letterbox(example(image), image_size=(32, 32), pad_value=MEAN)
+    first, *others = result["image"].numpy()
+    np.testing.assert_array_equal(first, np.full((32, 3), 200))
+    np.testing.assert_allclose(others, np.broadcast_to(MEAN, (31, 32, 3)))
 
 
 def test_flip_twice_is_the_identity():
     image = np.random.default_rng(0).integers(0, 256, (7, 9, 3), dtype=np.uint8)
     boxes = np.float32([[1, 2, 3, 8], [0, 0, 7, 9]])
-    flipped, flipped_boxes = transforms.flip(image, boxes)
-    np.testing.assert_array_equal(flipped[:, 0], image[:, -1])
-    again, again_boxes = transforms.flip(flipped, flipped_boxes)
-    np.testing.assert_array_equal(again, image)
-    np.testing.assert_array_equal(again_boxes, boxes)
+    given = {**example(image, boxes), "mask": image[..., 0]}
+    flipped = transforms.flip(given)
+    np.testing.assert_array_equal(flipped["image"][:, 0], image[:, -1])
+    np.testing.assert_array_equal(flipped["boxes"], [[1, 1, 3, 7], [0, 0, 7, 9]])
+    again = transforms.flip(flipped)
+    for key in given:
+        np.testing.assert_array_equal(again[key], given[key])
 
 
 def test_boxes_follow_the_pixels():
@@ -126,11 +129,14 @@ def test_boxes_follow_the_pixels():
         box = np.float32([[y0, x0, y0 + rng.integers(10, 30), x0 + 40]])
         image[y0 : int(box[0, 2]), x0 : int(box[0, 3])] = 255
         draws = transforms.random_draws(rng.integers(0, 99, 2), (0.5, 2.0))
-        image, box = transforms.flip(image, box)
-        result, boxes, _, _ = transforms.scale_jitter(
-            image, box, [0], draws, image_size=(64, 64), pad_value=(0, 0, 0)
+        result = transforms.scale_jitter(
+            transforms.flip(example(image, box, [0])),
+            draws,
+            image_size=(64, 64),
+            pad_value=(0, 0, 0),
         )
-        bright = np.argwhere(result[..., 0].numpy() > 127)
+        boxes = result["boxes"]
+        bright = np.argwhere(result["image"][..., 0].numpy() > 127)
         if not len(boxes):
             assert not len(bright)
             continue
@@ -141,29 +147,20 @@ def test_boxes_follow_the_pixels():
 
 def test_labels_leave_with_their_boxes():
     boxes = np.float32([[0, 0, 4, 4], [3, 3, 3, 8], [4, 4, 8, 8]])
-    _, kept, labels, _ = transforms.letterbox(
-        np.zeros((8, 8, 3), np.uint8),
-        boxes,
-        [5, 6, 7],
-        image_size=(16, 16),
-        pad_value=MEAN,
-    )
-    np.testing.assert_array_equal(labels, [5, 7])
-    np.testing.assert_array_equal(kept, [[0, 0, 8, 8], [8, 8, 15, 15]])
+    given = example(np.zeros((8, 8, 3), np.uint8), boxes, [5, 6, 7])
+    kept = transforms.letterbox(given, image_size=(16, 16), pad_value=MEAN)
+    np.testing.assert_array_equal(kept["labels"], [5, 7])
+    np.testing.assert_array_equal(kept["boxes"], [[0, 0, 8, 8], [8, 8, 15, 15]])
 
 
 def test_box_outside_the_window_is_left_out():
+    boxes = np.float32([[5, 5, 8, 8], [1, 1, 5, 5]])
+    given = example(np.zeros((8, 8, 3), np.uint8), boxes, [1, 2])
     draws = Draws(0.0, 2.0, 0.0, 0.0)
-    _, boxes, labels, _ = transforms.scale_jitter(
-        np.zeros((8, 8, 3), np.uint8),
-        np.float32([[5, 5, 8, 8], [1, 1, 5, 5]]),
-        [1, 2],
-        draws,
-        image_size=(8, 8),
-        pad_value=MEAN,
-    )
-    np.testing.assert_array_equal(labels, [2])
-    np.testing.assert_array_equal(boxes, [[2, 2, 7, 7]])
+    result = transforms.scale_jitter(given, draws, image_size=(8, 8), pad_value=MEAN)
+    np.testing.assert_array_equal(result["labels"], [2])
+    np.testing.assert_array_equal(result["boxes"], [[2, 2, 7, 7]])
+    assert float(result["image_scale"]) == 0.5
 
 
 def test_draws_cover_their_ranges_and_repeat():
@@ -186,15 +183,15 @@ def test_graph_equals_eager():
     draws = Draws(*np.float32([0.2, 1.4, 0.3, 0.6]))
 
     def run(image, boxes):
+        given = example(image, boxes, [1])
         return transforms.scale_jitter(
-            image, boxes, [1], draws, image_size=(32, 48), pad_value=MEAN
+            given, draws, image_size=(32, 48), pad_value=MEAN
         )
 
     signature = [
         tf.TensorSpec([None, None, 3], tf.uint8),
         tf.TensorSpec([None, 4], tf.float32),
     ]
-    for ours, graphs in zip(
-        run(image, boxes), tf.function(run, signature)(image, boxes)
-    ):
-        np.testing.assert_allclose(ours, graphs, rtol=1e-6)
+    in_graph = tf.function(run, signature)(image, boxes)
+    for key, eager in run(image, boxes).items():
+        np.testing.assert_allclose(eager, in_graph[key], rtol=1e-6)

@@ -1,8 +1,9 @@
-"""How well a model's anchors cover the boxes of a dataset."""
+"""How well anchors cover the boxes of a dataset, and which would fit them better."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import os
 import shlex
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from effdet_keras.data.dataset import DetectionDataset, count_of
+from effdet_keras.data.dataset import count_of
 from effdet_keras.data.record import clip_boxes_xywh
 from effdet_keras.detect.letterbox import scaled_size
 from effdet_keras.errors import InvalidValueError
@@ -30,32 +31,22 @@ _ANCHOR_SCALES = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
 class Coverage:
     """The share of boxes that have a good anchor, over one range of sizes.
 
-    Attributes:
-        size: "all", "small", "medium" or "large": COCO's borders, area below
-            32 x 32 and below 96 x 96 pixels, on the network's input.
-        num_boxes: int.
-        share: float, the share of boxes whose best anchor has an IoU of 0.5
-            or more; NaN if there is no box.
-        mean_iou: float, mean IoU of each box with its best anchor; NaN if
-            there is no box.
+    Sizes are COCO's: areas below 32 x 32 and below 96 x 96 pixels, on the network's
+    input.
     """
 
-    size: str
+    size: str  # "all", "small", "medium" or "large"
     num_boxes: int
-    share: float
-    mean_iou: float
+    share: float  # of boxes whose best anchor has an IoU of 0.5 or more; NaN of none
+    mean_iou: float  # of each box with its best anchor
 
 
 def input_boxes(records, image_size):
-    """Computes where the network sees the boxes that training uses.
+    """Where the network sees the boxes that training uses, letterboxed.
 
-    The images are letterboxed, as in validation; training scales them by a
-    random factor around that.
-
-    Returns:
-        `(boxes, rows)`: float64 `[n, 4]`, `yxyx` in pixels of the input, and
-        int `[n]`, the place of each among all boxes of the records. Crowds and
-        boxes without area in their image are left out.
+    `(boxes, rows)`: float64 `[n, 4]`, `yxyx` in pixels of the input, and int `[n]`, the
+    place of each among all boxes of the records. Crowds and boxes without area in their
+    image are left out.
     """
     if not records:
         return np.zeros((0, 4)), np.zeros(0, int)
@@ -79,26 +70,24 @@ def measure_coverage(boxes, config):
     A box without such an anchor is still assigned to its best anchor, but to no other.
     Such boxes are learned late and detected badly.
     """
-    best = anchor_fit(boxes, config)
+    fit = anchor_fit(boxes, config)
     areas = np.prod(boxes[:, 2:] - boxes[:, :2], axis=1)
-    groups = {
-        "all": areas >= 0,
-        "small": areas < _SMALL,
-        "medium": (areas >= _SMALL) & (areas < _LARGE),
-        "large": areas >= _LARGE,
-    }
     coverages = []
-    for size, group in groups.items():
-        count = int(np.sum(group))
-        share, mean = math.nan, math.nan
-        if count:
-            share, mean = np.mean(best[group] >= COVERED), best[group].mean()
-        coverages.append(Coverage(size, count, float(share), float(mean)))
+    for size, low, high in (
+        ("all", 0, math.inf),
+        ("small", 0, _SMALL),
+        ("medium", _SMALL, _LARGE),
+        ("large", _LARGE, math.inf),
+    ):
+        chosen = fit[(areas >= low) & (areas < high)]
+        share = float(np.mean(chosen >= COVERED)) if len(chosen) else math.nan
+        mean = float(chosen.mean()) if len(chosen) else math.nan
+        coverages.append(Coverage(size, len(chosen), share, mean))
     return tuple(coverages)
 
 
 def anchor_fit(boxes, config):
-    """Returns the IoU of each box with its best anchor, float64 `[n]`."""
+    """The IoU of each box with its best anchor, float64 `[n]`."""
     return best_anchor_iou(
         boxes,
         config.image_size,
@@ -111,18 +100,16 @@ def anchor_fit(boxes, config):
 
 
 def anchor_sides(config):
-    """Returns the different sides of all anchors, float32 `[k, (h, w)]` in pixels."""
+    """The different sides of all anchors, float32 `[k, (h, w)]` in pixels."""
     anchors = anchors_of(config)
     return np.unique((anchors[:, 2:] - anchors[:, :2]).round(1), axis=0)
 
 
 def find_hints(boxes, config):
-    """Looks for other anchors, or a larger input, that would cover more boxes.
+    """Other anchors, or a larger input, that would cover more boxes, in words.
 
-    Returns:
-        Tuple of str such as "anchor_scale=2.0 would cover 97.1 %", each
-        measured on these boxes: simple changes first, and others only if
-        they are better. Empty if 95 % are covered or nothing helps.
+    Each is measured on these boxes: simple changes first, and others only if they are
+    better. None is given if 95 % are covered or nothing helps.
     """
     if len(boxes) > _MAX_BOXES_FOR_HINTS:
         rng = np.random.default_rng(0)
@@ -181,26 +168,13 @@ def _share(boxes, config, change=None):
 
 @dataclasses.dataclass(frozen=True)
 class AnchorFit:
-    """Anchors that fit the boxes of a dataset, beside those of a model.
-
-    `print(fit)` shows both as a table.
-
-    Attributes:
-        config: `EfficientDetConfig` with the model's own anchors.
-        fitted: `EfficientDetConfig` with the anchors that fit; equal to `config` where
-            none fits better.
-        before: tuple of four `Coverage`, of the model's own anchors: all, small, medium
-            and large boxes.
-        after: the same of the fitted anchors.
-        class_means: tuple of two floats, before and after: the mean IoU of boxes and
-            their best anchors, averaged over the classes, by which they are chosen.
-    """
+    """Anchors that fit the boxes of a dataset, and those of a model, as a table."""
 
     config: EfficientDetConfig
-    fitted: EfficientDetConfig
+    fitted: EfficientDetConfig  # equal to `config` where no anchors fit better
     before: tuple[Coverage, ...]
     after: tuple[Coverage, ...]
-    class_means: tuple[float, float]
+    class_means: tuple[float, float]  # of the IoU, before and after: `class_mean_iou`
 
     @property
     def is_better(self) -> bool:
@@ -214,16 +188,7 @@ class AnchorFit:
         return tuple(then.size for then, now in pairs if now.share < then.share - 0.01)
 
     def how_to_use(self, data: str | os.PathLike[str] = "DATA") -> str:
-        """Returns the lines that make and train a model with the fitted anchors.
-
-        Args:
-            data: path of the dataset, for the command line.
-
-        Example:
-            >>> config = EfficientDetConfig.from_name("efficientdet-lite0")
-            >>> print(AnchorFit(config, config, (), (), (0.6, 0.6)).how_to_use())
-            No anchors are better by 0.01 in mean IoU: keep those of the model.
-        """
+        """The lines that make and train a model with the fitted anchors on `data`."""
         if not self.is_better:
             return "No anchors are better by 0.01 in mean IoU: keep those of the model."
         ratios = np.asarray(self.fitted.aspect_ratios, float).tolist()
@@ -273,7 +238,7 @@ class AnchorFit:
         return "\n".join(lines)
 
 
-def fit_anchors(dataset: DetectionDataset, config: EfficientDetConfig) -> AnchorFit:
+def fit_anchors(dataset: Any, config: EfficientDetConfig) -> AnchorFit:
     """Fits scale and aspect ratios of anchors to a dataset, and measures the gain.
 
     Boxes are letterboxed to `config.image_size`. Tried are scales from 1.5 to 6, each
@@ -286,7 +251,8 @@ def fit_anchors(dataset: DetectionDataset, config: EfficientDetConfig) -> Anchor
         config: `EfficientDetConfig`, such as `model.config`.
 
     Returns:
-        `AnchorFit`.
+        `AnchorFit`: `print` shows the model's own anchors and the fitted ones as a
+        table, and `how_to_use()` gives the lines that train with them.
 
     Raises:
         ValueError: If the dataset has no boxes to train on.
@@ -329,10 +295,9 @@ def fitted_image_size(dataset: Any, config: EfficientDetConfig) -> tuple[int, in
     """The smallest image size at which boxes of every class can be seen well.
 
     These are nine boxes of ten, and half of those of each class, because AP counts a
-    class of few small boxes as much as one of many large ones. A box is
-    seen well if the root of its area is 24 pixels or more. Where nine images
-    of ten are wide, or nine of ten are high, the input has their shape: a square would
-    be padding for a good part.
+    class of few small boxes as much as one of many large ones. A box is seen well if
+    the root of its area is 24 pixels or more. Where nine images of ten are wide, or
+    high, the input has their shape: a square would be padding for a good part.
     """
     largest = max(config.image_size)
     boxes, classes = _boxes(dataset, (largest, largest))
@@ -349,22 +314,15 @@ def fitted_image_size(dataset: Any, config: EfficientDetConfig) -> tuple[int, in
 
 
 def fitted_anchors(dataset: Any, config: EfficientDetConfig) -> dict[str, Any]:
-    """The anchors that boxes of a dataset overlap most, all classes alike.
-
-    `ek.inspection.fit_anchors` measures what they gain, and says what is tried.
-    """
+    """The anchors that boxes of a dataset overlap most, all classes alike."""
     boxes, classes = _boxes(dataset, config.image_size)
     heights, widths = (boxes[:, 2:] - boxes[:, :2]).T
     shapes = np.quantile(np.log(widths / heights), [0.1, 0.5, 0.9])
     ratios = tuple(round(float(r), 2) for r in np.exp(shapes))
-    own = {"anchor_scale": config.anchor_scale, "aspect_ratios": config.aspect_ratios}
-    others = [
-        {"anchor_scale": scale, "aspect_ratios": chosen}
-        for chosen in (config.aspect_ratios, ratios)
-        for scale in _SCALES
-    ]
-    best, reached = own, _mean_of_classes(boxes, classes, config) + _WORTH_IT
-    for anchors in others:
+    best = {"anchor_scale": config.anchor_scale, "aspect_ratios": config.aspect_ratios}
+    reached = _mean_of_classes(boxes, classes, config) + _WORTH_IT
+    for chosen, scale in itertools.product((config.aspect_ratios, ratios), _SCALES):
+        anchors = {"anchor_scale": scale, "aspect_ratios": chosen}
         mean = _mean_of_classes(boxes, classes, config.replace(**anchors))
         if mean > reached:
             best, reached = anchors, mean

@@ -11,15 +11,15 @@ import numpy as np
 
 from effdet_keras import visualize
 from effdet_keras.data.dataset import count_of
-from effdet_keras.data.problems import KINDS, Severity, count_kind
-from effdet_keras.data.record import clip_boxes_xywh
-from effdet_keras.images import read_image
-from effdet_keras.inspection.anchors import (
+from effdet_keras.data.inspection.anchors import (
     COVERED,
     anchor_fit,
     anchor_sides,
     input_boxes,
 )
+from effdet_keras.data.problems import KINDS, Severity, count_kind
+from effdet_keras.data.record import clip_boxes_xywh
+from effdet_keras.images import read_image
 from effdet_keras.report import charts
 from effdet_keras.report.charts import Chart, chart_figures
 from effdet_keras.report.pages import (
@@ -38,16 +38,24 @@ _CLASSES = 10  # classes named
 def write_text(report):
     """Writes a report as a text with a few lines per kind of problem."""
     lines = [repr(report.dataset), *_describe_boxes(report.dataset)]
-    lines += _describe_problems(report)
+    severity = None
+    for kind, problems in report.by_kind().items():
+        if KINDS[kind].severity is not severity:
+            severity = KINDS[kind].severity
+            lines += ["", f"{severity.value}s"]
+        what = count_kind(kind, len(problems))
+        lines.append(f"  {what} ({KINDS[kind].consequence})")
+        lines += [f"    {problem}" for problem in problems[:_SHOWN]]
+        if len(problems) > _SHOWN:
+            lines.append(f"    and {len(problems) - _SHOWN:,} more")
     if report.coverage:
         lines += ["", _describe_anchors(report.config)]
         lines.append(f"  {'size':<8}{'boxes':>9}{'covered':>10}{'mean IoU':>10}")
     for row in report.coverage:
-        values = ("-", "-")
+        share, mean = "-", "-"
         if row.num_boxes:
-            values = (f"{100 * row.share:.1f} %", f"{row.mean_iou:.2f}")
-        cells = f"{row.size:<8}{row.num_boxes:>9,}{values[0]:>10}{values[1]:>10}"
-        lines.append(f"  {cells}")
+            share, mean = f"{100 * row.share:.1f} %", f"{row.mean_iou:.2f}"
+        lines.append(f"  {row.size:<8}{row.num_boxes:>9,}{share:>10}{mean:>10}")
     lines += [f"  {hint}" for hint in report.hints]
     return "\n".join([*lines, "", _verdict(report)])
 
@@ -88,20 +96,6 @@ def _count_labels(dataset):
     return np.bincount(known, minlength=dataset.num_classes)
 
 
-def _describe_problems(report):
-    lines, severity = [], None
-    for kind, problems in report.by_kind().items():
-        if KINDS[kind].severity is not severity:
-            severity = KINDS[kind].severity
-            lines += ["", f"{severity.value}s"]
-        what = count_kind(kind, len(problems))
-        lines.append(f"  {what} ({KINDS[kind].consequence})")
-        lines += [f"    {problem}" for problem in problems[:_SHOWN]]
-        if len(problems) > _SHOWN:
-            lines.append(f"    and {len(problems) - _SHOWN:,} more")
-    return lines
-
-
 def _describe_anchors(config):
     """One line that says which anchors coverage is measured on."""
     height, width = config.image_size
@@ -138,62 +132,52 @@ def write_html_of_splits(reports):
 
 
 def _of_dataset(report):
-    words = [repr(report.dataset), *_describe_boxes(report.dataset)]
+    dataset = report.dataset
+    words = [repr(dataset), *_describe_boxes(dataset)]
     body = [
         *(f"<p>{html.escape(w)}</p>" for w in words),
         f'<p class="verdict {"note" if report.ok else "error"}">',
         f"{html.escape(_verdict(report))}</p>\n<h2>Problems</h2>",
-        _problems(report),
+        "" if report.problems else "<p>None found.</p>",
     ]
-    if len(report.dataset):
-        samples = [_figure(r, report.dataset) for r in _samples(report.dataset)]
+    find = _finder(dataset.records)
+    for kind, problems in report.by_kind().items():
+        severity = KINDS[kind].severity.value
+        items = "\n".join(
+            f"<li><code>{html.escape(p.file)}</code> {html.escape(p.detail)}"
+            for p in problems
+        )
+        body.append(
+            f'<details class="kind"><summary><b class="badge {severity}">{severity}'
+            f"</b> <strong>{html.escape(count_kind(kind, len(problems)))}</strong> "
+            f"<span>{html.escape(KINDS[kind].consequence)}</span></summary>"
+            f"<ul>{items}</ul></details>{_shown(problems, find, dataset)}\n"
+        )
+    if len(dataset):
+        samples = [_figure(record, dataset) for record in _samples(dataset)]
         body.append(f"<h2>Boxes</h2>{chart_figures(_box_charts(report))}")
         body.append(f"<h2>Images</h2>{gallery(samples)}")
     return "".join(body)
 
 
-def _problems(report):
-    if not report.problems:
-        return "<p>None found.</p>"
-    finder = _Finder(report.dataset.records)
-    return "".join(
-        _kind(kind, problems, _shown(problems, finder, report.dataset))
-        for kind, problems in report.by_kind().items()
-    )
+def _finder(records):
+    """A function that finds the records that a problem is about."""
+    by_id = {record.image_id: record for record in records}
+    # Some problems name the annotation file, which has the stem of the image.
+    by_name = {pathlib.PurePath(r.name).stem: r for r in reversed(records)}
+    by_name |= {r.name: r for r in reversed(records)}
 
-
-def _kind(kind, problems, images):
-    severity = KINDS[kind].severity.value
-    items = "\n".join(
-        f"<li><code>{html.escape(p.file)}</code> {html.escape(p.detail)}"
-        for p in problems
-    )
-    return (
-        f'<details class="kind"><summary><b class="badge {severity}">{severity}</b> '
-        f"<strong>{html.escape(count_kind(kind, len(problems)))}</strong> "
-        f"<span>{html.escape(KINDS[kind].consequence)}</span></summary>"
-        f"<ul>{items}</ul></details>{images}\n"
-    )
-
-
-class _Finder:
-    """Finds the records that a problem is about."""
-
-    def __init__(self, records):
-        self._by_id = {record.image_id: record for record in records}
-        # Some problems name the annotation file, which has the stem of the image.
-        stems = {pathlib.PurePath(r.name).stem: r for r in reversed(records)}
-        self._by_name = stems | {r.name: r for r in reversed(records)}
-
-    def find(self, problem):
+    def find(problem):
         if problem.image_ids:
-            return [self._by_id[i] for i in problem.image_ids if i in self._by_id]
+            return [by_id[i] for i in problem.image_ids if i in by_id]
         stem = pathlib.PurePath(problem.file).stem
-        record = self._by_name.get(problem.file, self._by_name.get(stem))
+        record = by_name.get(problem.file, by_name.get(stem))
         return [] if record is None else [record]
 
+    return find
 
-def _shown(problems, finder, dataset):
+
+def _shown(problems, find, dataset):
     """Images of the first problems that can be shown, each image once.
 
     Of a duplicate both images are shown, each with its own boxes.
@@ -202,7 +186,7 @@ def _shown(problems, finder, dataset):
     for problem in problems[: 3 * _PROBLEM_SAMPLES]:  # more cannot be shown either
         if len(figures) >= _PROBLEM_SAMPLES:
             break
-        for record in finder.find(problem):
+        for record in find(problem):
             if record.image_id not in figures:
                 is_first_of_two = problem.image_ids[:1] == (record.image_id,)
                 detail = "" if is_first_of_two else problem.detail
@@ -219,12 +203,9 @@ def _samples(dataset):
         [record for record in order if label in record.labels]
         for label in np.argsort(_count_labels(dataset), kind="stable")[:_SAMPLES]
     ]
-    chosen = {}
-    for turn in range(_SAMPLES):
-        for queue in queues:
-            if turn < len(queue) and len(chosen) < _SAMPLES:
-                chosen[queue[turn].image_id] = queue[turn]
-    return list(chosen.values()) or order[:_SAMPLES]
+    turns = (queue[i] for i in range(_SAMPLES) for queue in queues if i < len(queue))
+    chosen = {record.image_id: record for record in turns}
+    return [*chosen.values(), *([] if chosen else order)][:_SAMPLES]
 
 
 def _figure(record, dataset, detail=""):
@@ -237,10 +218,9 @@ def _figure(record, dataset, detail=""):
             return ""
     image, scale = shrunk(image)
     left, top, width, height = record.boxes_xywh.T * scale
-    boxes = np.stack([top, left, top + height, left + width], axis=1)
     drawn = visualize.draw_boxes(
         image,
-        boxes,
+        np.stack([top, left, top + height, left + width], axis=1),
         record.labels,
         class_names=dataset.class_names,
         # A small image is enlarged as often as fits: names need room.
@@ -249,7 +229,7 @@ def _figure(record, dataset, detail=""):
     return figure(image_tag(drawn, record.name), record.name, detail)
 
 
-# --- The charts of a checked dataset: sizes, shapes, counts, anchor coverage.
+# --- The charts of a checked dataset: anchor coverage, classes, sizes, shapes, counts.
 
 _CLASSES_OF_BOX_CHARTS = 30  # bars of the class chart
 _MIN_SIDE = 0.25  # pixels: logarithms of boxes thinner than that would be far off
@@ -258,16 +238,26 @@ _MIN_SIDE = 0.25  # pixels: logarithms of boxes thinner than that would be far o
 def _box_charts(report):
     """Draws the charts of a report."""
     sides, covered, where = _sides(report)
-    size_words = f"Square root of the area in pixels {where}."
-    ratios = sides[:, 1] / sides[:, 0]
-    drawn = [
+    counts = [len(record.labels) for record in report.dataset.records]
+    drawn = [_coverage_chart(report)] if report.coverage else []
+    return [
+        *drawn,
         _class_chart(report.dataset),
         _side_chart(sides, covered, report.config, where),
-        _log_chart("Size of boxes", np.sqrt(sides.prod(axis=1)), 2, size_words),
-        _log_chart("Aspect ratio of boxes", ratios, 4, "Width over height."),
-        _count_chart([len(record.labels) for record in report.dataset.records]),
+        _log_chart(
+            "Size of boxes",
+            np.sqrt(sides.prod(axis=1)),
+            2,
+            f"Square root of the area in pixels {where}.",
+        ),
+        _log_chart(
+            "Aspect ratio of boxes",
+            sides[:, 1] / sides[:, 0],
+            4,
+            "Width over height.",
+        ),
+        _count_chart(counts),
     ]
-    return [_coverage_chart(report), *drawn] if report.coverage else drawn
 
 
 def _sides(report):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import hashlib
 import io
 import os
 import warnings
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
@@ -15,18 +17,18 @@ from PIL import Image, UnidentifiedImageError
 from effdet_keras import box_ops
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.data.load import load, load_splits
-from effdet_keras.data.problems import KINDS, Problem, Severity
-from effdet_keras.data.record import clip_boxes_xywh
-from effdet_keras.errors import InvalidTypeError, InvalidValueError
-from effdet_keras.images import EXIF_ORIENTATION, EncodedImage, read_image
-from effdet_keras.inspection.anchors import (
+from effdet_keras.data.inspection.anchors import (
     Coverage,
     find_hints,
     input_boxes,
     measure_coverage,
 )
-from effdet_keras.inspection.report import write_html, write_text
+from effdet_keras.data.inspection.report import write_html, write_text
+from effdet_keras.data.load import load, load_splits
+from effdet_keras.data.problems import KINDS, Problem, Severity
+from effdet_keras.data.record import clip_boxes_xywh
+from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.images import EXIF_ORIENTATION, EncodedImage, read_image
 from effdet_keras.model.config import EfficientDetConfig
 
 # Problems with boxes that readers report but keep, so that evaluation sees them.
@@ -39,12 +41,12 @@ class CheckReport:
 
     Attributes:
         dataset: the `DetectionDataset` that was checked.
-        problems: tuple of `Problem`, errors first. Each has `kind`, `file`,
-            `detail` and `severity`.
+        problems: tuple of `Problem`, errors first.
         config: the `EfficientDetConfig` whose input and anchors boxes were measured
             on, or None.
-        coverage: tuple of four `Coverage`: how well its anchors cover all,
-            small, medium and large boxes. Empty without a config.
+        coverage: tuple of four, each with `size` ("all", "small", "medium", "large"),
+            `num_boxes`, the `share` of them that has an anchor with an IoU of 0.5, and
+            the `mean_iou` of a box and its best anchor. Empty without a config.
         hints: tuple of str: changes of the anchors that would cover more boxes.
         decoded: bool, whether the images were read to their end.
     """
@@ -62,7 +64,7 @@ class CheckReport:
         return all(problem.severity is not Severity.ERROR for problem in self.problems)
 
     def by_kind(self) -> dict[str, list[Problem]]:
-        """Returns a dict from each kind to its problems, errors first."""
+        """Each kind and its problems, errors first."""
         groups = {}
         for problem in self.problems:
             groups.setdefault(problem.kind, []).append(problem)
@@ -71,12 +73,7 @@ class CheckReport:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes one HTML file that holds everything, with sample images.
 
-        Args:
-            path: such as "report.html"; an existing file is replaced, once the new
-                one is whole.
-
-        Returns:
-            `None`.
+        An existing file is replaced, once the new one is whole.
 
         Raises:
             OSError: If it cannot be written.
@@ -114,17 +111,13 @@ def check(
 
     Args:
         dataset: `DetectionDataset`, or the path of a dataset, as for `load`.
-        split: the split of the path to check, where there are several.
-        format: the format of the path, as for `load`, where there are several.
+        split, format: of the path, as for `load`, where there are several.
         model: name of a model, or `EfficientDetConfig`. Boxes are measured on its
             input and its anchors. None leaves that out.
         image_size: int or `(height, width)` of the network's input in pixels.
             None takes the model's.
         decode: whether to read images to their end. False reads only their
             headers, which is faster and does not find files that are cut off.
-
-    Returns:
-        `CheckReport`.
 
     Raises:
         FileNotFoundError: If there is nothing at the path.
@@ -145,8 +138,7 @@ def check(
     """
     config = _config(model, image_size)
     if isinstance(dataset, str | os.PathLike):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the report says the same, and more
+        with _no_warnings():  # the report says the same, and more
             dataset = load(dataset, split, format=format, on_error="skip")
     elif not isinstance(dataset, DetectionDataset):
         raise InvalidTypeError(
@@ -154,21 +146,14 @@ def check(
             f"Received: dataset of type {type(dataset).__name__}"
         )
     problems = [*dataset.problems, *find_in_images(dataset.records, decode=decode)]
-    told = {problem.kind for problem in dataset.problems} & set(_KEPT_BY_READERS)
+    known = {problem.kind for problem in dataset.problems} & {*_KEPT_BY_READERS}
     found = _find_in_boxes(dataset, config)
-    problems += [problem for problem in found if problem.kind not in told]
+    problems += [problem for problem in found if problem.kind not in known]
     coverage, hints = (), ()
     if config is not None:
         boxes, _ = input_boxes(dataset.records, config.image_size)
         coverage, hints = measure_coverage(boxes, config), find_hints(boxes, config)
-    return CheckReport(
-        dataset=dataset,
-        problems=_sorted(problems),
-        config=config,
-        coverage=coverage,
-        hints=hints,
-        decoded=decode,
-    )
+    return CheckReport(dataset, _sorted(problems), config, coverage, hints, decode)
 
 
 def check_splits(
@@ -182,8 +167,7 @@ def check_splits(
     """Checks every split of a dataset, and whether they share images.
 
     Args:
-        path: file or folder, as for `load`.
-        format, model, image_size, decode: as for `check`.
+        path, format, model, image_size, decode: as for `check`.
 
     Returns:
         Dict from split name to `CheckReport`. An image that is in two splits is
@@ -202,18 +186,22 @@ def check_splits(
         >>> [(split, len(report.dataset)) for split, report in reports.items()]
         [('train', 3), ('valid', 2)]
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the reports say the same, and more
+    with _no_warnings():  # the reports say the same, and more
         datasets = load_splits(path, format=format, on_error="skip")
     shared = _find_shared_images(datasets)
-    options = {"model": model, "image_size": image_size, "decode": decode}
-    reports = {name: check(dataset, **options) for name, dataset in datasets.items()}
-    return {
-        name: dataclasses.replace(
-            report, problems=_sorted([*report.problems, *shared[name]])
-        )
-        for name, report in reports.items()
-    }
+    reports = {}
+    for name, dataset in datasets.items():
+        report = check(dataset, model=model, image_size=image_size, decode=decode)
+        problems = _sorted([*report.problems, *shared[name]])
+        reports[name] = dataclasses.replace(report, problems=problems)
+    return reports
+
+
+@contextlib.contextmanager
+def _no_warnings():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _config(model, image_size):
@@ -248,13 +236,10 @@ def _sorted(problems):
 def find_in_images(records, *, decode=True):
     """Finds images that are missing, broken, turned, of another size, or duplicates.
 
-    Several threads read the files, as training does. With `decode=False` they read
-    only headers: files that are cut off are then not found, and duplicates only if
-    they have the same path.
+    With `decode=False` duplicates are found only if they have the same path.
     """
-    with warnings.catch_warnings(), concurrent.futures.ThreadPoolExecutor() as pool:
-        # Pillow warns of odd metadata, without naming the file.
-        warnings.simplefilter("ignore")
+    # Pillow warns of odd metadata, without naming the file.
+    with _no_warnings(), concurrent.futures.ThreadPoolExecutor() as pool:
         looks = list(pool.map(lambda record: _look_at(record, decode), records))
     problems = [problem for problem, _ in looks if problem is not None]
     first = {}
@@ -279,10 +264,8 @@ def _find_shared_images(datasets):
             hashes = list(pool.map(_hash_of_image, dataset.records))
             for record, digest in zip(dataset.records, hashes):
                 if digest in first:
-                    other, name = first[digest]
-                    detail = f"same image as {name} of split {other!r}"
-                    problem = Problem("shared image", record.name, detail)
-                    found[split].append(problem)
+                    detail = "same image as {1} of split {0!r}".format(*first[digest])
+                    found[split].append(Problem("shared image", record.name, detail))
             # Duplicates inside one split are found by `find_in_images`.
             for record, digest in zip(dataset.records, hashes):
                 if digest is not None:
@@ -393,16 +376,14 @@ _IMBALANCE = 10.0  # times as many boxes
 _TINY = 4.0  # pixels of the shorter side on the network's input; stride 8 is the finest
 
 
-@dataclasses.dataclass(frozen=True)
-class _Table:
-    """All boxes of a dataset, one per row."""
+class _Table(NamedTuple):
+    """All boxes of a dataset, one per row, and the record of each."""
 
     records: tuple
-    owner: np.ndarray  # [n], the record of each
+    owner: np.ndarray  # [n]
     sizes: np.ndarray  # [n, 2], (height, width) of its image
     boxes_xywh: np.ndarray  # [n, 4]
     labels: np.ndarray  # [n]
-    usable: np.ndarray  # [n], whether it has an area inside its image
 
     def problem(self, kind, row, detail):
         return Problem(kind, self.records[self.owner[row]].name, detail)
@@ -414,42 +395,41 @@ def _find_in_boxes(dataset, config):
     if not records:
         return [Problem("empty dataset", "(no file)", "there is no image")]
     owner = np.repeat(np.arange(len(records)), [len(r.labels) for r in records])
-    sizes = np.array([record.image_size for record in records], float)[owner]
-    boxes_xywh = np.concatenate([record.boxes_xywh for record in records])
     table = _Table(
-        records=records,
-        owner=owner,
-        sizes=sizes,
-        boxes_xywh=boxes_xywh,
-        labels=np.concatenate([record.labels for record in records]),
-        usable=clip_boxes_xywh(boxes_xywh, sizes)[1],
+        records,
+        owner,
+        np.array([record.image_size for record in records], float)[owner],
+        np.concatenate([record.boxes_xywh for record in records]),
+        np.concatenate([record.labels for record in records]),
     )
     # Boxes without area that the reader reported and left out. If there are many,
     # boxes may have another format than they were read in.
-    told = sum(problem.kind == "empty box" for problem in dataset.problems)
-    num_left_out = max(told - int((boxes_xywh[:, 2:] <= 0).any(axis=1).sum()), 0)
-    problems = [*_find_shapes(table), *_find_normalized(table)]
-    if text := suspect_box_format(boxes_xywh, sizes, num_left_out):
-        problems.append(Problem("suspected box format", "(all images)", text))
-    problems += _find_labels(table, dataset.class_names)
-    problems += _find_ids(table)
-    problems += _find_twins_of_boxes(records)
-    problems += _find_classes(table, dataset.class_names)
-    if config is not None:
-        problems += _find_tiny(table, config.image_size)
-    return problems
+    reported = sum(problem.kind == "empty box" for problem in dataset.problems)
+    kept = int((table.boxes_xywh[:, 2:] <= 0).any(axis=1).sum())
+    text = suspect_box_format(table.boxes_xywh, table.sizes, max(reported - kept, 0))
+    suspected = [Problem("suspected box format", "(all images)", text)] if text else []
+    return [
+        *_find_shapes(table),
+        *_find_normalized(table),
+        *suspected,
+        *_find_labels_and_ids(table, len(dataset.class_names)),
+        *_find_twins_of_boxes(records),
+        *_find_classes(table.labels, dataset.class_names),
+        *([] if config is None else _find_tiny(table, config.image_size)),
+    ]
 
 
 def _find_shapes(table):
     """Boxes that are not numbers, or that are empty, outside, or partly outside."""
+    _, usable = clip_boxes_xywh(table.boxes_xywh, table.sizes)
     finite = np.isfinite(table.boxes_xywh).all(axis=1)
     has_area = (table.boxes_xywh[:, 2:] > 0).all(axis=1)
     out = _reach_out(table.boxes_xywh, table.sizes)
     for kind, rows in (
         ("bad box", ~finite),
-        ("empty box", finite & ~table.usable & ~has_area),
-        ("box outside", finite & ~table.usable & has_area),
-        ("clipped box", finite & table.usable & (out > _ROUNDING)),
+        ("empty box", finite & ~usable & ~has_area),
+        ("box outside", finite & ~usable & has_area),
+        ("clipped box", finite & usable & (out > _ROUNDING)),
     ):
         for row in np.flatnonzero(rows):
             detail = _describe(table.boxes_xywh[row])
@@ -460,11 +440,9 @@ def _find_shapes(table):
 
 def _find_normalized(table):
     """Images whose boxes all lie between 0 and 1."""
-    low = table.boxes_xywh[:, :2]
-    ends = np.concatenate([low, low + table.boxes_xywh[:, 2:]], axis=1)
-    is_small = np.abs(ends).max(axis=1, initial=0) <= _NORMALIZED
-    is_small &= (table.boxes_xywh[:, 2:] > 0).all(axis=1)
-    is_small &= table.sizes.min(axis=1, initial=np.inf) > 2
+    low, sides = np.split(table.boxes_xywh, 2, axis=1)
+    is_small = np.abs(np.hstack([low, low + sides])).max(axis=1) <= _NORMALIZED
+    is_small &= (sides > 0).all(axis=1) & (table.sizes > 2).all(axis=1)
     num_small = np.bincount(table.owner[is_small], minlength=len(table.records))
     for i in np.flatnonzero(num_small):
         record = table.records[i]
@@ -476,17 +454,13 @@ def _find_normalized(table):
             yield Problem("suspected box format", record.name, detail)
 
 
-def _find_labels(table, class_names):
-    for row in np.flatnonzero((table.labels < 0) | (table.labels >= len(class_names))):
-        detail = f"label {table.labels[row]}, but {len(class_names)} classes"
+def _find_labels_and_ids(table, num_classes):
+    for row in np.flatnonzero((table.labels < 0) | (table.labels >= num_classes)):
+        detail = f"label {table.labels[row]}, but {num_classes} classes"
         yield table.problem("bad label", row, detail)
-
-
-def _find_ids(table):
     ids = np.concatenate([record.annotation_ids for record in table.records])
-    order = np.argsort(ids, kind="stable")
-    again = order[1:][ids[order][1:] == ids[order][:-1]]
-    for row in np.sort(again):
+    _, first = np.unique(ids, return_index=True)
+    for row in np.setdiff1d(np.arange(len(ids)), first):
         detail = f"id {ids[row]} belongs to another annotation too"
         yield table.problem("duplicate annotation id", row, detail)
 
@@ -506,25 +480,26 @@ def _find_twins_of_boxes(records):
             yield Problem("duplicate box", record.name, detail)
 
 
-def _find_classes(table, class_names):
-    known = table.labels[(table.labels >= 0) & (table.labels < len(class_names))]
+def _find_classes(labels, class_names):
+    """Classes without boxes, with few, and two of nearly one name."""
+    known = labels[(labels >= 0) & (labels < len(class_names))]
     counts = np.bincount(known, minlength=len(class_names))
-    for label in np.flatnonzero(counts == 0):
-        detail = f"class {class_names[label]!r} has no box"
-        yield Problem("unused class", "(all images)", detail)
     plain = [" ".join(name.casefold().split()) for name in class_names]
-    for i, name in enumerate(plain):
-        if name in plain[:i]:
-            first = class_names[plain.index(name)]
-            detail = f"{first!r} and {class_names[i]!r} are two classes"
-            yield Problem("similar class names", "(all images)", detail)
     most = counts.argmax()
-    for label in np.flatnonzero((counts > 0) & (counts * _IMBALANCE <= counts[most])):
-        detail = (
-            f"{class_names[label]!r} has {counts[label]:,} boxes, "
-            f"{class_names[most]!r} has {counts[most]:,}"
-        )
-        yield Problem("class imbalance", "(all images)", detail)
+    for label, name in enumerate(class_names):
+        found = {}
+        if counts[label] == 0:
+            found["unused class"] = f"class {name!r} has no box"
+        elif counts[label] * _IMBALANCE <= counts[most]:
+            found["class imbalance"] = (
+                f"{name!r} has {counts[label]:,} boxes, {class_names[most]!r} has "
+                f"{counts[most]:,}"
+            )
+        if plain[label] in plain[:label]:
+            first = class_names[plain.index(plain[label])]
+            found["similar class names"] = f"{first!r} and {name!r} are two classes"
+        for kind, detail in found.items():
+            yield Problem(kind, "(all images)", detail)
 
 
 def _find_tiny(table, image_size):
@@ -570,8 +545,7 @@ def suspect_box_format(boxes_xywh, sizes, num_left_out=0):
     """Says in which box format boxes would fit their images, if as read they do not.
 
     It says so only if many boxes as read are empty or reach out of their image, and
-    almost none would in another format. Nothing is found where both formats fit, as
-    for one box in the middle of each image, or swapped axes in square images.
+    almost none would in another format.
     """
     finite = np.isfinite(boxes_xywh).all(axis=1)
     boxes_xywh, sizes = boxes_xywh[finite], sizes[finite]

@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 
 from effdet_keras.data import DetectionDataset, check, from_arrays, write_shapes
+from effdet_keras.data.inspection.report import _samples
 from effdet_keras.data.problems import KINDS
-from effdet_keras.inspection.report import _samples
 from effdet_keras.report import charts
 
 EVIL = "<script>alert('x')</script>&\".jpg"

@@ -1,0 +1,246 @@
+"""What changes pixels and moves no box: colors, noise, blur, and hidden rectangles."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras.augment import draws
+from effdet_keras.augment.augmentation import (
+    Augmentation,
+    Example,
+    parameter,
+    register,
+    size_of,
+    to_dtype,
+)
+from effdet_keras.augment.warps import areas
+
+# YIQ, the color space of NTSC: brightness, and two axes of color around it.
+_TO_YIQ = (
+    (0.299, 0.587, 0.114),
+    (0.595716, -0.274453, -0.321263),
+    (0.211456, -0.522591, 0.311135),
+)
+
+
+@register
+@dataclasses.dataclass(eq=False, repr=False)
+class PhotometricDistortion(Augmentation):
+    """Changes brightness, contrast, saturation and hue at random.
+
+    After SSD (https://arxiv.org/abs/1512.02325, section 2.2), but all four at once,
+    as one product of a matrix with each pixel. Hue and saturation turn and stretch
+    the two axes of color of YIQ. Boxes stay as they are.
+
+    Args:
+        brightness: float, the most that is added to or taken from all pixels.
+        contrast: float from 0 to 1; the distance of pixels from the mean is
+            multiplied by a factor from `1 - contrast` to `1 + contrast`.
+        saturation: float from 0 to 1, the same for the distance from gray.
+        hue: float, the largest angle in degrees, to both sides.
+
+    Raises:
+        ValueError: If a number is out of range.
+
+    Example:
+        >>> import numpy as np
+        >>> import effdet_keras as ek
+        >>> example = {"image": np.full((4, 4, 3), 100, "uint8"),
+        ...     "boxes": np.zeros((0, 4)), "labels": np.zeros(0)}
+        >>> brighter = ek.augment.PhotometricDistortion(brightness=32.0, contrast=0.0)
+        >>> int(brighter(example, seed=[0, 1])["image"][0, 0, 0])
+        103
+    """
+
+    keeps_masks = True
+
+    brightness: float = parameter(32.0, "[0, 255]")
+    contrast: float = parameter(0.5, "[0, 1]")
+    saturation: float = parameter(0.5, "[0, 1]")
+    hue: float = parameter(18.0, "[0, 180]")
+
+    def augment(self, example: Example, seed: Any) -> Example:
+        pixels = tf.cast(example["image"], tf.float32)
+        shape = tf.shape(pixels)
+        most = [self.brightness, self.contrast, self.saturation, self.hue]
+        drawn = draws.around_zero(draws.uniform(seed, [4]), 1.0) * tf.constant(most)
+        brightness, contrast, saturation, hue = tf.unstack(drawn)
+        pixels = tf.reshape(pixels, [-1, 3])
+        mean = tf.reduce_mean(pixels)
+        matrix = (1.0 + contrast) * color_matrix(1.0 + saturation, hue)
+        # Grays stay gray, so the mean is moved by contrast and brightness alone.
+        pixels = tf.matmul(pixels, matrix, transpose_b=True)
+        pixels = tf.clip_by_value(pixels - contrast * mean + brightness, 0.0, 255.0)
+        return {**example, "image": tf.reshape(pixels, shape)}
+
+
+def color_matrix(saturation, hue):
+    """The matrix `[3, 3]` on RGB that turns and stretches the axes of color."""
+    radians = hue * (math.pi / 180.0)
+    cos, sin = saturation * tf.cos(radians), saturation * tf.sin(radians)
+    change = [[1.0, 0.0, 0.0], [0.0, cos, -sin], [0.0, sin, cos]]
+    to_yiq = tf.constant(_TO_YIQ)
+    return tf.linalg.inv(to_yiq) @ tf.stack(change) @ to_yiq
+
+
+@register
+@dataclasses.dataclass(eq=False, repr=False)
+class JPEGNoise(Augmentation):
+    """Compresses the image as JPEG with a quality in a range, and decodes it again."""
+
+    keeps_masks = True
+
+    quality: tuple[int, int] = parameter((20, 90), "[1, 100]")
+
+    def augment(self, example: Example, seed: Any) -> Example:
+        low, high = self.quality
+        quality = low + draws.integer(draws.uniform(seed), high - low + 1)
+        return {**example, "image": compressed(example["image"], quality)}
+
+
+def compressed(image, quality):
+    """An image after JPEG of a quality, an int32 scalar from 0 to 100."""
+    image = to_dtype(image, tf.uint8)
+    encoded = tf.raw_ops.EncodeJpegVariableQuality(images=image, quality=quality)
+    return tf.io.decode_jpeg(encoded, channels=3)
+
+
+@register
+@dataclasses.dataclass(eq=False, repr=False)
+class Blur(Augmentation):
+    """Blurs the image with a Gaussian of random width, like a lens out of focus.
+
+    `sigma` are the smallest and the largest standard deviation, in pixels.
+    """
+
+    keeps_masks = True
+
+    sigma: tuple[float, float] = parameter((0.3, 2.0), "[0.001, inf]")
+
+    def augment(self, example: Example, seed: Any) -> Example:
+        pixels = tf.cast(example["image"], tf.float32)[None]
+        sigma = draws.between(draws.uniform(seed), *self.sigma)
+        radius = math.ceil(3.0 * self.sigma[1])
+        steps = tf.range(-radius, radius + 1, dtype=tf.float32)
+        weights = tf.nn.softmax(-tf.square(steps / sigma) / 2.0)
+        # Down, then across: a Gaussian is a product of the two.
+        for shape in ([-1, 1, 1, 1], [1, -1, 1, 1]):
+            pixels = _weighted_mean(pixels, tf.reshape(weights, shape))
+        return {**example, "image": pixels[0]}
+
+
+def _weighted_mean(pixels, weights):
+    """The mean of neighbors `[1, H, W, 3]`, of those inside the image."""
+    one, channels = [1, 1, 1, 1], [1, 1, 3, 1]
+    total = tf.nn.depthwise_conv2d(pixels, tf.tile(weights, channels), one, "SAME")
+    # Along the other axis all sums are alike: a line of ones is enough.
+    is_down = weights.shape[1] == 1
+    line = pixels[:, :, :1, :1] if is_down else pixels[:, :1, :, :1]
+    inside = tf.nn.depthwise_conv2d(tf.ones_like(line), weights, one, "SAME")
+    return total / inside
+
+
+# --- Parts of the image under one color.
+
+
+@register
+@dataclasses.dataclass(eq=False, repr=False)
+class CutOut(Augmentation):
+    """Hides some random rectangles of the image.
+
+    The network learns to see by more than one feature (DeVries and Taylor,
+    https://arxiv.org/abs/1708.04552). `size` are the smallest and the largest side of
+    a rectangle, as shares of the image's. A box is dropped if the rectangles leave less
+    than `min_visibility` of its area.
+    """
+
+    keeps_masks = True
+
+    count: int = parameter(3, "[1, inf)")
+    _: dataclasses.KW_ONLY
+    size: tuple[float, float] = parameter((0.05, 0.2), "[0, 1]")
+    fill: float = parameter(128.0, "[0, 255]")
+    min_visibility: float = parameter(0.1, "[0, 1]")
+
+    def augment(self, example: Example, seed: Any) -> Example:
+        image, boxes = example["image"], example["boxes"]
+        units = draws.uniform(seed, [2, self.count, 2])
+        limit = tf.stack(size_of(image))
+        sides = tf.round(draws.between(units[0], *self.size) * limit)
+        low = tf.floor((limit - sides) * units[1] + 0.5)  # [count, 2]
+        holes = tf.concat([low, low + sides], axis=1)
+        for hole in tf.unstack(tf.cast(holes, tf.int32)):
+            image = fill_rectangle(image, tf.unstack(hole), self.fill)
+        start = tf.maximum(boxes[:, None, :2], holes[:, :2])
+        end = tf.minimum(boxes[:, None, 2:], holes[:, 2:])
+        hidden = tf.reduce_prod(tf.maximum(end - start, 0.0), axis=2)  # [n, count]
+        # Where rectangles overlap, they hide less than this sum.
+        left = areas(boxes) - tf.reduce_sum(hidden, axis=1)
+        enough = left >= self.min_visibility * areas(boxes)
+        return {
+            **example,
+            "image": image,
+            "boxes": tf.where(enough[:, None], boxes, 0.0),
+        }
+
+
+def fill_rectangle(image, rectangle, fill):
+    """Paints a rectangle, as of `rectangle_mask`, of an image `[H, W, 3]`."""
+    image = tf.convert_to_tensor(image)
+    inside = rectangle_mask(tf.shape(image), rectangle)[..., None]
+    return tf.where(inside, tf.cast(fill, image.dtype), image)
+
+
+def rectangle_mask(shape, rectangle):
+    """Which pixels lie in a rectangle, bool `[H, W]`.
+
+    `rectangle` are four int32 scalars, `yxyx`: its first row and column, and the first
+    behind it. It may reach over the border.
+    """
+    y0, x0, y1, x1 = rectangle
+    rows, columns = tf.range(shape[0]), tf.range(shape[1])
+    in_rows = (rows >= y0) & (rows < y1)
+    in_columns = (columns >= x0) & (columns < x1)
+    return in_rows[:, None] & in_columns[None]
+
+
+@register
+@dataclasses.dataclass(eq=False, repr=False)
+class GridMask(Augmentation):
+    """Hides the squares of a regular grid (https://arxiv.org/abs/2001.04086).
+
+    The grid has a random place, is turned by up to `degrees`, and has a random
+    `period`, a share of the image's short side; a hidden square has sides of
+    `1 - ratio` of it. Boxes stay as they are: the squares lie apart, so each object of
+    some size is seen in part.
+    """
+
+    keeps_masks = True
+
+    ratio: float = parameter(0.6, "(0, 1)")
+    _: dataclasses.KW_ONLY
+    period: tuple[float, float] = parameter((0.2, 0.6), "[0.001, inf]")
+    degrees: float = parameter(10.0, "[0, 180]")
+    fill: float = parameter(128.0, "[0, 255]")
+
+    def augment(self, example: Example, seed: Any) -> Example:
+        image = example["image"]
+        height, width = size_of(image)
+        units = tf.unstack(draws.uniform(seed, [4]))
+        period = draws.between(units[0], *self.period) * tf.minimum(height, width)
+        period = tf.maximum(period, 2.0)
+        radians = draws.around_zero(units[1], self.degrees) * (math.pi / 180.0)
+        y = (tf.range(height) + 0.5)[:, None] / period
+        x = (tf.range(width) + 0.5)[None] / period
+        cos, sin = tf.cos(radians), tf.sin(radians)
+        across = self._is_hidden(x * cos + y * sin + units[2])
+        down = self._is_hidden(y * cos - x * sin + units[3])
+        hidden = tf.logical_and(across, down)[..., None]
+        fill = tf.cast(self.fill, image.dtype)
+        return {**example, "image": tf.where(hidden, fill, image)}
+
+    def _is_hidden(self, periods):
+        return periods - tf.floor(periods) >= self.ratio

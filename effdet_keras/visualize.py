@@ -1,0 +1,555 @@
+"""Images for people: boxes on images, what training sees, training curves."""
+
+from __future__ import annotations
+
+import colorsys
+import math
+import numbers
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from PIL import Image, ImageDraw, ImageFont
+
+from effdet_keras._internal.label_constants import IGNORED_PIXEL
+from effdet_keras.errors import InvalidValueError, MissingPackageError
+
+__all__ = ["augmented", "draw_boxes", "plot_history", "side_by_side"]
+
+# The first classes get colors that are easy to tell apart on photographs.
+COLORS = (
+    (255, 69, 86),  # red
+    (0, 168, 255),  # blue
+    (56, 203, 84),  # green
+    (255, 176, 0),  # amber
+    (178, 102, 255),  # violet
+    (0, 212, 196),  # turquoise
+    (255, 112, 214),  # pink
+    (255, 127, 39),  # orange
+    (164, 214, 33),  # lime
+    (88, 120, 255),  # indigo
+)
+# Of boxes whose color says what they are, not of which class.
+GOOD, BAD, ASIDE = COLORS[2], COLORS[0], COLORS[1]
+
+_MIN_TEXT = 11  # pixels: smaller text cannot be read
+_TEXT_SHARE = 1 / 40  # of the short side
+
+
+def class_color(label: int) -> tuple[int, int, int]:
+    """The color of a class, the same in every image: `(red, green, blue)`."""
+    label = int(label)
+    if 0 <= label < len(COLORS):
+        return COLORS[label]
+    # Steps of the golden ratio around the circle of hues never meet again.
+    hue = (label * 0.618034) % 1.0
+    value = (1.0, 0.8, 0.9)[label % 3]
+    saturation = (0.75, 0.9, 0.55)[label // 3 % 3]
+    return tuple(round(255 * x) for x in colorsys.hsv_to_rgb(hue, saturation, value))
+
+
+def draw_boxes(
+    image: ArrayLike,
+    boxes: Any,
+    labels: ArrayLike | None = None,
+    scores: ArrayLike | None = None,
+    class_names: Sequence[str] | None = None,
+    *,
+    min_side: int | None = None,
+) -> np.ndarray:
+    """Draws boxes with class names and scores on a copy of an image.
+
+    Each class has its own color. Lines and text grow with the image. Boxes with low
+    scores are drawn first, so that they do not hide the others, and a name moves into
+    its box where there is no room above it. Rows with a label below 0 (padding) are
+    not drawn.
+
+    Args:
+        image: array `[H, W, 3]` or `[H, W]`, uint8, or float from 0 to 255.
+        boxes: `[n, 4]`, `yxyx` in pixels of the image.
+        labels: `[n]` ints, or `None` for one color and no names.
+        scores: `[n]`, or `None` to draw none, as for ground truth.
+        class_names: names by label, or `None` for the numbers.
+        min_side: an image whose longer side is below it is enlarged first, 2, 3, ...
+            times, so that names have room on tiny images.
+
+    Returns:
+        uint8 array `[H, W, 3]`, or larger by a whole factor with `min_side`.
+
+    Raises:
+        ValueError: If the image has another shape, or the lengths differ.
+
+    Example:
+        >>> image = np.zeros((40, 60, 3), "uint8")
+        >>> drawn = draw_boxes(image, [[5, 5, 35, 50]], [0], [0.9], ["cat"])
+        >>> drawn.shape, drawn.any(), image.any()
+        ((40, 60, 3), np.True_, np.False_)
+    """
+    image = _as_image(image)
+    boxes = np.asarray(boxes, "float64").reshape(-1, 4)
+    for name, values in (("labels", labels), ("scores", scores)):
+        if values is not None and len(values) != len(boxes):
+            raise InvalidValueError(
+                f"`{name}` must have one number per box. Received: {len(values)} "
+                f"{name} for {len(boxes)} boxes"
+            )
+    factor = max(1, math.ceil((min_side or 0) / max(image.size)))
+    if factor > 1:
+        size = (image.width * factor, image.height * factor)
+        image = image.resize(size, Image.Resampling.BICUBIC)
+    painter = _Painter(image)
+    order = range(len(boxes))
+    if scores is not None:
+        order = np.argsort(np.asarray(scores, "float64"), kind="stable")
+    names = () if class_names is None else class_names
+    for i in order:
+        label = 0 if labels is None else int(labels[i])
+        if label < 0 or not np.isfinite(boxes[i]).all():
+            continue
+        name = names[label] if label < len(names) else label
+        words = [] if labels is None else [str(name)]
+        words += [] if scores is None else [f"{float(scores[i]):.2f}"]
+        painter.draw(boxes[i] * factor, " ".join(words), class_color(label))
+    return painter.finish()
+
+
+def draw_marked(image, marks):
+    """Draws boxes with words on a copy of an image, `[H, W, 3]`, uint8.
+
+    `marks` are `(box, words, color)`, boxes `yxyx` in pixels of the image. The first
+    are drawn on top of the others, and have the first choice of places for their words.
+    """
+    painter = _Painter(_as_image(image))
+    for box, words, color in reversed(marks):
+        painter.draw(box, words, color)
+    return painter.finish()
+
+
+class _Painter:
+    """Draws boxes first and all names on top of them, at the end."""
+
+    def __init__(self, image):
+        self.image = image
+        self.pen = ImageDraw.Draw(self.image)
+        self.line = max(2, round(min(image.size) / 220))
+        self.font = ImageFont.load_default(_text_size(image))
+        self.tags = []
+
+    def draw(self, box, text, color):
+        y_min, x_min, y_max, x_max = box
+        width, height = self.image.size
+        # A pixel is a place from i to i + 1: the last one inside is y_max - 1.
+        left, right = np.clip([round(x_min), round(x_max) - 1], 0, width - 1).tolist()
+        top, bottom = np.clip([round(y_min), round(y_max) - 1], 0, height - 1).tolist()
+        outside = y_max <= 0 or x_max <= 0 or y_min >= height or x_min >= width
+        if outside or right < left or bottom < top:
+            return
+        # Thin lines on tiny boxes, so that one sees what is in them.
+        line = max(1, min(self.line, min(right - left, bottom - top) // 6))
+        self.pen.rectangle((left, top, right, bottom), outline=color, width=line)
+        if text:
+            self.tags.append(((left, top, right, bottom), text, color))
+
+    def finish(self):
+        taken = []
+        # The best box comes last: its name gets the first choice of places.
+        for box, text, color in reversed(self.tags):
+            taken.append(self._place(box, text, taken) + (text, color))
+        for left, top, right, bottom, text, color in reversed(taken):
+            self.pen.rectangle((left, top, right - 1, bottom - 1), fill=color)
+            red, green, blue = color
+            is_light = 0.299 * red + 0.587 * green + 0.114 * blue > 140
+            middle = ((left + right) / 2, (top + bottom) / 2)
+            fill = "black" if is_light else "white"
+            self.pen.text(middle, text, fill=fill, font=self.font, anchor="mm")
+        return np.asarray(self.image)
+
+    def _place(self, box, text, taken):
+        """The rectangle of a name: above its box, or the first free place."""
+        left, top, right, bottom = box
+        pad = max(2, self.line)
+        width = round(self.font.getlength(text)) + 2 * pad
+        height = round(self.font.size * 1.2) + pad
+        full_width, full_height = self.image.size
+        first = None
+        for x, y in (
+            (left, top - height),  # above, at the left
+            (left, top),  # inside, at the top
+            (right + 1 - width, top - height),  # above, at the right
+            (left, bottom + 1),  # below
+            (left, bottom + 1 - height),  # inside, at the bottom
+            (right + 1 - width, bottom + 1),
+        ):
+            x = min(max(x, 0), max(full_width - width, 0))
+            if y < 0 or y + height > full_height:
+                continue
+            place = (x, y, x + width, y + height)
+            first = first or place
+            if not any(_overlap(place, other) for other in taken):
+                return place
+        x = min(max(left, 0), max(full_width - width, 0))
+        return first or (x, 0, x + width, height)
+
+
+def _overlap(a, b):
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+def _as_image(image):
+    image = np.asarray(image)
+    if image.ndim not in (2, 3) or (image.ndim == 3 and image.shape[2] != 3):
+        raise InvalidValueError(
+            "`image` must be `[height, width, 3]` or `[height, width]`. "
+            f"Received: image.shape={image.shape}"
+        )
+    if image.dtype != np.uint8:
+        image = np.clip(np.round(image.astype("float32")), 0, 255).astype("uint8")
+    return Image.fromarray(image).convert("RGB")
+
+
+def _text_size(image):
+    return max(_MIN_TEXT, round(min(image.size) * _TEXT_SHARE))
+
+
+def draw_class_map(image, class_map, seg_class_names=None, *, opacity=0.5):
+    """Colors the pixels of an image by their class, int `[H, W]`, on a copy.
+
+    Pixels of the class "background" and those of 255, without a class, keep their
+    color. Where class 0 is "background", class `i + 1` has the color of the boxes of
+    label `i`.
+    """
+    image = np.asarray(_as_image(image))
+    class_map = np.asarray(class_map)
+    if class_map.shape != image.shape[:2] or not 0.0 <= opacity <= 1.0:
+        raise InvalidValueError(
+            "`class_map` must have the image's size, and `opacity` be from 0 to 1. "
+            f"Received: class_map.shape={class_map.shape}, image.shape={image.shape}, "
+            f"opacity={opacity}"
+        )
+    names = tuple(seg_class_names or ())
+    first = 1 if names[:1] == ("background",) else 0
+    colors = np.zeros((IGNORED_PIXEL + 1, 3), np.float32)
+    shares = np.full((IGNORED_PIXEL + 1, 1), opacity, np.float32)
+    for label in np.unique(class_map).tolist():
+        is_background = label < len(names) and names[label] == "background"
+        if is_background or label == IGNORED_PIXEL:
+            shares[label] = 0.0
+        else:
+            colors[label] = class_color(label - first)
+    drawn = image + shares[class_map] * (colors[class_map] - image)
+    return np.round(drawn).astype(np.uint8)
+
+
+def side_by_side(
+    left: ArrayLike,
+    right: ArrayLike,
+    titles: Sequence[str] | None = ("ground truth", "detected"),
+) -> np.ndarray:
+    """Joins two images, with a title above each.
+
+    Args:
+        left: array `[H, W, 3]` or `[H, W]`, uint8, or float from 0 to 255.
+        right: array like `left`; a lower one is scaled to the same height.
+        titles: two texts, or `None`.
+
+    Returns:
+        uint8 array `[H + title, W_left + gap + W_right, 3]`.
+
+    Raises:
+        ValueError: If an image has another shape.
+
+    Example:
+        >>> left, right = np.zeros((40, 60, 3)), np.zeros((20, 30, 3))
+        >>> side_by_side(left, right, titles=None).shape
+        (40, 124, 3)
+    """
+    images = [_as_image(left), _as_image(right)]
+    height = max(image.height for image in images)
+    images = [
+        image
+        if image.height == height
+        else image.resize((round(image.width * height / image.height), height))
+        for image in images
+    ]
+    gap = max(4, height // 100)
+    size = _text_size(images[0]) + 1
+    bar = 0 if titles is None else 2 * size
+    width = sum(image.width for image in images) + gap
+    canvas = Image.new("RGB", (width, height + bar), "white")
+    pen = ImageDraw.Draw(canvas)
+    left_edge = 0
+    for number, image in enumerate(images):
+        canvas.paste(image, (left_edge, bar))
+        if titles is not None:
+            middle = (left_edge + image.width / 2, bar / 2)
+            font = ImageFont.load_default(size)
+            pen.text(middle, titles[number], fill="black", font=font, anchor="mm")
+        left_edge += image.width + gap
+    return np.asarray(canvas)
+
+
+# --- What training really sees of a dataset, as one grid of images.
+
+_GAP = 4  # white pixels between the images of a grid
+
+
+def augmented(
+    dataset: Any,
+    augment: Any = None,
+    *,
+    images: int | Iterable[int] = 4,
+    repeats: int = 4,
+    seed: int = 0,
+    image_size: int | tuple[int, int] = 320,
+    **options: Any,
+) -> np.ndarray:
+    """Draws images as training sees them, with their boxes and class names.
+
+    They come out of `dataset.batches(training=True)`, so they have gone through all
+    of it: `augment`, flip, scale jitter, crop and padding.
+
+    Args:
+        dataset: `DetectionDataset`.
+        augment: what `batches` takes: `ek.augment.Augmentation`, a function
+            `(example, seed) -> example`, a list of these, or None.
+        images: how many images, the first ones of the dataset, or the indices of some.
+            Each fills a row.
+        repeats: int, how often each is drawn, one column per draw.
+        seed: int. The same seed gives the same grid.
+        image_size: `(height, width)` of the network's input, or one int for both.
+        **options: more arguments of `DetectionDataset.batches`, such as
+            `scale_jitter=(0.5, 1.5)`.
+
+    Returns:
+        uint8 array `[H, W, 3]`, a row per image, a column per draw. `PIL.Image`
+        writes it to a file: `Image.fromarray(grid).save("augmented.png")`.
+
+    Raises:
+        ValueError: If the dataset is empty, or an argument is out of its range.
+        ImportError: If TensorFlow is not installed.
+
+    Example:
+        >>> from effdet_keras.data.formats.arrays import from_arrays
+        >>> image = np.zeros((48, 64, 3), "uint8")
+        >>> dataset = from_arrays(
+        ...     [image] * 2, boxes=[[[4, 8, 40, 40]]] * 2, labels=[[0]] * 2,
+        ...     class_names=["cat"])
+        >>> grid = augmented(dataset, images=2, repeats=3, image_size=96)
+        >>> grid.shape, grid.dtype  # 2 x 3 images of 96 x 96, 4 pixels apart
+        ((196, 296, 3), dtype('uint8'))
+    """
+    if not isinstance(repeats, numbers.Integral) or repeats < 1:
+        raise InvalidValueError(
+            f"`repeats` must be an int above zero. Received: repeats={repeats!r}"
+        )
+    chosen = _indices(images, len(dataset))
+    # The chosen ones first; the others stay, because they are partners of mosaics.
+    others = sorted(set(range(len(dataset))) - set(chosen))
+    batches = dataset.subset([*chosen, *others]).batches(
+        len(chosen),
+        image_size=image_size,
+        augment=augment,
+        seed=seed,
+        training=True,
+        shuffle=False,
+        **options,
+    )
+    # Each pass over the batches has draws of its own.
+    passes = batches.take(1).repeat(int(repeats))
+    names = dataset.class_names, dataset.seg_class_names
+    columns = [_drawn(*batch, *names) for batch in passes]
+    return _grid(list(zip(*columns)))
+
+
+def batch_grid(images, truth, class_names, seg_class_names=None, *, max_images=16):
+    """Draws the images of a batch, `[B, H, W, 3]`, as a step of the training gets them.
+
+    `truth` has `boxes` and `labels`, and `masks` where there are names of classes of
+    pixels. There are about as many rows as columns.
+    """
+    known = [name for name in ("boxes", "labels", "masks") if name in truth]
+    drawn = _drawn(
+        np.asarray(images)[:max_images],
+        {name: np.asarray(truth[name])[:max_images] for name in known},
+        class_names,
+        seg_class_names,
+    )
+    columns = math.ceil(math.sqrt(len(drawn)))
+    rows = [drawn[i : i + columns] for i in range(0, len(drawn), columns)]
+    white = np.full_like(drawn[0], 255)
+    rows[-1] = rows[-1] + [white] * (columns - len(rows[-1]))
+    return _grid(rows)
+
+
+def _indices(images, size):
+    """The places of the images to show, from a number of them or from a list."""
+    if size == 0:
+        raise InvalidValueError("`augmented` needs at least one image. Received none")
+    if isinstance(images, numbers.Integral):
+        if images < 1:
+            raise InvalidValueError(
+                "`images` must be above zero, or the indices of images. "
+                f"Received: images={images}"
+            )
+        return list(range(min(images, size)))
+    chosen = [int(index) for index in images]
+    wrong = [index for index in chosen if not 0 <= index < size]
+    if wrong or not chosen or len(set(chosen)) < len(chosen):
+        raise InvalidValueError(
+            f"`images` must be indices from 0 to {size - 1}, the last image of the "
+            f"dataset, and must name images, each once. Received: images={chosen}"
+        )
+    return chosen
+
+
+def _drawn(images, truth, class_names, seg_class_names):
+    """The images of a batch with their boxes, over the colors of their masks."""
+    images = list(np.asarray(images))
+    for place, mask in enumerate(np.asarray(truth.get("masks", ()))):
+        images[place] = draw_class_map(images[place], mask, seg_class_names)
+    examples = zip(images, np.asarray(truth["boxes"]), np.asarray(truth["labels"]))
+    return [draw_boxes(*example, class_names=class_names) for example in examples]
+
+
+def _grid(rows):
+    """Joins images of one size, with white gaps between them."""
+    padding = ((0, _GAP), (0, _GAP), (0, 0))
+    padded = [[np.pad(x, padding, constant_values=255) for x in row] for row in rows]
+    joined = np.concatenate([np.concatenate(row, axis=1) for row in padded])
+    return joined[:-_GAP, :-_GAP]
+
+
+# --- The curves of a training, drawn with matplotlib.
+
+
+def plot_history(history: Any, path: str | os.PathLike[str] | None = None) -> Any:
+    """Draws the curves of a training: losses, precision, learning rate.
+
+    Shows what is there: the loss and its terms for training and validation,
+    `AP`, `AP50`, `AP75`, and the learning rate. A curve that was measured
+    only in every second or third epoch (with NaN or nothing between) is drawn
+    with its points in the right places.
+
+    Args:
+        history: what `model.fit` returns, or its `history` dict: lists of
+            one number per epoch.
+        path: the file to write, such as `curves.png`, or `None`.
+
+    Returns:
+        The matplotlib figure.
+
+    Raises:
+        ImportError: If matplotlib is not installed.
+        ValueError: If the history has no curve.
+
+    Example:
+        >>> figure = plot_history({"loss": [3.0, 2.0], "AP": [0.1, 0.2]})
+        >>> [axes.get_title(loc="left") for axes in figure.axes]
+        ['Loss', 'Average precision']
+    """
+    history = getattr(history, "history", history)
+    curves = {name: np.asarray(values, "float64") for name, values in history.items()}
+    panels = history_panels(curves)
+    if not panels:
+        raise InvalidValueError(
+            f"`history` has no curve to draw. Received keys: {sorted(curves)}"
+        )
+    figure_class = require_matplotlib()
+    columns = min(2, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    figure = figure_class(figsize=(5.6 * columns, 3.6 * rows), layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)
+    epochs = max(len(values) for values in curves.values())
+    for number, (title, names) in enumerate(panels.items(), start=1):
+        axes = figure.add_subplot(rows, columns, number)
+        _draw_panel(axes, title, {name: curves[name] for name in names}, epochs)
+    if path is not None:
+        figure.savefig(os.fspath(path), dpi=130)
+    return figure
+
+
+def history_panels(curves):
+    """Title -> names of the curves that belong there and exist."""
+    terms = ("class_loss", "box_loss", "box_iou_loss", "segmentation_loss")
+    terms += ("reg_l2_loss",)
+    wanted = {
+        "Loss": ("loss", "val_loss"),
+        "Loss terms": tuple(prefix + t for t in terms for prefix in ("", "val_")),
+        "Average precision": ("AP", "AP50", "AP75"),
+        "Mean IoU of pixels": ("mIoU",),
+        "Learning rate": ("learning_rate",),
+    }
+    # A term that is switched off is zero throughout: no curve, and no logarithm.
+    panels = {
+        title: [name for name in names if name in curves and np.any(curves[name] != 0)]
+        for title, names in wanted.items()
+    }
+    return {title: names for title, names in panels.items() if names}
+
+
+def require_matplotlib():
+    """Matplotlib's `Figure`, or an ImportError that says how to install it."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingPackageError(
+            "Plots need matplotlib. Install it with "
+            "`pip install 'effdet-keras[plot]'` or `pip install matplotlib`."
+        ) from error
+    return Figure
+
+
+def _draw_panel(axes, title, curves, epochs):
+    colors = {}
+    for name, values in curves.items():
+        # A curve and its validation share a color.
+        base = name.removeprefix("val_")
+        light = COLORS[(1, 0, 2, 4, 7)[len(colors) % 5]]
+        color = colors.setdefault(base, tuple(x / 255 * 0.85 for x in light))
+        # Measured in every k-th epoch: the last of each k.
+        every = epochs // max(len(values), 1)
+        epoch = epochs - every * np.arange(len(values))[::-1]
+        known = np.isfinite(values)
+        label = name
+        if title == "Average precision" and known.any():
+            label = f"{name} (best {values[known].max():.3f})"
+        axes.plot(
+            epoch[known],
+            values[known],
+            color=color,
+            linestyle="--" if name != base else "-",
+            marker="o" if len(values) <= 30 else None,
+            markersize=3.5,
+            linewidth=1.8,
+            label=label,
+        )
+    axes.set_title(title, fontsize=11, loc="left", fontweight="bold")
+    axes.set_xlabel("epoch")
+    axes.set_xlim(1 - 0.02 * epochs, epochs * 1.02)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.grid(True, alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    if title.startswith("Loss"):
+        _use_log_scale(axes, curves.values())
+    if title == "Average precision":
+        axes.set_ylim(0, 1.02)
+    if len(curves) > 1 or title == "Average precision":
+        axes.legend(frameon=False, fontsize=8)
+
+
+def _use_log_scale(axes, curves):
+    """Losses fall by factors; plain numbers at the ticks, not powers of ten."""
+    values = np.concatenate([curve[np.isfinite(curve)] for curve in curves])
+    if not values.size or values.min() <= 0:
+        return
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axes.set_yscale("log")
+    wide = values.max() > 30 * values.min()
+    axes.yaxis.set_major_locator(
+        LogLocator(subs=(1, 3) if wide else (1, 1.5, 2, 3, 5, 7))
+    )
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
