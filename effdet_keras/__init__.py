@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from effdet_keras.export.check import ExportReport
     from effdet_keras.extras import bulk
     from effdet_keras.extras.selftest.self_test import self_test
-    from effdet_keras.extras.selftest.stages import SelfTestReport
     from effdet_keras.model import anchors
     from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
     from effdet_keras.model.efficientdet import EfficientDet
@@ -68,7 +67,6 @@ __all__ = [
     "Predictor",
     "Recipe",
     "RunConfiguration",
-    "SelfTestReport",
     "__version__",
     "anchors",
     "augment",
@@ -114,7 +112,6 @@ _PLACES = {
     "Predictor": "detect.predictor",
     "Recipe": "train.recipe",
     "RunConfiguration": "runs.configuration",
-    "SelfTestReport": "extras.selftest.stages",
     "anchors": "model.anchors",
     "augment": "augment",
     "box_ops": "box_ops",

@@ -395,11 +395,15 @@ def _indices(images, size):
             )
         return list(range(min(images, size)))
     chosen = [int(index) for index in images]
+    if not chosen or len(set(chosen)) < len(chosen):
+        raise InvalidValueError(
+            f"`images` must name images, each once. Received: images={chosen}"
+        )
     wrong = [index for index in chosen if not 0 <= index < size]
-    if wrong or not chosen or len(set(chosen)) < len(chosen):
+    if wrong:
         raise InvalidValueError(
             f"`images` must be indices from 0 to {size - 1}, the last image of the "
-            f"dataset, and must name images, each once. Received: images={chosen}"
+            f"dataset. Received: {wrong}"
         )
     return chosen
 

@@ -69,7 +69,6 @@ WITHOUT_EXAMPLE = {
     "metrics.BestThreshold": "what `metrics.best_thresholds` returns: its example",
     "metrics.VOCAveragePrecision": "what `voc_average_precision` returns: its example",
     "LoadReport": "what `EfficientDet.load_pretrained` returns: its example",
-    "SelfTestReport": "what `self_test` returns: its example",
     "LearningRates": "what `find_learning_rate` returns: its example",
     "FineTuned": "what `fine_tune` returns: its example",
     "ExportReport": "what `EfficientDet.export` returns: docs/export.md",

@@ -460,9 +460,9 @@ class FromNumPy(_OfFunction):
         self.function = function
 
     def augment(self, example: Example, seed: Any) -> Example:
-        return self.called(self.call_function, example, seed)
+        return self._called(self._call_function, example, seed)
 
-    def called(self, function, example, seed, *more):
+    def _called(self, function, example, seed, *more):
         """The example with what `function` makes of its arrays, in Python."""
         image = to_dtype(example["image"], tf.uint8)
         arguments = [*more, image, example["boxes"], example["labels"], seed]
@@ -474,7 +474,7 @@ class FromNumPy(_OfFunction):
         }
         return {**example, **shaped}
 
-    def call_function(self, image, boxes, labels, seed):
+    def _call_function(self, image, boxes, labels, seed):
         # A generator takes numbers from 0; a seed may have others.
         rng = np.random.default_rng([int(x) % 2**64 for x in seed])
         # Copies: the arrays belong to TensorFlow.

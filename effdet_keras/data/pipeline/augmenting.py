@@ -211,11 +211,11 @@ class _NamingImages(FromNumPy):
         self._reader = reader
 
     def augment(self, example, seed):
-        return self.called(self._call_naming, example, seed, example["image_id"])
+        return self._called(self._call_naming, example, seed, example["image_id"])
 
     def _call_naming(self, image_id, *arguments):
         try:
-            return self.call_function(*arguments)
+            return self._call_function(*arguments)
         except Exception as error:
             fault = str(error)
             if not isinstance(error, EffDetError):

@@ -4,58 +4,42 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
+from keras import ops
 
 from effdet_keras import box_ops
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluate.coco import COCOMetric
-from effdet_keras.model.config import EfficientDetConfig
+from effdet_keras.model.anchors import anchors_of
 from effdet_keras.train.run import Run
 
 _SHOWN = 3  # examples of boxes
+_BATCH_SIZE = 8
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AnnotatedBoxes:
-    """All boxes of a dataset but its crowd regions, one per row.
-
-    Attributes:
-        dataset: `DetectionDataset`.
-        owner: ints `[n]`, the record that a box belongs to.
-        row: ints `[n]`, its place in that record.
-        boxes: float64 `[n, 4]`, `yxyx` in pixels of the image, as they are annotated.
-        labels: ints `[n]`.
-    """
+    """All boxes of a dataset but its crowd regions, one per row."""
 
     dataset: DetectionDataset
-    owner: np.ndarray
-    row: np.ndarray
-    boxes: np.ndarray
-    labels: np.ndarray
+    owner: np.ndarray  # ints `[n]`, the record that a box belongs to
+    row: np.ndarray  # ints `[n]`, its place in that record
+    boxes: np.ndarray  # float64 `[n, 4]`, `yxyx` in pixels, as they are annotated
+    labels: np.ndarray  # ints `[n]`
 
     @classmethod
     def of(cls, dataset: DetectionDataset) -> AnnotatedBoxes:
-        """Makes the table of a dataset.
-
-        Example:
-            >>> from effdet_keras.data.formats.arrays import from_arrays
-            >>> image = np.zeros((32, 32, 3), "uint8")
-            >>> boxes = [[[4, 8, 20, 24]], [[0, 0, 8, 8], [8, 8, 16, 16]]]
-            >>> table = AnnotatedBoxes.of(
-            ...     from_arrays([image, image], boxes, [[0], [0, 0]], ["cat"]))
-            >>> table.owner.tolist(), table.row.tolist()
-            ([0, 1, 1], [0, 0, 1])
-        """
+        """Makes the table of a dataset."""
         records = dataset.records
         single = [np.flatnonzero(~record.is_crowd) for record in records]
-        counts = [len(rows) for rows in single]
         boxes = [r.boxes_xywh[rows] for r, rows in zip(records, single)]
         labels = [r.labels[rows] for r, rows in zip(records, single)]
         return cls(
             dataset,
-            owner=np.repeat(np.arange(len(records)), counts),
+            owner=np.repeat(np.arange(len(records)), [len(rows) for rows in single]),
             row=np.concatenate([np.zeros(0, int), *single]),
             boxes=box_ops.xywh_to_yxyx(np.concatenate([np.zeros((0, 4)), *boxes])),
             labels=np.concatenate([np.zeros(0, int), *labels]),
@@ -64,56 +48,14 @@ class AnnotatedBoxes:
     def __len__(self):
         return len(self.owner)
 
-    def has_area(self) -> np.ndarray:
+    def has_area(self):
         """Which boxes have finite numbers and an area, bools `[n]`."""
         sides = self.boxes[:, 2:] - self.boxes[:, :2]
         return np.isfinite(self.boxes).all(axis=1) & (sides > 0).all(axis=1)
 
-    def examples(self, rows: np.ndarray) -> tuple[str, ...]:
+    def examples(self, rows):
         """The first of some rows in words: file, class and box."""
         return tuple(self._describe(int(row)) for row in rows[:_SHOWN])
-
-    def average_precision(
-        self,
-        truth: np.ndarray,
-        is_truth: np.ndarray,
-        found: np.ndarray,
-        is_found: np.ndarray,
-        labels: np.ndarray | None = None,
-    ) -> float:
-        """COCO's AP of boxes that were followed, each a detection with the score 1.
-
-        Args:
-            truth: floats `[n, 4]`, `yxyx` in pixels of the image, what is to be found.
-            is_truth: bools `[n]`, which of them count.
-            found: floats `[n, 4]`, what became of them.
-            is_found: bools `[n]`, which are still there.
-            labels: ints `[n]` of what was found; None for those of the annotations.
-        """
-        labels = self.labels if labels is None else labels
-        ids = np.asarray(self.dataset.category_ids)
-        xywh = box_ops.yxyx_to_xywh(np.asarray(truth, "float64")).tolist()
-        image_ids = self.dataset.image_ids
-        metric = COCOMetric(
-            {
-                "images": [{"id": image_id} for image_id in image_ids],
-                "categories": [{"id": int(i), "name": str(i)} for i in ids],
-                "annotations": [
-                    {
-                        "image_id": image_ids[self.owner[i]],
-                        "category_id": int(ids[self.labels[i]]),
-                        "bbox": xywh[i],
-                    }
-                    for i in np.flatnonzero(is_truth)
-                ],
-            },
-            # That evaluation counts 100 alone is a stage of its own.
-            max_detections=max(10, len(self)),
-        )
-        for number, image_id in enumerate(image_ids):
-            rows = np.flatnonzero((self.owner == number) & is_found)
-            metric.update(image_id, found[rows], np.ones(len(rows)), ids[labels[rows]])
-        return metric.result()["AP"]
 
     def _describe(self, row):
         record = self.dataset.records[self.owner[row]]
@@ -125,44 +67,61 @@ class AnnotatedBoxes:
             f"height {height:g}"
         )
 
+    def average_precision(self, truth, found, labels=None):
+        """COCO's AP of boxes that were followed, each a detection with the score 1.
 
-# --- What the input pipeline makes of annotated boxes, followed box by box.
+        `truth` and `found` are `Followed`; `labels` are of what was found.
+        """
+        ids = np.asarray(self.dataset.category_ids)
+        xywh = box_ops.yxyx_to_xywh(np.asarray(truth.boxes, "float64")).tolist()
+        image_ids = self.dataset.image_ids
+        metric = COCOMetric(
+            {
+                "images": [{"id": image_id} for image_id in image_ids],
+                "categories": [{"id": int(i), "name": str(i)} for i in ids],
+                "annotations": [
+                    {
+                        "image_id": image_ids[self.owner[i]],
+                        "category_id": int(ids[self.labels[i]]),
+                        "bbox": xywh[i],
+                    }
+                    for i in np.flatnonzero(truth.is_there)
+                ],
+            },
+            # That evaluation counts 100 alone is a stage of its own.
+            max_detections=max(10, len(self)),
+        )
+        return self.scored(metric, found, self.labels if labels is None else labels)
 
-_BATCH_SIZE = 8
+    def scored(self, metric, found, labels):
+        """The AP of a metric that gets boxes as detections with the score 1."""
+        ids = np.asarray(self.dataset.category_ids)
+        for number, image_id in enumerate(self.dataset.image_ids):
+            rows = np.flatnonzero((self.owner == number) & found.is_there)
+            scores, classes = np.ones(len(rows)), ids[labels[rows]]
+            metric.update(image_id, found.boxes[rows], scores, classes)
+        return metric.result()["AP"]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class NetworkInputs:
-    """The boxes of a table where the network sees them.
+class Followed(NamedTuple):
+    """What became of the boxes of a table so far."""
 
-    Attributes:
-        boxes: float32 `[n, 4]`, `yxyx` in pixels of the network's input; zeros where
-            a box did not arrive.
-        is_there: bools `[n]`, whether it did.
-        image_scales: float32, one for each image: pixels of the image per pixel of the
-            input; 0 marks an image that cannot be read.
-    """
-
-    boxes: np.ndarray
-    is_there: np.ndarray
-    image_scales: np.ndarray
+    boxes: np.ndarray  # floats `[n, 4]`, `yxyx` in pixels of the image
+    is_there: np.ndarray  # bools `[n]`, which are still there
 
 
-def read_network_inputs(
-    table: AnnotatedBoxes, config: EfficientDetConfig
-) -> NetworkInputs:
+class NetworkInputs(NamedTuple):
+    """The boxes of a table where the network sees them."""
+
+    boxes: np.ndarray  # float32 `[n, 4]`, in pixels of the input; else zeros
+    is_there: np.ndarray  # bools `[n]`, which arrived
+    image_scales: np.ndarray  # float32, of each image; 0 if it cannot be read
+
+
+def read_network_inputs(table, config):
     """Sends a dataset through the pipeline of evaluation: reading and letterbox.
 
     Each box has its place in its image for a label, by which it is known again.
-
-    Example:
-        >>> from effdet_keras.data.formats.arrays import from_arrays
-        >>> image = np.zeros((32, 64, 3), "uint8")
-        >>> dataset = from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ["cat"])
-        >>> inputs = read_network_inputs(
-        ...     AnnotatedBoxes.of(dataset), EfficientDetConfig(image_size=128))
-        >>> inputs.boxes.tolist(), inputs.image_scales.tolist()
-        ([[8.0, 16.0, 40.0, 80.0]], [0.5])
     """
     records = table.dataset.records
     most = max((len(record.labels) for record in records), default=0)
@@ -196,3 +155,72 @@ def _ground_truth(batches):
     with contextlib.suppress(InvalidValueError), Run(batches).plain_errors():
         for _, truth in batches.as_numpy_iterator():
             yield truth
+
+
+class FollowedTargets(NamedTuple):
+    """What anchors have to predict, gathered for each box.
+
+    `boxes`, float32 `[n, 4]` in pixels of the input, are of what its anchors decode to
+    what is farthest from the box; zeros without an anchor. `labels` are the class of
+    that anchor.
+    """
+
+    num_anchors: np.ndarray  # ints `[n]`, how many anchors have to predict a box
+    boxes: np.ndarray
+    labels: np.ndarray
+
+
+def follow_targets(table, inputs, config, matching):
+    """Matches boxes with anchors, encodes them as training does, and decodes them."""
+    anchors = anchors_of(config)
+    num_anchors = np.zeros(len(table), int)
+    boxes = np.zeros((len(table), 4), "float32")
+    labels = np.full(len(table), -1)
+
+    def targets_of(boxes, labels):
+        targets = matching(boxes, labels, anchors, config)
+        return [np.asarray(ops.convert_to_numpy(target)) for target in targets]
+
+    for groups in _groups(table, inputs):
+        in_boxes, numbers, in_labels = _padded(table, inputs, groups)
+        # Matched once by number, which tells whose an anchor is, and once by class.
+        whose, _ = targets_of(in_boxes, numbers)
+        classes, deltas = targets_of(in_boxes, in_labels)
+        for image, rows in enumerate(groups):
+            used = np.flatnonzero(whose[image] >= 0)
+            owner = rows[whose[image][used]]
+            decoded = box_ops.decode_boxes(
+                deltas[image][used], anchors[used], config.box_scales
+            )
+            away = box_ops.iou(decoded, inputs.boxes[owner])
+            order = np.lexsort((away, owner))
+            found, first, counts = np.unique(
+                owner[order], return_index=True, return_counts=True
+            )
+            worst = order[first]
+            num_anchors[found] = counts
+            boxes[found] = decoded[worst]
+            labels[found] = classes[image][used][worst]
+    return FollowedTargets(num_anchors, boxes, labels)
+
+
+def _groups(table, inputs):
+    """The rows of the images that have some, a few images at once."""
+    rows = np.flatnonzero(inputs.is_there)
+    starts = np.flatnonzero(np.diff(table.owner[rows], prepend=-1))
+    groups = np.split(rows, starts[1:]) if len(rows) else []
+    for start in range(0, len(groups), _BATCH_SIZE):
+        yield groups[start : start + _BATCH_SIZE]
+
+
+def _padded(table, inputs, groups):
+    """Boxes `[B, M, 4]`, their numbers in the image, and their labels `[B, M]`."""
+    most = max(map(len, groups))
+    boxes = np.zeros((len(groups), most, 4), "float32")
+    numbers = np.full((len(groups), most), -1, "int32")
+    labels = np.full((len(groups), most), -1, "int32")
+    for image, rows in enumerate(groups):
+        boxes[image, : len(rows)] = inputs.boxes[rows]
+        numbers[image, : len(rows)] = np.arange(len(rows))
+        labels[image, : len(rows)] = table.labels[rows]
+    return boxes, numbers, labels

@@ -67,7 +67,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         "--steps",
         metavar="N",
         type=int,
-        default=None,
+        default=400,
         help="steps of the last stage at most (400)",
     )
     return parser
@@ -77,16 +77,4 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs the command; returns its exit status."""
     from effdet_keras.extras.selftest.selftest_data import selftest_data
 
-    passed = selftest_data(
-        arguments.data,
-        archive=arguments.archive,
-        preset=arguments.model,
-        split=arguments.split,
-        format=arguments.format,
-        image_size=arguments.image_size,
-        settings=arguments.set,
-        num_images=arguments.num_images,
-        training=arguments.training,
-        steps=arguments.steps,
-    )
-    return 0 if passed else 1
+    return 0 if selftest_data(arguments) else 1

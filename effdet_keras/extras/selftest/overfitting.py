@@ -40,7 +40,6 @@ def check_overfitting(
     the same images at every step, no augmentation, no averages, one learning rate.
     What is frozen stays frozen.
     """
-    images, boxes = count_of(len(dataset), "image"), _count_boxes(dataset)
     if not model.trainable_variables:
         return SelfTestStage(
             _NAME,
@@ -61,33 +60,24 @@ def check_overfitting(
         run_eagerly=run_eagerly,
     )
     try:
-        taught = _Lessons(model, dataset, steps, verbose)
-        taught.run()
+        lessons = _Lessons(model, dataset, steps, verbose)
+        lessons.run()
     except (EffDetError, FloatingPointError) as error:
         return SelfTestStage(
             _NAME, 0.0, LEARNED, f"training stopped: {error}", has_error=True
         )
+    boxes = count_of(sum(len(r.labels) for r in dataset.records), "box", "boxes")
     return SelfTestStage(
         _NAME,
-        taught.numbers["AP"],
+        lessons.numbers["AP"],
         LEARNED,
-        f"{images} with {boxes}, after {taught.done} steps",
-        cure=cure_of(taught, steps),
+        f"{count_of(len(dataset), 'image')} with {boxes}, after {lessons.done} steps",
+        cure=cure_of(lessons, steps),
     )
 
 
 def choose_images(dataset: DetectionDataset, count: int = NUM_IMAGES) -> list[int]:
-    """Chooses images to learn by heart: of all classes, with few boxes.
-
-    Example:
-        >>> from effdet_keras.data.formats.arrays import from_arrays
-        >>> images = [np.zeros((8, 8, 3), "uint8")] * 4
-        >>> box = [0, 0, 4, 4]
-        >>> labels = [[0], [], [0], [1, 0]]
-        >>> boxes = [[box] * len(one) for one in labels]
-        >>> choose_images(from_arrays(images, boxes, labels, ["cat", "dog"]), 2)
-        [0, 3]
-    """
+    """Chooses images to learn by heart: of all classes, with few boxes."""
     labels = [set(r.usable().labels[~r.usable().is_crowd]) for r in dataset.records]
     order = sorted(
         (place for place, found in enumerate(labels) if found),
@@ -104,19 +94,13 @@ def choose_images(dataset: DetectionDataset, count: int = NUM_IMAGES) -> list[in
 
 
 class _Lessons:
-    """A training in parts, with an evaluation after each.
-
-    Attributes:
-        done: int, the steps so far.
-        numbers: dict, COCO's numbers of the last evaluation.
-        losses: list of floats, one for each part.
-        best_score: float, the highest score of the last evaluation.
-    """
+    """A training in parts, with an evaluation after each."""
 
     def __init__(self, model, dataset, steps, verbose):
         self.model, self.dataset = model, dataset
-        self.steps, self.verbose = steps, verbose
-        self.done, self.numbers, self.losses = 0, {"AP": 0.0, "AP50": 0.0}, []
+        self.steps, self.say = steps, print if verbose else lambda *_, **__: None
+        self.done, self.losses = 0, []
+        self.numbers = {"AP": 0.0, "AP50": 0.0}  # of the last evaluation
         batches = model.batches(dataset, len(dataset), training=False)
         self.images, truth = next(iter(batches))
         self.truth = {name: truth[name] for name in ("boxes", "labels")}
@@ -128,38 +112,36 @@ class _Lessons:
             self.numbers = evaluate(
                 self.model, self.dataset, batch_size=len(self.dataset), verbose=False
             )
-            if self.verbose:
-                print(
-                    f"  step {self.done}: loss {self.losses[-1]:.3f}, AP "
-                    f"{self.numbers['AP']:.3f}",
-                    flush=True,
-                )
+            self.say(
+                f"  step {self.done}: loss {self.losses[-1]:.3f}, AP "
+                f"{self.numbers['AP']:.3f}",
+                flush=True,
+            )
             if self.numbers["AP"] >= LEARNED:
                 break
 
     @property
     def best_score(self):
+        """The highest score of all detections now."""
         outputs = self.model.predict_on_batch(self.images)
         return float(np.max(ops.convert_to_numpy(outputs["scores"])))
 
     def _tell_the_time(self):
-        if self.verbose:
-            print(
-                f"Learning {count_of(len(self.dataset), 'image')} by heart, in at most "
-                f"{self.steps} steps; compiling the first takes up to a minute ...",
-                flush=True,
-            )
+        self.say(
+            f"Learning {count_of(len(self.dataset), 'image')} by heart, in at most "
+            f"{self.steps} steps; compiling the first takes up to a minute ...",
+            flush=True,
+        )
         self._train(1)
         start = time.monotonic()
         self._train(1)
         seconds = time.monotonic() - start
-        if self.verbose:
-            minutes = seconds * self.steps / 60
-            print(
-                f"A step takes {seconds:.2f} seconds: at most {minutes:.1f} minutes, "
-                "often half of that.",
-                flush=True,
-            )
+        minutes = seconds * self.steps / 60
+        self.say(
+            f"A step takes {seconds:.2f} seconds: at most {minutes:.1f} minutes, "
+            "often half of that.",
+            flush=True,
+        )
 
     def _train(self, steps):
         for _ in range(steps):
@@ -195,7 +177,3 @@ def cure_of(lessons, steps):
         "for objects that are too small (letterbox, above), and for boxes of one place "
         "with two classes"
     )
-
-
-def _count_boxes(dataset):
-    return count_of(sum(len(r.labels) for r in dataset.records), "box", "boxes")

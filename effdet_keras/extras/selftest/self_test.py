@@ -10,11 +10,10 @@ import numpy as np
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.detect.detect_dataset import category_ids_in_dataset
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
-from effdet_keras.extras.selftest.boxes import AnnotatedBoxes, read_network_inputs
-from effdet_keras.extras.selftest.data_stages import (
-    check_letterbox,
-    check_reading,
-    check_scoring,
+from effdet_keras.extras.selftest.boxes import (
+    AnnotatedBoxes,
+    follow_targets,
+    read_network_inputs,
 )
 from effdet_keras.extras.selftest.overfitting import (
     LEARNED,
@@ -22,12 +21,15 @@ from effdet_keras.extras.selftest.overfitting import (
     check_overfitting,
     choose_images,
 )
-from effdet_keras.extras.selftest.stages import SelfTestReport, SelfTestStage
-from effdet_keras.extras.selftest.target_stages import (
+from effdet_keras.extras.selftest.stages import (
+    SelfTestReport,
+    SelfTestStage,
     check_encoding,
+    check_letterbox,
     check_matching,
+    check_reading,
+    check_scoring,
     check_whole_way,
-    follow_targets,
 )
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.model.efficientdet import EfficientDet
@@ -72,7 +74,9 @@ def self_test(
         verbose: bool, whether to print each stage when it is done.
 
     Returns:
-        `SelfTestReport`.
+        A report with `ok`, whether all stages passed; `stages`, and `stage(name)` for
+        one of them, each with `passed`, `average_precision`, `cure` and what it `lost`;
+        and `verdict()`, one sentence. `print` shows it all.
 
     Raises:
         TypeError: If `dataset` or `model` is something else.
@@ -97,7 +101,7 @@ def self_test(
             [dataset.records[place] for place in sorted(drawn.tolist())],
             dataset.class_names,
             dataset.category_ids,
-            problems=dataset.problems,
+            problems=dataset.problems,  # which `subset` leaves out
         )
     stages: list[SelfTestStage] = []
 
@@ -106,9 +110,10 @@ def self_test(
         if verbose:
             print(stage, flush=True)
 
-    unread = follow_boxes(dataset, model.config, add)
-    if training and unread is not None:
-        _overfit(dataset, model, unread, steps, run_eagerly, verbose, add)
+    usable = follow_boxes(dataset, model.config, add)
+    if training and usable is not None:
+        options = {"steps": steps, "run_eagerly": run_eagerly, "verbose": verbose}
+        add(_overfit(dataset, model, usable, **options))
     report = SelfTestReport(tuple(stages))
     if verbose:
         print(report.verdict(), flush=True)
@@ -121,7 +126,8 @@ def follow_boxes(
     add: Callable[[SelfTestStage], None],
     rules: Mapping[str, Matching] = RULES,
 ) -> np.ndarray | None:
-    """All stages that need no training."""
+    """All stages that need no training; which images lose no box, bools."""
+    none = np.zeros(len(dataset), bool)
     table = AnnotatedBoxes.of(dataset)
     scoring, start = check_scoring(table)
     add(scoring)
@@ -131,53 +137,40 @@ def follow_boxes(
     reading, read = check_reading(table, start, inputs)
     add(reading)
     if not read.is_there.any():
-        return np.zeros(len(dataset), bool)
+        return none
     letterbox, seen = check_letterbox(table, read, inputs, config)
     add(letterbox)
     if not seen.is_there.any():
-        return np.zeros(len(dataset), bool)
+        return none
     targets = {
         name: follow_targets(table, inputs, config, rule)
         for name, rule in rules.items()
     }
-    best = max(targets, key=lambda name: int((targets[name].num_anchors > 0).sum()))
+    matched = {name: (found.num_anchors > 0).sum() for name, found in targets.items()}
+    best = max(matched, key=matched.get)
     for name, found in targets.items():
         remedy = ""
-        if (found.num_anchors > 0).sum() < (targets[best].num_anchors > 0).sum():
+        if matched[name] < matched[best]:
             remedy = f" {best} matching loses fewer: `compile(matching=...)`."
-        matching, matched = check_matching(
-            table, seen, inputs, found, rule=name, remedy=remedy
-        )
-        encoding, decoded = check_encoding(table, matched, inputs, found, rule=name)
+        matching, with_anchor = check_matching(table, seen, inputs, found, name, remedy)
+        encoding, decoded = check_encoding(table, with_anchor, inputs, found, name)
         add(matching)
         add(encoding)
-        add(check_whole_way(table, start, decoded, rule=name))
+        add(check_whole_way(table, start, decoded, name))
     wrong = np.bincount(table.owner[~seen.is_there], minlength=len(dataset)) > 0
     return ~wrong & (inputs.image_scales > 0)
 
 
-def _overfit(dataset, model, is_usable, steps, run_eagerly, verbose, add):
+def _overfit(dataset, model, is_usable, **options):
     usable = dataset.subset(np.flatnonzero(is_usable))
-    chosen = choose_images(usable)
-    if not chosen:
-        add(
-            SelfTestStage(
-                "overfitting",
-                -1.0,
-                LEARNED,
-                "there is no image all of whose boxes reach the network",
-                cure="See the stages above",
-            )
-        )
-        return
-    add(
-        check_overfitting(
-            _copy(model),
-            usable.subset(chosen),
-            steps=steps,
-            run_eagerly=run_eagerly,
-            verbose=verbose,
-        )
+    if chosen := choose_images(usable):
+        return check_overfitting(_copy(model), usable.subset(chosen), **options)
+    return SelfTestStage(
+        "overfitting",
+        -1.0,
+        LEARNED,
+        "there is no image all of whose boxes reach the network",
+        cure="See the stages above",
     )
 
 

@@ -1,58 +1,55 @@
-"""What a self-test found: stages, each with a number, what was lost, and a cure."""
+"""What a self-test finds at each stage before the network: a number, losses, a cure."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import textwrap
 
 import numpy as np
 
-from effdet_keras.data.dataset import count_of
+from effdet_keras import box_ops
+from effdet_keras.data.dataset import DetectionDataset, count_of
+from effdet_keras.data.problems import KINDS, Severity
+from effdet_keras.data.record import clip_boxes_xywh
+from effdet_keras.evaluate.coco import COCOMetric
+from effdet_keras.extras.selftest.boxes import Followed
 
 _WIDTH = 88
+_WHOLE, _NEARLY_WHOLE = 0.9999, 0.99  # AP from which a stage passes
+_SMALLEST = 2.0  # pixels of the input: less is no cell of the stem's first convolution
+_COUNTED = 100  # detections per image and class that COCO's evaluation counts
+_SAME = 0.9  # IoU of two annotations of one object
+_SHOWN = 3
+_ASK_INSPECT = (
+    "Are x and y exchanged, corners read as width and height, or the boxes those of an "
+    "image of another size? `effdet-keras inspect DATA` tries it out."
+)
+# Problems of readers with boxes that are in the records, and followed.
+_FOLLOWED = ("empty box", "box outside")
 
 
 @dataclasses.dataclass(frozen=True)
 class LostBoxes:
-    """Boxes that a stage loses for one reason, or problems that the reader had.
+    """Boxes that a stage loses for one reason, or problems that the reader had."""
 
-    Attributes:
-        reason: string, why: "a box lies outside of its image".
-        count: int, how many.
-        examples: tuple of strings, the first few: file names and boxes.
-        cure: string, what to do about it.
-    """
-
-    reason: str
+    reason: str  # "a box lies outside of its image"
     count: int
-    examples: tuple[str, ...] = ()
+    examples: tuple[str, ...] = ()  # the first few: file names and boxes
     cure: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
 class SelfTestStage:
-    """One stage of a self-test.
-
-    `print(stage)` shows one line, and what was lost below it.
-
-    Attributes:
-        name: string, such as "letterbox".
-        average_precision: float, COCO's AP of what the stage leaves; -1 where there is
-            nothing to measure.
-        needed: float, the AP from which the stage passes.
-        detail: string, what was counted.
-        lost: tuple of `LostBoxes`; empty where nothing is.
-        cure: string, what to do if the stage fails.
-        has_error: bool, whether it fails whatever its AP.
-    """
+    """One stage of a self-test; `print` shows one line, and what was lost below it."""
 
     name: str
-    average_precision: float
-    needed: float
-    detail: str
+    average_precision: float  # COCO's, of what the stage leaves; -1 if there is none
+    needed: float  # the AP from which the stage passes
+    detail: str  # what was counted
     lost: tuple[LostBoxes, ...] = ()
-    cure: str = ""
-    has_error: bool = False
+    cure: str = ""  # what to do if the stage fails
+    has_error: bool = False  # whether it fails whatever its AP
 
     @property
     def passed(self) -> bool:
@@ -66,16 +63,18 @@ class SelfTestStage:
         line = f"{status}  {self.name:<16} AP {number:<6} {self.detail}"
         if not self.passed and self.cure:
             line += f". {self.cure}"
-        return "\n".join([line, *_lines(self.lost)])
+        lines = [line]
+        for part in self.lost:
+            text = f"{part.count:,} x {part.reason}. {part.cure}".rstrip()
+            indent = {"initial_indent": " " * 8, "subsequent_indent": " " * 10}
+            lines.append(textwrap.fill(text, _WIDTH, **indent))
+            lines += [" " * 10 + example for example in part.examples]
+        return "\n".join(lines)
 
 
 @dataclasses.dataclass(frozen=True)
 class SelfTestReport:
-    """What `self_test` found. `print(report)` shows it.
-
-    Attributes:
-        stages: tuple of `SelfTestStage`, in their order.
-    """
+    """What `self_test` found: its stages in their order. `print` shows it."""
 
     stages: tuple[SelfTestStage, ...]
 
@@ -85,15 +84,11 @@ class SelfTestReport:
         return all(stage.passed for stage in self.stages)
 
     def stage(self, name: str) -> SelfTestStage:
-        """Returns the stage of a name.
-
-        Raises:
-            KeyError: If there is none.
-        """
+        """The stage of a name."""
         return {stage.name: stage for stage in self.stages}[name]
 
     def verdict(self) -> str:
-        """Returns one sentence: whether all is well, or which stage to look at."""
+        """One sentence: whether all is well, or which stage to look at."""
         failed = [stage.name for stage in self.stages if not stage.passed]
         if not failed:
             return f"All {len(self.stages)} stages passed."
@@ -106,47 +101,278 @@ class SelfTestReport:
         return "\n".join([*map(str, self.stages), self.verdict()])
 
 
-def _lines(lost):
-    for part in lost:
-        text = f"{part.count:,} x {part.reason}. {part.cure}".rstrip()
-        yield textwrap.fill(
-            text, _WIDTH, initial_indent=" " * 8, subsequent_indent=" " * 10
+# --- The stages. Each gets what the one before it left, and returns what it leaves.
+
+
+def check_scoring(table):
+    """Ground truth scored against itself, which gives an AP of 1."""
+    dataset, labels = table.dataset, table.labels
+    has_class = (labels >= 0) & (labels < dataset.num_classes)
+    has_area = table.has_area()
+    followed = Followed(table.boxes, has_class & has_area)
+    if not len(table):
+        return _nothing_to_find(dataset), followed
+    lost = _lost_boxes(
+        table,
+        (
+            ~has_class,
+            "a box has a label that is no class",
+            f"Labels count from 0 to {dataset.num_classes - 1}.",
+        ),
+        (
+            has_class & ~has_area,
+            "a box has no area: nothing can find it, and evaluation counts it as "
+            "missed",
+            "Correct or remove them.",
+        ),
+        (
+            _beyond_what_counts(table) & followed.is_there,
+            f"a box comes after the {_COUNTED} of its class in an image that "
+            "evaluation counts",
+            "Cut the images into tiles, or evaluate with "
+            "`COCOMetric(max_detections=...)`.",
+        ),
+    )
+    # COCO's evaluation as it is, with the file's own areas and crowds.
+    known = [
+        record.select((record.labels >= 0) & (record.labels < dataset.num_classes))
+        for record in dataset.records
+    ]
+    known = DetectionDataset(known, dataset.class_names, dataset.category_ids)
+    stage = SelfTestStage(
+        "scoring",
+        table.scored(COCOMetric(known.to_coco()), followed, labels),
+        _WHOLE,
+        f"{_count(len(table))} of {count_of(len(dataset), 'image')}, each scored as "
+        "its own detection",
+        lost,
+        "Annotations are wrong: see below" if lost else "",
+        has_error=bool((~has_class).any()),
+    )
+    return stage, followed
+
+
+def _nothing_to_find(dataset):
+    crowds = sum(int(record.is_crowd.sum()) for record in dataset.records)
+    cure = "Is the split the right one, and does the file have its annotations?"
+    if crowds:
+        cure = (
+            f"All {crowds:,} annotations are crowd regions (or VOC's difficult "
+            "objects), which are neither trained on nor counted: set `iscrowd` to 0"
         )
-        for example in part.examples:
-            yield f"{' ' * 10}{example}"
+    reported, has_error = _reported_by_reader(dataset.problems)
+    if has_error:
+        cure = "The reader left boxes or images out: see below"
+    detail = f"no box in {count_of(len(dataset), 'image')}"
+    return SelfTestStage("scoring", -1.0, _WHOLE, detail, reported, cure)
 
 
-# --- What became of the boxes of a table, and how what is lost is told.
-
-WHOLE, NEARLY_WHOLE = 0.9999, 0.99  # AP from which a stage passes
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Followed:
-    """What became of the boxes of a table so far.
-
-    Attributes:
-        boxes: floats `[n, 4]`, `yxyx` in pixels of the image.
-        is_there: bools `[n]`, which are still there.
-    """
-
-    boxes: np.ndarray
-    is_there: np.ndarray
+def _beyond_what_counts(table):
+    """Boxes whose place among those of their class and image is beyond 100."""
+    seen: dict = {}
+    beyond = np.zeros(len(table), bool)
+    for row, key in enumerate(zip(table.owner.tolist(), table.labels.tolist())):
+        seen[key] = seen.get(key, 0) + 1
+        beyond[row] = seen[key] > _COUNTED
+    return beyond
 
 
-def score_after(table, before, after):
-    """COCO's AP of the boxes that a stage leaves, beside those before it."""
-    return table.average_precision(
-        before.boxes, before.is_there, after.boxes, after.is_there
+def _reported_by_reader(problems):
+    """What a reader left out before there was a record, and whether it is an error."""
+    kinds: dict = {}
+    for problem in problems:
+        if problem.kind not in _FOLLOWED:
+            kinds.setdefault(problem.kind, []).append(problem)
+    reported = tuple(
+        LostBoxes(
+            f"'{kind}': {KINDS[kind].consequence}",
+            len(found),
+            tuple(str(problem) for problem in found[:_SHOWN]),
+        )
+        for kind, found in kinds.items()
+    )
+    return reported, any(KINDS[kind].severity is Severity.ERROR for kind in kinds)
+
+
+def check_reading(table, before, inputs):
+    """The boxes that training reads, clipped to images that can be read."""
+    sizes = np.array([r.image_size for r in table.dataset.records]).reshape(-1, 2)
+    xywh = box_ops.yxyx_to_xywh(table.boxes)
+    boxes, usable = clip_boxes_xywh(xywh, sizes[table.owner])
+    boxes = boxes.astype("float64")
+    there, is_read = before.is_there, inputs.image_scales[table.owner] > 0
+    fractions = _are_fractions(table, sizes)
+    cut = usable & (box_ops.iou(boxes, table.boxes) < 0.5)
+    lost = _lost_boxes(
+        table,
+        (
+            there & ~is_read,
+            "a box is in an image that cannot be read, or has another size than "
+            "annotated",
+            "`effdet-keras inspect DATA` names each image; save it again, or correct "
+            "its annotation.",
+        ),
+        (there & is_read & ~usable, "a box lies outside of its image", _ASK_INSPECT),
+        (
+            there & is_read & usable & fractions,
+            "a box lies between 0 and 1, where pixels are expected",
+            "Multiply them by width and height of the image.",
+        ),
+        (
+            there & is_read & cut & ~fractions,
+            "a box lies mostly outside of its image, and is cut to its border",
+            _ASK_INSPECT,
+        ),
+    )
+    reported, has_error = _reported_by_reader(table.dataset.problems)
+    after = Followed(boxes, there & is_read & usable & ~fractions & ~cut)
+    detail = f"{_count_lost(before, after)}, clipped to their images"
+    cure = "The dataset has to be repaired: see below"
+    number = table.average_precision(before, after)
+    found = (*reported, *lost)
+    stage = SelfTestStage(
+        "reading", number, _NEARLY_WHOLE, detail, found, cure, has_error
+    )
+    return stage, after
+
+
+def _are_fractions(table, sizes):
+    """Boxes of images whose boxes, two or more, all lie between 0 and 1."""
+    is_small = (np.abs(table.boxes) <= 1.01).all(axis=1)
+    is_small &= (sizes[table.owner] > 2).all(axis=1)
+    count = np.bincount(table.owner, minlength=len(sizes))
+    small = np.bincount(table.owner[is_small], minlength=len(sizes))
+    all_small = (small == count) & ((count > 1) | (small.sum() == len(table)))
+    return is_small & all_small[table.owner]
+
+
+def check_letterbox(table, before, inputs, config):
+    """The boxes on the network's input, and back in their image."""
+    there = before.is_there
+    sides = (inputs.boxes[:, 2:] - inputs.boxes[:, :2]).min(axis=1, initial=np.inf)
+    large_enough = inputs.is_there & (sides >= _SMALLEST)
+    height, width = config.image_size
+    cure = "Rounding moves such small boxes: take a larger input (--image-size)"
+    lost = _lost_boxes(
+        table,
+        (
+            there & ~large_enough,
+            f"a box is too small on the network's input of {height}x{width}: less "
+            f"than {_SMALLEST:g} pixels high or wide",
+            _cure_of_small_boxes(config, sides[there & inputs.is_there]),
+        ),
+    )
+    boxes = inputs.boxes * inputs.image_scales[table.owner][:, None]
+    after = Followed(boxes, there & large_enough)
+    stage = SelfTestStage(
+        "letterbox",
+        table.average_precision(before, after),
+        _NEARLY_WHOLE,
+        f"{_count_lost(before, after)}, on an input of {height}x{width}",
+        lost,
+        lost[0].cure if lost else cure,
+    )
+    return stage, after
+
+
+def _cure_of_small_boxes(config, sides):
+    """The input at which 99 of 100 boxes are large enough, if there is one."""
+    smallest = max(float(np.quantile(sides, 0.01)) if len(sides) else 0.0, 0.0)
+    longest = max(config.image_size)
+    if smallest * 8 < _SMALLEST:
+        return (
+            "Cut the images into tiles; or were the boxes annotated in another unit "
+            "than pixels?"
+        )
+    needed = math.ceil(longest * _SMALLEST / smallest / 128) * 128
+    if needed <= longest:
+        return "Remove them, or cut the images into tiles."
+    return (
+        f"With --image-size {needed} 99 % of the boxes are large enough; or cut the "
+        "images into tiles."
     )
 
 
-def lost_boxes(table, *reasons):
-    """`LostBoxes` of those reasons that some box has.
+def check_matching(table, before, inputs, targets, rule, remedy=""):
+    """The boxes that some anchor has to predict."""
+    after = Followed(before.boxes, before.is_there & (targets.num_anchors > 0))
+    without = before.is_there & ~after.is_there
+    is_copy = np.zeros(len(table), bool)
+    for row in np.flatnonzero(without):
+        others = np.flatnonzero((table.owner == table.owner[row]) & inputs.is_there)
+        others = others[others != row]
+        iou = box_ops.pairwise_iou(inputs.boxes[row : row + 1], inputs.boxes[others])
+        is_copy[row] = (iou >= _SAME).any()
+    lost = _lost_boxes(
+        table,
+        (
+            without & is_copy,
+            "a box gets no anchor, because a box at the same place has it",
+            "Remove the copies.",
+        ),
+        (
+            without & ~is_copy,
+            "a box gets no anchor, because another has the one it overlaps most",
+            "A larger input (--image-size) or other anchors (`effdet-keras inspect "
+            f"DATA --anchors`) tell them apart.{remedy}",
+        ),
+    )
+    counts = targets.num_anchors[after.is_there]
+    median = float(np.median(counts)) if len(counts) else 0.0
+    alone = 100 * float(np.mean(counts == 1)) if len(counts) else 0.0
+    stage = SelfTestStage(
+        f"matching ({rule})",
+        table.average_precision(before, after),
+        _NEARLY_WHOLE,
+        f"{_count_lost(before, after)}; {median:g} anchors for a box (median), one "
+        f"alone for {alone:.1f} %",
+        lost,
+        max(lost, key=lambda part: part.count).cure if lost else "",
+    )
+    return stage, after
 
-    Args:
-        *reasons: tuples of bools `[n]`, the reason and the cure.
-    """
+
+def check_encoding(table, before, inputs, targets, rule):
+    """The boxes and classes that decoding finds in the targets of training."""
+    there = before.is_there
+    boxes = targets.boxes * inputs.image_scales[table.owner][:, None]
+    overlap = box_ops.iou(boxes.astype("float64"), before.boxes.astype("float64"))
+    other_class = targets.labels != table.labels
+    elsewhere = ~(overlap >= 0.5)  # which NaN is not
+    cure = (
+        "Targets and decoding do not fit together: if matching, anchors or losses are "
+        "yours, compare them with `ek.box_ops.encode_boxes`; else report a fault."
+    )
+    lost = _lost_boxes(
+        table,
+        (there & other_class, "a box is decoded as another class", cure),
+        (there & elsewhere & ~other_class, "a box is decoded at another place", cure),
+    )
+    after = Followed(boxes, there & ~other_class & ~elsewhere)
+    # Scored as they are: a box of another class, or elsewhere, is a wrong detection.
+    is_scored = there & (targets.labels >= 0) & np.isfinite(boxes).all(axis=1)
+    found = Followed(boxes, is_scored)
+    number = table.average_precision(before, found, targets.labels)
+    detail = f"{_count_lost(before, after)}, encoded, decoded and scored"
+    stage = SelfTestStage(
+        f"encoding ({rule})", number, _NEARLY_WHOLE, detail, lost, cure
+    )
+    return stage, after
+
+
+def check_whole_way(table, start, end, rule):
+    """All of it: what is decoded from the targets, scored against the annotations."""
+    return SelfTestStage(
+        f"all of it ({rule})",
+        table.average_precision(start, end),
+        _NEARLY_WHOLE,
+        f"{_count_lost(start, end)}: the best that a detector can reach on this data",
+        cure="The stages above say where",
+    )
+
+
+def _lost_boxes(table, *reasons):
+    """`LostBoxes` of those `(bools [n], reason, cure)` that some box has."""
     return tuple(
         LostBoxes(reason, int(rows.sum()), table.examples(np.flatnonzero(rows)), cure)
         for rows, reason, cure in reasons
@@ -154,11 +380,11 @@ def lost_boxes(table, *reasons):
     )
 
 
-def count_boxes(count):
-    """Writes how many boxes: "1 box"."""
+def _count(count):
     return count_of(int(count), "box", "boxes")
 
 
-def count_lost(before, after):
-    """Writes how many boxes of those before are no longer there."""
-    return f"{int((before & ~after).sum()):,} of {count_boxes(before.sum())} lost"
+def _count_lost(before, after):
+    """How many boxes of those before are no longer there, in words."""
+    lost = int((before.is_there & ~after.is_there).sum())
+    return f"{lost:,} of {_count(before.is_there.sum())} lost"
