@@ -39,7 +39,6 @@ ROWS = [
 MAY_IMPORT_TENSORFLOW = {
     "train/steps/adversarial.py",
     "train/steps/tensorflow.py",
-    "model/tensorflow_batch_norm.py",
 }
 # Imports inside a function, besides those of optional packages and of a command's
 # `run` (which keeps `--help` light), with the reason of each.
