@@ -118,8 +118,8 @@ def pairwise_iou(boxes1: Any, boxes2: Any) -> Any:
     return overlap / xp.maximum(union, _TINY)
 
 
-# --- The IoU family row by row: boxes `[..., 4]` that broadcast, values `[...]`. That of
-# two empty boxes is 0. GIoU is of https://arxiv.org/abs/1902.09630, DIoU and CIoU are of
+# --- The IoU family row by row: boxes `[..., 4]` that broadcast, values `[...]`. That
+# of two empty boxes is 0. GIoU: https://arxiv.org/abs/1902.09630, DIoU and CIoU:
 # https://arxiv.org/abs/1911.08287.
 
 
