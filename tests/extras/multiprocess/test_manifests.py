@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from effdet_keras.cli import train
-from effdet_keras.distribution import launch_of
+from effdet_keras.extras.multiprocess.launch import launch_of
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 FOLDER = ROOT / "examples" / "kubernetes"
 FILES = sorted(FOLDER.glob("*.yaml"))
 
