@@ -19,7 +19,7 @@ TYPING = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
 ROWS = [
     ["_version", "errors"],
     ["_internal"],
-    ["box_ops", "category_ids", "images", "distribution", "model/config"],
+    ["box_ops", "category_ids", "images", "model/config"],
     ["augment", "visualize", "model/anchors", "detect/letterbox", "weights/presets"],
     ["detect/detections", "data", "evaluate", "report/charts", "report/pages"],
     ["model", "detect/postprocess", "train/losses", "train/matching"],
@@ -153,6 +153,7 @@ def test_imports_run_downwards_only(relative):
 # Where the core names extras: tables of strings, each a seam of docs/architecture.md.
 SEAMS = {
     "_internal/extras.py",
+    "_internal/processes.py",  # several processes
     "augment/__init__.py",  # their public names
     "augment/names.py",  # learned policies, steps of the Object Detection API
     "cli/__init__.py",  # subcommands
