@@ -19,7 +19,7 @@ from typing import Any
 import keras
 
 from effdet_keras._internal.processes import current_processes, is_first_process
-from effdet_keras._internal.remote_folder import open_folder
+from effdet_keras._internal.remote_path import open_folder
 from effdet_keras.callbacks.tensorboard import require_writable
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.train.accumulation import steps_done
