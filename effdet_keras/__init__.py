@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         box_ops,
         callbacks,
         data,
-        distribution,
         errors,
         layers,
         visualize,
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from effdet_keras.evaluate import metrics
     from effdet_keras.export.check import ExportReport
     from effdet_keras.extras import bulk
+    from effdet_keras.extras import multiprocess as distribution
     from effdet_keras.extras.selftest.self_test import self_test
     from effdet_keras.model import anchors
     from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
@@ -119,7 +119,7 @@ _PLACES = {
     "callbacks": "callbacks",
     "data": "data",
     "distill": "train.distillation",
-    "distribution": "distribution",
+    "distribution": "extras.multiprocess",
     "errors": "errors",
     "find_learning_rate": "train.rate_test",
     "fine_tune": "runs.fine_tune",

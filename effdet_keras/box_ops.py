@@ -2,9 +2,9 @@
 
 Boxes are `yxyx` in pixels: `(y_min, x_min, y_max, x_max)`. Every function takes
 NumPy arrays and returns NumPy arrays, or takes tensors of the Keras backend (and
-lists) and returns tensors. Tensors are computed in float32 whatever comes in,
-because a bfloat16 pixel coordinate is off by up to two pixels at 512; NumPy
-float64 stays float64.
+lists) and returns tensors; those of boxes end in an axis of 4, or there is a
+ValueError. Tensors are computed in float32 whatever comes in, because a bfloat16
+pixel coordinate is off by up to two pixels at 512; NumPy float64 stays float64.
 """
 
 from __future__ import annotations
@@ -19,37 +19,22 @@ from effdet_keras._internal.optional_imports import keras_ops as ops
 from effdet_keras.errors import InvalidValueError
 
 __all__ = [
-    "area",
-    "ciou",
     "clip_boxes",
     "decode_boxes",
-    "diou",
     "encode_boxes",
-    "giou",
-    "iou",
     "pairwise_iou",
     "xywh_to_yxyx",
-    "xyxy_to_yxyx",
     "yxyx_to_xywh",
-    "yxyx_to_xyxy",
 ]
 
 MIN_SIDE = 1e-8  # pixels: keeps the logarithm of a padded, empty box finite
 _TINY = 1e-37  # square pixels: two empty boxes have an IoU of 0, not 0 / 0
 MAX_LOG_SIDE = 20.0  # e**20 anchors long: keeps a wild prediction's box finite
+_ONES = (1.0, 1.0, 1.0, 1.0)
 
 
 def yxyx_to_xywh(boxes: Any) -> Any:
     """Converts corners to COCO's `(x_min, y_min, width, height)`.
-
-    Args:
-        boxes: tensor or array `[..., 4]`, `yxyx`.
-
-    Returns:
-        Tensor or array `[..., 4]`, `xywh`, in the unit of `boxes`.
-
-    Raises:
-        ValueError: If the last axis is not 4.
 
     Example:
         >>> yxyx_to_xywh(np.array([[10.0, 20.0, 40.0, 60.0]]))
@@ -61,16 +46,7 @@ def yxyx_to_xywh(boxes: Any) -> Any:
 
 
 def xywh_to_yxyx(boxes_xywh: Any) -> Any:
-    """Converts COCO's `(x_min, y_min, width, height)`, to corners.
-
-    Args:
-        boxes_xywh: tensor or array `[..., 4]`, `xywh`.
-
-    Returns:
-        Tensor or array `[..., 4]`, `yxyx`, in the unit of `boxes_xywh`.
-
-    Raises:
-        ValueError: If the last axis is not 4.
+    """Converts COCO's `(x_min, y_min, width, height)` to corners.
 
     Example:
         >>> xywh_to_yxyx(np.array([[20.0, 10.0, 40.0, 30.0]]))
@@ -82,63 +58,10 @@ def xywh_to_yxyx(boxes_xywh: Any) -> Any:
 
 
 def yxyx_to_xyxy(boxes: Any) -> Any:
-    """Swaps the axes of corners: `(x_min, y_min, x_max, y_max)`.
-
-    Args:
-        boxes: tensor or array `[..., 4]`, `yxyx`.
-
-    Returns:
-        Tensor or array `[..., 4]`, `xyxy`, in the unit of `boxes`.
-
-    Raises:
-        ValueError: If the last axis is not 4.
-
-    Example:
-        >>> yxyx_to_xyxy(np.array([[10.0, 20.0, 40.0, 60.0]]))
-        array([[20., 10., 60., 40.]])
-    """
+    """Swaps the axes of corners: `(x_min, y_min, x_max, y_max)`, and back again."""
     xp, boxes = _arrays(boxes=boxes)
     y_min, x_min, y_max, x_max = _columns(boxes)
     return xp.stack([x_min, y_min, x_max, y_max], axis=-1)
-
-
-def xyxy_to_yxyx(boxes_xyxy: Any) -> Any:
-    """Swaps the axes of corners: `(y_min, x_min, y_max, x_max)`.
-
-    Args:
-        boxes_xyxy: tensor or array `[..., 4]`, `xyxy`.
-
-    Returns:
-        Tensor or array `[..., 4]`, `yxyx`, in the unit of `boxes_xyxy`.
-
-    Raises:
-        ValueError: If the last axis is not 4.
-
-    Example:
-        >>> xyxy_to_yxyx(np.array([[20.0, 10.0, 60.0, 40.0]]))
-        array([[10., 20., 40., 60.]])
-    """
-    return yxyx_to_xyxy(_arrays(boxes_xyxy=boxes_xyxy)[1])
-
-
-def area(boxes: Any) -> Any:
-    """Computes the area of boxes; 0 for an inverted one.
-
-    Args:
-        boxes: tensor or array `[..., 4]`, `yxyx` in pixels.
-
-    Returns:
-        Tensor or array `[...]`, square pixels.
-
-    Raises:
-        ValueError: If the last axis is not 4.
-
-    Example:
-        >>> area(np.array([[0.0, 0.0, 2.0, 3.0], [5.0, 5.0, 5.0, 9.0]]))
-        array([6., 0.])
-    """
-    xp, boxes = _arrays(boxes=boxes)
-    return _area(xp, boxes)
 
 
 def clip_boxes(boxes: Any, image_size: Any) -> Any:
@@ -152,23 +75,22 @@ def clip_boxes(boxes: Any, image_size: Any) -> Any:
             shape before the last axis broadcasts to that of `boxes`.
 
     Returns:
-        Tensor or array `[..., 4]`, `yxyx` in pixels, `0 <= y <= height` and
-        `0 <= x <= width`.
-
-    Raises:
-        ValueError: If the last axis of `boxes` is not 4.
+        Tensor or array `[..., 4]`, `0 <= y <= height` and `0 <= x <= width`.
 
     Example:
         >>> clip_boxes(np.array([[-5.0, 3.0, 20.0, 40.0]]), (16, 32))
         array([[ 0.,  3., 16., 32.]])
     """
     xp, boxes = _arrays(boxes=boxes)
-    if xp is np:
-        size = np.asarray(image_size, boxes.dtype)
-    else:
-        size = ops.cast(ops.convert_to_tensor(image_size), "float32")
+    size = _as(xp, image_size, boxes)
     limits = xp.concatenate([size, size], axis=-1)
     return xp.minimum(xp.maximum(boxes, 0.0), limits)
+
+
+def area(boxes: Any) -> Any:
+    """The area of boxes `[..., 4]`, in square pixels `[...]`; 0 for an inverted one."""
+    xp, boxes = _arrays(boxes=boxes)
+    return _area(xp, _columns(boxes))
 
 
 def pairwise_iou(boxes1: Any, boxes2: Any) -> Any:
@@ -183,9 +105,6 @@ def pairwise_iou(boxes1: Any, boxes2: Any) -> Any:
     Returns:
         Tensor or array `[..., M, N]` in `[0, 1]`.
 
-    Raises:
-        ValueError: If the last axis of either argument is not 4.
-
     Example:
         >>> box = np.array([[0.0, 0.0, 2.0, 2.0]])
         >>> pairwise_iou(box, np.array([[0.0, 1.0, 2.0, 3.0], [4.0, 4.0, 5.0, 5.0]]))
@@ -195,48 +114,25 @@ def pairwise_iou(boxes1: Any, boxes2: Any) -> Any:
     # Columns kept as [..., M, 1] and [..., 1, N]: no [..., M, N, 4] in memory.
     columns1 = _columns(xp.expand_dims(boxes1, -2))
     columns2 = _columns(xp.expand_dims(boxes2, -3))
-    overlap = _intersection(xp, columns1, columns2)
-    union = _column_area(xp, columns1) + _column_area(xp, columns2) - overlap
+    overlap, union = _overlap_and_union(xp, columns1, columns2)
     return overlap / xp.maximum(union, _TINY)
 
 
+# --- The IoU family row by row: boxes `[..., 4]` that broadcast, values `[...]`. That
+# of two empty boxes is 0. GIoU: https://arxiv.org/abs/1902.09630, DIoU and CIoU:
+# https://arxiv.org/abs/1911.08287.
+
+
 def iou(boxes1: Any, boxes2: Any) -> Any:
-    """Computes the IoU of boxes with their counterparts, row by row.
-
-    Args:
-        boxes1: tensor or array `[..., 4]`, `yxyx` in pixels.
-        boxes2: tensor or array `[..., 4]`, `yxyx` in pixels; both broadcast.
-
-    Returns:
-        Tensor or array `[...]` in `[0, 1]`; 0 for two empty boxes.
-
-    Raises:
-        ValueError: If the last axis of either argument is not 4.
-
-    Example:
-        >>> iou(np.array([0.0, 0.0, 2.0, 2.0]), np.array([0.0, 1.0, 2.0, 3.0])).round(3)
-        np.float64(0.333)
-    """
+    """The area of the overlap over that of the union, in `[0, 1]`."""
     xp, boxes1, boxes2 = _arrays(boxes1=boxes1, boxes2=boxes2)
     return _iou_and_union(xp, boxes1, boxes2)[0]
 
 
 def giou(boxes1: Any, boxes2: Any) -> Any:
-    """Computes the generalized IoU, row by row.
-
-    https://arxiv.org/abs/1902.09630, with `E` the smallest box around both:
+    """The generalized IoU, in `(-1, 1]`; `E` is the smallest box around both.
 
         giou = iou - (area(E) - union) / area(E)
-
-    Args:
-        boxes1: tensor or array `[..., 4]`, `yxyx` in pixels.
-        boxes2: tensor or array `[..., 4]`, `yxyx` in pixels; both broadcast.
-
-    Returns:
-        Tensor or array `[...]` in `(-1, 1]`.
-
-    Raises:
-        ValueError: If the last axis of either argument is not 4.
 
     Example:
         >>> giou(np.array([0.0, 0.0, 1.0, 1.0]), np.array([0.0, 3.0, 1.0, 4.0]))
@@ -244,41 +140,30 @@ def giou(boxes1: Any, boxes2: Any) -> Any:
     """
     xp, boxes1, boxes2 = _arrays(boxes1=boxes1, boxes2=boxes2)
     value, union = _iou_and_union(xp, boxes1, boxes2)
-    enclosing = _area(xp, _enclosing(xp, boxes1, boxes2))
+    enclosing = _area(xp, _columns(_enclosing(xp, boxes1, boxes2)))
     return value - _divide_no_nan(xp, enclosing - union, enclosing)
 
 
 def diou(boxes1: Any, boxes2: Any) -> Any:
-    """Computes the distance IoU, row by row.
+    """The distance IoU, in `(-1, 1]`.
 
-    https://arxiv.org/abs/1911.08287, section 3.2: with `d` the distance of the
-    centers and `c` the diagonal of the smallest box around both,
+    With `d` the distance of the centers and `c` the diagonal of the smallest box
+    around both (section 3.2):
 
         diou = iou - d**2 / c**2
-
-    Args:
-        boxes1: tensor or array `[..., 4]`, `yxyx` in pixels.
-        boxes2: tensor or array `[..., 4]`, `yxyx` in pixels; both broadcast.
-
-    Returns:
-        Tensor or array `[...]` in `(-1, 1]`.
-
-    Raises:
-        ValueError: If the last axis of either argument is not 4.
 
     Example:
         >>> diou(np.array([0.0, 0.0, 1.0, 1.0]), np.array([1.0, 0.0, 2.0, 1.0]))
         np.float64(-0.2)
     """
     xp, boxes1, boxes2 = _arrays(boxes1=boxes1, boxes2=boxes2)
-    return _diou(xp, boxes1, boxes2)[0]
+    return _diou_and_iou(xp, boxes1, boxes2)[0]
 
 
 def ciou(boxes1: Any, boxes2: Any) -> Any:
-    """Computes the complete IoU, row by row.
+    """The complete IoU, in `(-2, 1]`.
 
-    https://arxiv.org/abs/1911.08287, section 3.3: DIoU, and a term `v` for the
-    difference of the aspect ratios:
+    DIoU, and a term `v` for the difference of the aspect ratios (section 3.3):
 
         ciou = diou - alpha * v        alpha = v / ((1 - iou) + v)
         v = 4 / pi**2 * (atan(w1 / h1) - atan(w2 / h2))**2
@@ -286,33 +171,26 @@ def ciou(boxes1: Any, boxes2: Any) -> Any:
     As in the reference the gradient is that of the formula as it stands; the
     paper holds `alpha` constant and drops the `1 / (w**2 + h**2)` of `v`.
 
-    Args:
-        boxes1: tensor or array `[..., 4]`, `yxyx` in pixels.
-        boxes2: tensor or array `[..., 4]`, `yxyx` in pixels; both broadcast.
-
-    Returns:
-        Tensor or array `[...]` in `(-2, 1]`.
-
-    Raises:
-        ValueError: If the last axis of either argument is not 4.
-
     Example:
         >>> wide, tall = np.array([1.0, 0.0, 3.0, 4.0]), np.array([0.0, 1.0, 4.0, 3.0])
         >>> diou(wide, tall).round(3), ciou(wide, tall).round(3)
         (np.float64(0.333), np.float64(0.3))
     """
     xp, boxes1, boxes2 = _arrays(boxes1=boxes1, boxes2=boxes2)
-    distance_iou, plain_iou = _diou(xp, boxes1, boxes2)
+    distance_iou, plain_iou = _diou_and_iou(xp, boxes1, boxes2)
     turn = _aspect_angle(xp, boxes1) - _aspect_angle(xp, boxes2)
     v = (4.0 / math.pi**2) * turn**2
     alpha = _divide_no_nan(xp, v, (1.0 - plain_iou) + v)
     return distance_iou - alpha * v
 
 
+# --- Boxes as what the network predicts: offsets from anchors.
+
+
 def encode_boxes(
     boxes: Any,
     anchors: Any,
-    scales: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
+    scales: Sequence[float] = _ONES,
     *,
     added_side: float = 0.0,
 ) -> Any:
@@ -333,14 +211,11 @@ def encode_boxes(
         anchors: tensor or array `[N, 4]`, `yxyx` in pixels, sides above zero.
         scales: four floats above zero, for `ty`, `tx`, `th` and `tw`; of a model
             they are `config.box_scales`.
-        added_side: float, in pixels, added to all sides before anything is divided,
+        added_side: in pixels, added to all sides before anything is divided,
             as the TF Object Detection API does with 1e-8 of the image's sides.
 
     Returns:
         Tensor or array `[..., N, 4]` of `(ty, tx, th, tw)`, without unit.
-
-    Raises:
-        ValueError: If the last axis of either argument is not 4.
 
     Example:
         >>> box, anchor = [[0.0, 0.0, 4.0, 4.0]], [[0.0, 0.0, 2.0, 2.0]]
@@ -354,15 +229,12 @@ def encode_boxes(
         sides, anchor_sides = sides + added_side, anchor_sides + added_side
     offset = (center - anchor_center) / anchor_sides
     codes = xp.concatenate([offset, xp.log(sides / anchor_sides)], axis=-1)
-    return codes if _are_ones(scales) else codes * _row(xp, scales, codes)
+    return codes if tuple(scales) == _ONES else codes * _as(xp, scales, codes)
 
 
-def decode_boxes(
-    box_deltas: Any, anchors: Any, scales: Sequence[float] = (1.0, 1.0, 1.0, 1.0)
-) -> Any:
+def decode_boxes(box_deltas: Any, anchors: Any, scales: Sequence[float] = _ONES) -> Any:
     """Decodes offsets from anchors into boxes, the inverse of `encode_boxes`.
 
-    The codes are divided by `scales` first.
     `th` and `tw` above 20 (a box 5e8 anchors long) count as 20, so that no
     finite output of a network gives an infinite box. Boxes are not clipped.
 
@@ -374,9 +246,6 @@ def decode_boxes(
     Returns:
         Tensor or array `[..., N, 4]`, `yxyx` in pixels.
 
-    Raises:
-        ValueError: If the last axis of either argument is not 4.
-
     Example:
         >>> deltas, anchor = [[0.5, 0.5, 0.0, 0.0]], [[0.0, 0.0, 2.0, 2.0]]
         >>> ops.convert_to_numpy(decode_boxes(deltas, anchor))
@@ -384,15 +253,15 @@ def decode_boxes(
     """
     xp, box_deltas, anchors = _arrays(box_deltas=box_deltas, anchors=anchors)
     anchor_center, anchor_sides = _center_and_sides(xp, anchors)
-    if not _are_ones(scales):
-        box_deltas = box_deltas / _row(xp, scales, box_deltas)
+    if tuple(scales) != _ONES:
+        box_deltas = box_deltas / _as(xp, scales, box_deltas)
     center = box_deltas[..., :2] * anchor_sides + anchor_center
     half = xp.exp(xp.minimum(box_deltas[..., 2:], MAX_LOG_SIDE)) * anchor_sides / 2.0
     return xp.concatenate([center - half, center + half], axis=-1)
 
 
 def _arrays(**named):
-    """Gives numpy or keras.ops, then the arguments as its arrays, checked."""
+    """NumPy or keras.ops, then the arguments as its floating-point arrays, checked."""
     if all(isinstance(value, np.ndarray) for value in named.values()):
         xp = np
         arrays = [
@@ -413,14 +282,11 @@ def _arrays(**named):
     return xp, *arrays
 
 
-def _are_ones(scales):
-    return all(scale == 1 for scale in scales)
-
-
-def _row(xp, scales, like):
+def _as(xp, values, like):
+    """Numbers as an array of the kind of `like`."""
     if xp is np:
-        return np.asarray(scales, like.dtype)
-    return ops.convert_to_tensor(scales, dtype="float32")
+        return np.asarray(values, like.dtype)
+    return ops.cast(ops.convert_to_tensor(values), "float32")
 
 
 def _columns(boxes):
@@ -432,22 +298,24 @@ def _center_and_sides(xp, boxes):
     return low + sides / 2.0, xp.maximum(sides, MIN_SIDE)
 
 
-def _area(xp, boxes):
-    return _column_area(xp, _columns(boxes))
+def _area(xp, columns):
+    height, width = _sides(xp, columns)
+    return height * width
 
 
-def _column_area(xp, columns):
+def _sides(xp, columns):
     y_min, x_min, y_max, x_max = columns
-    return xp.maximum(y_max - y_min, 0.0) * xp.maximum(x_max - x_min, 0.0)
+    return xp.maximum(y_max - y_min, 0.0), xp.maximum(x_max - x_min, 0.0)
 
 
-def _intersection(xp, columns1, columns2):
-    """Area of the overlap; the columns broadcast."""
+def _overlap_and_union(xp, columns1, columns2):
+    """Areas; the columns broadcast."""
     y_min1, x_min1, y_max1, x_max1 = columns1
     y_min2, x_min2, y_max2, x_max2 = columns2
     height = xp.minimum(y_max1, y_max2) - xp.maximum(y_min1, y_min2)
     width = xp.minimum(x_max1, x_max2) - xp.maximum(x_min1, x_min2)
-    return xp.maximum(height, 0.0) * xp.maximum(width, 0.0)
+    overlap = xp.maximum(height, 0.0) * xp.maximum(width, 0.0)
+    return overlap, _area(xp, columns1) + _area(xp, columns2) - overlap
 
 
 def _enclosing(xp, boxes1, boxes2):
@@ -457,13 +325,11 @@ def _enclosing(xp, boxes1, boxes2):
 
 
 def _iou_and_union(xp, boxes1, boxes2):
-    overlap = _intersection(xp, _columns(boxes1), _columns(boxes2))
-    union = _area(xp, boxes1) + _area(xp, boxes2) - overlap
+    overlap, union = _overlap_and_union(xp, _columns(boxes1), _columns(boxes2))
     return _divide_no_nan(xp, overlap, union), union
 
 
-def _diou(xp, boxes1, boxes2):
-    """The DIoU and the plain IoU."""
+def _diou_and_iou(xp, boxes1, boxes2):
     plain_iou, _ = _iou_and_union(xp, boxes1, boxes2)
     centers1 = (boxes1[..., :2] + boxes1[..., 2:]) / 2.0
     centers2 = (boxes2[..., :2] + boxes2[..., 2:]) / 2.0
@@ -474,9 +340,7 @@ def _diou(xp, boxes1, boxes2):
 
 
 def _aspect_angle(xp, boxes):
-    y_min, x_min, y_max, x_max = _columns(boxes)
-    height = xp.maximum(y_max - y_min, 0.0)
-    width = xp.maximum(x_max - x_min, 0.0)
+    height, width = _sides(xp, _columns(boxes))
     return xp.arctan(_divide_no_nan(xp, width, height))
 
 

@@ -15,8 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from effdet_keras._internal import remote_files
-from effdet_keras._internal.remote_path import RemotePath, path_of
+from effdet_keras._internal.remote_path import path_of, read_bytes
 from effdet_keras._internal.whole_files import address_of, is_remote, shown_address
 from effdet_keras.errors import InvalidValueError
 
@@ -133,7 +132,7 @@ def read_mask(path: str | os.PathLike[str] | bytes) -> np.ndarray:
         return np.asarray(stored).astype(np.int64)
 
 
-def list_images(folder: str | os.PathLike[str]) -> list[pathlib.Path | RemotePath]:
+def list_images(folder: str | os.PathLike[str]) -> list[pathlib.Path]:
     """Lists the images directly in a folder, sorted by name.
 
     A file counts as an image by its ending, in small or capital letters. Names that
@@ -169,7 +168,7 @@ def _opened(source, caller):
         name = str(source) if is_part else os.fspath(source)
     if not is_part and is_remote(source):
         is_part, name = True, shown_address(source)
-        source = io.BytesIO(remote_files.read_bytes(address_of(source)))
+        source = io.BytesIO(read_bytes(address_of(source)))
     try:
         if not is_part and not stat.S_ISREG(os.stat(source).st_mode):
             raise InvalidValueError("it is not a file")  # of a pipe, opening would wait

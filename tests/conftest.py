@@ -7,7 +7,7 @@ import fsspec
 import numpy as np
 import pytest
 
-from effdet_keras._internal import remote_files
+from effdet_keras.extras.remote import files as remote_files
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 # Real checkpoint files, of 16 MB each, are too large for the repository.

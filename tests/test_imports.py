@@ -19,7 +19,7 @@ TYPING = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
 ROWS = [
     ["_version", "errors"],
     ["_internal"],
-    ["box_ops", "category_ids", "images", "distribution", "model/config"],
+    ["box_ops", "category_ids", "images", "model/config"],
     [
         "augment",
         "visualize",
@@ -47,7 +47,6 @@ ROWS = [
 MAY_IMPORT_TENSORFLOW = {
     "train/steps/adversarial.py",
     "train/steps/tensorflow.py",
-    "model/tensorflow_batch_norm.py",
 }
 # Imports inside a function, besides those of optional packages and of a command's
 # `run` (which keeps `--help` light), with the reason of each.
@@ -162,6 +161,8 @@ def test_imports_run_downwards_only(relative):
 # Where the core names extras: tables of strings, each a seam of docs/architecture.md.
 SEAMS = {
     "_internal/extras.py",
+    "_internal/processes.py",  # several processes
+    "_internal/remote_path.py",  # files at addresses
     "augment/__init__.py",  # their public names
     "augment/names.py",  # learned policies, steps of the Object Detection API
     "cli/__init__.py",  # subcommands

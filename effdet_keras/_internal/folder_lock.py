@@ -37,8 +37,8 @@ class Lock:
         is_lost: bool, whether another process has taken the folder meanwhile.
     """
 
-    def __init__(self, folder, cure):
-        self._folder = folder  # what messages call it
+    def __init__(self, name, cure):
+        self.name = name
         self._cure = cure
         self._thread = None
         self._stopped = threading.Event()
@@ -48,7 +48,7 @@ class Lock:
         """Raises RuntimeError if another process has taken the folder meanwhile."""
         if self.is_lost:
             raise InvalidStateError(
-                f"Another process has taken '{self._folder}' while this one was not "
+                f"Another process has taken '{self.name}' while this one was not "
                 "heard of: nothing more is written to it."
             )
 
@@ -81,7 +81,7 @@ class Lock:
     def _is_silent(self, owner):
         """Whether a process, which gave signs, gives none now."""
         print(
-            f"'{self._folder}' is in use by {_name_of(owner)}. Looking whether that "
+            f"'{self.name}' is in use by {_name_of(owner)}. Looking whether that "
             "still runs ...",
             flush=True,
         )
@@ -90,7 +90,7 @@ class Lock:
     def _refuse(self, purpose):
         raise InvalidStateError(
             f"{purpose} must have its folder for itself: two would replace each "
-            f"other's files. '{self._folder}' is in use by "
+            f"other's files. '{self.name}' is in use by "
             f"{_name_of(self._read())}. Name another folder{self._cure}"
         )
 
@@ -117,22 +117,18 @@ class FolderLock(Lock):
     mount one after the other, it is taken over as well. A process never locks itself
     out: who is stopped by an error in a notebook begins again.
 
-    Example:
-        >>> import tempfile
-        >>> folder = tempfile.mkdtemp()
-        >>> lock = FolderLock(folder)
-        >>> lock.acquire("A training")
-        >>> os.listdir(folder)
-        ['.in_use.json']
-        >>> lock.release()
-        >>> os.listdir(folder)
-        []
+    Attributes:
+        path: `pathlib.Path` of the folder; `name` is what messages call it.
+        others: names at the address that were not fetched: none, on this machine.
     """
 
-    def __init__(self, folder):
-        self.path = pathlib.Path(folder, LOCK_FILE)
-        cure = f"; or, if that process has ended, remove the file '{self.path}'."
-        super().__init__(self.path.parent, cure)
+    others: tuple[str, ...] = ()
+
+    def __init__(self, path):
+        self.path = pathlib.Path(path)
+        self.file = self.path / LOCK_FILE
+        cure = f"; or, if that process has ended, remove the file '{self.file}'."
+        super().__init__(str(self.path), cure)
 
     def acquire(self, purpose):
         """Takes the folder."""
@@ -142,12 +138,12 @@ class FolderLock(Lock):
             owner = self._read()
             if is_new or (owner is not None and is_this_process(owner)):
                 self._begin_to_beat()
-                remove_leftovers(self.path.parent, ended)
+                remove_leftovers(self.path, ended)
                 return
             if owner is not None and (has_ended(owner) or self._is_silent(owner)):
                 self._break(owner)
                 ended = owner.get("process"), str(owner.get("host"))
-            elif self.path.exists():
+            elif self.file.exists():
                 break
         self._refuse(purpose)
 
@@ -156,7 +152,7 @@ class FolderLock(Lock):
         self._stop_beating()
         owner = self._read()
         if owner is not None and is_this_process(owner):
-            self.path.unlink(missing_ok=True)
+            self.file.unlink(missing_ok=True)
 
     def is_held_by_another(self):
         """Whether a process of this machine that runs has the folder; not this one."""
@@ -167,7 +163,7 @@ class FolderLock(Lock):
 
     def _read(self):
         """Who has the folder; None if nobody has, or the file cannot be read."""
-        return _owner(self.path)
+        return _owner(self.file)
 
     def _is_taken(self, owner):
         # Without one it was removed, by hand or by a lock of this process; or is away.
@@ -193,7 +189,7 @@ class FolderLock(Lock):
 
     def _create_in_place(self, owner):
         try:
-            with open(self.path, "x", encoding="utf-8") as file:
+            with open(self.file, "x", encoding="utf-8") as file:
                 json.dump(owner, file)
         except FileExistsError:
             return False
@@ -203,21 +199,21 @@ class FolderLock(Lock):
         hidden = self._beside()
         try:
             hidden.write_text(json.dumps(owner), encoding="utf-8")
-            link_or_rename(hidden, self.path)
+            link_or_rename(hidden, self.file)
         finally:
             with contextlib.suppress(OSError):
                 hidden.unlink(missing_ok=True)
 
     def _beside(self):
-        return self.path.with_name(f"{LOCK_FILE}.{secrets.token_hex(4)}")
+        return self.file.with_name(f"{LOCK_FILE}.{secrets.token_hex(4)}")
 
     def _break(self, owner):
         """Removes the lock of a process that has ended, and no other."""
         aside = self._beside()
         with contextlib.suppress(FileNotFoundError):  # another broke it just now
-            os.replace(self.path, aside)
+            os.replace(self.file, aside)
             if _owner(aside) != owner:  # another did, and has the folder now
-                os.replace(aside, self.path)
+                os.replace(aside, self.file)
             aside.unlink(missing_ok=True)
 
 

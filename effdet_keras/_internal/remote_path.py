@@ -1,306 +1,150 @@
-"""Paths that may be addresses: what reads files with `pathlib` reads both kinds."""
+"""Paths that may be addresses; `extras/remote` opens those that are.
 
-import atexit
+Readers take `path_of(path)`: a `pathlib.Path`, or a `RemotePath` of that extra, which
+reads in the same words.
+"""
+
+from __future__ import annotations
+
 import concurrent.futures
 import contextlib
-import fnmatch
-import hashlib
-import json
 import os
 import pathlib
-import posixpath
-import re
 import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from effdet_keras._internal import remote_files
-from effdet_keras._internal.folder_lock import has_ended, is_this_process, this_process
-from effdet_keras._internal.remote_files import cache_folder, note_fetched
+from effdet_keras._internal.extras import extra
+from effdet_keras._internal.folder_lock import FolderLock
 from effdet_keras._internal.whole_files import (
     address_of,
-    is_hidden_name,
     is_remote,
+    local_path,
     replacing,
 )
 
 _THREADS = 16  # that read small files at once
-_USED = ".used"  # ends the name of a note that a process reads a copy
-_noted = set()  # paths of the notes of this process
+_fetched = set()  # files that this process found or put there, for their addresses
 
 
-def path_of(path):
+def path_of(path: Any) -> Any:
     """The path that the user named, of this machine or an address.
 
     Example:
         >>> path_of("cats/a.jpg"), path_of("s3://bucket/cats/a.jpg")
         (PosixPath('cats/a.jpg'), RemotePath('s3://bucket/cats/a.jpg'))
     """
-    if isinstance(path, RemotePath):
-        return path
-    return RemotePath(address_of(path)) if is_remote(path) else pathlib.Path(path)
+    if not is_remote(path):
+        return pathlib.Path(path)
+    remote_path = extra("remote.path:RemotePath")
+    return path if isinstance(path, remote_path) else remote_path(address_of(path))
 
 
-def local_copy(path):
+def is_file(path: Any) -> bool:
+    """Whether a path, or string, of either kind is a file."""
+    return path_of(path).is_file() if is_remote(path) else os.path.isfile(path)
+
+
+def exists(path: Any) -> bool:
+    """Whether there is a file or folder at a path, or string, of either kind."""
+    return path_of(path).exists() if is_remote(path) else os.path.exists(path)
+
+
+def read_bytes(address: str) -> bytes:
+    """The content of a file at an address."""
+    return extra("remote.files:read_bytes")(address)
+
+
+def fetch(address: str, path: str | os.PathLike) -> None:
+    """Copies a file to this machine, whole or not at all: `path` is replaced then."""
+    extra("remote.files:fetch")(address, path)
+
+
+def for_each(function: Callable, paths: list) -> list:
+    """`function` of each path, in a list; of addresses by many threads, which wait."""
+    if not any(map(is_remote, paths)):
+        return [function(path) for path in paths]
+    with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
+        return list(pool.map(function, paths))
+
+
+@contextlib.contextmanager
+def replacing_at(path: Any) -> Iterator[pathlib.Path]:
+    """Gives a path to write a file to, and puts that file at `path` or its address.
+
+    Where a storage shows files that are not complete, this one may be seen so.
+    """
+    if not is_remote(path):
+        with replacing(path) as partial:
+            yield partial
+        return
+    with tempfile.TemporaryDirectory(prefix="effdet-") as folder:
+        partial = pathlib.Path(folder, path_of(path).name)
+        yield partial
+        extra("remote.files:put")(partial, address_of(path))
+
+
+def open_folder(path: Any, what: str, is_ours: Callable[[str], bool]) -> Any:
+    """The folder that the user named, to write into: `FolderLock`, or one like it.
+
+    `is_ours` tells of a name whether it is one that is written here: of an address,
+    others are neither fetched nor removed.
+    """
+    if isinstance(path, (str, os.PathLike)) and is_remote(path):
+        return extra("remote.folder:RemoteFolder")(address_of(path), is_ours)
+    return FolderLock(local_path(path, what))
+
+
+# --- Copies of files at addresses.
+
+
+def keras_home() -> pathlib.Path:
+    """Keras' own folder: `$KERAS_HOME`, or `~/.keras`."""
+    return pathlib.Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser()
+
+
+def cache_folder() -> pathlib.Path:
+    """`$EFFDET_KERAS_CACHE`, or else `effdet_keras` in Keras' own folder."""
+    folder = os.environ.get("EFFDET_KERAS_CACHE") or keras_home() / "effdet_keras"
+    return pathlib.Path(folder).expanduser().absolute()
+
+
+def local_copy(path: Any) -> pathlib.Path:
     """The file of a path on this machine; one at an address is fetched first.
 
     It is kept in the cache folder until the one at the address is replaced, and as long
     as another process may read it.
     """
     path = path_of(path)
-    return path.fetched() if isinstance(path, RemotePath) else path
+    return note_fetched(path.fetched()) if is_remote(path) else path
+
+
+def note_fetched(path: pathlib.Path) -> pathlib.Path:
+    """Marks a file as the copy of one at an address; returns its path."""
+    _fetched.add(path)
+    return path
 
 
 @contextlib.contextmanager
-def replacing_at(path):
-    """Gives a path of this machine to write a file to, and puts that file at `path`.
+def kept_if_readable(path: Any) -> Iterator[None]:
+    """Removes the copy of a file at an address that the block cannot read.
 
-    Args:
-        path: string or path, also an address: the file is copied there when the block
-            is done. Where such a storage shows files that are not complete, this
-            one may be seen so.
+    Without it a bad answer of a server would be kept for good: the next call fetches
+    the file again. A file of the user is never removed.
     """
-    path = path_of(path)
-    if not isinstance(path, RemotePath):
-        with replacing(path) as partial:
-            yield partial
-        return
-    with tempfile.TemporaryDirectory(prefix="effdet-") as folder:
-        partial = pathlib.Path(folder, path.name)
-        yield partial
-        remote_files.put(partial, str(path))
-
-
-def is_file(path):
-    """Whether a path, or string, of either kind is a file."""
-    return path.is_file() if isinstance(path, RemotePath) else os.path.isfile(path)
-
-
-def exists(path):
-    """Whether there is a file or folder at a path, or string, of either kind."""
-    return path.exists() if isinstance(path, RemotePath) else os.path.exists(path)
-
-
-def for_each(function, paths):
-    """`function` of each path, in a list; of addresses by many threads, which wait."""
-    if not any(isinstance(path, RemotePath) for path in paths):
-        return [function(path) for path in paths]
-    with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
-        return list(pool.map(function, paths))
-
-
-class RemotePath(os.PathLike):
-    """An address, with those methods of `pathlib.Path` that read.
-
-    What a folder holds is looked up once for all paths that were made of one another:
-    a dataset is read as it was at the beginning. A web server lists no folder: there
-    a file is asked for alone.
-
-    Example:
-        >>> path = RemotePath("s3://bucket/cats") / "train" / "a.tar.gz"
-        >>> path.name, path.suffix, str(path.parent)
-        ('a.tar.gz', '.gz', 's3://bucket/cats/train')
-    """
-
-    def __init__(self, address, listings=None):
-        self._base, _, rest = address.partition("://")
-        # What follows a `?` is of the file's address, not of its name.
-        rest, mark, query = rest.partition("?")
-        self._query = mark + query
-        self._path = posixpath.normpath(rest) if rest.strip("/") else rest
-        self._listings = {} if listings is None else listings
-
-    def __fspath__(self):
-        return f"{self._base}://{self._path}{self._query}"
-
-    __str__ = __fspath__
-
-    def __repr__(self):
-        return f"RemotePath({str(self)!r})"
-
-    def __eq__(self, other):
-        return isinstance(other, RemotePath) and str(self) == str(other)
-
-    def __lt__(self, other):
-        return self.parts < other.parts
-
-    def __hash__(self):
-        return hash(str(self))
-
-    def __truediv__(self, name):
-        name = os.fspath(name).replace("\\", "/") if os.sep == "\\" else os.fspath(name)
-        if is_remote(name):
-            return path_of(name)
-        return self._made(posixpath.join(self._path, name.lstrip("/")))
-
-    def _made(self, path):
-        return RemotePath(f"{self._base}://{path}", self._listings)
-
-    @property
-    def parts(self):
-        return (f"{self._base}://", *self._path.split("/"))
-
-    @property
-    def name(self):
-        return posixpath.basename(self._path)
-
-    @property
-    def stem(self):
-        return pathlib.PurePosixPath(self.name).stem
-
-    @property
-    def suffix(self):
-        return pathlib.PurePosixPath(self.name).suffix
-
-    @property
-    def parent(self):
-        return self._made(posixpath.dirname(self._path) or self._path)
-
-    @property
-    def parents(self):
-        parents, path = [], self
-        while path.parent != path:
-            path = path.parent
-            parents.append(path)
-        return parents
-
-    def with_name(self, name):
-        return self.parent / name
-
-    def with_suffix(self, suffix):
-        return self.parent / (self.stem + suffix)
-
-    def with_parts(self, parts):
-        """The path of `parts`, of which the first is the scheme."""
-        return self._made("/".join(parts[1:]))
-
-    def resolve(self):
-        return self
-
-    def expanduser(self):
-        return self
-
-    def exists(self):
-        return self._entry() is not None
-
-    def is_file(self):
-        entry = self._entry()
-        return entry is not None and not entry.is_folder
-
-    @property
-    def is_listed(self):
-        """Whether a look at one listing tells what is in a folder."""
-        return remote_files.can_list(str(self))
-
-    def is_dir(self):
-        if not self.is_listed:
-            return False
-        entry = self._entry()
-        return entry is not None and entry.is_folder
-
-    def size(self):
-        """The bytes of the file, or None where they are not known."""
-        entry = self._entry()
-        return None if entry is None else entry.size
-
-    def version(self):
-        """A string that changes when the file is replaced; "" without a file."""
-        entry = self._entry()
-        return "" if entry is None else entry.version
-
-    def iterdir(self):
-        return iter([self / name for name in self._entries()])
-
-    def glob(self, pattern):
-        first, _, rest = pattern.partition("/")
-        for name, entry in self._entries().items():
-            is_right_kind = entry.is_folder or "/" not in pattern
-            if is_right_kind and fnmatch.fnmatchcase(name, first):
-                inner = self / name
-                yield from inner.glob(rest) if rest else [inner]
-
-    def rglob(self, pattern):
-        yield from self.glob(pattern)
-        for name, entry in self._entries().items():
-            if entry.is_folder:
-                yield from (self / name).rglob(pattern)
-
-    def read_bytes(self):
-        return remote_files.read_bytes(str(self))
-
-    def read_text(self, encoding="utf-8", errors="strict"):
-        return self.read_bytes().decode(encoding, errors)
-
-    def fetched(self):
-        """See `local_copy`."""
-        entry = remote_files.find_entry(str(self))
-        if entry is None or entry.is_folder:
-            raise FileNotFoundError(f"There is no file '{self}'")
-        kept = remote_files.kept_copy(str(self))
-        if kept is not None:
-            return note_fetched(kept)
-        folder = cache_folder() / "remote"
-        owner = f"{_digest(str(self))}-"
-        name = re.sub(r"[^\w.-]", "_", self.name, flags=re.ASCII)[-100:]
-        target = folder / f"{owner}{_digest(entry.version)}-{name}"
-        _note_use(target)
-        if not target.is_file():
-            remote_files.fetch(str(self), target)
-            _remove_older(folder.glob(f"{owner}*"), target)
-        return note_fetched(target)
-
-    def _entry(self):
-        if not self.is_listed:
-            key = str(self)
-            if key not in self._listings:
-                self._listings[key] = remote_files.find_entry(key)
-            return self._listings[key]
-        if self.parent == self or self.parent.parent == self.parent:
-            # A bucket: there may be no listing of all of them.
-            return remote_files.find_entry(str(self))
-        return self.parent._entries().get(self.name)
-
-    def _entries(self):
-        key = f"{self}/"
-        if key not in self._listings:
-            found = remote_files.list_folder(str(self))
-            self._listings[key] = {
-                name: found[name] for name in sorted(found) if not is_hidden_name(name)
-            }
-        return self._listings[key]
-
-
-def _note_use(path):
-    """Tells other processes that this one may read a copy, until it ends."""
-    note = path.with_name(f"{path.name}.{os.getpid()}{_USED}")
-    if note not in _noted:
-        note.parent.mkdir(parents=True, exist_ok=True)
-        note.write_text(json.dumps(this_process()), encoding="utf-8")
-        atexit.register(note.unlink, missing_ok=True)
-        _noted.add(note)
-
-
-def _remove_older(paths, target):
-    """Removes other copies of what was at an address, but those that others read."""
-    paths = list(paths)
-    notes = [p for p in paths if p.suffix == _USED and _is_of_another(p)]
-    used = {target.name, *map(_noted_name, notes)}
-    for path in paths:
-        name = _noted_name(path) if path.suffix == _USED else path.name
-        if name not in used:
-            path.unlink(missing_ok=True)
-
-
-def _noted_name(note):
-    return note.stem.rpartition(".")[0]
-
-
-def _is_of_another(note):
-    """Whether a process that may run, and is not this one, has written a note."""
     try:
-        owner = json.loads(note.read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # it is written, or removed, just now
-        return True
-    return not (is_this_process(owner) or has_ended(owner))
-
-
-def _digest(text):
-    return hashlib.sha256(text.encode()).hexdigest()[:10]
+        yield
+    except (ValueError, OSError) as error:
+        path = pathlib.Path(path)
+        is_of_this_machine = getattr(error, "errno", None) is not None
+        is_elsewhere = is_of_this_machine or isinstance(error, FileNotFoundError)
+        if path in _fetched and path.is_file() and not is_elsewhere:
+            path.resolve().unlink()  # of the Hugging Face Hub's library it is a link
+            path.unlink(missing_ok=True)
+            _fetched.discard(path)
+            if len(error.args) == 1:
+                error.args = (
+                    f"{str(error).rstrip('.')}. It is a copy of the file at the "
+                    "address, and was removed: the next call fetches it again.",
+                )
+        raise

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from effdet_keras._internal.remote_path import RemotePath, path_of
-from effdet_keras._internal.whole_files import local_path
+from effdet_keras._internal.remote_path import path_of
+from effdet_keras._internal.whole_files import is_remote, local_path
 from effdet_keras.errors import InvalidValueError
 
 # YAML 1.1 takes `1e-3` for text, because it has no dot.
@@ -142,7 +142,7 @@ def load_yaml(text: str, *, words: bool = False, names: bool = False) -> Any:
 def read_yaml(path: str | os.PathLike) -> dict[Any, Any]:
     """Reads the mapping that a YAML file holds; an empty file is an empty one."""
     path = path_of(path)
-    if not isinstance(path, RemotePath):
+    if not is_remote(path):
         path = local_path(path, "The path of a configuration")
     text = read_text(path)
     try:

@@ -7,10 +7,10 @@ from typing import Any
 
 import keras
 
+from effdet_keras._internal.processes import is_first_process
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.detect.evaluate import check_evaluation_data, evaluate
-from effdet_keras.distribution.processes import is_first_process
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluate.coco import COCOMetric
 from effdet_keras.train.averages import evaluated_weights

@@ -24,7 +24,7 @@ from effdet_keras.detect.evaluate import (
 )
 from effdet_keras.detect.predictor import Predictor
 from effdet_keras.errors import InvalidStateError, InvalidValueError
-from effdet_keras.evaluate.coco_results import (
+from effdet_keras.evaluate.coco import (
     detections_to_coco,
     read_detections,
     results_of_coco,

@@ -13,7 +13,7 @@ from typing import Any
 
 from PIL import Image
 
-from effdet_keras._internal.remote_path import RemotePath, path_of
+from effdet_keras._internal.remote_path import path_of
 from effdet_keras._internal.whole_files import is_remote, local_path, replacing
 from effdet_keras.category_ids import category_ids_or_default
 from effdet_keras.cli.outputs import check_outputs, refuse_existing
@@ -170,9 +170,8 @@ def _counted(detections):
 FRAME = "-frame-"  # between the name of a video and the number of a frame
 VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
 
-_OF_FILES = (pathlib.Path, RemotePath)
 # The path or address of a file, the number of a camera, or the address of a stream.
-Source = pathlib.Path | RemotePath | int | str
+Source = pathlib.Path | int | str
 
 
 def find_sources(inputs: Iterable[str | os.PathLike]) -> list[Source]:
@@ -197,7 +196,7 @@ def find_sources(inputs: Iterable[str | os.PathLike]) -> list[Source]:
 
 def is_video(source: Source) -> bool:
     """Whether a source gives frames: a video, a camera or a stream."""
-    if isinstance(source, _OF_FILES):
+    if isinstance(source, os.PathLike):
         return source.suffix.lower() in VIDEO_SUFFIXES
     return True
 
@@ -209,7 +208,7 @@ def drawn_files(sources: Iterable[Source], out: str | os.PathLike) -> dict:
     their paths from the folder that holds them all.
     """
     names = {source: _drawn_name(source) for source in sources}
-    files = [source for source in names if isinstance(source, _OF_FILES)]
+    files = [source for source in names if isinstance(source, os.PathLike)]
     if _share_a_name(names.values()) and files:
         folders = _folders_below_all(files)
         names |= {file: folders[file] / names[file] for file in files}
@@ -219,7 +218,7 @@ def drawn_files(sources: Iterable[Source], out: str | os.PathLike) -> dict:
 def _drawn_name(source):
     if isinstance(source, int):
         return f"camera-{source}.mp4"
-    if not isinstance(source, _OF_FILES):
+    if not isinstance(source, os.PathLike):
         return "stream.mp4"
     if is_video(source):
         return f"{source.stem}.{'avi' if source.suffix.lower() == '.avi' else 'mp4'}"
@@ -262,7 +261,7 @@ def _folders_below_all(files):
 
 
 def _folder_of(file):
-    if isinstance(file, RemotePath):  # as if addresses were a folder of this machine
+    if is_remote(file):  # as if addresses were a folder of this machine
         return pathlib.Path("/", *file.parent.parts[1:])
     return file.resolve().parent
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from effdet_keras.distribution.processes import is_first_process
+from effdet_keras._internal.processes import is_first_process
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.runs.configuration import parse_settings
 from effdet_keras.runs.fine_tune import find_rate as find_rate_of_run

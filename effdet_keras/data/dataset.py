@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from effdet_keras._internal.processes import current_processes
 from effdet_keras.augment.augmentation import Augmentation
 from effdet_keras.category_ids import category_ids_or_default, extend_category_ids
 from effdet_keras.data.mask import BACKGROUND_NAME, check_seg_class_names, masks_of
@@ -24,7 +25,6 @@ from effdet_keras.data.record import (
     describe_example,
     load_example,
 )
-from effdet_keras.distribution.processes import current_processes
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 
 

@@ -9,9 +9,13 @@ import os
 import pathlib
 from collections.abc import Callable, Mapping
 
-from effdet_keras._internal.remote_files import kept_if_readable
-from effdet_keras._internal.remote_path import RemotePath, exists, local_copy, path_of
-from effdet_keras._internal.whole_files import local_path
+from effdet_keras._internal.remote_path import (
+    exists,
+    kept_if_readable,
+    local_copy,
+    path_of,
+)
+from effdet_keras._internal.whole_files import is_remote, local_path
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.formats.record_building import ONE_SPLIT
@@ -226,10 +230,10 @@ def find(path: str | os.PathLike[str], format: str | None = None) -> Found:
         )
     name = os.fspath(path)
     path = path_of(path)
-    if isinstance(path, RemotePath):
+    if is_remote(path):
         _check_address(path, format)
     formats = list(FORMATS) if format is None else [format]
-    if isinstance(path, RemotePath):
+    if is_remote(path):
         formats = [name for name in formats if FORMATS[name].reads_addresses]
     if not exists(path):
         if "tfrecord" in formats and glob.has_magic(name) and glob.glob(name):

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 from effdet_keras._internal.label_constants import BACKGROUND, IGNORED_PIXEL
+from effdet_keras._internal.processes import current_processes
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.detect.detect import found_in
 from effdet_keras.detect.ground_truth import (
@@ -21,7 +22,6 @@ from effdet_keras.detect.ground_truth import (
     seg_names_of,
 )
 from effdet_keras.detect.letterbox import boxes_in_image, class_map_in_image
-from effdet_keras.distribution.processes import current_processes
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluate.mean_iou import MeanIoU
 

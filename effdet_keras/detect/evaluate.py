@@ -15,8 +15,7 @@ from effdet_keras.detect.detect_dataset import (
     detect_dataset,
 )
 from effdet_keras.detect.ground_truth import BatchesToEvaluate
-from effdet_keras.evaluate.coco import COCOMetric, coco_records
-from effdet_keras.evaluate.coco_results import results_of_coco
+from effdet_keras.evaluate.coco import COCOMetric, coco_records, results_of_coco
 from effdet_keras.evaluate.image_result import ImageResult
 
 

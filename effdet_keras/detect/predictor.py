@@ -15,8 +15,7 @@ import numpy as np
 from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.optional_imports import keras
 from effdet_keras._internal.progress import Progress
-from effdet_keras._internal.remote_files import kept_if_readable
-from effdet_keras._internal.remote_path import local_copy, path_of
+from effdet_keras._internal.remote_path import kept_if_readable, local_copy, path_of
 from effdet_keras._internal.whole_files import is_remote, local_path
 from effdet_keras.detect.augmented import detect_augmented, scales_of
 from effdet_keras.detect.detect import (

@@ -1,4 +1,4 @@
-"""`COCOMetric`: collects the detections of a dataset for COCO's evaluation."""
+"""COCO's numbers, and `ImageResult`s to and from COCO's formats."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ import contextlib
 import io
 import itertools
 import json
+import math
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from effdet_keras._internal.optional_imports import OptionalModule
-from effdet_keras.box_ops import yxyx_to_xywh
+from effdet_keras.box_ops import xywh_to_yxyx, yxyx_to_xywh
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.evaluate.image_result import mean_of_measured
+from effdet_keras.evaluate.image_result import (
+    ImageResult,
+    check_labels,
+    mean_of_measured,
+)
 
-_MEANING_OF_ALL = "recall, %d detections per image"
 COCO_MEANINGS = {
     "AP": "precision, mean over IoU 0.50 to 0.95",
     "AP50": "precision at IoU 0.50",
@@ -29,13 +33,25 @@ COCO_MEANINGS = {
     "APl": "precision, objects over 96 x 96 pixels",
     "ARmax1": "recall, 1 detection per image",
     "ARmax10": "recall, 10 detections per image",
-    "ARmax100": _MEANING_OF_ALL % 100,
+    "ARmax100": "recall, 100 detections per image",
     "ARs": "recall, objects under 32 x 32 pixels",
     "ARm": "recall, objects between",
     "ARl": "recall, objects over 96 x 96 pixels",
 }
+METRIC_NAMES = tuple(COCO_MEANINGS)
 
-METRIC_NAMES: tuple[str, ...] = tuple(COCO_MEANINGS)
+_hotcoco = OptionalModule("hotcoco", install="effdet-keras[fast-eval]")
+
+# The modules that hold the classes `COCO` and `COCOeval`. hotcoco is 16 times as fast
+# (benchmarks/coco_eval.py), and its arrays are those of pycocotools, bit by bit
+# (tests/evaluate/test_coco_metric.py).
+BACKENDS = {
+    "pycocotools": (
+        OptionalModule("pycocotools.coco", install="pycocotools"),
+        OptionalModule("pycocotools.cocoeval", install="pycocotools"),
+    ),
+    "hotcoco": (_hotcoco, _hotcoco),
+}
 
 
 class COCOMetric:
@@ -48,15 +64,12 @@ class COCOMetric:
     -1 where the file has nothing to measure it on, such as a category without
     annotations.
 
-    Memory holds only what can count: of each image and category the
-    `max_detections` best detections, as arrays.
-
     Args:
         ground_truth: dict as in a COCO json file (`images`, `annotations`,
             `categories`), or the path of such a file. An annotation without `area`
             gets the area of its box; one without `iscrowd` is no crowd region.
         max_detections: int of 10 or more, how many detections per image and category
-            count, for `AP` too. COCO uses 100. With another value the recall has
+            count, for `AP` too. With another value than COCO's 100 the recall has
             that value in its name, as in `ARmax300`.
         backend: "pycocotools", COCO's own code; "hotcoco", the same numbers sooner
             (`pip install effdet-keras[fast-eval]`); or "auto", hotcoco where it is
@@ -65,8 +78,8 @@ class COCOMetric:
     Raises:
         ValueError: If `ground_truth` is not such a dict, or an argument is out of
             its range.
-        FileNotFoundError: If `ground_truth` is a path and there is no such file.
-        ImportError: If the backend that was asked for is not installed.
+        OSError: If `ground_truth` is a path and cannot be read.
+        ImportError: If the chosen backend is not installed.
 
     Example:
         >>> metric = COCOMetric({
@@ -99,9 +112,7 @@ class COCOMetric:
             with open(ground_truth, encoding="utf-8") as file:
                 ground_truth = json.load(file)
         self._ground_truth = _checked(ground_truth)
-        self.image_ids = frozenset(
-            image["id"] for image in self._ground_truth["images"]
-        )
+        self.image_ids = frozenset(x["id"] for x in self._ground_truth["images"])
         self.category_names = _unique_names(ground_truth["categories"])
         self.num_annotations = len(self._ground_truth["annotations"])
         self.reset()
@@ -176,13 +187,7 @@ class COCOMetric:
         """
         if self._result is None:
             self._warn_if_no_category_fits()
-            self._result = _numbers(
-                self.backend,
-                self._ground_truth,
-                list(self._records()),
-                self.category_names,
-                self.max_detections,
-            )
+            self._result = self._computed()
         return dict(self._result)
 
     @property
@@ -191,23 +196,63 @@ class COCOMetric:
         return bool(self._detections)
 
     def table(self) -> str:
-        """Writes the result as a text with one line per number.
-
-        Returns:
-            str: the twelve numbers and what they mean, then the categories.
-        """
+        """Writes the result as a text with one line per number."""
         result = self.result()
         lines = [
             f"{len(self._detections)} of {len(self.image_ids)} images evaluated, "
             f"{self.num_annotations} annotations"
         ]
-        meanings = {**COCO_MEANINGS, "ARmax100": _MEANING_OF_ALL % self.max_detections}
-        for name, meaning in zip(_names(self.max_detections), meanings.values()):
-            lines.append(f"  {name:<9} {_number(result[name])}  {meaning}")
         names = [key for key in result if key.startswith("AP/")]
-        width = max((len(name) for name in names), default=0)
+        width = max(map(len, names), default=0)
+        last = COCO_MEANINGS["ARmax100"].replace("100", str(self.max_detections))
+        meanings = {**COCO_MEANINGS, "ARmax100": last}.values()
+        for name, meaning in zip(self._names(), meanings):
+            lines.append(f"  {name:<9} {_number(result[name])}  {meaning}")
         lines += [f"  {name:<{width}} {_number(result[name])}" for name in names]
         return "\n".join(lines)
+
+    def _names(self):
+        """COCO's twelve names; the recall of all detections has their number in it."""
+        last = f"ARmax{self.max_detections}"
+        return [last if name == "ARmax100" else name for name in METRIC_NAMES]
+
+    def _computed(self):
+        """COCO's evaluation itself: the twelve numbers, and the AP of the categories.
+
+        Its arrays are `[IoU threshold, recall, category, area, max detections]`, those
+        of recall without the second axis.
+        """
+        coco, coco_eval = BACKENDS[self.backend]
+        with contextlib.redirect_stdout(io.StringIO()):
+            indices = []
+            annotations = self._ground_truth["annotations"], list(self._records())
+            for rows in annotations:
+                indices.append(coco.COCO())
+                indices[-1].dataset = {**self._ground_truth, "annotations": rows}
+                indices[-1].createIndex()
+            evaluation = coco_eval.COCOeval(*indices, "bbox")
+            evaluation.params.maxDets = [1, 10, self.max_detections]
+            evaluation.evaluate()
+            evaluation.accumulate()
+        precision = np.asarray(evaluation.eval["precision"])[..., 2]
+        recall = np.asarray(evaluation.eval["recall"])
+        iou50, iou75 = (
+            int(np.flatnonzero(np.isclose(evaluation.params.iouThrs, threshold))[0])
+            for threshold in (0.5, 0.75)
+        )
+        everything, *sizes = range(4)
+        measured = [
+            *(precision[iou, ..., everything] for iou in (slice(None), iou50, iou75)),
+            *(precision[..., size] for size in sizes),
+            *(recall[..., everything, limit] for limit in range(3)),
+            *(recall[..., size, 2] for size in sizes),
+        ]
+        result = dict(zip(self._names(), map(mean_of_measured, measured)))
+        for index, category_id in enumerate(evaluation.params.catIds):
+            of_category = precision[:, :, index, everything]
+            name = self.category_names[category_id]
+            result[f"AP/{name}"] = mean_of_measured(of_category)
+        return result
 
     def _records(self):
         """The detections as pycocotools takes them, numbered from 1."""
@@ -220,10 +265,9 @@ class COCOMetric:
             yield {**record, "id": number, "area": width * height, "iscrowd": 0}
 
     def _warn_if_no_category_fits(self):
-        given = sum(count for *_, count in self._detections.values())
-        if given and not any(
-            len(scores) for _, scores, *_ in self._detections.values()
-        ):
+        found = self._detections.values()
+        given, fitting = sum(x[-1] for x in found), sum(len(x[1]) for x in found)
+        if given and not fitting:
             names = [f"{i}: {name!r}" for i, name in self.category_names.items()]
             shown = ", ".join(names[:5] + ["..."] * (len(names) > 5))
             warnings.warn(
@@ -234,13 +278,25 @@ class COCOMetric:
             )
 
 
+def _resolved(backend):
+    """The name of the backend to use; "auto" is hotcoco where it is installed."""
+    if backend != "auto" and backend not in BACKENDS:
+        raise InvalidValueError(
+            f"`backend` must be 'auto' or one of {', '.join(map(repr, BACKENDS))}. "
+            f"Received: backend={backend!r}"
+        )
+    if backend == "auto":
+        return "hotcoco" if _hotcoco.is_installed() else "pycocotools"
+    if backend == "hotcoco":
+        _hotcoco.require("`COCOMetric(backend='hotcoco')`")
+    return backend
+
+
 def _checked(ground_truth):
     """A checked copy of what counts in a COCO dict, with its optional keys."""
-    missing = [
-        key
-        for key in ("images", "annotations", "categories")
-        if not isinstance(ground_truth, dict) or key not in ground_truth
-    ]
+    keys = "images", "annotations", "categories"
+    is_dict = isinstance(ground_truth, dict)
+    missing = [key for key in keys if not is_dict or key not in ground_truth]
     if missing:
         raise InvalidValueError(
             "`ground_truth` must be a dict as in a COCO json file, with 'images', "
@@ -251,24 +307,21 @@ def _checked(ground_truth):
     category_ids = {category["id"] for category in ground_truth["categories"]}
     annotations = []
     for number, annotation in enumerate(ground_truth["annotations"], start=1):
-        if (
-            annotation["image_id"] not in image_ids
-            or annotation["category_id"] not in category_ids
-        ):
+        image_id, category_id = annotation["image_id"], annotation["category_id"]
+        if image_id not in image_ids or category_id not in category_ids:
             raise InvalidValueError(
                 "Every annotation of `ground_truth` must name an image and a category "
-                f"that are in it. Received: image_id={annotation['image_id']}, "
-                f"category_id={annotation['category_id']}"
+                f"that are in it. Received: image_id={image_id}, "
+                f"category_id={category_id}"
             )
-        width, height = annotation["bbox"][2:]
         annotations.append(
             {
                 # pycocotools reads an id of 0 as "not matched", so ids start at 1.
                 "id": number,
-                "image_id": annotation["image_id"],
-                "category_id": annotation["category_id"],
+                "image_id": image_id,
+                "category_id": category_id,
                 "bbox": list(annotation["bbox"]),  # it takes no tuples
-                "area": annotation.get("area", width * height),
+                "area": annotation.get("area", math.prod(annotation["bbox"][2:])),
                 "iscrowd": annotation.get("iscrowd", 0),
             }
         )
@@ -309,78 +362,7 @@ def _number(value):
     return "   -  " if value == -1 else f"{value:6.4f}"
 
 
-# --- COCO's evaluation itself, by pycocotools or a faster package: dicts to numbers.
-
-_hotcoco = OptionalModule("hotcoco", install="effdet-keras[fast-eval]")
-
-# The modules that hold the classes `COCO` and `COCOeval`. hotcoco is 16 times as fast
-# (benchmarks/coco_eval.py), and its arrays are those of pycocotools, bit by bit
-# (tests/evaluate/test_coco_metric.py).
-BACKENDS = {
-    "pycocotools": (
-        OptionalModule("pycocotools.coco", install="pycocotools"),
-        OptionalModule("pycocotools.cocoeval", install="pycocotools"),
-    ),
-    "hotcoco": (_hotcoco, _hotcoco),
-}
-
-
-def _resolved(backend):
-    """The name of the backend to use; "auto" is hotcoco where it is installed."""
-    if backend != "auto" and backend not in BACKENDS:
-        raise InvalidValueError(
-            f"`backend` must be 'auto' or one of {', '.join(map(repr, BACKENDS))}. "
-            f"Received: backend={backend!r}"
-        )
-    if backend == "auto":
-        return "hotcoco" if _hotcoco.is_installed() else "pycocotools"
-    if backend == "hotcoco":
-        _hotcoco.require("`COCOMetric(backend='hotcoco')`")
-    return backend
-
-
-def _numbers(backend, ground_truth, detections, category_names, max_detections):
-    """COCO's twelve numbers, and the AP of the categories."""
-    coco, coco_eval = BACKENDS[backend]
-    with contextlib.redirect_stdout(io.StringIO()):
-        indices = []
-        for annotations in (ground_truth["annotations"], detections):
-            indices.append(coco.COCO())
-            indices[-1].dataset = {**ground_truth, "annotations": annotations}
-            indices[-1].createIndex()
-        evaluation = coco_eval.COCOeval(*indices, "bbox")
-        evaluation.params.maxDets = [1, 10, max_detections]
-        evaluation.evaluate()
-        evaluation.accumulate()
-    # [IoU threshold, recall, category, area, max detections] and without recall
-    precision = np.asarray(evaluation.eval["precision"])[..., 2]
-    recall = np.asarray(evaluation.eval["recall"])
-    iou50, iou75 = (
-        int(np.flatnonzero(np.isclose(evaluation.params.iouThrs, threshold))[0])
-        for threshold in (0.5, 0.75)
-    )
-    everything, *sizes = range(4)
-    measured = [
-        *(precision[iou, ..., everything] for iou in (slice(None), iou50, iou75)),
-        *(precision[..., size] for size in sizes),
-        *(recall[..., everything, limit] for limit in range(3)),
-        *(recall[..., size, 2] for size in sizes),
-    ]
-    result = dict(zip(_names(max_detections), map(mean_of_measured, measured)))
-    for index, category_id in enumerate(evaluation.params.catIds):
-        of_category = precision[:, :, index, everything]
-        result[f"AP/{category_names[category_id]}"] = mean_of_measured(of_category)
-    return result
-
-
-def _names(max_detections):
-    """COCO's twelve names; the recall of all detections has their number in it."""
-    last = f"ARmax{max_detections}"
-    return [last if name == "ARmax100" else name for name in METRIC_NAMES]
-
-
-# --- Detections of an image as records of COCO's result format: the one place.
-
+# --- `ImageResult`s from ground truth and detections in COCO's formats, and back.
 
 RECORD_KEYS = ("image_id", "category_id", "bbox", "score")
 
@@ -388,8 +370,174 @@ RECORD_KEYS = ("image_id", "category_id", "bbox", "score")
 def coco_records(
     image_id: int, boxes_xywh: ArrayLike, scores: ArrayLike, category_ids: ArrayLike
 ) -> Iterator[dict[str, Any]]:
-    """Gives a record per detection, all plain Python numbers."""
+    """A record of COCO's result format per detection, all plain Python numbers."""
     rows = (np.asarray(boxes_xywh, float), np.asarray(scores, float))
     ids = np.asarray(category_ids).astype(int)
     for box, score, category_id in zip(*(x.tolist() for x in (*rows, ids))):
         yield dict(zip(RECORD_KEYS, (image_id, category_id, box, score)))
+
+
+def results_of_coco(
+    ground_truth: Mapping[str, Any], detections: Iterable[Mapping[str, Any]]
+) -> list[ImageResult]:
+    """Brings ground truth and detections together, image by image.
+
+    Labels are places in the ground truth's `categories`. Detections of categories that
+    it does not have are left out, as COCO's evaluation does.
+
+    Args:
+        ground_truth: dict as in a COCO json file: `images`, `annotations`,
+            `categories`.
+        detections: dicts with `image_id`, `category_id`, `bbox` (`[x, y, width,
+            height]` in pixels of the image) and `score`: COCO's result format.
+
+    Returns:
+        List of `ImageResult`, one for each image of the ground truth, in its order.
+
+    Raises:
+        ValueError: If a detection is of an image that the ground truth does not have.
+
+    Example:
+        >>> truth = {
+        ...     "images": [{"id": 7, "file_name": "a.jpg", "height": 64, "width": 96}],
+        ...     "categories": [{"id": 3, "name": "car"}],
+        ...     "annotations": [{"image_id": 7, "category_id": 3,
+        ...                      "bbox": [10, 20, 40, 30]}]}
+        >>> found = [{"image_id": 7, "category_id": 3, "bbox": [10, 20, 40, 20],
+        ...           "score": 0.9}]
+        >>> result, = results_of_coco(truth, found)
+        >>> result.truth_boxes.tolist(), result.boxes.tolist(), result.labels.tolist()
+        ([[20.0, 10.0, 50.0, 50.0]], [[20.0, 10.0, 40.0, 50.0]], [0])
+    """
+    categories = [category["id"] for category in ground_truth["categories"]]
+    label_of = {category_id: label for label, category_id in enumerate(categories)}
+    truth: dict = {image["id"]: [] for image in ground_truth["images"]}
+    found: dict = {image_id: [] for image_id in truth}
+    for annotation in ground_truth["annotations"]:
+        truth[annotation["image_id"]].append(annotation)
+    for detection in detections:
+        if detection["image_id"] not in found:
+            raise InvalidValueError(
+                "Detections must be of the images of the ground truth. Received: "
+                f"image_id={detection['image_id']!r}, and {len(truth)} images with "
+                f"ids like {sorted(truth)[:5]}"
+            )
+        if detection["category_id"] in label_of:
+            found[detection["image_id"]].append(detection)
+    return [
+        _result_of(image, truth[image["id"]], found[image["id"]], label_of)
+        for image in ground_truth["images"]
+    ]
+
+
+def _result_of(image, truth, found, label_of):
+    size = image.get("height"), image.get("width")
+    return ImageResult(
+        image["id"],
+        truth_boxes=_boxes(truth),
+        truth_labels=[label_of[one["category_id"]] for one in truth],
+        truth_is_crowd=[one.get("iscrowd", 0) for one in truth],
+        truth_areas=[one.get("area", math.prod(one["bbox"][2:])) for one in truth],
+        boxes=_boxes(found),
+        scores=[one["score"] for one in found],
+        labels=[label_of[one["category_id"]] for one in found],
+        name=str(image.get("file_name", "")),
+        size=None if None in size else size,
+    )
+
+
+def _boxes(rows):
+    return xywh_to_yxyx(np.array([row["bbox"] for row in rows], float).reshape(-1, 4))
+
+
+def read_detections(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """Reads a file in COCO's result format, or a COCO file with scores, and checks it.
+
+    The second is what `effdet-keras predict --json` writes.
+    """
+    keys = ", ".join(RECORD_KEYS)
+    with open(path, encoding="utf-8") as file:
+        try:
+            content = json.load(file)
+        except ValueError as error:  # a `UnicodeDecodeError` is one, too
+            raise InvalidValueError(f"'{path}' is no json file: {error}") from error
+    if isinstance(content, dict):
+        content = content.get("annotations")
+    if not isinstance(content, list):
+        raise InvalidValueError(
+            f"'{path}' must be a list of detections, each with {keys}."
+        )
+    for number, detection in enumerate(content):
+        if not _is_detection(detection):
+            raise InvalidValueError(
+                f"Every detection must have {keys}: two whole numbers, a "
+                "box of four finite ones, [x, y, width, height] in pixels, and a "
+                "finite score. "
+                f"Received: entry {number} of '{path}', {str(detection)[:200]}"
+            )
+    return content
+
+
+def _is_detection(detection):
+    if not isinstance(detection, dict) or not detection.keys() >= set(RECORD_KEYS):
+        return False
+    image_id, category_id, box, score = (detection[key] for key in RECORD_KEYS)
+    numbers = [*box, score] if isinstance(box, list) else []
+    are_numbers = (isinstance(x, (int, float)) and math.isfinite(x) for x in numbers)
+    are_ids = isinstance(image_id, int) and isinstance(category_id, int)
+    return are_ids and len(numbers) == 5 and all(are_numbers)
+
+
+def detections_to_coco(
+    results: Sequence[ImageResult], category_ids: Sequence[int]
+) -> list[dict[str, Any]]:
+    """Writes detections in COCO's result format; label `i` has the `i`-th category id.
+
+    `results_of_coco` is the inverse.
+    """
+    ids = np.array(category_ids, int)
+    return [
+        record
+        for x in results
+        for record in coco_records(
+            x.image_id, yxyx_to_xywh(x.boxes), x.scores, ids[x.labels]
+        )
+    ]
+
+
+def coco_numbers_of(
+    results: Sequence[ImageResult], class_names: Sequence[str]
+) -> dict[str, float]:
+    """Computes COCO's numbers of results, as `COCOMetric` does."""
+    check_labels(results, class_names)
+    ids = [result.image_id for result in results]
+    if len(set(ids)) < len(ids):
+        twice = next(i for n, i in enumerate(ids) if i in ids[:n])
+        raise InvalidValueError(
+            f"Every image must have one result. Received: two with image_id={twice}"
+        )
+    # Label `i` has the category id `i + 1`.
+    annotations = [
+        {
+            "image_id": result.image_id,
+            "category_id": int(label) + 1,
+            "bbox": box,
+            "area": area,
+            "iscrowd": int(is_crowd),
+        }
+        for result in results
+        for box, label, area, is_crowd in zip(
+            yxyx_to_xywh(result.truth_boxes).tolist(),
+            result.truth_labels,
+            result.truth_areas.tolist(),
+            result.truth_is_crowd,
+        )
+    ]
+    categories = [{"id": i, "name": name} for i, name in enumerate(class_names, 1)]
+    images = [{"id": image_id} for image_id in ids]
+    metric = COCOMetric(
+        {"images": images, "annotations": annotations, "categories": categories}
+    )
+    for result in results:
+        metric.update(result.image_id, result.boxes, result.scores, result.labels + 1)
+    return metric.result()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,41 +15,22 @@ from effdet_keras.evaluate.evaluation import Evaluation, aligned, number
 from effdet_keras.evaluate.image_result import (
     UNMEASURED,
     ImageResult,
+    match_detections,
     with_detections,
 )
-from effdet_keras.evaluate.matches import match_detections
 
 _MAX_DETECTIONS = 100  # COCO's, of each image and class
 
 
-@dataclasses.dataclass(frozen=True)
-class Difference:
-    """A number of two detectors on the same images.
+class Difference(NamedTuple):
+    """A number of two detectors on the same images."""
 
-    Attributes:
-        first: float, 0 to 1, of the first detector on the images as they are.
-        second: float, 0 to 1, of the second.
-        mean: float, -1 to 1, the mean over all draws of second - first.
-        low: float, second - first is this or more in 97.5 % of the draws.
-        high: float, it is this or less in 97.5 % of the draws: between the two lies
-            the 95 % interval.
-        share_better: float, 0 to 1, the share of the draws in which the second is
-            better. A draw in which they are equal counts half.
-    """
-
-    first: float
+    first: float  # 0 to 1, on the images as they are
     second: float
-    mean: float
-    low: float
-    high: float
-    share_better: float
-
-    def __str__(self):
-        return (
-            f"{self.first:.4f} -> {self.second:.4f}, difference {self.mean:+.4f} "
-            f"({self.low:+.4f} to {self.high:+.4f}), second better in "
-            f"{self.share_better:.1%} of the draws"
-        )
+    mean: float  # over all draws of second - first
+    low: float  # second - first is this or more in 97.5 % of the draws
+    high: float  # it is this or less in 97.5 % of them: 95 % lie between the two
+    share_better: float  # of draws in which the second is better; equal ones count half
 
 
 def compare_detectors(
@@ -59,7 +40,7 @@ def compare_detectors(
     num_draws: int = 1000,
     seed: int = 0,
 ) -> dict[str, Difference]:
-    """Compares the AP of two detectors, and how sure the difference is.
+    """Compares "AP" and "AP50" of two detectors, and how sure the difference is.
 
     The paired bootstrap (Efron and Tibshirani 1993, "An introduction to the
     bootstrap", chapter 16): images are drawn with replacement, as many as there are,
@@ -72,34 +53,7 @@ def compare_detectors(
     AP is COCO's, as `COCOMetric` computes it: the best 100 detections of each image
     and class, mean over the classes that have objects. A draw without any object is
     drawn again.
-
-    Args:
-        first: sequence of `ImageResult` of the first detector.
-        second: sequence of `ImageResult` of the second, of the same images with the
-            same ground truth, in any order.
-        num_draws: int above 0.
-        seed: int, of the draws.
-
-    Returns:
-        Dict of `Difference`: "AP", mean over IoU 0.50 to 0.95, and "AP50".
-
-    Raises:
-        ValueError: If the images or their objects differ, or there are no objects.
-
-    Example:
-        >>> truth = dict(truth_boxes=[[0, 0, 8, 8]], truth_labels=[0])
-        >>> exact = [ImageResult(i, **truth, boxes=[[0, 0, 8, 8]], scores=[0.9],
-        ...                      labels=[0]) for i in range(5)]
-        >>> loose = [ImageResult(i, **truth, boxes=[[0, 0, 8, 6]], scores=[0.9],
-        ...                      labels=[0]) for i in range(5)]
-        >>> print(compare_detectors(loose, exact)["AP"])
-        0.6000 -> 1.0000, difference +0.4000 (+0.4000 to +0.4000), second better in
-        100.0% of the draws
     """
-    if num_draws < 1:
-        raise InvalidValueError(
-            f"`num_draws` must be above 0. Received: num_draws={num_draws}"
-        )
     # pycocotools, too, goes through images by id: it matters where scores are equal.
     first = sorted(first, key=lambda image: image.image_id)
     second = sorted(second, key=lambda image: image.image_id)
@@ -191,18 +145,6 @@ def _check_same_images(first, second):
             "`first` and `second` must be of the same images, each once. Received: "
             f"{len(first)} and {len(second)} results; only in one: {others[:5]}"
         )
-    for one, other in zip(first, second):
-        for field in ("truth_boxes", "truth_labels", "truth_is_crowd"):
-            if not np.array_equal(getattr(one, field), getattr(other, field)):
-                raise InvalidValueError(
-                    "`first` and `second` must have the same ground truth. Received: "
-                    f"another `{field}` for image {one.image_id}"
-                )
-    if not any((~result.truth_is_crowd).any() for result in first):
-        raise InvalidValueError(
-            "A comparison needs objects to be found. Received: "
-            f"{len(first)} results without an object that is no crowd region"
-        )
 
 
 # --- The numbers of two detectors side by side, and how sure they are.
@@ -219,45 +161,33 @@ _OF_ONE_MODEL = (
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Comparison:
-    """Two detectors on the same images.
-
-    Attributes:
-        names: two strings, the detectors.
-        first: `Evaluation` of the first detector.
-        second: `Evaluation` of the second.
-        differences: dict of `Difference` by name, "AP" and "AP50".
-        num_images: int, the images with objects that were drawn from.
-        same_weights: bool, whether both are one model in two formats.
-    """
+    """Two detectors on the same images."""
 
     names: tuple[str, str]
     first: Evaluation
     second: Evaluation
-    differences: dict[str, Difference]
-    num_images: int
-    same_weights: bool = False
-
-    def rows(self) -> list[tuple[str, float, float]]:
-        """List of `(name, first, second)`: each number, then the AP of each class."""
-        both = self.first, self.second
-        return [
-            *((name, *(x.coco[name] for x in both)) for name in METRIC_NAMES),
-            ("VOC 07", *(x.voc_07.mean for x in both)),
-            ("VOC 10", *(x.voc_10.mean for x in both)),
-            ("one class", *(x.class_agnostic_ap for x in both)),
-            *(
-                (f"AP/{one.name}", one.ap, two.ap)
-                for one, two in zip(*(x.by_class for x in both))
-            ),
-        ]
+    differences: dict[str, Difference]  # "AP" and "AP50"
+    num_images: int  # with objects: those that were drawn from
+    same_weights: bool = False  # whether both are one model in two formats
 
     def table(self) -> list[tuple[str, ...]]:
-        """`rows` as text, with the differences, below the names of the columns."""
+        """Each number, then the AP of each class, below the names of the columns."""
+        columns = [
+            {name: evaluation.coco[name] for name in METRIC_NAMES}
+            | {
+                "VOC 07": evaluation.voc_07.mean,
+                "VOC 10": evaluation.voc_10.mean,
+                "one class": evaluation.class_agnostic_ap,
+            }
+            | {f"AP/{one.name}": one.ap for one in evaluation.by_class}
+            for evaluation in (self.first, self.second)
+        ]
         cells = [("", "first", "second", "difference")]
-        for name, one, two in self.rows():
-            is_measured = UNMEASURED not in (one, two)
-            difference = f"{two - one:+.3f}" if is_measured else "-"
-            cells.append((name, number(one), number(two), difference))
+        for name, one in columns[0].items():
+            other = columns[1][name]
+            is_measured = UNMEASURED not in (one, other)
+            difference = f"{other - one:+.3f}" if is_measured else "-"
+            cells.append((name, number(one), number(other), difference))
         return cells
 
     @property
@@ -284,7 +214,7 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the differences as dicts of floats, for JSON."""
-        return {name: dataclasses.asdict(x) for name, x in self.differences.items()}
+        return {name: x._asdict() for name, x in self.differences.items()}
 
     def __str__(self) -> str:
         names = f"first:  {self.names[0]}\nsecond: {self.names[1]}\n"
@@ -298,12 +228,7 @@ def compare_evaluations(
     *,
     same_weights: bool = False,
 ) -> Comparison:
-    """Puts two detectors side by side, with the paired bootstrap of their AP.
-
-    Args:
-        same_weights: bool, whether both are one model, such as a live one and its
-            export: neither is then called the better detector.
-    """
+    """Puts two detectors side by side, with the paired bootstrap of their AP."""
     num_images = sum(bool((~image.truth_is_crowd).any()) for image in results[0])
     differences = compare_detectors(*results)
     return Comparison(names, *evaluations, differences, num_images, same_weights)

@@ -1,25 +1,28 @@
-"""Precision and recall at every score, and the average precision of COCO from them."""
+"""Precision and recall, COCO's and VOC's average precision, and AP of parts."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Literal
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from effdet_keras.box_ops import pairwise_iou
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.evaluate.image_result import UNMEASURED, ImageResult, mean_of_measured
-from effdet_keras.evaluate.matches import (
+from effdet_keras.evaluate.image_result import (
     EVERY_AREA,
     NONE,
+    UNMEASURED,
+    ImageResult,
     Matches,
     Outcomes,
-    match_detections,
+    mean_of_measured,
+    objects_that_count,
     outcomes_of,
-    pool_outcomes,
 )
 
 # By `linspace`, as in pycocotools: its recall 0.35 is a little above 7 / 20.
@@ -27,36 +30,14 @@ COCO_IOU_THRESHOLDS = np.linspace(0.5, 0.95, 10)
 COCO_RECALLS = np.linspace(0.0, 1.0, 101)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class PrecisionRecallCurve:
-    """What precision and recall become with each further detection, best first.
+class PrecisionRecallCurve(NamedTuple):
+    """What precision and recall become with each further detection, best first."""
 
-    Ignored detections, such as those in crowd regions, are left out.
-
-    Attributes:
-        name: string, the class.
-        num_objects: int, how many objects there were to find.
-        scores: floats `[k]`, descending.
-        precision: floats `[k]`, of the detections up to this one, the share that is
-            right.
-        recall: floats `[k]`, the share of the objects that they found; -1 where there
-            are no objects.
-
-    Example:
-        >>> curve = PrecisionRecallCurve(
-        ...     "cat", 2, scores=np.array([0.9, 0.8, 0.7]),
-        ...     precision=np.array([1.0, 0.5, 0.75]), recall=np.array([0.5, 0.5, 1.0]))
-        >>> curve.best_precision
-        array([1.  , 0.75, 0.75])
-        >>> curve.mean_precision([0.25, 0.75])
-        0.875
-    """
-
-    name: str
-    num_objects: int
-    scores: np.ndarray
-    precision: np.ndarray
-    recall: np.ndarray
+    name: str  # the class
+    num_objects: int  # how many there were to find
+    scores: np.ndarray  # floats [k], descending, without ignored detections
+    precision: np.ndarray  # floats [k], the share of them so far that is right
+    recall: np.ndarray  # floats [k], the share of the objects that they found
 
     @property
     def best_precision(self) -> np.ndarray:
@@ -69,28 +50,13 @@ class PrecisionRecallCurve:
         return self.mean_precision(COCO_RECALLS)
 
     def mean_precision(self, recalls: ArrayLike) -> float:
-        """Computes the mean of the best precision at some recalls.
-
-        Args:
-            recalls: floats `[r]`, 0 to 1. The precision at a recall that was not
-                reached is 0.
-
-        Returns:
-            Float, 0 to 1; -1 where there are no objects.
-        """
+        """The mean of the best precision at some recalls; -1 without objects."""
         if not self.num_objects:
             return UNMEASURED
         return float(self.best_precision_at(recalls).mean())
 
     def best_precision_at(self, recalls: ArrayLike) -> np.ndarray:
-        """The best precision at each of some recalls, or at a higher one.
-
-        Args:
-            recalls: floats `[r]`, 0 to 1.
-
-        Returns:
-            Float64 array `[r]`; 0 at a recall that was not reached.
-        """
+        """Floats `[r]`: the best precision at each recall, 0 where not reached."""
         places = np.searchsorted(self.recall, np.asarray(recalls, float), side="left")
         return np.append(self.best_precision, 0.0)[places]
 
@@ -101,86 +67,25 @@ def precision_recall_curves(
     *,
     iou_threshold: float = 0.5,
 ) -> list[PrecisionRecallCurve]:
-    """Computes the precision-recall curve of each class.
+    """The precision-recall curve of each class, by COCO's matching.
 
-    Detections find objects by the rule of COCO, and `average_precision` of a curve is
-    COCO's AP of the class at this IoU (AP50 at 0.5), if no image has more than 100
-    detections of a class: COCO takes the best 100, and here all count.
-
-    Args:
-        results: an `ImageResult` per image, also for images without objects.
-        class_names: strings `[C]`, in the order of the labels.
-        iou_threshold: float above 0, at most 1.
-
-    Returns:
-        List of `C` `PrecisionRecallCurve`, in the order of the labels.
-
-    Raises:
-        InvalidValueError: If a label has no name, or the threshold is out of its range.
-
-    Example:
-        >>> result = ImageResult(
-        ...     1, truth_boxes=[[0, 0, 8, 8], [20, 20, 28, 28]], truth_labels=[0, 0],
-        ...     boxes=[[0, 0, 8, 8], [40, 40, 48, 48], [20, 20, 28, 28]],
-        ...     scores=[0.9, 0.8, 0.7], labels=[0, 0, 0])
-        >>> [curve] = precision_recall_curves([result], ["cat"])
-        >>> curve.precision.round(3), curve.recall
-        (array([1.   , 0.5  , 0.667]), array([0.5, 0.5, 1. ]))
-        >>> round(curve.average_precision, 3)  # 51 recalls with 1, 50 with 2 / 3
-        0.835
+    `average_precision` of a curve is COCO's AP of the class at this IoU, if no image
+    has more than 100 detections of a class: COCO takes the best 100, here all count.
     """
-    outcomes = outcomes_of(results, class_names, iou_threshold)
-    return [curve_of(name, one) for name, one in zip(class_names, outcomes)]
+    outcomes = outcomes_of(results, len(class_names), iou_threshold)
+    return [_curve_of(name, one) for name, one in zip(class_names, outcomes)]
 
 
-def class_agnostic_curve(
-    results: Sequence[ImageResult], *, iou_threshold: float = 0.5
-) -> PrecisionRecallCurve:
-    """Computes the precision-recall curve of all classes as one.
-
-    A detection of an object is right whatever class it says: how well a model finds
-    objects, apart from how well it tells them apart.
-
-    Args:
-        results: an `ImageResult` per image, also for images without objects.
-        iou_threshold: float above 0, at most 1.
-
-    Returns:
-        `PrecisionRecallCurve`, with the name "all classes".
-
-    Raises:
-        InvalidValueError: If the threshold is out of its range.
-
-    Example:
-        >>> result = ImageResult(
-        ...     1, truth_boxes=[[0, 0, 8, 8]], truth_labels=[0],
-        ...     boxes=[[0, 0, 8, 8]], scores=[0.9], labels=[1])
-        >>> class_agnostic_curve([result]).average_precision
-        1.0
-    """
-    names = ["all classes"]
-    return precision_recall_curves(
-        _as_one_class(results), names, iou_threshold=iou_threshold
-    )[0]
-
-
-def class_agnostic_average_precision(results: Sequence[ImageResult]) -> float:
-    """Computes COCO's AP, over ten IoU thresholds, of all classes as one.
-
-    Args:
-        results: an `ImageResult` per image, also for images without objects.
-
-    Returns:
-        Float, 0 to 1; -1 where there are no objects.
-
-    Example:
-        >>> result = ImageResult(
-        ...     1, truth_boxes=[[0, 0, 10, 10]], truth_labels=[0],
-        ...     boxes=[[0, 0, 10, 8.2]], scores=[0.9], labels=[1])
-        >>> class_agnostic_average_precision([result])  # up to 0.8: 7 of 10 thresholds
-        0.7
-    """
-    return mean_of_measured(average_precisions(_as_one_class(results), 1))
+def as_one_class(results: Sequence[ImageResult]) -> list[ImageResult]:
+    """The results if all classes were one: how well objects are found."""
+    return [
+        dataclasses.replace(
+            result,
+            labels=np.zeros_like(result.labels),
+            truth_labels=np.zeros_like(result.truth_labels),
+        )
+        for result in results
+    ]
 
 
 def average_precisions(
@@ -193,38 +98,24 @@ def average_precisions(
 
     IoU 0.5 comes first; -1 is for a class without objects.
     """
-    rows = []
-    for threshold in COCO_IOU_THRESHOLDS.tolist():
-        matches = [
-            match_detections(r, threshold, area_range=area_range) for r in results
-        ]
-        outcomes = pool_outcomes(results, matches, num_classes, area_range=area_range)
-        rows.append([curve_of("", one).average_precision for one in outcomes])
-    return np.array(rows)
-
-
-def curve_of(name: str, outcomes: Outcomes) -> PrecisionRecallCurve:
-    """The curve of a class from its right and wrong detections."""
-    num_true = np.cumsum(outcomes.is_true)
-    num_shown = np.arange(1, len(num_true) + 1)
-    if outcomes.num_objects:
-        recall = num_true / outcomes.num_objects
-    else:
-        recall = np.full(len(num_true), UNMEASURED)
-    return PrecisionRecallCurve(
-        name, outcomes.num_objects, outcomes.scores, num_true / num_shown, recall
+    outcomes = (
+        outcomes_of(results, num_classes, threshold, area_range=area_range)
+        for threshold in COCO_IOU_THRESHOLDS.tolist()
+    )
+    return np.array(
+        [[_curve_of("", one).average_precision for one in row] for row in outcomes]
     )
 
 
-def _as_one_class(results):
-    return [
-        dataclasses.replace(
-            result,
-            labels=np.zeros_like(result.labels),
-            truth_labels=np.zeros_like(result.truth_labels),
-        )
-        for result in results
-    ]
+def _curve_of(name: str, outcomes: Outcomes) -> PrecisionRecallCurve:
+    scores, is_true, num_objects = outcomes
+    num_true = np.cumsum(is_true)
+    if num_objects:
+        recall = num_true / num_objects
+    else:
+        recall = np.full(len(num_true), UNMEASURED)
+    precision = num_true / np.arange(1, len(num_true) + 1)
+    return PrecisionRecallCurve(name, num_objects, scores, precision, recall)
 
 
 def interpolated_ap(
@@ -237,12 +128,9 @@ def interpolated_ap(
         AP = mean over r in {0, 0.01, .. 1} of max(precision(k) for recall(k) >= r)
 
     and 0 for a recall that is never reached. The rule of pycocotools
-    (https://cocodataset.org/#detection-eval). A detection may count several times: its
-    weight stands in both arrays.
-
-    Args:
-        true: ints `[..., m]`, best first: how often each counts as a true positive.
-        counted: ints `[..., m]`: how often it counts at all, as right or as wrong.
+    (https://cocodataset.org/#detection-eval). `true` and `counted`, ints `[..., m]`,
+    best first, say how often each detection is a true positive, and how often it counts
+    at all: a detection may count several times.
     """
     found, total = np.cumsum(true, axis=-1), np.cumsum(counted, axis=-1)
     precision, recall = found / np.maximum(total, 1), found / num_objects
@@ -256,26 +144,18 @@ def interpolated_ap(
 # --- Average precision as Pascal VOC defines it.
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class VOCAveragePrecision:
-    """Pascal VOC's average precision of each class, and their mean.
+class VOCAveragePrecision(NamedTuple):
+    """Pascal VOC's average precision; -1 where there are no objects."""
 
-    Attributes:
-        mean: float, the mean of the classes that have objects ("mAP"); -1 where none
-            has.
-        per_class: floats `[C]`, in the order of the labels; -1 for a class without
-            objects.
-    """
-
-    mean: float
-    per_class: np.ndarray
+    mean: float  # of the classes that have objects: "mAP"
+    per_class: np.ndarray  # floats [C], in the order of the labels
 
 
 def voc_average_precision(
     results: Sequence[ImageResult],
-    class_names: Sequence[str],
+    num_classes: int,
     *,
-    rule: Literal["07", "10"] = "10",
+    rule: str = "10",
     iou_threshold: float = 0.5,
 ) -> VOCAveragePrecision:
     """Computes Pascal VOC's average precision.
@@ -295,38 +175,11 @@ def voc_average_precision(
     and 4.4. The kit counts a box from 0 to 9 as ten pixels wide, and adds 1 to each
     side for its IoU, which is then higher for small objects. Here, as in the Object
     Detection API and google/automl, corners are real numbers, and nothing is added.
-
-    Args:
-        results: an `ImageResult` per image, also for images without objects.
-        class_names: strings `[C]`, in the order of the labels.
-        rule: "07" or "10", how the precision is averaged.
-        iou_threshold: float above 0, at most 1. VOC uses 0.5.
-
-    Returns:
-        `VOCAveragePrecision`.
-
-    Raises:
-        InvalidValueError: If a label has no name, or another argument is out of its
-            range.
-
-    Example:
-        >>> result = ImageResult(
-        ...     1, truth_boxes=[[0, 0, 8, 8], [20, 20, 28, 28]], truth_labels=[0, 0],
-        ...     boxes=[[0, 0, 8, 8], [40, 40, 48, 48], [20, 20, 28, 28]],
-        ...     scores=[0.9, 0.8, 0.7], labels=[0, 0, 0])
-        >>> names = ["cat", "dog"]
-        >>> voc_average_precision([result], names).per_class.round(3)
-        array([ 0.833, -1.   ])
-        >>> round(voc_average_precision([result], names, rule="07").mean, 3)
-        0.848
     """
-    if rule not in ("07", "10"):
-        raise InvalidValueError(
-            "`rule` must be '07', the mean at eleven recalls, or '10', the area under "
-            f"the curve. Received: rule={rule!r}"
-        )
-    outcomes = outcomes_of(results, class_names, iou_threshold, _match_most_overlapped)
-    curves = [curve_of(name, one) for name, one in zip(class_names, outcomes)]
+    outcomes = outcomes_of(
+        results, num_classes, iou_threshold, match=_match_most_overlapped
+    )
+    curves = [_curve_of("", one) for one in outcomes]
     if rule == "10":
         per_class = np.array([_area_under(curve) for curve in curves])
     else:
@@ -357,3 +210,120 @@ def _area_under(curve: PrecisionRecallCurve) -> float:
     if not curve.num_objects:
         return UNMEASURED
     return float(np.sum(np.diff(curve.recall, prepend=0.0) * curve.best_precision))
+
+
+# --- Average precision of a part of a dataset: of classes, of sizes, of any column.
+
+
+class Slice(NamedTuple):
+    """One row of a table: the average precision of a part of a dataset."""
+
+    name: str  # which part
+    num_images: int  # all of a slice of images; those that have such an object
+    num_objects: int  # crowd regions not counted
+    ap: float  # COCO's, mean over IoUs, and over classes with objects here; or -1
+    ap50: float  # the same at IoU 0.5
+
+
+def slice_by_class(
+    results: Sequence[ImageResult], class_names: Sequence[str]
+) -> list[Slice]:
+    """The average precision of each class."""
+    precisions = average_precisions(results, len(class_names))
+    objects = [result.truth_labels[objects_that_count(result)] for result in results]
+    return [
+        _slice(name, [(x == label).sum() for x in objects], precisions[:, label])
+        for label, name in enumerate(class_names)
+    ]
+
+
+def slice_by_object_size(
+    results: Sequence[ImageResult],
+    num_classes: int,
+    *,
+    borders: Sequence[float] = (32, 96),
+) -> list[Slice]:
+    """The average precision of objects of some sizes, by default of COCO's.
+
+    The size of an object is the side of the square of its area (`truth_areas`): 20 x 5
+    pixels have size 10. As in COCO's evaluation, objects of other sizes are ignored:
+    they are neither missed, nor is it wrong to find them. Of the detections that found
+    nothing, those of this size are wrong. An object on a border belongs to both sides.
+    """
+    rows = []
+    for name, (low, high) in _bins(borders):
+        area_range = low**2, high**2
+        counts = [objects_that_count(result, area_range).sum() for result in results]
+        aps = average_precisions(results, num_classes, area_range=area_range)
+        rows.append(_slice(name, counts, aps))
+    return rows
+
+
+def slice_by_image_size(
+    results: Sequence[ImageResult],
+    num_classes: int,
+    *,
+    borders: Sequence[float] = (512, 1024),
+) -> list[Slice]:
+    """The average precision of images of some sizes; one on a border is of the larger.
+
+    The size of an image is its longer side, which decides how much smaller the network
+    sees it.
+    """
+    parts = (
+        (name, [r for r in results if low <= max(r.size) < high])
+        for name, (low, high) in _bins(borders)
+    )
+    return [_slice_of_images(*part, num_classes) for part in parts]
+
+
+def slice_by_column(
+    results: Sequence[ImageResult], num_classes: int, values: Mapping[int, object]
+) -> list[Slice]:
+    """The average precision of the images with each value, by image id, of a column.
+
+    Slices have the order in which the values first stand in the column.
+    """
+    missing = [r.image_id for r in results if r.image_id not in values]
+    if missing:
+        raise InvalidValueError(
+            "A column must have a value for every image; give those that are not known "
+            f"one of their own, such as 'unknown'. Missing: {len(missing)} of "
+            f"{len(results)} images, such as {missing[:5]}"
+        )
+    parts: dict[object, list[ImageResult]] = {value: [] for value in values.values()}
+    for result in results:
+        parts[values[result.image_id]].append(result)
+    return [
+        _slice_of_images(str(value), part, num_classes)
+        for value, part in parts.items()
+        if part
+    ]
+
+
+def _slice(name, counts, precisions):
+    """A slice with `counts[i]` objects in image `i`, and precisions `[10, ...]`."""
+    return Slice(
+        name,
+        num_images=int(np.count_nonzero(counts)),
+        num_objects=int(np.sum(counts)),
+        ap=mean_of_measured(precisions),
+        ap50=mean_of_measured(precisions[0]),
+    )
+
+
+def _slice_of_images(name, results, num_classes):
+    counts = [objects_that_count(result).sum() for result in results]
+    row = _slice(name, counts, average_precisions(results, num_classes))
+    return row._replace(num_images=len(results))
+
+
+def _bins(borders):
+    """Name and `(low, high)` of each bin between borders, and outside of them."""
+    last = borders[-1]
+    inner = [
+        (f"{low:g} to {high:g} px", (low, high))
+        for low, high in itertools.pairwise(borders)
+    ]
+    smallest = f"under {borders[0]:g} px", (0, borders[0])
+    return [smallest, *inner, (f"{last:g} px and more", (last, math.inf))]

@@ -1,20 +1,18 @@
-"""What kind of error a detector makes, and how much AP each kind costs: TIDE."""
+"""What a detector gets wrong: TIDE's kinds, confusion, images, and doubtful boxes."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from effdet_keras.box_ops import pairwise_iou
-from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluate.curves import interpolated_ap
-from effdet_keras.evaluate.image_result import ImageResult
-from effdet_keras.evaluate.matches import (
+from effdet_keras.evaluate.image_result import (
     NONE,
-    check_iou_threshold,
-    check_labels,
+    ImageResult,
     least_overlap,
     match_detections,
     objects_that_count,
@@ -33,23 +31,14 @@ _ALL_FALSE, _ALL_MISSED = "false positives", "false negatives"
 _RIGHT = "right"
 
 
-@dataclasses.dataclass(frozen=True)
-class ErrorKinds:
-    """Errors of a detector by kind. `print(kinds)` shows them as a table.
+class ErrorKinds(NamedTuple):
+    """Errors of a detector by kind, those of `ERROR_MEANINGS`."""
 
-    Attributes:
-        ap: float, 0 to 1, the AP at the IoU threshold, mean over the classes that
-            have objects.
-        counts: dict of ints, the number of errors of each kind: "classification",
-            "localization", "both", "duplicate" and "background" of detections,
-            "missed" of objects.
-        gains: dict of floats, by how much `ap` rises if the errors of one kind are put
-            right. Besides the six kinds "false positives", if all wrong detections
-            came last, and "false negatives", if only objects counted that are found.
-    """
-
-    ap: float
+    ap: float  # at the IoU threshold, mean over the classes that have objects
     counts: dict[str, int]
+    # By how much `ap` rises if the errors of one kind are put right; also "false
+    # positives", if all wrong detections came last, and "false negatives", if only
+    # objects counted that are found.
     gains: dict[str, float]
 
     def __str__(self):
@@ -67,7 +56,7 @@ def decompose_errors(
     *,
     iou_threshold: float = 0.5,
     background_iou: float = 0.1,
-) -> ErrorKinds:
+) -> ErrorKinds | None:
     """Counts the errors of a detector by kind, and what AP each kind costs.
 
     The kinds of TIDE (https://arxiv.org/abs/2008.08115, sections 2.2 and 2.3). A wrong
@@ -90,47 +79,12 @@ def decompose_errors(
     The gains do not add up to `1 - ap`: each is computed alone. A negative gain is
     rounding of recalls, and given as 0. Detections in crowd regions are neither right
     nor wrong. A class without objects has no AP and is left out of the mean, as COCO
-    does (TIDE's own program counts it as 0); its detections are counted.
-
-    Args:
-        results: sequence of `ImageResult`.
-        iou_threshold: float above `background_iou`, at most 1.
-        background_iou: float above 0.
-
-    Returns:
-        `ErrorKinds`.
-
-    Raises:
-        ValueError: If there are no objects, or the two thresholds are in the wrong
-            order.
-
-    Example:
-        >>> result = ImageResult(
-        ...     1, truth_boxes=[[0, 0, 8, 8], [20, 20, 28, 28]], truth_labels=[0, 1],
-        ...     boxes=[[0, 0, 8, 8], [20, 20, 28, 28], [50, 50, 58, 58]],
-        ...     scores=[0.9, 0.8, 0.7], labels=[0, 0, 1])
-        >>> print(decompose_errors([result]))
-        AP 0.5000; errors, and the AP they cost:
-          classification        1  0.5000  right place, wrong class
-          localization          0  0.0000  right class, box too far off
-          both                  0  0.0000  wrong class, and box too far off
-          duplicate             0  0.0000  an object that was found already
-          background            1  0.0000  nothing there
-          missed                0  0.0000  an object that no detection comes near
-          false positives          0.0000  in all
-          false negatives          0.0000  in all
+    does (TIDE's own program counts it as 0); its detections are counted. None where
+    there are no objects.
     """
-    if not 0 < background_iou < iou_threshold <= 1:
-        raise InvalidValueError(
-            "`background_iou` must be above 0 and below `iou_threshold`, at most 1. "
-            f"Received: background_iou={background_iou}, iou_threshold={iou_threshold}"
-        )
     images = [_judge(result, iou_threshold, background_iou) for result in results]
     if not sum(len(image.truth_labels) for image in images):
-        raise InvalidValueError(
-            "The errors of a detector need objects to be found. Received: "
-            f"{len(results)} results without an object that is no crowd region"
-        )
+        return None
     fields = zip(*(vars(image).values() for image in images))
     judged = _Judged(*map(np.concatenate, fields))
     ap = judged.ap()
@@ -233,12 +187,12 @@ def _judge(result, iou_threshold, background_iou):
 
 def confusion_matrix(
     results: Sequence[ImageResult],
-    class_names: Sequence[str],
+    num_classes: int,
     *,
     score_threshold: float = 0.3,
     iou_threshold: float = 0.5,
 ) -> np.ndarray:
-    """Counts which class was taken for which.
+    """Counts which class was taken for which, int64 `[C + 1, C + 1]`.
 
     Each object is paired with at most one detection, whatever class that says, and each
     detection with at most one object: of all pairs that overlap by the threshold or
@@ -246,39 +200,16 @@ def confusion_matrix(
     the higher score. What finds no partner is paired with background. Crowd regions are
     not counted, and neither are the detections without a partner that lie in one.
 
-    Args:
-        results: an `ImageResult` per image, also for images without objects.
-        class_names: strings `[C]`, in the order of the labels.
-        score_threshold: float; detections below it are left out.
-        iou_threshold: float above 0, at most 1.
-
-    Returns:
-        Int64 array `[C + 1, C + 1]`: in row `i` and column `j`, how many objects of
-        class `i` were found as class `j`. The last row counts detections of background,
-        the last column objects that were missed, and the last element is 0.
-
-    Raises:
-        InvalidValueError: If a label has no name, or the threshold is out of its range.
-
-    Example:
-        >>> result = ImageResult(
-        ...     1, truth_boxes=[[0, 0, 8, 8], [20, 20, 28, 28]], truth_labels=[0, 1],
-        ...     boxes=[[0, 0, 8, 8], [40, 40, 48, 48]], scores=[0.9, 0.8],
-        ...     labels=[1, 0])
-        >>> confusion_matrix([result], ["cat", "dog"])
-        array([[0, 1, 0],
-               [0, 0, 1],
-               [1, 0, 0]])
+    Row `i` and column `j` have how many objects of class `i` were found as class `j`.
+    The last row counts detections of background, the last column objects that were
+    missed, and the last element is 0.
     """
-    check_labels(results, class_names)
-    check_iou_threshold(iou_threshold)
-    background = len(class_names)
-    matrix = np.zeros((background + 1, background + 1), np.int64)
+    matrix = np.zeros((num_classes + 1, num_classes + 1), np.int64)
     for result in results:
         shown = result.above(score_threshold)
         pairs = _pairs(shown, least_overlap(iou_threshold))
-        labels = np.append(shown.truth_labels, background)
-        found = np.append(shown.labels, background)  # -1 takes the last
+        labels = np.append(shown.truth_labels, num_classes)
+        found = np.append(shown.labels, num_classes)  # -1 takes the last
         np.add.at(matrix, (labels[pairs[:, 0]], found[pairs[:, 1]]), 1)
     return matrix
 
@@ -302,3 +233,167 @@ def _pairs(result, limit):
     pairs += [(one, -1) for one in np.flatnonzero(free_objects)]
     pairs += [(-1, other) for other in np.flatnonzero(free_found)]
     return np.array(pairs, int).reshape(-1, 2)
+
+
+# --- Which images a detector gets most wrong.
+
+
+class ImageErrors(NamedTuple):
+    """What went wrong on one image, among detections from some score on."""
+
+    image_id: int
+    name: str  # the file of the image
+    badness: float
+    num_found: int  # objects
+    num_missed: int  # objects
+    num_false: int  # detections
+
+
+def worst_images(
+    results: Sequence[ImageResult], *, min_score: float = 0.5
+) -> list[ImageErrors]:
+    """All images, sorted by what a detector gets wrong on them, the worst first.
+
+        badness = sum of the scores of false detections + number of missed objects
+
+    among the detections with `min_score`, so that an error that people see counts, and
+    a sure one more. Crowd regions and the detections in them do not count.
+    """
+    errors = []
+    for result in results:
+        shown = result.above(min_score)
+        matches = match_detections(shown)
+        num_found = int(matches.is_true.sum())
+        num_missed = int((~shown.truth_is_crowd).sum()) - num_found
+        badness = float(shown.scores[matches.is_false].sum()) + num_missed
+        counts = num_found, num_missed, int(matches.is_false.sum())
+        errors.append(ImageErrors(result.image_id, result.name, badness, *counts))
+    return sorted(errors, key=lambda image: -image.badness)
+
+
+# --- Likely errors of annotations, told by a detector that disagrees with them.
+
+_SAME = 0.5  # IoU from which two boxes are of one object
+_NEAR = 0.1  # IoU from which a detection may be about an object: TIDE's border
+
+
+class Suspect(NamedTuple):
+    """One place where an annotation may be wrong."""
+
+    image_id: int
+    name: str  # the file of the image
+    kind: str  # of `find_suspects`
+    suspicion: float  # 0 to 1; compares suspects of two kinds only roughly
+    # yxyx in pixels, of the annotation, or, where it is missing, of the detection
+    box: tuple[float, ...]
+    label: int | None  # of the annotation; None where it is missing
+    found_box: tuple[float, ...] | None  # of the detection; None if there is none
+    found_label: int | None
+    score: float  # of the detection, or 0
+    iou: float  # of annotation and detection, or 0
+
+
+def find_suspects(
+    results: Sequence[ImageResult],
+    *,
+    min_score: float = 0.5,
+    weak_score: float = 0.1,
+    loose_iou: float = 0.75,
+) -> list[Suspect]:
+    """Lists annotations that may be wrong, the most suspicious first.
+
+    A detector that has not learned an image by heart is a second opinion on it.
+
+    - "missing": the detection has `min_score` and an IoU below 0.1 with every
+      annotation. Suspicion: the score. Of several in one place the best is listed.
+    - "unfound": no detection that found no other object overlaps the annotation by
+      an IoU of 0.1 with `weak_score`. Suspicion: 1 - the score of the best that does.
+    - "wrong class": the detection has `min_score`, an IoU of 0.5 or more with the
+      annotation, and a higher score than what found the annotation in its own class.
+      Suspicion: the difference of the two scores.
+    - "loose box": the detection has `min_score`, found the annotation, and their IoU
+      is below `loose_iou`. Suspicion: score * (1 - IoU).
+
+    The kinds are those of ObjectLab (https://arxiv.org/abs/2309.00832: overlooked,
+    swapped, badly located), with annotations of nothing; the scores are our own and
+    simpler. Crowd regions are never suspects, and nothing of their class is missing in
+    them.
+    """
+    suspects: list[Suspect] = []
+    for result in results:
+        one = _Disagreement(result)
+        suspects += one.missing(min_score)
+        suspects += one.unfound(weak_score)
+        suspects += one.wrong_class(min_score)
+        suspects += one.loose_boxes(min_score, loose_iou)
+    return sorted(suspects, key=lambda suspect: -suspect.suspicion)
+
+
+class _Disagreement:
+    """What detections and annotations of one image say of each other."""
+
+    def __init__(self, result):
+        self.result = result
+        self.matches = match_detections(result, _SAME)
+        self.overlap = pairwise_iou(result.boxes, result.truth_boxes)
+        self.objects = np.flatnonzero(~result.truth_is_crowd)
+        # Detections are sorted: these come best first.
+        self.false = np.flatnonzero(self.matches.is_false)
+
+    def missing(self, min_score) -> Iterator[Suspect]:
+        result, listed = self.result, []
+        for row in self.false[result.scores[self.false] >= min_score]:
+            annotated = (self.overlap[row] >= _NEAR).any()
+            again = pairwise_iou(result.boxes[row], result.boxes[listed]) >= _SAME
+            if not annotated and not again.any():
+                listed.append(row)
+                yield self._suspect("missing", result.scores[row], NONE, row)
+
+    def unfound(self, weak_score) -> Iterator[Suspect]:
+        for index in self.objects[self.matches.detection[self.objects] == NONE]:
+            near = self.false[self.overlap[self.false, index] >= _NEAR]
+            row = near[0] if len(near) else NONE
+            score = self._score(row)
+            if score < weak_score:
+                yield self._suspect("unfound", 1 - score, index, row)
+
+    def wrong_class(self, min_score) -> Iterator[Suspect]:
+        result, seen = self.result, set()
+        is_other = result.labels[:, None] != result.truth_labels
+        overlap = np.where(is_other & ~result.truth_is_crowd, self.overlap, 0.0)
+        for row in self.false[result.scores[self.false] >= min_score]:
+            index = int(np.argmax(overlap[row])) if len(self.objects) else NONE
+            if index == NONE or index in seen or overlap[row, index] < _SAME:
+                continue
+            margin = result.scores[row] - self._score(self.matches.detection[index])
+            if margin > 0:
+                seen.add(index)
+                yield self._suspect("wrong class", margin, index, row)
+
+    def loose_boxes(self, min_score, loose_iou) -> Iterator[Suspect]:
+        scores, iou = self.result.scores, self.matches.iou
+        is_loose = self.matches.is_true & (scores >= min_score) & (iou < loose_iou)
+        for row in np.flatnonzero(is_loose):
+            suspicion = scores[row] * (1 - iou[row])
+            yield self._suspect("loose box", suspicion, self.matches.truth[row], row)
+
+    def _score(self, row):
+        return 0.0 if row == NONE else float(self.result.scores[row])
+
+    def _suspect(self, kind, suspicion, index, row):
+        """The suspect of an annotation and a detection; either may be `NONE`."""
+        result = self.result
+        truth_box = None if index == NONE else tuple(result.truth_boxes[index].tolist())
+        found_box = None if row == NONE else tuple(result.boxes[row].tolist())
+        return Suspect(
+            result.image_id,
+            result.name,
+            kind,
+            float(suspicion),
+            box=truth_box or found_box,
+            label=None if index == NONE else int(result.truth_labels[index]),
+            found_box=found_box,
+            found_label=None if row == NONE else int(result.labels[row]),
+            score=self._score(row),
+            iou=0.0 if NONE in (index, row) else float(self.overlap[row, index]),
+        )

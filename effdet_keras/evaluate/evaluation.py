@@ -11,44 +11,42 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.evaluate.coco import COCO_MEANINGS
-from effdet_keras.evaluate.coco_results import coco_numbers_of
+from effdet_keras.evaluate.coco import COCO_MEANINGS, coco_numbers_of
 from effdet_keras.evaluate.curves import (
     COCO_RECALLS,
     PrecisionRecallCurve,
+    Slice,
     VOCAveragePrecision,
-    class_agnostic_average_precision,
-    class_agnostic_curve,
+    as_one_class,
+    average_precisions,
     precision_recall_curves,
+    slice_by_class,
+    slice_by_column,
+    slice_by_image_size,
+    slice_by_object_size,
     voc_average_precision,
 )
 from effdet_keras.evaluate.error_kinds import (
     ERROR_MEANINGS,
     ErrorKinds,
-    confusion_matrix,
-    decompose_errors,
-)
-from effdet_keras.evaluate.image_result import UNMEASURED, ImageResult
-from effdet_keras.evaluate.matches import objects_that_count
-from effdet_keras.evaluate.slices import (
-    Slice,
-    slice_by_class,
-    slice_by_column,
-    slice_by_image_size,
-    slice_by_object_size,
-)
-from effdet_keras.evaluate.suspects import (
     ImageErrors,
     Suspect,
+    confusion_matrix,
+    decompose_errors,
     find_suspects,
     worst_images,
+)
+from effdet_keras.evaluate.image_result import (
+    UNMEASURED,
+    ImageResult,
+    mean_of_measured,
+    objects_that_count,
 )
 from effdet_keras.evaluate.thresholds import (
     SANE_TEMPERATURES,
     BestThreshold,
     Calibration,
     ScoreSettings,
-    best_common_threshold,
     best_thresholds,
     find_temperature,
     measure_calibration,
@@ -65,7 +63,8 @@ class Evaluation:
 
     `print(evaluation)` shows the most useful of it. Numbers are 0 to 1, and -1 where
     there is nothing to measure. Where no other IoU is named, a detection is right if
-    it has an IoU of 0.5 or more with an object of its class.
+    it has an IoU of 0.5 or more with an object of its class. "Shown" are detections
+    with a score of `shown_score` or more.
 
     Attributes:
         class_names: tuple of `C` strings, in the order of the labels.
@@ -73,29 +72,40 @@ class Evaluation:
         num_objects: int, crowd regions not counted.
         num_detections: int.
         coco: dict of floats by name: COCO's twelve numbers, then `AP/<class>`.
-        voc_07: `VOCAveragePrecision` by the rule of 2007.
-        voc_10: `VOCAveragePrecision` by the rule of 2010.
+        voc_07: Pascal VOC's AP by the rule of 2007: `mean`, and `per_class`, floats
+            `[C]`.
+        voc_10: the same by the rule of 2010.
         class_agnostic_ap: float, COCO's AP if all classes were one.
-        curves: tuple of `C` `PrecisionRecallCurve`.
-        class_agnostic_curve: `PrecisionRecallCurve`, if all classes were one.
-        thresholds: tuple of `C` `BestThreshold`.
-        common_threshold: `BestThreshold` of all classes together.
-        shown_score: float, from which detections count as shown to people: that of
-            `common_threshold`, or 0.3 where that is to show none.
-        confusion: ints `[C + 1, C + 1]`, of `confusion_matrix`, of shown detections.
-        calibration: `Calibration` of detections with a score of 0.05 or more.
-        temperature: float, of `find_temperature` for the same; None where right or
-            wrong detections are missing.
-        errors: `ErrorKinds` of all detections; None where there are no objects.
-        shown_errors: `ErrorKinds` of shown detections; None where there are no objects.
-        by_class: tuple of `C` `Slice`.
-        by_object_size: tuple of `Slice`, by COCO's sizes.
-        by_image_size: tuple of `Slice`; empty where sizes of images are not known.
-        by_column: dict from the name of a column to a tuple of `Slice`, one for each of
-            its values; empty where no columns were given.
-        worst_images: tuple of `ImageErrors`, one for each image, the worst first, by
-            shown detections.
-        suspects: tuple of `Suspect`, the most suspicious annotation first.
+        curves: for each class `name`, `num_objects`, and floats `[k]`, `scores`
+            (descending), `precision` and `recall`; `average_precision` is COCO's.
+        class_agnostic_curve: the same, if all classes were one.
+        thresholds: for each class the score from which to show detections for the best
+            F1: `name`, `threshold` (infinity to show none), `f1`, `precision`,
+            `recall`.
+        common_threshold: the same for all classes together.
+        shown_score: float, that of `common_threshold`, or 0.3 where that is to show
+            none.
+        confusion: ints `[C + 1, C + 1]`, of shown detections: row `i`, column `j`
+            counts the objects of class `i` that were taken for `j`. The last row has
+            detections of nothing, the last column missed objects.
+        calibration: how often detections with a score of 0.05 or more are right, in
+            bins of scores: `edges`, `counts`, `mean_scores`, `precisions`, and
+            `expected_error` (ECE).
+        temperature: float, that makes scores most like the share that is right; None
+            where right or wrong detections are missing.
+        errors: the kinds of errors of TIDE: `ap`, `counts`, and `gains`, the AP that
+            each costs; `print(evaluation.errors)` shows them. None without objects.
+        shown_errors: the same of shown detections.
+        by_class: AP of each class: `name`, `num_images`, `num_objects`, `ap`, `ap50`.
+        by_object_size: the same by COCO's sizes of objects.
+        by_image_size: the same by sizes of images; empty where these are not known.
+        worst_images: all images, the worst first, by shown detections: `image_id`,
+            `name`, `badness`, `num_found`, `num_missed`, `num_false`.
+        suspects: annotations that may be wrong, the most suspicious first: `image_id`,
+            `name`, `kind`, `suspicion`, `box` (`yxyx` in pixels), `label`,
+            `found_box`, `found_label`, `score`, `iou`.
+        by_column: dict from the name of a column to the AP of images with each of its
+            values; empty where no columns were given.
     """
 
     class_names: tuple[str, ...]
@@ -137,11 +147,7 @@ class Evaluation:
         """List of sentences: what is most worth knowing, the most useful first."""
         if not self.num_objects:
             return []
-        finders = (
-            *(_threshold, _costliest_error, _confusion, _weakest_class, _weakest_size),
-            *(_few_objects, _calibration, _suspects, _worst_images),
-        )
-        return [words for finder in finders if (words := finder(self))]
+        return [words for finder in _FINDERS if (words := finder(self))]
 
     def score_settings(self, class_names: Sequence[str] | None = None) -> ScoreSettings:
         """Returns what `detect` needs to show what is best by this evaluation.
@@ -231,7 +237,7 @@ class Evaluation:
                     "counts": self.confusion,
                 },
                 "calibration": {
-                    **dataclasses.asdict(self.calibration),
+                    **self.calibration._asdict(),
                     "expected_error": self.calibration.expected_error,
                     "temperature": self.temperature,
                 },
@@ -308,43 +314,40 @@ def analyze_results(
     if not results:
         raise InvalidValueError("There are no results to analyze: `results` is empty.")
     coco = coco_numbers_of(results, class_names)  # first: it checks ids and labels
+    count = len(class_names)
     num_objects = sum(int(objects_that_count(x).sum()) for x in results)
     has_sizes = all(result.size is not None for result in results)
-    common = best_common_threshold(results, class_names)
+    *thresholds, common = best_thresholds(results, class_names)
     shown_score = common.threshold if math.isfinite(common.threshold) else _USUAL_SCORE
     shown = [result.above(shown_score) for result in results]
     visible = [result.above(_LEAST_SCORE) for result in results]
-    calibration = measure_calibration(visible)
-    rights = round(float(np.nansum(calibration.counts * calibration.precisions)))
-    has_both = 0 < rights < calibration.counts.sum()  # some are right and some wrong
+    as_one = as_one_class(results)
     return Evaluation(
         class_names=tuple(class_names),
         num_images=len(results),
         num_objects=num_objects,
         num_detections=sum(len(result.scores) for result in results),
         coco=coco,
-        voc_07=voc_average_precision(results, class_names, rule="07"),
-        voc_10=voc_average_precision(results, class_names, rule="10"),
-        class_agnostic_ap=class_agnostic_average_precision(results),
+        voc_07=voc_average_precision(results, count, rule="07"),
+        voc_10=voc_average_precision(results, count, rule="10"),
+        class_agnostic_ap=mean_of_measured(average_precisions(as_one, 1)),
         curves=tuple(precision_recall_curves(results, class_names)),
-        class_agnostic_curve=class_agnostic_curve(results),
-        thresholds=tuple(best_thresholds(results, class_names)),
+        class_agnostic_curve=precision_recall_curves(as_one, ["all classes"])[0],
+        thresholds=tuple(thresholds),
         common_threshold=common,
         shown_score=shown_score,
-        confusion=confusion_matrix(results, class_names, score_threshold=shown_score),
-        calibration=calibration,
-        temperature=find_temperature(visible) if has_both else None,
-        errors=decompose_errors(results) if num_objects else None,
-        shown_errors=decompose_errors(shown) if num_objects else None,
+        confusion=confusion_matrix(results, count, score_threshold=shown_score),
+        calibration=measure_calibration(visible),
+        temperature=find_temperature(visible),
+        errors=decompose_errors(results),
+        shown_errors=decompose_errors(shown),
         by_class=tuple(slice_by_class(results, class_names)),
-        by_object_size=tuple(slice_by_object_size(results, class_names)),
-        by_image_size=(
-            tuple(slice_by_image_size(results, class_names)) if has_sizes else ()
-        ),
+        by_object_size=tuple(slice_by_object_size(results, count)),
+        by_image_size=tuple(slice_by_image_size(results, count) if has_sizes else ()),
         worst_images=tuple(worst_images(results, min_score=shown_score)),
         suspects=tuple(find_suspects(results)),
         by_column={
-            name: tuple(slice_by_column(results, class_names, values))
+            name: tuple(slice_by_column(results, count, values))
             for name, values in (columns or {}).items()
         },
     )
@@ -414,10 +417,8 @@ def slice_table(column, slices):
 
 def class_table(evaluation):
     """The cells of `class_rows`, below the names of the columns."""
-    columns = (
-        *("class", "objects", "AP", "AP50", "VOC 07", "VOC 10"),
-        *("from score", "precision", "recall", "F1"),
-    )
+    columns = ("class", "objects", "AP", "AP50", "VOC 07", "VOC 10")
+    columns += ("from score", "precision", "recall", "F1")
     rows = class_rows(evaluation)
     return [columns, *((x[0], f"{x[1]:,}", *map(number, x[2:])) for x in rows)]
 
@@ -439,26 +440,21 @@ class ClassRow(NamedTuple):
 
 def class_rows(evaluation: Evaluation) -> list[ClassRow]:
     """The row of each class, and one of all: means of AP, and one threshold."""
-    rows = [
-        (one.name, one.num_objects, one.ap, one.ap50, voc_07, voc_10, best)
-        for one, voc_07, voc_10, best in zip(
-            evaluation.by_class,
-            evaluation.voc_07.per_class.tolist(),
-            evaluation.voc_10.per_class.tolist(),
-            evaluation.thresholds,
-        )
-    ]
     aps = evaluation.coco["AP"], evaluation.coco["AP50"]
-    vocs = evaluation.voc_07.mean, evaluation.voc_10.mean
-    best = evaluation.common_threshold
-    rows.append(("all classes", evaluation.num_objects, *aps, *vocs, best))
+    every = Slice("all classes", evaluation.num_images, evaluation.num_objects, *aps)
+    vocs = evaluation.voc_07, evaluation.voc_10
+    rows = zip(
+        (*evaluation.by_class, every),
+        *([*voc.per_class.tolist(), voc.mean] for voc in vocs),
+        (*evaluation.thresholds, evaluation.common_threshold),
+    )
     return [
         ClassRow(
-            *numbers,
+            *(one.name, one.num_objects, one.ap, one.ap50, voc_07, voc_10),
             best.threshold if math.isfinite(best.threshold) else None,
             *(best.precision, best.recall, best.f1),
         )
-        for *numbers, best in rows
+        for one, voc_07, voc_10, best in rows
     ]
 
 
@@ -468,9 +464,7 @@ def _best_at_recalls(curve):
 
 def _plain(value):
     """The value as Python's own dicts, lists, strings, and finite numbers."""
-    if dataclasses.is_dataclass(value):
-        value = dataclasses.asdict(value)
-    elif isinstance(value, ClassRow):
+    if hasattr(value, "_asdict"):
         value = value._asdict()
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
@@ -597,3 +591,16 @@ def _worst_images(evaluation):
     worst = [image for image in evaluation.worst_images[:3] if image.badness > 0]
     names = ", ".join(image.name for image in worst if image.name)
     return f"The images with most errors: {names}." if names else ""
+
+
+_FINDERS = (
+    _threshold,
+    _costliest_error,
+    _confusion,
+    _weakest_class,
+    _weakest_size,
+    _few_objects,
+    _calibration,
+    _suspects,
+    _worst_images,
+)

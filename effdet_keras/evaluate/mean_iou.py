@@ -60,25 +60,22 @@ class MeanIoU:
                 f"mask.shape={mask.shape}, class_map.shape={class_map.shape}"
             )
         has_class = mask != IGNORED_PIXEL
-        true = mask[has_class].astype(np.int64)
-        found = class_map[has_class].astype(np.int64)
+        pairs = np.int64([mask[has_class], class_map[has_class]])
         count = len(self.class_names)
-        for name, values in (("mask", true), ("class_map", found)):
+        for name, values in zip(("mask", "class_map"), pairs):
             if values.size and not 0 <= values.min() <= values.max() < count:
                 raise InvalidValueError(
                     f"Classes of pixels must be from 0 to {count - 1}, one for each of "
                     f"the {count} names. Received: `{name}` with classes from "
                     f"{values.min()} to {values.max()}"
                 )
-        pairs = np.bincount(true * count + found, minlength=count**2)
-        self.counts += pairs.reshape(count, count)
+        flat = np.bincount(count * pairs[0] + pairs[1], minlength=count**2)
+        self.counts += flat.reshape(count, count)
 
     def result(self) -> dict[str, float]:
-        """Returns the numbers so far.
+        """Returns `mIoU` and `IoU/<class>` of each class, from 0 to 1.
 
-        Returns:
-            Dict of floats: `mIoU`, and `IoU/<class>` of each class; -1 where no pixel
-            has the class, in truth or as found.
+        They are -1 where no pixel has the class, in truth or as found.
         """
         both = np.diag(self.counts)
         either = self.counts.sum(axis=0) + self.counts.sum(axis=1) - both

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import NamedTuple
 
 import keras
 
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.model.basic_layers import BatchNormOptions, call_block, get_activation
+from effdet_keras.model.basic_layers import (
+    BatchNormOptions,
+    ConfiguredLayer,
+    call_block,
+    get_activation,
+    one_of,
+)
 from effdet_keras.model.fake_quantization import activate, convolve, normalize
 from effdet_keras.model.mbconv import (
     FusedMBConv,
@@ -22,24 +29,14 @@ from effdet_keras.model.mbconv import (
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """The shape of one block of a backbone.
+    """The shape of one block of a backbone."""
 
-    Attributes:
-        kernel_size: int, of the convolution over space.
-        stride: int.
-        expand_ratio: int, channels inside / input channels.
-        filters: int, channels of the result.
-        kind: string, "mbconv" for `MBConv`, "fused" for `FusedMBConv`, "conv" for
-            `FusedMBConv` without a projection.
-        se_ratio: float or None, squeeze-excite channels / input channels.
-    """
-
-    kernel_size: int
+    kernel_size: int  # of the convolution over space
     stride: int
-    expand_ratio: int
-    filters: int
-    kind: str = "mbconv"
-    se_ratio: float | None = 0.25
+    expand_ratio: int  # channels inside / input channels
+    filters: int  # channels of the result
+    kind: str = "mbconv"  # or "fused"; or "conv", which is fused without a projection
+    se_ratio: float | None = 0.25  # squeeze-excite channels / input channels
 
 
 # repeats, kernel, stride, expansion, filters (EfficientNet paper, table 1).
@@ -72,8 +69,7 @@ _SCALES = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class _V2:
+class _V2(NamedTuple):
     """EfficientNetV2: its stages, and how they are scaled."""
 
     stages: tuple  # kind, repeats, stride, expansion, filters; all kernels are 3x3
@@ -142,20 +138,7 @@ _V2_VARIANTS = {
 def scale_filters(filters, width, lowest=0.9):
     """Channels times `width`, rounded to a multiple of 8, at most 10 % lower.
 
-    Args:
-        filters: int.
-        width: float.
-        lowest: float, the share of the product that must be left; 0 for plain rounding,
-            as EfficientNetV2 has it.
-
-    Returns:
-        Int.
-
-    Example:
-        >>> scale_filters(32, 1.2), scale_filters(320, 1.1)
-        (40, 352)
-        >>> scale_filters(16, 1.2), scale_filters(16, 1.2, lowest=0.0)
-        (24, 16)
+    With `lowest` of 0, as EfficientNetV2 has it, plainly rounded.
     """
     scaled = filters * width
     rounded = max(8, int(scaled + 4) // 8 * 8)
@@ -174,63 +157,43 @@ def stem_filters(variant):
 def block_table(variant):
     """The blocks of a backbone, in order.
 
-    Args:
-        variant: string, such as "efficientnet-b0".
-
-    Returns:
-        List of `Block`.
-
-    Raises:
-        ValueError: If there is no such variant.
-
     Example:
         >>> len(block_table("efficientnet-b0")), len(block_table("efficientnet-b7"))
         (16, 55)
-        >>> [block.kind for block in block_table("efficientnetv2-b0")][:3]
-        ['conv', 'fused', 'fused']
     """
+    blocks = []
+    for first, repeats in _stages(variant):
+        blocks += [first, *[dataclasses.replace(first, stride=1)] * (repeats - 1)]
+    return blocks
+
+
+def _stages(variant):
+    """The first block of each stage, and how many there are."""
     if variant in _V2_VARIANTS:
-        return _v2_table(_V2_VARIANTS[variant])
+        v2 = _V2_VARIANTS[variant]
+        for kind, repeats, stride, expansion, filters in v2.stages:
+            se_ratio = 0.25 if kind == "mbconv" else None
+            first = Block(3, stride, expansion, v2.scale(filters), kind, se_ratio)
+            yield first, math.ceil(v2.depth * repeats)
+        return
     width, depth = _scale(variant)
     is_lite = "lite" in variant
-    blocks = []
     for index, (repeats, kernel, stride, expansion, filters) in enumerate(_STAGES):
-        ends_of_lite = is_lite and index in (0, len(_STAGES) - 1)
-        repeats = repeats if ends_of_lite else math.ceil(depth * repeats)
-        filters = scale_filters(filters, width)
-        se_ratio = None if is_lite else 0.25
+        is_end_of_lite = is_lite and index in (0, len(_STAGES) - 1)
+        filters, se_ratio = scale_filters(filters, width), None if is_lite else 0.25
         first = Block(kernel, stride, expansion, filters, se_ratio=se_ratio)
-        blocks.append(first)
-        blocks += [dataclasses.replace(first, stride=1)] * (repeats - 1)
-    return blocks
+        yield first, repeats if is_end_of_lite else math.ceil(depth * repeats)
 
 
-def _v2_table(v2):
-    blocks = []
-    for kind, repeats, stride, expansion, filters in v2.stages:
-        se_ratio = 0.25 if kind == "mbconv" else None
-        first = Block(3, stride, expansion, v2.scale(filters), kind, se_ratio)
-        blocks.append(first)
-        repeats = math.ceil(v2.depth * repeats)
-        blocks += [dataclasses.replace(first, stride=1)] * (repeats - 1)
-    return blocks
+def _scale(variant):
+    return _SCALES[one_of("variant", variant, {**_SCALES, **_V2_VARIANTS})]
 
 
-def last_blocks(table):
+def _last_blocks(table):
     """The index of the last block of each level, 1 to 5.
 
     Level 1 ends before the first block that halves the size, level 5 with the
     last block.
-
-    Args:
-        table: list of `Block`, see `block_table`.
-
-    Returns:
-        List of five ints.
-
-    Example:
-        >>> last_blocks(block_table("efficientnet-b0"))
-        [0, 2, 4, 10, 15]
     """
     halvings = [i for i, block in enumerate(table) if block.stride == 2]
     return [i - 1 for i in halvings] + [len(table) - 1]
@@ -239,27 +202,17 @@ def last_blocks(table):
 def tapped_blocks(variant, min_level, taps=None):
     """The indices of the blocks whose outputs are the levels `min_level` to 5.
 
-    Args:
-        variant: string, such as "efficientnet-b0".
-        min_level: int, 1 to 5.
-        taps: indices that are wanted, or None for the last block of each level.
-
-    Returns:
-        List of ints.
-
-    Raises:
-        ValueError: If one of `taps` is no block of its level.
+    They are `taps`, if these are blocks of their levels; or the last of each level.
 
     Example:
         >>> tapped_blocks("efficientnet-b1", 3)
         [7, 15, 22]
-        >>> tapped_blocks("efficientnet-b1", 3, (6, 14, 21))
-        [6, 14, 21]
     """
-    last = last_blocks(block_table(variant))[min_level - 1 :]
+    ends = _last_blocks(block_table(variant))
+    last = ends[min_level - 1 :]
     if taps is None:
         return last
-    first = [0, *(i + 1 for i in last_blocks(block_table(variant)))][min_level - 1 :]
+    first = [0, *(i + 1 for i in ends)][min_level - 1 :]
     wrong = [
         f"{tap} for level {level}, which has the blocks {low} to {high}"
         for level, tap, low, high in zip(range(min_level, 6), taps, first, last)
@@ -274,54 +227,19 @@ def tapped_blocks(variant, min_level, taps=None):
     return list(taps)
 
 
-def _scale(variant):
-    if variant not in _SCALES:
-        raise InvalidValueError(
-            f"`variant` must be one of {', '.join((*_SCALES, *_V2_VARIANTS))}. "
-            f"Received: variant={variant!r}"
-        )
-    return _SCALES[variant]
-
-
-# --- EfficientNet B0-B7, Lite0-4 and EfficientNetV2: the layer.
-
-
 @keras.saving.register_keras_serializable(package="effdet_keras")
-class EfficientNet(keras.layers.Layer):
-    """EfficientNet without its classifier: images to feature maps.
+class EfficientNet(ConfiguredLayer):
+    """EfficientNet without its classifier: images to feature maps, stride `2**level`.
 
     https://arxiv.org/abs/1905.11946; the Lite variants have no squeeze-excite
     and keep stem, first and last stage unscaled. EfficientNetV2
     (https://arxiv.org/abs/2104.00298) begins with fused blocks. Sub-layers carry the
     names of the published checkpoints.
 
-    Args:
-        variant: string, one of `effdet_keras.model.config.BACKBONES`.
-        min_level: int, the finest level to return (stride `2**level`).
-        activation: string, see `effdet_keras.model.config.ACTIVATIONS`.
-        survival_prob: float or None; block `i` of `n` survives with
-            `1 - (1 - survival_prob) * i / n`.
-        padding: "same" or "symmetric", of the convolutions with a stride.
-        batch_norm: `BatchNormOptions` or None for its defaults.
-        taps: indices of the blocks whose outputs are returned, one for each level
-            from `min_level` to 5; None for the last block of each. Blocks after the
-            last one have weights and are not called.
-        **kwargs: arguments of `keras.layers.Layer`.
-
-    Call arguments:
-        inputs: normalised images, tensor `[B, H, W, 3]`.
-
-    Returns:
-        List of tensors, one per level from `min_level` to 5: the last block's
-        output before each halving of the size.
-
-    Raises:
-        ValueError: If `variant` is unknown, or `taps` are not on their levels.
-
-    Example:
-        >>> backbone = EfficientNet("efficientnet-lite0", activation="relu6")
-        >>> [tuple(f.shape) for f in backbone(ops.ones((1, 64, 64, 3)))]
-        [(1, 8, 8, 40), (1, 4, 4, 112), (1, 2, 2, 320)]
+    It takes normalised images `[B, H, W, 3]` and returns a tensor for each level from
+    `min_level` to 5: the output of the block of `taps`, or of the last one before each
+    halving of the size. Blocks after the last tap have weights and are not called.
+    Block `i` of `n` survives with `1 - (1 - survival_prob) * i / n`.
     """
 
     def __init__(
@@ -358,12 +276,15 @@ class EfficientNet(keras.layers.Layer):
         self._taps = tapped_blocks(variant, min_level, taps)
 
     def _block(self, block, index, count):
+        survival_prob = self.survival_prob
+        if survival_prob is not None:
+            survival_prob = 1 - (1 - survival_prob) * index / count if index else None
         options = {
             "kernel_size": block.kernel_size,
             "stride": block.stride,
             "expand_ratio": block.expand_ratio,
             "activation": self.activation,
-            "survival_prob": self._survival(index, count),
+            "survival_prob": survival_prob,
             "padding": self.padding,
             "batch_norm": self.batch_norm,
             "name": f"blocks_{index}",
@@ -373,17 +294,11 @@ class EfficientNet(keras.layers.Layer):
             return MBConv(block.filters, se_ratio=block.se_ratio, **options)
         return FusedMBConv(block.filters, project=block.kind == "fused", **options)
 
-    def _survival(self, index, count):
-        if self.survival_prob is None or index == 0:
-            return None
-        return 1 - (1 - self.survival_prob) * index / count
-
     def build(self, input_shape):
-        self.stem.build(input_shape)
-        shape = self.stem.compute_output_shape(input_shape)
-        for block in self.blocks:
-            block.build(shape)
-            shape = block.compute_output_shape(shape)
+        shape = input_shape
+        for layer in (self.stem, *self.blocks):
+            layer.build(shape)
+            shape = layer.compute_output_shape(shape)
 
     def call(self, inputs, training=False):
         x = self.stem(inputs, training=training)
@@ -401,40 +316,10 @@ class EfficientNet(keras.layers.Layer):
             shapes.append(shape)
         return [shapes[i] for i in self._taps]
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "variant": self.variant,
-            "min_level": self.min_level,
-            "activation": self.activation,
-            "survival_prob": self.survival_prob,
-            "padding": self.padding,
-            "batch_norm": self.batch_norm.serialize(),
-            "taps": self.taps,
-        }
-
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
-class Stem(keras.layers.Layer):
-    """The first convolution of EfficientNet: 3x3, stride 2, batch norm, activation.
-
-    Args:
-        filters: int, channels of the result.
-        activation: string, see `effdet_keras.model.config.ACTIVATIONS`.
-        padding: "same" or "symmetric".
-        batch_norm: `BatchNormOptions` or None for its defaults.
-        **kwargs: arguments of `keras.layers.Layer`.
-
-    Call arguments:
-        inputs: tensor `[B, H, W, 3]`.
-
-    Returns:
-        Tensor `[B, ceil(H / 2), ceil(W / 2), filters]`.
-
-    Example:
-        >>> tuple(Stem(32)(ops.ones((1, 9, 8, 3))).shape)
-        (1, 5, 4, 32)
-    """
+class Stem(ConfiguredLayer):
+    """The first convolution of EfficientNet: 3x3, stride 2, batch norm, activation."""
 
     def __init__(
         self, filters, activation="swish", padding="same", batch_norm=None, **kwargs
@@ -467,14 +352,4 @@ class Stem(keras.layers.Layer):
         return activate(self, self._act, normalize(self.bn, x, training))
 
     def compute_output_shape(self, input_shape):
-        sides = (strided(n, 2) for n in input_shape[1:3])
-        return (input_shape[0], *sides, self.filters)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "activation": self.activation,
-            "padding": self.padding,
-            "batch_norm": self.batch_norm.serialize(),
-        }
+        return strided(input_shape, 2, self.filters)

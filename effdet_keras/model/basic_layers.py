@@ -1,50 +1,61 @@
-"""Small layers, options that several layers share, and blocks that are recomputed."""
+"""Small layers, what all layers share, and blocks that are recomputed."""
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
 import dataclasses
-from collections.abc import Callable, Iterator
-from typing import Any, Self
+import inspect
+from typing import Any
 
 import keras
 from keras import ops
 
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.model.batch_norm import (
-    CAN_SYNCHRONIZE,
+    ON_TENSORFLOW,
     BatchNormalization,
     other_variables_within,
 )
 from effdet_keras.model.fake_quantization import quantized
 
 
+class ConfiguredLayer(keras.layers.Layer):
+    """A layer that keeps each argument of its constructor as an attribute.
+
+    So it knows its own config, and reads what it wrote.
+    """
+
+    def get_config(self):
+        arguments = inspect.signature(type(self).__init__).parameters
+        own = {name: getattr(self, name) for name in arguments if hasattr(self, name)}
+        return super().get_config() | {
+            name: value.serialize() if isinstance(value, _Options) else value
+            for name, value in own.items()
+        }
+
+
 class _Options:
     """Makes a frozen dataclass part of a layer's `get_config`."""
 
     @classmethod
-    def from_value(cls, value: Any) -> Self:
-        """Returns options, made from `None`, options or what `serialize` wrote."""
-        if value is None:
-            return cls()
+    def from_value(cls, value):
+        """Options, made from None, from options or from what `serialize` wrote."""
         if isinstance(value, dict):
-            return keras.saving.deserialize_keras_object(value)
-        if not isinstance(value, cls):
+            value = keras.saving.deserialize_keras_object(value)
+        if not isinstance(value, (cls, type(None))):
             raise InvalidTypeError(
                 f"Expected a `{cls.__name__}` or None. Received: {value!r}"
             )
-        return value
+        return cls() if value is None else value
 
-    def serialize(self) -> dict[str, Any]:
-        """Returns what a layer's `get_config` holds; `from_value` reads it."""
+    def serialize(self):
         return keras.saving.serialize_keras_object(self)
 
     def get_config(self):
         return {
-            field.name: value.serialize() if isinstance(value, _Options) else value
-            for field in dataclasses.fields(self)
-            for value in [getattr(self, field.name)]
+            name: value.serialize() if isinstance(value, _Options) else value
+            for name, value in vars(self).items()
         }
 
     @classmethod
@@ -55,35 +66,19 @@ class _Options:
 @keras.saving.register_keras_serializable(package="effdet_keras")
 @dataclasses.dataclass(frozen=True)
 class BatchNormOptions(_Options):
-    """How the batch norms of a layer behave.
+    """How the batch norms of a layer behave: fields of `EfficientDetConfig`."""
 
-    Args:
-        momentum: float, the share of the old moving statistics that is kept.
-        epsilon: float, added to the variance.
-        synchronized: bool, batch statistics over all replicas, on TensorFlow; of no
-            account on JAX and torch.
-        unbiased: bool, see `BatchNormalization`.
-        frozen: bool, use the moving statistics in training as well, and train
-            neither scale nor offset.
-
-    Example:
-        >>> bn = BatchNormOptions(frozen=True).layer("bn")
-        >>> bn.trainable, bn.momentum
-        (False, 0.99)
-    """
-
-    momentum: float = 0.99
+    momentum: float = 0.99  # the share of the old moving statistics that is kept
     epsilon: float = 1e-3
     synchronized: bool = False
     unbiased: bool = False
     frozen: bool = False
 
     def layer(self, name: str, dtype: Any = None) -> BatchNormalization:
-        """Returns a new `BatchNormalization` of that name."""
         return BatchNormalization(
             momentum=self.momentum,
             epsilon=self.epsilon,
-            synchronized=self.synchronized and CAN_SYNCHRONIZE,
+            synchronized=self.synchronized and ON_TENSORFLOW,
             unbiased=self.unbiased,
             trainable=not self.frozen,
             name=name,
@@ -94,24 +89,7 @@ class BatchNormOptions(_Options):
 @keras.saving.register_keras_serializable(package="effdet_keras")
 @dataclasses.dataclass(frozen=True)
 class PyramidOptions(_Options):
-    """How the nodes of a `BiFPN` are made.
-
-    Args:
-        graph: string, "bifpn" or "qufpn", see `pyramid_nodes`.
-        weight_method: string, see `WeightedFusion`.
-        activation: string, see `effdet_keras.model.config.ACTIVATIONS`.
-        separable_conv: bool, separable or plain convolution in a node.
-        conv_bn_act_pattern: bool, convolution, batch norm, activation instead
-            of activation, convolution, batch norm.
-        redundant_bias: bool, biases in convolutions that a batch norm follows.
-        apply_bn_for_resampling, conv_after_downsample: bool, see `Resample`.
-        downsampling, upsampling, padding: strings, see `Resample`.
-        batch_norm: `BatchNormOptions` or None for its defaults.
-
-    Example:
-        >>> PyramidOptions(weight_method="sum").batch_norm.momentum
-        0.99
-    """
+    """How the nodes of a `BiFPN` are made: `fpn_...` of `EfficientDetConfig`."""
 
     graph: str = "bifpn"
     weight_method: str = "fastattn"
@@ -131,7 +109,7 @@ class PyramidOptions(_Options):
         object.__setattr__(self, "batch_norm", batch_norm)
 
     def edge(self) -> dict[str, Any]:
-        """Returns the arguments of the `Resample` of an edge."""
+        """The arguments of the `Resample` of an edge."""
         return {
             "apply_bn": self.apply_bn_for_resampling,
             "conv_after_downsample": self.conv_after_downsample,
@@ -158,7 +136,7 @@ def srelu(x):
     return positive - ops.log1p(sharpness * positive) / sharpness
 
 
-_BY_NAME = {
+_ACTIVATIONS = {
     "swish": keras.activations.silu,
     "silu": keras.activations.silu,
     "swish_native": keras.activations.silu,
@@ -171,52 +149,31 @@ _BY_NAME = {
 }
 
 
-def get_activation(name: str) -> Callable[[Any], Any]:
-    """Returns the activation function that a config's `activation` names.
+def get_activation(name):
+    """The activation function that a config's `activation` names."""
+    return _ACTIVATIONS[one_of("activation", name, _ACTIVATIONS)]
 
-    Raises:
-        ValueError: If there is no activation of that name.
 
-    Example:
-        >>> float(get_activation("relu6")(ops.array(9.0)))
-        6.0
-    """
-    if name not in _BY_NAME:
+def one_of(argument, value, allowed):
+    """The value of a layer's argument, if it is one that is allowed."""
+    if value not in allowed:
         raise InvalidValueError(
-            f"`activation` must be one of {', '.join(_BY_NAME)}. "
-            f"Received: activation={name!r}"
+            f"`{argument}` must be one of {', '.join(allowed)}. "
+            f"Received: {argument}={value!r}"
         )
-    return _BY_NAME[name]
-
-
-# --- Turns pixels 0-255 into the numbers that a network was trained on.
+    return value
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
-class Normalize(keras.layers.Layer):
-    """Subtracts a mean from each color and divides by a standard deviation.
+class Normalize(ConfiguredLayer):
+    """Pixels 0-255 `[B, H, W, 3]`, minus a mean and over a deviation for each color.
 
     It computes in float32 under every policy, since float16 cannot tell pixels
     above 128 from their neighbours after the division.
-
-    Args:
-        mean, stddev: three floats, of pixels 0-255.
-        **kwargs: arguments of `keras.layers.Layer`.
-
-    Call arguments:
-        inputs: tensor `[B, H, W, 3]`, 0-255.
-
-    Returns:
-        Tensor `[B, H, W, 3]` in the policy's compute dtype.
-
-    Example:
-        >>> normal = Normalize((100.0, 100.0, 100.0), (50.0, 50.0, 50.0))
-        >>> float(normal(ops.full((1, 1, 1, 3), 200.0))[0, 0, 0, 0])
-        2.0
     """
 
-    def __init__(self, mean: Any, stddev: Any, **kwargs: Any) -> None:
-        super().__init__(autocast=False, **kwargs)
+    def __init__(self, mean, stddev, **kwargs):
+        super().__init__(**{**kwargs, "autocast": False})
         self.mean = tuple(mean)
         self.stddev = tuple(stddev)
         self.built = True
@@ -236,48 +193,17 @@ class Normalize(keras.layers.Layer):
     def compute_output_spec(self, inputs):
         return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
 
-    def get_config(self):
-        config = super().get_config()
-        config.pop("autocast", None)
-        return {**config, "mean": self.mean, "stddev": self.stddev}
-
-
-# --- Stochastic depth: some samples leave a residual branch out.
-
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
-class DropPath(keras.layers.Layer):
+class DropPath(ConfiguredLayer):
     """Drops whole samples of a branch in training and scales the others up.
 
     Stochastic depth (https://arxiv.org/abs/1603.09382): each sample survives
     with probability `p`, independently of the others, and is then divided by `p`, so
     that the mean stays the same.
-
-    Args:
-        survival_prob: float in (0, 1], the `p` above.
-        seed: int or `keras.random.SeedGenerator`, for repeatable draws.
-        **kwargs: arguments of `keras.layers.Layer`.
-
-    Call arguments:
-        inputs: tensor `[B, ...]`.
-        training: bool, whether to drop anything.
-
-    Returns:
-        Tensor like `inputs`.
-
-    Raises:
-        ValueError: If `survival_prob` is not above 0 and at most 1.
-
-    Example:
-        >>> drop = DropPath(0.5, seed=0)
-        >>> out = drop(ops.ones((100, 1)), training=True)
-        >>> np.unique(ops.convert_to_numpy(out)).tolist()
-        [0.0, 2.0]
     """
 
-    def __init__(
-        self, survival_prob: float = 0.8, seed: int | None = None, **kwargs: Any
-    ) -> None:
+    def __init__(self, survival_prob=0.8, seed=None, **kwargs):
         super().__init__(**kwargs)
         if not 0 < survival_prob <= 1:
             raise InvalidValueError(
@@ -301,13 +227,6 @@ class DropPath(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return input_shape
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "survival_prob": self.survival_prob,
-            "seed": self.seed,
-        }
-
 
 # --- Recomputing blocks in the backward pass, in the place of keeping their insides.
 
@@ -315,14 +234,11 @@ _is_on = contextvars.ContextVar("recomputing", default=False)
 
 
 @contextlib.contextmanager
-def recomputing(is_on: bool = True) -> Iterator[None]:
+def recomputing(is_on=True):
     """Within this context the blocks of a network keep nothing but their outputs.
 
     The backward pass computes the rest a second time (https://arxiv.org/abs/1604.06174):
     less memory, for about a third more time. Results and gradients are the same.
-
-    Args:
-        is_on: bool, False for no change.
     """
     token = _is_on.set(is_on)
     try:
@@ -331,17 +247,8 @@ def recomputing(is_on: bool = True) -> Iterator[None]:
         _is_on.reset(token)
 
 
-def call_block(block: keras.layers.Layer, inputs: Any, training: bool) -> Any:
-    """Calls a block of a network, as the context says: see `recomputing`.
-
-    Args:
-        block: a layer that is built.
-        inputs: tensor, or list of tensors.
-        training: bool; without it nothing is recomputed.
-
-    Returns:
-        What the block returns.
-    """
+def call_block(block, inputs, training):
+    """Calls a built block with a tensor, or a list of them; see `recomputing`."""
     if not (_is_on.get() and training):
         return block(inputs, training=training)
     more_trainable, more_others = other_variables_within(block)

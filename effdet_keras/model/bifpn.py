@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -14,11 +13,13 @@ from keras import ops
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.basic_layers import (
     BatchNormOptions,
+    ConfiguredLayer,
     PyramidOptions,
     call_block,
     get_activation,
+    one_of,
 )
-from effdet_keras.model.config import FUSION_METHODS
+from effdet_keras.model.config import FUSION_METHODS, PYRAMIDS
 from effdet_keras.model.fake_quantization import (
     activate,
     convolve,
@@ -29,7 +30,7 @@ from effdet_keras.model.resample import Resample
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
-class WeightedFusion(keras.layers.Layer):
+class WeightedFusion(ConfiguredLayer):
     """Fuses feature maps of one shape into one, with learned weights.
 
     With a weight `w_i` for each input (https://arxiv.org/abs/1911.09070,
@@ -43,8 +44,7 @@ class WeightedFusion(keras.layers.Layer):
 
     Args:
         method: one of `effdet_keras.model.config.FUSION_METHODS`.
-        epsilon: float above zero, added to the sum of weights.
-        **kwargs: arguments of `keras.layers.Layer`, such as `name`, `dtype`.
+        epsilon: above zero, added to the sum of weights.
 
     Call arguments:
         inputs: list of two or more tensors `[B, H, W, C]` of the same shape.
@@ -67,12 +67,7 @@ class WeightedFusion(keras.layers.Layer):
         self, method: str = "fastattn", epsilon: float = 1e-4, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        if method not in FUSION_METHODS:
-            raise InvalidValueError(
-                f"`method` must be one of {', '.join(FUSION_METHODS)}. "
-                f"Received: method={method!r}"
-            )
-        self.method = method
+        self.method = one_of("method", method, FUSION_METHODS)
         self.epsilon = epsilon
 
     def build(self, input_shape):
@@ -114,19 +109,11 @@ class WeightedFusion(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return tuple(input_shape[0])
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "method": self.method,
-            "epsilon": self.epsilon,
-        }
-
 
 # --- BiFPN: the repeated, weighted, two-way feature pyramid of the paper's figure 3.
 
 
-@dataclasses.dataclass(frozen=True)
-class Node:
+class Node(NamedTuple):
     """A node of a cell: its level, and the indices of its inputs.
 
     Indices count the cell's inputs first, then its nodes, in order. `weight_method` is
@@ -138,51 +125,28 @@ class Node:
     weight_method: str | None = None
 
 
-def bifpn_nodes(min_level: int, max_level: int) -> list[Node]:
-    """Returns the nodes of one BiFPN cell, first top-down, then bottom-up.
+def pyramid_nodes(graph, min_level, max_level):
+    """The `Node`s of one cell, in order; `graph` is one of `PYRAMIDS`.
 
     The inputs of a node are all features of its own level so far, the oldest first,
-    and then the latest features of the level before it on the way
-    (https://arxiv.org/abs/1911.09070, figure 2 d).
-
-    Args:
-        min_level, max_level: int.
-
-    Returns:
-        List of `Node`.
-
-    Example:
-        >>> [(node.level, node.inputs) for node in bifpn_nodes(3, 5)]
-        [(4, (1, 2)), (3, (0, 3)), (4, (1, 3, 4)), (5, (2, 5))]
-    """
-    nodes: list[Node] = []
-    _add_there_and_back(range(max_level, min_level - 1, -1), min_level, nodes)
-    return nodes
-
-
-def qufpn_nodes(min_level: int, max_level: int) -> list[Node]:
-    """Returns the nodes of one QuadFPN cell.
-
-    It is a BiFPN, a second one that begins at the finest level, and a node for each
-    level that fuses the last features of both, always with "fastattn"
+    and then the latest features of the level before it on the way. A BiFPN goes first
+    top-down, then bottom-up (https://arxiv.org/abs/1911.09070, figure 2 d). QuadFPN is
+    a BiFPN, a second one that begins at the finest level, and a node for each level
+    that fuses the last features of both, always with "fastattn"
     (https://ieeexplore.ieee.org/document/9225379; google/automl's "qufpn").
 
-    Args:
-        min_level, max_level: int.
-
-    Returns:
-        List of `Node`.
-
     Example:
-        >>> [(node.level, node.inputs) for node in qufpn_nodes(4, 5)]
-        [(4, (0, 1)), (5, (1, 2)), (5, (1, 0)), (4, (0, 4)), (5, (3, 4)), (4, (2, 5))]
+        >>> [(node.level, node.inputs) for node in pyramid_nodes("bifpn", 3, 5)]
+        [(4, (1, 2)), (3, (0, 3)), (4, (1, 3, 4)), (5, (2, 5))]
     """
-    nodes: list[Node] = []
+    one_of("graph", graph, PYRAMIDS)
+    nodes = []
     levels = range(min_level, max_level + 1)
     first = _add_there_and_back(levels[::-1], min_level, nodes)
-    second = _add_there_and_back(levels, min_level, nodes)
-    for level in levels[::-1]:
-        nodes.append(Node(level, (first[level][-1], second[level][-1]), "fastattn"))
+    if graph == "qufpn":
+        second = _add_there_and_back(levels, min_level, nodes)
+        for level in levels[::-1]:
+            nodes.append(Node(level, (first[level][-1], second[level][-1]), "fastattn"))
     return nodes
 
 
@@ -200,46 +164,18 @@ def _add_there_and_back(levels, min_level, nodes):
     return members
 
 
-_GRAPHS = {"bifpn": bifpn_nodes, "qufpn": qufpn_nodes}
-
-
-def pyramid_nodes(graph: str, min_level: int, max_level: int) -> list[Node]:
-    """Returns the nodes of one cell of the graph of that name.
-
-    Args:
-        graph: one of `effdet_keras.model.config.PYRAMIDS`.
-        min_level, max_level: int.
-
-    Returns:
-        List of `Node`.
-
-    Raises:
-        ValueError: If there is no such graph.
-
-    Example:
-        >>> len(pyramid_nodes("bifpn", 3, 7)), len(pyramid_nodes("qufpn", 3, 7))
-        (8, 21)
-    """
-    if graph not in _GRAPHS:
-        raise InvalidValueError(
-            f"`graph` must be one of {', '.join(_GRAPHS)}. Received: graph={graph!r}"
-        )
-    return _GRAPHS[graph](min_level, max_level)
-
-
 @keras.saving.register_keras_serializable(package="effdet_keras")
-class BiFPN(keras.layers.Layer):
+class BiFPN(ConfiguredLayer):
     """Bidirectional feature pyramid network: `BiFPNCell`s in a row.
 
     https://arxiv.org/abs/1911.09070, section 3. Sub-layers carry the names of
     the published checkpoints.
 
     Args:
-        filters: int, channels of every level.
-        repeats: int, number of cells.
-        min_level, max_level: int, the finest and the coarsest level.
-        options: `PyramidOptions` or None for its defaults.
-        **kwargs: arguments of `keras.layers.Layer`.
+        filters: channels of every level.
+        repeats: number of cells.
+        min_level, max_level: the finest and the coarsest level.
+        options: `PyramidOptions` (`effdet_keras.model.basic_layers`).
 
     Call arguments:
         inputs: list of tensors `[B, H_l, W_l, C_l]`, one per level, finest first.
@@ -297,35 +233,12 @@ class BiFPN(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return [(*shape[:-1], self.filters) for shape in input_shape]
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "repeats": self.repeats,
-            "min_level": self.min_level,
-            "max_level": self.max_level,
-            "options": self.options.serialize(),
-        }
-
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
-class BiFPNCell(keras.layers.Layer):
-    """One cell of `BiFPN`, with the same arguments and tensors.
+class BiFPNCell(ConfiguredLayer):
+    """One cell of `BiFPN`, with the same arguments and tensors."""
 
-    Example:
-        >>> cell = BiFPNCell(8, min_level=4, max_level=5)
-        >>> [tuple(f.shape) for f in cell([ops.ones((1, n, n, 8)) for n in (4, 2)])]
-        [(1, 4, 4, 8), (1, 2, 2, 8)]
-    """
-
-    def __init__(
-        self,
-        filters: int,
-        min_level: int = 3,
-        max_level: int = 7,
-        options: PyramidOptions | dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, filters, min_level=3, max_level=7, options=None, **kwargs):
         super().__init__(**kwargs)
         self.filters = filters
         self.min_level = min_level
@@ -343,23 +256,19 @@ class BiFPNCell(keras.layers.Layer):
         self.nodes = []
         for index, node in enumerate(self._graph):
             target = shapes[node.level - self.min_level]
+            method = node.weight_method or self.options.weight_method
             layer = BiFPNNode(
                 self.filters,
                 target[1:3],
                 [f"resample_{e}_{i}_{len(shapes)}" for e, i in enumerate(node.inputs)],
                 f"op_after_combine{len(shapes)}",
-                self._options_of(node),
+                dataclasses.replace(self.options, weight_method=method),
                 name=f"fnode{index}",
                 dtype=self.dtype_policy,
             )
             layer.build([shapes[i] for i in node.inputs])
             self.nodes.append(layer)
             shapes.append((*target[:-1], self.filters))
-
-    def _options_of(self, node):
-        if node.weight_method is None:
-            return self.options
-        return dataclasses.replace(self.options, weight_method=node.weight_method)
 
     def call(self, inputs, training=False):
         features = list(inputs)
@@ -373,49 +282,18 @@ class BiFPNCell(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return [(*shape[:-1], self.filters) for shape in input_shape]
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "min_level": self.min_level,
-            "max_level": self.max_level,
-            "options": self.options.serialize(),
-        }
-
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
-class BiFPNNode(keras.layers.Layer):
-    """One node: resamples its inputs, fuses them, and convolves the result.
+class BiFPNNode(ConfiguredLayer):
+    """One node: resamples its inputs `[B, H_i, W_i, C_i]`, fuses them, and convolves.
 
-    Args:
-        filters: int, channels of the result.
-        target_size: `(height, width)` of the result.
-        edge_names: list of strings, names of the inputs' `Resample` layers.
-        conv_name: string, name of the convolution with its batch norm.
-        options: `PyramidOptions` or None for its defaults.
-        **kwargs: arguments of `keras.layers.Layer`.
-
-    Call arguments:
-        inputs: list of tensors `[B, H_i, W_i, C_i]`.
-
-    Returns:
-        Tensor `[B, target height, target width, filters]`.
-
-    Example:
-        >>> node = BiFPNNode(8, (4, 4), ["fine", "coarse"], "conv")
-        >>> tuple(node([ops.ones((1, 4, 4, 8)), ops.ones((1, 2, 2, 8))]).shape)
-        (1, 4, 4, 8)
+    `edge_names` are those of the inputs' `Resample` layers, `conv_name` that of the
+    convolution. The result is `[B, target height, target width, filters]`.
     """
 
     def __init__(
-        self,
-        filters: int,
-        target_size: tuple[int, int],
-        edge_names: Sequence[str],
-        conv_name: str,
-        options: PyramidOptions | dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
+        self, filters, target_size, edge_names, conv_name, options=None, **kwargs
+    ):
         super().__init__(**kwargs)
         self.filters = filters
         self.target_size = tuple(target_size)
@@ -423,26 +301,21 @@ class BiFPNNode(keras.layers.Layer):
         self.conv_name = conv_name
         self.options = options = PyramidOptions.from_value(options)
         self._act = get_activation(options.activation)
+        policy = self.dtype_policy
         self.edges = [
             Resample(
-                filters,
-                self.target_size,
-                **options.edge(),
-                name=name,
-                dtype=self.dtype_policy,
+                filters, self.target_size, **options.edge(), name=name, dtype=policy
             )
             for name in self.edge_names
         ]
-        self.fusion = WeightedFusion(
-            options.weight_method, name="fusion", dtype=self.dtype_policy
-        )
+        self.fusion = WeightedFusion(options.weight_method, name="fusion", dtype=policy)
         self.conv = ConvBN(
             filters,
             separable_conv=options.separable_conv,
             use_bias=options.redundant_bias and not options.conv_bn_act_pattern,
             batch_norm=options.batch_norm,
             name=conv_name,
-            dtype=self.dtype_policy,
+            dtype=policy,
         )
 
     def build(self, input_shape):
@@ -463,47 +336,14 @@ class BiFPNNode(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return (input_shape[0][0], *self.target_size, self.filters)
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "target_size": self.target_size,
-            "edge_names": self.edge_names,
-            "conv_name": self.conv_name,
-            "options": self.options.serialize(),
-        }
-
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
-class ConvBN(keras.layers.Layer):
-    """A 3x3 convolution and its batch norm.
-
-    Args:
-        filters: int, channels of the result.
-        separable_conv: bool, whether the convolution is separable.
-        use_bias: bool, whether the convolution has a bias.
-        batch_norm: `BatchNormOptions` or None for its defaults.
-        **kwargs: arguments of `keras.layers.Layer`.
-
-    Call arguments:
-        inputs: tensor `[B, H, W, C]`.
-
-    Returns:
-        Tensor `[B, H, W, filters]`.
-
-    Example:
-        >>> tuple(ConvBN(8)(ops.ones((1, 4, 4, 3))).shape)
-        (1, 4, 4, 8)
-    """
+class ConvBN(ConfiguredLayer):
+    """A 3x3 convolution and its batch norm."""
 
     def __init__(
-        self,
-        filters: int,
-        separable_conv: bool = True,
-        use_bias: bool = True,
-        batch_norm: BatchNormOptions | dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
+        self, filters, separable_conv=True, use_bias=True, batch_norm=None, **kwargs
+    ):
         super().__init__(**kwargs)
         self.filters = filters
         self.separable_conv = separable_conv
@@ -529,12 +369,3 @@ class ConvBN(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.filters)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "separable_conv": self.separable_conv,
-            "use_bias": self.use_bias,
-            "batch_norm": self.batch_norm.serialize(),
-        }

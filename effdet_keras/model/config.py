@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import itertools
 import numbers
 from typing import Any
 
@@ -17,8 +18,11 @@ BACKBONES = (
     *(f"efficientnet-b{i}" for i in range(8)),
     *(f"efficientnet-lite{i}" for i in range(5)),
     *(f"efficientnetv2-b{i}" for i in range(4)),
-    *("efficientnetv2-s", "efficientnetv2-m", "efficientnetv2-l"),
-    *("efficientnetv2-rw-t", "efficientnetv2-rw-s"),
+    "efficientnetv2-s",
+    "efficientnetv2-m",
+    "efficientnetv2-l",
+    "efficientnetv2-rw-t",
+    "efficientnetv2-rw-s",
 )
 PYRAMIDS = ("bifpn", "qufpn")
 PADDINGS = ("same", "symmetric")
@@ -27,12 +31,9 @@ UPSAMPLINGS = ("nearest", "bilinear")
 FUSION_METHODS = ("fastattn", "attn", "sum", "channel_fastattn", "channel_attn")
 ANCHOR_ORDERS = ("scale_first", "aspect_first")
 RESIZE_METHODS = ("half_pixel", "asymmetric")  # the names that ONNX has for them
-ACTIVATIONS = (
-    *("swish", "silu", "swish_native", "hswish", "hard_swish"),
-    *("relu", "relu6", "mish", "srelu"),
-)
+_SWISH = ("swish", "silu", "swish_native", "hswish", "hard_swish")
+ACTIVATIONS = _SWISH + ("relu", "relu6", "mish", "srelu")
 HEADS = ("object_detection", "segmentation")
-
 
 # `backbone_taps` of the Object Detection API: the blocks at the places that P3, P4 and
 # P5 have in B0 (None: there they are the last ones), in deeper backbones as well.
@@ -57,32 +58,31 @@ class EfficientDetConfig:
     `config.replace(...)` changes fields of one.
 
     Args:
-        name: string, the model's name.
+        name: the model's name.
         backbone: one of `BACKBONES`.
         backbone_taps: the blocks (`blocks_N` of the backbone) whose outputs are the
             backbone's levels, `min_level` to 5; None for the last block of each, as
             in figure 3 of the paper. The Object Detection API takes others in D1-D7:
             (6, 14, 21) in D1.
         image_size: int, or `(height, width)` in pixels, of the network's input.
-        num_classes: int, logits per anchor; there is no background class.
+        num_classes: logits per anchor; there is no background class.
         heads: some of `HEADS`: what the network predicts of an image. "segmentation"
-            adds a class for each pixel (`model/heads.py`), and may stand
-            alone.
-        seg_num_classes: int, classes of pixels of the segmentation head, background
+            adds a class for each pixel (`model/heads.py`), and may stand alone.
+        seg_num_classes: classes of pixels of the segmentation head, background
             included; at most 255.
-        min_level, max_level: int, pyramid levels; level `l` has stride `2**l`.
-        num_scales: int, anchor scales per octave.
-        aspect_ratios: tuple of width / height, or of `(x factor, y factor)`.
+        min_level, max_level: pyramid levels; level `l` has stride `2**l`.
+        num_scales: anchor scales per octave.
+        aspect_ratios: width / height of anchors, or pairs `(x factor, y factor)`.
         anchor_scale: float, anchor side / stride; or a tuple, one per level.
-        anchor_order: one of `ANCHOR_ORDERS`, the order of the anchors of one location.
+        anchor_order: order of the anchors of one location, one of `ANCHOR_ORDERS`.
             "scale_first", google/automl's: anchor `scale * len(aspect_ratios) +
             aspect`. "aspect_first", the Object Detection API's: anchor
             `aspect * num_scales + scale`.
         box_scales: four floats above zero, factors on the box codes `(ty, tx, th, tw)`
             (Faster R-CNN, https://arxiv.org/abs/1506.01497, as the Object Detection
             API has it); see `effdet_keras.box_ops.encode_boxes`.
-        fpn_num_filters: int, channels of the BiFPN and of the heads.
-        fpn_cell_repeats: int, BiFPN cells.
+        fpn_num_filters: channels of the BiFPN and of the heads.
+        fpn_cell_repeats: BiFPN cells.
         fpn_name: one of `PYRAMIDS`, the graph of a cell: the paper's BiFPN, or "qufpn",
             QuadFPN, which passes every level in both orders and adds the two
             (https://ieeexplore.ieee.org/document/9225379).
@@ -93,39 +93,37 @@ class EfficientDetConfig:
         fpn_upsampling: one of `UPSAMPLINGS`, how an edge enlarges a level.
         fpn_padding: one of `PADDINGS`, of the pooling between levels: "same" as
             TensorFlow pads, or "symmetric", equally on both sides, as PyTorch does.
-        backbone_padding: one of `PADDINGS`, of the backbone's convolutions with a
-            stride.
-        head_repeats: int, convolutions in each head before the last.
+        backbone_padding: the same of the backbone's convolutions with a stride.
+        head_repeats: convolutions in each head before the last.
         activation: one of `ACTIVATIONS`.
-        separable_conv: bool, separable or plain convolutions in BiFPN and heads.
-        conv_bn_act_pattern: bool, the order in BiFPN nodes: convolution, batch norm,
+        separable_conv: separable or plain convolutions in BiFPN and heads.
+        conv_bn_act_pattern: the order in BiFPN nodes: convolution, batch norm,
             activation, instead of activation, convolution, batch norm.
-        conv_after_downsample: bool, BiFPN edges pool first, then convolve.
-        apply_bn_for_resampling: bool, batch norm after an edge's convolution.
-        redundant_bias: bool, biases in the convolutions of BiFPN and heads that a batch
+        conv_after_downsample: whether BiFPN edges pool first, then convolve.
+        apply_bn_for_resampling: whether a batch norm follows an edge's convolution.
+        redundant_bias: biases in the convolutions of BiFPN and heads that a batch
             norm follows, which has an offset of its own. google/automl's models have
             them; PyTorch effdet's own do not.
-        survival_prob: float in (0, 1] or None. Stochastic depth in the heads.
+        survival_prob: stochastic depth in the heads, above 0 and at most 1; or None.
         backbone_survival_prob: the same for the backbone's last block.
-        mean_rgb, stddev_rgb: three floats, the normalization of pixels 0-255.
-        pad_rgb: three floats, the color around an image that does not fill the input;
-            None for `mean_rgb`, which is zero to the network.
+        mean_rgb, stddev_rgb: the normalization of pixels 0-255.
+        pad_rgb: the color around an image that does not fill the input; None for
+            `mean_rgb`, which is zero to the network.
         resize_method: one of `RESIZE_METHODS`, how an image is brought to the size of
             the input. Both are bilinear, without antialiasing. "half_pixel":
             pixels have their centers at 0.5, sizes are cut down (google/automl).
             "asymmetric": pixel `i` is at `i * old_size / new_size`, sizes are
             rounded, half to even (TensorFlow 1, the Object Detection API). Not with a
             segmentation head.
-        batch_norm_momentum, batch_norm_epsilon: floats.
+        batch_norm_momentum, batch_norm_epsilon: as of Keras.
         backbone_batch_norm_momentum, backbone_batch_norm_epsilon: the same for the
             backbone; None for those of the rest. timm's backbones have 0.9 and 1e-5.
-        batch_norm_unbiased: bool, whether moving variances take the unbiased variance
-            of a batch, as in TensorFlow's and torch's batch norms, or the plain one,
-            as in Keras 3.
-        sync_batch_norm: bool, batch statistics over all replicas of TensorFlow. It
-            changes nothing on JAX, where they are always those of the whole batch, on
-            all its devices, and nothing on torch, where a model has one device.
-        frozen_batch_norm: bool, batch norm neither trains nor moves its
+        batch_norm_unbiased: whether moving variances take the unbiased variance of a
+            batch, as in TensorFlow's and torch's batch norms, or the plain one, as in
+            Keras 3.
+        sync_batch_norm: batch statistics over all replicas of TensorFlow. JAX always
+            has those of the whole batch, and on torch a model has one device.
+        frozen_batch_norm: whether batch norms neither train nor move their
             statistics: for batches of one or two images.
 
     Raises:
@@ -183,24 +181,9 @@ class EfficientDetConfig:
     seg_num_classes: int = 3
 
     def __post_init__(self):
-        normal_form = {
-            "image_size": _pair(self.image_size),
-            "aspect_ratios": _nested_tuple(self.aspect_ratios),
-            "backbone_taps": _nested_tuple(self.backbone_taps),
-            "anchor_scale": _nested_tuple(self.anchor_scale),
-            "box_scales": _nested_tuple(self.box_scales),
-            "mean_rgb": _three(self.mean_rgb),
-            "stddev_rgb": _three(self.stddev_rgb),
-            "pad_rgb": _three(self.pad_rgb),
-            "heads": _in_order(self.heads),
-        }
-        for field, value in normal_form.items():
-            object.__setattr__(self, field, value)
-        self._check_counts()
-        self._check_choices()
-        self._check_taps()
-        self._check_anchors()
-        self._check_numbers()
+        for field, normal_form in _NORMAL_FORMS.items():
+            object.__setattr__(self, field, normal_form(getattr(self, field)))
+        _check(self)
 
     @classmethod
     def from_name(cls, name: str, **overrides: Any) -> EfficientDetConfig:
@@ -217,7 +200,12 @@ class EfficientDetConfig:
             >>> EfficientDetConfig.from_name("efficientdet-d1").image_size
             (640, 640)
         """
-        return cls(**(_published(name) | {"name": name})).replace(**overrides)
+        if name not in _PUBLISHED:
+            raise InvalidValueError(
+                f"There is no model of this name.{_hint(name, MODEL_NAMES, 0.4)} "
+                f"Received: name={name!r}. Known names: {', '.join(MODEL_NAMES)}"
+            )
+        return cls(**{**_PUBLISHED[name], "name": name}).replace(**overrides)
 
     def replace(self, **overrides: Any) -> EfficientDetConfig:
         """Returns a copy with other values for some fields, checked like any config.
@@ -229,11 +217,9 @@ class EfficientDetConfig:
         fields = [field.name for field in dataclasses.fields(self)]
         for field in overrides:
             if field not in fields:
-                close = difflib.get_close_matches(field, fields, n=1)
-                hint = f" Did you mean {close[0]!r}?" if close else ""
                 raise InvalidValueError(
-                    f"`EfficientDetConfig` has no field {field!r}.{hint} "
-                    f"Its fields are: {', '.join(fields)}"
+                    f"`EfficientDetConfig` has no field {field!r}."
+                    f"{_hint(field, fields)} Its fields are: {', '.join(fields)}"
                 )
         return dataclasses.replace(self, **overrides)
 
@@ -271,169 +257,6 @@ class EfficientDetConfig:
         """Whether the network has the segmentation head."""
         return "segmentation" in self.heads
 
-    def _check_counts(self):
-        for field in (
-            *("num_classes", "num_scales", "fpn_num_filters"),
-            *("fpn_cell_repeats", "head_repeats", "seg_num_classes"),
-        ):
-            whole = _is_int(getattr(self, field), 1)
-            _require(self, field, whole, "a whole number >= 1")
-            limit = LIMITS[field]
-            _require(
-                self,
-                field,
-                getattr(self, field) <= limit,
-                f"at most {limit:,}, the limit in `effdet_keras.model.config.LIMITS`",
-            )
-        size = self.image_size
-        _require(
-            self,
-            "image_size",
-            len(size) == 2 and all(_is_int(side, 1) for side in size),
-            "a whole number, or (height, width), of pixels",
-        )
-        levels = _is_int(self.min_level, 1) and _is_int(self.max_level, 1)
-        _require(
-            self,
-            "min_level",
-            levels and self.min_level <= 5 and self.min_level < self.max_level,
-            "1 to 5 (the backbone's last level), and below max_level",
-        )
-        _require(
-            self,
-            "max_level",
-            self.max_level >= 5 and 2**self.max_level <= 2 * max(size),
-            "at least 5 (the backbone's last level), with 2**max_level at most twice "
-            f"the larger side of image_size {size}",
-        )
-
-    def _check_choices(self):
-        for field, allowed in (
-            ("backbone", BACKBONES),
-            ("fpn_name", PYRAMIDS),
-            ("fpn_weight_method", FUSION_METHODS),
-            ("fpn_downsampling", DOWNSAMPLINGS),
-            ("fpn_upsampling", UPSAMPLINGS),
-            ("fpn_padding", PADDINGS),
-            ("backbone_padding", PADDINGS),
-            ("activation", ACTIVATIONS),
-            ("anchor_order", ANCHOR_ORDERS),
-            ("resize_method", RESIZE_METHODS),
-        ):
-            value = getattr(self, field)
-            _require(self, field, value in allowed, f"one of {', '.join(allowed)}")
-        _require(
-            self,
-            "heads",
-            isinstance(self.heads, tuple)
-            and len(self.heads) > 0
-            and set(self.heads) <= set(HEADS),
-            f"some of {', '.join(map(repr, HEADS))}, such as {HEADS}",
-        )
-        _require(
-            self,
-            "resize_method",
-            self.resize_method == "half_pixel" or not self.has_segmentation,
-            "'half_pixel' with a segmentation head, whose masks are resized so",
-        )
-        for field in dataclasses.fields(self):
-            if field.type is bool or field.type == "bool":
-                value = getattr(self, field.name)
-                _require(self, field.name, isinstance(value, bool), "True or False")
-
-    def _check_anchors(self):
-        ratios = self.aspect_ratios
-        _require(
-            self,
-            "aspect_ratios",
-            isinstance(ratios, tuple)
-            and len(ratios) > 0
-            and all(
-                _is_positive(r)
-                or (isinstance(r, tuple) and len(r) == 2 and all(map(_is_positive, r)))
-                for r in ratios
-            ),
-            "width / height ratios above zero, or pairs (x factor, y factor)",
-        )
-        scale = self.anchor_scale
-        _require(
-            self,
-            "anchor_scale",
-            _is_positive(scale)
-            or (
-                isinstance(scale, tuple)
-                and len(scale) == self.num_levels
-                and all(map(_is_positive, scale))
-            ),
-            f"a number above zero, or {self.num_levels} of them, one per level",
-        )
-
-        scales = self.box_scales
-        _require(
-            self,
-            "box_scales",
-            isinstance(scales, tuple)
-            and len(scales) == 4
-            and all(map(_is_positive, scales)),
-            "four numbers above zero, for ty, tx, th and tw",
-        )
-
-    def _check_taps(self):
-        taps, count = self.backbone_taps, 6 - self.min_level
-        if taps is None:
-            return
-        _require(
-            self,
-            "backbone_taps",
-            isinstance(taps, tuple)
-            and len(taps) == count
-            and all(_is_int(tap, 0) for tap in taps)
-            and list(taps) == sorted(set(taps)),
-            f"None, or the numbers of {count} blocks of the backbone, ascending, one "
-            f"for each level from min_level={self.min_level} to 5",
-        )
-
-    def _check_numbers(self):
-        for field in ("survival_prob", "backbone_survival_prob"):
-            value = getattr(self, field)
-            _require(
-                self,
-                field,
-                value is None or (_is_positive(value) and value <= 1),
-                "None, or a number above 0 and at most 1",
-            )
-        for field in ("mean_rgb", "stddev_rgb", "pad_rgb"):
-            if field == "pad_rgb" and self.pad_rgb is None:
-                continue
-            _require(
-                self,
-                field,
-                len(getattr(self, field)) == 3
-                and all(isinstance(v, numbers.Real) for v in getattr(self, field)),
-                "one number, or three for red, green, blue",
-            )
-        _require(
-            self, "stddev_rgb", all(map(_is_positive, self.stddev_rgb)), "above zero"
-        )
-        for place in ("", "backbone_"):
-            field = f"{place}batch_norm_momentum"
-            momentum = getattr(self, field)
-            _require(
-                self,
-                field,
-                (momentum is None and place)
-                or (isinstance(momentum, numbers.Real) and 0 <= momentum < 1),
-                "at least 0 and below 1",
-            )
-            field = f"{place}batch_norm_epsilon"
-            epsilon = getattr(self, field)
-            _require(
-                self,
-                field,
-                (epsilon is None and place) or _is_positive(epsilon),
-                "a number above zero",
-            )
-
 
 # Far above any network of the paper, and what memory holds: a number in a file of
 # somebody else may be any. Whoever needs more raises it: `LIMITS["num_classes"] = ...`.
@@ -446,31 +269,160 @@ LIMITS = {
     "seg_num_classes": IGNORED_PIXEL,  # which is no class
 }
 
+_COLOR = "one number, or three for red, green, blue"
+_CHOICES = {
+    "backbone": BACKBONES,
+    "fpn_name": PYRAMIDS,
+    "fpn_weight_method": FUSION_METHODS,
+    "fpn_downsampling": DOWNSAMPLINGS,
+    "fpn_upsampling": UPSAMPLINGS,
+    "fpn_padding": PADDINGS,
+    "backbone_padding": PADDINGS,
+    "activation": ACTIVATIONS,
+    "anchor_order": ANCHOR_ORDERS,
+    "resize_method": RESIZE_METHODS,
+}
 
-def _require(config, field, condition, expected):
-    if not condition:
-        raise InvalidValueError(
-            f"`{field}` must be {expected}. "
-            f"Received: {field}={getattr(config, field)!r}"
-        )
+
+def _is_real(value):
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
-def _is_int(value, least):
-    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    return whole and value >= least
+def _is_int(value, least=1):
+    return _is_real(value) and isinstance(value, numbers.Integral) and value >= least
 
 
 def _is_positive(value):
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    return number and 0 < value < float("inf")
+    return _is_real(value) and 0 < value < float("inf")
 
 
-def _pair(value):
-    return (value, value) if isinstance(value, numbers.Real) else _nested_tuple(value)
+def _is_momentum(value):
+    return _is_real(value) and 0 <= value < 1
 
 
-def _three(value):
-    return (value,) * 3 if isinstance(value, numbers.Real) else _nested_tuple(value)
+def _is_survival(value):
+    return value is None or (_is_positive(value) and value <= 1)
+
+
+def _is_tuple(value, is_right, length):
+    is_long = isinstance(value, tuple) and len(value) == length
+    return is_long and all(map(is_right, value))
+
+
+def _is_ratio(value):
+    return _is_positive(value) or _is_tuple(value, _is_positive, 2)
+
+
+# Field: whether a value of it is right, and what it must be.
+_VALUES = {
+    "box_scales": (
+        lambda x: _is_tuple(x, _is_positive, 4),
+        "four numbers above zero, for ty, tx, th and tw",
+    ),
+    "aspect_ratios": (
+        lambda x: isinstance(x, tuple) and x and all(map(_is_ratio, x)),
+        "width / height ratios above zero, or pairs (x factor, y factor)",
+    ),
+    "survival_prob": (_is_survival, "None, or a number above 0 and at most 1"),
+    "backbone_survival_prob": (_is_survival, "None, or a number above 0 and at most 1"),
+    "mean_rgb": (lambda x: _is_tuple(x, _is_real, 3), _COLOR),
+    "stddev_rgb": (lambda x: _is_tuple(x, _is_positive, 3), f"{_COLOR}, above zero"),
+    "pad_rgb": (lambda x: x is None or _is_tuple(x, _is_real, 3), f"None, {_COLOR}"),
+    "batch_norm_momentum": (_is_momentum, "at least 0 and below 1"),
+    "backbone_batch_norm_momentum": (
+        lambda x: x is None or _is_momentum(x),
+        "None, or at least 0 and below 1",
+    ),
+    "batch_norm_epsilon": (_is_positive, "a number above zero"),
+    "backbone_batch_norm_epsilon": (
+        lambda x: x is None or _is_positive(x),
+        "None, or a number above zero",
+    ),
+    "heads": (
+        lambda x: isinstance(x, tuple) and x and set(x) <= set(HEADS),
+        f"some of {', '.join(map(repr, HEADS))}, such as {HEADS}",
+    ),
+    "image_size": (
+        lambda x: _is_tuple(x, _is_int, 2),
+        "a whole number, or (height, width), of pixels",
+    ),
+}
+
+
+def _check(config):
+    """Raises ValueError for the first field whose value the network cannot have."""
+
+    def require(field, is_right, expected):
+        if not is_right:
+            raise InvalidValueError(
+                f"`{field}` must be {expected}. "
+                f"Received: {field}={getattr(config, field)!r}"
+            )
+
+    for field, limit in LIMITS.items():
+        value, place = getattr(config, field), "effdet_keras.model.config.LIMITS"
+        require(field, _is_int(value), "a whole number >= 1")
+        require(field, value <= limit, f"at most {limit:,}, the limit in `{place}`")
+    for field, allowed in _CHOICES.items():
+        value = getattr(config, field)
+        require(field, value in allowed, f"one of {', '.join(allowed)}")
+    for field in dataclasses.fields(config):
+        if field.type == "bool":
+            value = getattr(config, field.name)
+            require(field.name, isinstance(value, bool), "True or False")
+    for field, (is_right, expected) in _VALUES.items():
+        require(field, is_right(getattr(config, field)), expected)
+
+    low, high, size = config.min_level, config.max_level, config.image_size
+    require(
+        "min_level",
+        _is_int(low) and _is_int(high) and low <= 5 and low < high,
+        "1 to 5 (the backbone's last level), and below max_level",
+    )
+    require(
+        "max_level",
+        high >= 5 and 2**high <= 2 * max(size),
+        "at least 5 (the backbone's last level), with 2**max_level at most twice the "
+        f"larger side of image_size {size}",
+    )
+    taps, count = config.backbone_taps, 6 - low
+    is_ascending = _is_tuple(taps, lambda n: _is_int(n, 0), count) and all(
+        a < b for a, b in itertools.pairwise(taps)
+    )
+    require(
+        "backbone_taps",
+        taps is None or is_ascending,
+        f"None, or the numbers of {count} blocks of the backbone, ascending, one for "
+        f"each level from min_level={low} to 5",
+    )
+    scale, levels = config.anchor_scale, config.num_levels
+    require(
+        "anchor_scale",
+        _is_positive(scale) or _is_tuple(scale, _is_positive, levels),
+        f"a number above zero, or {levels} of them, one per level",
+    )
+    require(
+        "resize_method",
+        config.resize_method == "half_pixel" or not config.has_segmentation,
+        "'half_pixel' with a segmentation head, whose masks are resized so",
+    )
+
+
+def _hint(word, known, cutoff=0.6):
+    close = difflib.get_close_matches(str(word), known, n=1, cutoff=cutoff)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def _nested_tuple(value):
+    """Lists, as JSON gives them, as tuples, so that equal configs are equal."""
+    if isinstance(value, (list, tuple)):
+        return tuple(_nested_tuple(item) for item in value)
+    return value
+
+
+def _repeated(times):
+    """A number as a tuple of so many, anything else as it is."""
+    return lambda x: (x,) * times if _is_real(x) else _nested_tuple(x)
 
 
 def _in_order(heads):
@@ -481,11 +433,17 @@ def _in_order(heads):
     return tuple(head for head in HEADS if head in heads)
 
 
-def _nested_tuple(value):
-    """Lists, as JSON gives them, as tuples, so that equal configs are equal."""
-    if isinstance(value, (list, tuple)):
-        return tuple(_nested_tuple(item) for item in value)
-    return value
+_NORMAL_FORMS = {
+    "image_size": _repeated(2),
+    "aspect_ratios": _nested_tuple,
+    "backbone_taps": _nested_tuple,
+    "anchor_scale": _nested_tuple,
+    "box_scales": _nested_tuple,
+    "mean_rgb": _repeated(3),
+    "stddev_rgb": _repeated(3),
+    "pad_rgb": _repeated(3),
+    "heads": _in_order,
+}
 
 
 def _d(index, image_size, filters, cells, repeats, **more):
@@ -572,10 +530,10 @@ _PUBLISHED = {
     "efficientdet-q1": _effdet(1, 640, 88, 3, 3, fpn_name="qufpn", **_BILINEAR),
     "efficientdet-q2": _effdet(2, 768, 112, 4, 3, fpn_name="qufpn"),
     "efficientdetv2-dt": _effdet(
-        *(None, 768, 128, 5, 3), backbone="efficientnetv2-rw-t", **_EFFDET_V2
+        None, 768, 128, 5, 3, backbone="efficientnetv2-rw-t", **_EFFDET_V2
     ),
     "efficientdetv2-ds": _effdet(
-        *(None, 1024, 256, 7, 4), backbone="efficientnetv2-rw-s", **_EFFDET_V2
+        None, 1024, 256, 7, 4, backbone="efficientnetv2-rw-s", **_EFFDET_V2
     ),
     "effdet-d0": _effdet(0, 512, 64, 3, 3),
     "effdet-d1": _effdet(1, 640, 88, 4, 3),
@@ -584,7 +542,11 @@ _PUBLISHED = {
     "effdet-d4": _effdet(4, 1024, 224, 7, 4, **_TF_PYRAMID),
     "effdet-d5": _effdet(5, 1280, 288, 7, 4, **_TF_PYRAMID),
     "effdet-lite0": _effdet(
-        *(0, 384, 64, 3, 3),
+        0,
+        384,
+        64,
+        3,
+        3,
         backbone="efficientnet-lite0",
         activation="relu6",
         fpn_padding="same",
@@ -592,14 +554,3 @@ _PUBLISHED = {
 }
 
 MODEL_NAMES = tuple(_PUBLISHED)
-
-
-def _published(name):
-    if name not in _PUBLISHED:
-        close = difflib.get_close_matches(str(name), MODEL_NAMES, n=1, cutoff=0.4)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise InvalidValueError(
-            f"There is no model of this name.{hint} "
-            f"Received: name={name!r}. Known names: {', '.join(MODEL_NAMES)}"
-        )
-    return _PUBLISHED[name]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import keras
 from keras import ops
 
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.model.basic_layers import BatchNormOptions, DropPath, get_activation
+from effdet_keras.model.basic_layers import (
+    BatchNormOptions,
+    ConfiguredLayer,
+    DropPath,
+    get_activation,
+)
 from effdet_keras.model.fake_quantization import (
     activate,
     convolve,
@@ -20,8 +24,8 @@ from effdet_keras.model.fake_quantization import (
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
-class PredictionHead(keras.layers.Layer):
-    """Turns pyramid features into numbers for every anchor.
+class PredictionHead(ConfiguredLayer):
+    """Turns pyramid features `[B, H_l, W_l, C]` into numbers for every anchor.
 
     A head has `repeats` blocks and one more convolution at the end
     (https://arxiv.org/abs/1911.09070, figure 3). A block is a convolution, a batch
@@ -30,52 +34,31 @@ class PredictionHead(keras.layers.Layer):
     the published checkpoints: `{prefix}-0`, `{prefix}-0-bn-3`, ...,
     `{prefix}-predict`.
 
-    Args:
-        values: int, numbers for each anchor: classes, or 4 for a box.
-        num_anchors: int, anchors at each location.
-        filters: int, channels inside the head.
-        repeats: int, convolutions before the last. With 0 all inputs must have
-            the same number of channels.
-        min_level: int, the level of the first input.
-        prefix: string, "class" or "box".
-        separable_conv: bool, separable or plain convolutions.
-        redundant_bias: bool, whether the convolutions before batch norms have biases.
-        activation: string, see `effdet_keras.model.config.ACTIVATIONS`.
-        survival_prob: float or None. If given, the convolutions after the first are
-            residual branches with stochastic depth.
-        prior_bias: float, the first value of the last bias. `-log(99)` lets a
-            sigmoid begin at 0.01 (https://arxiv.org/abs/1708.02002, section 3.3).
-        batch_norm: `BatchNormOptions` or None for its defaults.
-        **kwargs: arguments of `keras.layers.Layer`.
+    `values` are the numbers for each anchor: classes, or 4 for a box. With a
+    `survival_prob` the convolutions after the first are residual branches with
+    stochastic depth. The last bias starts at `prior_bias`: `-log(99)` lets a
+    sigmoid begin at 0.01 (https://arxiv.org/abs/1708.02002, section 3.3). With
+    `repeats` of 0 all inputs must have the same number of channels.
 
-    Call arguments:
-        inputs: list of tensors `[B, H_l, W_l, C]`, one per level.
-
-    Returns:
-        Tensor `[B, N, values]`, float32, `N` counting level, row, column, anchor.
-
-    Example:
-        >>> head = PredictionHead(4, num_anchors=9, filters=8, repeats=1, prefix="box")
-        >>> tuple(head([ops.ones((1, 4, 4, 8)), ops.ones((1, 2, 2, 8))]).shape)
-        (1, 180, 4)
+    The result is `[B, N, values]`, float32, `N` counting level, row, column, anchor.
     """
 
     def __init__(
         self,
-        values: int,
-        num_anchors: int = 9,
-        filters: int = 64,
-        repeats: int = 3,
-        min_level: int = 3,
-        prefix: str = "class",
-        separable_conv: bool = True,
-        redundant_bias: bool = True,
-        activation: str = "swish",
-        survival_prob: float | None = None,
-        prior_bias: float = 0.0,
-        batch_norm: BatchNormOptions | dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
+        values,
+        num_anchors=9,
+        filters=64,
+        repeats=3,
+        min_level=3,
+        prefix="class",
+        separable_conv=True,
+        redundant_bias=True,
+        activation="swish",
+        survival_prob=None,
+        prior_bias=0.0,
+        batch_norm=None,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.values = values
         self.num_anchors = num_anchors
@@ -146,7 +129,7 @@ class PredictionHead(keras.layers.Layer):
         x = quantized(self, "predictions", ops.concatenate(levels, axis=1))
         return ops.cast(x, "float32")
 
-    def features(self, inputs: Any, training: bool = False) -> Any:
+    def features(self, inputs, training=False):
         """What the last convolution sees: list of `[B, H_l, W_l, filters]`."""
         return [
             self._level(x, index, training=training) for index, x in enumerate(inputs)
@@ -175,73 +158,31 @@ class PredictionHead(keras.layers.Layer):
         count = sum(h * w for _, h, w, _ in input_shape) * self.num_anchors
         return (input_shape[0][0], count, self.values)
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "values": self.values,
-            "num_anchors": self.num_anchors,
-            "filters": self.filters,
-            "repeats": self.repeats,
-            "min_level": self.min_level,
-            "prefix": self.prefix,
-            "separable_conv": self.separable_conv,
-            "redundant_bias": self.redundant_bias,
-            "activation": self.activation,
-            "survival_prob": self.survival_prob,
-            "prior_bias": self.prior_bias,
-            "batch_norm": self.batch_norm.serialize(),
-        }
-
-
-# --- The segmentation head: from the coarsest level up, a class for each pixel.
-
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
-class SegmentationHead(keras.layers.Layer):
-    """Turns pyramid features into the logits of a class for each pixel.
+class SegmentationHead(ConfiguredLayer):
+    """Turns pyramid features `[B, H_l, W_l, C]` into a class's logits for each pixel.
 
     It starts from the coarsest level. For each finer level: a transposed convolution
     that doubles the size, a batch norm, an activation, and the features of that level
-    behind it. One more transposed convolution gives the logits, in twice the size of
-    the finest level. The paper has no such head; google/automl's code has.
+    behind it. One more transposed convolution gives the logits, float32
+    `[B, height, width, num_classes]`, in twice the size of the finest level, or in
+    `output_size`. The paper has no such head; google/automl's code has.
 
     A level of odd size is less than twice the one above: what is too much at the
     bottom and at the right is then cut off. (google/automl's fails there.) So images of
     every size can be segmented, and those whose levels double exactly are as there.
-
-    Args:
-        num_classes: int, classes of pixels.
-        filters: int, channels inside the head.
-        activation: string, see `effdet_keras.model.config.ACTIVATIONS`.
-        output_size: `(height, width)` of the logits, at most twice the size of the
-            first input; None for twice its size.
-        batch_norm: `BatchNormOptions` or None for its defaults.
-        **kwargs: arguments of `keras.layers.Layer`.
-
-    Call arguments:
-        inputs: list of tensors `[B, H_l, W_l, C]`, one per level, finest first.
-
-    Returns:
-        Tensor `[B, height, width, num_classes]`, float32.
-
-    Raises:
-        ValueError: If a level is not half as large as the one before, rounded up.
-
-    Example:
-        >>> head = SegmentationHead(3, filters=8)
-        >>> tuple(head([ops.ones((1, 7, 8, 4)), ops.ones((1, 4, 4, 4))]).shape)
-        (1, 14, 16, 3)
     """
 
     def __init__(
         self,
-        num_classes: int,
-        filters: int = 64,
-        activation: str = "swish",
-        output_size: tuple[int, int] | None = None,
-        batch_norm: BatchNormOptions | dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
+        num_classes,
+        filters=64,
+        activation="swish",
+        output_size=None,
+        batch_norm=None,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.num_classes = num_classes
         self.filters = filters
@@ -298,16 +239,6 @@ class SegmentationHead(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         finest = tuple(input_shape[0])
         return (finest[0], *self._size(finest), self.num_classes)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_classes": self.num_classes,
-            "filters": self.filters,
-            "activation": self.activation,
-            "output_size": self.output_size,
-            "batch_norm": self.batch_norm.serialize(),
-        }
 
 
 def _check_levels(shapes):

@@ -7,8 +7,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from effdet_keras.errors import InvalidValueError
-from effdet_keras.model.basic_layers import BatchNormOptions, DropPath, get_activation
+from effdet_keras.model.basic_layers import (
+    BatchNormOptions,
+    ConfiguredLayer,
+    DropPath,
+    get_activation,
+    one_of,
+)
 from effdet_keras.model.config import PADDINGS
 from effdet_keras.model.fake_quantization import (
     activate,
@@ -19,89 +24,31 @@ from effdet_keras.model.fake_quantization import (
 )
 
 
-def check_padding(padding: str) -> str:
-    """Returns `padding` if it is one of `effdet_keras.model.config.PADDINGS`.
-
-    Raises:
-        ValueError: If it is not.
-
-    Example:
-        >>> check_padding("symmetric")
-        'symmetric'
-    """
-    if padding not in PADDINGS:
-        raise InvalidValueError(
-            f"`padding` must be one of {', '.join(PADDINGS)}. "
-            f"Received: padding={padding!r}"
-        )
-    return padding
-
-
-def rows_to_add(padding: str, kernel_size: int, stride: int) -> int:
-    """Returns how many rows of zeros a convolution needs on each side before it.
+def rows_to_add(padding, kernel_size, stride):
+    """How many rows of zeros a convolution needs on each side before it, if any.
 
     TensorFlow's "same" puts the odd row behind an image; PyTorch's models pad both
     sides alike. With an odd kernel the two differ only where there is a stride, and the
-    results have the same size.
-
-    Args:
-        padding: "same" or "symmetric".
-        kernel_size: int, odd.
-        stride: int.
-
-    Returns:
-        Int. 0 if the convolution itself does the padding, with "same"; after any other
-        number it must be "valid".
-
-    Example:
-        >>> rows_to_add("symmetric", 5, 2), rows_to_add("same", 5, 2)
-        (2, 0)
+    results have the same size. 0 if the convolution itself does the padding, with
+    "same"; after any other number it must be "valid".
     """
-    symmetric = check_padding(padding) == "symmetric" and stride > 1
+    symmetric = one_of("padding", padding, PADDINGS) == "symmetric" and stride > 1
     return (kernel_size - 1) // 2 if symmetric else 0
 
 
-def pad_with_zeros(x: Any, rows: int) -> Any:
-    """Puts rows and columns of zeros around `[B, H, W, C]`, `rows` on each side."""
-    if rows == 0:
-        return x
-    return ops.pad(x, [[0, 0], [rows, rows], [rows, rows], [0, 0]])
+def pad_with_zeros(x, rows):
+    """`[B, H, W, C]` with `rows` rows and columns of zeros on each side."""
+    return ops.pad(x, [[0, 0], [rows, rows], [rows, rows], [0, 0]]) if rows else x
 
 
-def repeat_edges(x: Any, times: tuple[int, int]) -> Any:
-    """Repeats the outermost rows and columns of `[B, H, W, C]`.
-
-    Before max pooling it is what padding with minus infinity is, as long as each window
-    has the edge in it, and no infinity comes into a quantized model.
-
-    Args:
-        x: tensor `[B, H, W, C]`.
-        times: pair of 0 or 1, whether to repeat rows, and columns.
-
-    Returns:
-        Tensor `[B, H + 2 * times[0], W + 2 * times[1], C]`.
-
-    Example:
-        >>> tuple(repeat_edges(ops.ones((1, 2, 2, 1)), (1, 0)).shape)
-        (1, 4, 2, 1)
-    """
-    if times[0]:
-        x = ops.concatenate([x[:, :1], x, x[:, -1:]], axis=1)
-    if times[1]:
-        x = ops.concatenate([x[:, :, :1], x, x[:, :, -1:]], axis=2)
-    return x
-
-
-def strided(size: int | None, stride: int) -> int | None:
-    """Returns the rows of a result for those of an input, with either padding."""
-    return None if size is None else -(-size // stride)
-
-
-# --- The mobile inverted bottleneck block of EfficientNet, with squeeze-excite.
+def strided(shape, stride, filters):
+    """The shape of a convolution's result, for that of its input, however padded."""
+    sides = (None if n is None else -(-n // stride) for n in shape[1:3])
+    return (shape[0], *sides, filters)
 
 
 def conv_initializer():
-    """Returns EfficientNet's: normal with std `sqrt(2 / (kh * kw * filters))`."""
+    """EfficientNet's: normal with std `sqrt(2 / (kh * kw * filters))`."""
     return keras.initializers.VarianceScaling(2.0, "fan_out", "untruncated_normal")
 
 
@@ -111,14 +58,9 @@ class DepthwiseInitializer(keras.initializers.Initializer):
 
     Each output of a depthwise convolution sees one channel, which
     `VarianceScaling` does not know.
-
-    Example:
-        >>> kernel = DepthwiseInitializer(seed=0)((3, 3, 500, 1))
-        >>> round(float(ops.std(kernel)), 2)  # sqrt(2 / 9) = 0.47
-        0.47
     """
 
-    def __init__(self, seed: int | None = None) -> None:
+    def __init__(self, seed=None):
         self.seed = seed
 
     def __call__(self, shape, dtype=None):
@@ -130,31 +72,14 @@ class DepthwiseInitializer(keras.initializers.Initializer):
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
-class SqueezeExcite(keras.layers.Layer):
-    """Weighs the channels by what the whole image shows.
+class SqueezeExcite(ConfiguredLayer):
+    """Weighs the channels of `[B, H, W, C]` by what the whole image shows.
 
     It takes the mean over the image, then two 1x1 convolutions and a sigmoid per
     channel (https://arxiv.org/abs/1709.01507, section 3).
-
-    Args:
-        reduced_filters: int, channels between the two convolutions.
-        activation: string, see `effdet_keras.model.config.ACTIVATIONS`.
-        **kwargs: arguments of `keras.layers.Layer`.
-
-    Call arguments:
-        inputs: tensor `[B, H, W, C]`.
-
-    Returns:
-        Tensor like `inputs`.
-
-    Example:
-        >>> tuple(SqueezeExcite(2)(ops.ones((1, 4, 4, 8))).shape)
-        (1, 4, 4, 8)
     """
 
-    def __init__(
-        self, reduced_filters: int, activation: str = "swish", **kwargs: Any
-    ) -> None:
+    def __init__(self, reduced_filters, activation="swish", **kwargs):
         super().__init__(**kwargs)
         self.reduced_filters = reduced_filters
         self.activation = activation
@@ -186,35 +111,68 @@ class SqueezeExcite(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return input_shape
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "reduced_filters": self.reduced_filters,
-            "activation": self.activation,
+
+class _Bottleneck(ConfiguredLayer):
+    """What both blocks have: convolutions, norms, and the input added to the result."""
+
+    def _convolution(self, name, filters, kernel_size=1, stride=1):
+        """A convolution without bias, depthwise where `filters` is None."""
+        options = {
+            "kernel_size": kernel_size,
+            "strides": stride,
+            "padding": "valid" if self._rows and stride > 1 else "same",
+            "use_bias": False,
+            "name": name,
+            "dtype": self.dtype_policy,
         }
+        if filters is None:
+            return keras.layers.DepthwiseConv2D(
+                depthwise_initializer=DepthwiseInitializer(), **options
+            )
+        return keras.layers.Conv2D(
+            filters, kernel_initializer=conv_initializer(), **options
+        )
+
+    def _norm(self, index):
+        name = "tpu_batch_normalization" + (f"_{index}" if index else "")
+        return self.batch_norm.layer(name, self.dtype_policy)
+
+    def _build_residual(self, input_shape):
+        self._residual = self.stride == 1 and input_shape[-1] == self.filters
+        if self._residual and self.survival_prob:
+            self.drop_path = DropPath(
+                self.survival_prob, name="drop", dtype=self.dtype_policy
+            )
+
+    def _with_input(self, x, inputs, training):
+        if not self._residual:
+            return x
+        if self.drop_path is not None:
+            x = self.drop_path(x, training=training)
+        return quantized(self, "sum", x + inputs)
+
+    def compute_output_shape(self, input_shape):
+        return strided(input_shape, self.stride, self.filters)
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
-class MBConv(keras.layers.Layer):
+class MBConv(_Bottleneck):
     """Inverted bottleneck: expand, depthwise convolution, squeeze-excite, project.
 
     EfficientNet's block (https://arxiv.org/abs/1905.11946, section 4). If
     neither size nor channels change, the input is added to the result, which may be
-    dropped by stochastic depth.
-
-    Sub-layers carry the names of the published checkpoints.
+    dropped by stochastic depth. Sub-layers carry the names of the published
+    checkpoints.
 
     Args:
-        filters: int, channels of the result.
-        kernel_size: int, the depthwise convolution's.
-        stride: int, the depthwise convolution's.
-        expand_ratio: int, channels inside the block / input channels.
-        se_ratio: float or None, squeeze-excite channels / input channels.
-        activation: string, see `effdet_keras.model.config.ACTIVATIONS`.
-        survival_prob: float or None, of the residual branch.
+        filters: channels of the result.
+        kernel_size, stride: the depthwise convolution's.
+        expand_ratio: channels inside the block / input channels.
+        se_ratio: squeeze-excite channels / input channels; None for no such.
+        activation: see `effdet_keras.model.config.ACTIVATIONS`.
+        survival_prob: of the residual branch.
         padding: "same" or "symmetric", of the depthwise convolution.
-        batch_norm: `BatchNormOptions` or None for its defaults.
-        **kwargs: arguments of `keras.layers.Layer`.
+        batch_norm: `BatchNormOptions` (`effdet_keras.model.basic_layers`).
 
     Call arguments:
         inputs: tensor `[B, H, W, C]`.
@@ -256,53 +214,36 @@ class MBConv(keras.layers.Layer):
         self.expand_conv = self.expand_bn = self.se = self.drop_path = None
 
     def build(self, input_shape):
-        policy = self.dtype_policy
-        bn_names = iter(f"tpu_batch_normalization{end}" for end in ("", "_1", "_2"))
-        conv_names = iter(("conv2d", "conv2d_1"))
         shape = tuple(input_shape)
+        norms = 0
         if self.expand_ratio != 1:
             expanded = shape[-1] * self.expand_ratio
-            self.expand_conv = self._conv(expanded, next(conv_names))
-            self.expand_bn = self.batch_norm.layer(next(bn_names), policy)
+            self.expand_conv = self._convolution("conv2d", expanded)
+            self.expand_bn = self._norm(0)
             self.expand_conv.build(shape)
             shape = (*shape[:-1], expanded)
             self.expand_bn.build(shape)
-        self.depthwise_conv = keras.layers.DepthwiseConv2D(
-            self.kernel_size,
-            strides=self.stride,
-            padding="valid" if self._rows else "same",
-            use_bias=False,
-            depthwise_initializer=DepthwiseInitializer(),
-            name="depthwise_conv2d",
-            dtype=policy,
+            norms = 1
+        self.depthwise_conv = self._convolution(
+            "depthwise_conv2d", None, self.kernel_size, self.stride
         )
-        self.depthwise_bn = self.batch_norm.layer(next(bn_names), policy)
+        self.depthwise_bn = self._norm(norms)
         # Of the padded sizes: those of `shape` may be below the kernel's.
         self.depthwise_conv.build((shape[0], None, None, shape[-1]))
-        sides = (strided(n, self.stride) for n in shape[1:3])
-        shape = (shape[0], *sides, shape[-1])
+        shape = strided(shape, self.stride, shape[-1])
         self.depthwise_bn.build(shape)
         if self.se_ratio:
             reduced = max(1, int(input_shape[-1] * self.se_ratio))
-            self.se = SqueezeExcite(reduced, self.activation, name="se", dtype=policy)
+            self.se = SqueezeExcite(
+                reduced, self.activation, name="se", dtype=self.dtype_policy
+            )
             self.se.build(shape)
-        self.project_conv = self._conv(self.filters, next(conv_names))
-        self.project_bn = self.batch_norm.layer(next(bn_names), policy)
+        name = "conv2d_1" if self.expand_conv else "conv2d"
+        self.project_conv = self._convolution(name, self.filters)
+        self.project_bn = self._norm(norms + 1)
         self.project_conv.build(shape)
         self.project_bn.build((*shape[:-1], self.filters))
-        self._residual = self.stride == 1 and input_shape[-1] == self.filters
-        if self._residual and self.survival_prob:
-            self.drop_path = DropPath(self.survival_prob, name="drop", dtype=policy)
-
-    def _conv(self, filters, name):
-        return keras.layers.Conv2D(
-            filters,
-            1,
-            use_bias=False,
-            kernel_initializer=conv_initializer(),
-            name=name,
-            dtype=self.dtype_policy,
-        )
+        self._build_residual(input_shape)
 
     def call(self, inputs, training=False):
         x = inputs
@@ -315,84 +256,32 @@ class MBConv(keras.layers.Layer):
             x = self.se(x)
         x = normalize(self.project_bn, convolve(self.project_conv, x), training)
         x = quantized(self, "projected", x)
-        if not self._residual:
-            return x
-        if self.drop_path is not None:
-            x = self.drop_path(x, training=training)
-        return quantized(self, "sum", x + inputs)
-
-    def compute_output_shape(self, input_shape):
-        sides = (strided(n, self.stride) for n in input_shape[1:3])
-        return (input_shape[0], *sides, self.filters)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "kernel_size": self.kernel_size,
-            "stride": self.stride,
-            "expand_ratio": self.expand_ratio,
-            "se_ratio": self.se_ratio,
-            "activation": self.activation,
-            "survival_prob": self.survival_prob,
-            "padding": self.padding,
-            "batch_norm": self.batch_norm.serialize(),
-        }
-
-
-# --- The fused bottleneck block of EfficientNetV2, and its single convolution.
+        return self._with_input(x, inputs, training)
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
-class FusedMBConv(keras.layers.Layer):
+class FusedMBConv(_Bottleneck):
     """Bottleneck whose expansion is itself the convolution over space.
 
     EfficientNetV2's early block (https://arxiv.org/abs/2104.00298, figure 2) has one
     convolution in the place of `MBConv`'s expansion and depthwise convolution, and a
-    1x1 projection. If neither size nor channels change, the input is added to the
-    result, which may be dropped by stochastic depth.
-
-    Without an expansion, EfficientNetV2 has no projection either: the block is one
-    convolution with its activation.
-
-    Args:
-        filters: int, channels of the result.
-        kernel_size: int.
-        stride: int.
-        expand_ratio: int, channels inside the block / input channels.
-        project: bool, whether there is a projection. Without one, `expand_ratio` has no
-            meaning.
-        activation: string, see `effdet_keras.model.config.ACTIVATIONS`.
-        survival_prob: float or None, of the residual branch.
-        padding: "same" or "symmetric", of the convolution over space.
-        batch_norm: `BatchNormOptions` or None for its defaults.
-        **kwargs: arguments of `keras.layers.Layer`.
-
-    Call arguments:
-        inputs: tensor `[B, H, W, C]`.
-
-    Returns:
-        Tensor `[B, ceil(H / stride), ceil(W / stride), filters]`.
-
-    Example:
-        >>> block = FusedMBConv(16, stride=2, expand_ratio=4)
-        >>> tuple(block(ops.ones((1, 7, 8, 4))).shape)
-        (1, 4, 4, 16)
+    1x1 projection. Without an expansion, EfficientNetV2 has no projection either
+    (`project=False`): the block is one convolution with its activation.
     """
 
     def __init__(
         self,
-        filters: int,
-        kernel_size: int = 3,
-        stride: int = 1,
-        expand_ratio: int = 4,
-        project: bool = True,
-        activation: str = "swish",
-        survival_prob: float | None = None,
-        padding: str = "same",
-        batch_norm: BatchNormOptions | dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
+        filters,
+        kernel_size=3,
+        stride=1,
+        expand_ratio=4,
+        project=True,
+        activation="swish",
+        survival_prob=None,
+        padding="same",
+        batch_norm=None,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.filters = filters
         self.kernel_size = kernel_size
@@ -408,39 +297,20 @@ class FusedMBConv(keras.layers.Layer):
         self.project_conv = self.project_bn = self.drop_path = None
 
     def build(self, input_shape):
-        policy = self.dtype_policy
         channels = input_shape[-1]
         width = channels * self.expand_ratio if self.project else self.filters
-        self.conv = keras.layers.Conv2D(
-            width,
-            self.kernel_size,
-            strides=self.stride,
-            padding="valid" if self._rows else "same",
-            use_bias=False,
-            kernel_initializer=conv_initializer(),
-            name="conv2d",
-            dtype=policy,
-        )
+        self.conv = self._convolution("conv2d", width, self.kernel_size, self.stride)
         # Of the padded sizes: those of the input may be below the kernel's.
         self.conv.build((input_shape[0], None, None, channels))
-        shape = (*self.compute_output_shape(input_shape)[:-1], width)
-        self.bn = self.batch_norm.layer("tpu_batch_normalization", policy)
+        shape = strided(input_shape, self.stride, width)
+        self.bn = self._norm(0)
         self.bn.build(shape)
         if self.project:
-            self.project_conv = keras.layers.Conv2D(
-                self.filters,
-                1,
-                use_bias=False,
-                kernel_initializer=conv_initializer(),
-                name="conv2d_1",
-                dtype=policy,
-            )
-            self.project_bn = self.batch_norm.layer("tpu_batch_normalization_1", policy)
+            self.project_conv = self._convolution("conv2d_1", self.filters)
+            self.project_bn = self._norm(1)
             self.project_conv.build(shape)
             self.project_bn.build((*shape[:-1], self.filters))
-        self._residual = self.stride == 1 and channels == self.filters
-        if self._residual and self.survival_prob:
-            self.drop_path = DropPath(self.survival_prob, name="drop", dtype=policy)
+        self._build_residual(input_shape)
 
     def call(self, inputs, training=False):
         x = convolve(self.conv, pad_with_zeros(inputs, self._rows))
@@ -448,26 +318,4 @@ class FusedMBConv(keras.layers.Layer):
         if self.project_conv is not None:
             x = normalize(self.project_bn, convolve(self.project_conv, x), training)
             x = quantized(self, "projected", x)
-        if not self._residual:
-            return x
-        if self.drop_path is not None:
-            x = self.drop_path(x, training=training)
-        return quantized(self, "sum", x + inputs)
-
-    def compute_output_shape(self, input_shape):
-        sides = (strided(n, self.stride) for n in input_shape[1:3])
-        return (input_shape[0], *sides, self.filters)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "kernel_size": self.kernel_size,
-            "stride": self.stride,
-            "expand_ratio": self.expand_ratio,
-            "project": self.project,
-            "activation": self.activation,
-            "survival_prob": self.survival_prob,
-            "padding": self.padding,
-            "batch_norm": self.batch_norm.serialize(),
-        }
+        return self._with_input(x, inputs, training)

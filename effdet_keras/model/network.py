@@ -1,6 +1,5 @@
 """Assembles the network: normalise, backbone, extra levels, BiFPN, heads."""
 
-import dataclasses
 import math
 
 import keras
@@ -23,29 +22,14 @@ def build_network(config, dtype=None, features=None):
     https://arxiv.org/abs/1911.09070, figure 3. This is the one place that
     reads the config: every layer takes plain values.
 
-    Args:
-        config: `EfficientDetConfig`.
-        dtype: dtype policy of the layers, or None for Keras' own.
-        features: layer in the place of all but the last layer of each head, or
-            None. It takes normalised images and returns a list of class features
-            and a list of box features `[B, H_l, W_l, C]`, one per level.
+    `features` is a layer in the place of all but the last layer of each head. It takes
+    normalised images and returns a list of class features and a list of box features
+    `[B, H_l, W_l, C]`, one per level.
 
-    Returns:
-        `(images, outputs)`: a `keras.Input` `[B, H, W, 3]` of pixels 0-255, and
-        `{"class_logits": [B, N, C], "box_deltas": [B, N, 4]}`, float32; with a
-        segmentation head also `"segmentation_logits": [B, h, w, K]`, of which a place
-        is `2 ** (min_level - 1)` pixels of the input, 4 in the published models.
-
-    Raises:
-        ValueError: If the config has a segmentation head, which reads the levels that
-            `features` do not give.
-
-    Example:
-        >>> from effdet_keras.model.config import EfficientDetConfig
-        >>> config = EfficientDetConfig(image_size=64, max_level=6, num_classes=2)
-        >>> images, outputs = build_network(config)
-        >>> outputs["class_logits"].shape  # 9 anchors at 8x8, 4x4, 2x2, 1x1
-        (None, 765, 2)
+    Returns `(images, outputs)`: a `keras.Input` `[B, H, W, 3]` of pixels 0-255, and
+    `{"class_logits": [B, N, C], "box_deltas": [B, N, 4]}`, float32; with a
+    segmentation head also `"segmentation_logits": [B, h, w, K]`, of which a place
+    is `2 ** (min_level - 1)` pixels of the input, 4 in the published models.
     """
     images = keras.Input((*config.image_size, 3), name="images")
     x = Normalize(
@@ -58,13 +42,17 @@ def build_network(config, dtype=None, features=None):
     if features is None:
         pyramid = _pyramid(x, config, dtype)
         class_features = box_features = pyramid
-        repeats = config.head_repeats
         if config.has_segmentation:
             outputs["segmentation_logits"] = _segmentation(pyramid, config, dtype)
     else:
-        _refuse_segmentation(config)
+        if config.has_segmentation:
+            raise InvalidValueError(
+                "A segmentation head reads the levels of the BiFPN, which a TF-Hub "
+                "module of features does not give. "
+                f"Received: heads={config.heads!r}. Leave 'segmentation' out."
+            )
         class_features, box_features = features(x)
-        repeats = 0
+    repeats = config.head_repeats if features is None else 0
 
     def head(features, values, prefix, prior_bias):
         return PredictionHead(
@@ -85,12 +73,9 @@ def build_network(config, dtype=None, features=None):
         )(features)
 
     if config.has_detection:
-        outputs |= {
-            "class_logits": head(
-                class_features, config.num_classes, "class", _PRIOR_BIAS
-            ),
-            "box_deltas": head(box_features, 4, "box", 0.0),
-        }
+        classes = head(class_features, config.num_classes, "class", _PRIOR_BIAS)
+        outputs["class_logits"] = classes
+        outputs["box_deltas"] = head(box_features, 4, "box", 0.0)
     return images, outputs
 
 
@@ -109,32 +94,14 @@ def _segmentation(pyramid, config, dtype):
     )(pyramid)
 
 
-def _refuse_segmentation(config):
-    if config.has_segmentation:
-        raise InvalidValueError(
-            "A segmentation head reads the levels of the BiFPN, which a TF-Hub module "
-            "of features does not give. "
-            f"Received: heads={config.heads!r}. Leave 'segmentation' out."
-        )
-
-
-def _batch_norm(config):
+def _batch_norm(config, momentum=None, epsilon=None):
     return BatchNormOptions(
-        momentum=config.batch_norm_momentum,
-        epsilon=config.batch_norm_epsilon,
+        momentum=config.batch_norm_momentum if momentum is None else momentum,
+        epsilon=config.batch_norm_epsilon if epsilon is None else epsilon,
         synchronized=config.sync_batch_norm,
         unbiased=config.batch_norm_unbiased,
         frozen=config.frozen_batch_norm,
     )
-
-
-def _backbone_batch_norm(config):
-    own = {
-        "momentum": config.backbone_batch_norm_momentum,
-        "epsilon": config.backbone_batch_norm_epsilon,
-    }
-    told = {name: value for name, value in own.items() if value is not None}
-    return dataclasses.replace(_batch_norm(config), **told)
 
 
 def _pyramid(images, config, dtype):
@@ -153,33 +120,24 @@ def _pyramid(images, config, dtype):
         padding=config.fpn_padding,
         batch_norm=_batch_norm(config),
     )
-    features = EfficientNet(
+    backbone = EfficientNet(
         config.backbone,
         min_level=config.min_level,
         activation=config.activation,
         survival_prob=config.backbone_survival_prob,
         padding=config.backbone_padding,
-        batch_norm=_backbone_batch_norm(config),
+        batch_norm=_batch_norm(
+            config,
+            config.backbone_batch_norm_momentum,
+            config.backbone_batch_norm_epsilon,
+        ),
         taps=config.backbone_taps,
         name=config.backbone,
         dtype=dtype,
-    )(images)
-    features = _add_levels(features, config, options, dtype)
-    return BiFPN(
-        config.fpn_num_filters,
-        repeats=config.fpn_cell_repeats,
-        min_level=config.min_level,
-        max_level=config.max_level,
-        options=options,
-        name="fpn_cells",
-        dtype=dtype,
-    )(features)
-
-
-def _add_levels(features, config, options, dtype):
-    """Levels above the backbone's, each from the one below."""
+    )
+    features = list(backbone(images))
+    # Levels above the backbone's, each from the one below.
     sizes = level_sizes(config.image_size, config.min_level, config.max_level)
-    features = list(features)
     for level in range(_BACKBONE_MAX_LEVEL + 1, config.max_level + 1):
         resample = Resample(
             config.fpn_num_filters,
@@ -189,4 +147,12 @@ def _add_levels(features, config, options, dtype):
             dtype=dtype,
         )
         features.append(resample(features[-1]))
-    return features
+    return BiFPN(
+        config.fpn_num_filters,
+        repeats=config.fpn_cell_repeats,
+        min_level=config.min_level,
+        max_level=config.max_level,
+        options=options,
+        name="fpn_cells",
+        dtype=dtype,
+    )(features)

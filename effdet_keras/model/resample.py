@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.model.basic_layers import BatchNormOptions
-from effdet_keras.model.config import DOWNSAMPLINGS, UPSAMPLINGS
+from effdet_keras.model.basic_layers import BatchNormOptions, ConfiguredLayer, one_of
+from effdet_keras.model.config import DOWNSAMPLINGS, PADDINGS, UPSAMPLINGS
 from effdet_keras.model.fake_quantization import convolve, normalize, quantized
-from effdet_keras.model.mbconv import check_padding, repeat_edges, strided
 
 _repeat = contextvars.ContextVar("repeat", default=None)
 
@@ -23,22 +21,10 @@ _repeat = contextvars.ContextVar("repeat", default=None)
 def repeating_with(repeat):
     """Within this context `Resample` enlarges feature maps with another operation.
 
-    Exports need it: a runtime may have no resize, or a slow one.
-
-    Args:
-        repeat: function of a tensor `[B, H, W, C]` and `(rows, columns)`, ints, that
-            returns `[B, H * rows, W * columns, C]`, each row and column repeated.
-            None for the layers' own operation.
-
-    Example:
-        >>> def repeat(x, times):
-        ...     print("repeats", times)
-        ...     return ops.repeat(ops.repeat(x, times[0], 1), times[1], 2)
-        >>> with repeating_with(repeat):
-        ...     x = Resample(1, (3, 4))(ops.ones((1, 2, 2, 1)))
-        repeats (2, 2)
-        >>> tuple(x.shape)
-        (1, 3, 4, 1)
+    Exports need it: a runtime may have no resize, or a slow one. `repeat` takes a
+    tensor `[B, H, W, C]` and `(rows, columns)`, ints, and returns
+    `[B, H * rows, W * columns, C]`, each row and column repeated. None is the layers'
+    own operation.
     """
     token = _repeat.set(repeat)
     try:
@@ -48,8 +34,8 @@ def repeating_with(repeat):
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
-class Resample(keras.layers.Layer):
-    """Resamples a feature map to `target_size` and `filters` channels.
+class Resample(ConfiguredLayer):
+    """Resamples `[B, H, W, C]` to `target_size` and `filters` channels.
 
     Where the channels differ it applies a 1x1 convolution with a batch norm; then
     max pooling to a smaller size, or nearest-neighbor repetition to a larger one
@@ -57,60 +43,32 @@ class Resample(keras.layers.Layer):
     halve exactly: pooling takes a window of `stride + 1` with
     `stride = (size - 1) // target + 1`, up-sampling row `i * size // target`.
     Bilinear interpolation, in either direction, has half-pixel centers and does not
-    smooth before it shrinks.
-
-    Args:
-        filters: int, channels of the result.
-        target_size: `(height, width)` of the result.
-        apply_bn: bool, batch norm after the convolution.
-        conv_after_downsample: bool, pool first, then convolve.
-        redundant_bias: bool, whether a convolution before a batch norm has a bias.
-        downsampling: "max" or "bilinear".
-        upsampling: "nearest" or "bilinear".
-        padding: "same" or "symmetric", of the pooling: whether an even size is padded
-            behind it, or before it.
-        batch_norm: `BatchNormOptions` or None for its defaults.
-        **kwargs: arguments of `keras.layers.Layer`.
-
-    Call arguments:
-        inputs: tensor `[B, H, W, C]`.
-
-    Returns:
-        Tensor `[B, target height, target width, filters]`.
-
-    Raises:
-        ValueError: If one side must shrink and the other grow, `H`, `W` or `C` is not
-            known, symmetric pooling must shrink to less than half, or a string is
-            unknown.
-
-    Example:
-        >>> up = Resample(8, (4, 4))
-        >>> tuple(up(ops.ones((1, 2, 2, 16))).shape)
-        (1, 4, 4, 8)
+    smooth before it shrinks. With symmetric padding an even size is pooled with a row
+    before it, else with one behind it.
     """
 
     def __init__(
         self,
-        filters: int,
-        target_size: tuple[int, int],
-        apply_bn: bool = True,
-        conv_after_downsample: bool = False,
-        redundant_bias: bool = True,
-        downsampling: str = "max",
-        upsampling: str = "nearest",
-        padding: str = "same",
-        batch_norm: BatchNormOptions | dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
+        filters,
+        target_size,
+        apply_bn=True,
+        conv_after_downsample=False,
+        redundant_bias=True,
+        downsampling="max",
+        upsampling="nearest",
+        padding="same",
+        batch_norm=None,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.filters = filters
         self.target_size = tuple(target_size)
         self.apply_bn = apply_bn
         self.conv_after_downsample = conv_after_downsample
         self.redundant_bias = redundant_bias
-        self.downsampling = _checked("downsampling", downsampling, DOWNSAMPLINGS)
-        self.upsampling = _checked("upsampling", upsampling, UPSAMPLINGS)
-        self.padding = check_padding(padding)
+        self.downsampling = one_of("downsampling", downsampling, DOWNSAMPLINGS)
+        self.upsampling = one_of("upsampling", upsampling, UPSAMPLINGS)
+        self.padding = one_of("padding", padding, PADDINGS)
         self.batch_norm = BatchNormOptions.from_value(batch_norm)
         self.conv = self.bn = None
 
@@ -170,8 +128,12 @@ class Resample(keras.layers.Layer):
         if self.downsampling == "bilinear":
             return self._interpolate(x)
         if self.padding == "symmetric":
-            # A side that keeps its one row has a stride of 1.
-            x = repeat_edges(x, tuple(stride - 1 for stride in self._strides))
+            # To repeat the edge is what padding with minus infinity is, and brings no
+            # infinity into a quantized model. A side of one row has a stride of 1.
+            if self._strides[0] > 1:
+                x = ops.concatenate([x[:, :1], x, x[:, -1:]], axis=1)
+            if self._strides[1] > 1:
+                x = ops.concatenate([x[:, :, :1], x, x[:, :, -1:]], axis=2)
             window = tuple(2 * stride - 1 for stride in self._strides)
             return ops.max_pool(x, window, self._strides, padding="valid")
         window = tuple(stride + 1 for stride in self._strides)
@@ -200,7 +162,8 @@ class Resample(keras.layers.Layer):
 
     def _interpolate(self, x):
         x = ops.image.resize(
-            *(x, self.target_size),
+            x,
+            self.target_size,
             interpolation="bilinear",
             antialias=False,
             data_format="channels_last",
@@ -208,32 +171,10 @@ class Resample(keras.layers.Layer):
         return ops.cast(quantized(self, "interpolated", x), self.compute_dtype)
 
     def compute_output_shape(self, input_shape):
-        height, width = self.target_size
+        size = self.target_size
         if self._shrinks and self.downsampling == "max":
-            height, width = map(strided, input_shape[1:3], self._strides)
-        return (input_shape[0], height, width, self.filters)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "target_size": self.target_size,
-            "apply_bn": self.apply_bn,
-            "conv_after_downsample": self.conv_after_downsample,
-            "redundant_bias": self.redundant_bias,
-            "downsampling": self.downsampling,
-            "upsampling": self.upsampling,
-            "padding": self.padding,
-            "batch_norm": self.batch_norm.serialize(),
-        }
-
-
-def _checked(name, value, allowed):
-    if value not in allowed:
-        raise InvalidValueError(
-            f"`{name}` must be one of {', '.join(allowed)}. Received: {name}={value!r}"
-        )
-    return value
+            size = (-(-n // s) for n, s in zip(input_shape[1:3], self._strides))
+        return (input_shape[0], *size, self.filters)
 
 
 def _repeated(x, target_size):

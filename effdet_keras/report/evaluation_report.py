@@ -25,8 +25,7 @@ from effdet_keras.evaluate.evaluation import (
     number_rows,
     slice_table,
 )
-from effdet_keras.evaluate.image_result import ImageResult
-from effdet_keras.evaluate.matches import NONE, match_detections
+from effdet_keras.evaluate.image_result import NONE, ImageResult, match_detections
 from effdet_keras.report import charts
 from effdet_keras.report.charts import (
     MAX_LINES,

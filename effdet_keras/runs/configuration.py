@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from effdet_keras._internal.processes import ENGINES
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras._internal.yaml_text import parse_value, read_yaml, to_yaml
 from effdet_keras.augment.augmentation import Augmentation
@@ -18,7 +19,6 @@ from effdet_keras.augment.names import NAMES, augmentation_of, is_name
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.formats.registry import FORMATS
 from effdet_keras.detect.postprocess import Postprocess
-from effdet_keras.distribution.starting import KINDS as ENGINES
 from effdet_keras.errors import EffDetError, InvalidTypeError, InvalidValueError
 from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.runs.profile import is_range_of_steps

@@ -13,10 +13,9 @@ from typing import Any
 import keras
 
 from effdet_keras._internal.extras import extra
+from effdet_keras._internal.processes import is_first_process, start
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.distribution.processes import is_first_process
-from effdet_keras.distribution.starting import start
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.runs.batch_size import with_batch_size
 from effdet_keras.runs.configuration import LENGTHS, RunConfiguration, refuse_undone

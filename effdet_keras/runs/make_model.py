@@ -8,8 +8,8 @@ from typing import Any
 
 import keras
 
+from effdet_keras._internal.processes import ENGINES, start
 from effdet_keras.data import DetectionDataset
-from effdet_keras.distribution.starting import KINDS, start
 from effdet_keras.errors import InvalidValueError, MissingPackageError
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.runs.configuration import RunConfiguration
@@ -143,6 +143,6 @@ def _scope(distribute: str | None) -> contextlib.AbstractContextManager:
 
 def _with_synchronized_batch_norm(options: dict, distribute: str | None) -> dict:
     """On TensorFlow devices share statistics if told so; on JAX they always do."""
-    if distribute is None or KINDS[distribute].backend != "tensorflow":
+    if distribute is None or ENGINES[distribute] != "tensorflow":
         return options
     return {"sync_batch_norm": True, **options}

@@ -10,9 +10,9 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from effdet_keras._internal.remote_folder import open_folder
+from effdet_keras._internal.processes import current_processes
+from effdet_keras._internal.remote_path import open_folder
 from effdet_keras._internal.whole_files import replacing
-from effdet_keras.distribution.processes import current_processes
 from effdet_keras.errors import InvalidStateError
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.weights.checkpoint_files import (

@@ -19,6 +19,7 @@ from PIL import Image
 
 from effdet_keras import visualize
 from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras._internal.processes import is_first_process
 from effdet_keras._internal.whole_files import is_remote, replacing
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
 from effdet_keras.data.dataset import DetectionDataset, count_of
@@ -27,7 +28,6 @@ from effdet_keras.detect.evaluate import (
     image_results_and_segmentation,
     segmentation_text,
 )
-from effdet_keras.distribution.processes import is_first_process
 from effdet_keras.errors import MissingPackageError
 from effdet_keras.evaluate.evaluation import Evaluation, analyze_results
 from effdet_keras.images import EncodedImage

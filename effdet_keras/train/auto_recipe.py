@@ -5,8 +5,8 @@ The numbers behind each choice are in docs/fine_tuning.md.
 
 from __future__ import annotations
 
-import dataclasses
 import math
+from typing import NamedTuple
 
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import ATSSMatching
@@ -23,26 +23,17 @@ SHORT = 3_000  # steps in which a pretrained backbone is better left as it is
 _BACKBONE, _DETECTOR = "backbone", "detector"
 
 
-@dataclasses.dataclass(frozen=True)
-class Facts:
-    """What is known when a training begins.
-
-    Args:
-        pretrained: "backbone" or "detector", what of the weights was loaded; None if
-            all are random.
-        chosen_by_fit: names of what `fit` chose of "scale_jitter", "batch_size" and
-            "epochs".
-    """
+class Facts(NamedTuple):
+    """What is known when a training begins."""
 
     num_images: int
     batch_size: int
     steps: int
-    pretrained: str | None = None
-    chosen_by_fit: tuple[str, ...] = ()
+    pretrained: str | None = None  # what was loaded: "backbone", "detector" or nothing
+    chosen_by_fit: tuple[str, ...] = ()  # of "scale_jitter", "batch_size" and "epochs"
 
 
-@dataclasses.dataclass(frozen=True)
-class Choice:
+class Choice(NamedTuple):
     """One choice of the recipe."""
 
     field: str
@@ -51,38 +42,27 @@ class Choice:
 
 
 def choose(facts: Facts) -> list[Choice]:
-    """Chooses how to train.
+    """Chooses how to train; nothing for a large dataset: the reference's recipe.
 
     Example:
         >>> facts = Facts(num_images=160, batch_size=4, steps=200)
         >>> {choice.field: choice.value for choice in choose(facts)}["optimizer"]
         'adamw'
-        >>> choose(Facts(num_images=118_000, batch_size=64, steps=550_000))
-        []
     """
     if facts.num_images >= SMALL:
         return []
     warmup = max(1, min(facts.steps // 10, 200))
     rate = _LEARNING_RATE[facts.pretrained] * math.sqrt(min(facts.batch_size, 16) / 8)
+    averages = "averages, short ones in the first steps"
+    clipping = "a batch of few images can have any gradient"
+    schedule = {"name": "cosine", "warmup_steps": warmup}
     choices = [
         Choice("optimizer", "adamw", "needs no tuning in a few hundred steps"),
         Choice("learning_rate", float(f"{rate:.2g}"), _STARTS[facts.pretrained]),
-        Choice(
-            "schedule",
-            {"name": "cosine", "warmup_steps": warmup},
-            f"to zero after {facts.steps} steps",
-        ),
+        Choice("schedule", schedule, f"to zero after {facts.steps} steps"),
         Choice("batch_norm_warmup", True, "statistics keep up with the weights"),
-        Choice(
-            "ema_decay",
-            REFERENCE["ema_decay"],
-            "averages, short ones in the first steps",
-        ),
-        Choice(
-            "clip_norm",
-            REFERENCE["clip_norm"],
-            "a batch of few images can have any gradient",
-        ),
+        Choice("ema_decay", REFERENCE["ema_decay"], averages),
+        Choice("clip_norm", REFERENCE["clip_norm"], clipping),
     ]
     if facts.pretrained != _DETECTOR:
         choices += [
@@ -105,35 +85,19 @@ _STARTS = {
 
 
 def scale_jitter(num_images: int) -> tuple[float, float]:
-    """The lowest and highest factor on the image size, for a dataset of this size.
-
-    Example:
-        >>> scale_jitter(160)
-        (0.8, 1.25)
-    """
+    """The lowest and highest factor on the image size, for a dataset of this size."""
     return SCALE_JITTER if num_images < SMALL else REFERENCE_JITTER
 
 
 def num_epochs(num_images: int, batch_size: int) -> int:
-    """Epochs of a training whose length is not given.
-
-    Example:
-        >>> num_epochs(160, 8)
-        50
-    """
+    """Epochs of a training whose length is not given."""
     if num_images >= SMALL:
         return 1
     return max(1, math.ceil(STEPS / max(num_images // batch_size, 1)))
 
 
 def describe(choices: list[Choice], facts: Facts, given: list[str]) -> str:
-    """The choices as a block of text for people.
-
-    Example:
-        >>> facts = Facts(num_images=9000, batch_size=8, steps=50)
-        >>> print(describe([], facts, []))
-        Recipe "auto" for 9,000 images, 50 steps of 8: the reference's.
-    """
+    """The choices as a block of text for people."""
     title = (
         f'Recipe "auto" for {facts.num_images:,} images, {facts.steps:,} steps of '
         f"{facts.batch_size}"
@@ -141,26 +105,25 @@ def describe(choices: list[Choice], facts: Facts, given: list[str]) -> str:
     if facts.num_images >= SMALL:
         return f"{title}: the reference's."
     rows = [(f"{c.field}={c.value!r}", c.reason) for c in choices]
-    rows += _rows_of_fit(facts)
+    of_fit = {  # what `fit` chose, because it makes the batches
+        "scale_jitter": (
+            scale_jitter(facts.num_images),
+            "objects keep about their size; of `batches`",
+        ),
+        "batch_size": (facts.batch_size, "fits into most memories; of `fit`"),
+        "epochs": (
+            num_epochs(facts.num_images, facts.batch_size),
+            f"{STEPS:,} steps, without early stopping; of `fit`",
+        ),
+    }
+    rows += [
+        (f"{name}={value}", reason)
+        for name, (value, reason) in of_fit.items()
+        if name in facts.chosen_by_fit
+    ]
     width = max((len(argument) for argument, _ in rows), default=0)
     lines = [f"{title}. Each line is an argument of `compile`, which sets another:"]
     lines += [f"  {argument:<{width}}  {reason}" for argument, reason in rows]
     if given:
         lines.append(f"  as given: {', '.join(given)}")
     return "\n".join(lines)
-
-
-def _rows_of_fit(facts):
-    """What `fit` chose, because it makes the batches, and why."""
-    jitter = scale_jitter(facts.num_images)
-    epochs = num_epochs(facts.num_images, facts.batch_size)
-    may_choose = {
-        "scale_jitter": (jitter, "objects keep about their size; of `batches`"),
-        "batch_size": (facts.batch_size, "fits into most memories; of `fit`"),
-        "epochs": (epochs, f"{STEPS:,} steps, without early stopping; of `fit`"),
-    }
-    return [
-        (f"{name}={value}", reason)
-        for name, (value, reason) in may_choose.items()
-        if name in facts.chosen_by_fit
-    ]

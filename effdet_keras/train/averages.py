@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import keras
 import numpy as np
@@ -16,16 +14,12 @@ from effdet_keras.errors import InvalidStateError, InvalidValueError
 from effdet_keras.train.fit_callbacks import OwnCallback
 
 
-def placed_like(variable: Any, value: Any) -> Any:
+def placed_like(variable, value):
     """A value where its variable is, without asking the other processes.
 
     Only JAX spreads a variable over the devices of several processes. Keras assigns
     there as JAX does by default: all processes compare what they assign, number by
     number, and one that assigns nothing, because it has failed, has the others wait.
-
-    Example:
-        >>> placed_like(keras.Variable(0.0), 1.0)
-        1.0
     """
     sharding = getattr(variable.value, "sharding", None)
     if sharding is None or sharding.is_fully_addressable:
@@ -56,13 +50,10 @@ class WeightAverages:
     the averages in the variables when it ends, and begins with `restore`, which puts
     every value back, bit by bit, also after an interruption in the middle of a swap.
     A variable that was given another value meanwhile keeps it, and so does its
-    average: it starts anew.
+    average.
 
     `update` runs inside a compiled train step on every backend, the other
     methods outside of one.
-
-    Args:
-        decay: float in `[0, 1)`.
 
     Example:
         >>> weight = keras.Variable([0.0, 4.0])
@@ -76,12 +67,7 @@ class WeightAverages:
         [10.  4.]
     """
 
-    def __init__(
-        self,
-        variables: Iterable[keras.Variable],
-        decay: float = 0.9998,
-        dynamic: bool = True,
-    ) -> None:
+    def __init__(self, variables, decay=0.9998, dynamic=True):
         if not 0.0 <= decay < 1.0:
             raise InvalidValueError(
                 "`decay` of `WeightAverages` must be at least 0 and below 1. "
@@ -100,33 +86,27 @@ class WeightAverages:
         self._before = None
 
     @property
-    def sources(self) -> list[keras.Variable]:
+    def sources(self):
         """The variables that are averaged, in the order of `variables`."""
         return list(self._sources)
 
     @property
-    def variables(self) -> list[keras.Variable]:
-        """The averages, or while swapped the variables' own values.
-
-        Non-trainable variables, to be saved with a model.
-        """
+    def variables(self):
+        """The averages, or while swapped the variables' own values: to be saved."""
         return list(self._averages)
 
     @property
-    def is_swapped(self) -> bool:
+    def is_swapped(self):
         """Whether the variables hold the averages at this moment."""
         return self._is_swapped or self._before is not None
 
     @property
-    def exact(self) -> dict[int, np.ndarray]:
-        """While swapped: averages by index that their variables only hold rounded.
-
-        Those of variables in 16 bits; empty otherwise.
-        """
+    def exact(self):
+        """While swapped: averages, by index, that a variable of 16 bits has rounded."""
         return dict(self._exact)
 
     @property
-    def state(self) -> dict[str, Any]:
+    def state(self):
         """What it is in the middle of, besides the values of the variables.
 
         Together with these it can be set again, after loading has failed.
@@ -135,26 +115,15 @@ class WeightAverages:
         return {name: getattr(self, name) for name in names}
 
     @state.setter
-    def state(self, state: dict[str, Any]) -> None:
+    def state(self, state):
         vars(self).update(state)
 
-    def update(self, step: Any, has_moved: Any = None) -> None:
+    def update(self, step, has_moved=None):
         """Moves every average towards its variable.
 
-        Args:
-            step: int or scalar integer tensor, the 0-based number of this
-                step: `optimizer.iterations` before it applied the gradients.
-            has_moved: bool or scalar bool tensor, whether the step moved the
-                variables; if not, the averages stay where they are. None is True.
-
-        Example:
-            >>> weight = keras.Variable(0.0)
-            >>> averages = WeightAverages([weight], decay=0.5, dynamic=False)
-            >>> for step in range(2):
-            ...     _ = weight.assign(8.0)
-            ...     averages.update(step)
-            >>> float(averages.variables[0])
-            6.0
+        `step` is the 0-based number of this step: `optimizer.iterations` before it
+        applied the gradients. If it moved no variables (`has_moved`, a bool tensor, is
+        False), the averages stay where they are.
         """
         if self.is_swapped:
             raise InvalidStateError(
@@ -175,54 +144,23 @@ class WeightAverages:
             change = (old - ops.cast(source.value, dtype)) * ops.cast(rate, dtype)
             average.assign(old - change)
 
-    def reset(self) -> None:
-        """Starts anew from what the variables hold: each average becomes a copy.
+    def reset(self):
+        """Starts again from what the variables hold: each average becomes a copy.
 
         While the averages are swapped in, the weights of training are given up.
-
-        Example:
-            >>> weight = keras.Variable(0.0)
-            >>> averages = WeightAverages([weight])
-            >>> _ = weight.assign(3.0)  # as loading weights does
-            >>> averages.reset()
-            >>> float(averages.variables[0])
-            3.0
         """
         for source, average in zip(self._sources, self._averages):
             # A copy: a step on JAX may not be given one buffer for both.
             average.assign(ops.copy(_value(source, average.dtype)))
         self._end_swap()
 
-    def adopt(self) -> None:
-        """Gives every variable the value of its average, for good.
-
-        Example:
-            >>> weight = keras.Variable(0.0)
-            >>> averages = WeightAverages([weight])
-            >>> _ = weight.assign(3.0)
-            >>> averages.adopt()
-            >>> float(weight), float(averages.variables[0])
-            (0.0, 0.0)
-        """
+    def adopt(self):
+        """Gives every variable the value of its average, for good."""
         self.swap_in()
         self.reset()
 
-    def swap(self) -> None:
-        """Exchanges the values of variables and averages, exactly.
-
-        The second call undoes the first. `swapped` is the safer form.
-
-        Example:
-            >>> weight = keras.Variable(0.0)
-            >>> averages = WeightAverages([weight])
-            >>> _ = weight.assign(3.0)
-            >>> averages.swap()
-            >>> float(weight), float(averages.variables[0])
-            (0.0, 3.0)
-            >>> averages.swap()
-            >>> float(weight), float(averages.variables[0])
-            (3.0, 0.0)
-        """
+    def swap(self):
+        """Exchanges the values of variables and averages; the second call undoes it."""
         if self.is_swapped:
             self.restore()
             return
@@ -240,36 +178,18 @@ class WeightAverages:
         self._given = [_checksum(value) for value in held]
         self._is_swapped, self._before = True, None
 
-    def swap_in(self) -> None:
-        """Puts the averages into the variables, if they are not there already.
-
-        Example:
-            >>> averages = WeightAverages([keras.Variable(0.0)])
-            >>> averages.swap_in()
-            >>> averages.swap_in()
-            >>> averages.is_swapped
-            True
-        """
+    def swap_in(self):
+        """Puts the averages into the variables, if they are not there already."""
         if self._before is not None:  # an interrupted exchange
             self.restore()
         if not self._is_swapped:
             self.swap()
 
-    def restore(self) -> None:
+    def restore(self):
         """Puts the variables' own values back if the averages are swapped in.
 
         A variable that was given another value since the swap keeps that value, and
-        its average becomes a copy of it. Does nothing if nothing is swapped, so it
-        may be called at any time; if it is interrupted, call it again.
-
-        Example:
-            >>> weight = keras.Variable(0.0)
-            >>> averages = WeightAverages([weight])
-            >>> averages.swap()
-            >>> averages.restore()
-            >>> averages.restore()
-            >>> averages.is_swapped
-            False
+        its average becomes a copy of it. If it is interrupted, call it again.
         """
         if not self.is_swapped:
             return
@@ -280,16 +200,14 @@ class WeightAverages:
         _assign(self._averages, averages)
         self._end_swap()
 
-    def take_swapped(
-        self, training: Sequence[Any], exact: dict[int, Any] | None = None
-    ) -> None:
+    def take_swapped(self, training, exact=None):
         """Declares that the variables hold averages: those of a file, for instance."""
         _assign(self._averages, training)
         self._end_swap()
         self._exact = {i: np.asarray(value) for i, value in (exact or {}).items()}
         self._is_swapped = True
 
-    def settle(self) -> None:
+    def settle(self):
         """Puts the averages in place after variables and averages were loaded.
 
         From then on it is noticed if a variable is given another value.
@@ -298,19 +216,11 @@ class WeightAverages:
         self.swap_in()
 
     @contextlib.contextmanager
-    def swapped(self) -> Iterator[None]:
+    def swapped(self):
         """Context in which the variables hold the averages.
 
         What was in place before comes back at the end of the block, also when
-        it raises. Where the averages are in place already, it changes nothing.
-
-        Example:
-            >>> averages = WeightAverages([keras.Variable(0.0)])
-            >>> with averages.swapped():
-            ...     print(averages.is_swapped)
-            True
-            >>> averages.is_swapped
-            False
+        it raises.
         """
         if self._is_swapped and self._before is None:
             yield
@@ -401,18 +311,13 @@ class SwapEMA(OwnCallback):
 
     Example:
         >>> from effdet_keras.model.efficientdet import EfficientDet
-        >>> model = EfficientDet.from_preset(
-        ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2
-        ... )
+        >>> model = EfficientDet.from_preset("efficientdet-lite0", image_size=64)
         >>> model.compile()
         >>> callback = SwapEMA()
         >>> callback.set_model(model)  # `evaluate(..., callbacks=[callback])` calls:
         >>> callback.on_test_begin()
         >>> model.averages.is_swapped
         True
-        >>> callback.on_test_end()
-        >>> model.averages.is_swapped
-        False
     """
 
     _is_in_fit = False
@@ -459,23 +364,10 @@ class SwapEMA(OwnCallback):
 
 
 @contextlib.contextmanager
-def evaluated_weights(model: Any) -> Iterator[str]:
+def evaluated_weights(model):
     """Context in which `model` has the weights to evaluate: averages, if any.
 
     Gives `"averages"` or `"live"`, and always leaves the weights as they were.
-
-    Example:
-        >>> from effdet_keras.model.efficientdet import EfficientDet
-        >>> model = EfficientDet.from_preset(
-        ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2
-        ... )
-        >>> with evaluated_weights(model) as which:
-        ...     print(which)
-        live
-        >>> model.compile()
-        >>> with evaluated_weights(model) as which:
-        ...     print(which)
-        averages
     """
     averages = getattr(model, "averages", None)
     if averages is None:

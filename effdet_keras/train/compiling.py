@@ -284,7 +284,7 @@ class Compiling:
         auxiliary = self._new_auxiliary_norms(recipe, options["jit_compile"])
         factors = self._gradient_factors(recipe, auxiliary)
         if isinstance(recipe.weight_decay, dict):
-            check_found(recipe.weight_decay, self.variables)
+            check_found("weight_decay", recipe.weight_decay, self.variables)
         optimizer = self._with_loss_scale(recipe.new_optimizer(), recipe.loss_scale)
         # No loss of Keras' kind: `compute_loss` below is ours.
         super().compile(optimizer=optimizer, loss=None, **options)

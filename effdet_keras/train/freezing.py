@@ -16,21 +16,10 @@ STATISTICS = ("moving_mean", "moving_variance")  # of a batch norm
 def freeze(model, what, batch_norm=True):
     """Stops some weights of a model from training, and lets all others train.
 
-    Args:
-        what: "backbone", "backbone+fpn", or a regular expression that the path of
-            a weight must match from its start, as the reference's
-            `var_freeze_expr` does: "(efficientnet|fpn_cells|resample_p6)".
-        batch_norm: bool, whether batch norms whose scale and offset are frozen
-            stop moving their statistics as well, and normalise with them.
-
-    Example:
-        >>> from effdet_keras.model.efficientdet import EfficientDet
-        >>> model = EfficientDet.from_preset(
-        ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2
-        ... )
-        >>> freeze(model, "backbone+fpn")
-        >>> sorted({v.path.split("/")[0] for v in model.trainable_variables})
-        ['box_net', 'class_net']
+    `what` is a name of `PARTS`, or a regular expression that the path of a weight must
+    match from its start, as the reference's `var_freeze_expr` does:
+    "(efficientnet|fpn_cells|resample_p6)". With `batch_norm`, batch norms whose scale
+    and offset are frozen stop moving their statistics as well, and normalise with them.
     """
     pattern = _compiled(PARTS.get(what, what))
     weights = [v for v in model.weights if v.name not in STATISTICS]
@@ -48,21 +37,7 @@ def freeze(model, what, batch_norm=True):
 
 
 def unfreeze(model):
-    """Lets all weights of a model train.
-
-    A model made with `frozen_batch_norm=True` keeps its batch norms frozen.
-
-    Example:
-        >>> from effdet_keras.model.efficientdet import EfficientDet
-        >>> model = EfficientDet.from_preset(
-        ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2
-        ... )
-        >>> before = len(model.trainable_variables)
-        >>> freeze(model, "backbone")
-        >>> unfreeze(model)
-        >>> len(model.trainable_variables) == before
-        True
-    """
+    """Lets all weights train, but the batch norms of a `frozen_batch_norm=True`."""
     _set(model, set(), batch_norm=True)
 
 

@@ -6,16 +6,20 @@ import difflib
 import math
 import numbers
 import re
-from collections.abc import Sequence
-from typing import Any
 
 from keras import ops
 
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 
+KERNELS = "kernel$"  # of all convolutions, depthwise and pointwise ones as well
+
+
+# --- Dicts of regular expressions on variable paths to numbers. The first that is found
+# in a path counts.
+
 
 def check_multipliers(multipliers):
-    """Raises unless `multipliers` is None or a dict of patterns to factors."""
+    """Raises unless `gradient_multipliers` is None or a dict of factors above 0."""
     if multipliers is None:
         return
     if not isinstance(multipliers, dict):
@@ -30,78 +34,86 @@ def check_multipliers(multipliers):
             "Received: gradient_multipliers={}"
         )
     for pattern, factor in multipliers.items():
-        _check_pattern(pattern)
-        _check_factor(pattern, factor)
+        _check_pattern("gradient_multipliers", pattern)
+        if not (_is_number(factor) and factor > 0):
+            cure = " For 0 use `freeze`: what is frozen costs no time."
+            raise InvalidValueError(
+                "A factor of `gradient_multipliers` must be a number above 0."
+                f"{cure if factor == 0 else ''} Received: {pattern!r}: {factor!r}"
+            )
 
 
-def gradient_factors(multipliers, variables):
-    """The factor for each variable's gradient.
+def check_decay(decay):
+    """Raises unless it is a number of at least 0, a dict of such, or None."""
+    if isinstance(decay, dict):
+        for pattern, value in decay.items():
+            _check_pattern("weight_decay", pattern)
+            if not (_is_number(value) and value >= 0):
+                raise InvalidValueError(
+                    "A value of `weight_decay` must be a number of at least 0. "
+                    f"Received: {pattern!r}: {value!r}"
+                )
+    elif decay is not None and not (_is_number(decay) and decay >= 0):
+        raise InvalidValueError(
+            "`weight_decay` must be a number of at least 0, a dict of regular "
+            "expressions on variable paths to such numbers, 'auto' or None. "
+            f"Received: weight_decay={decay!r}"
+        )
 
-    Args:
-        multipliers: dict of a regular expression to a factor above 0, or None.
-            An expression is searched in the variable's `path`; the first that
-            is found counts.
 
-    Example:
-        >>> import keras
-        >>> layer = keras.layers.Dense(2, name="head")
-        >>> layer.build((None, 3))
-        >>> gradient_factors({"head/bias": 2.0}, layer.trainable_variables)
-        [1.0, 2.0]
-    """
+def check_found(argument, patterns, variables):
+    """Raises ValueError if an expression is found in no variable's path."""
     paths = [variable.path for variable in variables]
-    for pattern in multipliers or {}:
+    for pattern in patterns:
         if not any(re.search(pattern, path) for path in paths):
             near = difflib.get_close_matches(pattern, paths, n=3, cutoff=0.0)
             raise InvalidValueError(
-                "`gradient_multipliers` must hold patterns that are found in paths of "
-                f"trainable variables. Received: {pattern!r}. Paths near it: "
+                f"`{argument}` must have expressions that are found in paths of the "
+                f"model's variables. Received: {pattern!r}. Paths near it: "
                 f"{', '.join(near) or 'none'}"
             )
-    return [_first(multipliers or {}, path) for path in paths]
 
 
-def _first(multipliers, path):
-    found = (factor for p, factor in multipliers.items() if re.search(p, path))
-    return float(next(found, 1.0))
+def gradient_factors(multipliers, variables):
+    """The factor for each trainable variable's gradient; 1 where none is found."""
+    check_found("gradient_multipliers", multipliers or {}, variables)
+    return [_first_found(multipliers or {}, v.path, otherwise=1.0) for v in variables]
 
 
-def _check_pattern(pattern):
+def decay_factors(decay, variables):
+    """How much each variable decays: a float for all kernels, or that of a dict."""
+    patterns = decay if isinstance(decay, dict) else {KERNELS: decay}
+    return [_first_found(patterns, v.path, otherwise=0.0) for v in variables]
+
+
+def _first_found(patterns, path, otherwise):
+    found = (value for pattern, value in patterns.items() if re.search(pattern, path))
+    return float(next(found, otherwise))
+
+
+def _check_pattern(argument, pattern):
     try:
         re.compile(pattern)
     except (re.error, TypeError) as error:
         raise InvalidValueError(
-            "`gradient_multipliers` must have regular expressions as its keys. "
+            f"`{argument}` must have regular expressions as its keys. "
             f"Received: {pattern!r} ({error})"
         ) from error
 
 
-def _check_factor(pattern, factor):
-    is_number = isinstance(factor, (int, float)) and not isinstance(factor, bool)
-    if is_number and math.isfinite(factor) and factor > 0:
-        return
-    cure = " For 0 use `freeze`: what is frozen costs no time." if factor == 0 else ""
-    raise InvalidValueError(
-        "A factor of `gradient_multipliers` must be a number above 0."
-        f"{cure} Received: {pattern!r}: {factor!r}"
-    )
+def _is_number(value):
+    is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return is_real and math.isfinite(value)
 
 
 # --- Clipping gradients in two stages, as the reference: one by one, then together.
 
 
-def clipped(
-    gradients: Sequence[Any],
-    limit: float | None,
-    *,
-    each: bool = True,
-    scale: Any = None,
-) -> tuple[list[Any], Any]:
-    """Gradients of at most this norm, first each of them, then all together.
+def clipped(gradients, limit, *, each=True, scale=None):
+    """Gradients of at most this norm, first each, then all together; and their norm.
 
-    Args:
-        scale: scalar by which the gradients are multiplied, as a loss scale does. They
-            are clipped as if they were not, and keep it. None is 1.
+    With a `scale`, by which gradients are multiplied as a loss scale does, they are
+    clipped as if they were not, and keep it.
 
     Example:
         >>> gradients, norm = clipped([ops.array([30.0, 40.0]), ops.array([1.0])], 10.0)
@@ -127,84 +139,3 @@ def clipped(
 
 def _norm(vector):
     return ops.sqrt(ops.sum(ops.square(vector)))
-
-
-# --- L2 decay in the loss: which variables decay, and how much.
-
-KERNELS = "kernel$"  # of all convolutions, depthwise and pointwise ones as well
-
-
-def check_decay(decay):
-    """Raises unless `decay` is a number of at least 0, a dict of such, or None."""
-    if decay is None:
-        return
-    if not isinstance(decay, dict):
-        if not isinstance(decay, numbers.Real) or not _is_decay(decay):
-            raise InvalidValueError(
-                "`weight_decay` must be a number of at least 0, a dict of regular "
-                "expressions on variable paths to such numbers, 'auto' or None. "
-                f"Received: weight_decay={decay!r}"
-            )
-        return
-    for pattern, value in decay.items():
-        if not isinstance(pattern, str):
-            raise InvalidTypeError(
-                "`weight_decay` must have regular expressions as its keys. "
-                f"Received: {pattern!r}"
-            )
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise InvalidValueError(
-                "`weight_decay` must have regular expressions as its keys. "
-                f"Received: {pattern!r} ({error})"
-            ) from error
-        if not _is_decay(value):
-            raise InvalidValueError(
-                "A value of `weight_decay` must be a number of at least 0. "
-                f"Received: {pattern!r}: {value!r}"
-            )
-
-
-def check_found(decay, variables):
-    """Raises ValueError if an expression of a dict is found in no variable's path."""
-    paths = [variable.path for variable in variables]
-    for pattern in decay:
-        if not any(re.search(pattern, path) for path in paths):
-            near = difflib.get_close_matches(pattern, paths, n=3, cutoff=0.0)
-            raise InvalidValueError(
-                "`weight_decay` must have expressions that are found in paths of the "
-                f"model's variables. Received: {pattern!r}. Paths near it: "
-                f"{', '.join(near)}"
-            )
-
-
-def decay_factors(decay, variables):
-    """How much each variable decays.
-
-    Args:
-        decay: float, for all kernels; or dict of a regular expression to a float. An
-            expression is searched in the variable's `path`; the first that is found
-            counts.
-
-    Example:
-        >>> import keras
-        >>> layer = keras.layers.Dense(2, name="head")
-        >>> layer.build((None, 3))
-        >>> decay_factors(0.5, layer.variables)
-        [0.5, 0.0]
-        >>> decay_factors({"bias$": 0.0, "^head/": 0.1}, layer.variables)
-        [0.1, 0.0]
-    """
-    patterns = decay if isinstance(decay, dict) else {KERNELS: decay}
-    return [_first_decay(patterns, variable.path) for variable in variables]
-
-
-def _first_decay(patterns, path):
-    found = (value for pattern, value in patterns.items() if re.search(pattern, path))
-    return float(next(found, 0.0))
-
-
-def _is_decay(value):
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    return is_number and math.isfinite(value) and value >= 0

@@ -7,8 +7,8 @@ import reprlib
 import keras
 import numpy as np
 
+from effdet_keras._internal.processes import current_processes
 from effdet_keras.data.pipeline.image_reader import readers_of
-from effdet_keras.distribution.processes import current_processes
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.train.truth import explain_batch
 

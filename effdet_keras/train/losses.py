@@ -15,13 +15,7 @@ from effdet_keras._internal.label_constants import IGNORE
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.anchors import at_places
 
-__all__ = [
-    "DetectionLoss",
-    "focal_loss",
-    "huber_loss",
-    "iou_loss",
-    "segmentation_loss",
-]
+__all__ = ["DetectionLoss", "focal_loss"]
 
 _DIVISORS = {
     "positives_plus_one": lambda num_positives: num_positives + 1.0,
@@ -60,9 +54,9 @@ def focal_loss(
     Args:
         class_targets: int tensor `[..., N]`: `0 .. C-1`, -1 background, -2 ignore.
         class_logits: float tensor `[..., N, C]`.
-        alpha: float in `[0, 1]`, weight of `y = 1`.
-        gamma: float, 0 or above; how much confident right answers are discounted.
-        label_smoothing: float in `[0, 1]`.
+        alpha: in `[0, 1]`, weight of `y = 1`.
+        gamma: 0 or above; how much confident right answers are discounted.
+        label_smoothing: in `[0, 1]`.
         class_weights: `C` floats of 0 or above, factors on the losses of the classes,
             of their `y = 1` and `y = 0` alike; None for 1.
 
@@ -78,12 +72,14 @@ def focal_loss(
         >>> ops.convert_to_numpy(loss).round(4)  # 0.5**1.5 * log(2) = 0.2451
         array([[0.2451, 0.3676, 0.    ]], dtype=float32)
     """
-    class_targets = ops.cast(ops.convert_to_tensor(class_targets), "int32")
-    class_logits = ops.cast(ops.convert_to_tensor(class_logits), "float32")
-    _check_class_shapes(class_targets, class_logits)
-    _check_range("alpha", alpha, 0.0, 1.0)
-    _check_range("gamma", gamma, 0.0, math.inf)
-    _check_range("label_smoothing", label_smoothing, 0.0, 1.0)
+    class_targets = _tensor(class_targets, "int32")
+    class_logits = _tensor(class_logits)
+    _check_fit(
+        "`class_targets` must have the shape of `class_logits` without the classes",
+        class_targets=(class_targets, class_logits.shape[:-1]),
+        class_logits=(class_logits, class_logits.shape),
+    )
+    _check_numbers(alpha=alpha, gamma=gamma, label_smoothing=label_smoothing)
     classes = ops.arange(class_logits.shape[-1], dtype="int32")
     is_class = ops.expand_dims(class_targets, -1) == classes  # [..., N, C]
     smoothing = label_smoothing / 2.0
@@ -120,61 +116,24 @@ def focal_loss(
 
 
 def huber_loss(box_targets: Any, box_deltas: Any, *, delta: float = 0.1) -> Any:
-    """Computes the Huber loss of each number.
+    """The Huber loss of each number, float32.
 
     With the error `e`: `e**2 / 2` up to `delta`, and from there on the straight
     line that continues it, `delta * abs(e) - delta**2 / 2`.
-
-    Args:
-        box_targets: float tensor, any shape.
-        box_deltas: float tensor of that shape.
-        delta: float above 0, in the unit of the tensors.
-
-    Returns:
-        Float32 tensor of that shape.
-
-    Raises:
-        ValueError: If `delta` is not above 0.
-
-    Example:
-        >>> loss = huber_loss([0.0, 0.0, 0.0], [0.05, -0.1, 1.0])
-        >>> ops.convert_to_numpy(loss).round(5)
-        array([0.00125, 0.005  , 0.095  ], dtype=float32)
     """
-    if not 0.0 < delta < math.inf:
-        raise InvalidValueError(f"`delta` must be above 0. Received: delta={delta!r}")
-    box_targets = ops.cast(ops.convert_to_tensor(box_targets), "float32")
-    box_deltas = ops.cast(ops.convert_to_tensor(box_deltas), "float32")
-    error = ops.abs(box_deltas - box_targets)
+    _check_numbers(delta=delta)
+    error = ops.abs(_tensor(box_deltas) - _tensor(box_targets))
     inner = ops.minimum(error, delta)
     return inner * (error - 0.5 * inner)
 
 
 def iou_loss(target_boxes: Any, boxes: Any, *, iou_loss_type: str) -> Any:
-    """Computes `1 - metric` of boxes and their targets, row by row.
+    """`1 - metric` of boxes `[..., 4]` and their targets, row by row, float32 `[...]`.
 
-    Args:
-        target_boxes: float tensor `[..., 4]`, `yxyx` in pixels.
-        boxes: float tensor `[..., 4]`, `yxyx` in pixels.
-        iou_loss_type: `"iou"`, `"giou"`, `"diou"` or `"ciou"`: the function of
-            that name in `box_ops`.
-
-    Returns:
-        Float32 tensor `[...]`; 0 where the target is empty.
-
-    Raises:
-        ValueError: If there is no such metric or a last axis is not 4.
-
-    Example:
-        >>> targets, boxes = [[0, 0, 2, 2], [0, 0, 0, 0]], [[0, 1, 2, 3], [0, 0, 1, 1]]
-        >>> ops.convert_to_numpy(iou_loss(targets, boxes, iou_loss_type="iou")).round(3)
-        array([0.667, 0.   ], dtype=float32)
+    It is 0 where the target is empty. The metrics are the functions of `box_ops`.
     """
-    _check_iou_loss_type(iou_loss_type)
-    boxes, target_boxes = (
-        ops.cast(ops.convert_to_tensor(value), "float32")
-        for value in (boxes, target_boxes)
-    )
+    _check_choice("iou_loss_type", iou_loss_type, _IOU_METRICS)
+    boxes, target_boxes = _tensor(boxes), _tensor(target_boxes)
     # Boxes first: where a box equals its target TensorFlow's slope follows the
     # first argument, as in the reference.
     metric = _IOU_METRICS[iou_loss_type](boxes, target_boxes)
@@ -192,23 +151,21 @@ class DetectionLoss:
         class_loss = sum(focal) / n                      over all anchors
         box_loss = sum(huber) / (4 * n)                  over positive anchors
         box_iou_loss = sum(1 - metric) / (4 * n)         over positive anchors
-        loss = class_loss + box_loss_weight * box_loss
-                          + iou_loss_weight * box_iou_loss
+        loss = class_loss_weight * class_loss + box_loss_weight * box_loss
+                                              + iou_loss_weight * box_iou_loss
 
-    With weights of anchors each anchor's losses are multiplied by its own, and `P` is
-    the sum of those of the positive ones. Everything is computed in float32. The
-    reference leaves a coordinate of a positive anchor out of the box loss where its
-    target is exactly 0; here it counts.
+    where `huber` of an error `e` is `e**2 / 2` up to `delta`, and from there on the
+    straight line that continues it. With weights of anchors each anchor's losses are
+    multiplied by its own, and `P` is the sum of those of the positive ones.
+    Everything is computed in float32. The reference leaves a coordinate of a positive
+    anchor out of the box loss where its target is exactly 0; here it counts.
 
     Args:
-        alpha: float in `[0, 1]`, see `focal_loss`.
-        gamma: float, 0 or above, see `focal_loss`.
-        label_smoothing: float in `[0, 1]`, see `focal_loss`.
-        delta: float above 0, see `huber_loss`.
-        box_loss_weight: float, 0 or above; 0 leaves the Huber loss out.
-        iou_loss_type: None, `"iou"`, `"giou"`, `"diou"` or `"ciou"`.
-        iou_loss_weight: float, 0 or above.
-        class_loss_weight: float, 0 or above.
+        alpha, gamma, label_smoothing: see `focal_loss`.
+        delta: above 0, in the unit of the box codes.
+        box_loss_weight: 0 leaves the Huber loss out.
+        iou_loss_type: None, "iou", "giou", "diou" or "ciou".
+        iou_loss_weight, class_loss_weight: factors of the terms.
         divide_by: what `n` is: "positives_plus_one"; "positives", at least 1, as in the
             TF Object Detection API; or "one".
         class_weights: one float of 0 or above per class, see `focal_loss`; or None.
@@ -220,12 +177,12 @@ class DetectionLoss:
             all devices anyway.
 
     Call arguments:
-        class_targets: int tensor `[B, N]`, of `match_anchors`.
-        box_targets: float tensor `[B, N, 4]`, of `match_anchors`.
+        class_targets: int tensor `[B, N]`, of a `Matching`.
+        box_targets: float tensor `[B, N, 4]`, of a `Matching`.
         class_logits: float tensor `[B, N, C]`, of the network.
         box_deltas: float tensor `[B, N, 4]`, of the network.
         anchors: float tensor `[N, 4]`, `yxyx` in pixels.
-        anchor_weights: float tensor `[B, N]`, of `match_anchors`, or None for 1.
+        anchor_weights: float tensor `[B, N]`, of a `Matching`, or None for 1.
         normalizer: float32 scalar, in the place of `n`. Where the batch is one part of
             several, `n` of all of them divided by their number makes the mean of the
             losses of the parts the loss of the whole.
@@ -264,32 +221,18 @@ class DetectionLoss:
 
     def __post_init__(self) -> None:
         for name in ("class_weights", "box_class_weights"):
-            weights = getattr(self, name)
-            if weights is not None:
-                object.__setattr__(self, name, tuple(weights))
-                _check_weights(name, weights)
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, tuple(getattr(self, name)))
+                _check_weights(name, getattr(self, name))
         if self.positives_momentum is not None and not self.positives_momentum < 1.0:
             raise InvalidValueError(
                 "`positives_momentum` must be None or below 1. "
                 f"Received: positives_momentum={self.positives_momentum!r}"
             )
-        _check_range("alpha", self.alpha, 0.0, 1.0)
-        _check_range("gamma", self.gamma, 0.0, math.inf)
-        _check_range("label_smoothing", self.label_smoothing, 0.0, 1.0)
-        _check_range("box_loss_weight", self.box_loss_weight, 0.0, math.inf)
-        _check_range("iou_loss_weight", self.iou_loss_weight, 0.0, math.inf)
-        _check_range("class_loss_weight", self.class_loss_weight, 0.0, math.inf)
-        if self.divide_by not in _DIVISORS:
-            raise InvalidValueError(
-                f"`divide_by` must be one of {', '.join(map(repr, _DIVISORS))}. "
-                f"Received: divide_by={self.divide_by!r}"
-            )
-        if not 0.0 < self.delta < math.inf:
-            raise InvalidValueError(
-                f"`delta` must be above 0. Received: delta={self.delta!r}"
-            )
+        _check_numbers(**{name: getattr(self, name) for name in _RANGES})
+        _check_choice("divide_by", self.divide_by, _DIVISORS)
         if self.iou_loss_type is not None:
-            _check_iou_loss_type(self.iou_loss_type)
+            _check_choice("iou_loss_type", self.iou_loss_type, _IOU_METRICS)
 
     def __repr__(self) -> str:
         """The call that makes it, without the defaults."""
@@ -310,11 +253,15 @@ class DetectionLoss:
         box_scales: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
         anchor_weights: Any = None,
     ) -> dict[str, Any]:
-        class_targets = ops.cast(ops.convert_to_tensor(class_targets), "int32")
-        box_targets = ops.cast(ops.convert_to_tensor(box_targets), "float32")
-        box_deltas = ops.cast(ops.convert_to_tensor(box_deltas), "float32")
-        _check_box_shapes(class_targets, box_targets, box_deltas)
-        is_positive = _is_positive(class_targets, box_targets)
+        class_targets = _tensor(class_targets, "int32")
+        box_targets, box_deltas = _tensor(box_targets), _tensor(box_deltas)
+        _check_fit(
+            "`box_targets` and `box_deltas` must have the shape of `class_targets` and "
+            "an axis of 4",
+            class_targets=(class_targets, class_targets.shape),
+            box_targets=(box_targets, (*class_targets.shape, 4)),
+            box_deltas=(box_deltas, (*class_targets.shape, 4)),
+        )
         if normalizer is None:
             normalizer = self.normalizer_of(
                 count_positives(class_targets, box_targets, anchor_weights)
@@ -324,9 +271,19 @@ class DetectionLoss:
         box_weights = self._box_weights(class_targets, anchor_weights)
         # Before anything is computed, as an overflow times 0 would be NaN. With zeros
         # in both, background rows have equal boxes and no loss.
+        is_positive = _is_positive(class_targets, box_targets)
         box_deltas = ops.where(is_positive[..., None], box_deltas, 0.0)
-        of_class = self._class_losses(class_targets, class_logits)
-        of_box = self._box_losses(box_targets, box_deltas)
+        of_class = focal_loss(
+            class_targets,
+            class_logits,
+            alpha=self.alpha,
+            gamma=self.gamma,
+            label_smoothing=self.label_smoothing,
+            class_weights=self.class_weights,
+        )
+        of_box = ops.zeros_like(box_targets)
+        if self.box_loss_weight != 0:
+            of_box = huber_loss(box_targets, box_deltas, delta=self.delta)
         terms = {
             "class_loss": _total(of_class, anchor_weights) / normalizer,
             "box_loss": _total(of_box, box_weights) / (4.0 * normalizer),
@@ -348,29 +305,8 @@ class DetectionLoss:
         return {"loss": loss, **terms}
 
     def normalizer_of(self, num_positives: Any) -> Any:
-        """What sums of losses are divided by: `n`, of `P`, see the class.
-
-        Args:
-            num_positives: float32 scalar, of `count_positives`.
-
-        Returns:
-            Float32 scalar.
-
-        Example:
-            >>> float(DetectionLoss().normalizer_of(ops.ones(())))
-            2.0
-        """
+        """What sums of losses are divided by: `n`, of the `P` of `count_positives`."""
         return _DIVISORS[self.divide_by](num_positives)
-
-    def _class_losses(self, class_targets, class_logits):
-        return focal_loss(
-            class_targets,
-            class_logits,
-            alpha=self.alpha,
-            gamma=self.gamma,
-            label_smoothing=self.label_smoothing,
-            class_weights=self.class_weights,
-        )
 
     def _box_weights(self, class_targets, anchor_weights):
         """The factor of each anchor's box losses `[B, N]`, or None."""
@@ -382,58 +318,58 @@ class DetectionLoss:
         weight = ops.where(class_targets >= 0, weight, 1.0)
         return weight if anchor_weights is None else weight * anchor_weights
 
-    def _box_losses(self, box_targets, box_deltas):
-        if self.box_loss_weight == 0:
-            return ops.zeros_like(box_targets)
-        return huber_loss(box_targets, box_deltas, delta=self.delta)
-
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments.
-
-        Example:
-            >>> DetectionLoss(gamma=2.0).get_config()["gamma"]
-            2.0
-        """
         return dataclasses.asdict(self)
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> DetectionLoss:
-        """Builds the loss from `get_config()`.
-
-        Example:
-            >>> DetectionLoss.from_config({"gamma": 2.0}).gamma
-            2.0
-        """
         return cls(**config)
 
 
-def count_positives(
-    class_targets: Any, box_targets: Any, anchor_weights: Any = None
-) -> Any:
-    """How many anchors have a class or a box to predict: `P` of `DetectionLoss`.
+def count_positives(class_targets, box_targets, anchor_weights=None):
+    """`P` of `DetectionLoss`, a float32 scalar."""
+    is_positive = _is_positive(_tensor(class_targets, "int32"), _tensor(box_targets))
+    return _total(ops.cast(is_positive, "float32"), anchor_weights)
 
-    Args:
-        class_targets, box_targets, anchor_weights: as of `DetectionLoss`.
 
-    Returns:
-        Float32 scalar.
+def segmentation_loss(masks, segmentation_logits):
+    """The cross entropy of each pixel's class, a mean for each image: float32 `[B]`.
 
-    Example:
-        >>> targets = [[[0.5, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]]]
-        >>> float(count_positives([[2, -1]], targets))
-        1.0
+    Of masks `[B, H, W]`, int, `0 .. K-1` or 255, and logits `[B, h, w, K]`. A place of
+    the network's output covers a square of the input, 4 x 4 pixels in the published
+    models; its class is that of the pixel at the square's middle. Pixels of 255 have no
+    class, and no loss; an image without others has 0.
+
+    google/automl has the mean over all pixels of a batch, which is the mean of these
+    where no pixel is 255.
     """
-    class_targets = ops.cast(ops.convert_to_tensor(class_targets), "int32")
-    box_targets = ops.cast(ops.convert_to_tensor(box_targets), "float32")
-    is_positive = ops.cast(_is_positive(class_targets, box_targets), "float32")
-    return _total(is_positive, anchor_weights)
+    logits = _tensor(segmentation_logits)
+    masks = ops.convert_to_tensor(masks)
+    _check_fit(
+        "`masks` must be `[B, H, W]`, one for each image",
+        masks=(masks, (logits.shape[0], None, None)),
+        segmentation_logits=(logits, logits.shape),
+    )
+    masks = ops.cast(at_places(masks, tuple(logits.shape[1:3])), "int32")
+    # A number that is neither a class nor 255 is for `train/inputs.py` to refuse.
+    has_class = ops.logical_and(masks >= 0, masks < logits.shape[-1])
+    classes = ops.where(has_class, masks, 0)
+    entropy = ops.sparse_categorical_crossentropy(classes, logits, from_logits=True)
+    # Not multiplied: a loss that is not finite must not hide, nor show where it is 0.
+    total = ops.sum(ops.where(has_class, entropy, 0.0), axis=(1, 2))
+    count = ops.sum(ops.cast(has_class, "float32"), axis=(1, 2))
+    return total / ops.maximum(count, 1.0)
+
+
+def _tensor(value, dtype="float32"):
+    return ops.cast(ops.convert_to_tensor(value), dtype)
 
 
 def _total(losses, anchor_weights):
     """The sum of losses `[B, N]` or `[B, N, 4]`, times the weights of anchors."""
     if anchor_weights is None:
         return ops.sum(losses)
-    weights = ops.cast(ops.convert_to_tensor(anchor_weights), "float32")
+    weights = _tensor(anchor_weights)
     if len(losses.shape) == 3:
         weights = ops.expand_dims(weights, -1)
     return ops.sum(losses * weights)
@@ -445,10 +381,24 @@ def _is_positive(class_targets, box_targets):
     return ops.logical_or(has_box, class_targets >= 0)
 
 
-def _check_range(name, value, low, high):
-    if not low <= value <= high or not math.isfinite(value):
-        limit = "0 or above" if high == math.inf else f"from {low:g} to {high:g}"
-        raise InvalidValueError(f"`{name}` must be {limit}. Received: {name}={value!r}")
+_RANGES = {  # whether a number is right, and what it must be
+    "alpha": (lambda x: 0.0 <= x <= 1.0, "from 0 to 1"),
+    "gamma": (lambda x: 0.0 <= x < math.inf, "0 or above"),
+    "label_smoothing": (lambda x: 0.0 <= x <= 1.0, "from 0 to 1"),
+    "delta": (lambda x: 0.0 < x < math.inf, "above 0"),
+    "box_loss_weight": (lambda x: 0.0 <= x < math.inf, "0 or above"),
+    "iou_loss_weight": (lambda x: 0.0 <= x < math.inf, "0 or above"),
+    "class_loss_weight": (lambda x: 0.0 <= x < math.inf, "0 or above"),
+}
+
+
+def _check_numbers(**values):
+    for name, value in values.items():
+        is_right, expected = _RANGES[name]
+        if not is_right(value):
+            raise InvalidValueError(
+                f"`{name}` must be {expected}. Received: {name}={value!r}"
+            )
 
 
 def _check_weights(name, weights, count=None):
@@ -461,88 +411,20 @@ def _check_weights(name, weights, count=None):
         )
 
 
-def _check_iou_loss_type(iou_loss_type):
-    if iou_loss_type not in _IOU_METRICS:
+def _check_choice(name, value, known):
+    if value not in known:
         raise InvalidValueError(
-            f"`iou_loss_type` must be one of {', '.join(map(repr, _IOU_METRICS))}. "
-            f"Received: iou_loss_type={iou_loss_type!r}"
+            f"`{name}` must be one of {', '.join(map(repr, known))}. "
+            f"Received: {name}={value!r}"
         )
 
 
-def segmentation_loss(masks: Any, segmentation_logits: Any) -> Any:
-    """Computes the cross entropy of the class of each pixel, a mean for each image.
-
-    A place of the network's output covers a square of the input, 4 x 4 pixels in the
-    published models; its class is that of the pixel at the square's middle. Pixels of
-    255 have no class, and no loss.
-
-    google/automl has the mean over all pixels of a batch, which is the mean of these
-    where no pixel is 255.
-
-    Args:
-        masks: int tensor `[B, H, W]`: `0 .. K-1`, or 255; in the size of the network's
-            input, or in that of `segmentation_logits`.
-        segmentation_logits: float tensor `[B, h, w, K]`.
-
-    Returns:
-        Float32 tensor `[B]`; 0 for an image without a pixel that has a class.
-
-    Raises:
-        ValueError: If the sizes do not fit.
-
-    Example:
-        >>> logits = ops.zeros((1, 1, 2, 4))
-        >>> loss = segmentation_loss([[[3, 255]]], logits)
-        >>> ops.convert_to_numpy(loss).round(4)  # log(4)
-        array([1.3863], dtype=float32)
-    """
-    logits = ops.cast(ops.convert_to_tensor(segmentation_logits), "float32")
-    masks = ops.convert_to_tensor(masks)
-    _check_mask_shape(masks, logits)
-    masks = ops.cast(at_places(masks, tuple(logits.shape[1:3])), "int32")
-    # A number that is neither a class nor 255 is for `train/inputs.py` to refuse.
-    has_class = ops.logical_and(masks >= 0, masks < logits.shape[-1])
-    classes = ops.where(has_class, masks, 0)
-    entropy = ops.sparse_categorical_crossentropy(classes, logits, from_logits=True)
-    # Not multiplied: a loss that is not finite must not hide, nor show where it is 0.
-    total = ops.sum(ops.where(has_class, entropy, 0.0), axis=(1, 2))
-    count = ops.sum(ops.cast(has_class, "float32"), axis=(1, 2))
-    return total / ops.maximum(count, 1.0)
-
-
-def _check_mask_shape(masks, logits):
-    if not _fits(masks.shape, (logits.shape[0], None, None)):
-        raise InvalidValueError(
-            "`masks` must be `[B, H, W]`, one for each image and one number for each "
-            f"pixel. Received: masks.shape={tuple(masks.shape)}, "
-            f"segmentation_logits.shape={tuple(logits.shape)}"
-        )
-
-
-def _check_class_shapes(class_targets, class_logits):
-    if not _fits(class_targets.shape, class_logits.shape[:-1]):
-        raise InvalidValueError(
-            "`class_targets` must have the shape of `class_logits` without its last "
-            "axis, the classes. Received: "
-            f"class_targets.shape={tuple(class_targets.shape)}, "
-            f"class_logits.shape={tuple(class_logits.shape)}"
-        )
-
-
-def _check_box_shapes(class_targets, box_targets, box_deltas):
-    expected = (*class_targets.shape, 4)
-    if not _fits(box_targets.shape, expected) or not _fits(box_deltas.shape, expected):
-        raise InvalidValueError(
-            "`box_targets` and `box_deltas` must have the shape of `class_targets` "
-            "and an axis of 4. Received: "
-            f"class_targets.shape={tuple(class_targets.shape)}, "
-            f"box_targets.shape={tuple(box_targets.shape)}, "
-            f"box_deltas.shape={tuple(box_deltas.shape)}"
-        )
-
-
-def _fits(shape, expected):
-    """Whether two shapes are equal, where both are known."""
-    return len(shape) == len(expected) and all(
-        n is None or m is None or n == m for n, m in zip(shape, expected)
-    )
+def _check_fit(rule, **tensors):
+    """Raises ValueError unless each tensor has its shape, where sizes are known."""
+    for tensor, expected in tensors.values():
+        if len(tensor.shape) != len(expected) or any(
+            n is not None and m is not None and n != m
+            for n, m in zip(tensor.shape, expected)
+        ):
+            shapes = (f"{n}.shape={tuple(x.shape)}" for n, (x, _) in tensors.items())
+            raise InvalidValueError(f"{rule}. Received: {', '.join(shapes)}")

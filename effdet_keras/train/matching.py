@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -19,74 +18,213 @@ from effdet_keras.model.anchors import level_sizes
 if TYPE_CHECKING:
     from effdet_keras.model.config import EfficientDetConfig
 
+__all__ = ["ATSSMatching", "IoUMatching", "Matching"]
 
-def match_anchors(
-    boxes: Any,
-    labels: Any,
-    anchors: Any,
-    *,
-    iou_threshold: float = 0.5,
-    ignore_threshold: float | None = None,
-    force: bool = True,
-    weights: Any = None,
-    background_weight: float = 1.0,
-    box_scales: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
-    added_side: float = 0.0,
-) -> tuple[Any, ...]:
-    """Gives each anchor the class and the box it has to predict.
+_ADDED_FRACTION = 1e-8  # of the image's sides: EPSILON of that API's box coders
+
+
+class Matching(abc.ABC):
+    """A rule that says which anchor has to predict which box.
+
+    One of your own has `__call__`. Registered, it is kept in files of the model.
+
+    Example:
+        >>> @keras.saving.register_keras_serializable(package="mine")
+        ... class StrictMatching(Matching):
+        ...     def __call__(self, boxes, labels, anchors, config):
+        ...         rule = IoUMatching(iou_threshold=0.7)
+        ...         return rule(boxes, labels, anchors, config)
+        ...
+        ...     def get_config(self):
+        ...         return {}
+        >>> from effdet_keras.model.efficientdet import EfficientDet
+        >>> model = EfficientDet.from_preset("efficientdet-lite0", image_size=64)
+        >>> model.compile(matching=StrictMatching())
+    """
+
+    @abc.abstractmethod
+    def __call__(
+        self,
+        boxes: Any,
+        labels: Any,
+        anchors: Any,
+        config: EfficientDetConfig,
+        weights: Any = None,
+    ) -> tuple[Any, ...]:
+        """Gives each anchor the class and the box it has to predict.
+
+        Args:
+            boxes: float tensor `[B, M, 4]`, `yxyx` in pixels of the input. There may be
+                no boxes at all (`M` of 0).
+            labels: int tensor `[B, M]`, `0 .. C-1`. Rows with a negative label or an
+                area of 0 are padding and match nothing.
+            anchors: float array `[N, 4]`, `yxyx` in pixels of the input.
+            config: what the anchors are of.
+            weights: float tensor `[B, M]`, how much each box counts. It is given where
+                the ground truth has `weights`; a rule without it takes no such.
+
+        Returns:
+            Tuple of `class_targets`, int32 `[B, N]`, the label of the matched box, -1
+            for background or -2 for what no loss is to be taken of; `box_targets`,
+            float32 `[B, N, 4]`, its `encode_boxes` code with `config.box_scales`, 0
+            where there is none; and, where not all anchors count alike,
+            `anchor_weights`, float32 `[B, N]`.
+        """
+
+    def get_config(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)  # type: ignore[call-overload]
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Matching:
+        return cls(**config)
+
+
+@keras.saving.register_keras_serializable(package="effdet_keras")
+@dataclasses.dataclass(frozen=True)
+class IoUMatching(Matching):
+    """Anchors take the box they overlap enough: the rule of the reference.
 
     An anchor takes the box it overlaps most if their IoU reaches the threshold,
-    else the background (https://arxiv.org/abs/1708.02002, section 4). In
+    else the background (RetinaNet, https://arxiv.org/abs/1708.02002, section 4). In
     addition each box claims the anchor it overlaps most, whatever their IoU, so
     that no object is left out, unless `force` is False. Of equal overlaps the first
     counts; of two boxes that claim one anchor the first gets it and the second claims
-    no other.
+    no other, and a box of weight 0 claims none.
 
-    Rows with a negative label or an area of 0 are padding and match nothing.
-    There may be no boxes at all (`M` of 0).
+    Args:
+        iou_threshold: above 0, at most 1.
+        ignore_threshold: above 0, at most `iou_threshold`, or None. Anchors
+            between the two are neither positive nor background.
+        force: whether each box claims an anchor.
+        background_weight: at least 0, how much an anchor of the background
+            counts beside one that has a box.
+        in_fractions: whether to compute in fractions of the image, and with
+            1e-8 added to all sides, as the TF Object Detection API does. It differs
+            from computing in pixels by rounding alone, but for boxes of a few
+            thousandths of a pixel.
+
+    Example:
+        >>> IoUMatching(ignore_threshold=0.4)
+        IoUMatching(iou_threshold=0.5, ignore_threshold=0.4, force=True, \
+background_weight=1.0, in_fractions=False)
+    """
+
+    iou_threshold: float = 0.5
+    ignore_threshold: float | None = None
+    force: bool = True
+    background_weight: float = 1.0
+    in_fractions: bool = False
+
+    def __post_init__(self) -> None:
+        _check_iou_threshold(self.iou_threshold, self.ignore_threshold)
+        if not 0.0 <= self.background_weight < math.inf:
+            raise InvalidValueError(
+                "`background_weight` must be a number of at least 0. Received: "
+                f"background_weight={self.background_weight!r}"
+            )
+
+    def __call__(
+        self,
+        boxes: Any,
+        labels: Any,
+        anchors: Any,
+        config: EfficientDetConfig,
+        weights: Any = None,
+    ) -> tuple[Any, ...]:
+        settings = self.get_config()
+        if settings.pop("in_fractions"):
+            sides = ops.convert_to_tensor((*config.image_size,) * 2, dtype="float32")
+            boxes, anchors = _tensor(boxes) / sides, _tensor(anchors) / sides
+            settings["added_side"] = _ADDED_FRACTION
+        return match_anchors(
+            boxes,
+            labels,
+            anchors,
+            weights=weights,
+            box_scales=config.box_scales,
+            **settings,
+        )
+
+
+@keras.saving.register_keras_serializable(package="effdet_keras")
+@dataclasses.dataclass(frozen=True)
+class ATSSMatching(Matching):
+    """Each box takes the best of the anchors around it, by a threshold of its own.
+
+    Adaptive training sample selection, https://arxiv.org/abs/1912.02424, section 3.2.
+    The candidates of a box are the anchors of the `top_k` places of each level whose
+    centers are nearest to its own. It takes those of them that have their center in
+    the box and an IoU with it of at least `mean + deviation` of the IoUs of all its
+    candidates; and, which is not in the paper, always the candidate it overlaps most,
+    so that no object is left out. An anchor that several boxes take goes to the one it
+    overlaps most, but to one that it would leave without any anchor first.
+
+    Boxes that no anchor fits well get as much to learn from as others.
+
+    Args:
+        top_k: 1 or above; how many places of each level are candidates.
+
+    Example:
+        >>> ATSSMatching()
+        ATSSMatching(top_k=9)
+    """
+
+    top_k: int = 9
+
+    def __post_init__(self) -> None:
+        if self.top_k < 1:
+            raise InvalidValueError(
+                f"`top_k` must be at least 1. Received: top_k={self.top_k!r}"
+            )
+
+    def __call__(
+        self,
+        boxes: Any,
+        labels: Any,
+        anchors: Any,
+        config: EfficientDetConfig,
+        weights: Any = None,
+    ) -> tuple[Any, ...]:
+        levels = level_sizes(config.image_size, config.min_level, config.max_level)
+        return match_atss(
+            boxes,
+            labels,
+            anchors,
+            level_sizes=levels,
+            top_k=self.top_k,
+            box_scales=config.box_scales,
+            weights=weights,
+        )
+
+
+# --- Both rules as functions. They return what `Matching.__call__` does.
+
+
+def match_anchors(
+    boxes,
+    labels,
+    anchors,
+    *,
+    iou_threshold=0.5,
+    ignore_threshold=None,
+    force=True,
+    weights=None,
+    background_weight=1.0,
+    box_scales=(1.0, 1.0, 1.0, 1.0),
+    added_side=0.0,
+):
+    """The rule of `IoUMatching`.
 
     Memory: a few arrays `[B, N]`, because boxes are matched one after the other;
     a matrix `[M, N]` would be 177 MB per image at 1536 pixels and 100 boxes.
-
-    Args:
-        boxes: float tensor `[B, M, 4]`, `yxyx` in pixels.
-        labels: int tensor `[B, M]`, `0 .. C-1`, and -1 in padding rows.
-        anchors: float tensor `[N, 4]`, `yxyx` in pixels, sides above zero.
-        iou_threshold: float above 0, at most 1.
-        ignore_threshold: float above 0, at most `iou_threshold`, or None. Anchors that
-            overlap a box less than `iou_threshold`, but so much or more, are ignored.
-        force: bool, whether each box claims an anchor.
-        weights: float tensor `[B, M]`, how much each box counts, or None for 1. A box
-            of weight 0 claims no anchor.
-        background_weight: float of at least 0, how much background counts.
-        box_scales: four floats, the `scales` of `encode_boxes`.
-        added_side: float, see `encode_boxes`.
-
-    Returns:
-        Tuple of `class_targets`, int32 `[B, N]`, the label of the matched box, -1 for
-        background or -2 for ignored; `box_targets`, float32 `[B, N, 4]`, its
-        `encode_boxes` code, 0 where there is none; and with `weights`, or a
-        `background_weight` other than 1, `anchor_weights`, float32 `[B, N]`.
-
-    Raises:
-        ValueError: If the shapes do not fit, or a threshold is out of its range.
-
-    Example:
-        >>> anchors = [[0, 0, 8, 8], [0, 8, 8, 16], [8, 8, 16, 16]]
-        >>> boxes, labels = [[[0, 0, 8, 6], [0, 0, 0, 0]]], [[3, -1]]
-        >>> classes, deltas = match_anchors(boxes, labels, anchors)
-        >>> ops.convert_to_numpy(classes)
-        array([[ 3, -1, -1]], dtype=int32)
-        >>> ops.convert_to_numpy(deltas)[0, 0].round(3)
-        array([ 0.   , -0.125,  0.   , -0.288], dtype=float32)
     """
-    check_iou_threshold(iou_threshold, ignore_threshold)
-    boxes, labels, anchors = as_tensors(boxes, labels, anchors)
+    _check_iou_threshold(iou_threshold, ignore_threshold)
+    boxes, labels, anchors = _as_tensors(boxes, labels, anchors)
     is_object = ops.logical_and(labels >= 0, box_ops.area(boxes) > 0.0)
     boxes = ops.where(ops.expand_dims(is_object, -1), boxes, 0.0)
     claims = is_object if force else ops.zeros_like(is_object)
     if weights is not None:
-        weights = as_weights(weights, labels)
+        weights = _as_weights(weights, labels)
         claims = ops.logical_and(claims, weights > 0.0)
     # Two more rows stand for background and for what is ignored.
     boxes = ops.pad(boxes, [[0, 0], [0, 2], [0, 0]])
@@ -97,15 +235,15 @@ def match_anchors(
         weights = ops.ones_like(claims, dtype="float32")
     if weights is not None:
         weights = ops.pad(weights, [[0, 0], [0, 1]], constant_values=background_weight)
-    return targets_of_rows(
+    return _targets_of_rows(
         boxes, labels, anchors, matched, box_scales, weights, added_side
     )
 
 
-def targets_of_rows(
+def _targets_of_rows(
     boxes, labels, anchors, rows, box_scales, weights=None, added_side=0.0
 ):
-    """Targets of anchors whose rows are known, int32 `[B, N]`; see `match_anchors`.
+    """Targets of anchors whose rows are known, int32 `[B, N]`.
 
     Weights `[B, M]` are of the first rows, and 1 in all others.
     """
@@ -186,110 +324,18 @@ def _take_rows(labels, boxes, rows):
     )
 
 
-def as_weights(weights, labels):
-    """Float32 weights of boxes; ValueError unless they have the shape of labels."""
-    weights = ops.cast(ops.convert_to_tensor(weights), "float32")
-    if len(weights.shape) != 2 or any(
-        n is not None and m is not None and n != m
-        for n, m in zip(weights.shape, labels.shape)
-    ):
-        raise InvalidValueError(
-            "`weights` must have the shape of `labels`, [B, M]. Received: "
-            f"weights.shape={tuple(weights.shape)}, labels.shape={tuple(labels.shape)}"
-        )
-    return weights
-
-
-def check_iou_threshold(iou_threshold, ignore_threshold=None):
-    """Raises ValueError unless they are above 0, at most 1, and in order."""
-    if ignore_threshold is not None and not 0.0 < ignore_threshold <= iou_threshold:
-        raise InvalidValueError(
-            "`ignore_threshold` must be above 0 and at most `iou_threshold`. Received: "
-            f"ignore_threshold={ignore_threshold!r}, iou_threshold={iou_threshold!r}"
-        )
-    if not 0.0 < iou_threshold <= 1.0:
-        raise InvalidValueError(
-            "`iou_threshold` must be above 0 and at most 1. "
-            f"Received: iou_threshold={iou_threshold!r}"
-        )
-
-
-def as_tensors(boxes, labels, anchors):
-    """Float32 boxes, int32 labels and float32 anchors; ValueError for wrong shapes."""
-    boxes = ops.cast(ops.convert_to_tensor(boxes), "float32")
-    labels = ops.cast(ops.convert_to_tensor(labels), "int32")
-    anchors = ops.cast(ops.convert_to_tensor(anchors), "float32")
-    ranks = (len(boxes.shape), len(labels.shape), len(anchors.shape))
-    same_rows = ranks[:2] == (3, 2) and all(
-        n is None or m is None or n == m for n, m in zip(boxes.shape[:2], labels.shape)
-    )
-    if ranks != (3, 2, 2) or not same_rows:
-        raise InvalidValueError(
-            "`boxes` must be [B, M, 4], `labels` [B, M] and `anchors` [N, 4]. "
-            f"Received: boxes.shape={tuple(boxes.shape)}, "
-            f"labels.shape={tuple(labels.shape)}, "
-            f"anchors.shape={tuple(anchors.shape)}"
-        )
-    return boxes, labels, anchors
-
-
-# --- ATSS: matching with a threshold for each box, from the overlaps around it.
-
-
 def match_atss(
-    boxes: Any,
-    labels: Any,
-    anchors: Any,
+    boxes,
+    labels,
+    anchors,
     *,
-    level_sizes: Sequence[tuple[int, int]],
-    top_k: int = 9,
-    box_scales: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
-    weights: Any = None,
-) -> tuple[Any, ...]:
-    """Gives each anchor the class and the box it has to predict.
-
-    Adaptive training sample selection, https://arxiv.org/abs/1912.02424, section 3.2.
-    The candidates of a box are the anchors of the `top_k` places of each level whose
-    centers are nearest to its own. It takes those of them that have their center in
-    the box and an IoU with it of at least `mean + deviation` of the IoUs of all its
-    candidates; and, which is not in the paper, always the candidate it overlaps most,
-    so that no object is left out. An anchor that several boxes take goes to the one it
-    overlaps most, but to one that it would leave without any anchor first.
-
-    Rows with a negative label or an area of 0 are padding and match nothing. There may
-    be no boxes at all (`M` of 0).
-
-    Args:
-        boxes: float tensor `[B, M, 4]`, `yxyx` in pixels.
-        labels: int tensor `[B, M]`, `0 .. C-1`, and -1 in padding rows.
-        anchors: array `[N, 4]`, `yxyx` in pixels, of `generate_anchors`.
-        level_sizes: `(height, width)` of each level, see `anchors.level_sizes`.
-        top_k: int, 1 or above; places of each level.
-        box_scales: four floats, the `scales` of `encode_boxes`.
-        weights: float tensor `[B, M]`, how much each box counts, or None for 1.
-
-    Returns:
-        Tuple of `class_targets`, int32 `[B, N]`, the label of the matched box or
-        -1 for background; `box_targets`, float32 `[B, N, 4]`, its `encode_boxes`
-        code, 0 for background; and with `weights` `anchor_weights`, float32
-        `[B, N]`, that of the matched box, else 1.
-
-    Raises:
-        ValueError: If the shapes do not fit, the levels do not have so many
-            anchors, or `top_k` is below 1.
-
-    Example:
-        >>> from effdet_keras.model.anchors import generate_anchors
-        >>> anchors = generate_anchors((32, 32), min_level=3, max_level=3)
-        >>> boxes, labels = [[[0, 0, 24, 32], [0, 0, 0, 0]]], [[3, -1]]
-        >>> classes, _ = match_atss(boxes, labels, anchors, level_sizes=[(4, 4)])
-        >>> ops.convert_to_numpy(classes).reshape(4, 4, 9).max(axis=2)
-        array([[-1,  3,  3, -1],
-               [ 3,  3,  3,  3],
-               [-1,  3,  3, -1],
-               [-1, -1, -1, -1]], dtype=int32)
-    """
-    boxes, labels, anchors = as_tensors(boxes, labels, anchors)
+    level_sizes,
+    top_k=9,
+    box_scales=(1.0, 1.0, 1.0, 1.0),
+    weights=None,
+):
+    """The rule of `ATSSMatching`; `level_sizes` are `(height, width)` of each level."""
+    boxes, labels, anchors = _as_tensors(boxes, labels, anchors)
     places = [height * width for height, width in level_sizes]
     if sum(places) == 0 or anchors.shape[0] % sum(places) or top_k < 1:
         raise InvalidValueError(
@@ -298,14 +344,14 @@ def match_atss(
             f"anchors.shape={tuple(anchors.shape)}, top_k={top_k!r}"
         )
     if weights is not None:
-        weights = as_weights(weights, labels)
+        weights = _as_weights(weights, labels)
     # One more row stands for background, so that there is one when M is 0.
     boxes = ops.pad(boxes, [[0, 0], [0, 1], [0, 0]])
     labels = ops.pad(labels, [[0, 0], [0, 1]], constant_values=BACKGROUND)
     candidates = _candidates(boxes, anchors, places, top_k)  # [B, M, K]
     rank = _ranks(boxes, labels, ops.take(anchors, candidates, axis=0))
     rows = _row_of_each_anchor(candidates, rank, anchors.shape[0])  # [B, N]
-    return targets_of_rows(boxes, labels, anchors, rows, box_scales, weights)
+    return _targets_of_rows(boxes, labels, anchors, rows, box_scales, weights)
 
 
 def _candidates(boxes, anchors, places, top_k):
@@ -380,188 +426,49 @@ def _deviation(values):
     return ops.std(values, axis=-1) * math.sqrt(count / max(count - 1, 1))
 
 
-# --- How anchors get their boxes in training: the rules, as `compile(matching=...)`.
-
-__all__ = ["ATSSMatching", "IoUMatching", "Matching"]
-
-_ADDED_FRACTION = 1e-8  # of the image's sides: EPSILON of that API's box coders
-
-
-class Matching(abc.ABC):
-    """A rule that says which anchor has to predict which box.
-
-    One of your own has `__call__`. Registered, it is kept in files of the model.
-
-    Example:
-        >>> @keras.saving.register_keras_serializable(package="mine")
-        ... class StrictMatching(Matching):
-        ...     def __call__(self, boxes, labels, anchors, config):
-        ...         rule = IoUMatching(iou_threshold=0.7)
-        ...         return rule(boxes, labels, anchors, config)
-        ...
-        ...     def get_config(self):
-        ...         return {}
-        >>> from effdet_keras.model.efficientdet import EfficientDet
-        >>> model = EfficientDet.from_preset("efficientdet-lite0", image_size=64)
-        >>> model.compile(matching=StrictMatching())
-    """
-
-    @abc.abstractmethod
-    def __call__(
-        self,
-        boxes: Any,
-        labels: Any,
-        anchors: Any,
-        config: EfficientDetConfig,
-        weights: Any = None,
-    ) -> tuple[Any, ...]:
-        """Gives each anchor the class and the box it has to predict.
-
-        Args:
-            boxes: float tensor `[B, M, 4]`, `yxyx` in pixels of the input.
-            labels: int tensor `[B, M]`, `0 .. C-1`, and -1 in padding rows.
-            anchors: float array `[N, 4]`, `yxyx` in pixels of the input.
-            config: `EfficientDetConfig` that the anchors are of.
-            weights: float tensor `[B, M]`, how much each box counts. It is given where
-                the ground truth has `weights`; a rule without it takes no such.
-
-        Returns:
-            Tuple of `class_targets`, int32 `[B, N]`, the label of the matched box, -1
-            for background or -2 for what no loss is to be taken of; `box_targets`,
-            float32 `[B, N, 4]`, its `encode_boxes` code with `config.box_scales`, 0
-            where there is none; and, where not all anchors count alike,
-            `anchor_weights`, float32 `[B, N]`.
-        """
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments.
-
-        Example:
-            >>> ATSSMatching(top_k=5).get_config()
-            {'top_k': 5}
-        """
-        return dataclasses.asdict(self)  # type: ignore[call-overload]
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Matching:
-        """Builds the rule from `get_config()`.
-
-        Example:
-            >>> ATSSMatching.from_config({"top_k": 5})
-            ATSSMatching(top_k=5)
-        """
-        return cls(**config)
+def _as_weights(weights, labels):
+    """Float32 weights of boxes; ValueError unless they have the shape of labels."""
+    weights = _tensor(weights)
+    if len(weights.shape) != 2 or not _fit(weights.shape, labels.shape):
+        raise InvalidValueError(
+            "`weights` must have the shape of `labels`, [B, M]. Received: "
+            f"weights.shape={tuple(weights.shape)}, labels.shape={tuple(labels.shape)}"
+        )
+    return weights
 
 
-@keras.saving.register_keras_serializable(package="effdet_keras")
-@dataclasses.dataclass(frozen=True)
-class IoUMatching(Matching):
-    """Anchors take the box they overlap enough: the rule of the reference.
-
-    RetinaNet, https://arxiv.org/abs/1708.02002, section 4; see
-    `geometry.matching.match_anchors`.
-
-    Args:
-        iou_threshold: float above 0, at most 1.
-        ignore_threshold: float above 0, at most `iou_threshold`, or None. Anchors
-            between the two are neither positive nor background.
-        force: bool, whether each box takes the anchor it overlaps most, however little.
-        background_weight: float of at least 0, how much an anchor of the background
-            counts beside one that has a box.
-        in_fractions: bool, whether to compute in fractions of the image, and with
-            1e-8 added to all sides, as the TF Object Detection API does. It differs
-            from computing in pixels by rounding alone, but for boxes of a few
-            thousandths of a pixel.
-
-    Example:
-        >>> IoUMatching(ignore_threshold=0.4)
-        IoUMatching(iou_threshold=0.5, ignore_threshold=0.4, force=True, \
-background_weight=1.0, in_fractions=False)
-    """
-
-    iou_threshold: float = 0.5
-    ignore_threshold: float | None = None
-    force: bool = True
-    background_weight: float = 1.0
-    in_fractions: bool = False
-
-    def __post_init__(self) -> None:
-        check_iou_threshold(self.iou_threshold, self.ignore_threshold)
-        if not 0.0 <= self.background_weight < math.inf:
-            raise InvalidValueError(
-                "`background_weight` must be a number of at least 0. Received: "
-                f"background_weight={self.background_weight!r}"
-            )
-
-    def __call__(
-        self,
-        boxes: Any,
-        labels: Any,
-        anchors: Any,
-        config: EfficientDetConfig,
-        weights: Any = None,
-    ) -> tuple[Any, ...]:
-        added_side = 0.0
-        if self.in_fractions:
-            sides = ops.convert_to_tensor((*config.image_size,) * 2, dtype="float32")
-            boxes, anchors = (
-                ops.cast(ops.convert_to_tensor(value), "float32") / sides
-                for value in (boxes, anchors)
-            )
-            added_side = _ADDED_FRACTION
-        return match_anchors(
-            boxes,
-            labels,
-            anchors,
-            iou_threshold=self.iou_threshold,
-            ignore_threshold=self.ignore_threshold,
-            force=self.force,
-            weights=weights,
-            background_weight=self.background_weight,
-            box_scales=config.box_scales,
-            added_side=added_side,
+def _check_iou_threshold(iou_threshold, ignore_threshold):
+    """Raises ValueError unless they are above 0, at most 1, and in order."""
+    if ignore_threshold is not None and not 0.0 < ignore_threshold <= iou_threshold:
+        raise InvalidValueError(
+            "`ignore_threshold` must be above 0 and at most `iou_threshold`. Received: "
+            f"ignore_threshold={ignore_threshold!r}, iou_threshold={iou_threshold!r}"
+        )
+    if not 0.0 < iou_threshold <= 1.0:
+        raise InvalidValueError(
+            "`iou_threshold` must be above 0 and at most 1. "
+            f"Received: iou_threshold={iou_threshold!r}"
         )
 
 
-@keras.saving.register_keras_serializable(package="effdet_keras")
-@dataclasses.dataclass(frozen=True)
-class ATSSMatching(Matching):
-    """Each box takes the best of the anchors around it, by a threshold of its own.
-
-    ATSS, https://arxiv.org/abs/1912.02424, section 3.2; see `geometry.atss.match_atss`.
-    Boxes that no anchor fits well get as much to learn from as others.
-
-    Args:
-        top_k: int, 1 or above; how many places of each level are candidates.
-
-    Example:
-        >>> ATSSMatching()
-        ATSSMatching(top_k=9)
-    """
-
-    top_k: int = 9
-
-    def __post_init__(self) -> None:
-        if self.top_k < 1:
-            raise InvalidValueError(
-                f"`top_k` must be at least 1. Received: top_k={self.top_k!r}"
-            )
-
-    def __call__(
-        self,
-        boxes: Any,
-        labels: Any,
-        anchors: Any,
-        config: EfficientDetConfig,
-        weights: Any = None,
-    ) -> tuple[Any, ...]:
-        levels = level_sizes(config.image_size, config.min_level, config.max_level)
-        return match_atss(
-            boxes,
-            labels,
-            anchors,
-            level_sizes=levels,
-            top_k=self.top_k,
-            box_scales=config.box_scales,
-            weights=weights,
+def _as_tensors(boxes, labels, anchors):
+    """Float32 boxes, int32 labels and float32 anchors; ValueError for wrong shapes."""
+    boxes, labels, anchors = _tensor(boxes), _tensor(labels, "int32"), _tensor(anchors)
+    ranks = (len(boxes.shape), len(labels.shape), len(anchors.shape))
+    if ranks != (3, 2, 2) or not _fit(boxes.shape, labels.shape):
+        raise InvalidValueError(
+            "`boxes` must be [B, M, 4], `labels` [B, M] and `anchors` [N, 4]. "
+            f"Received: boxes.shape={tuple(boxes.shape)}, "
+            f"labels.shape={tuple(labels.shape)}, "
+            f"anchors.shape={tuple(anchors.shape)}"
         )
+    return boxes, labels, anchors
+
+
+def _tensor(value, dtype="float32"):
+    return ops.cast(ops.convert_to_tensor(value), dtype)
+
+
+def _fit(shape, other):
+    """Whether the sizes that two shapes share are equal, where both are known."""
+    return all(n is None or m is None or n == m for n, m in zip(shape, other))

@@ -1,9 +1,8 @@
-"""How a detector is trained: `Recipe`, and the names of what it chooses."""
+"""How a detector is trained: `Recipe`, and the optimizers that it can choose."""
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import numbers
 from collections.abc import Mapping
 from types import NoneType
@@ -18,269 +17,12 @@ from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import IoUMatching, Matching
 from effdet_keras.train.schedules import (
     REFERENCE_BATCH_SIZE,
-    Warmup,
-    reference_schedule,
+    choice,
+    has_own_rates,
+    hint,
+    is_fitted,
+    named_schedule,
 )
-
-
-def tfod_decay(*, fpn=4e-5, heads=4e-5, backbone=1e-5):
-    """The decay of the TF Object Detection API, as a `weight_decay` of `compile`.
-
-    With its published configs no depthwise kernel of the backbone decays, and of the
-    heads those alone, but for their last layers. The `l2_regularizer` of a config is
-    for BiFPN and heads; the backbone brings its own. There the factor of the plain sum
-    of squares is half of what is here.
-
-    Example:
-        >>> tfod_decay()["^(fpn_cells|resample_p).*kernel$"]
-        4e-05
-    """
-    return {
-        r"^efficientnet.*depthwise": 0.0,
-        r"^efficientnet.*(kernel|bias)$": backbone,
-        r"^(fpn_cells|resample_p).*kernel$": fpn,
-        r"_net/[a-z]+-\d+/depthwise_kernel$": heads,
-    }
-
-
-# --- A choice by name, or by a dict of its name and settings.
-
-
-def choice(argument, value, known, *, otherwise):
-    """The name and the settings of what an argument chooses.
-
-    Example:
-        >>> known = {"cosine": ("warmup_epochs",), "constant": ()}
-        >>> config = {"name": "cosine", "warmup_epochs": 2.0}
-        >>> choice("schedule", config, known, otherwise="a Keras schedule")
-        ('cosine', {'warmup_epochs': 2.0})
-    """
-    settings = dict(value) if isinstance(value, dict) else {"name": value}
-    name = str(settings.pop("name", "")).lower()
-    if name not in known:
-        raise InvalidValueError(
-            f"`{argument}` must be one of {', '.join(known)}; a dict of such a "
-            f"'name' and its settings; or {otherwise}.{_hint(name, known)} "
-            f"Received: {argument}={value!r}"
-        )
-    for key in settings:
-        if key not in known[name]:
-            raise InvalidValueError(
-                f"{name!r} has no setting {key!r}.{_hint(key, known[name])} "
-                f"It has: {', '.join(known[name]) or 'none'}. "
-                f"Received: {argument}={value!r}"
-            )
-    return name, settings
-
-
-def _hint(word, known):
-    close = difflib.get_close_matches(str(word), list(known), n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
-
-
-# --- Optimizers by name, or by a dict of a name and Keras' arguments.
-
-_OF_SGD = ("momentum", "nesterov")
-_OF_ADAM = ("beta_1", "beta_2", "epsilon", "amsgrad")
-_OF_RMSPROP = ("rho", "momentum", "epsilon", "centered")
-# Name: Keras' class, its own default rate, its settings, defaults that are ours.
-_NAMED = {
-    "sgd": (keras.optimizers.SGD, 0.01, _OF_SGD, {}),
-    "momentum": (keras.optimizers.SGD, 0.01, _OF_SGD, {"momentum": 0.9}),
-    "adam": (keras.optimizers.Adam, 0.001, _OF_ADAM, {}),
-    "adamw": (keras.optimizers.AdamW, 0.001, _OF_ADAM, {}),
-    "rmsprop": (keras.optimizers.RMSprop, 0.001, _OF_RMSPROP, {}),
-}
-_SETTINGS = {name: settings for name, (_, _, settings, _) in _NAMED.items()}
-# `compile` has arguments for what these do, the same for every optimizer.
-_OF_COMPILE = {
-    "learning_rate": "learning_rate",
-    "weight_decay": "weight_decay",
-    "clipnorm": "clip_norm",
-    "global_clipnorm": "clip_norm",
-    "use_ema": "ema_decay",
-    "ema_momentum": "ema_decay",
-    "gradient_accumulation_steps": "accumulate_steps",
-}
-# All variables whose names do not end like a kernel's: TensorFlow's names go on
-# with ":0" or "/replica_1:0".
-_NO_KERNEL = "^(?!.*kernel)"
-
-
-def optimizer_choice(optimizer):
-    """The name and settings of an optimizer by name or dict, checked.
-
-    Example:
-        >>> optimizer_choice({"name": "rmsprop", "momentum": 0.9})
-        ('rmsprop', {'momentum': 0.9})
-    """
-    for key in optimizer if isinstance(optimizer, dict) else ():
-        if key in _OF_COMPILE:
-            raise InvalidValueError(
-                f"{key!r} is no setting of an optimizer here: give "
-                f"`{_OF_COMPILE[key]}` to `compile`. Received: optimizer={optimizer!r}"
-            )
-    return choice("optimizer", optimizer, _SETTINGS, otherwise="a Keras optimizer")
-
-
-def default_learning_rate(optimizer):
-    """Keras' own default rate of an optimizer by name or dict."""
-    name, _ = optimizer_choice(optimizer)
-    return _NAMED[name][1]
-
-
-def has_own_decay(optimizer):
-    """Whether an optimizer decays the weights, so that the loss should not."""
-    if isinstance(optimizer, keras.optimizers.Optimizer):
-        inner = getattr(optimizer, "inner_optimizer", optimizer)  # of a loss scale
-        return bool(inner.weight_decay)
-    return optimizer is not None and optimizer_choice(optimizer)[0] == "adamw"
-
-
-def named_optimizer(optimizer, learning_rate, *, weight_decay, **more):
-    """The Keras optimizer of a name or dict.
-
-    Args:
-        optimizer: "sgd", "momentum" (SGD with 0.9), "adam", "adamw" or "rmsprop";
-            or a dict of such a `name` and Keras' own arguments.
-
-    Example:
-        >>> named_optimizer("momentum", 0.5, weight_decay=0.0).momentum
-        0.9
-    """
-    name, settings = optimizer_choice(optimizer)
-    cls, _, _, defaults = _NAMED[name]
-    if name != "adamw":
-        return cls(learning_rate, **{**defaults, **settings}, **more)
-    made = cls(learning_rate, weight_decay=weight_decay, **settings, **more)
-    made.exclude_from_weight_decay(var_names=[_NO_KERNEL])
-    return made
-
-
-# --- Learning-rate schedules by name, or by a dict of a name and settings.
-
-_WARMUP = ("warmup_steps", "warmup_init")
-_FITTED = {  # as long as the training, unless settings say all of it in steps
-    "cosine": ("hold_steps", "total_steps", "warmup_epochs", *_WARMUP),
-    "stepwise": ("drop_epochs", "total_steps", "warmup_epochs", *_WARMUP),
-    "polynomial": ("power", "total_steps", "warmup_epochs", *_WARMUP),
-}
-_SETTINGS_OF_SCHEDULES = {
-    **_FITTED,
-    "constant": _WARMUP,
-    "exponential": ("decay_steps", "decay_rate", "staircase", *_WARMUP),
-    "manual_step": ("boundaries", "rates", *_WARMUP),
-}
-_REQUIRED = {
-    "exponential": ("decay_steps", "decay_rate"),
-    "manual_step": ("boundaries", "rates"),
-}
-
-
-def schedule_choice(schedule):
-    """The name and settings of a schedule by name or dict, checked.
-
-    Example:
-        >>> schedule_choice("cosine")
-        ('cosine', {})
-    """
-    name, settings = choice(
-        "schedule",
-        schedule,
-        _SETTINGS_OF_SCHEDULES,
-        otherwise="a Keras `LearningRateSchedule`",
-    )
-    missing = [key for key in _REQUIRED.get(name, ()) if key not in settings]
-    if missing:
-        raise InvalidValueError(
-            f"The schedule {name!r} needs {' and '.join(map(repr, missing))}, in a "
-            f"dict beside its name. Received: schedule={schedule!r}"
-        )
-    if {"warmup_epochs", "warmup_steps"} <= set(settings):
-        raise InvalidValueError(
-            "A warm-up is as long as 'warmup_epochs' or 'warmup_steps' says, not "
-            f"both. Received: schedule={schedule!r}"
-        )
-    return name, settings
-
-
-def is_fitted(schedule):
-    """Whether a schedule by name or dict is as long as the training."""
-    name, settings = schedule_choice(schedule)
-    return name in _FITTED and not {"total_steps", "warmup_steps"} <= set(settings)
-
-
-def has_own_rates(schedule):
-    """Whether a schedule by name or dict takes no learning rate."""
-    return schedule_choice(schedule)[0] == "manual_step"
-
-
-def named_schedule(schedule, learning_rate, *, warmup_init, steps_per_epoch, epochs):
-    """The learning rate of a schedule by name or dict.
-
-    Args:
-        schedule: a name, or a dict of it and settings. "cosine", "stepwise" and
-            "polynomial" are as long as the training, or have `total_steps`:
-            `warmup_epochs` (1.0) or `warmup_steps`, `warmup_init`, `hold_steps` (of
-            "cosine"), `drop_epochs`, `power` as in `reference_schedule`. The others
-            have no warm-up unless `warmup_steps` and `warmup_init` (0.0) say so:
-            "constant"; "exponential" with `decay_steps`, `decay_rate`, `staircase` of
-            Keras' `ExponentialDecay`; "manual_step" with `rates`, and `boundaries`:
-            the first step of each rate but the first one's.
-
-    Example:
-        >>> drop = {"name": "manual_step", "boundaries": [10], "rates": [0.1, 0.01]}
-        >>> rate = named_schedule(
-        ...     drop, 0.1, warmup_init=0.0, steps_per_epoch=5, epochs=4
-        ... )
-        >>> [round(float(rate(step)), 2) for step in (0, 9, 10)]
-        [0.1, 0.1, 0.01]
-    """
-    name, settings = schedule_choice(schedule)
-    if name in _FITTED:
-        return reference_schedule(
-            name,
-            batch_size=None,
-            steps_per_epoch=steps_per_epoch,
-            epochs=epochs,
-            learning_rate=learning_rate,
-            **{"warmup_init": warmup_init, **settings},
-        )
-    warmup = {key: settings.pop(key) for key in _WARMUP if key in settings}
-    if name == "exponential":
-        _check_decay(**settings)
-        after = keras.optimizers.schedules.ExponentialDecay(learning_rate, **settings)
-    elif name == "manual_step":
-        after = _manual_step(**settings)
-    else:
-        after = learning_rate
-    return Warmup(after, **warmup) if warmup else after
-
-
-def _check_decay(decay_steps, decay_rate, staircase=False):
-    for name, value in (("decay_steps", decay_steps), ("decay_rate", decay_rate)):
-        if not value > 0:
-            raise InvalidValueError(
-                f"`{name}` must be above 0. Received: {name}={value!r}"
-            )
-
-
-def _manual_step(boundaries, rates):
-    boundaries, rates = list(boundaries), list(rates)
-    rises = all(a < b for a, b in zip([0, *boundaries], boundaries))
-    if not rises or len(rates) != len(boundaries) + 1 or min(rates) < 0:
-        raise InvalidValueError(
-            "`boundaries` must be steps above 0 in rising order, `rates` numbers of "
-            "at least 0, one more than boundaries. "
-            f"Received: boundaries={boundaries}, rates={rates}"
-        )
-    # Keras' boundaries are the last step of a rate, not the first of the next one.
-    return keras.optimizers.schedules.PiecewiseConstantDecay(
-        [int(step) - 1 for step in boundaries], [float(rate) for rate in rates]
-    )
-
-
-# --- How a detector is trained: the arguments of `compile`, and their defaults.
 
 AUTO = "auto"  # the value of a field that the recipe is to choose
 REFERENCE_NAME, TFOD_NAME = "reference", "tfod"
@@ -310,6 +52,10 @@ _LEARNING_RATE, _WARMUP_INIT = 0.08, 0.008  # the reference's
 _TFOD_WARMUP_INIT = 0.001  # and that of the TF Object Detection API, for 0.08 as well
 _L2_DECAY = 4e-5  # the reference's, of the loss
 _ADAMW_DECAY = 0.004  # Keras' own default
+_OF_KERAS = {
+    "accumulate_steps": "gradient_accumulation_steps",
+    "loss_scale": "initial_scale",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -343,7 +89,7 @@ class Recipe:
             as that says), `{"name": "exponential", "decay_steps": 1000, "decay_rate":
             0.9}` or `{"name": "manual_step", "boundaries": [...], "rates": [...]}` (all
             settings: `train/recipe.py`); or a Keras `LearningRateSchedule`.
-        learning_rate: float, the highest rate of a named schedule. Without an
+        learning_rate: the highest rate of a named schedule. Without an
             `optimizer` it is that of the reference's, for a batch of 64, scaled to
             yours, 0.08 by default. For one by name it is not scaled, and Keras' own
             default is: 0.001, and 0.01 for SGD. Its warm-up begins at a tenth.
@@ -366,26 +112,26 @@ class Recipe:
             with TensorFlow on one device and without XLA; None trains on clean ones
             alone. The log has the loss of adversarial images as `adversarial_loss`, and
             that of the clean ones as `loss`.
-        accumulate_steps: int, batches whose gradients together are clipped and move
+        accumulate_steps: batches whose gradients together are clipped and move
             weights and averages, as those of one batch of all their images would,
             except that batch norm sees one batch at a time. Steps, and so schedules,
             still count batches; the reference's rate is scaled to the images of an
             update. Not under a strategy of several devices, nor for a Keras optimizer,
             which has `gradient_accumulation_steps`.
-        grad_checkpoint: bool, whether the blocks of the backbone and the cells of the
+        grad_checkpoint: whether the blocks of the backbone and the cells of the
             BiFPN keep only their outputs for the backward pass, which computes the rest
             again: less memory, the same gradients, more time (docs/train.md).
-        loss_scale: float, the number by which a "mixed_float16" model multiplies its
+        loss_scale: the number by which a "mixed_float16" model multiplies its
             loss in the first steps, so that small gradients are not lost. From there it
             halves where gradients overflow, and doubles after 2,000 steps in which none
             did. None is Keras' own, 32,768.
-        batch_norm_warmup: bool; "auto" is True but for the reference. Whether the
+        batch_norm_warmup: "auto" is True but for the reference. Whether the
             moving statistics of batch norm have a short memory in the first 900 steps;
             see `train/statistics_warmup.py`. Without it they lag behind the weights in
             a training of that length.
         freeze: what must not train; see `freeze`. None leaves it as it is; "auto" may
             freeze a pretrained backbone, where nothing is frozen yet.
-        freeze_batch_norm: bool, `batch_norm` of `freeze`.
+        freeze_batch_norm: `batch_norm` of `freeze`.
 
     Raises:
         ValueError, TypeError: If a field has a value that cannot be right, or two
@@ -418,136 +164,96 @@ class Recipe:
     freeze_batch_norm: bool = True
 
     def __post_init__(self):
+        kinds = {
+            "loss": ((DetectionLoss, NoneType), "an `ek.DetectionLoss` or None"),
+            "adversarial": ((AdvProp, NoneType), "an `ek.AdvProp` or None"),
+            "grad_checkpoint": (bool, "True or False"),
+            "optimizer": (
+                (str, dict, keras.optimizers.Optimizer, NoneType),
+                "a name, a dict of a name and settings, a Keras optimizer, or None",
+            ),
+        }
+        for field, (kind, expected) in kinds.items():
+            is_right = isinstance(getattr(self, field), kind)
+            self._require(field, is_right, expected, InvalidTypeError)
+        is_rule = self.matching == AUTO or isinstance(self.matching, Matching)
+        expected = "'auto' or an `ek.matching.Matching`"
+        self._require("matching", is_rule, expected, InvalidTypeError)
         if self.name not in NAMES:
             raise InvalidValueError(
                 f"`recipe` must be one of {', '.join(map(repr, NAMES))}. "
                 f"Received: recipe={self.name!r}"
             )
-        if not isinstance(self.loss, (DetectionLoss, NoneType)):
-            raise InvalidTypeError(
-                "`loss` must be an `effdet_keras.train.losses.DetectionLoss` or None. "
-                f"Received: loss={self.loss!r}"
-            )
-        if self.matching != AUTO and not isinstance(self.matching, Matching):
-            raise InvalidTypeError(
-                "`matching` must be 'auto' or an `effdet_keras.matching.Matching`. "
-                f"Received: matching={self.matching!r}"
-            )
-        if not isinstance(self.adversarial, (AdvProp, NoneType)):
-            raise InvalidTypeError(
-                "`adversarial` must be an `effdet_keras.AdvProp` or None. "
-                f"Received: adversarial={self.adversarial!r}"
-            )
-        self._check_optimizer()
-        self._check_schedule()
-        if self.weight_decay != "auto":
-            self._check_weight_decay()
-        if self.clip_norm != AUTO:
-            _check_not_negative("clip_norm", self.clip_norm)
-        if self.batch_norm_warmup not in (True, False, AUTO):
-            raise InvalidValueError(
-                "`batch_norm_warmup` must be True, False or 'auto'. "
-                f"Received: batch_norm_warmup={self.batch_norm_warmup!r}"
-            )
-        if not isinstance(self.grad_checkpoint, bool):
-            raise InvalidTypeError(
-                "`grad_checkpoint` must be True or False. "
-                f"Received: grad_checkpoint={self.grad_checkpoint!r}"
-            )
-        self._check_loss_scale()
-        check_multipliers(self.gradient_multipliers)
-        self._check_accumulation()
-
-    def _check_loss_scale(self):
-        scale = self.loss_scale
-        if scale is None:
-            return
-        if not (isinstance(scale, numbers.Real) and scale > 0):
-            raise InvalidValueError(
-                "`loss_scale` must be a number above 0, or None. "
-                f"Received: loss_scale={scale!r}"
-            )
-        if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
-            raise InvalidValueError(
-                "A `LossScaleOptimizer` brings its own `initial_scale`: leave "
-                f"`loss_scale` out. Received: loss_scale={scale!r}"
-            )
-
-    def _check_accumulation(self):
+        self._require(
+            "batch_norm_warmup",
+            self.batch_norm_warmup in (True, False, AUTO),
+            "True, False or 'auto'",
+        )
+        self._require(
+            "clip_norm",
+            self.clip_norm in (None, AUTO) or _is_number(self.clip_norm, 0),
+            "a number of at least 0, or None",
+        )
         steps = self.accumulate_steps
-        if not isinstance(steps, numbers.Integral) or steps < 1:
-            raise InvalidValueError(
-                "`accumulate_steps` must be a whole number of at least 1. "
-                f"Received: accumulate_steps={steps!r}"
-            )
-        if steps > 1 and self._brings_optimizer:
-            raise InvalidValueError(
-                "`accumulate_steps` is for the reference's optimizer and those by "
-                "name; a Keras optimizer has `gradient_accumulation_steps`. Received: "
-                f"accumulate_steps={steps} and optimizer={self.optimizer!r}"
-            )
+        self._require(
+            "accumulate_steps",
+            isinstance(steps, numbers.Integral) and steps >= 1,
+            "a whole number of at least 1",
+        )
+        for field in ("loss_scale", "learning_rate"):
+            value = getattr(self, field)
+            is_right = value is None or (_is_number(value, 0) and value > 0)
+            self._require(field, is_right, "a number above 0, or None")
+        check_multipliers(self.gradient_multipliers)
+        if self.weight_decay != AUTO:
+            check_decay(self.weight_decay)
+        self._check_optimizer()
 
-    def _check_weight_decay(self):
-        check_decay(self.weight_decay)
-        is_ours = not self._brings_optimizer and has_own_decay(self.optimizer)
-        if is_ours and isinstance(self.weight_decay, dict):
+    def _require(self, field, is_right, expected, error=InvalidValueError):
+        if not is_right:
+            value = getattr(self, field)
+            raise error(f"`{field}` must be {expected}. Received: {field}={value!r}")
+
+    def _check_optimizer(self):
+        """What goes with an optimizer: a Keras one brings its own of much."""
+        if self._brings_optimizer:
+            own = {"schedule": self.schedule, "learning_rate": self.learning_rate}
+            if self.accumulate_steps > 1:
+                own["accumulate_steps"] = self.accumulate_steps
+            if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
+                own["loss_scale"] = self.loss_scale
+            for name, value in own.items():
+                if value is not None:
+                    raise InvalidValueError(
+                        f"`{name}` is for the reference's optimizer and those by name; "
+                        f"a Keras optimizer has `{_OF_KERAS.get(name, name)}` itself. "
+                        f"Received: {name}={value!r} and optimizer={self.optimizer!r}. "
+                        "Leave one of the two out."
+                    )
+            return
+        if has_own_decay(self.optimizer) and isinstance(self.weight_decay, dict):
             raise InvalidValueError(
                 "AdamW decays all kernels alike: its `weight_decay` is one number. "
                 f"Received: weight_decay={self.weight_decay!r}"
             )
-
-    def _check_optimizer(self):
-        if self.optimizer is None or self._brings_optimizer:
-            return
-        if not isinstance(self.optimizer, (str, dict)):
-            raise InvalidTypeError(
-                "`optimizer` must be a name, a dict of a name and settings, a Keras "
-                f"optimizer, or None. Received: optimizer={self.optimizer!r}"
-            )
-        optimizer_choice(self.optimizer)
-
-    def _check_schedule(self):
-        for name in ("schedule", "learning_rate"):
-            value = getattr(self, name)
-            if self._brings_optimizer and value is not None:
-                raise InvalidValueError(
-                    f"`{name}` is for the reference's optimizer and those by name; a "
-                    f"Keras optimizer brings its own. Received: {name}={value!r} and "
-                    f"optimizer={self.optimizer!r}. Leave one of the two out."
-                )
-        if self.learning_rate is not None:
-            self._check_learning_rate()
-        if not (self._brings_optimizer or self._brings_schedule):
-            self.resolve_schedule(batch_size=1, steps_per_epoch=1, epochs=1)
-
-    def _check_learning_rate(self):
-        if self._brings_schedule or has_own_rates(self._schedule):
+        has_rates = self._brings_schedule or has_own_rates(self._schedule)
+        if has_rates and self.learning_rate is not None:
             raise InvalidValueError(
                 "`learning_rate` is part of a `LearningRateSchedule` and of "
-                "'manual_step'. Received: "
-                f"learning_rate={self.learning_rate!r}, schedule={self.schedule!r}"
+                f"'manual_step'. Received: learning_rate={self.learning_rate!r}, "
+                f"schedule={self.schedule!r}"
             )
-        if not (
-            isinstance(self.learning_rate, numbers.Real) and self.learning_rate > 0
-        ):
-            raise InvalidValueError(
-                "`learning_rate` must be a number above 0. "
-                f"Received: learning_rate={self.learning_rate!r}"
-            )
+        if not self._brings_schedule:
+            self.resolve_schedule(batch_size=1, steps_per_epoch=1, epochs=1)
 
     @classmethod
     def of(cls, recipe: str | Recipe, changes: Mapping[str, Any]) -> Recipe:
-        """A recipe, or that of a name, with other values for some fields.
-
-        Example:
-            >>> Recipe.of("reference", {"clip_norm": 5.0}).clip_norm
-            5.0
-        """
+        """A recipe, or that of a name, with other values for some fields."""
         known = [field.name for field in dataclasses.fields(cls)][1:]
         for name in changes:
             if name not in known:
                 raise InvalidTypeError(
-                    f"`compile` has no argument {name!r}.{_hint(name, known)} The "
+                    f"`compile` has no argument {name!r}.{hint(name, known)} The "
                     f"fields of a `Recipe` are {', '.join(known)}."
                 )
         if not isinstance(recipe, cls):
@@ -638,7 +344,7 @@ class Recipe:
     @property
     def l2_decay(self) -> float | dict[str, float]:
         """The loss' weight decay, see `decay_factors`; 0 where the optimizer decays."""
-        if self.weight_decay == "auto":
+        if self.weight_decay == AUTO:
             if has_own_decay(self.optimizer):
                 return 0.0
             return tfod_decay() if self.name == TFOD_NAME else _L2_DECAY
@@ -662,7 +368,7 @@ class Recipe:
             accumulation["gradient_accumulation_steps"] = self.accumulate_steps
         if self.optimizer is None:
             return keras.optimizers.SGD(rate, momentum=0.9, **accumulation)
-        decay = _ADAMW_DECAY if self.weight_decay == "auto" else self.weight_decay
+        decay = _ADAMW_DECAY if self.weight_decay == AUTO else self.weight_decay
         return named_optimizer(
             self.optimizer, rate, weight_decay=decay or 0.0, **accumulation
         )
@@ -703,9 +409,97 @@ class Recipe:
         return cls(**keras.saving.deserialize_keras_object(config))
 
 
-def _check_not_negative(name, value):
-    if value is None or (isinstance(value, numbers.Real) and value >= 0):
-        return
-    raise InvalidValueError(
-        f"`{name}` must be a number of at least 0, or None. Received: {name}={value!r}"
-    )
+def _is_number(value, least):
+    return isinstance(value, numbers.Real) and value >= least
+
+
+# --- Optimizers by name, or by a dict of a name and Keras' arguments.
+
+_OF_SGD = ("momentum", "nesterov")
+_OF_ADAM = ("beta_1", "beta_2", "epsilon", "amsgrad")
+_OF_RMSPROP = ("rho", "momentum", "epsilon", "centered")
+# Name: Keras' class, its own default rate, its settings.
+_OPTIMIZERS = {
+    "sgd": (keras.optimizers.SGD, 0.01, _OF_SGD),
+    "momentum": (keras.optimizers.SGD, 0.01, _OF_SGD),
+    "adam": (keras.optimizers.Adam, 0.001, _OF_ADAM),
+    "adamw": (keras.optimizers.AdamW, 0.001, _OF_ADAM),
+    "rmsprop": (keras.optimizers.RMSprop, 0.001, _OF_RMSPROP),
+}
+# `compile` has arguments for what these do, the same for every optimizer.
+_OF_COMPILE = {
+    "learning_rate": "learning_rate",
+    "weight_decay": "weight_decay",
+    "clipnorm": "clip_norm",
+    "global_clipnorm": "clip_norm",
+    "use_ema": "ema_decay",
+    "ema_momentum": "ema_decay",
+    "gradient_accumulation_steps": "accumulate_steps",
+}
+# All variables whose names do not end like a kernel's: TensorFlow's names go on
+# with ":0" or "/replica_1:0".
+_NO_KERNEL = "^(?!.*kernel)"
+
+
+def optimizer_choice(optimizer):
+    """The name and settings of an optimizer by name or dict, checked.
+
+    Example:
+        >>> optimizer_choice({"name": "rmsprop", "momentum": 0.9})
+        ('rmsprop', {'momentum': 0.9})
+    """
+    for key in optimizer if isinstance(optimizer, dict) else ():
+        if key in _OF_COMPILE:
+            raise InvalidValueError(
+                f"{key!r} is no setting of an optimizer here: give "
+                f"`{_OF_COMPILE[key]}` to `compile`. Received: optimizer={optimizer!r}"
+            )
+    known = {name: settings for name, (_, _, settings) in _OPTIMIZERS.items()}
+    return choice("optimizer", optimizer, known, otherwise="a Keras optimizer")
+
+
+def default_learning_rate(optimizer):
+    """Keras' own default rate of an optimizer by name or dict."""
+    return _OPTIMIZERS[optimizer_choice(optimizer)[0]][1]
+
+
+def has_own_decay(optimizer):
+    """Whether an optimizer decays the weights, so that the loss should not."""
+    if isinstance(optimizer, keras.optimizers.Optimizer):
+        inner = getattr(optimizer, "inner_optimizer", optimizer)  # of a loss scale
+        return bool(inner.weight_decay)
+    return optimizer is not None and optimizer_choice(optimizer)[0] == "adamw"
+
+
+def named_optimizer(optimizer, learning_rate, *, weight_decay, **more):
+    """The Keras optimizer of a name or dict; "momentum" is SGD with 0.9.
+
+    Example:
+        >>> named_optimizer("momentum", 0.5, weight_decay=0.0).momentum
+        0.9
+    """
+    name, settings = optimizer_choice(optimizer)
+    cls = _OPTIMIZERS[name][0]
+    if name == "momentum":
+        settings = {"momentum": 0.9, **settings}
+    if name != "adamw":
+        return cls(learning_rate, **settings, **more)
+    made = cls(learning_rate, weight_decay=weight_decay, **settings, **more)
+    made.exclude_from_weight_decay(var_names=[_NO_KERNEL])
+    return made
+
+
+def tfod_decay(*, fpn=4e-5, heads=4e-5, backbone=1e-5):
+    """The decay of the TF Object Detection API, as a `weight_decay` of `compile`.
+
+    With its published configs no depthwise kernel of the backbone decays, and of the
+    heads those alone, but for their last layers. The `l2_regularizer` of a config is
+    for BiFPN and heads; the backbone brings its own. There the factor of the plain sum
+    of squares is half of what is here.
+    """
+    return {
+        r"^efficientnet.*depthwise": 0.0,
+        r"^efficientnet.*(kernel|bias)$": backbone,
+        r"^(fpn_cells|resample_p).*kernel$": fpn,
+        r"_net/[a-z]+-\d+/depthwise_kernel$": heads,
+    }

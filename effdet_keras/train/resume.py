@@ -14,8 +14,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from effdet_keras._internal.processes import current_processes
 from effdet_keras.data.pipeline.image_reader import passes_of
-from effdet_keras.distribution.processes import current_processes
 from effdet_keras.train.accumulation import steps_done
 from effdet_keras.train.fit_callbacks import OwnCallback
 

@@ -1,7 +1,10 @@
-"""Learning-rate schedules: a linear warm-up, then a decay."""
+"""Learning-rate schedules: a linear warm-up, then a decay; as classes, and by name."""
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -11,49 +14,33 @@ from keras import ops
 
 from effdet_keras.errors import InvalidValueError
 
-__all__ = [
-    "Warmup",
-    "WarmupCosine",
-    "WarmupPolynomial",
-    "WarmupStepwise",
-    "reference_schedule",
-]
+__all__ = ["Warmup", "WarmupCosine"]
 
 REFERENCE_BATCH_SIZE = 64  # the reference's learning rates are for this one
 
 
+@dataclasses.dataclass(eq=False)
 class _Warmup(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up; a subclass computes what follows in `_decayed`."""
+    """Linear warm-up to the rate; a subclass computes what follows in `_decayed`."""
 
-    def __init__(
-        self,
-        learning_rate: float,
-        *,
-        total_steps: int,
-        warmup_steps: int = 0,
-        warmup_init: float = 0.0,
-    ) -> None:
-        for name, value in (
-            ("learning_rate", learning_rate),
-            ("warmup_init", warmup_init),
-        ):
-            if not (value >= 0 and math.isfinite(value)):
-                raise InvalidValueError(
-                    f"`{name}` must be a number of at least 0. Received: {name}={value}"
-                )
-        if total_steps < 1:
+    learning_rate: float
+    _: dataclasses.KW_ONLY
+    total_steps: int
+    warmup_steps: int = 0
+    warmup_init: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_not_negative(self, "learning_rate", "warmup_init")
+        if self.total_steps < 1:
             raise InvalidValueError(
-                f"`total_steps` must be at least 1. Received: total_steps={total_steps}"
+                "`total_steps` must be at least 1. "
+                f"Received: total_steps={self.total_steps}"
             )
-        if not 0 <= warmup_steps <= total_steps:
+        if not 0 <= self.warmup_steps <= self.total_steps:
             raise InvalidValueError(
-                "`warmup_steps` must be between 0 and `total_steps`. "
-                f"Received: warmup_steps={warmup_steps}, total_steps={total_steps}"
+                "`warmup_steps` must be between 0 and `total_steps`. Received: "
+                f"warmup_steps={self.warmup_steps}, total_steps={self.total_steps}"
             )
-        self.learning_rate = learning_rate
-        self.total_steps = total_steps
-        self.warmup_steps = warmup_steps
-        self.warmup_init = warmup_init
 
     def __call__(self, step: Any) -> Any:
         step = ops.cast(step, "float32")
@@ -62,15 +49,11 @@ class _Warmup(keras.optimizers.schedules.LearningRateSchedule):
         return ops.where(step < self.warmup_steps, warmup, self._decayed(step))
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            "learning_rate": self.learning_rate,
-            "total_steps": self.total_steps,
-            "warmup_steps": self.warmup_steps,
-            "warmup_init": self.warmup_init,
-        }
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
+@dataclasses.dataclass(eq=False, kw_only=True)
 class WarmupCosine(_Warmup):
     """Linear warm-up, then half a cosine down to zero.
 
@@ -81,18 +64,16 @@ class WarmupCosine(_Warmup):
         W <= t < H:   learning_rate
         t >= H:       learning_rate * (1 + cos(pi * (t - H) / (T - H))) / 2
 
-    With `hold_steps` the rate stays at its highest for as long after the warm-up, and
-    the cosine falls over the steps that are left. It is continuous, and zero from
-    step `T` on. The reference divides `t` itself by `T - W`: its rate drops at the
-    end of the warm-up and rises again over the last `W` steps. Without a warm-up the
-    two are equal.
+    It is continuous, and zero from step `T` on. The reference divides `t` itself by
+    `T - W`: its rate drops at the end of the warm-up and rises again over the last `W`
+    steps. Without a warm-up the two are equal.
 
     Args:
-        learning_rate: float, the rate at the end of the warm-up.
-        total_steps: int, the number of steps of the whole training.
-        warmup_steps: int between 0 and `total_steps`.
-        warmup_init: float, the rate at step 0 if there is a warm-up.
-        hold_steps: int, steps of the full rate before it falls.
+        learning_rate: the rate at the end of the warm-up.
+        total_steps: the number of steps of the whole training.
+        warmup_steps: between 0 and `total_steps`.
+        warmup_init: the rate at step 0 if there is a warm-up.
+        hold_steps: steps of the full rate before it falls.
 
     Raises:
         ValueError: If a rate is negative or not finite, or a number of steps
@@ -104,31 +85,16 @@ class WarmupCosine(_Warmup):
         [0.0, 0.04, 0.08, 0.04, 0.0]
     """
 
-    def __init__(
-        self,
-        learning_rate: float,
-        *,
-        total_steps: int,
-        warmup_steps: int = 0,
-        warmup_init: float = 0.0,
-        hold_steps: int = 0,
-    ) -> None:
-        super().__init__(
-            learning_rate,
-            total_steps=total_steps,
-            warmup_steps=warmup_steps,
-            warmup_init=warmup_init,
-        )
-        if not 0 <= hold_steps <= total_steps - warmup_steps:
+    hold_steps: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.hold_steps <= self.total_steps - self.warmup_steps:
             raise InvalidValueError(
                 "`hold_steps` must be between 0 and the steps behind the warm-up. "
-                f"Received: hold_steps={hold_steps}, warmup_steps={warmup_steps}, "
-                f"total_steps={total_steps}"
+                f"Received: hold_steps={self.hold_steps}, "
+                f"warmup_steps={self.warmup_steps}, total_steps={self.total_steps}"
             )
-        self.hold_steps = hold_steps
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "hold_steps": self.hold_steps}
 
     def _decayed(self, step):
         first = self.warmup_steps + self.hold_steps
@@ -138,49 +104,20 @@ class WarmupCosine(_Warmup):
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
+@dataclasses.dataclass(eq=False, kw_only=True)
 class WarmupStepwise(_Warmup):
     """Linear warm-up, then the full rate, a tenth and a hundredth of it.
 
     The rate at the end of the warm-up holds for the steps below
     `drop_steps[0]`, a tenth of it below `drop_steps[1]`, and so on.
-
-    Args:
-        learning_rate: float, the rate at the end of the warm-up.
-        total_steps: int, the number of steps of the whole training.
-        drop_steps: ints in rising order, each the first step at which the
-            rate is ten times lower.
-        warmup_steps: int between 0 and `total_steps`.
-        warmup_init: float, the rate at step 0 if there is a warm-up.
-
-    Raises:
-        ValueError: If a rate is negative or not finite, a number of steps is
-            out of range, or `drop_steps` does not rise.
-
-    Example:
-        >>> schedule = WarmupStepwise(
-        ...     0.08, total_steps=30, drop_steps=(20, 25), warmup_steps=10
-        ... )
-        >>> [round(float(schedule(step)), 4) for step in (0, 5, 10, 20, 25)]
-        [0.0, 0.04, 0.08, 0.008, 0.0008]
     """
 
-    def __init__(
-        self,
-        learning_rate: float,
-        *,
-        total_steps: int,
-        drop_steps: Sequence[int],
-        warmup_steps: int = 0,
-        warmup_init: float = 0.0,
-    ) -> None:
-        super().__init__(
-            learning_rate,
-            total_steps=total_steps,
-            warmup_steps=warmup_steps,
-            warmup_init=warmup_init,
-        )
-        self.drop_steps = tuple(drop_steps)
-        if any(a >= b for a, b in zip(self.drop_steps, self.drop_steps[1:])):
+    drop_steps: Sequence[int]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.drop_steps = tuple(self.drop_steps)
+        if not _rises(self.drop_steps):
             raise InvalidValueError(
                 f"`drop_steps` must rise. Received: drop_steps={self.drop_steps}"
             )
@@ -191,11 +128,9 @@ class WarmupStepwise(_Warmup):
             rate = ops.where(step < first, rate, self.learning_rate * 0.1**drops)
         return rate
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "drop_steps": self.drop_steps}
-
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
+@dataclasses.dataclass(eq=False, kw_only=True)
 class WarmupPolynomial(_Warmup):
     """Linear warm-up, then a polynomial down to zero.
 
@@ -207,54 +142,24 @@ class WarmupPolynomial(_Warmup):
     As in the reference the polynomial starts at step 0, so that the warm-up
     ends a little above it. From step `T` on, where the reference gives NaN,
     the rate is zero.
-
-    Args:
-        learning_rate: float, the rate that the warm-up rises to.
-        total_steps: int, the number of steps of the whole training.
-        warmup_steps: int between 0 and `total_steps`.
-        warmup_init: float, the rate at step 0 if there is a warm-up.
-        power: float above 0.
-
-    Raises:
-        ValueError: If a rate is negative or not finite, a number of steps is
-            out of range, or `power` is not above 0.
-
-    Example:
-        >>> schedule = WarmupPolynomial(
-        ...     0.08, total_steps=40, warmup_steps=10, power=1.0
-        ... )
-        >>> [round(float(schedule(step)), 4) for step in (0, 5, 10, 20, 40)]
-        [0.0, 0.04, 0.06, 0.04, 0.0]
     """
 
-    def __init__(
-        self,
-        learning_rate: float,
-        *,
-        total_steps: int,
-        warmup_steps: int = 0,
-        warmup_init: float = 0.0,
-        power: float = 0.9,
-    ) -> None:
-        super().__init__(
-            learning_rate,
-            total_steps=total_steps,
-            warmup_steps=warmup_steps,
-            warmup_init=warmup_init,
-        )
-        if not power > 0:
-            raise InvalidValueError(f"`power` must be above 0. Received: power={power}")
-        self.power = power
+    power: float = 0.9
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.power > 0:
+            raise InvalidValueError(
+                f"`power` must be above 0. Received: power={self.power}"
+            )
 
     def _decayed(self, step):
         left = ops.maximum(self.total_steps - step, 0.0) / self.total_steps
         return self.learning_rate * left**self.power
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "power": self.power}
-
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
+@dataclasses.dataclass(eq=False)
 class Warmup(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up to any other schedule.
 
@@ -266,8 +171,8 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):
 
     Args:
         schedule: Keras `LearningRateSchedule`, or a float for a constant rate.
-        warmup_steps: int, 0 or more.
-        warmup_init: float, the rate at step 0 if there is a warm-up.
+        warmup_steps: 0 or more.
+        warmup_init: the rate at step 0 if there is a warm-up.
 
     Raises:
         ValueError: If a number is negative or not finite.
@@ -278,20 +183,13 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):
         [0.0, 0.04, 0.08, 0.08]
     """
 
-    def __init__(
-        self, schedule: Any, *, warmup_steps: int = 0, warmup_init: float = 0.0
-    ) -> None:
-        for name, value in (
-            ("warmup_steps", warmup_steps),
-            ("warmup_init", warmup_init),
-        ):
-            if not (value >= 0 and math.isfinite(value)):
-                raise InvalidValueError(
-                    f"`{name}` must be a number of at least 0. Received: {name}={value}"
-                )
-        self.schedule = schedule
-        self.warmup_steps = warmup_steps
-        self.warmup_init = warmup_init
+    schedule: Any
+    _: dataclasses.KW_ONLY
+    warmup_steps: int = 0
+    warmup_init: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_not_negative(self, "warmup_steps", "warmup_init")
 
     def __call__(self, step: Any) -> Any:
         progress = ops.cast(step, "float32") / max(self.warmup_steps, 1)
@@ -316,88 +214,184 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):
         return cls(**keras.saving.deserialize_keras_object(config))
 
 
-def reference_schedule(
-    kind: str,
-    *,
-    batch_size: int | None,
-    steps_per_epoch: int,
-    epochs: float,
-    learning_rate: float = 0.08,
-    warmup_init: float = 0.008,
-    warmup_epochs: float = 1.0,
-    warmup_steps: int | None = None,
-    hold_steps: int = 0,
-    total_steps: int | None = None,
-    drop_epochs: Sequence[float] = (200.0, 250.0),
-    power: float = 0.9,
-) -> keras.optimizers.schedules.LearningRateSchedule:
-    """The schedule of the reference recipe, in epochs and for a batch size.
+def _check_not_negative(schedule, *names):
+    for name in names:
+        value = getattr(schedule, name)
+        if not (value >= 0 and math.isfinite(value)):
+            raise InvalidValueError(
+                f"`{name}` must be a number of at least 0. Received: {name}={value}"
+            )
 
-    The rate at the end of the warm-up is `learning_rate * batch_size / 64`;
-    `warmup_init` is not scaled, as in the reference (tf2/train_lib.py).
-    A warm-up longer than the training is cut to it, and so are `hold_steps`.
 
-    Args:
-        kind: `"cosine"`, `"stepwise"` or `"polynomial"`.
-        batch_size: int, images per step, over all devices; None leaves
-            `learning_rate` as it is.
-        steps_per_epoch: int.
-        epochs: int, epochs of the whole training.
-        learning_rate: float, for a batch of 64 images.
-        warmup_init: float, the rate at step 0 if there is a warm-up.
-        warmup_epochs: float, the length of the warm-up.
-        warmup_steps: int, its length in steps, in place of `warmup_epochs`.
-        hold_steps: int, steps of the full rate behind it, for `"cosine"`.
-        total_steps: int, steps of the whole training, in place of `epochs`.
-        drop_epochs: floats in rising order, for `"stepwise"`.
-        power: float, for `"polynomial"`.
+def _rises(steps):
+    return all(a < b for a, b in itertools.pairwise(steps))
 
-    Returns:
-        A `keras.optimizers.schedules.LearningRateSchedule`.
 
-    Raises:
-        ValueError: If `kind` is not one of the three, or a number is out of
-            range.
+# --- By name, or by a dict of a name and settings.
+
+
+def choice(argument, value, known, *, otherwise):
+    """The name and the settings of what an argument chooses.
 
     Example:
-        >>> schedule = reference_schedule(
-        ...     "cosine", batch_size=128, steps_per_epoch=100, epochs=300
-        ... )
-        >>> round(float(schedule(0)), 4), round(float(schedule(100)), 4)
-        (0.008, 0.16)
-        >>> schedule.total_steps
-        30000
+        >>> known = {"cosine": ("warmup_epochs",), "constant": ()}
+        >>> config = {"name": "cosine", "warmup_epochs": 2.0}
+        >>> choice("schedule", config, known, otherwise="a Keras schedule")
+        ('cosine', {'warmup_epochs': 2.0})
     """
-    for name, value in (
-        ("batch_size", batch_size),
-        ("steps_per_epoch", steps_per_epoch),
-        ("epochs", epochs),
-        ("total_steps", total_steps),
-    ):
-        if value is not None and value < 1:
+    settings = dict(value) if isinstance(value, dict) else {"name": value}
+    name = str(settings.pop("name", "")).lower()
+    if name not in known:
+        raise InvalidValueError(
+            f"`{argument}` must be one of {', '.join(known)}; a dict of such a "
+            f"'name' and its settings; or {otherwise}.{hint(name, known)} "
+            f"Received: {argument}={value!r}"
+        )
+    for key in settings:
+        if key not in known[name]:
             raise InvalidValueError(
-                f"`{name}` must be at least 1. Received: {name}={value}"
+                f"{name!r} has no setting {key!r}.{hint(key, known[name])} "
+                f"It has: {', '.join(known[name]) or 'none'}. "
+                f"Received: {argument}={value!r}"
             )
-    if batch_size is not None:
-        learning_rate = learning_rate * batch_size / REFERENCE_BATCH_SIZE
-    if warmup_steps is None:
-        warmup_steps = int(warmup_epochs * steps_per_epoch)
+    return name, settings
+
+
+def hint(word, known):
+    """The known word that was meant, as a sentence of an error; "" if there is none."""
+    close = difflib.get_close_matches(str(word), list(known), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+_WARMUP = ("warmup_steps", "warmup_init")
+_FITTED = {  # as long as the training, unless settings say all of it in steps
+    "cosine": ("hold_steps", "total_steps", "warmup_epochs", *_WARMUP),
+    "stepwise": ("drop_epochs", "total_steps", "warmup_epochs", *_WARMUP),
+    "polynomial": ("power", "total_steps", "warmup_epochs", *_WARMUP),
+}
+_SETTINGS = {
+    **_FITTED,
+    "constant": _WARMUP,
+    "exponential": ("decay_steps", "decay_rate", "staircase", *_WARMUP),
+    "manual_step": ("boundaries", "rates", *_WARMUP),
+}
+_REQUIRED = {
+    "exponential": ("decay_steps", "decay_rate"),
+    "manual_step": ("boundaries", "rates"),
+}
+
+
+def schedule_choice(schedule):
+    """The name and settings of a schedule by name or dict, checked."""
+    name, settings = choice(
+        "schedule",
+        schedule,
+        _SETTINGS,
+        otherwise="a Keras `LearningRateSchedule`",
+    )
+    missing = [key for key in _REQUIRED.get(name, ()) if key not in settings]
+    if missing:
+        raise InvalidValueError(
+            f"The schedule {name!r} needs {' and '.join(map(repr, missing))}, in a "
+            f"dict beside its name. Received: schedule={schedule!r}"
+        )
+    if {"warmup_epochs", "warmup_steps"} <= set(settings):
+        raise InvalidValueError(
+            "A warm-up is as long as 'warmup_epochs' or 'warmup_steps' says, not "
+            f"both. Received: schedule={schedule!r}"
+        )
+    return name, settings
+
+
+def is_fitted(schedule):
+    """Whether a schedule by name or dict is as long as the training."""
+    name, settings = schedule_choice(schedule)
+    return name in _FITTED and not {"total_steps", "warmup_steps"} <= set(settings)
+
+
+def has_own_rates(schedule):
+    """Whether a schedule by name or dict takes no learning rate."""
+    return schedule_choice(schedule)[0] == "manual_step"
+
+
+def named_schedule(schedule, learning_rate, *, warmup_init, steps_per_epoch, epochs):
+    """The learning rate of a schedule by name or dict: a schedule, or a float.
+
+    "cosine", "stepwise" and "polynomial" are as long as the training, or have
+    `total_steps`: `warmup_epochs` (1.0) or `warmup_steps`, `warmup_init`, `hold_steps`
+    (of "cosine"), `drop_epochs` (200 and 250), `power`. A warm-up longer than the
+    training is cut to it, and so are `hold_steps`. The others have no warm-up unless
+    `warmup_steps` and `warmup_init` (0.0) say so: "constant"; "exponential" with
+    `decay_steps`, `decay_rate`, `staircase` of Keras' `ExponentialDecay`; "manual_step"
+    with `rates`, and `boundaries`: the first step of each rate but the first one's.
+
+    Example:
+        >>> drop = {"name": "manual_step", "boundaries": [10], "rates": [0.1, 0.01]}
+        >>> rate = named_schedule(
+        ...     drop, 0.1, warmup_init=0.0, steps_per_epoch=5, epochs=4
+        ... )
+        >>> [round(float(rate(step)), 2) for step in (0, 9, 10)]
+        [0.1, 0.1, 0.01]
+    """
+    name, settings = schedule_choice(schedule)
+    if name in _FITTED:
+        settings = {"warmup_init": warmup_init, **settings}
+        return _fitted(name, learning_rate, steps_per_epoch, epochs, **settings)
+    warmup = {key: settings.pop(key) for key in _WARMUP if key in settings}
+    after = learning_rate
+    if name == "exponential":
+        for key in _REQUIRED[name]:
+            if not settings[key] > 0:
+                raise InvalidValueError(
+                    f"`{key}` must be above 0. Received: {key}={settings[key]!r}"
+                )
+        after = keras.optimizers.schedules.ExponentialDecay(learning_rate, **settings)
+    elif name == "manual_step":
+        after = _manual_step(**settings)
+    return Warmup(after, **warmup) if warmup else after
+
+
+def _fitted(
+    name,
+    learning_rate,
+    steps_per_epoch,
+    epochs,
+    *,
+    warmup_epochs=1.0,
+    warmup_steps=None,
+    total_steps=None,
+    **settings,
+):
     if total_steps is None:
         total_steps = int(epochs * steps_per_epoch)
-    common: dict[str, Any] = {
+    if warmup_steps is None:
+        warmup_steps = int(warmup_epochs * steps_per_epoch)
+    settings |= {
         "learning_rate": learning_rate,
         "total_steps": total_steps,
         "warmup_steps": min(warmup_steps, total_steps),
-        "warmup_init": warmup_init,
     }
-    if kind == "cosine":
-        hold_steps = min(hold_steps, total_steps - common["warmup_steps"])
-        return WarmupCosine(**common, hold_steps=hold_steps)
-    if kind == "stepwise":
-        drop_steps = [int(epoch * steps_per_epoch) for epoch in drop_epochs]
-        return WarmupStepwise(**common, drop_steps=drop_steps)
-    if kind == "polynomial":
-        return WarmupPolynomial(**common, power=power)
-    raise InvalidValueError(
-        f"`kind` must be 'cosine', 'stepwise' or 'polynomial'. Received: kind={kind!r}"
+    if name == "polynomial":
+        return WarmupPolynomial(**settings)
+    if name == "stepwise":
+        drop_epochs = settings.pop("drop_epochs", (200.0, 250.0))
+        drops = [int(epoch * steps_per_epoch) for epoch in drop_epochs]
+        return WarmupStepwise(**settings, drop_steps=drops)
+    rest = total_steps - settings["warmup_steps"]
+    hold_steps = min(settings.pop("hold_steps", 0), rest)
+    return WarmupCosine(**settings, hold_steps=hold_steps)
+
+
+def _manual_step(boundaries, rates):
+    boundaries, rates = list(boundaries), list(rates)
+    rises = _rises([0, *boundaries])
+    if not rises or len(rates) != len(boundaries) + 1 or min(rates) < 0:
+        raise InvalidValueError(
+            "`boundaries` must be steps above 0 in rising order, `rates` numbers of "
+            "at least 0, one more than boundaries. "
+            f"Received: boundaries={boundaries}, rates={rates}"
+        )
+    # Keras' boundaries are the last step of a rate, not the first of the next one.
+    return keras.optimizers.schedules.PiecewiseConstantDecay(
+        [int(step) - 1 for step in boundaries], [float(rate) for rate in rates]
     )

@@ -15,8 +15,8 @@ import numpy as np
 from keras import ops
 
 from effdet_keras._internal.label_constants import IGNORE
+from effdet_keras._internal.processes import current_processes
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.distribution.processes import current_processes
 from effdet_keras.errors import InvalidStateError, InvalidValueError
 from effdet_keras.train import auto_recipe, inputs
 from effdet_keras.train.averages import SwapEMA

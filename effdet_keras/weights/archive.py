@@ -18,12 +18,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from effdet_keras._internal.remote_files import kept_if_readable
-from effdet_keras._internal.remote_path import local_copy, path_of
+from effdet_keras._internal.processes import alone
+from effdet_keras._internal.remote_path import kept_if_readable, local_copy, path_of
 from effdet_keras._internal.weights_h5 import check_finite, warn_unless_finite
 from effdet_keras._internal.whole_files import is_remote, local_path, replacing
 from effdet_keras._version import __version__
-from effdet_keras.distribution.processes import alone
 from effdet_keras.errors import EffDetError, InvalidValueError, first_line
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.weights.checkpoint_files import (

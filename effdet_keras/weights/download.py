@@ -10,7 +10,7 @@ import urllib.parse
 import keras
 
 from effdet_keras._internal import web
-from effdet_keras._internal.remote_files import cache_folder, keras_home, note_fetched
+from effdet_keras._internal.remote_path import cache_folder, keras_home, note_fetched
 from effdet_keras._internal.whole_files import check_address, local_path, replacing
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.weights.presets import KERAS_APPLICATIONS

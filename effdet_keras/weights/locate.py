@@ -13,8 +13,12 @@ import tarfile
 import tempfile
 import zlib
 
-from effdet_keras._internal.remote_files import fetch, kept_if_readable
-from effdet_keras._internal.remote_path import local_copy, path_of
+from effdet_keras._internal.remote_path import (
+    fetch,
+    kept_if_readable,
+    local_copy,
+    path_of,
+)
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.weights.checkpoint_files import checkpoint_in, is_archive

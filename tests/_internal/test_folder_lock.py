@@ -37,7 +37,7 @@ def holder(tmp_path):
 
 def test_another_process_is_refused_and_told_who_has_it(holder, tmp_path):
     lock = FolderLock(tmp_path)
-    cure = f"process {holder.pid} on .* remove the file '{re.escape(str(lock.path))}'"
+    cure = f"process {holder.pid} on .* remove the file '{re.escape(str(lock.file))}'"
     with pytest.raises(RuntimeError, match=cure):
         lock.acquire("A training")
     lock.release()  # of another it releases nothing
@@ -49,7 +49,7 @@ def test_what_a_killed_process_left_is_taken_over(holder, tmp_path):
     holder.wait()
     lock = FolderLock(tmp_path)
     lock.acquire("A training")
-    assert json.loads(lock.path.read_text())["process"] == os.getpid()
+    assert json.loads(lock.file.read_text())["process"] == os.getpid()
     lock.release()
     assert os.listdir(tmp_path) == []
 
@@ -73,12 +73,12 @@ def test_where_nobody_knows_the_owner_the_lock_stays(tmp_path, owner):
 def test_a_number_that_another_process_has_by_now_counts_as_ended(tmp_path):
     lock = FolderLock(tmp_path)
     lock.acquire("A training")
-    owner = json.loads(lock.path.read_text())
+    owner = json.loads(lock.file.read_text())
     if owner["started"] is None:
         pytest.skip("this system does not say when a process began")
-    lock.path.write_text(json.dumps(owner | {"process": 1, "started": "0"}))
+    lock.file.write_text(json.dumps(owner | {"process": 1, "started": "0"}))
     lock.acquire("A training")
-    assert json.loads(lock.path.read_text())["process"] == os.getpid()
+    assert json.loads(lock.file.read_text())["process"] == os.getpid()
 
 
 def test_without_links_the_file_is_made_in_place(tmp_path, monkeypatch):
@@ -131,7 +131,7 @@ def test_a_machine_that_gives_signs_keeps_its_folder(tmp_path, quick, monkeypatc
 def test_who_has_a_folder_gives_signs_until_it_is_taken_away(tmp_path, quick):
     lock = FolderLock(tmp_path)
     lock.acquire("A training")
-    while json.loads(lock.path.read_text())["signs"] < 2:
+    while json.loads(lock.file.read_text())["signs"] < 2:
         time.sleep(0.01)
     of_another_machine(tmp_path)
     while not lock.is_lost:
@@ -139,7 +139,7 @@ def test_who_has_a_folder_gives_signs_until_it_is_taken_away(tmp_path, quick):
     with pytest.raises(RuntimeError, match="Another process has taken"):
         lock.check()
     lock.release()
-    assert json.loads(lock.path.read_text())["host"] == "another"
+    assert json.loads(lock.file.read_text())["host"] == "another"
 
 
 WRITES = HOLDS.replace(

@@ -7,10 +7,10 @@ import pathlib
 import pytest
 from support.remote import web_server
 
-from effdet_keras._internal.remote_files import read_bytes
 from effdet_keras._internal.remote_path import local_copy, path_of
 from effdet_keras.data import load
 from effdet_keras.detect.predictor import Predictor
+from effdet_keras.extras.remote.files import read_bytes
 from effdet_keras.weights.download import download
 from effdet_keras.weights.read_weights import read_weights
 

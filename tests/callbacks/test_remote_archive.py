@@ -5,10 +5,10 @@ import pytest
 from support.remote import memory_files
 from support.tiny import StandIn, tiny_model
 
-from effdet_keras._internal import remote_folder
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras.callbacks import CheckpointArchive
 from effdet_keras.detect.predictor import Predictor
+from effdet_keras.extras.remote import folder as remote_folder
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.weights.archive import read_archive_info
 from effdet_keras.weights.checkpoint_files import folder_of_checkpoints

@@ -62,12 +62,6 @@ def test_a_detection_in_a_crowd_does_not_count():
     assert measure_calibration([no_crowd]).counts.sum() == 2
 
 
-def test_the_iou_threshold_decides_what_is_right():
-    loose = [image_result([(0, *BOX)], [(0, 0.9, 0, 0, 8, 5)])]  # IoU 5/8
-    assert measure_calibration(loose).precisions[-2] == 1
-    assert measure_calibration(loose, iou_threshold=0.7).precisions[-2] == 0
-
-
 def test_scores_that_are_chances_are_calibrated():
     results = results_with(*calibrated())
     assert measure_calibration(results).expected_error < 0.03
@@ -111,8 +105,7 @@ def test_scores_that_are_upside_down_get_the_highest_temperature():
 
 @pytest.mark.parametrize("is_right", [[], [1, 1], [0, 0]])
 def test_a_temperature_needs_right_and_wrong_detections(is_right):
-    with pytest.raises(ValueError, match="needs detections that are right and some"):
-        find_temperature(results_with([0.3, 0.8], is_right))
+    assert find_temperature(results_with([0.3, 0.8], is_right)) is None
 
 
 def test_a_temperature_of_1_changes_nothing_and_none_changes_the_order():
@@ -135,8 +128,3 @@ def test_a_temperature_that_is_none_is_refused(temperature):
 def test_scores_that_are_no_probabilities_are_refused(scores):
     with pytest.raises(ValueError, match="`scores` must be within 0 and 1"):
         apply_temperature(scores, 2.0)
-
-
-def test_no_bins_are_refused():
-    with pytest.raises(ValueError, match="num_bins=0"):
-        measure_calibration([], num_bins=0)

@@ -90,12 +90,16 @@ def fill(metric, detections):
 # --- by hand
 
 
-def test_a_perfect_detection_scores_1_and_what_is_absent_minus_1():
+def test_a_perfect_detection_scores_1_and_what_is_absent_minus_1(capsys):
     metric = COCOMetric(truth(area=500))
     metric.update(7, [[20, 10, 60, 50]], [0.5], [3])
     expected = dict.fromkeys(METRIC_NAMES, 1.0) | {"AP/car": 1.0}
     expected |= {"APm": -1, "APl": -1, "ARm": -1, "ARl": -1}  # area 500 is small
     assert metric.result() == pytest.approx(expected)
+    assert capsys.readouterr().out == ""
+    nothing = COCOMetric(truth([]))
+    nothing.update(7, [[20, 10, 60, 50]], [0.5], [3])
+    assert set(nothing.result().values()) == {-1}
 
 
 def test_a_box_with_iou_of_two_thirds_passes_four_of_ten_thresholds():
@@ -106,12 +110,6 @@ def test_a_box_with_iou_of_two_thirds_passes_four_of_ten_thresholds():
     assert (result["AP50"], result["AP75"]) == pytest.approx((1, 0))
 
 
-def test_boxes_are_yxyx():
-    metric = COCOMetric(truth([(10, 20, 30, 50)]))
-    metric.update(7, [[20, 10, 70, 40]], [0.5], [3])
-    assert metric.result()["AP"] == pytest.approx(1)
-
-
 def test_no_detections_give_zeros():
     metric = COCOMetric(truth())
     assert metric.result()["AP"] == 0
@@ -119,12 +117,6 @@ def test_no_detections_give_zeros():
     metric.update(7, np.zeros((0, 4)), [], [])
     result = metric.result()
     assert result["AP"] == result["ARmax100"] == result["AP/car"] == 0
-
-
-def test_no_annotations_give_minus_1():
-    metric = COCOMetric(truth([]))
-    metric.update(7, [[20, 10, 60, 50]], [0.5], [3])
-    assert set(metric.result().values()) == {-1}
 
 
 def test_a_false_alarm_on_an_empty_image_counts():
@@ -214,13 +206,6 @@ def test_table_names_every_number_and_writes_a_dash_for_absent_ones():
     assert (table["AP"], table["AP/car"], table["APs"]) == ("1.0000", "1.0000", "-")
 
 
-def test_nothing_is_printed(capsys):
-    metric = COCOMetric(truth())
-    metric.update(7, [[20, 10, 60, 50]], [0.5], [3])
-    metric.result()
-    assert capsys.readouterr().out == ""
-
-
 def test_more_detections_change_a_result_already_computed():
     metric = COCOMetric(truth(image_ids=(7, 8)))
     assert metric.result()["AP"] == 0
@@ -270,7 +255,7 @@ def test_equals_pycocotools(seed):
 
 
 @pytest.mark.parametrize("max_detections", [10, 100, 300])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_hotcoco_gives_the_same_numbers(seed, max_detections):
     pytest.importorskip("hotcoco", reason="extra `fast-eval` is not installed")
     data, detections = hard_case(seed)
@@ -280,19 +265,6 @@ def test_hotcoco_gives_the_same_numbers(seed, max_detections):
     )
     assert fill(judge, detections).result() == fill(fast, detections).result()
     assert 0 < judge.result()["AP"] < 1 and judge.result()["AP/c"] == -1
-
-
-@pytest.mark.parametrize("case", ["no detections", "no annotations"])
-def test_hotcoco_gives_the_same_numbers_of_nothing(case):
-    pytest.importorskip("hotcoco", reason="extra `fast-eval` is not installed")
-    data, detections = hard_case(seed=0)
-    detections = {} if case == "no detections" else detections
-    data["annotations"] = [] if case == "no annotations" else data["annotations"]
-    judge, fast = (
-        fill(COCOMetric(data, backend=backend), detections).result()
-        for backend in ("pycocotools", "hotcoco")
-    )
-    assert judge == fast
 
 
 def set_hotcoco(monkeypatch, name):
@@ -369,18 +341,9 @@ def test_labels_in_place_of_category_ids_give_a_warning():
 def test_ground_truth_of_another_kind_is_refused(data):
     with pytest.raises(ValueError, match="COCO json file.*'annotations'"):
         COCOMetric(data)
-
-
-def test_an_annotation_of_an_unknown_category_is_refused():
-    data = truth()
-    data["annotations"][0]["category_id"] = 44
+    other = truth(category_id=44)
     with pytest.raises(ValueError, match="category_id=44"):
-        COCOMetric(data)
-
-
-def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        COCOMetric(tmp_path / "none.json")
+        COCOMetric(other)
 
 
 def test_fewer_than_10_detections_are_refused():

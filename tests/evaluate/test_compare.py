@@ -19,7 +19,7 @@ def ap_of(results, counts=None):
     return compare._ap_and_ap50(compare._Class.of_images(results), counts)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("num_extra", [5, 350])  # more than 100 of one class
 def test_with_each_image_once_the_ap_is_that_of_pycocotools(seed, num_extra):
     results = random_results(seed, truth_seed=seed, num_extra=num_extra)
@@ -44,7 +44,7 @@ def test_the_ap_is_that_of_pycocotools_where_scores_and_boxes_are_equal():
     assert ap50.first == ap50.second == pytest.approx(expected["AP50"], abs=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_an_image_that_is_drawn_twice_counts_twice(seed):
     results = random_results(seed)
     counts = np.random.default_rng(seed).integers(0, 4, len(results))
@@ -90,16 +90,6 @@ def test_two_detectors_of_one_quality_are_not_told_apart():
     assert 0 < found.share_better < 1
 
 
-def test_the_other_way_round_is_the_opposite():
-    first, second = random_results(1), random_results(2)
-    one = compare_detectors(first, second, num_draws=60)["AP"]
-    other = compare_detectors(second, first, num_draws=60)["AP"]
-    assert (one.first, one.second) == (other.second, other.first)
-    assert one.mean == pytest.approx(-other.mean)
-    assert (one.low, one.high) == pytest.approx((-other.high, -other.low))
-    assert one.share_better == pytest.approx(1 - other.share_better)
-
-
 def test_the_interval_is_that_of_a_bootstrap_by_hand():
     """Of 20 objects, one on each image, the first misses 6 and the second none."""
     truth, found = [(0, *BOX)], [(0, 0.9, *BOX)]
@@ -121,12 +111,6 @@ def test_a_seed_gives_the_same_draws_and_another_seed_others():
     )
     assert one == again
     assert one != other
-
-
-def test_the_order_of_images_does_not_matter():
-    first, second = random_results(1), random_results(2)
-    expected = compare_detectors(first, second, num_draws=20)
-    assert compare_detectors(first, second[::-1], num_draws=20) == expected
 
 
 def test_a_draw_without_objects_is_drawn_again():
@@ -151,28 +135,3 @@ def test_other_images_are_refused():
         compare_detectors(first, first[:-1])
     with pytest.raises(ValueError, match="the same images, each once"):
         compare_detectors(first[:1] * 2, first[:1] * 2)
-
-
-def test_another_ground_truth_is_refused():
-    first, second = random_results(1), random_results(2, truth_seed=5)
-    with pytest.raises(ValueError, match="another `truth_boxes` for image 1"):
-        compare_detectors(first, second)
-    one = [image_result([(0, *BOX)])], [image_result([(1, *BOX)])]
-    with pytest.raises(ValueError, match="another `truth_labels` for image 1"):
-        compare_detectors(*one)
-
-
-@pytest.mark.parametrize("results", [[], [image_result([], [(0, 0.9, *BOX)])]])
-def test_no_objects_are_refused(results):
-    with pytest.raises(ValueError, match="A comparison needs objects"):
-        compare_detectors(results, results)
-
-
-def test_no_draws_are_refused():
-    with pytest.raises(ValueError, match="num_draws=0"):
-        compare_detectors([], [], num_draws=0)
-
-
-def test_a_difference_prints_itself():
-    found = compare_detectors(random_results(1), random_results(2), num_draws=20)["AP"]
-    assert f"{found.first:.4f} -> {found.second:.4f}" in str(found)

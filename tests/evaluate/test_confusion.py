@@ -6,14 +6,12 @@ from support.image_results import image_result, random_results
 
 from effdet_keras.box_ops import pairwise_iou
 from effdet_keras.evaluate.error_kinds import confusion_matrix
-from effdet_keras.evaluate.matches import objects_that_count
-
-NAMES = ["a", "b"]
+from effdet_keras.evaluate.image_result import objects_that_count
 
 
 def matrix_of(truth, found, crowds=None, **arguments):
     one = image_result(truth, found, crowds=crowds)
-    return confusion_matrix([one], NAMES, **arguments).tolist()
+    return confusion_matrix([one], 2, **arguments).tolist()
 
 
 def test_a_matrix_by_hand():
@@ -42,15 +40,6 @@ def test_of_equal_iou_that_of_its_own_class_goes_first():
     # One detection between two objects that it overlaps alike.
     truth = [(0, 0, 0, 10, 10), (1, 0, 0, 10, 10)]
     assert matrix_of(truth, [(1, 0.9, 0, 0, 10, 9)]) == [[0, 0, 1], [0, 1, 0], [0] * 3]
-
-
-def test_of_equal_iou_and_class_the_best_score_goes_first():
-    one = image_result(
-        [(0, 0, 0, 10, 10)], [(2, 0.4, 0, 0, 10, 9), (1, 0.9, 0, 0, 10, 9)]
-    )
-    matrix = confusion_matrix([one], ["a", "b", "c"])
-    assert matrix[0].tolist() == [0, 1, 0, 0]
-    assert matrix[3].tolist() == [0, 0, 1, 0]
 
 
 def test_a_detection_that_loses_one_object_takes_the_next():
@@ -86,17 +75,16 @@ def test_crowds_are_not_counted_nor_what_lies_in_them():
 
 def test_images_add_up():
     results = random_results(0)
-    names = ["a", "b", "c"]
-    singles = [confusion_matrix([result], names) for result in results]
-    assert confusion_matrix(results, names).tolist() == np.sum(singles, 0).tolist()
-    assert confusion_matrix([], names).tolist() == np.zeros((4, 4)).tolist()
+    singles = [confusion_matrix([result], 3) for result in results]
+    assert confusion_matrix(results, 3).tolist() == np.sum(singles, 0).tolist()
+    assert confusion_matrix([], 3).tolist() == np.zeros((4, 4)).tolist()
 
 
 @pytest.mark.parametrize("score_threshold", [0.0, 0.5])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_sums_are_counts(seed, score_threshold):
     results = random_results(seed)
-    matrix = confusion_matrix(results, ["a", "b", "c"], score_threshold=score_threshold)
+    matrix = confusion_matrix(results, 3, score_threshold=score_threshold)
     objects = [result.truth_labels[objects_that_count(result)] for result in results]
     counts = np.bincount(np.concatenate(objects), minlength=3)
     assert matrix[:3].sum(axis=1).tolist() == counts.tolist()
@@ -104,19 +92,19 @@ def test_sums_are_counts(seed, score_threshold):
     # Without crowd regions all that is shown is counted.
     free = [result for result in results if not result.truth_is_crowd.any()]
     shown = [result.above(score_threshold).labels for result in free]
-    matrix = confusion_matrix(free, ["a", "b", "c"], score_threshold=score_threshold)
+    matrix = confusion_matrix(free, 3, score_threshold=score_threshold)
     counts = np.bincount(np.concatenate(shown).astype(int), minlength=3)
     assert matrix[:, :3].sum(axis=0).tolist() == counts.tolist()
     assert len(free) > 3
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_it_is_the_slow_definition(seed):
     results = random_results(seed)
     expected = np.zeros((4, 4), int)
     for result in results:
         slow_count(result.above(0.4), expected)
-    found = confusion_matrix(results, ["a", "b", "c"], score_threshold=0.4)
+    found = confusion_matrix(results, 3, score_threshold=0.4)
     assert found.tolist() == expected.tolist()
 
 
@@ -152,10 +140,3 @@ def in_crowd(result, i, j):
     width = max(0, min(x2, right) - max(x1, left))
     area = (y2 - y1) * (x2 - x1)
     return bool(result.truth_is_crowd[i]) and 2 * height * width >= area > 0
-
-
-def test_what_cannot_be_is_refused():
-    with pytest.raises(ValueError, match="`iou_threshold` must be above 0"):
-        confusion_matrix([], NAMES, iou_threshold=0)
-    with pytest.raises(ValueError, match="2 names; label 5"):
-        matrix_of([], [(5, 0.9, 0, 0, 9, 9)])

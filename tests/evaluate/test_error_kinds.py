@@ -131,19 +131,11 @@ def test_other_thresholds():
 
 
 @pytest.mark.parametrize("results", [[], [image_result([], [(0, 0.9, *BOX)])]])
-def test_no_objects_are_refused(results):
-    with pytest.raises(ValueError, match=f"{len(results)} results without an object"):
-        decompose_errors(results)
+def test_without_objects_there_are_no_kinds(results):
+    assert decompose_errors(results) is None
 
 
-@pytest.mark.parametrize("thresholds", [(0.1, 0.5), (0.5, 0.5), (1.5, 0.1), (0.5, 0)])
-def test_thresholds_in_the_wrong_order_are_refused(thresholds):
-    iou, background = thresholds
-    with pytest.raises(ValueError, match="`background_iou` must be above 0"):
-        decompose_errors([], iou_threshold=iou, background_iou=background)
-
-
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_ap_is_that_of_pycocotools(seed):
     results = random_results(seed)
     expected = coco_result(results)["AP50"]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from support.image_results import coco_numbers, image_result, random_results
 
-from effdet_keras.evaluate import metrics
+from effdet_keras.evaluate import coco, curves, error_kinds
 from effdet_keras.evaluate.compare import compare_evaluations
 from effdet_keras.evaluate.evaluation import analyze_results
 from effdet_keras.evaluate.image_result import ImageResult
@@ -38,15 +38,15 @@ def test_the_numbers_are_cocos(results, evaluation):
 def test_every_analysis_is_of_these_results(results, evaluation):
     shown = [result.above(evaluation.shown_score) for result in results]
     assert evaluation.shown_score == evaluation.common_threshold.threshold
-    assert evaluation.shown_errors == metrics.decompose_errors(shown)
-    assert evaluation.errors == metrics.decompose_errors(results)
-    matrix = metrics.confusion_matrix(
-        results, NAMES, score_threshold=evaluation.shown_score
+    assert evaluation.shown_errors == error_kinds.decompose_errors(shown)
+    assert evaluation.errors == error_kinds.decompose_errors(results)
+    matrix = error_kinds.confusion_matrix(
+        results, 4, score_threshold=evaluation.shown_score
     )
     np.testing.assert_array_equal(evaluation.confusion, matrix)
-    voc = metrics.voc_average_precision(results, NAMES, rule="07")
+    voc = curves.voc_average_precision(results, 4, rule="07")
     assert evaluation.voc_07.mean == voc.mean != evaluation.voc_10.mean
-    assert evaluation.suspects == tuple(metrics.find_suspects(results))
+    assert evaluation.suspects == tuple(error_kinds.find_suspects(results))
     assert len(evaluation.worst_images) == evaluation.num_images == 20
     assert [one.name for one in evaluation.by_class] == list(NAMES)
     assert evaluation.num_objects == sum(x.num_objects for x in evaluation.by_class)
@@ -55,7 +55,7 @@ def test_every_analysis_is_of_these_results(results, evaluation):
 def test_the_text_has_every_number_and_every_class(evaluation):
     lines = str(evaluation).splitlines()
     assert lines[0].startswith("20 images, ") and " of 4 classes, " in lines[0]
-    for name in metrics.METRIC_NAMES:
+    for name in coco.METRIC_NAMES:
         (line,) = [x for x in lines if x.split()[:1] == [name]]
         value = evaluation.coco[name]
         assert line.split()[1] == ("-" if value == -1 else f"{value:.4f}")
@@ -156,24 +156,26 @@ def test_what_cannot_be_analyzed_is_told():
     result = ImageResult(5, [], [], [], [], [])
     with pytest.raises(ValueError, match="two with image_id=5"):
         analyze_results([result, result], ["cat"])
+    one = image_result([(2, 0, 0, 9, 9)], [(3, 0.5, 0, 0, 9, 9)], image_id=7)
+    for names, place in (("ab", "2 in `truth_labels`"), ("abc", "3 in `labels`")):
+        with pytest.raises(ValueError, match=f"label {place} of image 7"):
+            analyze_results([one], names)
 
 
 def test_detections_go_to_coco_and_back(results):
     ids = (7, 3, 90, 1)
-    records = json.loads(json.dumps(metrics.detections_to_coco(results, ids)))
+    records = json.loads(json.dumps(coco.detections_to_coco(results, ids)))
     truth = {
         "images": [{"id": r.image_id} for r in results],
         "categories": [{"id": i} for i in ids],
         "annotations": [],
     }
-    again = metrics.results_of_coco(truth, records)
+    again = coco.results_of_coco(truth, records)
     assert sum(len(r.scores) for r in results) == len(records) > 20
     for one, other in zip(results, again):
         np.testing.assert_allclose(one.boxes, other.boxes, rtol=1e-12)
         np.testing.assert_array_equal(one.scores, other.scores)
         np.testing.assert_array_equal(one.labels, other.labels)
-    with pytest.raises(ValueError, match="3 ids; label 3"):
-        metrics.detections_to_coco(results, ids[:3])
 
 
 def test_a_comparison_shows_both_and_what_is_certain(results, evaluation):

@@ -1,7 +1,5 @@
 """Precision-recall curves: by hand, and against COCO's evaluation itself."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from support.image_results import (
@@ -12,9 +10,8 @@ from support.image_results import (
 )
 
 from effdet_keras.evaluate.curves import (
+    as_one_class,
     average_precisions,
-    class_agnostic_average_precision,
-    class_agnostic_curve,
     precision_recall_curves,
 )
 
@@ -69,10 +66,10 @@ def test_of_equal_scores_that_of_the_lower_image_id_comes_first():
 def test_no_images():
     curves = precision_recall_curves([], NAMES)
     assert [curve.average_precision for curve in curves] == [-1, -1, -1]
-    assert class_agnostic_average_precision([]) == -1
+    assert (average_precisions([], 1) == -1).all()
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_the_ap_of_a_class_is_cocos_ap50(seed):
     results = random_results(seed)
     curves = precision_recall_curves(results, NAMES)
@@ -82,7 +79,7 @@ def test_the_ap_of_a_class_is_cocos_ap50(seed):
     assert curves[2].num_objects == 0 < len(curves[2].scores)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_ten_thresholds_make_cocos_ap(seed):
     results = random_results(seed)
     expected = coco_numbers(results, 3)
@@ -90,22 +87,16 @@ def test_ten_thresholds_make_cocos_ap(seed):
     assert per_class == pytest.approx([expected[f"AP/{k}"] for k in range(3)], abs=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_class_agnostic_is_cocos_with_one_label(seed):
     results = random_results(seed)
-    relabelled = [
-        dataclasses.replace(
-            result, labels=result.labels * 0, truth_labels=result.truth_labels * 0
-        )
-        for result in results
-    ]
+    relabelled = as_one_class(results)
     expected = coco_numbers(relabelled, 1)
-    found = class_agnostic_average_precision(results)
+    found = average_precisions(relabelled, 1).mean()
     assert found == pytest.approx(expected["AP"], abs=1e-9)
-    curve = class_agnostic_curve(results)
-    assert curve.average_precision == pytest.approx(expected["AP50"], abs=1e-9)
-    curve = class_agnostic_curve(results, iou_threshold=0.75)
-    assert curve.average_precision == pytest.approx(expected["AP75"], abs=1e-9)
+    for threshold, name in ((0.5, "AP50"), (0.75, "AP75")):
+        [curve] = precision_recall_curves(relabelled, ["a"], iou_threshold=threshold)
+        assert curve.average_precision == pytest.approx(expected[name], abs=1e-9)
 
 
 def test_the_curve_of_a_whole_dataset_counts_each_detection_once():
@@ -115,22 +106,3 @@ def test_the_curve_of_a_whole_dataset_counts_each_detection_once():
         assert (np.diff(curve.recall) >= 0).all()
         assert (curve.best_precision >= curve.precision).all()
         assert (np.diff(curve.best_precision) <= 0).all()
-
-
-def test_labels_without_a_name_are_refused():
-    one = image_result([(2, 0, 0, 9, 9)], [(3, 0.5, 0, 0, 9, 9)], image_id=7)
-    with pytest.raises(
-        ValueError, match=r"2 names; label 2 in `truth_labels` of image 7"
-    ):
-        precision_recall_curves([one], ["a", "b"])
-    with pytest.raises(ValueError, match=r"3 names; label 3 in `labels` of image 7"):
-        precision_recall_curves([one], NAMES)
-    padded = image_result([], [(-1, 0.0, 0, 0, 0, 0)])
-    with pytest.raises(ValueError, match="padding rows must be left out"):
-        precision_recall_curves([padded], NAMES)
-
-
-@pytest.mark.parametrize("threshold", [0, -0.5, 1.5, 50, float("nan")])
-def test_thresholds_out_of_range_are_refused(threshold):
-    with pytest.raises(ValueError, match="`iou_threshold` must be above 0"):
-        precision_recall_curves([], ["a"], iou_threshold=threshold)

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from effdet_keras.evaluate.coco_results import read_detections, results_of_coco
+from effdet_keras.evaluate.coco import read_detections, results_of_coco
 
 TRUTH = {
     "images": [

@@ -2,7 +2,7 @@
 
 from support.image_results import image_result
 
-from effdet_keras.evaluate.suspects import ImageErrors, worst_images
+from effdet_keras.evaluate.error_kinds import ImageErrors, worst_images
 
 BOX, FAR = (0, 0, 10, 10), (50, 50, 60, 60)
 
@@ -39,9 +39,3 @@ def test_crowds_are_not_missed_and_what_lies_in_them_is_not_false():
     found = [(0, 0.9, *BOX), (0, 0.8, *FAR)]
     [image] = worst_images([image_result(truth, found, crowds=[False, True])])
     assert (image.badness, image.num_found, image.num_false) == (0, 1, 0)
-
-
-def test_the_iou_threshold_decides_what_is_found():
-    image = image_result([(0, *BOX)], [(0, 0.9, 0, 0, 10, 6)])
-    assert worst_images([image])[0].badness == 0
-    assert worst_images([image], iou_threshold=0.75)[0].badness == 1.9

@@ -6,11 +6,20 @@ import pytest
 from keras import ops
 from support.contracts import check_layer
 
-from effdet_keras import layers
 from effdet_keras.model.backbone import EfficientNet, Stem
+from effdet_keras.model.basic_layers import (
+    BatchNormOptions,
+    DropPath,
+    Normalize,
+    PyramidOptions,
+)
+from effdet_keras.model.bifpn import BiFPN, BiFPNCell, BiFPNNode, ConvBN, WeightedFusion
+from effdet_keras.model.heads import PredictionHead, SegmentationHead
+from effdet_keras.model.mbconv import FusedMBConv, MBConv, SqueezeExcite
+from effdet_keras.model.resample import Resample
 
-MOMENTUM = layers.BatchNormOptions(momentum=0.9, frozen=True)
-PLAIN = layers.PyramidOptions(
+MOMENTUM = BatchNormOptions(momentum=0.9, frozen=True)
+PLAIN = PyramidOptions(
     graph="qufpn",
     weight_method="sum",
     separable_conv=False,
@@ -26,24 +35,24 @@ def image(*shape):
 
 CASES = {
     "DropPath": (
-        lambda **kw: layers.DropPath(**kw),
+        lambda **kw: DropPath(**kw),
         image(3, 3, 4),
         {"survival_prob": 0.5, "seed": 3},
     ),
     "Normalize": (
-        lambda **kw: layers.Normalize(
+        lambda **kw: Normalize(
             **{"mean": (1.0, 2.0, 3.0), "stddev": (1.0, 1.0, 2.0), **kw}
         ),
         image(3, 3, 3),
         {"mean": (0.0, 0.0, 0.0), "stddev": (2.0, 2.0, 2.0)},
     ),
     "WeightedFusion": (
-        lambda **kw: layers.WeightedFusion(**kw),
+        lambda **kw: WeightedFusion(**kw),
         [image(3, 3, 4), image(3, 3, 4)],
         {"method": "channel_attn", "epsilon": 1e-3},
     ),
     "Resample down": (
-        lambda **kw: layers.Resample(**{"filters": 8, "target_size": (4, 2), **kw}),
+        lambda **kw: Resample(**{"filters": 8, "target_size": (4, 2), **kw}),
         image(7, 4, 4),
         {
             "filters": 2,
@@ -56,31 +65,31 @@ CASES = {
         },
     ),
     "Resample down bilinear": (
-        lambda **kw: layers.Resample(
+        lambda **kw: Resample(
             **{"filters": 4, "target_size": (4, 2), "downsampling": "bilinear", **kw}
         ),
         image(7, 4, 4),
         {"downsampling": "max"},
     ),
     "Resample up bilinear": (
-        lambda **kw: layers.Resample(
+        lambda **kw: Resample(
             **{"filters": 4, "target_size": (13, 14), "upsampling": "bilinear", **kw}
         ),
         image(7, 7, 4),
         {"upsampling": "nearest"},
     ),
     "Resample up": (
-        lambda **kw: layers.Resample(filters=4, target_size=(13, 14), **kw),
+        lambda **kw: Resample(filters=4, target_size=(13, 14), **kw),
         image(7, 7, 4),
         {"apply_bn": False},
     ),
     "SqueezeExcite": (
-        lambda **kw: layers.SqueezeExcite(**{"reduced_filters": 2, **kw}),
+        lambda **kw: SqueezeExcite(**{"reduced_filters": 2, **kw}),
         image(3, 3, 4),
         {"reduced_filters": 1, "activation": "relu6"},
     ),
     "MBConv": (
-        lambda **kw: layers.MBConv(**{"filters": 4, **kw}),
+        lambda **kw: MBConv(**{"filters": 4, **kw}),
         image(5, 4, 4),
         {
             "filters": 6,
@@ -95,7 +104,7 @@ CASES = {
         },
     ),
     "FusedMBConv": (
-        lambda **kw: layers.FusedMBConv(**{"filters": 4, **kw}),
+        lambda **kw: FusedMBConv(**{"filters": 4, **kw}),
         image(5, 4, 4),
         {
             "filters": 6,
@@ -110,7 +119,7 @@ CASES = {
         },
     ),
     "ConvBN": (
-        lambda **kw: layers.ConvBN(**{"filters": 4, **kw}),
+        lambda **kw: ConvBN(**{"filters": 4, **kw}),
         image(3, 3, 4),
         {
             "filters": 3,
@@ -120,7 +129,7 @@ CASES = {
         },
     ),
     "BiFPNNode": (
-        lambda **kw: layers.BiFPNNode(
+        lambda **kw: BiFPNNode(
             **{
                 "filters": 4,
                 "target_size": (4, 4),
@@ -139,17 +148,17 @@ CASES = {
         },
     ),
     "BiFPNCell": (
-        lambda **kw: layers.BiFPNCell(**{"filters": 4, "max_level": 4, **kw}),
+        lambda **kw: BiFPNCell(**{"filters": 4, "max_level": 4, **kw}),
         [image(3, 3, 2), image(2, 2, 4)],
         {"filters": 3, "min_level": 2, "max_level": 5, "options": PLAIN},
     ),
     "BiFPN": (
-        lambda **kw: layers.BiFPN(**{"filters": 4, "repeats": 2, "max_level": 4, **kw}),
+        lambda **kw: BiFPN(**{"filters": 4, "repeats": 2, "max_level": 4, **kw}),
         [image(3, 3, 2), image(2, 2, 4)],
         {"filters": 3, "repeats": 1, "min_level": 2, "max_level": 5, "options": PLAIN},
     ),
     "PredictionHead": (
-        lambda **kw: layers.PredictionHead(**{"values": 2, "filters": 4, **kw}),
+        lambda **kw: PredictionHead(**{"values": 2, "filters": 4, **kw}),
         [image(3, 3, 4), image(2, 2, 4)],
         {
             "values": 4,
@@ -167,7 +176,7 @@ CASES = {
         },
     ),
     "SegmentationHead": (
-        lambda **kw: layers.SegmentationHead(**{"num_classes": 2, "filters": 4, **kw}),
+        lambda **kw: SegmentationHead(**{"num_classes": 2, "filters": 4, **kw}),
         [image(7, 8, 4), image(4, 4, 4), image(2, 2, 3)],
         {
             "num_classes": 5,

@@ -143,7 +143,7 @@ def test_residual_head_changes_only_with_survival_prob():
     residual.set_weights(plain.get_weights())
     assert np.abs(ops.convert_to_numpy(plain(x) - residual(x))).max() > 0
     drawn = ops.convert_to_numpy(residual(x, training=True))
-    assert len(np.unique(drawn, axis=0)) == 2
+    assert len(np.unique(drawn.round(4), axis=0)) == 2
 
 
 def test_batch_norm_in_training_normalises_as_the_reference(golden):

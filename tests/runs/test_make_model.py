@@ -6,7 +6,7 @@ from support.tiny import tiny_model
 from support.tiny_run import tiny_run
 
 from effdet_keras.data import from_arrays
-from effdet_keras.distribution import starting
+from effdet_keras.extras import multiprocess
 from effdet_keras.runs import make_model
 from effdet_keras.runs.configuration import RunConfiguration
 
@@ -78,7 +78,7 @@ def test_the_precision_is_the_models_and_nobody_elses(train):
 
 
 def test_a_strategy_holds_model_and_optimizer(train, monkeypatch):
-    monkeypatch.setattr(starting, "_started", {})
+    monkeypatch.setattr(multiprocess, "_started", {})
     model = made(train, distribute="mirrored")
     assert model.config.sync_batch_norm
     assert type(model.distribute_strategy).__name__ == "MirroredStrategy"

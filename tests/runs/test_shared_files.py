@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from effdet_keras.distribution import processes
+from effdet_keras._internal import processes
 from effdet_keras.runs.run_folder import (
     CHECKPOINTS,
     OF_A_RUN,

@@ -7,7 +7,7 @@ from effdet_keras import distribution
 
 
 def main():
-    from effdet_keras.distribution import jax as engine_of_jax  # needs JAX
+    from effdet_keras.extras.multiprocess import jax as engine_of_jax  # needs JAX
 
     engine_of_jax.HEARTBEAT_TIMEOUT = 10
     processes = distribution.start("jax").processes

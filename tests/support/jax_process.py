@@ -38,7 +38,7 @@ class Killer(keras.callbacks.Callback):
 
 
 def main(run, result):
-    from effdet_keras.distribution import jax as engine_of_jax  # needs JAX
+    from effdet_keras.extras.multiprocess import jax as engine_of_jax  # needs JAX
 
     engine_of_jax.HEARTBEAT_TIMEOUT = 10
     index = distribution.start("jax").processes.index

@@ -15,6 +15,7 @@ from effdet_keras.train.averages import WeightAverages
 BACKBONE = "efficientnet-lite-tiny"
 variants._SCALES[BACKBONE] = (0.1, 0.1)
 configuration.BACKBONES = (*configuration.BACKBONES, BACKBONE)
+configuration._CHOICES["backbone"] = configuration.BACKBONES
 LITE0 = "efficientnet-lite0"  # where files and modules are recognised by their backbone
 # On TensorFlow a few steps are done before the graph of one is made.
 EAGER = keras.backend.backend() == "tensorflow"

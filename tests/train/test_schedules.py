@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 from keras import ops
 
-from effdet_keras.train import schedules
-from effdet_keras.train.recipe import named_schedule
+from effdet_keras.train.recipe import Recipe
 from effdet_keras.train.schedules import (
     Warmup,
     WarmupCosine,
     WarmupPolynomial,
     WarmupStepwise,
-    reference_schedule,
+    named_schedule,
 )
 
 SCHEDULES = [
@@ -46,14 +45,18 @@ def golden_case(golden):
 
     def load(name):
         case = table[name]
-        schedule = reference_schedule(
-            case["lr_decay_method"],
+        settings = {
+            "name": case["lr_decay_method"],
+            "warmup_init": case["lr_warmup_init"],
+            "warmup_epochs": case["lr_warmup_epoch"],
+        }
+        recipe = Recipe(
+            "reference", schedule=settings, learning_rate=case["learning_rate"]
+        )
+        schedule = recipe.resolve_schedule(
             batch_size=case["batch_size"],
             steps_per_epoch=case["steps_per_epoch"],
             epochs=case["num_epochs"],
-            learning_rate=case["learning_rate"],
-            warmup_init=case["lr_warmup_init"],
-            warmup_epochs=case["lr_warmup_epoch"],
         )
         steps, values = arrays[f"lr/{name}/steps"], arrays[f"lr/{name}/values"]
         return schedule, steps, values, case["derived"]
@@ -134,8 +137,9 @@ def test_without_warm_up_the_first_rate_is_the_full_one():
 
 
 def test_a_warm_up_longer_than_the_training_is_cut():
-    schedule = reference_schedule(
-        "cosine", batch_size=64, steps_per_epoch=10, epochs=1, warmup_epochs=3.0
+    cosine = {"name": "cosine", "warmup_epochs": 3.0}
+    schedule = named_schedule(
+        cosine, 0.1, warmup_init=0.0, steps_per_epoch=10, epochs=1
     )
     assert schedule.warmup_steps == schedule.total_steps == 10
     assert np.all(np.isfinite(rates(schedule, range(12))))
@@ -212,27 +216,13 @@ def test_a_warm_up_below_zero_is_named(name):
         Warmup(0.1, **{name: -1})
 
 
-def test_a_warm_up_may_be_given_in_steps_and_the_rate_unscaled():
-    schedule = reference_schedule(
-        "cosine", batch_size=None, steps_per_epoch=10, epochs=2, warmup_steps=3
-    )
-    assert (schedule.learning_rate, schedule.warmup_steps) == (0.08, 3)
-
-
-def test_wrong_drops_power_and_kind_are_named():
+def test_wrong_drops_power_and_holding_are_named():
     with pytest.raises(ValueError, match=r"drop_steps=\(5, 5\)"):
         WarmupStepwise(0.1, total_steps=10, drop_steps=(5, 5))
     with pytest.raises(ValueError, match="power=0"):
         WarmupPolynomial(0.1, total_steps=10, power=0)
-    with pytest.raises(ValueError, match="'cosine', 'stepwise' or 'polynomial'"):
-        reference_schedule("cosin", batch_size=8, steps_per_epoch=10, epochs=2)
-
-
-@pytest.mark.parametrize("name", ["batch_size", "steps_per_epoch", "epochs"])
-def test_a_count_below_one_is_named(name):
-    counts = {"batch_size": 8, "steps_per_epoch": 10, "epochs": 2, name: 0}
-    with pytest.raises(ValueError, match=f"{name}=0"):
-        schedules.reference_schedule("cosine", **counts)
+    with pytest.raises(ValueError, match="hold_steps=-1"):
+        WarmupCosine(0.1, total_steps=5, hold_steps=-1)
 
 
 def test_the_cosine_waits_at_its_highest_rate():
@@ -247,8 +237,3 @@ def test_the_cosine_waits_at_its_highest_rate():
     assert rates == [0.04, 0.08, 0.08, 0.08, 0.04, 0.0]
     again = type(schedule).from_config(schedule.get_config())
     assert float(again(40)) == float(schedule(40))
-
-
-def test_a_time_to_wait_below_zero_is_refused():
-    with pytest.raises(ValueError, match="hold_steps=-1"):
-        schedules.WarmupCosine(0.1, total_steps=5, hold_steps=-1)

@@ -91,18 +91,22 @@ def analyse(found: ek.Detections) -> None:
         labels=found.labels,
         size=(480, 640),
     )
-    voc = ek.metrics.voc_average_precision([result], names, rule="07")
-    print(voc.mean, voc.per_class.tolist())
-    curves = ek.metrics.precision_recall_curves([result], names, iou_threshold=0.75)
-    print([curve.average_precision for curve in curves])
-    thresholds = {x.name: x.threshold for x in ek.metrics.best_thresholds([], names)}
-    matrix: np.ndarray = ek.metrics.confusion_matrix([result], names)
+    columns = {"light": {1: "night"}}
+    evaluation = ek.metrics.analyze_results([result], names, columns=columns)
+    print(evaluation.voc_07.mean, evaluation.voc_10.per_class.tolist())
+    print([curve.average_precision for curve in evaluation.curves])
+    thresholds = {x.name: x.threshold for x in evaluation.thresholds}
+    matrix: np.ndarray = evaluation.confusion
     print(thresholds["cat"], matrix[0, 1])
-    rows: list[ek.metrics.Slice] = ek.metrics.slice_by_object_size(
-        [result], names, borders=ek.metrics.FINE_SIZES
-    )
-    rows += ek.metrics.slice_by_column([result], names, {1: "night"})
+    rows = [*evaluation.by_object_size, *evaluation.by_column["light"]]
     print([row.ap50 for row in rows])
+    settings: ek.metrics.ScoreSettings = evaluation.score_settings()
+    temperature: float = settings.temperature or evaluation.temperature or 1.0
+    print(ek.metrics.apply_temperature([0.5], temperature))
+    print(evaluation.calibration.expected_error, evaluation.suspects[0].kind)
+    print(evaluation.worst_images[0].badness)
+    if evaluation.errors is not None:
+        print(evaluation.errors.gains["missed"])
 
 
 def parts() -> None:
@@ -115,15 +119,6 @@ def parts() -> None:
     print(ek.MODEL_NAMES[0], ek.COCO_CLASS_NAMES[0], ek.list_presets()[0].url)
     metric = ek.metrics.COCOMetric("val.json")
     metric.update(1, np.zeros((0, 4)), np.zeros(0), np.zeros(0))
-    boxes, row = np.zeros((1, 4)), np.zeros(1)
-    results = [ek.metrics.ImageResult(1, boxes, row, boxes, row, row, name="a.jpg")]
-    kinds: ek.metrics.ErrorKinds = ek.metrics.decompose_errors(results)
-    temperature: float = ek.metrics.find_temperature(results)
-    print(kinds.gains["missed"], ek.metrics.apply_temperature([0.5], temperature))
-    print(ek.metrics.measure_calibration(results).expected_error)
-    print(ek.metrics.find_suspects(results)[0].kind)
-    print(ek.metrics.worst_images(results)[0].badness)
-    print(ek.metrics.compare_detectors(results, results)["AP"].share_better)
     try:
         ek.EfficientDet.from_preset("efficientdet-d9")
     except ek.errors.InvalidValueError as error:

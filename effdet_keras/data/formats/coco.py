@@ -14,8 +14,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from effdet_keras._internal.remote_files import kept_if_readable
-from effdet_keras._internal.remote_path import is_file, local_copy, path_of
+from effdet_keras._internal.remote_path import (
+    is_file,
+    kept_if_readable,
+    local_copy,
+    path_of,
+)
 from effdet_keras._internal.whole_files import new_folder
 from effdet_keras.data.dataset import DetectionDataset, check_class_names
 from effdet_keras.data.formats.folder_writing import named_splits, png_of, write_images

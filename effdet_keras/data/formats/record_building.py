@@ -7,7 +7,8 @@ import dataclasses
 
 import numpy as np
 
-from effdet_keras._internal.remote_path import RemotePath, is_file
+from effdet_keras._internal.remote_path import is_file
+from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.formats.label_map import requested_classes
 from effdet_keras.data.formats.sidecar import FIELDS, apply_sidecar
 from effdet_keras.data.record import Record, clip_boxes_xywh, count_unusable
@@ -94,7 +95,7 @@ def are_coordinates(values):
 
 def find_image_size(path, declared, problems):
     """Finds the size of an image, and whether it is there."""
-    if declared is not None and isinstance(path, RemotePath) and not path.is_listed:
+    if declared is not None and is_remote(path) and not path.is_listed:
         return declared  # asking for each would take hours: training finds out
     if not is_file(path):
         problems.add("missing image", path)

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 import numpy as np
 import yaml
 
-from effdet_keras._internal.remote_path import RemotePath, exists, for_each, path_of
-from effdet_keras._internal.whole_files import new_folder
+from effdet_keras._internal.remote_path import exists, for_each, path_of
+from effdet_keras._internal.whole_files import is_remote, new_folder
 from effdet_keras._internal.yaml_text import load_yaml, read_text
 from effdet_keras.data.dataset import DetectionDataset, check_class_names
 from effdet_keras.data.formats.folder_writing import (
@@ -399,7 +399,7 @@ def label_file(path):
 
 
 def _of_parts(path, parts):
-    if isinstance(path, RemotePath):
+    if is_remote(path):
         return path.with_parts(parts)
     return pathlib.Path(*parts)
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras._internal.processes import local_share
 from effdet_keras.data.pipeline import augmenting, transforms
 from effdet_keras.data.pipeline.image_reader import register_reader
-from effdet_keras.distribution.processes import local_share
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.config import RESIZE_METHODS
 

@@ -10,9 +10,9 @@ import weakref
 import numpy as np
 from PIL import Image, features
 
-from effdet_keras._internal import remote_files
 from effdet_keras._internal.label_constants import IGNORED_PIXEL
 from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras._internal.remote_path import read_bytes
 from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.data.mask import load_mask
 from effdet_keras.data.record import describe_example, load_example
@@ -218,7 +218,7 @@ def _jpeg_bytes(image):
         return data if data.startswith(_JPEG) else None
     if is_remote(image):  # and is read once: `read_image` would read others again
         is_jpeg = image.lower().endswith((".jpg", ".jpeg"))
-        return remote_files.read_bytes(image) if is_jpeg else None
+        return read_bytes(image) if is_jpeg else None
     with open(image, "rb") as file:
         start = file.read(len(_JPEG))
         return start + file.read() if start == _JPEG else None

@@ -11,8 +11,8 @@ import warnings
 from typing import Any
 
 from effdet_keras._internal.optional_imports import pyarrow
-from effdet_keras._internal.remote_path import RemotePath, exists, path_of, replacing_at
-from effdet_keras._internal.whole_files import replacing
+from effdet_keras._internal.remote_path import exists, path_of, replacing_at
+from effdet_keras._internal.whole_files import is_remote, replacing
 from effdet_keras.category_ids import category_ids_or_default
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.letterbox import has_area
@@ -45,7 +45,7 @@ class Parts:
         Of several that begin at once the first one writes them; at an address, which
         has no such thing as the first one, the last.
         """
-        if self.settings() is None and isinstance(self.folder, RemotePath):
+        if self.settings() is None and is_remote(self.folder):
             self._write(SETTINGS, settings)
         elif self.settings() is None:
             path = self.folder / SETTINGS
@@ -78,7 +78,7 @@ class Parts:
         """Whether a path has the name of one of these files, here or by a link."""
         if path.name != SETTINGS and not _OURS.fullmatch(path.name):
             return False
-        if isinstance(path, RemotePath) or isinstance(self.folder, RemotePath):
+        if is_remote(path) or is_remote(self.folder):
             return path.parent == self.folder
         return os.path.realpath(path.parent) == os.path.realpath(self.folder)
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from effdet_keras._internal.remote_path import RemotePath, path_of
+from effdet_keras._internal.remote_path import path_of
+from effdet_keras._internal.whole_files import is_remote
 from effdet_keras.detect.predictor import Predictor
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.runtime import ExportedDetector
@@ -222,7 +223,7 @@ def sources_of(inputs: Iterable[str | os.PathLike], shard: Shard) -> dict[str, s
 def stamp_of(source: str) -> str:
     """What changes with an image: its bytes and time, or a storage's version."""
     path = path_of(source)
-    if isinstance(path, RemotePath):
+    if is_remote(path):
         return path.version()
     try:
         status = path.stat()
@@ -233,8 +234,8 @@ def stamp_of(source: str) -> str:
 
 def _images_of(path) -> Iterator[tuple[str, str]]:
     if path.is_dir():
-        is_remote = isinstance(path, RemotePath)
-        yield from _below_address(path) if is_remote else _below(os.fspath(path))
+        remote = is_remote(path)
+        yield from _below_address(path) if remote else _below(os.fspath(path))
     elif not path.is_file():
         raise FileNotFoundError(f"There is no image or folder '{path}'")
     elif not _is_image(path.name):

@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from keras import ops
 
-from effdet_keras.distribution.processes import alone
+from effdet_keras._internal.processes import alone
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.basic_layers import recomputing
 from effdet_keras.train.accumulation import step_counter, steps_per_update

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from effdet_keras.distribution.processes import current_processes
+from effdet_keras._internal.processes import current_processes
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.basic_layers import recomputing
 from effdet_keras.train.accumulation import step_counter, steps_per_update

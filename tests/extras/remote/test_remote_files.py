@@ -5,8 +5,8 @@ import pathlib
 import pytest
 from support.remote import memory_files, web_server
 
-from effdet_keras._internal import remote_files
-from effdet_keras._internal.remote_files import (
+from effdet_keras.extras.remote import files as remote_files
+from effdet_keras.extras.remote.files import (
     fetch,
     find_entry,
     list_folder,

@@ -11,7 +11,7 @@ from support import several_processes
 pytestmark = pytest.mark.extra_packages
 pytest.importorskip("jax")
 
-SUPPORT = pathlib.Path(__file__).parents[1] / "support"
+SUPPORT = pathlib.Path(__file__).parents[2] / "support"
 TWO_DEVICES = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
 
 

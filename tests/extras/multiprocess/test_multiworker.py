@@ -10,7 +10,7 @@ from support import several_processes
 
 pytestmark = pytest.mark.tensorflow
 
-SUPPORT = pathlib.Path(__file__).parents[1] / "support"
+SUPPORT = pathlib.Path(__file__).parents[2] / "support"
 
 
 def test_processes_gather_and_one_that_is_left_alone_ends(tmp_path):

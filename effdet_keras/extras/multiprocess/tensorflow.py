@@ -13,24 +13,18 @@ from typing import Any
 import numpy as np
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.distribution.launch import Launch
-from effdet_keras.distribution.processes import OneProcess, Processes, lost_process
+from effdet_keras._internal.processes import OneProcess
 from effdet_keras.errors import InvalidStateError
+from effdet_keras.extras.multiprocess.launch import (
+    Engine,
+    Launch,
+    joined_address,
+    lost_process,
+)
 
 
-class TensorFlowEngine:
-    """`Engine` of a strategy of TensorFlow."""
-
-    def __init__(self, strategy: Any, processes: Processes) -> None:
-        self.strategy = strategy
-        self.processes = processes
-
-    def scope(self) -> contextlib.AbstractContextManager:
-        return self.strategy.scope()
-
-
-class Workers:
-    """`Processes` of a `MultiWorkerMirroredStrategy`."""
+class Workers(OneProcess):
+    """Those of a `MultiWorkerMirroredStrategy`."""
 
     def __init__(self, strategy: Any, launch: Launch) -> None:
         self.index, self.count = launch.process_id, launch.num_processes
@@ -77,11 +71,11 @@ class Workers:
         return self._strategy.run(on_replica)
 
 
-def engine(name: str, launch: Launch | None) -> TensorFlowEngine:
+def engine(name: str, launch: Launch | None) -> Engine:
     """The engine of "mirrored" or "multiworker"."""
     tf.require(f"`distribute={name!r}`")
     if launch is None:
-        return TensorFlowEngine(tf.distribute.MirroredStrategy(), OneProcess())
+        return Engine(OneProcess(), tf.distribute.MirroredStrategy().scope)
     workers = launch.workers or addresses_of_all(launch)
     os.environ["TF_CONFIG"] = json.dumps(
         {
@@ -90,7 +84,7 @@ def engine(name: str, launch: Launch | None) -> TensorFlowEngine:
         }
     )
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    return TensorFlowEngine(strategy, Workers(strategy, launch))
+    return Engine(Workers(strategy, launch), strategy.scope)
 
 
 # --- Where the processes of a training tell each other at which address each listens.
@@ -106,16 +100,11 @@ def addresses_of_all(launch: Launch, *, timeout: float = TIMEOUT) -> tuple[str, 
 
     Most launchers tell only where process 0 is. Each process connects to it, says
     which it is and at which port it will listen, and is told all addresses.
-
-    Example:
-        >>> address = addresses_of_all(Launch(0, 1, "localhost:1234"))
-        >>> len(address), address[0].startswith("localhost:")
-        (1, True)
     """
     deadline = time.monotonic() + timeout
     with _free_port() as port:
         if launch.process_id == 0:
-            own = _address(launch.coordinator_host, port)
+            own = joined_address(launch.coordinator_host, port)
             return _collect(launch, own, deadline)
         return _report(launch, port, deadline)
 
@@ -153,7 +142,7 @@ def _collect(launch, own, deadline):
                     f"different numbers are expected, and {sorted(found)} are there. "
                     "Does another training use this address?"
                 )
-            found[number] = _address(host, said["port"])
+            found[number] = joined_address(host, said["port"])
             connections.append(connection)
         addresses = [found[number] for number in range(launch.num_processes)]
         for connection in connections:
@@ -220,7 +209,3 @@ def _free_port():
     with socket.socket() as taken:
         taken.bind(("", 0))
         yield taken.getsockname()[1]
-
-
-def _address(host, port):
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

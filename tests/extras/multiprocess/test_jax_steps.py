@@ -63,8 +63,8 @@ def test_a_value_goes_where_its_variable_is_without_a_question():
 
 
 def test_an_error_that_tells_of_a_lost_process_is_plain(monkeypatch):
-    from effdet_keras.distribution import jax as engine
-    from effdet_keras.distribution import processes as lost_process
+    from effdet_keras.extras.multiprocess import jax as engine
+    from effdet_keras.extras.multiprocess import launch as lost_process
 
     registered = []
     monkeypatch.setattr(lost_process.atexit, "register", registered.append)

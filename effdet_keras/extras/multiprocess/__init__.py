@@ -1,35 +1,23 @@
-"""`start`: this process joins those that train with it, or takes all devices."""
+"""Training on several devices and in several processes: `ek.distribution`."""
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import importlib
 import os
-from typing import Protocol
+from typing import Any
 
 import keras
 
-from effdet_keras.distribution.launch import launch_of
-from effdet_keras.distribution.processes import Processes, set_processes
+from effdet_keras._internal.processes import ENGINES, current_processes, set_processes
 from effdet_keras.errors import InvalidStateError, InvalidValueError
+from effdet_keras.extras.multiprocess.launch import launch_of
+
+__all__ = ["current_processes", "start"]
+
+_started: dict[str, Any] = {}  # one at most: a process has one engine
 
 
-@dataclasses.dataclass(frozen=True)
-class _Kind:
-    backend: str  # of Keras, and the name of the file that has it
-    needs_launch: bool
-
-
-KINDS = {
-    "mirrored": _Kind("tensorflow", needs_launch=False),
-    "multiworker": _Kind("tensorflow", needs_launch=True),
-    "jax": _Kind("jax", needs_launch=False),
-}
-_started: dict[str, Engine] = {}  # one at most: a process has one engine
-
-
-def start(distribute: str) -> Engine:
+def start(distribute: str) -> Any:
     """Makes this process train on several devices, or with other processes.
 
     Call it before anything else runs on TensorFlow or JAX, and make the model in the
@@ -44,7 +32,7 @@ def start(distribute: str) -> Engine:
             has started where there are some, with JAX.
 
     Returns:
-        `Engine`, with `processes` and `scope()`. A second call returns the first.
+        The engine, with `processes` and `scope()`. A second call returns the first.
 
     Raises:
         ValueError: If there is no such engine, Keras runs on another backend, or the
@@ -58,9 +46,9 @@ def start(distribute: str) -> Engine:
         effdet_keras.errors.InvalidValueError: `distribute` must be one of 'mirrored', \
 'multiworker', 'jax'. Received: distribute='rockets'
     """
-    if distribute not in KINDS:
+    if distribute not in ENGINES:
         raise InvalidValueError(
-            f"`distribute` must be one of {', '.join(map(repr, KINDS))}. Received: "
+            f"`distribute` must be one of {', '.join(map(repr, ENGINES))}. Received: "
             f"distribute={distribute!r}"
         )
     if distribute in _started:
@@ -70,15 +58,14 @@ def start(distribute: str) -> Engine:
             f"This process trains with distribute={next(iter(_started))!r} and cannot "
             f"change to {distribute!r}: start another process."
         )
-    kind = KINDS[distribute]
-    if keras.backend.backend() != kind.backend:
+    backend = ENGINES[distribute]
+    if keras.backend.backend() != backend:
         raise InvalidValueError(
-            f"`distribute={distribute!r}` needs Keras to run on {kind.backend}: set "
-            f"KERAS_BACKEND={kind.backend}. Received: "
-            f"backend={keras.backend.backend()!r}"
+            f"`distribute={distribute!r}` needs Keras to run on {backend}: set "
+            f"KERAS_BACKEND={backend}. Received: backend={keras.backend.backend()!r}"
         )
     launch = None if distribute == "mirrored" else launch_of(os.environ)
-    if launch is None and kind.needs_launch:
+    if launch is None and distribute == "multiworker":
         raise InvalidValueError(
             f"`distribute={distribute!r}` trains with processes that a launcher "
             "starts, and none has set its variables: TF_CONFIG; or JAX_PROCESS_ID, "
@@ -87,24 +74,7 @@ def start(distribute: str) -> Engine:
             "docs/distributed.md has an example of each."
         )
     # By name, because only one of the backends may be installed.
-    module = importlib.import_module(f"effdet_keras.distribution.{kind.backend}")
-    engine = module.engine(distribute, launch)
-    _started[distribute] = engine
+    module = importlib.import_module(f"effdet_keras.extras.multiprocess.{backend}")
+    engine = _started[distribute] = module.engine(distribute, launch)
     set_processes(engine.processes)
     return engine
-
-
-# --- What an engine offers that trains on several devices or processes.
-
-
-class Engine(Protocol):
-    """One way to train on several devices; a file of this folder for each.
-
-    Such a file has a function `engine(name, launch)` that returns one, where `launch`
-    is a `Launch`, or None where no other process takes part.
-    """
-
-    processes: Processes
-
-    def scope(self) -> contextlib.AbstractContextManager:
-        """The context in which a model is made, compiled and loaded."""

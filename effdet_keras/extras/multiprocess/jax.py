@@ -14,14 +14,14 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.distribution.launch import Launch
-from effdet_keras.distribution.processes import (
-    OneProcess,
-    Processes,
+from effdet_keras._internal.processes import OneProcess
+from effdet_keras.errors import EffDetError, InvalidStateError, first_line
+from effdet_keras.extras.multiprocess.launch import (
+    Engine,
+    Launch,
     end_at_once,
     lost_process,
 )
-from effdet_keras.errors import EffDetError, InvalidStateError, first_line
 
 # Seconds: how long all processes may take to come, and how long one may be silent
 # until the others end. JAX's threads answer, however busy Python is.
@@ -30,26 +30,18 @@ HEARTBEAT_TIMEOUT = 60
 
 # In the messages of Gloo, NCCL and the service by which processes meet.
 _SIGNS_OF_LOSS = (
-    *("Gloo ", "gloo/", "NCCL operation", "Connection closed by peer"),
-    *("coordination service", "CoordinationService", "heartbeat timeout"),
+    "Gloo ",
+    "gloo/",
+    "NCCL operation",
+    "Connection closed by peer",
+    "coordination service",
+    "CoordinationService",
+    "heartbeat timeout",
 )
 
 
-class JaxEngine:
-    """`Engine` of JAX: copies of the weights, parts of each batch, on all devices."""
-
-    def __init__(
-        self, processes: Processes, distribution: keras.distribution.DataParallel
-    ) -> None:
-        self.processes = processes
-        self._distribution = distribution
-
-    def scope(self) -> contextlib.AbstractContextManager:
-        return self._distribution.scope()
-
-
-class JaxProcesses:
-    """`Processes` that `jax.distributed` has brought together."""
+class JaxProcesses(OneProcess):
+    """Those that `jax.distributed` has brought together."""
 
     def __init__(self) -> None:
         self.index = jax.process_index()
@@ -87,26 +79,21 @@ class JaxProcesses:
             raise error if plain is None else plain from error
 
 
-def engine(name: str, launch: Launch | None) -> JaxEngine:
+def engine(name: str, launch: Launch | None) -> Engine:
     """Joins the processes that a launcher has started, and takes all devices.
 
     From then on Keras spreads each model that is made over all of them: also outside of
     `scope`, because it has one distribution for a whole process.
     """
-    _leave_devices_to_jax()
-    processes: Processes = OneProcess()
+    if tf.is_installed():  # it reads the images, and is kept off graphics cards
+        tf.config.set_visible_devices([], "GPU")
+    processes = OneProcess()
     if launch is not None and launch.num_processes > 1:
         _join(launch)
         processes = JaxProcesses()
     distribution = keras.distribution.DataParallel(auto_shard_dataset=False)
     keras.distribution.set_distribution(distribution)
-    return JaxEngine(processes, distribution)
-
-
-def _leave_devices_to_jax():
-    """Keeps TensorFlow, which reads the images, away from graphics cards."""
-    if tf.is_installed():
-        tf.config.set_visible_devices([], "GPU")
+    return Engine(processes, distribution.scope)
 
 
 def _join(launch):

@@ -7,8 +7,9 @@ import sys
 import pytest
 from support.remote import web_server
 
-from effdet_keras._internal import remote_files
-from effdet_keras._internal.remote_path import RemotePath, for_each, local_copy, path_of
+from effdet_keras._internal.remote_path import for_each, local_copy, path_of
+from effdet_keras.extras.remote import files as remote_files
+from effdet_keras.extras.remote.path import RemotePath
 
 FILES = ("a.json", "train/1.jpg", "train/2.jpg", "labels/train/1.txt", ".hidden.json")
 

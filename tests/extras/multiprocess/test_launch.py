@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from effdet_keras.distribution import Launch, launch_of
+from effdet_keras.extras.multiprocess.launch import Launch, launch_of
 
 JAX = {
     "JAX_PROCESS_ID": "1",
@@ -64,7 +64,7 @@ def test_variables_of_jax_and_kubeflow():
 
 def test_variables_of_torchrun():
     launch = launch_of(TORCHRUN)
-    assert launch == Launch(3, 4, "node1:29500", "RANK", 1)
+    assert launch == Launch(3, 4, "node1:29500", "RANK")
     assert summary({**TORCHRUN, "MASTER_ADDR": "::1"})[2] == "[::1]:29500"
     assert launch_of({**TORCHRUN, "MASTER_ADDR": "::1"}).coordinator_host == "::1"
 
@@ -85,7 +85,7 @@ def test_the_port_on_which_torchrun_itself_listens_is_left_alone():
 )
 def test_variables_of_a_step_of_slurm(nodes, first):
     launch = launch_of({**SLURM, "SLURM_STEP_NODELIST": nodes})
-    assert launch == Launch(2, 4, f"{first}:61442", "SLURM_STEP_NODELIST", 0)
+    assert launch == Launch(2, 4, f"{first}:61442", "SLURM_STEP_NODELIST")
 
 
 def test_all_processes_of_a_job_of_slurm_meet_at_one_port_of_their_own():

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import json
+import os
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 
-from effdet_keras.errors import InvalidValueError
+from effdet_keras._internal.processes import OneProcess
+from effdet_keras.errors import InvalidStateError, InvalidValueError
 
 _SLURM_PORTS = 61440, 4096  # the first, and how many: a job's id chooses one
 
@@ -16,57 +21,35 @@ _SLURM_PORTS = 61440, 4096  # the first, and how many: a job's id chooses one
 class Launch:
     """Which process this is, as the variables of a launcher tell.
 
-    Args:
-        process_id: int from 0; process 0 is the one that writes.
-        num_processes: int, how many there are on all hosts.
-        coordinator: string "host:port" where process 0 listens; None for one process
-            that needs none.
-        source: string, the variable by which the launcher was recognized.
-        local_process_id: int, which process of this host it is; None if unknown.
-        workers: tuple of "host:port", the address of each process, where the launcher
-            tells all; else None.
-
-    Raises:
-        ValueError: If the numbers or the address cannot be right.
-
-    Example:
-        >>> launch = Launch(1, 2, "node1:1234")
-        >>> launch.coordinator_host, launch.coordinator_port
-        ('node1', 1234)
+    `source` is the variable by which the launcher was recognized, `workers` the
+    "host:port" of each process, where the launcher tells all.
     """
 
     process_id: int
     num_processes: int
     coordinator: str | None = None
     source: str = "given"
-    local_process_id: int | None = None
     workers: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.num_processes < 1:
-            raise InvalidValueError(
-                f"There must be at least one process. {self._received()}"
-            )
+            self._refuse("There must be at least one process.")
         if not 0 <= self.process_id < self.num_processes:
-            raise InvalidValueError(
+            self._refuse(
                 "The processes are counted from 0: this one must be below "
-                f"{self.num_processes}. {self._received()}"
+                f"{self.num_processes}."
             )
         if self.coordinator is None:
             if self.num_processes > 1:
-                raise InvalidValueError(
-                    f"Several processes need an address to meet. {self._received()}"
-                )
+                self._refuse("Several processes need an address to meet.")
             return
         host, _, port = self.coordinator.rpartition(":")
         if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise InvalidValueError(
-                f"The address must be 'host:port'. {self._received()}"
-            )
+            self._refuse("The address must be 'host:port'.")
 
-    def _received(self):
-        return (
-            f"Received by {self.source}: process {self.process_id} of "
+    def _refuse(self, reason):
+        raise InvalidValueError(
+            f"{reason} Received by {self.source}: process {self.process_id} of "
             f"{self.num_processes}, coordinator {self.coordinator!r}"
         )
 
@@ -82,32 +65,10 @@ class Launch:
 
 
 def launch_of(environ: Mapping[str, str]) -> Launch | None:
-    """Reads how this process was launched.
+    """Reads how this process was launched; None where no launcher has set anything.
 
-    The first of these launchers whose variables are there is believed:
-
-    - `TF_CONFIG`, the JSON of TensorFlow's own launchers, with all addresses;
-    - `JAX_PROCESS_ID`, `JAX_NUM_PROCESSES` and `JAX_COORDINATOR_ADDRESS`, which
-      Kubeflow Trainer's JAX runtime sets, or a person;
-    - `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT`, as torchrun sets them;
-    - `SLURM_PROCID`, `SLURM_STEP_NUM_TASKS` and `SLURM_STEP_NODELIST` of `srun`.
-
-    Args:
-        environ: mapping of names to strings, such as `os.environ`.
-
-    Returns:
-        `Launch`; None where no launcher has set anything.
-
-    Raises:
-        ValueError: If a variable is missing or cannot be right; the message names it.
-
-    Example:
-        >>> launch = launch_of({"JAX_PROCESS_ID": "1", "JAX_NUM_PROCESSES": "2",
-        ...                     "JAX_COORDINATOR_ADDRESS": "node1:1234"})
-        >>> launch.process_id, launch.num_processes, launch.coordinator
-        (1, 2, 'node1:1234')
-        >>> launch_of({}) is None
-        True
+    The first of `_LAUNCHERS` whose variables are there is believed. One that is missing
+    or cannot be right is a ValueError that names it.
     """
     for name, read in _LAUNCHERS.items():
         if environ.get(name, "").strip():
@@ -153,7 +114,6 @@ def _of_jax(environ):
         _number(environ, "JAX_NUM_PROCESSES"),
         address,
         "JAX_PROCESS_ID",
-        _number_or_none(environ, "JAX_LOCAL_PROCESS_ID"),
     )
 
 
@@ -164,9 +124,8 @@ def _of_torchrun(environ):
     return Launch(
         _number(environ, "RANK"),
         _number(environ, "WORLD_SIZE"),
-        _address(_text(environ, "MASTER_ADDR"), port),
+        joined_address(_text(environ, "MASTER_ADDR"), port),
         "RANK",
-        _number_or_none(environ, "LOCAL_RANK"),
     )
 
 
@@ -178,7 +137,6 @@ def _of_slurm(environ):
         _number(environ, "SLURM_STEP_NUM_TASKS"),
         f"{host}:{first + _number(environ, 'SLURM_JOB_ID') % (count - 1)}",
         "SLURM_STEP_NODELIST",
-        _number_or_none(environ, "SLURM_LOCALID"),
     )
 
 
@@ -193,7 +151,8 @@ def _first_host(nodes):
     return "".join(part or "" for part in found.groups())
 
 
-def _address(host, port):
+def joined_address(host, port):
+    """ "host:port", with brackets around an address of IPv6."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -215,10 +174,6 @@ def _number(environ, name):
     return int(value)
 
 
-def _number_or_none(environ, name):
-    return _number(environ, name) if environ.get(name, "").strip() else None
-
-
 # By the variable that tells of each. Slurm last: another launcher may run inside it,
 # and a shell of Slurm has variables without being one of several processes.
 _LAUNCHERS = {
@@ -227,3 +182,37 @@ _LAUNCHERS = {
     "RANK": _of_torchrun,
     "SLURM_STEP_NODELIST": _of_slurm,
 }
+
+
+# --- What an engine offers, and what a process does when another one is gone.
+
+
+@dataclasses.dataclass(frozen=True)
+class Engine:
+    """One way to train on several devices or in several processes.
+
+    The file of a backend has a function `engine(name, launch)` that returns one; in
+    its `scope()` a model is made, compiled and loaded.
+    """
+
+    processes: OneProcess
+    scope: Callable[[], AbstractContextManager]
+
+
+def lost_process(processes: OneProcess, detail: str = "") -> InvalidStateError:
+    """The error to raise; this process then ends without waiting for the lost one."""
+    # TensorFlow and JAX would wait for the lost process when this one ends.
+    atexit.register(end_at_once)
+    return InvalidStateError(
+        f"Process {processes.index} of {processes.count} has lost another process of "
+        "the training, which was stopped or cannot be reached: see what that one "
+        "wrote. Start all processes again; with `resume` (--resume) they go on from "
+        f"the last checkpoint.{f' ({detail})' if detail else ''}"
+    )
+
+
+def end_at_once() -> None:
+    """Ends this process with status 1, and runs nothing that is registered for it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)

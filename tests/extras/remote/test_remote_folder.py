@@ -8,10 +8,11 @@ import pytest
 from support.remote import memory_files
 
 from effdet_keras._internal import folder_lock as heartbeat
-from effdet_keras._internal import remote_files, remote_folder
 from effdet_keras._internal.folder_lock import LOCK_FILE, this_process
-from effdet_keras._internal.remote_folder import open_folder
+from effdet_keras._internal.remote_path import open_folder
 from effdet_keras._internal.whole_files import replacing
+from effdet_keras.extras.remote import files as remote_files
+from effdet_keras.extras.remote import folder as remote_folder
 
 ADDRESS = "memory://bucket/run"
 LOCK = f"/bucket/run/{LOCK_FILE}"

@@ -1,4 +1,4 @@
-"""Folders to write into, also at an address: then a folder of this machine is copied.
+"""`RemoteFolder`: a folder of this machine to write into, copied to an address.
 
 What is written goes to a folder of this machine, as always. A thread copies each file
 to the address when it is complete, the oldest first, so that no file there names one
@@ -10,14 +10,12 @@ import contextlib
 import hashlib
 import json
 import math
-import os
 import re
 import secrets
 import sys
 import threading
 import time
 
-from effdet_keras._internal import remote_files
 from effdet_keras._internal.folder_lock import (
     LOCK_FILE,
     FolderLock,
@@ -27,15 +25,10 @@ from effdet_keras._internal.folder_lock import (
     now_as_text,
     this_process,
 )
-from effdet_keras._internal.remote_files import cache_folder
-from effdet_keras._internal.whole_files import (
-    address_of,
-    is_remote,
-    local_path,
-    replacing,
-    shown_address,
-)
+from effdet_keras._internal.remote_path import cache_folder
+from effdet_keras._internal.whole_files import replacing, shown_address
 from effdet_keras.errors import InvalidStateError, first_line
+from effdet_keras.extras.remote import files as remote_files
 
 _LOOK = 1.0  # seconds between two looks for files to copy
 _GROWING = 30.0  # seconds between two copies of a file that is written on and on
@@ -45,59 +38,14 @@ _SETTLE = 1.0  # seconds in which two that take a folder at once see each other
 _active = {}  # `RemoteFolder` that copies, by its folder of this machine
 
 
-def open_folder(path, what, is_ours):
-    """The folder that the user named, to write into.
-
-    Args:
-        is_ours: function that tells of the name of a file or folder in it whether it
-            is one of those that are written here. Of an address, others are neither
-            fetched nor removed.
-    """
-    if isinstance(path, (str, os.PathLike)) and is_remote(path):
-        return RemoteFolder(address_of(path).rstrip("/"), is_ours)
-    return LocalFolder(local_path(path, what))
-
-
-class LocalFolder:
-    """A folder of this machine, which one process takes at a time.
-
-    Attributes:
-        path: the same.
-        name: string, what messages call it.
-        others: tuple of strings, what is at the address and was not fetched.
-    """
-
-    others = ()
-
-    def __init__(self, path):
-        self.path = path
-        self.name = str(path)
-        self._lock = FolderLock(path)
-
-    def acquire(self, purpose):
-        """Takes the folder, as `FolderLock.acquire` does."""
-        self._lock.acquire(purpose)
-
-    def check(self):
-        """Raises RuntimeError if another process has taken the folder meanwhile."""
-        self._lock.check()
-
-    def release(self):
-        """Gives the folder back."""
-        self._lock.release()
-
-
 class RemoteFolder:
-    """A folder at an address, and the folder of this machine that stands for it.
+    """A folder at an address, and `path` in the cache folder, which stands for it.
 
-    Attributes:
-        path: `pathlib.Path` of the folder of this machine; it is in the cache folder.
-        name: string, the address.
-        others: see `LocalFolder`.
+    It offers what `FolderLock` does.
     """
 
     def __init__(self, address, is_ours):
-        self.address = address
+        self.address = address = address.rstrip("/")
         self.name = shown_address(address)
         digest = hashlib.sha256(address.encode()).hexdigest()[:10]
         last = re.sub(r"[^\w.-]", "_", self.name.rpartition("/")[2], flags=re.ASCII)
@@ -122,9 +70,7 @@ class RemoteFolder:
         file there is another one by now: another machine went on, and its file counts.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        if (
-            self._lock.is_held_by_another()
-        ):  # by a process that copies to there just now
+        if self._lock.is_held_by_another():  # which copies to there just now
             return
         self._copied = self._read_notes()
         there = self._files_there()

@@ -8,10 +8,10 @@ import socket
 import pytest
 from support.several_processes import free_port
 
-from effdet_keras.distribution import tensorflow as meeting
-from effdet_keras.distribution.launch import Launch
-from effdet_keras.distribution.tensorflow import addresses_of_all
 from effdet_keras.errors import InvalidStateError
+from effdet_keras.extras.multiprocess import tensorflow as meeting
+from effdet_keras.extras.multiprocess.launch import Launch
+from effdet_keras.extras.multiprocess.tensorflow import addresses_of_all
 
 
 @pytest.fixture

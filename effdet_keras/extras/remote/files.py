@@ -1,4 +1,4 @@
-"""Files at addresses: fetched once into a cache folder, and read from there."""
+"""Files at addresses: read, listed, fetched and put, with another try on failure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import dataclasses
 import io
 import json
 import os
-import pathlib
 import secrets
 import time
 import urllib.error
+from typing import NamedTuple
 
 from effdet_keras._internal import web
 from effdet_keras._internal.hugging_face import SCHEME, HubStore, hub_file
@@ -23,84 +23,40 @@ from effdet_keras.errors import (
     first_line,
 )
 
-_fetched = set()  # files that this process found or put there, for their addresses
-
-
-def keras_home():
-    """Keras' own folder: `$KERAS_HOME`, or `~/.keras`."""
-    return pathlib.Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser()
-
-
-def cache_folder():
-    """`$EFFDET_KERAS_CACHE`, or else `effdet_keras` in Keras' own folder.
-
-    Example:
-        >>> cache_folder().is_absolute()
-        True
-    """
-    folder = os.environ.get("EFFDET_KERAS_CACHE") or keras_home() / "effdet_keras"
-    return pathlib.Path(folder).expanduser().absolute()
-
-
-def note_fetched(path):
-    """Marks a file as the copy of one at an address; returns its path."""
-    _fetched.add(path)
-    return path
-
-
-@contextlib.contextmanager
-def kept_if_readable(path):
-    """Removes the copy of a file at an address that the block cannot read.
-
-    Without it a bad answer of a server would be kept for good: the next call fetches
-    the file again. A file of the user is never removed.
-    """
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        path = pathlib.Path(path)
-        is_of_this_machine = getattr(error, "errno", None) is not None
-        is_elsewhere = is_of_this_machine or isinstance(error, FileNotFoundError)
-        if path in _fetched and path.is_file() and not is_elsewhere:
-            path.resolve().unlink()  # of the Hugging Face Hub's library it is a link
-            path.unlink(missing_ok=True)
-            _fetched.discard(path)
-            if len(error.args) == 1:
-                error.args = (
-                    f"{str(error).rstrip('.')}. It is a copy of the file at the "
-                    "address, and was removed: the next call fetches it again.",
-                )
-        raise
-
-
-# --- Files at addresses: read, listed, fetched and put, with another try on failure.
-
 _TRIES = 4  # of an operation, before it has failed
 _PAUSE = 0.5  # seconds before the second try; twice as long before each further one
 _HEAD = 512  # bytes that tell what a file is
 _BROKEN = (408, 425, 429, 500, 502, 503, 504)  # of HTTP: later it may be well
 # What fsspec's storages say of a version of a file, each in words of its own.
-_OF_A_VERSION = (
-    *("size", "etag", "md5hash", "crc32c", "generation", "version_id"),
-    *("created", "mtime", "lastmodified", "last_modified", "updated"),
-)
+_OF_A_VERSION = [
+    "size",
+    "etag",
+    "md5hash",
+    "crc32c",
+    "generation",
+    "version_id",
+    "created",
+    "mtime",
+    "lastmodified",
+    "last_modified",
+    "updated",
+]
 # They have no folders, and would make a bucket for one that is misspelled.
 _OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oci", "oss", "r2"}
 _FINAL = (
-    *(EffDetError, FileNotFoundError, PermissionError, IsADirectoryError),
-    *(NotADirectoryError, NotImplementedError, ValueError, TypeError),
+    EffDetError,
+    FileNotFoundError,
+    PermissionError,
+    IsADirectoryError,
+    NotADirectoryError,
+    NotImplementedError,
+    ValueError,
+    TypeError,
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Entry:
-    """One thing in a remote folder.
-
-    Attributes:
-        is_folder: bool.
-        size: int, bytes; None where the storage does not tell.
-        version: str, which is another one after the file was replaced.
-    """
+class Entry(NamedTuple):
+    """One thing in a remote folder; `version` changes when the file is replaced."""
 
     is_folder: bool
     size: int | None
@@ -139,13 +95,11 @@ def kept_copy(address):
 
 
 def put(path, address):
-    """Copies a file of this machine to an address.
+    """Copies a file of this machine to an address; returns its new `Entry`.
 
-    Returns its new `Entry`, as `list_folder` has it: asked for one by one, some
-    storages tell of a file in other words.
-
-    Object stores (`s3://`, `gs://`) show the whole old file until the whole new one is
-    there.
+    That is as `list_folder` has it: asked for one by one, some storages tell of a file
+    in other words. Object stores (`s3://`, `gs://`) show the whole old file until the
+    whole new one is there.
     """
 
     def put_once(store, there):
@@ -162,12 +116,7 @@ def remove(address):
 
 
 def joined(address, *names):
-    """The address of something in a folder.
-
-    Example:
-        >>> joined("s3://bucket/run/", "archive", "last.keras")
-        's3://bucket/run/archive/last.keras'
-    """
+    """The address of something in a folder."""
     return "/".join([address.rstrip("/"), *names])
 
 

@@ -1,0 +1,1 @@
+"""Files at addresses: read, fetched once, and written behind a run."""

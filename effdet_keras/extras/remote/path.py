@@ -1,0 +1,231 @@
+"""`RemotePath`: an address, in the words of `pathlib`; and its copy in the cache."""
+
+import atexit
+import fnmatch
+import hashlib
+import json
+import os
+import pathlib
+import posixpath
+import re
+
+from effdet_keras._internal.folder_lock import has_ended, is_this_process, this_process
+from effdet_keras._internal.remote_path import cache_folder, path_of
+from effdet_keras._internal.whole_files import is_hidden_name, is_remote
+from effdet_keras.extras.remote import files as remote_files
+
+_USED = ".used"  # ends the name of a note that a process reads a copy
+_noted = set()  # paths of the notes of this process
+
+
+class RemotePath(os.PathLike):
+    """An address, with those methods of `pathlib.Path` that read.
+
+    What a folder holds is looked up once for all paths that were made of one another:
+    a dataset is read as it was at the beginning. A web server lists no folder: there
+    a file is asked for alone.
+
+    Example:
+        >>> path = RemotePath("s3://bucket/cats") / "train" / "a.tar.gz"
+        >>> path.name, path.suffix, str(path.parent)
+        ('a.tar.gz', '.gz', 's3://bucket/cats/train')
+    """
+
+    def __init__(self, address, listings=None):
+        self._base, _, rest = address.partition("://")
+        # What follows a `?` is of the file's address, not of its name.
+        rest, mark, query = rest.partition("?")
+        self._query = mark + query
+        self._path = posixpath.normpath(rest) if rest.strip("/") else rest
+        self._listings = {} if listings is None else listings
+
+    def __fspath__(self):
+        return f"{self._base}://{self._path}{self._query}"
+
+    __str__ = __fspath__
+
+    def __repr__(self):
+        return f"RemotePath({str(self)!r})"
+
+    def __eq__(self, other):
+        return isinstance(other, RemotePath) and str(self) == str(other)
+
+    def __lt__(self, other):
+        return self.parts < other.parts
+
+    def __hash__(self):
+        return hash(str(self))
+
+    def __truediv__(self, name):
+        name = os.fspath(name).replace("\\", "/") if os.sep == "\\" else os.fspath(name)
+        if is_remote(name):
+            return path_of(name)
+        return self._made(posixpath.join(self._path, name.lstrip("/")))
+
+    def _made(self, path):
+        return RemotePath(f"{self._base}://{path}", self._listings)
+
+    @property
+    def parts(self):
+        return (f"{self._base}://", *self._path.split("/"))
+
+    @property
+    def name(self):
+        return posixpath.basename(self._path)
+
+    stem = property(lambda self: pathlib.PurePosixPath(self.name).stem)
+    suffix = property(lambda self: pathlib.PurePosixPath(self.name).suffix)
+
+    @property
+    def parent(self):
+        return self._made(posixpath.dirname(self._path) or self._path)
+
+    @property
+    def parents(self):
+        parents, path = [], self
+        while path.parent != path:
+            path = path.parent
+            parents.append(path)
+        return parents
+
+    def with_name(self, name):
+        return self.parent / name
+
+    def with_suffix(self, suffix):
+        return self.parent / (self.stem + suffix)
+
+    def with_parts(self, parts):
+        """The path of `parts`, of which the first is the scheme."""
+        return self._made("/".join(parts[1:]))
+
+    def resolve(self):
+        return self
+
+    expanduser = resolve
+
+    def exists(self):
+        return self._entry() is not None
+
+    def is_file(self):
+        entry = self._entry()
+        return entry is not None and not entry.is_folder
+
+    @property
+    def is_listed(self):
+        """Whether a look at one listing tells what is in a folder."""
+        return remote_files.can_list(str(self))
+
+    def is_dir(self):
+        if not self.is_listed:
+            return False
+        entry = self._entry()
+        return entry is not None and entry.is_folder
+
+    def size(self):
+        """The bytes of the file, or None where they are not known."""
+        entry = self._entry()
+        return None if entry is None else entry.size
+
+    def version(self):
+        """A string that changes when the file is replaced; "" without a file."""
+        entry = self._entry()
+        return "" if entry is None else entry.version
+
+    def iterdir(self):
+        return iter([self / name for name in self._entries()])
+
+    def glob(self, pattern):
+        first, _, rest = pattern.partition("/")
+        for name, entry in self._entries().items():
+            is_right_kind = entry.is_folder or "/" not in pattern
+            if is_right_kind and fnmatch.fnmatchcase(name, first):
+                inner = self / name
+                yield from inner.glob(rest) if rest else [inner]
+
+    def rglob(self, pattern):
+        yield from self.glob(pattern)
+        for name, entry in self._entries().items():
+            if entry.is_folder:
+                yield from (self / name).rglob(pattern)
+
+    def read_bytes(self):
+        return remote_files.read_bytes(str(self))
+
+    def read_text(self, encoding="utf-8", errors="strict"):
+        return self.read_bytes().decode(encoding, errors)
+
+    def fetched(self):
+        """See `local_copy`."""
+        entry = remote_files.find_entry(str(self))
+        if entry is None or entry.is_folder:
+            raise FileNotFoundError(f"There is no file '{self}'")
+        kept = remote_files.kept_copy(str(self))
+        if kept is not None:
+            return kept
+        folder = cache_folder() / "remote"
+        owner = f"{_digest(str(self))}-"
+        name = re.sub(r"[^\w.-]", "_", self.name, flags=re.ASCII)[-100:]
+        target = folder / f"{owner}{_digest(entry.version)}-{name}"
+        _note_use(target)
+        if not target.is_file():
+            remote_files.fetch(str(self), target)
+            _remove_older(folder.glob(f"{owner}*"), target)
+        return target
+
+    def _entry(self):
+        if not self.is_listed:
+            key = str(self)
+            if key not in self._listings:
+                self._listings[key] = remote_files.find_entry(key)
+            return self._listings[key]
+        if self.parent == self or self.parent.parent == self.parent:
+            # A bucket: there may be no listing of all of them.
+            return remote_files.find_entry(str(self))
+        return self.parent._entries().get(self.name)
+
+    def _entries(self):
+        key = f"{self}/"
+        if key not in self._listings:
+            found = remote_files.list_folder(str(self))
+            self._listings[key] = {
+                name: found[name] for name in sorted(found) if not is_hidden_name(name)
+            }
+        return self._listings[key]
+
+
+def _note_use(path):
+    """Tells other processes that this one may read a copy, until it ends."""
+    note = path.with_name(f"{path.name}.{os.getpid()}{_USED}")
+    if note not in _noted:
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.write_text(json.dumps(this_process()), encoding="utf-8")
+        atexit.register(note.unlink, missing_ok=True)
+        _noted.add(note)
+
+
+def _remove_older(paths, target):
+    """Removes other copies of what was at an address, but those that others read."""
+    paths = list(paths)
+    notes = [p for p in paths if p.suffix == _USED and _is_of_another(p)]
+    used = {target.name, *map(_noted_name, notes)}
+    for path in paths:
+        name = _noted_name(path) if path.suffix == _USED else path.name
+        if name not in used:
+            path.unlink(missing_ok=True)
+
+
+def _noted_name(note):
+    return note.stem.rpartition(".")[0]
+
+
+def _is_of_another(note):
+    """Whether a process that may run, and is not this one, has written a note."""
+    try:
+        owner = json.loads(note.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # it is written, or removed, just now
+        return True
+    return not (is_this_process(owner) or has_ended(owner))
+
+
+def _digest(text):
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
