@@ -1,9 +1,9 @@
 """`effdet-keras inspect`: what is wrong with a dataset."""
 
 import pytest
+from effdet_keras.cli.shared_arguments import DATASET_FORMATS
 
 from effdet_keras import cli
-from effdet_keras.cli.shared_arguments import DATASET_FORMATS
 from effdet_keras.data import write_shapes
 from effdet_keras.data.formats.registry import FORMATS
 

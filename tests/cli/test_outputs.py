@@ -3,7 +3,6 @@
 import os
 
 import pytest
-
 from effdet_keras.cli.outputs import check_outputs
 
 

@@ -13,11 +13,11 @@ import h5py
 import numpy as np
 import PIL.Image
 import pytest
+from effdet_keras.cli.import_weights import import_weights
 from keras import ops
 from support.tiny import tiny_model
 
 from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation
-from effdet_keras.cli.import_weights import import_weights
 from effdet_keras.data import from_arrays, from_coco
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.weights import presets
