@@ -552,7 +552,3 @@ def _images_below(folder):
 def _names_in(path):
     """The lines, without blank ones at the end: others would shift the labels."""
     return tuple(line.strip() for line in read_text(path).rstrip().splitlines())
-
-
-def _lines(path):
-    return tuple(line.strip() for line in read_text(path).splitlines() if line.strip())
