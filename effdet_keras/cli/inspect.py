@@ -47,8 +47,8 @@ def run(
     from effdet_keras._internal.whole_files import local_path, replacing
     from effdet_keras.augment.names import augmentation_of
     from effdet_keras.cli.files import check_outputs
-    from effdet_keras.data.inspection.anchors import fit_anchors
-    from effdet_keras.data.inspection.report import write_html_of_splits
+    from effdet_keras.data.anchor_fit import fit_anchors
+    from effdet_keras.data.check_report import write_html_of_splits
 
     html = None if html is None else local_path(html, "`html`")
     out = None if augment is None else local_path(out, "`out`")
@@ -90,7 +90,7 @@ def run(
 
 def _reports(data, split, **options):
     """The report of each split; weights are sent to the command for weights."""
-    from effdet_keras.data.inspection.check import check, check_splits
+    from effdet_keras.data.check import check, check_splits
     from effdet_keras.weights.describe import what_weights_are
     from effdet_keras.weights.locate import looks_like_weights
 

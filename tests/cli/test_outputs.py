@@ -3,7 +3,8 @@
 import os
 
 import pytest
-from effdet_keras.cli.outputs import check_outputs
+
+from effdet_keras.cli.files import check_outputs
 
 
 @pytest.fixture(autouse=True)
