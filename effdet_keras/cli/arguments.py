@@ -161,6 +161,8 @@ def _add(group, name, kind, default, is_flag, metavar, help):
     shown = isinstance(default, (str, int, float)) and default is not argparse.SUPPRESS
     if shown and kind is not bool and default != "":
         help += f" ({default})"
+    if options.get("choices") and options.get("metavar"):  # which are not shown then
+        help += f" ({', '.join(options['choices'])})"
     options["help"] = help.replace("%", "%%")
     options = {name: value for name, value in options.items() if value is not None}
     group.add_argument(*(names if is_flag else [name]), **options)

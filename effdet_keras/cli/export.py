@@ -21,7 +21,9 @@ def run(
     out: str,
     *,
     format: Annotated[str | None, Flag(choices=tuple(FORMATS))] = None,
-    target: Annotated[str | None, Flag(choices=tuple(TARGETS))] = None,
+    target: Annotated[
+        str | None, Flag(choices=tuple(TARGETS), metavar="TARGET")
+    ] = None,
     images: str | None = None,
     overwrite: bool = False,
     evaluate: str | None = None,

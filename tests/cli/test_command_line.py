@@ -215,9 +215,7 @@ def test_a_warning_is_one_line(stand_in, capsys):
     assert capsys.readouterr().err == "effdet-keras: 2 images are left out\n"
 
 
-def test_the_installed_command_gives_the_status_of_its_subcommand(
-    stand_in, monkeypatch
-):
+def test_the_installed_command_gives_the_subcommands_status(stand_in, monkeypatch):
     stand_in(lambda **arguments: 7)
     monkeypatch.setattr(sys, "argv", ["effdet-keras", "demo"])
     assert cli.console() == 7
