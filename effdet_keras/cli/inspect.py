@@ -43,9 +43,9 @@ def run(
     """
     from PIL import Image
 
+    from effdet_keras import augment as augmentations
     from effdet_keras import visualize
     from effdet_keras._internal.whole_files import local_path, replacing
-    from effdet_keras.augment.names import augmentation_of
     from effdet_keras.cli.files import check_outputs
     from effdet_keras.data.anchor_fit import fit_anchors
     from effdet_keras.data.check_report import write_html_of_splits
@@ -56,7 +56,7 @@ def run(
     # Of several splits, none of which is asked for, the images have other names.
     check_outputs([html, out if split else None], overwrite=overwrite)
     names = [name.strip() for name in (augment or "").split(",")]
-    augmentations = [augmentation_of(name) for name in names if name]
+    chosen = [augmentations.names.augmentation_of(name) for name in names if name]
     options = {"model": model, "image_size": image_size, "decode": decode}
     reports = _reports(data, split, format=format, **options)
     for name, report in reports.items():
@@ -77,7 +77,7 @@ def run(
         config = reports[name].config
         grid = visualize.augmented(
             reports[name].dataset,
-            augmentations,
+            chosen,
             image_size=config.image_size,
             pad_value=config.padding_rgb,
             resize_method=config.resize_method,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Annotated
 
 from effdet_keras.cli.arguments import DatasetFormat, Flag, ImageSize, Settings
@@ -51,7 +52,7 @@ def run(
     made_only = [flag for flag, value in of_new_model.items() if value]
     if archive is not None and made_only:
         raise InvalidValueError(
-            f"{made_only[0]} is for a new model, and MODEL, '{archive}', is one that "
+            f"{made_only[0]} is for a model that is new, and MODEL, '{archive}', is one that "
             "is there: leave one of the two out."
         )
     dataset = _read(data, split, format)
@@ -76,8 +77,6 @@ def run(
 
 def _read(data, split, format):
     """The images to test with; the stages say what is wrong with them."""
-    import warnings
-
     from effdet_keras.data.load import load, load_splits, split_names
 
     with warnings.catch_warnings():
