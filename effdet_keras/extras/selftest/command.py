@@ -52,8 +52,8 @@ def run(
     made_only = [flag for flag, value in of_new_model.items() if value]
     if archive is not None and made_only:
         raise InvalidValueError(
-            f"{made_only[0]} is for a model that is new, and MODEL, '{archive}', is one that "
-            "is there: leave one of the two out."
+            f"{made_only[0]} is for a model that is new, and MODEL, '{archive}', is "
+            "one that is there: leave one of the two out."
         )
     dataset = _read(data, split, format)
     if archive is not None:
