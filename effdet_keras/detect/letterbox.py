@@ -124,7 +124,7 @@ def boxes_in_input(
     input_size: Sequence[int],
     resize_method: str = "half_pixel",
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Takes boxes `[n, 4]` of an image to its letterboxed input, as in training batches.
+    """Takes boxes `[n, 4]` of an image to its letterboxed input, as in training.
 
     The image was scaled to whole pixels, and boxes are scaled by as much. They end at
     the last pixel, not at the border: so does the reference. With "asymmetric" they
