@@ -30,9 +30,9 @@ from effdet_keras._internal.weights_h5 import (
     write_weights_h5,
 )
 from effdet_keras._internal.whole_files import is_remote, local_path
+from effdet_keras.data.anchor_fit import fitted_anchors, fitted_image_size
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.data.inspection.anchors import fitted_anchors, fitted_image_size
-from effdet_keras.data.mask import check_seg_class_names
+from effdet_keras.data.record import check_seg_class_names
 from effdet_keras.detect.detect import ScoreThreshold, detect
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.postprocess import Postprocess, finished_outputs
