@@ -24,11 +24,7 @@ def start(distribute: str) -> Any:
 
 
 class OneProcess:
-    """The answers of a training in one process; an engine has those of several.
-
-    All processes call `gather` and `barrier` as often, and in the same order: a process
-    that does not would have the others wait. `index` counts from 0.
-    """
+    """The answers of a training in one process; an engine has those of several."""
 
     index = 0
     count = 1
@@ -48,15 +44,7 @@ _current: list[OneProcess] = [OneProcess()]
 
 
 def current_processes() -> OneProcess:
-    """The processes that this one trains with, or it alone.
-
-    `index` says which this is, `count` how many there are, and `gather(value)` returns
-    the values of all, in each.
-
-    Example:
-        >>> current_processes().count
-        1
-    """
+    """The processes that this one trains with, or it alone."""
     return _current[-1]
 
 
@@ -86,12 +74,7 @@ def local_share(batch_size: int, share: tuple[int, int]) -> int:
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Context in which Keras makes variables for this process, not for all.
-
-    With `keras.distribution` on JAX, a process that makes a variable waits for the
-    others to make the same. Keras makes some where nobody expects it: each saved model
-    costs an optimizer.
-    """
+    """Context in which Keras makes variables for this process, not for all."""
     before = keras.distribution.distribution()
     if before is None:
         yield
