@@ -24,7 +24,11 @@ def start(distribute: str) -> Any:
 
 
 class OneProcess:
-    """The answers of a training in one process; an engine has those of several."""
+    """The answers of a training in one process; an engine has those of several.
+
+    All processes call `gather` as often, and in the same order: a process that does not
+    would have the others wait. `index` counts from 0.
+    """
 
     index = 0
     count = 1
@@ -32,9 +36,6 @@ class OneProcess:
     def gather(self, value: Any) -> list[Any]:
         """Returns the values of all processes, by their index, in each process."""
         return [value]
-
-    def barrier(self) -> None:
-        """Waits until all processes are here."""
 
     def plain_error(self, error: Exception) -> Exception | None:
         """What to raise for an error of the engine: that another process was lost."""
@@ -44,7 +45,15 @@ _current: list[OneProcess] = [OneProcess()]
 
 
 def current_processes() -> OneProcess:
-    """The processes that this one trains with, or it alone."""
+    """The processes that this one trains with, or it alone.
+
+    `index` says which this is, `count` how many there are, and `gather(value)` returns
+    the values of all, in each.
+
+    Example:
+        >>> current_processes().count
+        1
+    """
     return _current[-1]
 
 
@@ -74,7 +83,12 @@ def local_share(batch_size: int, share: tuple[int, int]) -> int:
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Context in which Keras makes variables for this process, not for all."""
+    """Context in which Keras makes variables for this process, not for all.
+
+    With `keras.distribution` on JAX, a process that makes a variable waits for the
+    others to make the same. Keras makes some where nobody expects it: each saved model
+    costs an optimizer.
+    """
     before = keras.distribution.distribution()
     if before is None:
         yield

@@ -14,9 +14,9 @@ import keras
 from effdet_keras._internal.backend import default_jit_compile
 from effdet_keras._internal.extras import extra
 from effdet_keras._internal.hugging_face import parse_hub_address
+from effdet_keras.data.anchor_fit import fitted_anchors, fitted_image_size
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.data.inspection.anchors import fitted_anchors, fitted_image_size
-from effdet_keras.data.mask import check_seg_class_names
+from effdet_keras.data.record import check_seg_class_names
 from effdet_keras.detect.detect import ScoreThreshold, detect
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.postprocess import Postprocess, finished_outputs
