@@ -135,12 +135,7 @@ def list_presets() -> tuple[PublishedWeights, ...]:
 
 
 def find_published_weights(model_name: str, weights_key: str) -> PublishedWeights:
-    """Finds the published weights of a model.
-
-    Example:
-        >>> find_published_weights("efficientdet-d0", "coco").url.rpartition("/")[2]
-        'efficientdet-d0.tar.gz'
-    """
+    """Finds the published weights of a model."""
     EfficientDetConfig.from_name(model_name)  # tells of an unknown model
     if (model_name, weights_key) in _PUBLISHED:
         return _PUBLISHED[model_name, weights_key]
@@ -158,14 +153,7 @@ def find_published_weights(model_name: str, weights_key: str) -> PublishedWeight
 
 
 def weights_table() -> str:
-    """All published weights as a Markdown table: the one in `docs/weights.md`.
-
-    Example:
-        >>> print(weights_table())
-        | model | `weights=` | AP | AP val | AP int8 | file |
-        |---|---|---|---|---|---|
-        | efficientdet-d0 | `coco` | 34.6 | 34.3 | | [efficientdet-d0.tar.gz](https://...
-    """
+    """All published weights as a Markdown table: the one in `docs/weights.md`."""
     rows = ["| model | `weights=` | AP | AP val | AP int8 | file |", "|---" * 6 + "|"]
     for published in list_presets():
         name = published.url.rpartition("/")[2]
