@@ -20,14 +20,7 @@ FIRST_CATEGORY_ID = 1
 def category_ids_or_default(
     category_ids: Iterable[int] | None, num_classes: int
 ) -> tuple[int, ...]:
-    """The category id of each label.
-
-    Example:
-        >>> category_ids_or_default(None, 3)
-        (1, 2, 3)
-        >>> category_ids_or_default([17, 18], 2)
-        (17, 18)
-    """
+    """The category id of each label."""
     if category_ids is None:
         return tuple(range(FIRST_CATEGORY_ID, FIRST_CATEGORY_ID + num_classes))
     return tuple(int(category_id) for category_id in category_ids)
@@ -36,55 +29,17 @@ def category_ids_or_default(
 def category_ids_of_labels(
     labels: ArrayLike, category_ids: Sequence[int] | None = None
 ) -> list[int]:
-    """The category ids of some labels.
-
-    Args:
-        labels: ints `[n]`, each 0 or more.
-
-    Example:
-        >>> category_ids_of_labels([1, 0], (17, 18))
-        [18, 17]
-        >>> category_ids_of_labels([1, 0])
-        [2, 1]
-    """
+    """The category ids of some labels."""
     labels = np.asarray(labels, "int64").reshape(-1).tolist()
     if category_ids is None:
         return [label + FIRST_CATEGORY_ID for label in labels]
     return [int(category_ids[label]) for label in labels]
 
 
-def labels_of_category_ids(
-    ids: ArrayLike, category_ids: Sequence[int] | None = None
-) -> list[int]:
-    """The labels of some category ids: the inverse of `category_ids_of_labels`.
-
-    Args:
-        ids: ints `[n]`.
-
-    Example:
-        >>> labels_of_category_ids([18, 17], (17, 18))
-        [1, 0]
-        >>> labels_of_category_ids([2, 1])
-        [1, 0]
-    """
-    ids = np.asarray(ids, "int64").reshape(-1).tolist()
-    if category_ids is None:
-        return [category_id - FIRST_CATEGORY_ID for category_id in ids]
-    label_of = {int(category_id): i for i, category_id in enumerate(category_ids)}
-    return [label_of[category_id] for category_id in ids]
-
-
 def extend_category_ids(
     class_names: Iterable[str], known: Mapping[str, int]
 ) -> list[int]:
-    """Gives each class its known category id, or an unused one.
-
-    Example:
-        >>> extend_category_ids(("kite", "dog"), {"dog": 18})
-        [19, 18]
-        >>> extend_category_ids(("kite", "dog"), {})
-        [1, 2]
-    """
+    """Gives each class its known category id, or an unused one."""
     highest = max(known.values(), default=FIRST_CATEGORY_ID - 1)
     unused = itertools.count(highest + 1)
     return [known[name] if name in known else next(unused) for name in class_names]

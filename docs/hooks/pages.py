@@ -18,7 +18,13 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
     "benchmarks/README.md": "benchmarks.md",
 }
-_COPIED = ("examples/*.py", "examples/*.ipynb", "benchmarks/*.py", "LICENSE")
+_COPIED = (
+    "examples/*.py",
+    "examples/*.ipynb",
+    "examples/kubernetes/*.yaml",
+    "benchmarks/*.py",
+    "LICENSE",
+)
 _LINK = re.compile(r"(\]\()([^)\s#]+)([^)]*\))")
 
 

@@ -9,9 +9,9 @@ from effdet_keras import augment as augmentations
 from effdet_keras import visualize
 from effdet_keras._internal.whole_files import local_path, replacing
 from effdet_keras.cli.outputs import check_outputs
-from effdet_keras.data.inspection.anchors import fit_anchors
-from effdet_keras.data.inspection.check import check, check_splits
-from effdet_keras.data.inspection.report import write_html_of_splits
+from effdet_keras.data.anchor_fit import fit_anchors
+from effdet_keras.data.check import check, check_splits
+from effdet_keras.data.check_report import write_html_of_splits
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.weights.describe import what_weights_are
 from effdet_keras.weights.locate import looks_like_weights

@@ -1,6 +1,7 @@
 """Annotated images: readers, writers, the dataset, and its batches for `fit`."""
 
-from effdet_keras.data.convert import convert
+from effdet_keras.data.anchor_fit import fit_anchors
+from effdet_keras.data.check import CheckReport, check, check_splits
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.arrays import from_arrays
 from effdet_keras.data.formats.coco import from_coco, write_coco
@@ -10,9 +11,7 @@ from effdet_keras.data.formats.tfrecord import from_tfrecord, write_tfrecord
 from effdet_keras.data.formats.voc import from_voc, write_voc
 from effdet_keras.data.formats.yolo import from_yolo, write_yolo
 from effdet_keras.data.image_columns import read_image_columns
-from effdet_keras.data.inspection.anchors import fit_anchors
-from effdet_keras.data.inspection.check import CheckReport, check, check_splits
-from effdet_keras.data.load import load, load_splits
+from effdet_keras.data.load import convert, load, load_splits
 from effdet_keras.data.problems import Problem, Severity
 from effdet_keras.data.record import Record
 from effdet_keras.data.shapes import write_shapes

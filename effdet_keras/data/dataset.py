@@ -15,15 +15,17 @@ import numpy as np
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.augment.augmentation import Augmentation
 from effdet_keras.category_ids import category_ids_or_default, extend_category_ids
-from effdet_keras.data.mask import BACKGROUND_NAME, check_seg_class_names, masks_of
 from effdet_keras.data.pipeline.batches import make_batches
 from effdet_keras.data.pipeline.image_reader import ImageReader
 from effdet_keras.data.problems import Problem
 from effdet_keras.data.record import (
+    BACKGROUND_NAME,
     Record,
+    check_seg_class_names,
     count_unusable,
     describe_example,
     load_example,
+    masks_of,
 )
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 

@@ -1,4 +1,4 @@
-"""`load`: reads annotated images in whatever known format a path holds."""
+"""`load` and `convert`: annotated images in whatever known format a path holds."""
 
 from __future__ import annotations
 
@@ -17,11 +17,80 @@ from effdet_keras._internal.remote_path import (
 )
 from effdet_keras._internal.whole_files import is_remote, local_path
 from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.formats.coco import coco_readers, write_coco
+from effdet_keras.data.formats.csv import csv_readers, write_csv
+from effdet_keras.data.formats.folder_writing import refuse_existing
 from effdet_keras.data.formats.label_map import ClassNames
 from effdet_keras.data.formats.record_building import ONE_SPLIT
-from effdet_keras.data.formats.registry import FORMATS
-from effdet_keras.data.formats.tfrecord import from_tfrecord
+from effdet_keras.data.formats.tfds import tfds_readers, write_tfds
+from effdet_keras.data.formats.tfrecord import (
+    from_tfrecord,
+    tfrecord_readers,
+    write_tfrecord,
+)
+from effdet_keras.data.formats.voc import voc_readers, write_voc
+from effdet_keras.data.formats.yolo import write_yolo, yolo_readers
 from effdet_keras.errors import InvalidValueError
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """A format of annotations on disk."""
+
+    title: str
+    # Of a path that exists: the name of each split there, and the function that reads
+    # it. It is empty, or ValueError or OSError is raised, where the format is another.
+    readers: Callable[[pathlib.Path], Mapping[str, Callable]]
+    write: Callable
+    looks_for: str  # for messages
+    reads_addresses: bool = True
+    has_masks: bool = False  # whether its readers take `masks`
+
+
+FORMATS = {
+    "coco": Format(
+        "COCO json",
+        coco_readers,
+        write_coco,
+        "*.json with images, annotations and categories, also in annotations/ and in "
+        "the folders of splits",
+        has_masks=True,
+    ),
+    "voc": Format(
+        "Pascal VOC",
+        voc_readers,
+        write_voc,
+        "Annotations/*.xml or annotations/*.xml, or *.xml beside the images",
+    ),
+    "yolo": Format(
+        "YOLO",
+        yolo_readers,
+        write_yolo,
+        "a data.yaml, a .data file, images/ and labels/, or *.txt beside the images",
+    ),
+    "csv": Format(
+        "CSV",
+        csv_readers,
+        write_csv,
+        "*.csv with the header of the Object Detection API, or rows of AutoML or "
+        "RetinaNet, also in a folder beside the images",
+    ),
+    "tfrecord": Format(
+        "TFRecord",
+        tfrecord_readers,
+        write_tfrecord,
+        "*.tfrecord, *.record, also in shards",
+        reads_addresses=False,
+        has_masks=True,
+    ),
+    "tfds": Format(
+        "TensorFlow Datasets",
+        tfds_readers,
+        write_tfds,
+        "dataset_info.json and features.json",
+        reads_addresses=False,
+    ),
+}
 
 
 def load(
@@ -136,19 +205,78 @@ def load_splits(
     )
 
 
-def split_names(
-    path: str | os.PathLike[str], *, format: str | None = None
-) -> tuple[str, ...]:
-    """The names of the splits of a dataset, without reading its annotations.
+def convert(
+    data: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    to: str,
+    *,
+    split: str | None = None,
+    format: str | None = None,
+    num_shards: int | None = None,
+    csv_format: str | None = None,
+    on_error: str = "raise",
+) -> None:
+    """Writes a dataset that is on disk in another format, images included.
+
+    Prints what was found and what was written.
+
+    Args:
+        data: path of a file or folder, as `load` takes it.
+        out: folder to make. It appears once it is complete.
+        to: "coco", "voc", "yolo", "csv", "tfrecord" or "tfds".
+        split: the split to convert, such as "train". None converts all.
+        format: the format to read, where `data` holds several. None finds it out.
+        num_shards: files per split, for "tfrecord" only. None chooses.
+        csv_format: "tfod" or "automl", for "csv" only. None is "tfod".
+        on_error: "raise" raises one error that names everything that is wrong in the
+            data; "skip" leaves it out with a warning.
+
+    Returns:
+        `None`.
+
+    Raises:
+        FileExistsError: If `out` is there.
+        FileNotFoundError: If `data` is not there.
+        ValueError: If `to` is unknown, an option does not belong to it, or as
+            `load` and the writer do.
 
     Example:
         >>> import tempfile
-        >>> from effdet_keras.data.shapes import write_shapes
+        >>> from effdet_keras.data import write_shapes
         >>> folder = tempfile.mkdtemp()
-        >>> _ = write_shapes(folder, num_train=3, num_valid=2)
-        >>> split_names(folder)
-        ('train', 'valid')
+        >>> _ = write_shapes(f"{folder}/coco", num_train=3, num_valid=2)
+        >>> convert(f"{folder}/coco", f"{folder}/yolo", "yolo")
+        '/.../coco' is COCO json: splits train, valid
+        '/.../yolo' is written
+          train: DetectionDataset(3 images, ... circle, square, triangle)
+          valid: DetectionDataset(2 images, ... circle, square, triangle)
     """
+    if to not in FORMATS:
+        raise InvalidValueError(
+            f"`to` must be one of {list(FORMATS)}. Received: to={to!r}"
+        )
+    if (num_shards is not None and to != "tfrecord") or (csv_format and to != "csv"):
+        raise InvalidValueError(
+            "`num_shards` is an option of 'tfrecord', `csv_format` one of 'csv'. "
+            f"Received: to={to!r}, num_shards={num_shards!r}, csv_format={csv_format!r}"
+        )
+    options = {"num_shards": num_shards} if to == "tfrecord" else {}
+    options = {"format": csv_format} if csv_format else options
+    refuse_existing(out)  # before the reading, which may take long
+    if split is None:
+        datasets = load_splits(data, format=format, on_error=on_error)
+    else:
+        datasets = {split: load(data, split, format=format, on_error=on_error)}
+    FORMATS[to].write(datasets, out, **options)
+    print(f"{str(out)!r} is written")
+    for name, dataset in datasets.items():
+        print(f"  {name}: {dataset}")
+
+
+def split_names(
+    path: str | os.PathLike[str], *, format: str | None = None
+) -> tuple[str, ...]:
+    """The names of the splits of a dataset, without reading its annotations."""
     return tuple(find(path, format).readers)
 
 
@@ -197,13 +325,7 @@ _SHOWN = 8  # entries of a folder, in a message
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """A dataset that was found.
-
-    Attributes:
-        format: str, key of `FORMATS`.
-        path: path of the file or folder.
-        readers: dict from split name to the function that reads it.
-    """
+    """A dataset that was found."""
 
     format: str
     path: pathlib.Path
@@ -219,10 +341,7 @@ class Found:
 
 
 def find(path: str | os.PathLike[str], format: str | None = None) -> Found:
-    """Finds the one dataset that a path stands for.
-
-    A folder around the folder of the dataset, as archives unpack to, is looked into.
-    """
+    """Finds the one dataset that a path stands for."""
     if format is not None and format not in FORMATS:
         raise InvalidValueError(
             f"`format` must be one of {list(FORMATS)}, or None to find it out. "

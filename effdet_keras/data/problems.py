@@ -98,20 +98,7 @@ class Problem:
 
 
 class Problems:
-    """Collects what a reader finds wrong, to report all of it at once.
-
-    Args:
-        on_error: "raise": `finish` raises if there are errors; "skip": `finish`
-            only warns, because the reader leaves out what has an error.
-
-    Example:
-        >>> problems = Problems("`from_coco` of 'a.json'", on_error="raise")
-        >>> problems.add("bad box", "a.json", "bbox=[1, 2] of annotation 7")
-        >>> problems.finish()
-        Traceback (most recent call last):
-        ...
-        effdet_keras.errors.InvalidValueError: `from_coco` of 'a.json' found ...
-    """
+    """Collects what a reader finds wrong, to report all of it at once."""
 
     def __init__(self, reader: str, on_error: str = "raise"):
         if on_error not in ("raise", "skip"):
@@ -149,13 +136,7 @@ class Problems:
 
 
 def describe_problems(problems: Sequence[Problem], shown: int = 3) -> str:
-    """Writes problems as one line that counts each kind and names its first ones.
-
-    Example:
-        >>> boxes = [Problem("empty box", f"{i}.xml") for i in range(5)]
-        >>> describe_problems(boxes, shown=2)
-        '5 empty boxes: 0.xml; 1.xml; ...'
-    """
+    """Writes problems as one line that counts each kind and names its first ones."""
     groups = collections.defaultdict(list)
     for problem in problems:
         groups[problem.kind].append(problem)
@@ -168,12 +149,7 @@ def describe_problems(problems: Sequence[Problem], shown: int = 3) -> str:
 
 
 def count_kind(kind: str, count: int) -> str:
-    """Writes a kind of problem with its number.
-
-    Example:
-        >>> count_kind("box outside", 1), count_kind("box outside", 2_000)
-        ('1 box outside', '2,000 boxes outside')
-    """
+    """Writes a kind of problem with its number."""
     first, _, rest = kind.partition(" ")
     if count != 1 and first == "box":
         kind = f"boxes {rest}"

@@ -1,17 +1,23 @@
-"""One annotated image: what a reader stores of it, and the example it becomes."""
+"""One annotated image: what a reader stores of it, the example it becomes, its mask."""
 
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from pycocotools import mask as coco_mask
 
-from effdet_keras.data.mask import load_mask
-from effdet_keras.errors import InvalidValueError
-from effdet_keras.images import EncodedImage, read_image
+from effdet_keras._internal.label_constants import IGNORED_PIXEL
+from effdet_keras._internal.remote_path import is_file, path_of
+from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.images import EncodedImage, read_image, read_mask
+
+BACKGROUND_NAME = "background"  # class 0 of masks that are drawn of objects
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -130,20 +136,7 @@ class Record:
 
 
 def clip_boxes_xywh(boxes_xywh, image_size):
-    """Clips boxes to their image and says which of them still have an area.
-
-    Args:
-        boxes_xywh: float array `[n, 4]`: left, top, width, height in pixels.
-        image_size: `(height, width)`, or one for each box, `[n, 2]`.
-
-    Returns:
-        `(boxes, usable)`: float32 `[n, 4]`, `yxyx` in pixels, and bool `[n]`.
-
-    Example:
-        >>> boxes, usable = clip_boxes_xywh([[-2, 1, 5, 4], [3, 3, 0, 9]], (8, 8))
-        >>> boxes[0].tolist(), usable.tolist()
-        ([1.0, 0.0, 5.0, 3.0], [True, False])
-    """
+    """Clips boxes to their image and says which of them still have an area."""
     boxes_xywh = np.asarray(boxes_xywh, np.float64).reshape(-1, 4)
     low = boxes_xywh[:, 1::-1]  # y, x
     high = low + boxes_xywh[:, :1:-1]
@@ -170,19 +163,7 @@ def describe_example(record):
 
 
 def load_example(record):
-    """Decodes a record: its image and the boxes that can be used.
-
-    Boxes are clipped to the image; those without an area in it are left
-    out together with their labels, crowd flags and areas.
-
-    Returns:
-        Dict of `image` uint8 `[H, W, 3]`; `boxes` float32 `[n, 4]`, `yxyx` in
-        pixels; `labels` int32 `[n]`; `is_crowd` bool `[n]`; `area` float64
-        `[n]`; `image_id` int; `source_id`, the id in the file; `file_name`
-        str; `path` str, or None where the image is no file of its own;
-        `image_size` `(height, width)`; and, where the record has one, `mask` uint8
-        `[H, W]`.
-    """
+    """Decodes a record: its image and the boxes that can be used."""
     masks = {"mask": load_mask(record)} if record.has_mask else {}
     return {"image": load_image(record), **describe_example(record), **masks}
 
@@ -225,3 +206,128 @@ def warn_of_unusable(records, reader):
             f"their image and are not trained on. First: {names[:3]}",
             stacklevel=3,
         )
+
+
+# --- The class of each pixel: from files of masks, or drawn of the objects.
+
+
+def load_mask(record: Any) -> np.ndarray | None:
+    """Returns the mask of a record, uint8 `[H, W]`, or None where it has none."""
+    if isinstance(record.mask, np.ndarray):
+        return record.mask
+    if record.mask is not None:
+        return _read_mask(record.mask, record)
+    return None if record.shapes is None else _drawn(record)
+
+
+def _read_mask(path, record):
+    mask = read_mask(path)
+    if mask.shape != tuple(record.image_size):
+        raise InvalidValueError(
+            "A mask must have the size of its image, (height, width) "
+            f"{tuple(record.image_size)}. Received: '{path}' of size {mask.shape}"
+        )
+    if mask.max(initial=0) > IGNORED_PIXEL:
+        raise InvalidValueError(
+            f"Classes of pixels must be below {IGNORED_PIXEL}. Received: '{path}' with "
+            f"{mask.max()}"
+        )
+    return mask.astype(np.uint8)
+
+
+def _drawn(record):
+    height, width = record.image_size
+    mask = np.zeros((height, width), np.uint8)
+    order = np.argsort(-record.area, kind="stable")  # the largest first
+    for index in order:
+        if record.shapes[index] is None:
+            x, y, w, h = record.boxes_xywh[index]
+            rows = slice(max(0, int(y)), max(0, int(np.ceil(y + h))))
+            mask[rows, max(0, int(x)) : max(0, int(np.ceil(x + w)))] = IGNORED_PIXEL
+    for index in order:
+        shape = record.shapes[index]
+        if shape is not None:
+            mask[pixels_of_shape(shape, height, width)] = record.labels[index] + 1
+    return mask
+
+
+def pixels_of_shape(shape: Any, height: int, width: int) -> np.ndarray:
+    """Which pixels belong to an object, bool `[height, width]`."""
+    if isinstance(shape, bytes):
+        pixels = read_mask(shape)
+    else:
+        pixels = _decoded(shape, height, width)
+    if pixels.shape != (height, width):
+        raise InvalidValueError(
+            "The shape of an object must have the size of its image, (height, width) "
+            f"{(height, width)}. Received: {pixels.shape}"
+        )
+    return pixels != 0
+
+
+def shape_as_coco(shape: Any, height: int, width: int) -> list | dict:
+    """The shape of an object as a COCO file has it: polygons, or run lengths."""
+    if isinstance(shape, dict):
+        counts = shape["counts"]
+        if isinstance(counts, bytes):
+            counts = counts.decode()
+        return {**shape, "counts": counts}
+    if isinstance(shape, bytes):
+        pixels = pixels_of_shape(shape, height, width)
+        runs = coco_mask.encode(np.asfortranarray(pixels, dtype=np.uint8))
+        return {"size": [height, width], "counts": runs["counts"].decode()}
+    # Of float32 the text is short: 0.1, where the float64 of it is 0.10000000149.
+    return [[float(str(number)) for number in polygon] for polygon in shape]
+
+
+def _decoded(shape, height, width):
+    try:
+        if isinstance(shape, dict):
+            counts = shape["counts"]
+            if isinstance(counts, list):
+                shape = coco_mask.frPyObjects(shape, *shape["size"])
+            return coco_mask.decode(shape)
+        polygons = [np.asarray(points, "float64").tolist() for points in shape]
+        runs = coco_mask.frPyObjects(polygons, height, width)
+        return coco_mask.decode(coco_mask.merge(runs))
+    except Exception as error:  # of Cython: almost anything
+        raise InvalidValueError(
+            "The `segmentation` of an annotation must be a list of polygons, each of "
+            "six numbers or more, or run lengths with `size` and `counts`. "
+            f"Received: {str(shape)[:80]} ({error})"
+        ) from error
+
+
+def masks_of(records: Sequence[Any], folder: Any, suffix: str) -> list[str]:
+    """The path of the mask of each record in a folder; see `with_masks`."""
+    folder, found, lacking = path_of(folder), [], []
+    for record in records:
+        name = pathlib.PurePosixPath(record.file_name or str(record.image))
+        own = [folder / str(name.with_suffix(suffix)), folder / f"{name.stem}{suffix}"]
+        places = own[1:] if name.is_absolute() else own
+        path = next((place for place in places if is_file(place)), None)
+        lacking += [str(places[-1])] if path is None else []
+        found.append(str(path))
+    if lacking:
+        raise FileNotFoundError(
+            f"{len(lacking)} of {len(found)} images have no mask in {str(folder)!r}, "
+            f"such as {lacking[0]!r}. A mask has the name of its image and ends in "
+            f"{suffix!r}: pass `suffix` for another ending."
+        )
+    return found
+
+
+def check_seg_class_names(class_names: Iterable[str]) -> tuple[str, ...]:
+    """Returns names of classes of pixels as a tuple; raises where they cannot be."""
+    if isinstance(class_names, str):
+        raise InvalidTypeError(
+            "`class_names` must be a list of names, one for each class of pixels. "
+            f"Received: class_names={class_names!r}"
+        )
+    names = tuple(map(str, class_names))
+    if not names or len(set(names)) != len(names) or len(names) > IGNORED_PIXEL:
+        raise InvalidValueError(
+            f"Names of classes of pixels must differ, and be 1 to {IGNORED_PIXEL}. "
+            f"Received: {len(names)} names, {names[:5]}"
+        )
+    return names

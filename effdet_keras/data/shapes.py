@@ -113,18 +113,7 @@ def _write_part(folder, count, image_size, seed):
 
 
 def draw_shapes(rng, image_size):
-    """Draws one image.
-
-    Returns:
-        `(pixels, objects)`: uint8 `[image_size, image_size, 3]` and a list of
-        `(label, [left, top, width, height], area)`, the whole shape's even
-        where another covers it.
-
-    Example:
-        >>> pixels, objects = draw_shapes(np.random.default_rng(3), 64)
-        >>> pixels.shape, len(objects)
-        ((64, 64, 3), 4)
-    """
+    """Draws one image."""
     pixels, shapes = _drawn(rng, image_size)
     objects = [(label, _box_of(mask), int(mask.sum())) for label, mask in shapes]
     return pixels, objects

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from effdet_keras._internal.extras import extra
-from effdet_keras.data.inspection.anchors import fitted_image_size
+from effdet_keras.data.anchor_fit import fitted_image_size
 from effdet_keras.errors import InvalidStateError
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.runs.configuration import RunConfiguration

@@ -186,7 +186,7 @@ class AuxiliaryNorms:
         """The context of forward and backward passes of adversarial images."""
         return batch_norms_with(
             {
-                bn: dataclasses.replace(arrays, are_moved=moving)
+                bn: arrays._replace(are_moved=moving)
                 for bn, arrays in self._arrays.items()
             }
         )

@@ -20,33 +20,16 @@ _CLASS_BIAS = "class_net/class-predict/bias"
 
 @dataclasses.dataclass(frozen=True)
 class Match:
-    """A network beside a file of weights.
+    """A network beside a file of weights."""
 
-    Attributes:
-        found: dict of name (that of `NetworkArray`) to array, in our layout.
-        mismatched: dict of name to array, in our layout, of another shape.
-        missing: list of `NetworkArray` that the file does not hold.
-        left_over: list of names in the file that no array asked for.
-    """
-
-    found: dict
-    mismatched: dict
-    missing: list
-    left_over: list
+    found: dict  # name (that of `NetworkArray`) to array, in our layout
+    mismatched: dict  # the same, of arrays of another shape
+    missing: list  # `NetworkArray`s that the file does not hold
+    left_over: list  # names in the file that no array asked for
 
 
 def match_arrays(source, config):
-    """Looks up every array of the network of `config` in `source`.
-
-    Example:
-        >>> from effdet_keras.weights.network_arrays import TORCH
-        >>> from effdet_keras.weights.source import WeightSource
-        >>> stem = np.ones((32, 3, 3, 3))
-        >>> source = WeightSource("x", "", TORCH, {"backbone.conv_stem.weight": stem})
-        >>> match = match_arrays(source, EfficientDetConfig())
-        >>> match.found["efficientnet-b0/stem/conv2d/kernel"].shape, len(match.missing)
-        ((3, 3, 3, 32), 708)
-    """
+    """Looks up every array of the network of `config` in `source`."""
     found, mismatched, missing, used = {}, {}, [], set()
     for array in network_arrays(config):
         name = array.names.get(source.scheme)
@@ -71,13 +54,7 @@ def to_our_layout(value, array, scheme):
 
 
 def for_our_anchors(value, array, source, config):
-    """An array of a last layer, with anchors and scales of codes as ours.
-
-    Args:
-        source: `WeightSource` that it is of; what its config does not tell is as in
-            google/automl; in our own files, and the Object Detection API's, as in
-            `config`.
-    """
+    """An array of a last layer, with anchors and scales of codes as ours."""
     is_last = array.is_box_layer or array.is_class_layer
     count = np.shape(value)[-1] if np.ndim(value) else 0
     if not is_last or not count or count % config.num_anchors:
@@ -110,20 +87,12 @@ def to_layout_of(value, array, scheme):
 
 @dataclasses.dataclass(frozen=True)
 class Identity:
-    """Which network a file of weights is of.
+    """Which network a file of weights is of."""
 
-    Attributes:
-        names: tuple of the published models that its arrays fit; D6 and D7 have
-            the same weights. Empty if none does.
-        num_classes: int, or None if it has no class head.
-        is_backbone: bool, whether it holds a backbone alone.
-        nearest: string, the model that most arrays fit, if `names` is empty.
-    """
-
-    names: tuple
-    num_classes: int | None
-    is_backbone: bool
-    nearest: str | None = None
+    names: tuple  # published models that its arrays fit; D6 and D7 have the same
+    num_classes: int | None  # None without a class head
+    is_backbone: bool  # whether it holds a backbone alone
+    nearest: str | None = None  # the model that most arrays fit
 
     def __str__(self):
         if not self.names:
@@ -135,16 +104,7 @@ class Identity:
 
 
 def identify(source):
-    """Compares a file with every published model.
-
-    Example:
-        >>> from effdet_keras.weights.network_arrays import TF1
-        >>> from effdet_keras.weights.source import WeightSource
-        >>> config = EfficientDetConfig.from_name("efficientdet-d6", num_classes=3)
-        >>> arrays = {a.name: np.zeros(a.shape) for a in network_arrays(config)}
-        >>> print(identify(WeightSource("x", "", TF1, arrays)))
-        efficientdet-d6 or efficientdet-d7, 3 classes
-    """
+    """Compares a file with every published model."""
     num_classes = num_classes_of(source)
     whole, backbones, fits = [], [], {}
     for name in MODEL_NAMES:
@@ -193,13 +153,7 @@ def holds_more(left_over):
 
 
 def names_of_no_backbone(names, scheme):
-    """Which names do not belong to the backbone that has most of them.
-
-    Example:
-        >>> from effdet_keras.weights.network_arrays import TIMM
-        >>> names_of_no_backbone(["conv_stem.weight", "layer1.weight"], TIMM)
-        ['layer1.weight']
-    """
+    """Which names do not belong to the backbone that has most of them."""
     known = max(_names_of_backbones(scheme), key=lambda known: len(known & {*names}))
     return [name for name in names if name not in known]
 

@@ -81,21 +81,12 @@ _TFOD_TOWERS = {
 
 @dataclasses.dataclass(frozen=True)
 class NetworkArray:
-    """One array of a network.
+    """One array of a network."""
 
-    Attributes:
-        name: string, its name in google/automl's TF1 checkpoints, which is its
-            name everywhere in this package.
-        shape: tuple of ints, as in our network.
-        names: dict of scheme to its name there; a scheme that does not hold it
-            is missing.
-        torch_axes: the transpose from our shape to torch's, or None.
-    """
-
-    name: str
-    shape: tuple
-    names: dict
-    torch_axes: tuple | None = None
+    name: str  # in google/automl's TF1 checkpoints, and everywhere in this package
+    shape: tuple  # in our network
+    names: dict  # scheme to the name there; a scheme that lacks it is missing
+    torch_axes: tuple | None = None  # the transpose from our shape to torch's
 
     @property
     def is_backbone(self):
@@ -128,18 +119,7 @@ def is_backbone_name(name):
 
 
 def network_arrays(config):
-    """Every array of the network of a config.
-
-    Example:
-        >>> from effdet_keras.model.config import EfficientDetConfig
-        >>> arrays = network_arrays(EfficientDetConfig.from_name("efficientdet-d0"))
-        >>> len(arrays)
-        709
-        >>> arrays[0].name, arrays[0].shape
-        ('efficientnet-b0/stem/conv2d/kernel', (3, 3, 3, 32))
-        >>> arrays[0].names[TORCH], arrays[0].names[APPLICATIONS]
-        ('backbone.conv_stem.weight', 'stem_conv/kernel')
-    """
+    """Every array of the network of a config."""
     return list(_arrays(config))
 
 
@@ -157,11 +137,7 @@ def _arrays(config):
 def _part(
     kind, shapes, tf1, graph, torch, own, applications=None, pytorch=None, *, tfod
 ):
-    """The arrays of one part; `shapes` may leave out the last of its kind.
-
-    `applications` and `pytorch` (EfficientNet-PyTorch) have backbones alone; the
-    latter has no EfficientNetV2, as the Object Detection API (`tfod`).
-    """
+    """The arrays of one part; `shapes` may leave out the last of its kind."""
     for shape, (leaf, torch_leaf, own_leaf, axes) in zip(shapes, _LEAVES[kind]):
         names = {
             TF1: f"{tf1}/{leaf}",
@@ -524,14 +500,7 @@ _INNER_SCOPE = "/fusion/"  # the reference keeps fusion weights in the node itse
 
 
 def tf1_name(variable):
-    """The TF1-style name of the array that a checkpoint holds for one weight.
-
-    Example:
-        >>> class Weight:
-        ...     path = "fpn_cells/cell_0/fnode0/fusion/WSM_1"
-        >>> tf1_name(Weight)
-        'fpn_cells/cell_0/fnode0/WSM_1'
-    """
+    """The TF1-style name of the array that a checkpoint holds for one weight."""
     path = variable.path.replace(_INNER_SCOPE, "/")
     for ours, theirs in _ENDS:
         if path.endswith(ours):
@@ -540,12 +509,7 @@ def tf1_name(variable):
 
 
 def path_of_tf1_name(name):
-    """The path of the weight that has this TF1-style name: the inverse of `tf1_name`.
-
-    Example:
-        >>> path_of_tf1_name("fpn_cells/cell_0/fnode0/WSM_1")
-        'fpn_cells/cell_0/fnode0/fusion/WSM_1'
-    """
+    """The path of the weight of this TF1-style name: the inverse of `tf1_name`."""
     for ours, theirs in _ENDS:
         if name.endswith(theirs):
             return name.removesuffix(theirs) + ours

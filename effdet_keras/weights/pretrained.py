@@ -39,11 +39,7 @@ _MEANING = (
 
 
 def config_for_weights(name, source, *, class_names, category_ids, overrides):
-    """The config and classes of a new model that starts from a source.
-
-    What the caller says counts most, then what the file says, then what the
-    preset has.
-    """
+    """The config and classes of a new model that starts from a source."""
     overrides = dict(overrides)
     if class_names is not None:
         class_names = tuple(class_names)
@@ -157,13 +153,7 @@ def _differences(model, source):
 
 
 def load_to_resume(path: str | os.PathLike) -> Any:
-    """The model of a checkpoint, to go on with; see `load_archive`.
-
-    Args:
-        path: path or address of a file, or of a folder of `CheckpointArchive` or of a
-            run: of that the last checkpoint, or where it is damaged the newest that is
-            whole.
-    """
+    """The model of a checkpoint, to go on with; see `load_archive`."""
     path = folder_of_checkpoints(_path_of_checkpoint(path))
     # A folder of one file at an address, such as one of a hub, is not of a training.
     if path.is_dir() and (not is_remote(path) or (path / LAST_FILE).exists()):
@@ -182,22 +172,7 @@ def going_on_from_another(path: Any, damages: list[str]) -> str:
 def checkpoint_to_resume(
     folder: str | os.PathLike,
 ) -> tuple[Any, list[str]]:
-    """The last checkpoint in a folder, or where it is damaged the newest that is whole.
-
-    Args:
-        folder: path or address of a folder of `CheckpointArchive`; it need not be
-            there.
-
-    Returns:
-        `(path, damages)`: the path of the file (`pathlib.Path`, or of an address
-        `RemotePath`), None where there is no checkpoint; and
-        a text for each damaged file that would have come before it.
-
-    Example:
-        >>> import tempfile
-        >>> checkpoint_to_resume(tempfile.mkdtemp())
-        (None, [])
-    """
+    """The newest whole checkpoint in a folder, or None; and a text for each damaged."""
     folder = _path_of_checkpoint(folder)
     damages: list[str] = []
     if (folder / LAST_FILE).exists() and _is_whole(folder / LAST_FILE, damages):

@@ -5,7 +5,7 @@ import pytest
 from effdet_keras import cli
 from effdet_keras.cli.shared_arguments import DATASET_FORMATS
 from effdet_keras.data import write_shapes
-from effdet_keras.data.formats.registry import FORMATS
+from effdet_keras.data.load import FORMATS
 
 pytestmark = pytest.mark.tensorflow
 

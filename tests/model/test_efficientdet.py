@@ -229,8 +229,8 @@ SGD = keras.optimizers.SGD(0.1)
 @pytest.mark.parametrize(
     "arguments, error, message",
     [
-        ({"optimizer": SGD, "schedule": "cosine"}, ValueError, "brings its own"),
-        ({"optimizer": SGD, "learning_rate": 0.1}, ValueError, "brings its own"),
+        ({"optimizer": SGD, "schedule": "cosine"}, ValueError, "a Keras optimizer has"),
+        ({"optimizer": SGD, "learning_rate": 0.1}, ValueError, "a Keras optimizer has"),
         ({"schedule": "linear"}, ValueError, "one of cosine, stepwise, polynomial"),
         ({"learning_rate": -1.0}, ValueError, "above 0"),
         ({"weight_decay": -1.0}, ValueError, "`weight_decay` must be a number"),

@@ -1,10 +1,10 @@
-"""What tests of analyses share: results by hand and at random, and their numbers."""
+"""What tests of analyses share: results to analyse, and COCO's numbers of them."""
 
 import dataclasses
 
 import numpy as np
 
-from effdet_keras.evaluate.coco import metric_of
+from effdet_keras.evaluate.coco import COCOMetric
 from effdet_keras.evaluate.image_result import ImageResult
 
 
@@ -74,9 +74,34 @@ def _random_boxes(rng, count, num_classes):
     return np.concatenate([low, low + side], axis=1), labels
 
 
-def coco_numbers(results, num_classes=3):
+def coco_numbers(results, num_classes, backend="auto"):
     """What `COCOMetric` says of results; the name of a class is its label."""
-    return metric_of(results, range(num_classes)).result()
+    metric = COCOMetric(
+        {
+            "images": [{"id": result.image_id} for result in results],
+            "categories": [{"id": k + 1, "name": str(k)} for k in range(num_classes)],
+            "annotations": [
+                {
+                    "image_id": result.image_id,
+                    "category_id": int(label) + 1,
+                    "bbox": [x1, y1, x2 - x1, y2 - y1],
+                    "area": area,
+                    "iscrowd": int(is_crowd),
+                }
+                for result in results
+                for (y1, x1, y2, x2), label, area, is_crowd in zip(
+                    result.truth_boxes.tolist(),
+                    result.truth_labels,
+                    result.truth_areas.tolist(),
+                    result.truth_is_crowd,
+                )
+            ],
+        },
+        backend=backend,
+    )
+    for result in results:
+        metric.update(result.image_id, result.boxes, result.scores, result.labels + 1)
+    return metric.result()
 
 
 def of_one_class(results, label):
@@ -99,9 +124,6 @@ def of_one_class(results, label):
     return parts
 
 
-# --- Results of two detectors on the same images.
-
-
 def random_truth(rng, *, num_objects, num_classes=3):
     """Rows `(label, y1, x1, y2, x2)`."""
     corner = rng.uniform(0, 80, (num_objects, 2))
@@ -119,10 +141,10 @@ def random_found(rng, truth, *, num_extra, noise=3.0):
     return np.column_stack([rows[:, 0], scores, rows[:, 1:]])
 
 
-def detector_results(
+def noisy_results(
     seed, *, num_images=12, num_extra=20, noise=3.0, crowds=0.15, truth_seed=0
 ):
-    """Of detectors with one `truth_seed` the truth is the same."""
+    """Results of a detector that is good; of one `truth_seed` the truth is the same."""
     of_truth, rng = np.random.default_rng(truth_seed), np.random.default_rng(seed)
     results = []
     for image_id in range(1, num_images + 1):

@@ -38,9 +38,8 @@ from effdet_keras.data.formats.record_building import (
     whole_number,
 )
 from effdet_keras.data.formats.sidecar import apply_sidecar, read_sidecar, write_sidecar
-from effdet_keras.data.mask import load_mask, shape_as_coco
 from effdet_keras.data.problems import Problems
-from effdet_keras.data.record import Record
+from effdet_keras.data.record import Record, load_mask, shape_as_coco
 from effdet_keras.errors import InvalidValueError
 
 
@@ -286,11 +285,7 @@ def _add_shapes(annotations, records):
 
 
 def _write_masks(folder, records, names):
-    """Writes the masks of whole images, each by the name that its image keeps.
-
-    That is the name in its first file, by which `with_masks` looks for it; two images
-    of one name in different folders have two masks.
-    """
+    """Writes the masks of whole images, each by the name that its image keeps."""
     for record, name in zip(records, names):
         if record.mask is not None:
             kept = pathlib.PurePosixPath(record.file_name or name)
@@ -414,10 +409,7 @@ def read_classes(content, class_names, sidecar, source):
 
 
 def _without_useless_names(name_of, annotations):
-    """Without classes of no annotation whose name is blank, or that of another one.
-
-    Roboflow's exports have a class named as the dataset, which may be taken.
-    """
+    """Without classes of no annotation whose name is blank, or that of another one."""
     uses = collections.Counter(name for name in name_of.values() if name.strip())
     if len(uses) == len(name_of):
         return name_of

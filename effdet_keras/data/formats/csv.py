@@ -300,10 +300,7 @@ def _write_rows(path, rows):
 
 
 def csv_readers(path):
-    """Finds csv files of annotations: dict from split to the function that reads it.
-
-    In a folder without such files its folders are looked into.
-    """
+    """Finds csv files of annotations: dict from split to the function that reads it."""
     if path.is_file():
         files = [path]
     else:
@@ -358,17 +355,7 @@ def is_csv(path):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """What a row says.
-
-    Attributes:
-        image: str, the name of the image.
-        label: str, the class; empty without a box.
-        box: left, top, right, bottom, or None.
-        is_normalized: whether the box is in fractions of the image.
-        size: `(height, width)` of the image, or None.
-        split: str, or None where the format has no splits.
-        has_box: whether this is a box; else an image without objects.
-    """
+    """What a row says."""
 
     image: str
     label: str
@@ -407,14 +394,7 @@ _FORMULA = re.compile(r"'*[=+@-](?![\d.]+$)")
 
 
 def plain_cell(cell):
-    """A cell that no spreadsheet computes: `'` stands before what begins a formula.
-
-    `from_csv` takes it away again.
-
-    Example:
-        >>> plain_cell("=1+1"), plain_cell("cat"), plain_cell("-0.5")
-        ("'=1+1", 'cat', '-0.5')
-    """
+    """A cell that no spreadsheet computes: `'` stands before what begins a formula."""
     return f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) else cell
 
 

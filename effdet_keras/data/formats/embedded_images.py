@@ -23,21 +23,7 @@ _ID = re.compile(r"-?[0-9]{1,18}")  # fits into int64
 
 @dataclasses.dataclass(slots=True)
 class FractionalImage:
-    """An image and its annotations, boxes as fractions of its sides.
-
-    Attributes:
-        place: str, what to call it in messages.
-        image: `EncodedImage` or uint8 array `[H, W, 3]`.
-        image_size: `(height, width)`, or None to read it from the image.
-        source_id: str, the image's id in its file, or empty.
-        file_name: str, or empty.
-        boxes: float64 array `[n, 4]`, `yxyx`, from 0 to 1.
-        file_ids: int64 array `[n]`, the id of the class, from 1.
-        is_crowd: bool array `[n]`.
-        area: float64 array `[n]` in square pixels, or empty: that of the box.
-        annotation_ids: int64 array `[n]`, or empty.
-        shapes: tuple of `n` PNG files, each the mask of an object; or None.
-    """
+    """An image and its annotations, boxes as fractions of its sides."""
 
     place: str
     image: EncodedImage | np.ndarray
@@ -78,14 +64,7 @@ def make_dataset(
     fields,
     has_category_ids=True,
 ):
-    """Makes a dataset of what was read, and tells what was wrong with it.
-
-    Args:
-        known: dict of id in the file, from 1, to name; empty where the file
-            names none.
-        has_category_ids: whether the ids in the file are category ids, not merely
-            labels.
-    """
+    """Makes a dataset of what was read, and tells what was wrong with it."""
     try:
         class_names, file_ids, category_ids = choose_classes(
             known, class_names, sidecar, images, has_category_ids=has_category_ids
@@ -102,22 +81,7 @@ def make_dataset(
 
 
 def choose_classes(known, class_names, sidecar, images, *, has_category_ids=True):
-    """Chooses which classes there are, and by which ids the file means them.
-
-    Args:
-        known: dict of id in the file, from 1, to name; empty where the file
-            names none.
-        images: list of `FractionalImage`. Without any names they tell how
-            many classes there are.
-
-    Example:
-        >>> choose_classes({1: "cat", 7: "dog"}, None, None, [])
-        (('cat', 'dog'), [1, 7], [1, 7])
-        >>> choose_classes({1: "cat", 7: "dog"}, ["dog", "cow"], None, [])
-        (('dog', 'cow'), [7, 8], [7, 8])
-        >>> choose_classes({}, {3: "cow", 7: "dog"}, None, [])
-        (('cow', 'dog'), [3, 7], [3, 7])
-    """
+    """Chooses which classes there are, and by which ids the file means them."""
     ids = None
     if class_names is not None:
         class_names, ids = requested_classes(class_names)
@@ -147,13 +111,7 @@ def _numbers_as_names(images):
 
 
 def read_images(paths, read_image, problems):
-    """Reads the images of TFRecord files, and notes what cannot be read.
-
-    Args:
-        read_image: function of a place for messages, an `ExampleReader`, and a
-            function of a key that finds the image there; gives a
-            `FractionalImage` or raises ValueError.
-    """
+    """Reads the images of TFRecord files, and notes what cannot be read."""
     images = []
     for path in paths:
         shard = os.path.basename(path)

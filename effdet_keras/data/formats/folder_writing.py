@@ -20,19 +20,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def named_splits(datasets, *, usable=False, masks=True):
-    """Returns what a writer was given as a dict of its splits, checked.
-
-    Args:
-        datasets: `DetectionDataset`, which becomes the split "train", or a dict
-            of split name to `DetectionDataset`.
-        masks: whether the format has a place for masks; if not, a warning says what
-            is lost.
-
-    Example:
-        >>> from effdet_keras.data import from_arrays
-        >>> named_splits(from_arrays([], [], [], ["cat"]))
-        {'train': DetectionDataset(0 images, 0 boxes, 1 class: cat)}
-    """
+    """Returns what a writer was given as a dict of its splits, checked."""
     if isinstance(datasets, DetectionDataset):
         datasets = {ONE_SPLIT: datasets}
     is_dict = isinstance(datasets, dict)
@@ -91,19 +79,7 @@ def _usable(dataset):
 
 
 def encode_image(record):
-    """Returns a record's image as the bytes of a file, and its suffix.
-
-    The file's own bytes where every program sees the same image in them;
-    otherwise, for arrays, other formats and images with an EXIF turn, the
-    pixels that the boxes are for, as a PNG.
-
-    Example:
-        >>> from effdet_keras.data import from_arrays
-        >>> dataset = from_arrays([np.zeros((8, 8, 3), "uint8")], [[]], [[]], ["cat"])
-        >>> data, suffix = encode_image(dataset.records[0])
-        >>> data[1:4], suffix
-        (b'PNG', '.png')
-    """
+    """Returns a record's image as the bytes of a file, and its suffix."""
     if not isinstance(record.image, np.ndarray):
         data = _stored_bytes(record.image)
         suffix = _plain_suffix(data, record.image_size)
@@ -113,12 +89,7 @@ def encode_image(record):
 
 
 def png_of(pixels):
-    """The bytes of a PNG file of a uint8 array `[H, W]` or `[H, W, 3]`.
-
-    Example:
-        >>> png_of(np.zeros((8, 8), "uint8"))[1:4]
-        b'PNG'
-    """
+    """The bytes of a PNG file of a uint8 array `[H, W]` or `[H, W, 3]`."""
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG")
     return buffer.getvalue()
@@ -144,19 +115,7 @@ def _plain_suffix(data, image_size):
 
 
 def image_stems(records):
-    """Returns a file name without suffix for each record, each different.
-
-    Folders in a record's `file_name` are left out; one without a name is
-    called after its image id. Control characters, such as the end of a line, which
-    lists of names cannot have, become "_".
-
-    Example:
-        >>> from effdet_keras.data import from_arrays
-        >>> image = np.zeros((8, 8, 3), "uint8")
-        >>> dataset = from_arrays([image] * 2, [[]] * 2, [[]] * 2, ["cat"])
-        >>> image_stems(dataset.records)
-        ['000000000001', '000000000002']
-    """
+    """Returns a file name without suffix for each record, each different."""
     stems, taken = [], set()
     for record in records:
         name = record.file_name.replace("\\", "/")
@@ -171,19 +130,7 @@ def image_stems(records):
 
 
 def write_images(records, folder, stems=None):
-    """Writes the images of records into a folder, which is made.
-
-    Args:
-        stems: list of str, a file name without suffix for each; by default
-            `image_stems(records)`.
-
-    Example:
-        >>> import tempfile
-        >>> from effdet_keras.data import from_arrays
-        >>> dataset = from_arrays([np.zeros((8, 8, 3), "uint8")], [[]], [[]], ["cat"])
-        >>> write_images(dataset.records, tempfile.mkdtemp())
-        ['000000000001.png']
-    """
+    """Writes the images of records into a folder, which is made."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     names = []

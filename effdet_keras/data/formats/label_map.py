@@ -39,18 +39,7 @@ NAMED_LABEL_MAPS = {
 
 
 def label_map_of(label_map: Mapping[int, str] | str | os.PathLike) -> dict[int, str]:
-    """Returns a label map, however it is given.
-
-    Args:
-        label_map: dict from category id to name; "coco", "voc" or "waymo"; or the path
-            of a file, as for `read_label_map`.
-
-    Example:
-        >>> label_map_of({2: "dog", 1: "cat"})
-        {1: 'cat', 2: 'dog'}
-        >>> label_map_of("coco")[17], len(label_map_of("coco"))
-        ('cat', 80)
-    """
+    """Returns a label map, however it is given."""
     if isinstance(label_map, Mapping):
         try:
             return _checked(_mapping_pairs(label_map), "a dict")
@@ -77,18 +66,7 @@ def label_map_of(label_map: Mapping[int, str] | str | os.PathLike) -> dict[int, 
 def requested_classes(
     class_names: ClassNames,
 ) -> tuple[tuple[str, ...], list[int] | None]:
-    """Returns what a reader was given as `class_names`: names, and ids if it has any.
-
-    Args:
-        class_names: names in the order of the labels, or a label map, as for
-            `label_map_of`: then labels are in the order of its ids.
-
-    Example:
-        >>> requested_classes(["cat", "dog"])
-        (('cat', 'dog'), None)
-        >>> requested_classes({18: "dog", 17: "cat"})
-        (('cat', 'dog'), [17, 18])
-    """
+    """The names that `class_names` of a reader stands for, and ids if it has any."""
     if isinstance(class_names, str | os.PathLike | Mapping):
         label_map = label_map_of(class_names)
         names, ids = tuple(label_map.values()), list(label_map)
@@ -107,12 +85,7 @@ def ids_of_classes(
     known: Mapping[int, str],
     ids: Sequence[int] | None = None,
 ) -> list[int]:
-    """Gives each class its id in a file, else the one asked for, else an unused one.
-
-    Example:
-        >>> ids_of_classes(["cat", "dog", "cow"], {3: "cat"}, [7, 8, 3])
-        [3, 8, 9]
-    """
+    """Gives each class its id in a file, else the one asked for, else an unused one."""
     id_of = {name: category_id for category_id, name in known.items()}
     for name, category_id in zip(class_names, ids or ()):
         if name not in id_of and category_id not in known:
@@ -121,24 +94,7 @@ def ids_of_classes(
 
 
 def read_label_map(path: str | os.PathLike) -> dict[int, str]:
-    """Reads a file with the names of classes.
-
-    Three formats are known: the text of the TF Object Detection API, `item { id: 1
-    name: 'cat' }`, in which `display_name` is taken where there is one; and two of
-    google/automl: json, `{"cat": 1}`, and yaml, `1: cat`. Ids count from 1. 0, the
-    background, is left out.
-
-    Args:
-        path: path of the file. Its ending tells the format: `.json`, `.yaml` or
-            `.yml`; any other is the text.
-
-    Example:
-        >>> import tempfile
-        >>> path = pathlib.Path(tempfile.mkdtemp(), "label_map.pbtxt")
-        >>> write_label_map(path, {3: "cat", 1: "dog"})
-        >>> read_label_map(path)
-        {1: 'dog', 3: 'cat'}
-    """
+    """Reads a file with the names of classes."""
     path = pathlib.Path(path)
     read = {".json": _json_pairs, ".yaml": _yaml_pairs, ".yml": _yaml_pairs}
     try:
@@ -164,12 +120,7 @@ def _checked(pairs, source):
 
 
 def write_label_map(path: str | os.PathLike, names: Mapping[int, str]) -> None:
-    """Writes names of classes in the TF Object Detection API's format.
-
-    Args:
-        names: dict from category id to name.
-    Example: see `read_label_map`.
-    """
+    """Writes names of classes in the TF Object Detection API's format."""
     items = [
         f'item {{\n  id: {number}\n  name: "{escaped(names[number])}"\n}}\n'
         for number in sorted(names)

@@ -21,14 +21,7 @@ _NORMALIZED = 1.01  # ends of boxes: some tools round beyond 1
 
 
 def choose_classes(found, class_names, sidecar, reader, problems):
-    """Chooses the classes of a dataset whose files have names, but no ids.
-
-    Example:
-        >>> from effdet_keras.data.problems import Problems
-        >>> reader = "`from_voc` of 'cats'"
-        >>> choose_classes(["cat", "dog"], None, None, reader, Problems(reader))
-        (('cat', 'dog'), None)
-    """
+    """Chooses the classes of a dataset whose files have names, but no ids."""
     ids = None
     if class_names is not None:
         class_names, ids = requested_classes(class_names)
@@ -45,11 +38,7 @@ def choose_classes(found, class_names, sidecar, reader, problems):
 
 
 def label_boxes(names_of_files, class_names, problems):
-    """Turns class names into labels; unknown names become one problem each.
-
-    Returns:
-        List of int arrays `[n]`, -1 where the class is unknown.
-    """
+    """Turns class names into labels; unknown names become one problem each."""
     label_of = {name: label for label, name in enumerate(class_names)}
     unknown, first_file = collections.Counter(), {}
     labels = []
@@ -210,10 +199,5 @@ _NO_SPLITS = ("annotations", "labels", "data", "dataset", "coco", "default", "re
 
 
 def split_of_name(name: str) -> str:
-    """Returns the split that the name of a file stands for.
-
-    Example:
-        >>> split_of_name("valid"), split_of_name("annotations")
-        ('valid', 'train')
-    """
+    """Returns the split that the name of a file stands for."""
     return ONE_SPLIT if name.lower() in _NO_SPLITS else name

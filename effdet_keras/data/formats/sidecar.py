@@ -22,15 +22,7 @@ _VERSION = 1
 
 @dataclasses.dataclass(frozen=True)
 class Sidecar:
-    """What `effdet_keras.json` says of the data beside it.
-
-    Attributes:
-        path: path of the file.
-        class_names: tuple of str, in the order of the labels.
-        category_ids: tuple of int, one per class.
-        images: dict from split name to a dict of image name to what is kept
-            of that image.
-    """
+    """What `effdet_keras.json` says of the data beside it."""
 
     path: pathlib.Path
     class_names: tuple
@@ -43,15 +35,7 @@ class Sidecar:
         return extend_category_ids(class_names, known)
 
     def renamed(self, name_of):
-        """Returns the sidecar with the names that its classes have now.
-
-        Formats in which boxes have the number of a class keep their boxes when the
-        class gets another name.
-
-        Args:
-            name_of: dict from the place of a class in `class_names` to its name now.
-                A class that is not in it keeps its name.
-        """
+        """Returns the sidecar with the names that its classes have now."""
         old = enumerate(self.class_names)
         class_names = tuple(name_of.get(label, name) for label, name in old)
         if len(set(class_names)) != len(class_names):
@@ -60,23 +44,7 @@ class Sidecar:
 
 
 def write_sidecar(folder, datasets, names):
-    """Writes ids, file names, crowd flags, areas and classes beside the data.
-
-    Args:
-        datasets: dict from split name to `DetectionDataset`, with the boxes that
-            are written and in their order.
-        names: dict from split name to the name of each image, unique in its
-            split, by which the reader of this format will ask for it.
-
-    Example:
-        >>> import tempfile
-        >>> from effdet_keras.data import from_arrays
-        >>> image, folder = np.zeros((8, 8, 3), "uint8"), tempfile.mkdtemp()
-        >>> dataset = from_arrays([image], [[]], [[]], ["cat"], image_ids=[7])
-        >>> write_sidecar(folder, {"train": dataset}, {"train": ["a.png"]})
-        >>> read_sidecar(folder).images["train"]["a.png"]["image_id"]
-        7
-    """
+    """Writes ids, file names, crowd flags, areas and classes beside the data."""
     first = next(iter(datasets.values()))
     content = {
         "about": "What this format has no place for; effdet_keras reads it",
@@ -113,12 +81,7 @@ def _keep(record):
 
 
 def read_sidecar(folder):
-    """Reads the sidecar of a folder.
-
-    Example:
-        >>> read_sidecar("nowhere") is None
-        True
-    """
+    """Reads the sidecar of a folder."""
     path = path_of(folder) / SIDECAR_NAME
     if not path.is_file():
         return None
@@ -150,22 +113,7 @@ _UNFIT = (
 
 
 def apply_sidecar(sidecar, split, records, names, class_names, *, fields=FIELDS):
-    """Gives records what the sidecar keeps of them, if it fits all of them.
-
-    It fits where it knows each image, with as many boxes of the same
-    classes. Otherwise the data was changed after the sidecar was written:
-    then all of it is left aside, with a warning.
-
-    Args:
-        sidecar: `Sidecar`, or None, which changes nothing; neither does one that
-            has not this split.
-        fields: the fields of a record to take from the sidecar; those that the
-            format has itself stay as the file has them.
-
-    Example:
-        >>> apply_sidecar(None, "train", [], [], ("cat",))
-        []
-    """
+    """Gives records what the sidecar keeps of them, if it fits all of them."""
     if sidecar is None or (split is not None and split not in sidecar.images):
         return list(records)
     try:

@@ -63,13 +63,7 @@ def _example_class():
 
 
 class ExampleReader:
-    """The features of one `tf.train.Example`, by key. An absent one is empty.
-
-    Example:
-        >>> example = ExampleReader(encode_example({"sizes": np.array([3, 4])}))
-        >>> example.ints("sizes").tolist(), example.floats("sizes").tolist()
-        ([3, 4], [])
-    """
+    """The features of one `tf.train.Example`, by key. An absent one is empty."""
 
     def __init__(self, data: bytes):
         self._data = data
@@ -126,12 +120,7 @@ class ExampleReader:
     def image(
         self, key: str, path: str | os.PathLike[str], offset: int
     ) -> EncodedImage | None:
-        """Returns where in the file a feature's bytes lie, or None if it is empty.
-
-        Args:
-            path, offset: the file and the place of the record's data in it, as
-                `read_records` gives it.
-        """
+        """Returns where in the file a feature's bytes lie, or None if it is empty."""
         value = next(iter(self._features[key].bytes_list.value), b"")
         if not value:
             return None
@@ -143,13 +132,7 @@ class ExampleReader:
 
 
 def encode_example(features: Mapping[str, Any]) -> bytes:
-    """Encodes a `tf.train.Example`.
-
-    Args:
-        features: dict from key to `bytes`, `str`, list of str, or NumPy array
-            `[n]` of floats, ints or bools. The dtype of an empty array tells which
-            kind of list to write.
-    """
+    """Encodes a `tf.train.Example`."""
     example = _example_class()()
     for key, value in features.items():
         feature = example.features.feature[key]
@@ -175,15 +158,7 @@ _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x78\x01": "zlib", b"\x78\x9c": "zlib"}
 
 
 def read_records(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
-    """Reads the records of a file one by one, and checks their checksums.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> path = pathlib.Path(tempfile.mkdtemp(), "a.tfrecord")
-        >>> write_records(path, [b"first", b"second"])
-        >>> list(read_records(path))
-        [(12, b'first'), (33, b'second')]
-    """
+    """Reads the records of a file one by one, and checks their checksums."""
     with open(path, "rb", buffering=_READ_AHEAD) as file:
         end = os.fstat(file.fileno()).st_size
         offset = count = 0

@@ -95,17 +95,7 @@ def from_tfds(
 
 
 def tfds_splits(folder: str | os.PathLike[str]) -> dict[str, list[str]]:
-    """Finds the files of a TFDS folder, by split.
-
-    Example:
-        >>> import tempfile
-        >>> from effdet_keras.data.formats.arrays import from_arrays
-        >>> dataset = from_arrays([np.zeros((8, 8, 3), "uint8")], [[]], [[]], ["cat"])
-        >>> folder = tempfile.mkdtemp() + "/cats"
-        >>> write_tfds({"validation": dataset}, folder)
-        >>> list(tfds_splits(folder))
-        ['validation']
-    """
+    """Finds the files of a TFDS folder, by split."""
     return _splits_of(_find_folder(pathlib.Path(folder)))
 
 
@@ -419,13 +409,7 @@ def tfds_readers(path):
 
 
 def describe_features(num_classes):
-    """Returns the features of an annotated image, as TFDS has COCO's.
-
-    Example:
-        >>> content = describe_features(3)["featuresDict"]["features"]
-        >>> sorted(content)
-        ['image', 'image/filename', 'image/id', 'objects']
-    """
+    """Returns the features of an annotated image, as TFDS has COCO's."""
     label = {"classLabel": {"numClasses": str(num_classes)}}
     box = {"bboxFormat": "REL_YXYX", "dtype": "float32", "shape": _shape(4)}
     objects = {

@@ -33,8 +33,8 @@ from effdet_keras.data.formats.label_map import (
 from effdet_keras.data.formats.record_building import check_size
 from effdet_keras.data.formats.sidecar import read_sidecar, write_sidecar
 from effdet_keras.data.formats.tf_example import encode_example, write_records
-from effdet_keras.data.mask import pixels_of_shape
 from effdet_keras.data.problems import Problems
+from effdet_keras.data.record import pixels_of_shape
 from effdet_keras.errors import InvalidValueError
 
 _LABEL_MAP = "label_map.pbtxt"
@@ -318,19 +318,7 @@ _SHARD = re.compile(
 
 
 def tfrecord_splits(folder: str | os.PathLike[str]) -> dict[str, list[str]]:
-    """Finds the TFRecord files of a folder, by split.
-
-    The split of `train-00000-of-00002.tfrecord` and of `train.record` is
-    "train". A folder without such files, but with folders that have some, has
-    these as its splits.
-
-    Example:
-        >>> import tempfile
-        >>> folder = pathlib.Path(tempfile.mkdtemp())
-        >>> (folder / "valid-00000-of-00001.tfrecord").touch()
-        >>> list(tfrecord_splits(folder))
-        ['valid']
-    """
+    """Finds the TFRecord files of a folder, by split."""
     splits = _splits_of(pathlib.Path(folder))
     if not splits:
         inner = sorted(path for path in pathlib.Path(folder).iterdir() if path.is_dir())

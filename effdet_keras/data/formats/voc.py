@@ -145,12 +145,7 @@ def from_voc(
 
 
 def voc_splits(folder):
-    """Finds the image sets of a VOC folder.
-
-    Example:
-        >>> voc_splits("nowhere")
-        []
-    """
+    """Finds the image sets of a VOC folder."""
     names = {path.stem for path in _sets(path_of(folder)).glob("*.txt")}
     return sorted(n for n in names if n.rpartition("_")[2] not in names - {n})
 
@@ -317,14 +312,7 @@ _DECIMALS = 4  # of a pixel
 
 
 def read_xml(path, problems):
-    """Reads a file.
-
-    Returns:
-        Dict of `path`; `filename`, str, of the image; `size`, `(height, width)` or
-        None; and of its objects `corners` `[n, 4]`: left, top, right, bottom as in
-        the file; `names`, list of str; `difficult`, list of bool. None if the file
-        cannot be read.
-    """
+    """Reads a file."""
     try:
         root = xml.etree.ElementTree.fromstring(path.read_bytes())
     except _UNREADABLE as error:

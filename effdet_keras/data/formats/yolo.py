@@ -296,14 +296,7 @@ MAX_CLASSES = 10_000
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Where a YOLO dataset has its images.
-
-    Attributes:
-        folder: path that its entries start from.
-        splits: dict from split name to a list of str: folders, or txt files that
-            list images.
-        class_names: tuple of str, or None where nothing names the classes.
-    """
+    """Where a YOLO dataset has its images."""
 
     folder: pathlib.Path
     splits: dict
@@ -382,12 +375,7 @@ def _has_names(path):
 
 
 def label_file(path):
-    """Returns the txt file of an image: in `labels` for `images`, or beside it.
-
-    Example:
-        >>> label_file(pathlib.Path("cats/images/a.jpg")).as_posix()
-        'cats/images/a.txt'
-    """
+    """Returns the txt file of an image: in `labels` for `images`, or beside it."""
     parts = list(path.parts)
     if "images" in parts[:-1]:
         last = len(parts) - 2 - parts[-2::-1].index("images")
@@ -552,7 +540,3 @@ def _images_below(folder):
 def _names_in(path):
     """The lines, without blank ones at the end: others would shift the labels."""
     return tuple(line.strip() for line in read_text(path).rstrip().splitlines())
-
-
-def _lines(path):
-    return tuple(line.strip() for line in read_text(path).splitlines() if line.strip())

@@ -14,8 +14,7 @@ from effdet_keras._internal.label_constants import IGNORED_PIXEL
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.remote_path import read_bytes
 from effdet_keras._internal.whole_files import is_remote
-from effdet_keras.data.mask import load_mask
-from effdet_keras.data.record import describe_example, load_example
+from effdet_keras.data.record import describe_example, load_example, load_mask
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import EXIF_ORIENTATION, EncodedImage
 

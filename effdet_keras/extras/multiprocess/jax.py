@@ -46,7 +46,6 @@ class JaxProcesses(OneProcess):
     def __init__(self) -> None:
         self.index = jax.process_index()
         self.count = jax.process_count()
-        self._barriers = 0
 
     def gather(self, value: Any) -> list[Any]:
         data = np.frombuffer(pickle.dumps(value), np.uint8)
@@ -58,11 +57,6 @@ class JaxProcesses(OneProcess):
         return [
             pickle.loads(row[:length].tobytes()) for row, length in zip(rows, lengths)
         ]
-
-    def barrier(self) -> None:
-        self._barriers += 1
-        with self._plain_errors():
-            multihost_utils.sync_global_devices(f"effdet_keras {self._barriers}")
 
     def plain_error(self, error: Exception) -> Exception | None:
         text = next(filter(_tells_of_loss, map(str, _with_causes(error))), None)

@@ -50,9 +50,6 @@ class Workers(OneProcess):
         per_process = len(parts) // self.count
         return [pickle.loads(part.tobytes()) for part in parts[::per_process]]
 
-    def barrier(self) -> None:
-        self.gather(None)
-
     def plain_error(self, error: Exception) -> Exception | None:
         kinds = tf.errors.UnavailableError, tf.errors.AbortedError
         kinds += tf.errors.DeadlineExceededError, tf.errors.CancelledError

@@ -31,35 +31,7 @@ _HUB_PARTS = (
 
 
 def read_tensorflow_checkpoint(prefix, averages=True):
-    """Reads a checkpoint of google/automl.
-
-    By its keys it is one of
-
-    - TF1 names, as `main.py` writes and as published: `<name>`, beside it
-      `<name>/ExponentialMovingAverage` and the optimizer's slots;
-    - the object graph of a Keras model, as `tf2/train.py` writes, where the
-      averages of TensorFlow Addons are slots of the optimizer;
-    - the object graph of a trainer on a hub module, which has TF1 names inside.
-
-    Slots of optimizers and counters of steps are not read, only named.
-
-    Args:
-        averages: bool, whether to take a weight's moving average where the file
-            has it.
-
-    Example:
-        >>> import tempfile
-        >>> name = "resample_p6/bn/beta"
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     prefix = f"{folder}/model"
-        ...     write_tf1_checkpoint(prefix, {name: [1.0]}, {name: [2.0]})
-        ...     source = read_tensorflow_checkpoint(prefix)
-        ...     raw = read_tensorflow_checkpoint(prefix, averages=False)
-        >>> source.arrays, source.num_averages, source.others
-        ({'resample_p6/bn/beta': array([2.], dtype=float32)}, 1, ('global_step',))
-        >>> raw.arrays
-        {'resample_p6/bn/beta': array([1.], dtype=float32)}
-    """
+    """Reads a checkpoint of google/automl."""
     tf.require("Reading TensorFlow checkpoints")
     prefix = os.fspath(prefix)
     if not os.path.isfile(f"{prefix}.index"):
@@ -92,28 +64,7 @@ def read_tensorflow_checkpoint(prefix, averages=True):
 
 
 def write_tf1_checkpoint(prefix, arrays, averages=None, global_step=0):
-    """Writes a checkpoint that google/automl's programs load.
-
-    Each array is written under its name and, because those programs ask for
-    averages, under `<name>/ExponentialMovingAverage`. The file `checkpoint` of
-    the folder, by which they find a checkpoint, then names this one.
-
-    All files are written in a hidden folder beside it and renamed when they are
-    complete (`replacing_together`). An error leaves what was there as it was.
-
-    Args:
-        prefix: path of the checkpoint, without `.index`. Its folder is made if
-            need be.
-        averages: dict of TF1 name to array, the moving averages; an array
-            without one is written twice.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     write_tf1_checkpoint(f"{folder}/model", {"fpn_cells/x": np.ones(2)})
-        ...     sorted(path.name for path in pathlib.Path(folder).iterdir())
-        ['checkpoint', 'model.data-00000-of-00001', 'model.index']
-    """
+    """Writes a checkpoint that google/automl's programs load."""
     tf.require("Writing TensorFlow checkpoints")
     if not os.path.basename(prefix):
         raise InvalidValueError(
@@ -257,17 +208,7 @@ _TRANSPOSED = re.compile(r"^(segmentation_head/conv2d_transpose)(?:_(\d+))?(?=/)
 
 
 def published_names(names, scheme, path):
-    """Finds the published name of each name in a file.
-
-    What stands before all names, as in `model/fpn_cells/...`, is taken off, and
-    so are the numbers that the second model of a process has in its stem and in its
-    segmentation head.
-
-    Example:
-        >>> name = "model/efficientnet-b0/stem_1/conv2d_1/kernel"
-        >>> published_names([name], TF1, "x")[name]
-        'efficientnet-b0/stem/conv2d/kernel'
-    """
+    """Finds the published name of each name in a file."""
     prefix = _common_prefix(names, scheme, path)
     published = {name: name.removeprefix(prefix) for name in names}
     if scheme == TF1:

@@ -34,27 +34,7 @@ _MIN_LEVEL = 3  # of all published models
 
 
 def read_own_weights(path, averages=True):
-    """Reads a file of `model.save_weights`, `model.save` or `write_archive`.
-
-    Nothing of a `.keras` file is unpacked to the disk, and no object is made of
-    what its config says.
-
-    Args:
-        averages: bool, whether to take a weight's moving average where the file
-            has it, or the weights of training.
-
-    Example:
-        >>> import tempfile
-        >>> from effdet_keras.model.efficientdet import EfficientDet
-        >>> model = EfficientDet.from_preset(
-        ...     "efficientdet-d0", image_size=64, max_level=6, class_names=["cat"]
-        ... )
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     model.save(f"{folder}/cats.keras")
-        ...     source = read_own_weights(f"{folder}/cats.keras")
-        >>> source.class_names, source.config["max_level"], source.num_averages
-        (('cat',), 6, 0)
-    """
+    """Reads a file of `model.save_weights`, `model.save` or `write_archive`."""
     path = os.fspath(path)
     if not _is_zip(path):
         check_weights_h5(path)
@@ -168,12 +148,10 @@ def _by_weight(second_arrays, weights, path):
 
 
 def _names_by_path(paths, weights):
-    """The names in the file of all that the network may have, by TF1 name, or None.
-
-    Second arrays are called by the paths of variables, weights by their places in the
-    model. What leads from one to the other is the shape of the network: it is told by
-    its batch norms, which always have second arrays, and by the layers' names.
-    """
+    """The names in the file of all that the network may have, by TF1 name, or None."""
+    # Second arrays are called by the paths of variables, weights by their places in the
+    # model. The shape of the network leads from one to the other: its batch norms,
+    # which always have second arrays, tell it, and the names of layers.
     text = "\n".join(paths)
     levels = [int(level) for level in re.findall(r"class-0-bn-(\d+)/", text)]
     heads = ["object_detection"] if levels else []

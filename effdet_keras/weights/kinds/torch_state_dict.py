@@ -25,18 +25,7 @@ from effdet_keras.weights.source import Kind, WeightSource
 
 
 def read_torch_state_dict(path, averages=True):
-    """Reads the weights of a detector or of a backbone, as the names in it tell.
-
-    Example:
-        >>> import numpy as np, tempfile
-        >>> from safetensors.numpy import save_file
-        >>> path = f"{tempfile.mkdtemp()}/other.safetensors"
-        >>> save_file({"conv1.weight": np.ones(2)}, path)
-        >>> read_torch_state_dict(path)
-        Traceback (most recent call last):
-            ...
-        effdet_keras.errors.InvalidValueError: '...other.safetensors' holds another ...
-    """
+    """Reads the weights of a detector or of a backbone, as the names in it tell."""
     path = pathlib.Path(path)
     content = read_torch_file(path)
     if holds_effdet(content):
@@ -90,27 +79,7 @@ def holds_efficientnet(content):
 
 
 def efficientnet_source(path, content, averages):
-    """The backbone of a classifier.
-
-    The state dict may be the whole file, an entry of a training checkpoint, or a part
-    of another network; its names may begin with anything.
-
-    Args:
-        content: what `read_torch_file` found there, of which `holds_efficientnet`
-            is true.
-        averages: bool. Of two networks in a file, True takes the one whose entry
-            says "ema", and False the other.
-
-    Example:
-        >>> import numpy as np, pathlib
-        >>> state = {
-        ...     "_conv_stem.weight": np.ones((32, 3, 3, 3), "float32"),
-        ...     "_fc.weight": np.ones((1000, 1280), "float32"),
-        ... }
-        >>> source = efficientnet_source(pathlib.Path("b0.pth"), state, True)
-        >>> source.kind, source.scheme
-        ('EfficientNet-PyTorch classifier of 1,000 classes', 'efficientnet-pytorch')
-    """
+    """The backbone of a classifier."""
     scheme = next(s for s in _STEMS if _prefixes(content, s))
     found = find_network(path, content, _prefixes(content, scheme), averages)
     _refuse_other_networks(path, found.arrays, scheme)

@@ -16,14 +16,14 @@ from PIL import Image, UnidentifiedImageError
 
 from effdet_keras import box_ops
 from effdet_keras._internal.whole_files import replacing
-from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.data.inspection.anchors import (
+from effdet_keras.data.anchor_fit import (
     Coverage,
     find_hints,
     input_boxes,
     measure_coverage,
 )
-from effdet_keras.data.inspection.report import write_html, write_text
+from effdet_keras.data.check_report import write_html, write_text
+from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.load import load, load_splits
 from effdet_keras.data.problems import KINDS, Problem, Severity
 from effdet_keras.data.record import clip_boxes_xywh
@@ -234,10 +234,7 @@ def _sorted(problems):
 
 
 def find_in_images(records, *, decode=True):
-    """Finds images that are missing, broken, turned, of another size, or duplicates.
-
-    With `decode=False` duplicates are found only if they have the same path.
-    """
+    """Finds images that are missing, broken, turned, of another size, or duplicates."""
     # Pillow warns of odd metadata, without naming the file.
     with _no_warnings(), concurrent.futures.ThreadPoolExecutor() as pool:
         looks = list(pool.map(lambda record: _look_at(record, decode), records))
@@ -253,10 +250,7 @@ def find_in_images(records, *, decode=True):
 
 
 def _find_shared_images(datasets):
-    """Finds images of a split that an earlier split has as well.
-
-    It compares the bytes of the files, not what can be seen in them.
-    """
+    """Finds images of a split that an earlier split has as well."""
     found, first = {}, {}
     with concurrent.futures.ThreadPoolExecutor() as pool:
         for split, dataset in datasets.items():
@@ -542,11 +536,7 @@ def _reach_out(boxes_xywh, sizes):
 
 
 def suspect_box_format(boxes_xywh, sizes, num_left_out=0):
-    """Says in which box format boxes would fit their images, if as read they do not.
-
-    It says so only if many boxes as read are empty or reach out of their image, and
-    almost none would in another format.
-    """
+    """Says in which box format boxes would fit their images, if as read they do not."""
     finite = np.isfinite(boxes_xywh).all(axis=1)
     boxes_xywh, sizes = boxes_xywh[finite], sizes[finite]
     if len(boxes_xywh) + num_left_out < _MIN_BOXES:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from effdet_keras.data import from_arrays
-from effdet_keras.data.inspection.anchors import (
+from effdet_keras.data.anchor_fit import (
     anchor_fit,
     fitted_anchors,
     fitted_image_size,

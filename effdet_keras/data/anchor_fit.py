@@ -29,11 +29,7 @@ _ANCHOR_SCALES = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
 
 @dataclasses.dataclass(frozen=True)
 class Coverage:
-    """The share of boxes that have a good anchor, over one range of sizes.
-
-    Sizes are COCO's: areas below 32 x 32 and below 96 x 96 pixels, on the network's
-    input.
-    """
+    """The share of boxes that have a good anchor, over one range of sizes."""
 
     size: str  # "all", "small", "medium" or "large"
     num_boxes: int
@@ -42,12 +38,7 @@ class Coverage:
 
 
 def input_boxes(records, image_size):
-    """Where the network sees the boxes that training uses, letterboxed.
-
-    `(boxes, rows)`: float64 `[n, 4]`, `yxyx` in pixels of the input, and int `[n]`, the
-    place of each among all boxes of the records. Crowds and boxes without area in their
-    image are left out.
-    """
+    """Where the network sees the boxes that training uses, letterboxed."""
     if not records:
         return np.zeros((0, 4)), np.zeros(0, int)
     owner = np.repeat(np.arange(len(records)), [len(r.labels) for r in records])
@@ -65,11 +56,7 @@ def input_boxes(records, image_size):
 
 
 def measure_coverage(boxes, config):
-    """Measures how many boxes, `[n, 4]`, have an anchor that is trained on them.
-
-    A box without such an anchor is still assigned to its best anchor, but to no other.
-    Such boxes are learned late and detected badly.
-    """
+    """Measures how many boxes, `[n, 4]`, have an anchor that is trained on them."""
     fit = anchor_fit(boxes, config)
     areas = np.prod(boxes[:, 2:] - boxes[:, :2], axis=1)
     coverages = []
@@ -106,11 +93,7 @@ def anchor_sides(config):
 
 
 def find_hints(boxes, config):
-    """Other anchors, or a larger input, that would cover more boxes, in words.
-
-    Each is measured on these boxes: simple changes first, and others only if they are
-    better. None is given if 95 % are covered or nothing helps.
-    """
+    """Other anchors, or a larger input, that would cover more boxes, in words."""
     if len(boxes) > _MAX_BOXES_FOR_HINTS:
         rng = np.random.default_rng(0)
         boxes = rng.choice(boxes, _MAX_BOXES_FOR_HINTS, replace=False)
@@ -292,13 +275,7 @@ _FEWEST = 10  # boxes: classes with fewer are one class together
 
 
 def fitted_image_size(dataset: Any, config: EfficientDetConfig) -> tuple[int, int]:
-    """The smallest image size at which boxes of every class can be seen well.
-
-    These are nine boxes of ten, and half of those of each class, because AP counts a
-    class of few small boxes as much as one of many large ones. A box is seen well if
-    the root of its area is 24 pixels or more. Where nine images of ten are wide, or
-    high, the input has their shape: a square would be padding for a good part.
-    """
+    """The smallest image size at which boxes of every class can be seen well."""
     largest = max(config.image_size)
     boxes, classes = _boxes(dataset, (largest, largest))
     sides = np.sqrt(np.prod(boxes[:, 2:] - boxes[:, :2], axis=1))
@@ -330,11 +307,7 @@ def fitted_anchors(dataset: Any, config: EfficientDetConfig) -> dict[str, Any]:
 
 
 def class_mean_iou(dataset: Any, config: EfficientDetConfig) -> float:
-    """The IoU of a box and its best anchor, averaged over the classes as AP is.
-
-    Classes of fewer than ten boxes count as one together; of more than 2,000 boxes
-    a sample is measured.
-    """
+    """The IoU of a box and its best anchor, averaged over the classes as AP is."""
     return _mean_of_classes(*_boxes(dataset, config.image_size), config)
 
 

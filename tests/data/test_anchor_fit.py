@@ -7,7 +7,7 @@ import pytest
 
 from effdet_keras import cli
 from effdet_keras.data import from_arrays, write_shapes
-from effdet_keras.data.inspection.anchors import anchor_fit, fit_anchors, input_boxes
+from effdet_keras.data.anchor_fit import anchor_fit, fit_anchors, input_boxes
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.runs.configuration import RunConfiguration, parse_settings
 

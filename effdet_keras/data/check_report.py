@@ -10,13 +10,13 @@ from collections import Counter
 import numpy as np
 
 from effdet_keras import visualize
-from effdet_keras.data.dataset import count_of
-from effdet_keras.data.inspection.anchors import (
+from effdet_keras.data.anchor_fit import (
     COVERED,
     anchor_fit,
     anchor_sides,
     input_boxes,
 )
+from effdet_keras.data.dataset import count_of
 from effdet_keras.data.problems import KINDS, Severity, count_kind
 from effdet_keras.data.record import clip_boxes_xywh
 from effdet_keras.images import read_image
@@ -178,10 +178,7 @@ def _finder(records):
 
 
 def _shown(problems, find, dataset):
-    """Images of the first problems that can be shown, each image once.
-
-    Of a duplicate both images are shown, each with its own boxes.
-    """
+    """Images of the first problems that can be shown, each image once."""
     figures = {}
     for problem in problems[: 3 * _PROBLEM_SAMPLES]:  # more cannot be shown either
         if len(figures) >= _PROBLEM_SAMPLES:

@@ -16,12 +16,12 @@ from PIL import Image
 
 from effdet_keras import box_ops
 from effdet_keras.data import DetectionDataset, check, from_arrays, write_shapes
-from effdet_keras.data.inspection.anchors import (
+from effdet_keras.data.anchor_fit import (
     find_hints,
     input_boxes,
     measure_coverage,
 )
-from effdet_keras.data.inspection.check import find_in_images, suspect_box_format
+from effdet_keras.data.check import find_in_images, suspect_box_format
 from effdet_keras.data.problems import KINDS, Problem, Severity
 from effdet_keras.images import EncodedImage
 from effdet_keras.model.anchors import generate_anchors
