@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from PIL import Image
 
+from effdet_keras._internal.markup import element, joined
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.record import load_example, load_image
@@ -106,7 +107,7 @@ class EvaluationReport:
         evaluation, coco = self.evaluation, self.evaluation.coco
         columns = []
         for name, slices in evaluation.by_column.items():
-            columns.append(pages.element("h2", f"By {name}"))
+            columns.append(element("h2", f"By {name}"))
             columns.append(pages.stacked_table(slice_table(name, slices)))
         return {
             "counts": counts_of(evaluation),
@@ -114,7 +115,7 @@ class EvaluationReport:
             "findings": pages.items(evaluation.findings),
             "numbers": pages.words_table(number_rows(evaluation)),
             "classes": pages.stacked_table(class_table(evaluation), last_is_all=True),
-            "columns": pages.joined(*columns),
+            "columns": joined(*columns),
             "charts": charts.chart_figures(evaluation_charts(evaluation)),
         }
 
@@ -374,9 +375,9 @@ class _Pictures:
         for kind, meaning in _SUSPECT_KINDS.items():
             found = [x for x in self._evaluation.suspects if x.kind == kind]
             if shown := pages.gallery(map(self._suspect_figure, found[:_SUSPECTS])):
-                title = pages.element("h3", f"{kind.capitalize()}: {len(found):,}")
-                parts += [title, pages.element("p", meaning), shown]
-        return pages.joined(*parts)
+                title = element("h3", f"{kind.capitalize()}: {len(found):,}")
+                parts += [title, element("p", meaning), shown]
+        return joined(*parts)
 
     def _worst_figure(self, errors):
         pixels = self._pixels(errors.image_id)

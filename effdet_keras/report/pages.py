@@ -12,14 +12,7 @@ import string
 import numpy as np
 from PIL import Image
 
-
-class Markup(str):
-    """Text that is HTML already; all other text is escaped."""
-
-
-def escaped(value):
-    """A value as HTML."""
-    return value if isinstance(value, Markup) else Markup(html.escape(str(value)))
+from effdet_keras._internal.markup import Markup, element, escaped, joined
 
 
 def render(name, **values):
@@ -38,20 +31,6 @@ def _blocks(name):
 def html_page(title, body):
     """A page; `body` is HTML."""
     return render("page.html", title=title or "-", body=Markup(body))
-
-
-def joined(*contents):
-    """Contents after each other; those that are no `Markup` are escaped."""
-    return Markup("".join(map(escaped, contents)))
-
-
-def element(tag, *contents, **attributes):
-    """An element of HTML."""
-    given = "".join(
-        f' {k.strip("_").replace("_", "-")}="{escaped(v)}"'
-        for k, v in attributes.items()
-    )
-    return Markup(f"<{tag}{given}>{joined(*contents)}</{tag}>")
 
 
 def items(texts):
