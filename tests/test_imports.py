@@ -167,6 +167,8 @@ SEAMS = {
     "augment/names.py",  # learned policies, steps of the Object Detection API
     "cli/__init__.py",  # subcommands
     "cli/predict.py",  # `--parts`
+    "data/__init__.py",  # their public names
+    "data/load.py",  # formats: TensorFlow Datasets
     "export/targets.py",  # targets of exports
     "model/efficientdet.py",  # `from_pipeline_config`, `push_to_hub`
     "runs/batch_size.py",  # files of other trainers
