@@ -168,11 +168,7 @@ def load_splits(
     VOC's `trainval` is left out if there are `train` and `val`.
 
     Args:
-        path: file or folder.
-        format: as of `load`.
-        class_names: as of `load`.
-        on_error: as of `load`.
-        masks: as of `load`.
+        path, format, class_names, on_error, masks: as for `load`.
 
     Returns:
         Dict from split name to `DetectionDataset`. Data without splits are "train".
@@ -307,18 +303,10 @@ def _with_same_classes(splits):
         category_ids, class_names = zip(*sorted(pairs))
     else:  # the ids of one split mean other classes than those of another
         class_names, category_ids = tuple(sorted(names)), None
-    label_of = {name: label for label, name in enumerate(class_names)}
-    aligned = {}
-    for split, dataset in splits.items():
-        new_label = [label_of[name] for name in dataset.class_names]
-        aligned[split] = DetectionDataset(
-            [record.relabelled(new_label) for record in dataset.records],
-            class_names,
-            category_ids,
-            problems=dataset.problems,
-            seg_class_names=dataset._seg_class_names,
-        )
-    return aligned
+    return {
+        split: dataset._relabelled(class_names, category_ids, problems=dataset.problems)
+        for split, dataset in splits.items()
+    }
 
 
 # --- Finds out in which format a file or folder holds annotated images.

@@ -67,12 +67,7 @@ def from_coco(
         image_dir: folder, or its address, that the `file_name`s start from. None looks
             for it beside the json: for `train.json` in `train`, for
             `annotations/instances_val2017.json` in `val2017`, and in `images`.
-        class_names: names in the order of the labels, to bring a second dataset in
-            line with a first one: pass the first dataset's `class_names`, which may
-            have classes that are not in this one. Or a label map, as for `load`. None
-            takes the file's own.
-        on_error: "raise" raises one error that names everything that is wrong;
-            "skip" leaves it out, warns, and lists it in `dataset.problems`.
+        class_names, on_error: as for `load`.
         masks: whether to keep the `segmentation` of the annotations, polygons or run
             lengths, for a model with a segmentation head. Class 0 of pixels is
             "background", class `i + 1` is label `i`, crowds included; smaller objects

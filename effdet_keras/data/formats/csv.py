@@ -70,13 +70,7 @@ def from_csv(
             file and in `images`, and for `train.csv` in `train`.
         split: for AutoML's format "train", "validation" or "test". None takes
             all rows.
-        class_names: names in the order of the labels, to bring a second dataset in
-            line with a first one: pass the first dataset's `class_names`, which may
-            have classes that are not in this one. Or a label map, as for `load`. None
-            takes the names in the file,
-            of all splits, sorted.
-        on_error: "raise" raises one error that names everything that is wrong;
-            "skip" leaves it out, warns, and lists it in `dataset.problems`.
+        class_names, on_error: as for `load`.
 
     Returns:
         `DetectionDataset`. `image_id` counts from 1 in the order of the

@@ -77,15 +77,11 @@ def from_tfrecord(
     Args:
         files: path, glob pattern such as `"data/train-?????-of-00032.tfrecord"`,
             list of these, or a folder with the files of one split.
-        class_names: names in the order of the labels, to bring a second dataset in
-            line with a first one: pass the first dataset's `class_names`, which may
-            have classes that are not in this one. Or a label map, as for `load`. None
-            takes the names in the files.
+        class_names: as for `load`.
         label_map: dict from label to name; "coco", "voc" or "waymo"; or the path of
             a file: `item { id: 1 name: 'cat' }` in a .pbtxt, `{"cat": 1}` in a
             .json, or `1: cat` in a .yaml.
-        on_error: "raise" raises one error that names everything that is wrong;
-            "skip" leaves it out, warns, and lists it in `dataset.problems`.
+        on_error: as for `load`.
         masks: whether to read `image/object/mask`, a PNG of each object in which its
             pixels are not 0, for a model with a segmentation head. The classes of
             pixels are then as of `from_coco(..., masks=True)`. The PNG files stay in

@@ -59,14 +59,10 @@ def from_voc(
     Args:
         folder: folder of the dataset, such as `VOCdevkit/VOC2012`.
         split: name of an image set, such as `"train"`; None takes every xml.
-        class_names: names in the order of the labels, to bring a second dataset in
-            line with a first one: pass the first dataset's `class_names`, which may
-            have classes that are not in this one. Or a label map, as for `load`. None
-            takes the names found, sorted.
+        class_names: as for `load`.
         one_based: whether coordinates count from 1. Pass False for data of tools
             that write the corners of the box and count from 0.
-        on_error: "raise" raises one error that names everything that is wrong;
-            "skip" leaves it out, warns, and lists it in `dataset.problems`.
+        on_error: as for `load`.
 
     Returns:
         `DetectionDataset`. `image_id` counts from 1 in the order of the

@@ -59,12 +59,7 @@ def from_yolo(
               with images and txt files side by side. Its class names are in
               `classes.txt` or `obj.names`, or else are "0", "1", ...
         split: "train", "val", ...; None takes the only one.
-        class_names: names in the order of the labels, to bring a second dataset in
-            line with a first one: pass the first dataset's `class_names`, which may
-            have classes that are not in this one. Or a label map, as for `load`. None
-            takes the dataset's own.
-        on_error: "raise" raises one error that names everything that is wrong;
-            "skip" leaves it out, warns, and lists it in `dataset.problems`.
+        class_names, on_error: as for `load`.
 
     Returns:
         `DetectionDataset`. `image_id` counts from 1 in the order of the paths;

@@ -67,11 +67,9 @@ def from_tfds(
               tensors or arrays: dicts, not batched.
         split: "train", "validation", ...; None takes the only one. Examples
             have none.
-        class_names: names in the order of the labels, to bring a second dataset in
-            line with a first one, or a label map, as for `load`. Examples have no
-            names: pass `info.features["objects"]["label"].names`.
-        on_error: "raise" raises one error that names everything that is wrong;
-            "skip" leaves it out, warns, and lists it in `dataset.problems`.
+        class_names: as for `load`. Examples have no names: pass
+            `info.features["objects"]["label"].names`.
+        on_error: as for `load`.
 
     Returns:
         `DetectionDataset`. `image_id` is the `image/id` if these are different
