@@ -42,7 +42,7 @@ _TORCH_AXES = {
 _SEGMENTATION = "segmentation_head/"  # how the names of that head begin
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Scheme:
     """The names that one kind of file has for the arrays of a network."""
 
@@ -55,6 +55,9 @@ class Scheme:
     # Whether anchors that a file does not tell are the model's, not google/automl's.
     has_our_anchors: bool = False
     needed_fields: tuple = ()  # of the config, without which its arrays mean nothing
+
+    def __repr__(self):
+        return self.title
 
     def name_of(self, array):
         """What files call an array of a network, or None if they do not have it."""

@@ -15,7 +15,7 @@ from effdet_keras.model.config import TFOD_TAPS, EfficientDetConfig
 from effdet_keras.weights.identify import match_arrays
 from effdet_keras.weights.kinds.registry import open_weights
 from effdet_keras.weights.locate import located
-from effdet_keras.weights.network_arrays import network_arrays
+from effdet_keras.weights.network_arrays import TF1, network_arrays
 from effdet_keras.weights.pretrained import config_for_weights
 from effdet_keras.weights.read_weights import read_weights
 
@@ -276,7 +276,7 @@ def test_last_layers_are_converted_to_other_anchors_and_scales(exported):
     np.testing.assert_allclose(converted[order], bias / [10, 10, 5, 5], rtol=1e-6)
     back = dataclasses.replace(
         source,
-        scheme="automl-tf1",
+        scheme=TF1,
         config=None,
         arrays={name: found[name] for name in VALUES},
     )

@@ -56,7 +56,8 @@ def head_shapes(backbone, scheme):
 
 
 @pytest.mark.parametrize(
-    "scheme, backbone", [(scheme, name) for scheme in HEADS for name in DIGESTS[scheme]]
+    "scheme, backbone",
+    [(scheme, name) for scheme in HEADS for name in DIGESTS[scheme.title]],
 )
 def test_names_and_shapes_are_those_of_the_packages(scheme, backbone):
     shapes = {}
@@ -69,7 +70,7 @@ def test_names_and_shapes_are_those_of_the_packages(scheme, backbone):
         if name.endswith("running_var"):
             counter = name.replace("running_var", "num_batches_tracked")
             lines.append(f"{counter} () int64")
-    expected = DIGESTS[scheme][backbone]
+    expected = DIGESTS[scheme.title][backbone]
     assert len(lines) == expected["entries"]
     digest = hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
     assert digest == expected["sha256"]
