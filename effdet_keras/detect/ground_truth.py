@@ -18,7 +18,7 @@ from effdet_keras.data.pipeline.image_reader import ImageReader
 from effdet_keras.detect.detect import content_size, in_input
 from effdet_keras.detect.letterbox import boxes_in_input, mask_in_input
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
-from effdet_keras.train.truth import explain
+from effdet_keras.train.inputs import explain
 
 _BATCHES_AHEAD = 2  # one in use, one ready; more only fills memory
 
