@@ -32,7 +32,7 @@ ROWS = [
     ],
     ["detect/detections", "data", "evaluate"],
     ["model", "detect/postprocess", "train/losses", "train/matching"],
-    ["layers", "report", "detect/postprocess_numpy"],
+    ["layers", "report"],
     ["train", "weights"],
     ["detect"],
     ["export", "hub"],
@@ -53,7 +53,7 @@ MAY_IMPORT_INSIDE = {
     "detect/predictor.py:load": ["effdet_keras.weights.archive"],
     "detect/predictor.py:evaluate": ["effdet_keras.detect.evaluate"],
     "detect/predictor.py:_copied": ["effdet_keras.weights.archive"],
-    "detect/predictor.py:_weights_told": [
+    "detect/predictor.py:_naming_weights": [
         "effdet_keras.weights.describe",
         "effdet_keras.weights.locate",
     ],
@@ -171,6 +171,7 @@ SEAMS = {
     "augment/names.py",  # learned policies, steps of the Object Detection API
     "cli/__init__.py",  # subcommands
     "cli/predict.py",  # `--parts`
+    "detect/predictor.py",  # videos and cameras
     "export/targets.py",  # targets of exports
     "model/efficientdet.py",  # `from_pipeline_config`, `push_to_hub`
     "runs/batch_size.py",  # files of other trainers

@@ -107,7 +107,7 @@ class _Table(tuple):
 
     def __repr__(self):
         rows = [("model", "weights", "AP", "AP val", "AP int8", "file")]
-        rows += [_cells(published, published.url) for published in self]
+        rows += [_cells(published) for published in self]
         widths = [max(map(len, column)) for column in zip(*rows)]
         lines = (
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths))
@@ -154,20 +154,23 @@ def find_published_weights(model_name: str, weights_key: str) -> PublishedWeight
 
 def weights_table() -> str:
     """All published weights as a Markdown table: the one in `docs/weights.md`."""
-    rows = ["| model | `weights=` | AP | AP val | AP int8 | file |", "|---" * 6 + "|"]
-    for published in list_presets():
-        name = published.url.rpartition("/")[2]
-        link = f"[{name}]({published.url})"
-        model, key, *numbers, file = _cells(published, link)
-        cells = "".join(f" {cell} |" if cell else " |" for cell in (*numbers, file))
-        rows.append(f"| {model} | `{key}` |{cells}")
+    keys = " | ".join(f"`{key}`" for key in WEIGHTS_KEYS)
+    rows = [f"| model | {keys} |", "|---" * (1 + len(WEIGHTS_KEYS)) + "|"]
+    for model in MODEL_NAMES:
+        found = [_PUBLISHED.get((model, key)) for key in WEIGHTS_KEYS]
+        cells = (f"[{_number(one)}]({one.url})" if one else "" for one in found)
+        rows.append(" | ".join((f"| {model}", *cells)) + " |")
     return "\n".join(rows)
 
 
-def _cells(published, file):
+def _number(published):
+    return published.ap or published.ap_val or "backbone"
+
+
+def _cells(published):
     numbers = (published.ap, published.ap_val, published.ap_int8)
     texts = ("" if number is None else str(number) for number in numbers)
-    return (published.model, published.weights, *texts, file)
+    return (published.model, published.weights, *texts, published.url)
 
 
 def _coco():
