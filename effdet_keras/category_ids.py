@@ -36,17 +36,6 @@ def category_ids_of_labels(
     return [int(category_ids[label]) for label in labels]
 
 
-def labels_of_category_ids(
-    ids: ArrayLike, category_ids: Sequence[int] | None = None
-) -> list[int]:
-    """The labels of some category ids: the inverse of `category_ids_of_labels`."""
-    ids = np.asarray(ids, "int64").reshape(-1).tolist()
-    if category_ids is None:
-        return [category_id - FIRST_CATEGORY_ID for category_id in ids]
-    label_of = {int(category_id): i for i, category_id in enumerate(category_ids)}
-    return [label_of[category_id] for category_id in ids]
-
-
 def extend_category_ids(
     class_names: Iterable[str], known: Mapping[str, int]
 ) -> list[int]:

@@ -61,13 +61,6 @@ def test_the_pause_of_a_checkpoint_is_measured_beside_a_copy():
 
 
 @pytest.mark.slow
-def test_an_adversarial_step_is_measured_beside_one_without():
-    lines = cases_in(printed("adversarial_step.py", "--quick"))
-    assert [x["case"] for x in lines] == ["without", "class"]
-    assert lines[1]["ratio"] > 1
-
-
-@pytest.mark.slow
 def test_a_server_under_load_loses_no_request():
     for package in ("starlette", "uvicorn", "httpx", "onnxruntime"):
         pytest.importorskip(package, reason="needs the extras `serve` and `onnx`")

@@ -1,6 +1,7 @@
 """The direction of imports, where they stand, and who may import TensorFlow."""
 
 import ast
+import functools
 import importlib
 import os
 import pathlib
@@ -31,7 +32,7 @@ ROWS = [
     ],
     ["detect/detections", "data", "evaluate"],
     ["model", "detect/postprocess", "train/losses", "train/matching"],
-    ["layers", "report", "detect/postprocess_numpy"],
+    ["layers", "report"],
     ["train", "weights"],
     ["detect"],
     ["export", "hub"],
@@ -44,10 +45,7 @@ ROWS = [
     ["__main__"],
 ]
 # At the top of the file. Others that need it name it in `optional_imports`.
-MAY_IMPORT_TENSORFLOW = {
-    "train/steps/adversarial.py",
-    "train/steps/tensorflow.py",
-}
+MAY_IMPORT_TENSORFLOW = {"train/steps/adversarial.py", "train/steps/tensorflow.py"}
 # Imports inside a function, besides those of optional packages and of a command's
 # `run` (which keeps `--help` light), with the reason of each.
 MAY_IMPORT_INSIDE = {
@@ -55,7 +53,7 @@ MAY_IMPORT_INSIDE = {
     "detect/predictor.py:load": ["effdet_keras.weights.archive"],
     "detect/predictor.py:evaluate": ["effdet_keras.detect.evaluate"],
     "detect/predictor.py:_copied": ["effdet_keras.weights.archive"],
-    "detect/predictor.py:_weights_told": [
+    "detect/predictor.py:_naming_weights": [
         "effdet_keras.weights.describe",
         "effdet_keras.weights.locate",
     ],
@@ -84,13 +82,20 @@ def part_of(relative):
     return max(parts, key=len, default=None)
 
 
-def modules():
-    for path in sorted(PACKAGE.rglob("*.py")):
-        relative = path.relative_to(PACKAGE)
-        if relative.as_posix() != "__init__.py":  # the public names of all rows
-            yield relative
+FILES = [path.relative_to(PACKAGE) for path in sorted(PACKAGE.rglob("*.py"))]
+# Without the file of the public names, which are of all rows.
+MODULES = [path for path in FILES if path.as_posix() != "__init__.py"]
 
 
+def dotted(relative):
+    pieces = ["effdet_keras", *relative.with_suffix("").parts]
+    return ".".join(pieces[:-1] if pieces[-1] == "__init__" else pieces)
+
+
+DOTTED = set(map(dotted, FILES))
+
+
+@functools.cache
 def tree_of(relative):
     return ast.parse((PACKAGE / relative).read_text())
 
@@ -117,10 +122,9 @@ def statements_run(node, functions=True):
 
 def imported(relative):
     """Dotted names that a file imports, at any depth of its code."""
-    known = set(map(dotted, all_files()))
     for node in statements_run(tree_of(relative)):
         for module, name in names_in(node):
-            yield f"{module}.{name}" if f"{module}.{name}" in known else module
+            yield f"{module}.{name}" if f"{module}.{name}" in DOTTED else module
 
 
 def imports_inside(tree):
@@ -134,7 +138,7 @@ def imports_inside(tree):
 
 
 def test_every_part_has_a_row():
-    parts = {part_of(path) for path in modules()}
+    parts = {part_of(path) for path in MODULES}
     assert parts == {part for row in ROWS for part in row}
     assert None not in parts
 
@@ -147,15 +151,15 @@ def test_the_architecture_page_has_these_rows():
         assert set(re.findall(r"`([\w/]+?)/?`", parts)) == set(row), f"row {number}"
 
 
-@pytest.mark.parametrize("relative", list(modules()), ids=str)
-def test_imports_run_downwards_only(relative):
-    part = part_of(relative)
-    for name in imported(relative):
-        package, _, inside = name.partition(".")
-        if package != "effdet_keras" or not inside:
-            continue
-        other = part_of(pathlib.PurePath(inside.replace(".", "/")))
-        assert other == part or row_of(other) < row_of(part), f"imports {name}"
+def test_imports_run_downwards_only():
+    for relative in MODULES:
+        part = part_of(relative)
+        for name in imported(relative):
+            package, _, inside = name.partition(".")
+            if package == "effdet_keras" and inside:
+                other = part_of(pathlib.PurePath(inside.replace(".", "/")))
+                is_below = other == part or row_of(other) < row_of(part)
+                assert is_below, f"{relative} imports {name}"
 
 
 # Where the core names extras: tables of strings, each a seam of docs/architecture.md.
@@ -169,6 +173,7 @@ SEAMS = {
     "cli/predict.py",  # `--parts`
     "data/__init__.py",  # their public names
     "data/load.py",  # formats: TensorFlow Datasets
+    "detect/predictor.py",  # videos and cameras
     "export/targets.py",  # targets of exports
     "model/efficientdet.py",  # `from_pipeline_config`, `push_to_hub`
     "runs/batch_size.py",  # files of other trainers
@@ -178,7 +183,7 @@ SEAMS = {
 
 
 def test_the_core_imports_no_extra():
-    core = [path for path in modules() if path.parts[0] != "extras"]
+    core = [path for path in MODULES if path.parts[0] != "extras"]
     for path in core:
         found = [n for n in imported(path) if n.startswith("effdet_keras.extras")]
         assert not found, f"{path} imports {found}"
@@ -191,28 +196,17 @@ def test_the_core_imports_no_extra():
 
 
 def test_imports_run_in_no_circle():
-    graph = {name: set() for name in map(dotted, all_files())}
-    for relative in all_files():
-        graph[dotted(relative)] = set(imported_at_once(relative, graph))
+    graph = {dotted(relative): set(imported_at_once(relative)) for relative in FILES}
     assert circle_in(graph) is None
 
 
-def all_files():
-    return [path.relative_to(PACKAGE) for path in sorted(PACKAGE.rglob("*.py"))]
-
-
-def dotted(relative):
-    pieces = ["effdet_keras", *relative.with_suffix("").parts]
-    return ".".join(pieces[:-1] if pieces[-1] == "__init__" else pieces)
-
-
-def imported_at_once(relative, known):
+def imported_at_once(relative):
     """Modules of ours that are imported when this one is, without its packages."""
     for node in statements_run(tree_of(relative), functions=False):
         for module, name in names_in(node):
-            if f"{module}.{name}" in known:
+            if f"{module}.{name}" in DOTTED:
                 yield f"{module}.{name}"
-            elif module in known and module != dotted(relative):
+            elif module in DOTTED and module != dotted(relative):
                 yield module
 
 
@@ -239,16 +233,18 @@ def test_a_circle_is_found():
     assert circle_in({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
 
 
-@pytest.mark.parametrize("relative", list(modules()), ids=str)
-def test_imports_stand_at_the_top_of_a_file(relative):
-    for function, module in imports_inside(tree_of(relative)):
-        place = f"{relative.as_posix()}:{function}"
-        of_a_command = (
-            function == "run" and "add_parser" in (PACKAGE / relative).read_text()
-        )
-        optional = module.partition(".")[0] in optional_packages()
-        listed = module in MAY_IMPORT_INSIDE.get(place, {})
-        assert of_a_command or optional or listed, f"{place} imports {module}"
+def test_imports_stand_at_the_top_of_a_file():
+    optional = set(optional_packages())
+    for relative in MODULES:
+        is_command = "add_parser" in (PACKAGE / relative).read_text()
+        for function, module in imports_inside(tree_of(relative)):
+            place = f"{relative.as_posix()}:{function}"
+            is_allowed = (
+                (is_command and function == "run")
+                or module.partition(".")[0] in optional
+                or module in MAY_IMPORT_INSIDE.get(place, {})
+            )
+            assert is_allowed, f"{place} imports {module}"
 
 
 def test_every_exception_is_still_there():
@@ -259,16 +255,13 @@ def test_every_exception_is_still_there():
         assert set(allowed) <= found, f"{place} no longer imports {allowed}"
 
 
-@pytest.mark.parametrize("relative", list(modules()), ids=str)
-def test_tensorflow_is_imported_only_where_it_may_be(relative):
-    names = {name.split(".")[0] for name in imported(relative)}
-    if "tensorflow" in names:
-        assert relative.as_posix() in MAY_IMPORT_TENSORFLOW, "imports tensorflow"
-
-
-def test_the_files_that_may_import_tensorflow_do():
-    for name in MAY_IMPORT_TENSORFLOW:
-        assert any(n.split(".")[0] == "tensorflow" for n in imported(name)), name
+def test_tensorflow_is_imported_where_it_may_be_and_nowhere_else():
+    importing = {
+        relative.as_posix()
+        for relative in MODULES
+        if any(name.split(".")[0] == "tensorflow" for name in imported(relative))
+    }
+    assert importing == MAY_IMPORT_TENSORFLOW
 
 
 def test_the_places_that_ask_for_the_backend_are_those_of_the_document():
@@ -277,7 +270,7 @@ def test_the_places_that_ask_for_the_backend_are_those_of_the_document():
     named = set(re.findall(r"`([\w/]+\.py)`", paragraph)) - {"tests/test_imports.py"}
     asking = {
         path.as_posix()
-        for path in modules()
+        for path in MODULES
         if re.search(r"\bbackend\(\)|KERAS_BACKEND\W+\]", (PACKAGE / path).read_text())
     }
     assert asking == named

@@ -26,8 +26,8 @@ def start(distribute: str) -> Any:
 class OneProcess:
     """The answers of a training in one process; an engine has those of several.
 
-    All processes call `gather` and `barrier` as often, and in the same order: a process
-    that does not would have the others wait. `index` counts from 0.
+    All processes call `gather` as often, and in the same order: a process that does not
+    would have the others wait. `index` counts from 0.
     """
 
     index = 0
@@ -36,9 +36,6 @@ class OneProcess:
     def gather(self, value: Any) -> list[Any]:
         """Returns the values of all processes, by their index, in each process."""
         return [value]
-
-    def barrier(self) -> None:
-        """Waits until all processes are here."""
 
     def plain_error(self, error: Exception) -> Exception | None:
         """What to raise for an error of the engine: that another process was lost."""

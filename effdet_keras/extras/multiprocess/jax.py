@@ -46,7 +46,6 @@ class JaxProcesses(OneProcess):
     def __init__(self) -> None:
         self.index = jax.process_index()
         self.count = jax.process_count()
-        self._barriers = 0
 
     def gather(self, value: Any) -> list[Any]:
         data = np.frombuffer(pickle.dumps(value), np.uint8)
@@ -58,11 +57,6 @@ class JaxProcesses(OneProcess):
         return [
             pickle.loads(row[:length].tobytes()) for row, length in zip(rows, lengths)
         ]
-
-    def barrier(self) -> None:
-        self._barriers += 1
-        with self._plain_errors():
-            multihost_utils.sync_global_devices(f"effdet_keras {self._barriers}")
 
     def plain_error(self, error: Exception) -> Exception | None:
         text = next(filter(_tells_of_loss, map(str, _with_causes(error))), None)
@@ -80,11 +74,7 @@ class JaxProcesses(OneProcess):
 
 
 def engine(name: str, launch: Launch | None) -> Engine:
-    """Joins the processes that a launcher has started, and takes all devices.
-
-    From then on Keras spreads each model that is made over all of them: also outside of
-    `scope`, because it has one distribution for a whole process.
-    """
+    """Joins the launched processes; from then on all devices have each model."""
     if tf.is_installed():  # it reads the images, and is kept off graphics cards
         tf.config.set_visible_devices([], "GPU")
     processes = OneProcess()
