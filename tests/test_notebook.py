@@ -5,8 +5,6 @@ replaced by small ones, and its steps run eagerly: faster for two of them than a
 """
 
 import ast
-import functools
-import http.server
 import json
 import os
 import pathlib
@@ -15,11 +13,11 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import threading
 
 import keras
 import numpy as np
 import pytest
+from support.remote import web_server
 from support.tiny import LITE0, tiny_model
 
 import effdet_keras as ek
@@ -148,7 +146,7 @@ def test_train_own_data_runs_and_resumes(tmp_path):
 
 
 HUB_SETTINGS = """
-URL = "http://127.0.0.1:{port}/module.tar.gz"
+URL = "{address}/module.tar.gz"
 DATA = "images"
 OUT = "out"
 
@@ -158,30 +156,17 @@ EPOCHS = 1
 """
 
 
-@pytest.fixture
-def port_of(tmp_path):
-    """A local server of a folder: its port."""
-    handler = functools.partial(QuietHandler, directory=tmp_path)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_port
-        server.shutdown()
-
-
-class QuietHandler(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *args):
-        pass
-
-
 @pytest.mark.slow  # a minute; tests/hub has each step of it
 @pytest.mark.tensorflow
-def test_finetune_from_hub_runs(tmp_path, port_of, monkeypatch):
+def test_finetune_from_hub_runs(tmp_path, monkeypatch):
     monkeypatch.setenv("TFHUB_CACHE_DIR", str(tmp_path / "cache"))
     images = tmp_path / "images"
     ek.data.write_shapes(images, num_train=4, num_valid=2, image_size=64)
     tiny_model(backbone=LITE0).export_hub_module(tmp_path / "module")
     shutil.make_archive(tmp_path / "module", "gztar", tmp_path / "module")
-    printed = run(as_script(HUB, HUB_SETTINGS.format(port=port_of)), tmp_path)
+    with web_server(tmp_path) as server:
+        settings = HUB_SETTINGS.format(address=server.address)
+        printed = run(as_script(HUB, settings), tmp_path)
     told = re.findall("From TF-Hub module .*: (.*)", printed)
     assert len(told) == 2  # the one that was fetched, and the one that was made
     assert all("efficientdet-lite0, in this package's network" in x for x in told)

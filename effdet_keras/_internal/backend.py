@@ -13,20 +13,7 @@ def require_tensorflow(what, cure):
 
 
 def default_jit_compile():
-    """Returns what `jit_compile="auto"` means here, on the backend that runs.
-
-    Keras' own "auto" is XLA wherever every layer supports it, on CPUs as well, where
-    it makes depthwise convolutions 7 to 20 times slower.
-
-    Returns:
-        Bool. On TensorFlow True on a TPU, which runs nothing but XLA. On JAX True:
-        without it JAX runs one operation at a time. On torch False: compiling takes
-        minutes before the first step.
-
-    Example:
-        >>> default_jit_compile() in (True, False)
-        True
-    """
+    """Returns what `jit_compile="auto"` means here, on the backend that runs."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
         return bool(tf.config.list_logical_devices("TPU"))

@@ -28,14 +28,7 @@ _LOOK = 2.0  # seconds between two looks
 
 
 class Lock:
-    """What a lock is whose file changes every few seconds, wherever that file is.
-
-    A class below it has `_read`, who has the folder or None; `_is_taken`, whether that
-    is another process; and `_write`.
-
-    Attributes:
-        is_lost: bool, whether another process has taken the folder meanwhile.
-    """
+    """What a lock is whose file changes every few seconds, wherever that file is."""
 
     def __init__(self, name, cure):
         self.name = name
@@ -96,10 +89,7 @@ class Lock:
 
 
 def falls_silent(read, first):
-    """Watches for a sign of life; returns as soon as there is one.
-
-    No clock but this machine's own counts: those of two machines differ.
-    """
+    """Watches for a sign of life; returns as soon as there is one."""
     end = time.monotonic() + _SILENT
     while time.monotonic() < end:
         time.sleep(_LOOK)
@@ -109,18 +99,7 @@ def falls_silent(read, first):
 
 
 class FolderLock(Lock):
-    """Keeps other processes out of a folder, from `acquire` to `release`.
-
-    A process that has ended holds nothing any more: its lock is taken over, at once
-    if it ran on this machine. One that runs changes its file every 20 seconds: where
-    another machine's stays as it is for 90 seconds, as on a drive that two machines
-    mount one after the other, it is taken over as well. A process never locks itself
-    out: who is stopped by an error in a notebook begins again.
-
-    Attributes:
-        path: `pathlib.Path` of the folder; `name` is what messages call it.
-        others: names at the address that were not fetched: none, on this machine.
-    """
+    """Keeps other processes out of a folder, from `acquire` to `release`."""
 
     others: tuple[str, ...] = ()
 

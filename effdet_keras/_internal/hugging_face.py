@@ -28,13 +28,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclasses.dataclass(frozen=True)
 class HubAddress:
-    """What an address says.
-
-    Attributes:
-        repository: string, `owner/name`.
-        revision: string, a branch, tag or commit; None is the main branch.
-        path: string, of a file or folder in it; empty for all of it.
-    """
+    """What an address says."""
 
     repository: str
     revision: str | None
@@ -42,12 +36,7 @@ class HubAddress:
 
 
 def parse_hub_address(address):
-    """The parts of `hf://owner/name@revision/path`.
-
-    Example:
-        >>> parse_hub_address("hf://me/cats@v1/a/best.keras")
-        HubAddress(repository='me/cats', revision='v1', path='a/best.keras')
-    """
+    """The parts of `hf://owner/name@revision/path`."""
     match = _ADDRESS.fullmatch(address)
     if match is None:
         raise InvalidValueError(
@@ -69,10 +58,7 @@ def hub_library(address):
 
 
 def hub_files(address):
-    """The files of the repository that an address is in.
-
-    Without a network they are those of the commit that is in the library's cache.
-    """
+    """The files of the repository that an address is in."""
     hub, where = hub_library(address), parse_hub_address(address)
     try:
         info = hub.HfApi().model_info(where.repository, revision=where.revision)

@@ -18,20 +18,7 @@ _PACKAGE = "effdet_keras"
 def started_as_command(
     argv: list[str] | None = None, orig_argv: list[str] | None = None
 ) -> bool:
-    """Whether Python was started as `effdet-keras` or `python -m effdet_keras`.
-
-    Args:
-        argv: list of strings, `sys.argv` if None. While Python looks for the module of
-            `-m`, its first item is "-m".
-
-    Example:
-        >>> started_as_command(["/usr/bin/effdet-keras", "--help"])
-        True
-        >>> started_as_command(["-m"], ["python", "-m", "effdet_keras", "--help"])
-        True
-        >>> started_as_command(["train.py"])
-        False
-    """
+    """Whether Python was started as `effdet-keras` or `python -m effdet_keras`."""
     argv = sys.argv if argv is None else argv
     orig_argv = sys.orig_argv if orig_argv is None else orig_argv
     program = argv[0] if argv else ""  # an embedded Python may have none
@@ -45,26 +32,7 @@ def started_as_command(
 def lazy_names(
     package: str, places: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Makes the `__getattr__` and `__dir__` of a package.
-
-    Args:
-        package: name of a package that is being imported.
-        places: name to the module, below `effdet_keras`, that defines it, or that it
-            is. The package has the same imports for type checkers, and a test
-            compares the two.
-
-    Returns:
-        `(__getattr__, __dir__)`.
-
-    Example:
-        >>> get, _ = lazy_names("effdet_keras.detect", {"tile_grid": "detect.tiles"})
-        >>> get("tile_grid").__module__
-        'effdet_keras.detect.tiles'
-        >>> get("no_such_name")
-        Traceback (most recent call last):
-            ...
-        AttributeError: module 'effdet_keras.detect' has no attribute 'no_such_name'
-    """
+    """Makes the `__getattr__` and `__dir__` of a package."""
 
     def get(name):
         if name not in places:

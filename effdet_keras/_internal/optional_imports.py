@@ -1,11 +1,9 @@
 """Packages that not everyone has, imported when they are first used.
 
-A file names them at its top, as it does every import:
-
-
-TensorFlow is among them because Keras also runs on JAX and torch, and because
-`effdet-keras --help` must not wait for it. Keras is, for the files on the way of a
-`Predictor`: LiteRT, ONNX and OpenVINO files run without either.
+A file names them at its top, as it does every import. TensorFlow is among them because
+Keras also runs on JAX and torch, and because `effdet-keras --help` must not wait for
+it. Keras is, for the files on the way of a `Predictor`: LiteRT, ONNX and OpenVINO files
+run without either.
 """
 
 import importlib
@@ -15,19 +13,7 @@ from effdet_keras.errors import MissingPackageError
 
 
 class OptionalModule:
-    """Stands for a module until an attribute of it is asked for.
-
-    Example:
-        >>> json = OptionalModule("json", install="json")
-        >>> json.dumps([1])
-        '[1]'
-        >>> OptionalModule("no_such_module", install="effdet-keras[video]").require(
-        ...     "Reading videos")
-        Traceback (most recent call last):
-            ...
-        effdet_keras.errors.MissingPackageError: Reading videos needs no_such_module: \
-pip install "effdet-keras[video]"
-    """
+    """Stands for a module until an attribute of it is asked for."""
 
     def __init__(self, name, install):
         self._name = name

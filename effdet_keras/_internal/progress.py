@@ -7,15 +7,7 @@ _INTERVAL = 0.2  # seconds between two states of the line
 
 
 class Progress:
-    """Shows the progress of work on a known number of things, on standard output.
-
-    It needs no Keras, as the progress bar of Keras does.
-
-    Example:
-        >>> progress = Progress(3, "images")
-        >>> progress.update(3)
-        3/3 images, ... per second
-    """
+    """Shows the progress of work on a known number of things, on standard output."""
 
     def __init__(self, total, unit):
         self._total, self._unit = total, unit

@@ -28,12 +28,7 @@ _TRUE, _FALSE = ("true", "True", "t", "1"), ("false", "False", "f", "0")
 
 
 def tokens(text: str) -> Iterator[tuple[str, str]]:
-    """`(kind, token)` one by one: "string" without quotes and escapes, "mark", "word".
-
-    Example:
-        >>> list(tokens("id: 1  # one"))
-        [('word', 'id'), ('mark', ':'), ('word', '1')]
-    """
+    """`(kind, token)` one by one: "string" (its content), "mark" or "word"."""
     place = 0
     while place < len(text):
         match = _TOKEN.match(text, place)
@@ -63,19 +58,7 @@ def _byte(match):
 
 
 class Message:
-    """The fields of one message, and which of them were asked for.
-
-    There is no schema, so that whoever asks says what a field should be, and what it
-    is where it is absent.
-
-    Example:
-        >>> config = parse("model { ssd { num_classes: 3  sizes: [1, 2] } }")
-        >>> ssd = config.message("model").message("ssd")
-        >>> ssd.whole("num_classes", 90), ssd.numbers("sizes"), ssd.switch("x", True)
-        (3, [1.0, 2.0], True)
-        >>> list(parse("a { b: 1 } c: 2").left())
-        [('a.b', '1'), ('c', '2')]
-    """
+    """The fields of one message, and which of them were asked for."""
 
     def __init__(self, path: str = "") -> None:
         self.path = path

@@ -28,12 +28,7 @@ _fetched = set()  # files that this process found or put there, for their addres
 
 
 def path_of(path: Any) -> Any:
-    """The path that the user named, of this machine or an address.
-
-    Example:
-        >>> path_of("cats/a.jpg"), path_of("s3://bucket/cats/a.jpg")
-        (PosixPath('cats/a.jpg'), RemotePath('s3://bucket/cats/a.jpg'))
-    """
+    """The path that the user named, of this machine or an address."""
     if not is_remote(path):
         return pathlib.Path(path)
     remote_path = extra("remote.path:RemotePath")
@@ -60,20 +55,17 @@ def fetch(address: str, path: str | os.PathLike) -> None:
     extra("remote.files:fetch")(address, path)
 
 
-def for_each(function: Callable, paths: list) -> list:
-    """`function` of each path, in a list; of addresses by many threads, which wait."""
+def for_each(function: Callable, paths: list, *others: list) -> list:
+    """`map` in a list, by many threads where there are addresses, which wait."""
     if not any(map(is_remote, paths)):
-        return [function(path) for path in paths]
+        return list(map(function, paths, *others))
     with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
-        return list(pool.map(function, paths))
+        return list(pool.map(function, paths, *others))
 
 
 @contextlib.contextmanager
 def replacing_at(path: Any) -> Iterator[pathlib.Path]:
-    """Gives a path to write a file to, and puts that file at `path` or its address.
-
-    Where a storage shows files that are not complete, this one may be seen so.
-    """
+    """Gives a path to write a file to, and puts that file at `path` or its address."""
     if not is_remote(path):
         with replacing(path) as partial:
             yield partial
@@ -85,11 +77,7 @@ def replacing_at(path: Any) -> Iterator[pathlib.Path]:
 
 
 def open_folder(path: Any, what: str, is_ours: Callable[[str], bool]) -> Any:
-    """The folder that the user named, to write into: `FolderLock`, or one like it.
-
-    `is_ours` tells of a name whether it is one that is written here: of an address,
-    others are neither fetched nor removed.
-    """
+    """The folder that the user named, to write into: `FolderLock`, or one like it."""
     if isinstance(path, (str, os.PathLike)) and is_remote(path):
         return extra("remote.folder:RemoteFolder")(address_of(path), is_ours)
     return FolderLock(local_path(path, what))
@@ -110,11 +98,7 @@ def cache_folder() -> pathlib.Path:
 
 
 def local_copy(path: Any) -> pathlib.Path:
-    """The file of a path on this machine; one at an address is fetched first.
-
-    It is kept in the cache folder until the one at the address is replaced, and as long
-    as another process may read it.
-    """
+    """The file of a path on this machine; one at an address is fetched first."""
     path = path_of(path)
     return note_fetched(path.fetched()) if is_remote(path) else path
 
@@ -127,11 +111,7 @@ def note_fetched(path: pathlib.Path) -> pathlib.Path:
 
 @contextlib.contextmanager
 def kept_if_readable(path: Any) -> Iterator[None]:
-    """Removes the copy of a file at an address that the block cannot read.
-
-    Without it a bad answer of a server would be kept for good: the next call fetches
-    the file again. A file of the user is never removed.
-    """
+    """Removes the copy of a file at an address that the block cannot read."""
     try:
         yield
     except (ValueError, OSError) as error:

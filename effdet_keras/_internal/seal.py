@@ -19,21 +19,7 @@ _SEAL = re.compile(re.escape(_MARK.encode()) + b"(.{64})", re.DOTALL)
 
 
 def seal(path, others=()):
-    """Puts the digest into a file that has `UNSEALED` in it.
-
-    Example:
-        >>> import tempfile
-        >>> path = pathlib.Path(tempfile.mkdtemp(), "notes.txt")
-        >>> _ = path.write_text(f"my notes ({UNSEALED})")
-        >>> seal(path)
-        >>> check_seal(path)
-        True
-        >>> _ = path.write_text(path.read_text().replace("my", "no"))
-        >>> check_seal(path)
-        Traceback (most recent call last):
-            ...
-        effdet_keras.errors.InvalidValueError: ...notes.txt' is damaged: ...
-    """
+    """Puts the digest into a file that has `UNSEALED` in it."""
     path = pathlib.Path(path)
     content = path.read_bytes()
     if content.count(UNSEALED.encode()) != 1:

@@ -28,10 +28,7 @@ class NotTheFileError(ConnectionError):
 
 
 def answer(url, method="GET"):
-    """The answer of a server, to be closed.
-
-    A user name and password in the URL are sent as basic authentication.
-    """
+    """The answer of a server, to be closed."""
     parts = urllib.parse.urlsplit(url)
     bare = without_login(parts)._replace(fragment="").geturl()
     request = urllib.request.Request(
@@ -49,11 +46,7 @@ def answer(url, method="GET"):
 
 
 def copy_body(url, response, file, tell=lambda received, length: None):
-    """Copies the body of an answer to a file, if it is the whole file as it is there.
-
-    Its length is compared with the one that the server names, here or when it is asked
-    for that alone; its MD5 digest where a storage tells it.
-    """
+    """Copies the body of an answer to a file, and checks that it is complete."""
     coding = response.headers.get("Content-Encoding", "identity")
     if response.status != 200 or coding != "identity":
         raise NotTheFileError(
@@ -88,12 +81,7 @@ def length_of(response):
 
 
 def is_page(head):
-    """Whether the first bytes of a file are those of a page for a browser.
-
-    Example:
-        >>> is_page(b"  <!DOCTYPE html><html>"), is_page(b"<annotation>")
-        (True, False)
-    """
+    """Whether the first bytes of a file are those of a page for a browser."""
     head = head[:_HEAD].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     return head.startswith(b"<") and any(sign in head for sign in _PAGE)
 

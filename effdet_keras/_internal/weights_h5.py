@@ -19,18 +19,7 @@ from effdet_keras.errors import NonFiniteLossError
 
 
 def check_finite(model, what):
-    """Raises where a weight or an average of a model is NaN or infinite.
-
-    Example:
-        >>> model = keras.Sequential([keras.layers.Dense(1)])
-        >>> model.build((None, 1))
-        >>> model.layers[0].kernel.assign([[np.nan]]) is not None
-        True
-        >>> check_finite(model, "It was not written")
-        Traceback (most recent call last):
-            ...
-        effdet_keras.errors.NonFiniteLossError: It was not written: 1 of its 2 ...
-    """
+    """Raises where a weight or an average of a model is NaN or infinite."""
     fault = _fault(model)
     if fault is not None:
         raise NonFiniteLossError(
@@ -75,21 +64,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def write_weights_h5(path, write, variables=()):
-    """Writes a file of weights by Keras, and seals it.
-
-    Args:
-        variables: all that it writes. There is room for them before it begins: once
-            HDF5 could not write to a full disk, it crashes the process.
-
-    Example:
-        >>> import tempfile
-        >>> path = pathlib.Path(tempfile.mkdtemp(), "a.weights.h5")
-        >>> def write(path):
-        ...     h5py.File(path, "w").close()
-        >>> write_weights_h5(path, write)
-        >>> h5py.File(path).attrs["effdet_keras_seal"][:12]
-        b'effdet_keras'
-    """
+    """Writes a file of weights by Keras, and seals it."""
     path = pathlib.Path(path)
     size = sum(map(_most_bytes, variables))
     with replacing(path, ending=ENDING) as partial:
@@ -101,10 +76,7 @@ def write_weights_h5(path, write, variables=()):
 
 
 def check_weights_h5(path):
-    """Whether a file is sealed; raises ValueError where it is, and damaged.
-
-    Whoever changes one on purpose takes the seal off: `del file.attrs[...]` of h5py.
-    """
+    """Whether a file is sealed; raises ValueError where it is, and damaged."""
     try:
         with h5py.File(path, "r") as file:
             is_sealed = SEAL_NAME in file.attrs

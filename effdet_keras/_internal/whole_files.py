@@ -28,25 +28,7 @@ _COPY_COMMANDS = {
 
 
 def local_path(path, what):
-    """The path on this machine that the user named; refuses any other address.
-
-    Python would take `gs://bucket/folder` for a relative path, and make a folder
-    `gs:` in the working directory.
-
-    Args:
-        what: string, the subject of the error's sentence, such as "`path`" or
-            "The path of an archive".
-
-    Example:
-        >>> local_path("file:///tmp/cats.keras", "`path`")
-        PosixPath('/tmp/cats.keras')
-        >>> local_path("gs://bucket/cats.keras", "`path`")
-        Traceback (most recent call last):
-            ...
-        effdet_keras.errors.InvalidValueError: `path` must be on this machine. \
-Received: 'gs://bucket/cats.keras'. Use a local folder and copy it \
-(`gsutil cp -r SOURCE TARGET`), or mount the bucket as a folder.
-    """
+    """The path on this machine that the user named; refuses any other address."""
     if not isinstance(path, (str, os.PathLike)):
         raise InvalidTypeError(
             f"{what} must be a string or a path. "
@@ -69,12 +51,7 @@ Received: 'gs://bucket/cats.keras'. Use a local folder and copy it \
 
 
 def is_remote(path):
-    """Whether a path is an address with a scheme other than `file://`.
-
-    Example:
-        >>> is_remote("gs://bucket/cats"), is_remote("file:///cats"), is_remote("cats")
-        (True, False, False)
-    """
+    """Whether a path is an address with a scheme other than `file://`."""
     scheme = _scheme(path, os.fsdecode(path))
     if scheme in (None, "file"):
         return False
@@ -83,16 +60,7 @@ def is_remote(path):
 
 
 def check_address(address):
-    """Raises ValueError if an address has a part that cannot be read, or no host.
-
-    Example:
-        >>> check_address("http://[::1")
-        Traceback (most recent call last):
-            ...
-        effdet_keras.errors.InvalidValueError: 'http://[::1' is not an address that \
-can be opened: Invalid IPv6 URL. It must be like https://example.org:8000/folder/file; \
-[ and ] are for the numbers of a host alone, as in http://[::1]/file
-    """
+    """Raises ValueError if an address has a part that cannot be read, or no host."""
     try:
         parts = urllib.parse.urlsplit(address)
         if parts.scheme.lower() in ("http", "https"):
@@ -117,23 +85,13 @@ def _scheme(path, text):
 
 
 def address_of(path):
-    """The text of an address; `pathlib` makes one slash of its two.
-
-    Example:
-        >>> address_of(pathlib.PurePosixPath("s3://bucket/cats"))
-        's3://bucket/cats'
-    """
+    """The text of an address; `pathlib` makes one slash of its two."""
     text = os.fsdecode(path)
     return text if "://" in text else text.replace(":/", "://", 1)
 
 
 def shown_address(path):
-    """The address, without what may be secret: the login and what follows a `?`.
-
-    Example:
-        >>> shown_address("https://me:word@example.org/a.jpg?key=1")
-        'https://example.org/a.jpg'
-    """
+    """The address, without what may be secret: the login and what follows a `?`."""
     return re.sub("//[^/]*@", "//", address_of(path).partition("?")[0])
 
 
@@ -162,28 +120,7 @@ _last_look = {}  # when this process last looked for leftovers, by folder
 
 @contextlib.contextmanager
 def replacing(path, ending=None, *, previous=None, exclusive=False):
-    """Gives a path to write a file to, and puts that file in the place of `path`.
-
-    It is flushed to the disk and then renamed: at every moment `path` is either
-    the whole old file or the whole new one, whatever happens to the process. If
-    the block raises, `path` stays as it was.
-
-    Args:
-        ending: string, what the name of the given path must end with too; None for
-            the last suffix of `path`.
-        previous: path in the same folder, the name that the file which is replaced
-            has from then on; None removes that file.
-        exclusive: bool, whether a file that is there stays, also one that another
-            process put there meanwhile: of several writers the first one wins.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> path = pathlib.Path(tempfile.mkdtemp(), "notes.txt")
-        >>> with replacing(path) as partial:
-        ...     _ = partial.write_text("all of it")
-        >>> path.read_text()
-        'all of it'
-    """
+    """Gives a path to write a file to, and puts that file in the place of `path`."""
     path = local_path(path, "The path of a file")
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "A folder has this name", os.fspath(path))
@@ -201,25 +138,7 @@ def replacing(path, ending=None, *, previous=None, exclusive=False):
 
 @contextlib.contextmanager
 def new_folder(path):
-    """Gives a folder to write into, which gets the name `path` when it is complete.
-
-    Its files are not flushed to the disk one by one, which would take minutes for a
-    large dataset: the folder is whole after a kill, not after a loss of power.
-
-    Args:
-        path: string or path of this machine. Nothing may be there; the folder
-            that it is in is made if need be.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> path = pathlib.Path(tempfile.mkdtemp(), "cats")
-        >>> with new_folder(path) as folder:
-        ...     _ = (folder / "a.txt").write_text("a")
-        ...     path.exists()
-        False
-        >>> (path / "a.txt").read_text()
-        'a'
-    """
+    """Gives a folder to write into, which gets the name `path` when it is complete."""
     path = local_path(path, "The path of a folder")
     _refuse_existing(path)
     with _hidden_beside(path) as partial:
@@ -232,26 +151,7 @@ def new_folder(path):
 
 @contextlib.contextmanager
 def replacing_together(path):
-    """Gives a folder to write several files into, which then take their places.
-
-    When the block is done the files, and folders, are flushed to the disk and
-    renamed into the folder of `path`, `path` itself last. If a rename fails, those
-    before it are undone. Between the renames a kill can leave some files new and
-    some old; the old versions of the new ones are then kept in the hidden folder.
-
-    Args:
-        path: string or path of this machine, of the file or folder by which others
-            find the rest. Its folder is made if need be.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> path = pathlib.Path(tempfile.mkdtemp(), "model.index")
-        >>> with replacing_together(path) as folder:
-        ...     for name in ("model.data", "model.index"):
-        ...         _ = (folder / name).write_text("new")
-        >>> sorted(path.name for path in path.parent.iterdir())
-        ['model.data', 'model.index']
-    """
+    """Gives a folder to write several files into, which then take their places."""
     path = local_path(path, "The path of a file")
     with _hidden_beside(path) as hidden:
         new, old = hidden / "new", hidden / "old"
@@ -264,25 +164,12 @@ def replacing_together(path):
 
 
 def is_hidden_name(name):
-    """Whether a name is one under which a file is written until it is complete.
-
-    Example:
-        >>> is_hidden_name(".last.12-0123abcd.partial.keras"), is_hidden_name("a.keras")
-        (True, False)
-    """
+    """Whether a name is one under which a file is written until it is complete."""
     return _HIDDEN.fullmatch(name) is not None
 
 
 def remove_leftovers(folder, ended=None):
-    """Removes at once what killed processes left in a folder that this one has taken.
-
-    Nothing that a running process of this machine writes, nor what another machine may
-    be writing.
-
-    Args:
-        ended: pair of a process' number and its host, which is known to have ended,
-            wherever it ran; or None.
-    """
+    """Removes what killed processes of this machine, and `ended`, left in a folder."""
     here = _machine(socket.gethostname())
     dead = None if ended is None else (ended[0], _machine(ended[1]))
     for path in pathlib.Path(folder).absolute().iterdir():
@@ -425,12 +312,7 @@ def _holds_old_files(hidden):
 
 
 def process_runs(process):
-    """Whether a process of this machine has this number; on Windows always True.
-
-    Example:
-        >>> process_runs(os.getpid())
-        True
-    """
+    """Whether a process of this machine has this number; on Windows always True."""
     if os.name == "nt":
         return True  # there is no asking that does no harm
     try:

@@ -29,15 +29,7 @@ _MARKS = {  # longer ones first: UTF-32's begins with UTF-16's
 
 
 def read_text(path: Any) -> str:
-    """The text of a file in UTF-8, or in UTF-16 or UTF-32, whose bytes show that.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> path = pathlib.Path(tempfile.mkdtemp(), "data.yaml")
-        >>> _ = path.write_text("näin", encoding="utf-16-le")
-        >>> read_text(path)
-        'näin'
-    """
+    """The text of a file in UTF-8, or in UTF-16 or UTF-32, whose bytes show that."""
     data = path.read_bytes()
     encoding = next((_MARKS[mark] for mark in _MARKS if data.startswith(mark)), None)
     share = data[:64].count(0) / max(len(data[:64]), 1)
@@ -125,12 +117,7 @@ def _keep_as_text(node):
 
 
 def load_yaml(text: str, *, words: bool = False, names: bool = False) -> Any:
-    """What a YAML text holds: lists, dicts, text, numbers, bools, None.
-
-    Example:
-        >>> load_yaml("nc: 2\\nnames: [007, 16:9]")
-        {'nc': 2, 'names': ['007', '16:9']}
-    """
+    """What a YAML text holds: lists, dicts, text, numbers, bools, None."""
     loader = _NameLoader if names else _WordLoader if words else _Loader
     try:
         return yaml.load(text, Loader=loader)
@@ -159,14 +146,7 @@ def read_yaml(path: str | os.PathLike) -> dict[Any, Any]:
 
 
 def parse_value(text: str, *, of: str = "") -> Any:
-    """A value as YAML writes it: `20`, `1e-3`, `[320, 480]`, `null`, `adamw`.
-
-    Example:
-        >>> [parse_value(text) for text in ("20", "1e-3", "[1, 2]", "null", "adamw")]
-        [20, 0.001, [1, 2], None, 'adamw']
-        >>> parse_value("[007, no]", of="class_names")
-        ['007', 'no']
-    """
+    """A value as YAML writes it: `20`, `1e-3`, `[320, 480]`, `null`, `adamw`."""
     try:
         is_collection = text.lstrip().startswith(("[", "{"))
         return load_yaml(text, names=of in _NAMES and is_collection)

@@ -19,10 +19,9 @@ from effdet_keras.cli.files import (
 )
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.image_columns import read_image_columns
-from effdet_keras.detect.detect_dataset import category_ids_in_dataset
 from effdet_keras.detect.evaluate import (
-    image_results,
-    image_results_and_losses,
+    analyzed_images,
+    category_ids_in_dataset,
     losses_text,
 )
 from effdet_keras.detect.predictor import Predictor
@@ -191,24 +190,21 @@ class _Model:
             aligned = dataset.with_classes(names)
         # A bar counts the images, on terminals alone: it is made of carriage returns.
         options = {"batch_size": self._batch_size, "verbose": sys.stdout.isatty()}
-        losses = {}
+        self.results, found = analyzed_images(
+            self.predictor, aligned, losses=self._with_losses, **options
+        )
         if self._with_losses:
-            self.results, losses = image_results_and_losses(
-                self.predictor, aligned, **options
-            )
-            print(f"\n{losses_text(losses)}", flush=True)
-        else:
-            self.results = image_results(self.predictor, aligned, **options)
+            print(f"\n{losses_text(found.losses)}", flush=True)
         seconds = time.perf_counter() - start
         if aligned is not dataset:
-            found = detections_to_coco(self.results, aligned.category_ids)
-            self.results = results_of_coco(dataset.to_coco(), found)
+            records = detections_to_coco(self.results, aligned.category_ids)
+            self.results = results_of_coco(dataset.to_coco(), records)
         self.evaluation = analyze_results(
             self.results, dataset.class_names, columns=columns
         )
         height, width = self.predictor.config.image_size
         self.facts = {
-            **({"losses": losses} if losses else {}),
+            **({"losses": found.losses} if found.losses else {}),
             "model": self.predictor.config.name,
             "kind": self.kind,
             "network's input": f"{height} x {width}",

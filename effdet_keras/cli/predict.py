@@ -91,7 +91,7 @@ def run(
                     f"--{flag} is for a run without --parts: `effdet-keras merge` "
                     "writes one file of the parts"
                 )
-        predict_shard = extra("bulk.predict_shard:predict_shard")
+        predict_shard = extra("bulk.shard:predict_shard")
         sizes = {"shard": shard, "part_images": part_images}
         failed = predict_shard(open_model, inputs, parts, score, **sizes, **options)
         return 1 if failed else 0

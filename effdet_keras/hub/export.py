@@ -22,23 +22,7 @@ _NETWORK = (
 
 
 def network_features(model, images, training=False):
-    """What the last layer of each head sees.
-
-    Args:
-        images: float32 tensor `[B, H, W, 3]`, normalised.
-
-    Returns:
-        Two lists of tensors `[B, H_l, W_l, C]`, class features and box features.
-
-    Example:
-        >>> from effdet_keras.model.efficientdet import EfficientDet
-        >>> model = EfficientDet.from_preset(
-        ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2
-        ... )
-        >>> class_features, _ = network_features(model, np.zeros((1, 64, 64, 3)))
-        >>> [tuple(x.shape) for x in class_features][:2]
-        [(1, 8, 8, 64), (1, 4, 4, 64)]
-    """
+    """What the last layer of each head sees."""
     if model.features is not None:
         return model.features(images, training=training)
     config = model.config
@@ -113,11 +97,7 @@ def _callable(model):
 
 
 def _variables(model):
-    """Each variable below the last layers of the heads, and what stands for it.
-
-    That is a variable of its published name; but the graph of a TF-Hub module
-    knows only its own variables.
-    """
+    """Each variable below the last layers of the heads, and what stands for it."""
     if model.features is not None:
         yield from ((v, v.value) for v in model.features.variables)
         return

@@ -25,25 +25,7 @@ class _Fixed(keras.Variable):
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 class HubFeatures(keras.layers.Layer):
-    """Computes with the graph and the variables of a feature module.
-
-    The weights of the layer are the module's own variables, not copies, under
-    the module's names. Where none of them trains, the module runs in inference
-    mode: its batch norms keep their statistics.
-
-    A saved model holds the weights, but not the graph: it names the module, which
-    must be on the machine that loads it, unchanged (`reopen_hub_module`).
-
-    Computes in float32 whatever the policy. TensorFlow alone.
-
-    Call arguments:
-        images: float32 tensor `[B, H, W, 3]`, normalised.
-        training: bool.
-
-    Returns:
-        List of class features and list of box features, float32
-        `[B, H_l, W_l, C]`, one per level.
-    """
+    """Computes with the graph and the variables of a feature module."""
 
     def __init__(self, module, **kwargs):
         require_tensorflow(

@@ -198,18 +198,7 @@ _OUTPUTS = {
 
 
 class HubDetector:
-    """A detector module, such as `https://tfhub.dev/tensorflow/efficientdet/d0/1`.
-
-    `EfficientDet.from_hub` makes it of a module that returns detections. The module
-    itself scales the images, applies its score threshold and suppresses overlapping
-    boxes.
-
-    Args:
-        module: `HubModule` that `is_detector`.
-        class_names: sequence of strings, one per label, or None. The module's class 1
-            is label 0. For the published ones: `COCO_CLASS_NAMES`.
-        category_ids: sequence of ints, one per label, or None for label + 1.
-    """
+    """A detector module, such as `https://tfhub.dev/tensorflow/efficientdet/d0/1`."""
 
     def __init__(self, module, class_names=None, category_ids=None):
         self.module = module
@@ -226,11 +215,7 @@ class HubDetector:
         ((self._input_name, self._input),) = inputs.items()
 
     def detect(self, images, score_threshold=0.3, *, batch_size=1, verbose="auto"):
-        """Finds objects in images of any size; see `EfficientDet.detect`.
-
-        The module takes one image at a time: `batch_size` is accepted because that
-        method has it, and changes nothing.
-        """
+        """Finds objects in images of any size; see `EfficientDet.detect`."""
         ScoreRule(self, score_threshold)  # which it has no thresholds for
         sources, is_single = image_sources(images)
         shows_progress = len(sources) > 1 if verbose == "auto" else bool(verbose)

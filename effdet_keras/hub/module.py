@@ -38,14 +38,7 @@ _DETECTOR_FORM = (
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class HubModule:
-    """A TF-Hub module that was loaded.
-
-    Attributes:
-        handle: string, the address or folder that it was asked for by.
-        folder: string, where it lies on this machine.
-        loaded: what TensorFlow makes of the SavedModel.
-        notes: dict of what `export_hub_module` noted beside it, or None.
-    """
+    """A TF-Hub module that was loaded."""
 
     handle: str
     folder: str
@@ -92,11 +85,7 @@ class HubModule:
         return None
 
     def features(self, images, training):
-        """Calls a feature module, and checks what it returns.
-
-        Args:
-            images: float32 tensor `[B, H, W, 3]`, normalised.
-        """
+        """Calls a feature module, and checks what it returns."""
         try:
             found = self.loaded(images, training=training)
         except (TypeError, ValueError) as error:
@@ -112,10 +101,7 @@ class HubModule:
         return tuple(list(levels) for levels in found)
 
     def features_of(self, images):
-        """What `features` gives for an array, in inference, outside of a model.
-
-        In a distribution strategy a module runs only where replicas do.
-        """
+        """What `features` gives for an array, in inference, outside of a model."""
         strategy = tf.distribute.get_strategy()
         images = tf.constant(images)
         found = strategy.run(lambda: self.features(images, training=False))
@@ -130,28 +116,13 @@ class HubModule:
 
 
 def open_hub_module(handle):
-    """Fetches a module through tensorflow_hub if need be, and loads it.
-
-    Args:
-        handle: string or path. An http(s) address is fetched once, compressed, into
-            the folder that `TFHUB_CACHE_DIR` names. Of `gs://` copy it first.
-
-    Example:
-        >>> open_hub_module("nowhere")
-        Traceback (most recent call last):
-            ...
-        FileNotFoundError: There is no TF-Hub module 'nowhere': ...
-    """
+    """Fetches a module through tensorflow_hub if need be, and loads it."""
     handle = os.fspath(handle)
     return _load(handle, _resolve(handle))
 
 
 def reopen_hub_module(handle, fingerprint):
-    """Loads the module that a saved model names, from this machine alone.
-
-    A module is a program: what a file names is never fetched because of it, and
-    must have the graph that the model was saved with.
-    """
+    """Loads the module that a saved model names, from this machine alone."""
     shown, folder = shown_url(handle), _cache_folder(handle)
     if not os.path.isdir(folder):
         raise FileNotFoundError(

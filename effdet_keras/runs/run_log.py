@@ -22,7 +22,7 @@ import keras
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras._version import __version__
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
-from effdet_keras.train.accumulation import steps_done
+from effdet_keras.train.parts import steps_done
 from effdet_keras.train.resume import Place
 
 # What a line has besides numbers of the training; `steps` are those trained in all.

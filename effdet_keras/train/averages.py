@@ -13,6 +13,8 @@ from effdet_keras._internal.optional_imports import jax
 from effdet_keras.errors import InvalidStateError, InvalidValueError
 from effdet_keras.train.fit_callbacks import OwnCallback
 
+AVERAGE, TRAINING = "average:", "training:"  # in files, before the path of a variable
+
 
 def placed_like(variable, value):
     """A value where its variable is, without asking the other processes.
@@ -231,6 +233,40 @@ class WeightAverages:
         finally:
             self.restore()
 
+    def save(self, store):
+        """Writes the averages; while swapped, the weights of training."""
+        prefix = TRAINING if self.is_swapped else AVERAGE
+        for source, value in zip(self._sources, self._averages):
+            store[_key(prefix, source)] = ops.convert_to_numpy(value)
+        for index, value in self._exact.items():
+            store[_key(AVERAGE, self._sources[index])] = value
+
+    def load(self, store):
+        """Reads what `save` wrote; returns whether there was something."""
+        names = set(store.keys())  # the store of a `.weights.h5` is no dict
+        is_swapped = any(name.startswith(TRAINING) for name in names)
+        prefix = TRAINING if is_swapped else AVERAGE
+        found = {name for name in names if name.startswith(prefix)}
+        if not found:
+            return False
+        keys = [_key(prefix, source) for source in self._sources]
+        if set(keys) != found:
+            raise InvalidValueError(
+                f"The file holds {len(found)} moving averages, this model {len(keys)}: "
+                "it was compiled with other trainable weights. Compile it as it was "
+                "when the file was written."
+            )
+        values = [store[key] for key in keys]
+        if is_swapped:
+            coarse = [_key(AVERAGE, source) for source in self._sources]
+            exact = {i: store[key] for i, key in enumerate(coarse) if key in names}
+            self.take_swapped(values, exact)
+        else:
+            self.restore()
+            for average, value in zip(self._averages, values):
+                average.assign(value)
+        return True
+
     def _values_before(self):
         """The weights of training and the averages, as they were before the swap."""
         training, averages = _values(self._averages), _values(self._sources)
@@ -247,6 +283,10 @@ class WeightAverages:
     def _end_swap(self):
         self._is_swapped, self._before = False, None
         self._given, self._exact = None, {}
+
+
+def _key(prefix, variable):
+    return prefix + variable.path.replace("/", ":")
 
 
 def _average_of(variable):

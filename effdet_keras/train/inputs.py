@@ -1,16 +1,24 @@
-"""What `fit` and `evaluate` are given: checked before training, and measured."""
+"""What `fit` is given: checked, measured, and explained where a batch is refused."""
 
 from __future__ import annotations
 
+import contextlib
 import reprlib
+import warnings
+from collections.abc import Iterator
+from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
+from effdet_keras._internal.label_constants import BACKGROUND, IGNORED_PIXEL
 from effdet_keras._internal.processes import current_processes
-from effdet_keras.data.pipeline.image_reader import readers_of
-from effdet_keras.errors import InvalidValueError
-from effdet_keras.train.truth import explain_batch
+from effdet_keras.category_ids import category_ids_or_default, extend_category_ids
+from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.pipeline.image_reader import ImageReader, readers_of
+from effdet_keras.data.record import BACKGROUND_NAME
+from effdet_keras.errors import InvalidValueError, NonFiniteLossError
 
 _MAX_PIXEL = 1024.0  # a few times white: augmentation may go beyond 255
 
@@ -277,3 +285,285 @@ def _check_images(model, shape):
 
 def _short(names, shown=8):
     return ", ".join(names[:shown]) + (", ..." if len(names) > shown else "")
+
+
+# --- What the ground truth of a batch must be, and an explanation where it is not.
+
+
+def is_valid_batch(truth, config):
+    """Whether a model can learn from the ground truth of a batch.
+
+    Args:
+        truth: dict of tensors: `boxes` and `labels` for detection, see `is_valid`;
+            `masks` `[B, H, W]` for segmentation, classes below `seg_num_classes`, or
+            255.
+
+    Example:
+        >>> from effdet_keras.model.config import EfficientDetConfig
+        >>> config = EfficientDetConfig(heads="segmentation", seg_num_classes=3)
+        >>> bool(is_valid_batch({"masks": [[[0, 2, 255]]]}, config))
+        True
+        >>> bool(is_valid_batch({"masks": [[[0, 3, 255]]]}, config))
+        False
+    """
+    rules = []
+    if config.has_detection:
+        size = config.image_size, config.num_classes
+        rules.append(is_valid(truth["boxes"], truth["labels"], *size))
+    if config.has_segmentation:
+        wrong = _wrong_pixels(truth["masks"], config.seg_num_classes)
+        rules.append(ops.logical_not(ops.any(wrong)))
+    return ops.all(ops.stack(rules))
+
+
+def explain_batch(truth, config):
+    """Explains what is wrong with the ground truth of a batch; see `is_valid_batch`."""
+    fault = None
+    if config.has_detection and {"boxes", "labels"} <= set(truth):
+        size = config.image_size, config.num_classes
+        fault = explain(truth["boxes"], truth["labels"], *size)
+    if fault is None and config.has_segmentation and "masks" in truth:
+        masks = np.asarray(ops.convert_to_numpy(truth["masks"]))
+        wrong = np.argwhere(
+            ops.convert_to_numpy(_wrong_pixels(masks, config.seg_num_classes))
+        )
+        if len(wrong):
+            image, row, column = wrong[0].tolist()
+            fault = (
+                "Classes of pixels must be whole numbers below the model's "
+                f"`seg_num_classes`, {config.seg_num_classes}, and count from 0; "
+                f"{IGNORED_PIXEL} is for pixels without a class. Received: "
+                f"{masks[image, row, column]} in row {row}, column {column} of mask "
+                f"{image}"
+            )
+    return fault
+
+
+def _wrong_pixels(masks, num_classes):
+    given = ops.convert_to_tensor(masks)
+    masks = ops.cast(given, "int32")
+    is_class = ops.logical_and(masks >= 0, masks < num_classes)
+    is_known = ops.logical_or(is_class, masks == IGNORED_PIXEL)
+    # A cast cuts 0.7 down to 0: a pixel of another class.
+    is_whole = given == ops.cast(masks, given.dtype)
+    return ops.logical_not(ops.logical_and(is_known, is_whole))
+
+
+def is_valid(boxes, labels, image_size, num_classes):
+    """Whether a model can learn from the ground truth of a batch.
+
+    Labels are whole numbers below `num_classes`, and -1 in padding. Boxes are finite,
+    begin before they end, have their center in the image, and are in pixels: two
+    boxes or more that all lie between 0 and 1 are taken for normalized ones. Rows with
+    the label -1 or four zeros are padding and not checked.
+
+    Args:
+        boxes: float tensor `[B, M, 4]`, `yxyx` in pixels of the input.
+        labels: int tensor `[B, M]`.
+
+    Example:
+        >>> swapped = [[[0.0, 40.0, 8.0, 8.0]]]  # ends left of where it begins
+        >>> bool(is_valid(swapped, [[0]], (64, 64), num_classes=1))
+        False
+    """
+    faults = _faults(boxes, labels, image_size, num_classes)
+    wrong = [ops.any(rows) for rows, _ in faults]
+    return ops.logical_not(ops.any(ops.stack(wrong)))
+
+
+def explain(boxes, labels, image_size, num_classes):
+    """Explains what is wrong with the ground truth of a batch; see `is_valid`.
+
+    Example:
+        >>> print(explain([[[0.0, 0.0, 8.0, 8.0]]], [[3]], (64, 64), num_classes=3))
+        Labels must lie below the model's `num_classes`, 3, and count from 0. \
+Received: label 3 with box [0.0, 0.0, 8.0, 8.0] in row 0 of image 0
+    """
+    for rows, sentence in _faults(boxes, labels, image_size, num_classes):
+        wrong = np.argwhere(ops.convert_to_numpy(rows))
+        if len(wrong):
+            image, row = wrong[0]
+            box = ops.convert_to_numpy(boxes)[image, row].tolist()
+            label = ops.convert_to_numpy(labels)[image, row].item()
+            return (
+                f"{sentence}. Received: label {label} with box {box} in row {row} of "
+                f"image {image}"
+            )
+    return None
+
+
+def _faults(boxes, labels, image_size, num_classes):
+    """Each rule: bool `[B, M]`, where it is broken; and its text."""
+    boxes = ops.cast(ops.convert_to_tensor(boxes), "float32")
+    given = ops.convert_to_tensor(labels)
+    labels = ops.cast(given, "int32")
+    low, high = boxes[..., :2], boxes[..., 2:]
+    # NaN is not equal to 0, so a row with NaN counts as used.
+    used = ops.logical_and(labels >= 0, ops.any(boxes != 0.0, axis=-1))
+    center = (low + high) / 2
+    limit = ops.convert_to_tensor(image_size, dtype="float32")
+    inside = ops.all(ops.logical_and(center >= 0.0, center <= limit), axis=-1)
+    finite = ops.all(ops.isfinite(boxes), axis=-1)
+    tiny = ops.all(ops.logical_and(boxes >= 0.0, boxes <= 1.0), axis=-1)
+    # One such box may be what a crop left of an object, two are no accident.
+    all_tiny = ops.logical_and(
+        ops.all(ops.logical_or(tiny, ops.logical_not(used))),
+        ops.sum(ops.cast(used, "int32")) > 1,
+    )
+    return [
+        (
+            # A cast cuts 0.7 down to 0: the label of another class.
+            given != ops.cast(labels, given.dtype),
+            "Labels must be whole numbers",
+        ),
+        (
+            ops.logical_and(labels < BACKGROUND, ops.any(boxes != 0.0, axis=-1)),
+            "Labels must count from 0, and be -1 in rows of padding",
+        ),
+        (
+            labels >= num_classes,
+            f"Labels must lie below the model's `num_classes`, {num_classes}, and "
+            "count from 0",
+        ),
+        (
+            ops.logical_and(used, ops.logical_not(finite)),
+            "Boxes must be finite numbers",
+        ),
+        (
+            ops.logical_and(used, ops.any(high < low, axis=-1)),
+            "Boxes must be `yxyx`: top, left, bottom, right; here one ends before it "
+            "begins",
+        ),
+        (
+            ops.logical_and(used, ops.logical_and(finite, ops.logical_not(inside))),
+            "Boxes must be `yxyx` in pixels of the input, of (height, width) "
+            f"{tuple(image_size)}; here the center of one lies outside. Are x and y "
+            "exchanged, or the boxes those of the image before it was resized?",
+        ),
+        (
+            ops.logical_and(used, all_tiny),
+            "Boxes must be in pixels; here all lie between 0 and 1. Multiply them by "
+            "the height and width of the input",
+        ),
+    ]
+
+
+# --- One call of `fit`, `evaluate` or `predict`: its errors, in plain words.
+
+
+class Run:
+    """What is known of the data of one call, for errors in plain words."""
+
+    def __init__(self, data: Any = None) -> None:
+        self._readers: list[ImageReader] = readers_of(data)
+        self._error = None  # what stopped a step: the backend may hide it in its own
+        for reader in self._readers:
+            reader.error = None
+
+    @contextlib.contextmanager
+    def plain_errors(self) -> Iterator[None]:
+        """Context that raises what stopped the run, not what the backend made of it."""
+        try:
+            yield
+        except Exception as error:
+            errors = [self._error, *(reader.error for reader in self._readers)]
+            errors.append(current_processes().plain_error(error))
+            plain = next((e for e in errors if e is not None), error)
+            if plain is error:
+                raise
+            raise plain from None
+
+    def refusal(self, truth: dict, config: Any, step: int | None) -> Exception:
+        """The error for a batch whose loss is NaN or infinite."""
+        fault = explain_batch(truth, config)
+        where = "an evaluation step" if step is None else f"training step {step}"
+        batch = f"The batch of {where} {self._names(truth.get('image_id'))}"
+        if fault is not None:
+            self._error = InvalidValueError(
+                f"{fault}. {batch}. This batch did not change the model."
+            )
+            return self._error
+        error = NonFiniteLossError(
+            "The loss is not finite, or its gradients or the statistics of batch norm "
+            f"are not. {batch}. This batch did not change the model, which can still "
+            "be saved. Usual causes: a learning rate too high for the batch size, no "
+            "`clip_norm`, float16 where bfloat16 would hold the values, or pixels "
+            "that are not finite or far from 0-255."
+        )
+        # Of several replicas one may know more: that its ground truth is wrong.
+        self._error = self._error or error
+        return error
+
+    def _names(self, image_ids):
+        if image_ids is None:
+            return "names no images (its ground truth has no 'image_id')"
+        ids = ops.convert_to_numpy(image_ids).reshape(-1).tolist()
+        if len(self._readers) == 1:
+            return f"has the images {', '.join(map(self._readers[0].name_of, ids))}"
+        return f"has the images with `image_id` {', '.join(map(str, ids))}"
+
+
+# --- A model takes the class names and category ids of the dataset it is trained on.
+
+
+def adopt_classes(model: Any, data: Any) -> None:
+    """Gives a model the category ids of its dataset, and names where it has none.
+
+    Names of the classes of pixels as well, where it has a segmentation head. Where
+    the data has none, they may be those of the model's objects.
+
+    Nothing changes where the model has `category_ids`, where the data does not tell
+    its own, or where the classes of both differ.
+    """
+    _adopt_seg_class_names(model, data)
+    classes = [data] if isinstance(data, DetectionDataset) else readers_of(data)
+    known = {(tuple(c.class_names), _ids(c)) for c in classes}
+    if model.category_ids is not None or len(known) != 1:
+        return
+    ((names, ids),) = known
+    if ids is None:
+        return
+    if model.class_names is None:
+        if len(names) == model.num_classes:
+            model.class_names, model.category_ids = names, ids
+        return
+    if tuple(model.class_names) == names:
+        model.category_ids = ids
+        return
+    id_of = dict(zip(names, ids))
+    default = dict(
+        zip(model.class_names, category_ids_or_default(None, model.num_classes))
+    )
+    is_part = set(names) <= set(default)
+    if is_part and any(default[name] != id_of[name] for name in names):
+        model.category_ids = tuple(extend_category_ids(model.class_names, id_of))
+
+
+def _adopt_seg_class_names(model, data):
+    sources = [data] if isinstance(data, DetectionDataset) else readers_of(data)
+    known = {source.seg_class_names for source in sources} - {None}
+    config = model.config
+    if not config.has_segmentation or model.seg_class_names is not None:
+        return
+    if not known and config.has_detection:
+        _name_by_objects(model)
+    elif len(known) == 1 and len(names := known.pop()) == config.seg_num_classes:
+        model.seg_class_names = names
+
+
+def _name_by_objects(model):
+    """Names the classes of pixels as masks that are drawn of objects have them."""
+    names = (BACKGROUND_NAME, *(model.class_names or ()))
+    if len(names) == model.config.seg_num_classes > 1:
+        model.seg_class_names = names
+        warnings.warn(
+            "The ground truth does not name the classes of its masks. They are taken "
+            f"to be {names}, as where masks are drawn of objects. If they are others, "
+            "set `model.seg_class_names`.",
+            stacklevel=4,
+        )
+
+
+def _ids(classes):
+    ids = getattr(classes, "category_ids", None)
+    return None if ids is None else tuple(ids)

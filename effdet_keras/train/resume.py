@@ -16,8 +16,8 @@ from keras import ops
 
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.data.pipeline.image_reader import passes_of
-from effdet_keras.train.accumulation import steps_done
 from effdet_keras.train.fit_callbacks import OwnCallback
+from effdet_keras.train.parts import steps_done
 
 
 @dataclasses.dataclass(frozen=True)

@@ -59,35 +59,7 @@ class DamagedFileError(InvalidValueError):
 
 
 def write_archive(model, path, info=None, *, previous=None):
-    """Writes a model to a `.keras` file that says what it is.
-
-    The file is one that `keras.saving.load_model` loads, with the optimizer
-    and the moving averages. An entry `archive.json` is added to it, with the
-    model's `config`, `class_names`, `category_ids` and `score_settings`, the `versions`
-    of the packages, the `backend`, the time (`created`, UTC), and the `random_state`
-    of stochastic depth, which Keras does not save; and with `info`.
-
-    It is written beside `path` under another name, flushed to the disk and
-    then renamed: at every moment `path` is either the whole old file or the
-    whole new one, whatever happens to the process.
-
-    Args:
-        info: dict of what else to note, such as `epoch` and `metrics`; numbers,
-            strings, lists, tuples and dicts of them. A number that is not
-            finite is noted as null.
-
-    Example:
-        >>> import tempfile
-        >>> from effdet_keras.model.efficientdet import EfficientDet
-        >>> model = EfficientDet.from_preset(
-        ...     "efficientdet-d0", image_size=64, max_level=6, class_names=["cat"]
-        ... )
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     write_archive(model, f"{folder}/cats.keras", {"epoch": 3})
-        ...     info = read_archive_info(f"{folder}/cats.keras")
-        >>> info["epoch"], info["class_names"], info["config"]["image_size"]
-        (3, ['cat'], [64, 64])
-    """
+    """Writes a model to a `.keras` file that says what it is."""
     path = local_path(path, "The path of an archive")
     if path.suffix != ".keras":
         raise InvalidValueError(
@@ -102,17 +74,7 @@ def write_archive(model, path, info=None, *, previous=None):
 
 
 def copy_archive(source, path, *, previous=None):
-    """Copies an archive, as safely as `write_archive` writes one.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     source = pathlib.Path(folder, "best.keras")
-        ...     _ = source.write_text("weights")
-        ...     copy_archive(source, source.with_name("last.keras"))
-        ...     print(source.with_name("last.keras").read_text())
-        weights
-    """
+    """Copies an archive, as safely as `write_archive` writes one."""
     with replacing(path, previous=previous) as partial, alone():
         shutil.copyfile(source, partial)
 
@@ -152,29 +114,7 @@ def read_archive_info(path: str | os.PathLike) -> dict[str, Any]:
 
 
 def load_archive(path, *, resume=False):
-    """Loads the model of an archive, compiled as it was.
-
-    Args:
-        path: path of a file of `write_archive` or of `model.save`, or of a
-            folder of `CheckpointArchive` or of a run: of that its `best.keras`, or
-            with `resume` its `last.keras`.
-        resume: bool. Either way the model has the moving averages in the place of
-            its weights, where there were any. False makes them its only weights, from
-            which a new training starts. True keeps the weights of training beside
-            them, the random state, and the place in the training: the next `fit`
-            goes on from these.
-
-    Example:
-        >>> import tempfile
-        >>> from effdet_keras.model.efficientdet import EfficientDet
-        >>> model = EfficientDet.from_preset(
-        ...     "efficientdet-d0", image_size=64, max_level=6, class_names=["cat"]
-        ... )
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     write_archive(model, f"{folder}/cats.keras")
-        ...     print(load_archive(f"{folder}/cats.keras").class_names)
-        ('cat',)
-    """
+    """Loads the model of an archive, compiled as it was."""
     path = checkpoint_file(path, LAST_FILE if resume else BEST_FILE)
     info = read_entry(path, check_all=True) or {}
     model = _load_model(path)
@@ -260,12 +200,7 @@ def _plain(value):
 
 
 def checkpoint_file(path, name_in_folder):
-    """The path of a checkpoint, of which a folder has several.
-
-    Args:
-        path: path of a file, or of a folder of `CheckpointArchive` or of a run, or
-            its address.
-    """
+    """The path of a checkpoint, of which a folder has several."""
     path = path_of(path) if is_remote(path) else local_path(path, _CHECKPOINT)
     if path.is_dir():
         folder, path = path, checkpoint_in(path, name_in_folder)
@@ -412,14 +347,7 @@ def store_score_settings(
 
 
 def file_for_score_settings(path: str | os.PathLike[str]) -> pathlib.Path:
-    """Finds the file that `store_score_settings` would change.
-
-    Example:
-        >>> file_for_score_settings("cats.tflite")
-        Traceback (most recent call last):
-            ...
-        effdet_keras.errors.InvalidValueError: Thresholds are stored in a `.keras` ...
-    """
+    """Finds the file that `store_score_settings` would change."""
     path = local_path(path, "The path of an archive")
     if not is_archive(path):
         raise InvalidValueError(
@@ -468,10 +396,5 @@ _FREE_BYTES, _MOST_COMPRESSION = 2**26, 50  # weights hardly compress
 
 
 def largest_unpacked(compressed):
-    """The bytes that so many compressed ones may become; more would be a trap.
-
-    Example:
-        >>> largest_unpacked(10_000_000)
-        567108864
-    """
+    """The bytes that so many compressed ones may become; more would be a trap."""
     return _FREE_BYTES + _MOST_COMPRESSION * compressed

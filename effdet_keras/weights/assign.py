@@ -29,32 +29,7 @@ BACKBONE_ALONE = "the file holds a backbone alone"  # why the rest starts new
 
 
 def assign_source(model, source, *, skip_mismatch=False, checkpoint_type=None):
-    """Assigns the arrays of a file to the weights of a model.
-
-    Everything is checked before the first weight changes. A file of a backbone
-    alone leaves the BiFPN and the heads as they are. Where file and model have
-    other classes, the last layer of the class head stays as it is; if both name
-    their classes, what belongs to a shared name is carried over.
-
-    Args:
-        skip_mismatch: bool, whether to leave weights that the file lacks, or has
-            in another shape, as they are.
-        checkpoint_type: what to take of the file: "full", all, the class layer
-            included; "detection", the backbone and the BiFPN; "classification", the
-            backbone. None takes what fits, as described above.
-
-    Example:
-        >>> from effdet_keras.weights.network_arrays import TF1
-        >>> from effdet_keras.weights.source import WeightSource
-        >>> from effdet_keras.model.efficientdet import EfficientDet
-        >>> model = EfficientDet.from_preset(
-        ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2
-        ... )
-        >>> arrays = {a.name: np.zeros(a.shape) for a in network_arrays(model.config)}
-        >>> report = assign_source(model, WeightSource("zeros", "", TF1, arrays))
-        >>> report.num_loaded == len(model.weights)
-        True
-    """
+    """Assigns the arrays of a file to the weights of a model."""
     _check_type(checkpoint_type)
     match = match_arrays(source, model.config)
     plan = _Plan(match)
@@ -217,7 +192,7 @@ def _explain(plan, model, source):
         array = arrays[name]
         return (
             f"{text}: {len(plan.mismatched)} arrays have another shape. The first is "
-            f"{array.names[source.scheme]!r}, {np.shape(value)} in the file and "
+            f"{source.scheme.name_of(array)!r}, {np.shape(value)} in the file and "
             f"{array.shape} in the model ({name!r}). {cure}"
         )
     if len(plan.missing) in (0, len(arrays)):
@@ -229,7 +204,7 @@ def _explain(plan, model, source):
     first = next(iter(plan.missing.values()))
     return (
         f"{text}: {len(plan.missing)} of {len(arrays)} weights are not in it. The "
-        f"first is {first.names.get(source.scheme, first.name)!r}, of shape "
+        f"first is {(source.scheme.name_of(first) or first.name)!r}, of shape "
         f"{first.shape}. {cure}"
     )
 

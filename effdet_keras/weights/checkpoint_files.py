@@ -10,17 +10,7 @@ CONFIGURATION_FILE = "configuration.yaml"  # makes a folder that of a run
 
 
 def folder_of_checkpoints(path):
-    """The folder of checkpoints that a path means: of a run, `archive` in it.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> run = pathlib.Path(tempfile.mkdtemp())
-        >>> folder_of_checkpoints(run) == run
-        True
-        >>> (run / "archive").mkdir()
-        >>> folder_of_checkpoints(run).name
-        'archive'
-    """
+    """The folder of checkpoints that a path means: of a run, `archive` in it."""
     if not path.is_dir() or _has_checkpoint(path):
         return path
     inner = path / ARCHIVE_FOLDER
@@ -28,14 +18,7 @@ def folder_of_checkpoints(path):
 
 
 def checkpoint_in(path, name=BEST_FILE):
-    """The checkpoint that a folder means.
-
-    Args:
-        path: `pathlib.Path` or `RemotePath` of a folder of `CheckpointArchive`, or of a
-            run.
-        name: string, the file that is meant. Where it is not there, as where a
-            training was never evaluated, it is the best or else the last.
-    """
+    """The checkpoint that a folder means."""
     folder = folder_of_checkpoints(path)
     files = (folder / each for each in (name, BEST_FILE, LAST_FILE))
     return next((file for file in files if file.is_file()), None)

@@ -17,23 +17,7 @@ _SHOWN = 10  # names in a list before "..."
 
 
 def describe_weights(source, model_name=None):
-    """Says what a file holds, which model it is of, and what would load.
-
-    Args:
-        model_name: string, the published model to compare with; None takes the
-            one that the file is of, or is nearest to.
-
-    Example:
-        >>> from effdet_keras.weights.network_arrays import TF1
-        >>> from effdet_keras.weights.source import WeightSource
-        >>> config = EfficientDetConfig.from_name("efficientdet-lite0", num_classes=2)
-        >>> arrays = {a.name: np.zeros(a.shape) for a in network_arrays(config)}
-        >>> print(describe_weights(WeightSource("x.h5", "some arrays", TF1, arrays)))
-        x.h5: some arrays
-        Model:   efficientdet-lite0, 2 classes
-        Arrays:  588 (3,239,126 values)
-        Would load into efficientdet-lite0: 588 of 588 weights
-    """
+    """Says what a file holds, which model it is of, and what would load."""
     identity = identify(source)
     size = sum(np.size(array) for array in source.arrays.values())
     averages = f", {source.num_averages} of them moving averages"
@@ -58,12 +42,7 @@ def describe_weights(source, model_name=None):
 
 
 def what_weights_are(path):
-    """Says in one sentence what a file of weights is, and how to use it.
-
-    Example:
-        >>> what_weights_are("nowhere.pth")
-        ''
-    """
+    """Says in one sentence what a file of weights is, and how to use it."""
     with contextlib.suppress(EffDetError, OSError, ImportError):
         with located(path, verbose=0) as file:
             source = open_weights(file)
@@ -86,15 +65,7 @@ def _how_to_use(path, identity):
 
 
 def list_arrays(source):
-    """Lists every array of a file, one per line, with its name and shape.
-
-    Example:
-        >>> from effdet_keras.weights.source import WeightSource
-        >>> arrays = {"a/bias": np.zeros(3), "a/scale": np.zeros(())}
-        >>> print(list_arrays(WeightSource("x.h5", "", "", arrays)))
-        a/bias   3
-        a/scale  scalar
-    """
+    """Lists every array of a file, one per line, with its name and shape."""
     width = max(map(len, source.arrays), default=0)
     return "\n".join(
         f"{name:<{width}}  {'x'.join(map(str, np.shape(array))) or 'scalar'}"

@@ -20,31 +20,7 @@ _MB = 1e6
 
 
 def download(url, *, sha256=None, md5=None, verbose=1):
-    """Fetches the file behind a URL, or finds it in the cache folder.
-
-    The cache folder is `$EFFDET_KERAS_CACHE`, or else `effdet_keras` in Keras' own
-    folder (`$KERAS_HOME`, or `~/.keras`). What Keras Applications publishes lies
-    where Keras puts it, so that neither fetches a file that the other has.
-
-    The file is written under another name, checked, and then renamed: whatever
-    happens on the way, a file in the cache is whole, and two processes may fetch
-    the same one. A cached file is checked again if its digest is known, which takes a
-    second for 500 MB; of any other file its length, and the digest that a storage
-    tells, when it arrives.
-
-    Args:
-        url: string, `http://`, `https://` or `file://`. A user name and password
-            in it are sent as basic authentication, and never printed; nor is
-            what follows a `?`.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     file = pathlib.Path(folder, "d0.h5")
-        ...     _ = file.write_text("weights")
-        ...     download(file.as_uri()) == file
-        True
-    """
+    """Fetches the file behind a URL, or finds it in the cache folder."""
     _check_form("sha256", sha256, 64)
     _check_form("md5", md5, 32)
     check_address(url)
@@ -82,14 +58,7 @@ def download(url, *, sha256=None, md5=None, verbose=1):
 
 
 def cache_path(url):
-    """Where `download` keeps the file of an http(s) URL.
-
-    Example:
-        >>> cache_path("https://example.org/coco2/efficientdet-d0.tar.gz").name
-        'db2c43b3f2-efficientdet-d0.tar.gz'
-        >>> cache_path(KERAS_APPLICATIONS + "efficientnetb0_notop.h5").parent.name
-        'models'
-    """
+    """Where `download` keeps the file of an http(s) URL."""
     parts = urllib.parse.urlsplit(url)
     name = urllib.parse.unquote(parts.path).rpartition("/")[2]
     name = re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)[-100:] or "weights"
@@ -100,13 +69,7 @@ def cache_path(url):
 
 
 def check_digest(path, *, sha256=None, md5=None):
-    """Raises a ValueError if a file has another digest than the one given.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.NamedTemporaryFile() as file:
-        ...     check_digest(file.name, md5="d41d8cd98f00b204e9800998ecf8427e")
-    """
+    """Raises a ValueError if a file has another digest than the one given."""
     for name, expected in (("sha256", sha256), ("md5", md5)):
         if expected is None:
             continue
@@ -201,12 +164,7 @@ def _progress(verbose):
 
 
 def shown_url(url):
-    """The URL without what may be secret: login, query, fragment.
-
-    Example:
-        >>> shown_url("https://me:word@example.com/d0.pth?key=1")
-        'https://example.com/d0.pth?...'
-    """
+    """The URL without what may be secret: login, query, fragment."""
     parts = web.without_login(urllib.parse.urlsplit(url))
     shown = parts._replace(query="", fragment="").geturl()
     return f"{shown}?..." if parts.query else shown

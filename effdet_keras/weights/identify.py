@@ -8,9 +8,6 @@ import numpy as np
 
 from effdet_keras.model.config import BACKBONES, MODEL_NAMES, EfficientDetConfig
 from effdet_keras.weights.network_arrays import (
-    OWN,
-    TFOD,
-    TORCH_SCHEMES,
     is_backbone_name,
     network_arrays,
 )
@@ -20,36 +17,19 @@ _CLASS_BIAS = "class_net/class-predict/bias"
 
 @dataclasses.dataclass(frozen=True)
 class Match:
-    """A network beside a file of weights.
+    """A network beside a file of weights."""
 
-    Attributes:
-        found: dict of name (that of `NetworkArray`) to array, in our layout.
-        mismatched: dict of name to array, in our layout, of another shape.
-        missing: list of `NetworkArray` that the file does not hold.
-        left_over: list of names in the file that no array asked for.
-    """
-
-    found: dict
-    mismatched: dict
-    missing: list
-    left_over: list
+    found: dict  # name (that of `NetworkArray`) to array, in our layout
+    mismatched: dict  # the same, of arrays of another shape
+    missing: list  # `NetworkArray`s that the file does not hold
+    left_over: list  # names in the file that no array asked for
 
 
 def match_arrays(source, config):
-    """Looks up every array of the network of `config` in `source`.
-
-    Example:
-        >>> from effdet_keras.weights.network_arrays import TORCH
-        >>> from effdet_keras.weights.source import WeightSource
-        >>> stem = np.ones((32, 3, 3, 3))
-        >>> source = WeightSource("x", "", TORCH, {"backbone.conv_stem.weight": stem})
-        >>> match = match_arrays(source, EfficientDetConfig())
-        >>> match.found["efficientnet-b0/stem/conv2d/kernel"].shape, len(match.missing)
-        ((3, 3, 3, 32), 708)
-    """
+    """Looks up every array of the network of `config` in `source`."""
     found, mismatched, missing, used = {}, {}, [], set()
     for array in network_arrays(config):
-        name = array.names.get(source.scheme)
+        name = source.scheme.name_of(array)
         if name not in source.arrays:
             missing.append(array)
             continue
@@ -65,19 +45,13 @@ def match_arrays(source, config):
 def to_our_layout(value, array, scheme):
     """An array of a file in the order of axes of our network."""
     axes = array.torch_axes
-    if scheme in TORCH_SCHEMES and axes is not None and np.ndim(value) == len(axes):
+    if scheme.is_torch and axes is not None and np.ndim(value) == len(axes):
         return np.transpose(value, np.argsort(axes))
     return value
 
 
 def for_our_anchors(value, array, source, config):
-    """An array of a last layer, with anchors and scales of codes as ours.
-
-    Args:
-        source: `WeightSource` that it is of; what its config does not tell is as in
-            google/automl; in our own files, and the Object Detection API's, as in
-            `config`.
-    """
+    """An array of a last layer, with anchors and scales of codes as ours."""
     is_last = array.is_box_layer or array.is_class_layer
     count = np.shape(value)[-1] if np.ndim(value) else 0
     if not is_last or not count or count % config.num_anchors:
@@ -85,7 +59,7 @@ def for_our_anchors(value, array, source, config):
     if array.name.endswith("/depthwise_kernel"):
         return value  # it knows no anchors
     told = source.config or {}
-    other = config if source.scheme in (OWN, TFOD) else EfficientDetConfig()
+    other = config if source.scheme.has_our_anchors else EfficientDetConfig()
     order = told.get("anchor_order", other.anchor_order)
     lead = np.shape(value)[:-1]
     num_aspects = len(config.aspect_ratios)
@@ -103,27 +77,19 @@ def for_our_anchors(value, array, source, config):
 
 def to_layout_of(value, array, scheme):
     """An array of our network in the order of axes of a scheme."""
-    if scheme in TORCH_SCHEMES and array.torch_axes is not None:
+    if scheme.is_torch and array.torch_axes is not None:
         return np.ascontiguousarray(np.transpose(value, array.torch_axes))
     return value
 
 
 @dataclasses.dataclass(frozen=True)
 class Identity:
-    """Which network a file of weights is of.
+    """Which network a file of weights is of."""
 
-    Attributes:
-        names: tuple of the published models that its arrays fit; D6 and D7 have
-            the same weights. Empty if none does.
-        num_classes: int, or None if it has no class head.
-        is_backbone: bool, whether it holds a backbone alone.
-        nearest: string, the model that most arrays fit, if `names` is empty.
-    """
-
-    names: tuple
-    num_classes: int | None
-    is_backbone: bool
-    nearest: str | None = None
+    names: tuple  # published models that its arrays fit; D6 and D7 have the same
+    num_classes: int | None  # None without a class head
+    is_backbone: bool  # whether it holds a backbone alone
+    nearest: str | None = None  # the model that most arrays fit
 
     def __str__(self):
         if not self.names:
@@ -135,16 +101,7 @@ class Identity:
 
 
 def identify(source):
-    """Compares a file with every published model.
-
-    Example:
-        >>> from effdet_keras.weights.network_arrays import TF1
-        >>> from effdet_keras.weights.source import WeightSource
-        >>> config = EfficientDetConfig.from_name("efficientdet-d6", num_classes=3)
-        >>> arrays = {a.name: np.zeros(a.shape) for a in network_arrays(config)}
-        >>> print(identify(WeightSource("x", "", TF1, arrays)))
-        efficientdet-d6 or efficientdet-d7, 3 classes
-    """
+    """Compares a file with every published model."""
     num_classes = num_classes_of(source)
     whole, backbones, fits = [], [], {}
     for name in MODEL_NAMES:
@@ -179,7 +136,7 @@ def num_classes_of(source):
     """The number of classes of a file's class head, or None if it has no such head."""
     config = EfficientDetConfig()
     bias = next(a for a in network_arrays(config) if a.name == _CLASS_BIAS)
-    value = source.arrays.get(bias.names.get(source.scheme))
+    value = source.arrays.get(source.scheme.name_of(bias))
     return None if value is None else np.size(value) // config.num_anchors or None
 
 
@@ -193,13 +150,7 @@ def holds_more(left_over):
 
 
 def names_of_no_backbone(names, scheme):
-    """Which names do not belong to the backbone that has most of them.
-
-    Example:
-        >>> from effdet_keras.weights.network_arrays import TIMM
-        >>> names_of_no_backbone(["conv_stem.weight", "layer1.weight"], TIMM)
-        ['layer1.weight']
-    """
+    """Which names do not belong to the backbone that has most of them."""
     known = max(_names_of_backbones(scheme), key=lambda known: len(known & {*names}))
     return [name for name in names if name not in known]
 
@@ -209,9 +160,9 @@ def _names_of_backbones(scheme):
     """The names of the arrays of each backbone there is."""
     return [
         frozenset(
-            array.names[scheme]
+            scheme.name_of(array)
             for array in network_arrays(EfficientDetConfig(backbone=backbone))
-            if array.is_backbone and scheme in array.names
+            if array.is_backbone
         )
         for backbone in BACKBONES
     ]

@@ -46,29 +46,7 @@ _TORCH_TAR = ("pickle", "storages", "tensors")
 
 @contextlib.contextmanager
 def located(source, *, sha256=None, md5=None, verbose=1):
-    """Finds the one file of weights that a source means.
-
-    A URL is fetched (`download`), and so are the files of another address, such as
-    `s3://bucket/run`; an archive unpacked (`unpack`) into a folder that
-    is gone after the `with` block: read within it. In a folder, in this order:
-    `best.keras` of a `CheckpointArchive` or a run; what TensorFlow's file `checkpoint`
-    names, looked for in this folder; the folders `checkpoint`, `saved_model` and
-    `variables` that the Object Detection API exports; the only checkpoint or file of
-    weights; the only subfolder. Hidden names do not count.
-
-    Args:
-        source: string or path: URL, file, folder, archive, or prefix of a TensorFlow
-            checkpoint, with `.index` or `.data-00000-of-00001` or without.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     for end in ("index", "data-00000-of-00001"):
-        ...         _ = pathlib.Path(folder, f"model.{end}").write_text("")
-        ...     with located(folder) as path:
-        ...         print(path.name)
-        model
-    """
+    """Finds the one file of weights that a source means."""
     if not isinstance(source, (str, os.PathLike)):
         raise InvalidTypeError(
             "A source of weights is a path or a URL. "
@@ -90,15 +68,7 @@ def located(source, *, sha256=None, md5=None, verbose=1):
 
 
 def looks_like_weights(source):
-    """Whether a path or URL is meant as weights, not as a dataset.
-
-    Looks at names and first bytes only. A folder is one of weights if it, or a
-    folder in it, holds a TensorFlow checkpoint, or if it is an archive.
-
-    Example:
-        >>> looks_like_weights("d0.safetensors"), looks_like_weights("train.json")
-        (True, False)
-    """
+    """Whether a path or URL is meant as weights, not as a dataset."""
     source = os.fspath(source)
     if _URL.match(source):
         return True
@@ -159,10 +129,7 @@ def _copied(path, stack):
 
 
 def _copy_pipeline_config(found, folder):
-    """Copies the Object Detection API's `pipeline.config`, and its label map.
-
-    They are beside the checkpoint, or up to two folders above: as its reader looks.
-    """
+    """Copies the Object Detection API's `pipeline.config`, and its label map."""
     above = (found, found.parent, found.parent.parent)
     levels = 3 if found.name == _VARIABLES else 2
     for place in above[:levels]:
@@ -335,15 +302,7 @@ _DAMAGES = (
 
 
 def is_tar_archive(path):
-    """Whether a file is a tar or gzip file, by its first bytes.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.NamedTemporaryFile(suffix=".tar.gz") as file:
-        ...     _ = file.write(b"an error page of a server"), file.flush()
-        ...     is_tar_archive(file.name)
-        False
-    """
+    """Whether a file is a tar or gzip file, by its first bytes."""
     with open(path, "rb") as file:
         head = file.read(_BLOCK)
     is_tar = head[_TAR_MAGIC_AT:].startswith(_TAR_MAGIC)
@@ -351,31 +310,7 @@ def is_tar_archive(path):
 
 
 def unpack(path, folder):
-    """Writes the files of a `.tar` or `.tar.gz` into an empty folder.
-
-    Only plain files are written, with our permissions and times, and only inside
-    the folder. An archive with anything else is refused, for the files of a
-    checkpoint need nothing else: links, devices, absolute names, names with `..`.
-    (`tarfile`'s own `filter="data"` lets some links pass, mends names instead
-    of telling, and is missing in early versions of Python 3.11.) So is one that
-    would fill the disk. The end of the archive and gzip's checksum, which
-    `tarfile` does not read, are checked.
-
-    Args:
-        folder: path of an existing folder of ours alone. After an error it may
-            hold a part of the files.
-
-    Example:
-        >>> import pathlib, tarfile, tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path, out = pathlib.Path(folder, "d0.tgz"), pathlib.Path(folder, "out")
-        ...     _ = pathlib.Path(folder, "model.index").write_text("names"), out.mkdir()
-        ...     with tarfile.open(path, "w:gz") as archive:
-        ...         archive.add(f"{folder}/model.index", "d0/model.index")
-        ...     unpack(path, out)
-        ...     (out / "d0" / "model.index").read_text()
-        'names'
-    """
+    """Writes the files of a `.tar` or `.tar.gz` into an empty folder."""
     if not is_tar_archive(path):
         raise InvalidValueError(
             f"'{path}' is no tar or tar.gz file: its first bytes are of another kind. "
@@ -406,11 +341,7 @@ class _Refused(Exception):
 
 
 class _CheckedReads:
-    """A file that gives all that is asked for, and no more than is honest.
-
-    Of a forged header, `tarfile` would believe any size; of a truncated list of
-    headers, it would fail in ways of its own.
-    """
+    """A file that gives all that is asked for, and no more than is honest."""
 
     def __init__(self, file):
         self._file = file

@@ -107,7 +107,7 @@ class _Table(tuple):
 
     def __repr__(self):
         rows = [("model", "weights", "AP", "AP val", "AP int8", "file")]
-        rows += [_cells(published, published.url) for published in self]
+        rows += [_cells(published) for published in self]
         widths = [max(map(len, column)) for column in zip(*rows)]
         lines = (
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths))
@@ -135,12 +135,7 @@ def list_presets() -> tuple[PublishedWeights, ...]:
 
 
 def find_published_weights(model_name: str, weights_key: str) -> PublishedWeights:
-    """Finds the published weights of a model.
-
-    Example:
-        >>> find_published_weights("efficientdet-d0", "coco").url.rpartition("/")[2]
-        'efficientdet-d0.tar.gz'
-    """
+    """Finds the published weights of a model."""
     EfficientDetConfig.from_name(model_name)  # tells of an unknown model
     if (model_name, weights_key) in _PUBLISHED:
         return _PUBLISHED[model_name, weights_key]
@@ -158,28 +153,24 @@ def find_published_weights(model_name: str, weights_key: str) -> PublishedWeight
 
 
 def weights_table() -> str:
-    """All published weights as a Markdown table: the one in `docs/weights.md`.
-
-    Example:
-        >>> print(weights_table())
-        | model | `weights=` | AP | AP val | AP int8 | file |
-        |---|---|---|---|---|---|
-        | efficientdet-d0 | `coco` | 34.6 | 34.3 | | [efficientdet-d0.tar.gz](https://...
-    """
-    rows = ["| model | `weights=` | AP | AP val | AP int8 | file |", "|---" * 6 + "|"]
-    for published in list_presets():
-        name = published.url.rpartition("/")[2]
-        link = f"[{name}]({published.url})"
-        model, key, *numbers, file = _cells(published, link)
-        cells = "".join(f" {cell} |" if cell else " |" for cell in (*numbers, file))
-        rows.append(f"| {model} | `{key}` |{cells}")
+    """All published weights as a Markdown table: the one in `docs/weights.md`."""
+    keys = " | ".join(f"`{key}`" for key in WEIGHTS_KEYS)
+    rows = [f"| model | {keys} |", "|---" * (1 + len(WEIGHTS_KEYS)) + "|"]
+    for model in MODEL_NAMES:
+        found = [_PUBLISHED.get((model, key)) for key in WEIGHTS_KEYS]
+        cells = (f"[{_number(one)}]({one.url})" if one else "" for one in found)
+        rows.append(" | ".join((f"| {model}", *cells)) + " |")
     return "\n".join(rows)
 
 
-def _cells(published, file):
+def _number(published):
+    return published.ap or published.ap_val or "backbone"
+
+
+def _cells(published):
     numbers = (published.ap, published.ap_val, published.ap_int8)
     texts = ("" if number is None else str(number) for number in numbers)
-    return (published.model, published.weights, *texts, file)
+    return (published.model, published.weights, *texts, published.url)
 
 
 def _coco():

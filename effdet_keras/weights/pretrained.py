@@ -25,7 +25,6 @@ from effdet_keras.weights.checkpoint_files import (
     folder_of_checkpoints,
 )
 from effdet_keras.weights.identify import identify, num_classes_of
-from effdet_keras.weights.network_arrays import TFOD
 from effdet_keras.weights.presets import COCO_CLASS_NAMES
 
 # What weights are trained for, besides the shapes that they fill.
@@ -39,11 +38,7 @@ _MEANING = (
 
 
 def config_for_weights(name, source, *, class_names, category_ids, overrides):
-    """The config and classes of a new model that starts from a source.
-
-    What the caller says counts most, then what the file says, then what the
-    preset has.
-    """
+    """The config and classes of a new model that starts from a source."""
     overrides = dict(overrides)
     if class_names is not None:
         class_names = tuple(class_names)
@@ -76,8 +71,7 @@ def _check_name(name, name_in_file, source):
 
 def _check_is_told(name, source, fields, overrides):
     """What a checkpoint of the Object Detection API means is in another file."""
-    needed = ("backbone_taps", "box_scales")
-    if source.scheme == TFOD and not all(n in {**fields, **overrides} for n in needed):
+    if not {*source.scheme.needed_fields} <= {*fields, *overrides}:
         raise InvalidValueError(
             f"There is no `pipeline.config` beside '{source.path}', and without it the "
             "image size, anchors and scales of box codes of its model are not known. "
@@ -157,13 +151,7 @@ def _differences(model, source):
 
 
 def load_to_resume(path: str | os.PathLike) -> Any:
-    """The model of a checkpoint, to go on with; see `load_archive`.
-
-    Args:
-        path: path or address of a file, or of a folder of `CheckpointArchive` or of a
-            run: of that the last checkpoint, or where it is damaged the newest that is
-            whole.
-    """
+    """The model of a checkpoint, to go on with; see `load_archive`."""
     path = folder_of_checkpoints(_path_of_checkpoint(path))
     # A folder of one file at an address, such as one of a hub, is not of a training.
     if path.is_dir() and (not is_remote(path) or (path / LAST_FILE).exists()):
@@ -182,22 +170,7 @@ def going_on_from_another(path: Any, damages: list[str]) -> str:
 def checkpoint_to_resume(
     folder: str | os.PathLike,
 ) -> tuple[Any, list[str]]:
-    """The last checkpoint in a folder, or where it is damaged the newest that is whole.
-
-    Args:
-        folder: path or address of a folder of `CheckpointArchive`; it need not be
-            there.
-
-    Returns:
-        `(path, damages)`: the path of the file (`pathlib.Path`, or of an address
-        `RemotePath`), None where there is no checkpoint; and
-        a text for each damaged file that would have come before it.
-
-    Example:
-        >>> import tempfile
-        >>> checkpoint_to_resume(tempfile.mkdtemp())
-        (None, [])
-    """
+    """The newest whole checkpoint in a folder, or None; and a text for each damaged."""
     folder = _path_of_checkpoint(folder)
     damages: list[str] = []
     if (folder / LAST_FILE).exists() and _is_whole(folder / LAST_FILE, damages):

@@ -149,12 +149,7 @@ _ENDINGS = (".pth", ".safetensors")
 
 
 def installed_weights(package):
-    """Finds the file of weights in an installed package.
-
-    Example:
-        >>> installed_weights("no-such-package") is None
-        True
-    """
+    """Finds the file of weights in an installed package."""
     try:
         files = importlib.metadata.files(package) or ()
     except importlib.metadata.PackageNotFoundError:

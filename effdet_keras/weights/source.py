@@ -8,45 +8,26 @@ import pathlib
 
 import numpy as np
 
+from effdet_keras.weights.network_arrays import Scheme
+
 
 @dataclasses.dataclass(frozen=True)
 class WeightSource:
-    """The weights in a file, before they are matched with a network.
+    """The weights in a file, before they are matched with a network."""
 
-    Attributes:
-        path: string, the file or checkpoint prefix, for messages.
-        kind: string, what it is, in words: "PyTorch effdet state dict".
-        scheme: one of the schemes of `network_arrays`: whose names `arrays` has.
-        arrays: dict of name to NumPy array, in the layout of the file. Where the
-            file holds moving averages and they were asked for, a weight's array
-            is its average.
-        num_averages: int, how many of `arrays` are moving averages.
-        others: tuple of strings, names of what is in the file but no weight of a
-            network: optimizer slots, step counters, random state.
-        class_names, category_ids: tuples with one entry per label, or None where the
-            file does not tell.
-        config: dict of the fields of `EfficientDetConfig` that the file tells, or None.
-        postprocess: dict of the fields of `Postprocess` that the file tells, or None.
-        notes: tuple of strings, what else the user should know.
-
-    Example:
-        >>> arrays = {"backbone.bn1.bias": np.ones(32)}
-        >>> source = WeightSource("d0.pth", "state dict", "torch-effdet", arrays)
-        >>> source.num_averages, source.class_names
-        (0, None)
-    """
-
-    path: str
-    kind: str
-    scheme: str
+    path: str  # the file or checkpoint prefix, for messages
+    kind: str  # in words: "PyTorch effdet state dict"
+    scheme: Scheme  # whose names `arrays` has
+    # In the layout of the file; a moving average where the file has one and averages
+    # were asked for.
     arrays: dict[str, np.ndarray]
-    num_averages: int = 0
-    others: tuple = ()
-    class_names: tuple | None = None
+    num_averages: int = 0  # how many of `arrays` are moving averages
+    others: tuple = ()  # names of all else: optimizer slots, counters, random state
+    class_names: tuple | None = None  # None where the file does not tell
     category_ids: tuple | None = None
-    config: dict | None = None
-    postprocess: dict | None = None
-    notes: tuple = ()
+    config: dict | None = None  # the fields of `EfficientDetConfig` that it tells
+    postprocess: dict | None = None  # the fields of `Postprocess` that it tells
+    notes: tuple = ()  # what else the user should know
 
 
 # --- What a kind of weights file tells of itself: a name, how it is known, its reader.
@@ -54,20 +35,13 @@ class WeightSource:
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """One kind of weights file.
+    """One kind of weights file."""
 
-    Attributes:
-        title: string, what users know it by, for the message that lists all kinds.
-        is_of: function of a path and the file's first bytes to bool, whether the
-            file is of this kind. The path of a TensorFlow checkpoint is a prefix,
-            of which there may be no file: then there are no bytes.
-        read: function of a path and of `averages` to `WeightSource`; `averages` is
-            a bool, whether to take moving averages where the file has any.
-        options: tuple of strings, names of further arguments of `read`, out of those
-            of `open_weights`.
-    """
-
-    title: str
+    title: str  # what users know it by, for the message that lists all kinds
+    # Of the path and the file's first bytes; the path of a TensorFlow checkpoint is a
+    # prefix, of which there may be no file: then there are no bytes.
     is_of: collections.abc.Callable[[pathlib.Path, bytes], bool]
+    # Of the path and of `averages`, whether to take moving averages where there are
+    # any, to `WeightSource`.
     read: collections.abc.Callable
-    options: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()  # further arguments of `read`: see `open_weights`

@@ -2,6 +2,7 @@ import sys
 
 import pytest
 
+from effdet_keras._internal.lazy_names import started_as_command
 from effdet_keras._internal.optional_imports import OptionalModule
 
 
@@ -42,3 +43,20 @@ def test_what_an_installed_package_lacks_itself_is_told(tmp_path, monkeypatch):
 def test_tools_that_look_at_every_object_import_nothing():
     module = OptionalModule("no_such_module", install="some")
     assert not hasattr(module, "__wrapped__")
+
+
+@pytest.mark.parametrize(
+    "argv, orig_argv, expected",
+    [
+        (["/usr/bin/effdet-keras", "--help"], [], True),
+        # While Python looks for the module of `-m`, the first item is that.
+        (["-m"], ["python", "-m", "effdet_keras", "--help"], True),
+        (["-m"], ["python", "-m", "pytest"], False),
+        (["train.py"], [], False),
+        ([], [], False),
+    ],
+)
+def test_it_is_known_whether_python_was_started_as_the_command(
+    argv, orig_argv, expected
+):
+    assert started_as_command(argv, orig_argv) == expected

@@ -4,8 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from support.image_results import image_result
-from support.result_rows import coco_result, random_results
+from support.image_results import coco_numbers, image_result, noisy_results
 
 from effdet_keras.evaluate import compare
 from effdet_keras.evaluate.compare import compare_detectors
@@ -22,8 +21,8 @@ def ap_of(results, counts=None):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("num_extra", [5, 350])  # more than 100 of one class
 def test_with_each_image_once_the_ap_is_that_of_pycocotools(seed, num_extra):
-    results = random_results(seed, truth_seed=seed, num_extra=num_extra)
-    expected = coco_result(results)
+    results = noisy_results(seed, truth_seed=seed, num_extra=num_extra)
+    expected = coco_numbers(results, 3, "pycocotools")
     assert ap_of(results) == pytest.approx(
         (expected["AP"], expected["AP50"]), abs=1e-12
     )
@@ -31,13 +30,13 @@ def test_with_each_image_once_the_ap_is_that_of_pycocotools(seed, num_extra):
 
 def test_the_ap_is_that_of_pycocotools_where_scores_and_boxes_are_equal():
     results = []
-    for one in random_results(3):
+    for one in noisy_results(3):
         scores, boxes = np.ceil(one.scores * 6) / 6, np.ceil(one.boxes / 6) * 6
         truth = np.ceil(one.truth_boxes / 6) * 6
         results.append(
             dataclasses.replace(one, scores=scores, boxes=boxes, truth_boxes=truth)
         )
-    expected = coco_result(results)
+    expected = coco_numbers(results, 3, "pycocotools")
     backwards = results[::-1]
     [ap, ap50] = compare_detectors(backwards, results, num_draws=1).values()
     assert ap.first == ap.second == pytest.approx(expected["AP"], abs=1e-12)
@@ -46,11 +45,11 @@ def test_the_ap_is_that_of_pycocotools_where_scores_and_boxes_are_equal():
 
 @pytest.mark.parametrize("seed", range(2))
 def test_an_image_that_is_drawn_twice_counts_twice(seed):
-    results = random_results(seed)
+    results = noisy_results(seed)
     counts = np.random.default_rng(seed).integers(0, 4, len(results))
     drawn = [one for one, count in zip(results, counts) for _ in range(count)]
     drawn = [dataclasses.replace(x, image_id=i) for i, x in enumerate(drawn, start=1)]
-    expected = coco_result(drawn)
+    expected = coco_numbers(drawn, 3, "pycocotools")
     assert ap_of(results, counts) == pytest.approx(
         (expected["AP"], expected["AP50"]), abs=1e-12
     )
@@ -67,14 +66,14 @@ def test_a_class_that_was_not_drawn_is_left_out_of_the_mean():
 
 
 def test_the_same_detector_is_not_better():
-    results = random_results(0)
+    results = noisy_results(0)
     for name, difference in compare_detectors(results, results, num_draws=50).items():
         assert (difference.mean, difference.low, difference.high) == (0, 0, 0), name
         assert difference.share_better == 0.5
 
 
 def test_a_detector_that_is_much_better_is_seen_to_be():
-    rough, exact = random_results(1, noise=6.0), random_results(2, noise=1.0)
+    rough, exact = noisy_results(1, noise=6.0), noisy_results(2, noise=1.0)
     found = compare_detectors(rough, exact, num_draws=200)["AP"]
     assert found.second - found.first > 0.1
     assert 0 < found.low < found.mean < found.high
@@ -83,8 +82,8 @@ def test_a_detector_that_is_much_better_is_seen_to_be():
 
 
 def test_two_detectors_of_one_quality_are_not_told_apart():
-    first = random_results(1, num_images=30)
-    second = random_results(2, num_images=30)
+    first = noisy_results(1, num_images=30)
+    second = noisy_results(2, num_images=30)
     found = compare_detectors(first, second, num_draws=100)["AP50"]
     assert found.low < 0 < found.high
     assert 0 < found.share_better < 1
@@ -105,7 +104,7 @@ def test_the_interval_is_that_of_a_bootstrap_by_hand():
 
 
 def test_a_seed_gives_the_same_draws_and_another_seed_others():
-    pair = random_results(1), random_results(2)
+    pair = noisy_results(1), noisy_results(2)
     one, again, other = (
         compare_detectors(*pair, num_draws=20, seed=seed)["AP"] for seed in (3, 3, 4)
     )
@@ -125,12 +124,12 @@ def test_detections_are_matched_once_and_not_for_each_draw(monkeypatch):
     monkeypatch.setattr(
         compare, "match_detections", lambda *args: calls.append(1) or match(*args)
     )
-    compare_detectors(random_results(1), random_results(2), num_draws=5)
+    compare_detectors(noisy_results(1), noisy_results(2), num_draws=5)
     assert len(calls) == 2 * 12 * 10  # detectors, images, IoU thresholds
 
 
 def test_other_images_are_refused():
-    first = random_results(1)
+    first = noisy_results(1)
     with pytest.raises(ValueError, match=r"only in one: \[12\]"):
         compare_detectors(first, first[:-1])
     with pytest.raises(ValueError, match="the same images, each once"):

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from support.image_results import image_result
-from support.result_rows import coco_result, random_results
+from support.image_results import coco_numbers, image_result, noisy_results
 
 from effdet_keras.evaluate.error_kinds import decompose_errors
 from effdet_keras.evaluate.image_result import ImageResult
@@ -137,8 +136,8 @@ def test_without_objects_there_are_no_kinds(results):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_the_ap_is_that_of_pycocotools(seed):
-    results = random_results(seed)
-    expected = coco_result(results)["AP50"]
+    results = noisy_results(seed)
+    expected = coco_numbers(results, 3, "pycocotools")["AP50"]
     assert decompose_errors(results).ap == pytest.approx(expected, abs=1e-12)
 
 

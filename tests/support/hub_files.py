@@ -4,10 +4,10 @@ import contextlib
 import http.server
 import io
 import tarfile
-import threading
 
 import numpy as np
 import tensorflow as tf
+from support.remote import Quiet, served
 
 IMAGES = tf.TensorSpec((None, None, None, 3), tf.float32, name="images")
 
@@ -87,7 +87,7 @@ def serving(modules):
     """
     requests = []
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Handler(Quiet, http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             requests.append(self.path)
             name, _, query = self.path.lstrip("/").partition("?")
@@ -98,18 +98,8 @@ def serving(modules):
             self.end_headers()
             self.wfile.write(_compressed(modules[name]))
 
-        def log_message(self, *args):
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}", requests
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with served(Handler) as server:
+        yield server.address, requests
 
 
 def _compressed(content):

@@ -1,12 +1,12 @@
 """A stand-in of the Hugging Face Hub's HTTP interface: the few calls that are made."""
 
 import base64
-import contextlib
 import hashlib
 import http.server
 import json
 import re
-import threading
+
+from support.remote import Quiet, served
 
 _API = re.compile(
     r"/api/models/([^/]+/[^/]+)(?:/(revision|preupload|commit)/([^/?]+))?$"
@@ -14,7 +14,7 @@ _API = re.compile(
 _FILE = re.compile(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)$")
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
+class _Handler(Quiet, http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def _give(self, status, body=b"", headers=()):
@@ -42,20 +42,20 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if repository not in server.repositories:
             return self._error(404, "RepoNotFound")
         files = server.repositories[repository]
-        commit = server.commit(repository)
+        sha = commit(self.server, repository)
         revision = api[3] if api else file[2]
-        if revision not in (None, "main", commit):
+        if revision not in (None, "main", sha):
             return self._error(404, "RevisionNotFound")
         if api:
             siblings = [{"rfilename": name} for name in files]
             private = repository in server.private
-            fields = {"id": repository, "sha": commit, "private": private}
+            fields = {"id": repository, "sha": sha, "private": private}
             return self._give(200, {**fields, "siblings": siblings})
         if file[3] not in files:
             return self._error(404, "EntryNotFound")
         digest = hashlib.sha256(files[file[3]]).hexdigest()
         body = server.damaged or files[file[3]]
-        self._give(200, body, {"ETag": f'"{digest}"', "X-Repo-Commit": commit})
+        self._give(200, body, {"ETag": f'"{digest}"', "X-Repo-Commit": sha})
 
     do_HEAD = do_GET
 
@@ -89,9 +89,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             if line["key"] == "file":
                 content = base64.b64decode(line["value"]["content"])
                 server.repositories[repository][line["value"]["path"]] = content
-        commit = server.commit(repository)
-        url = f"{server.address}/{repository}/commit/{commit}"
-        self._give(200, {"commitUrl": url, "commitOid": commit, "success": True})
+        sha = commit(self.server, repository)
+        url = f"{server.address}/{repository}/commit/{sha}"
+        self._give(200, {"commitUrl": url, "commitOid": sha, "success": True})
 
     def _chunks(self):
         data = b""
@@ -101,29 +101,18 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.rfile.readline()
         return data
 
-    def log_message(self, *_):
-        pass
+
+def commit(server, repository):
+    """The name of the newest commit of a repository."""
+    files = sorted(server.repositories[repository].items())
+    return hashlib.sha1(repr(files).encode()).hexdigest()
 
 
-@contextlib.contextmanager
 def hub_server():
-    """The server: `repositories` {name: {path: bytes}}, sets `gated` and `private`."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
-        server.daemon_threads = True
-        server.repositories, server.damaged = {}, None
-        server.refused = None  # the status that a commit is answered with
-        server.gated, server.private = set(), set()
-        server.address = f"http://127.0.0.1:{server.server_port}"
+    """The server: `repositories` {name: {path: bytes}}, sets `gated` and `private`.
 
-        def commit(repository):
-            files = sorted(server.repositories[repository].items())
-            return hashlib.sha1(repr(files).encode()).hexdigest()
-
-        server.commit = commit
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    `refused` is the status that a commit is answered with, if any; `damaged` what is
+    sent in the place of every file.
+    """
+    empty = {"repositories": {}, "gated": set(), "private": set()}
+    return served(_Handler, **empty, damaged=None, refused=None)

@@ -74,7 +74,7 @@ def _random_boxes(rng, count, num_classes):
     return np.concatenate([low, low + side], axis=1), labels
 
 
-def coco_numbers(results, num_classes):
+def coco_numbers(results, num_classes, backend="auto"):
     """What `COCOMetric` says of results; the name of a class is its label."""
     metric = COCOMetric(
         {
@@ -96,7 +96,8 @@ def coco_numbers(results, num_classes):
                     result.truth_is_crowd,
                 )
             ],
-        }
+        },
+        backend=backend,
     )
     for result in results:
         metric.update(result.image_id, result.boxes, result.scores, result.labels + 1)
@@ -121,3 +122,35 @@ def of_one_class(results, label):
             )
         )
     return parts
+
+
+def random_truth(rng, *, num_objects, num_classes=3):
+    """Rows `(label, y1, x1, y2, x2)`."""
+    corner = rng.uniform(0, 80, (num_objects, 2))
+    side = rng.uniform(8, 40, (num_objects, 2))
+    labels = rng.integers(0, num_classes, (num_objects, 1))
+    return np.concatenate([labels, corner, corner + side], axis=1)
+
+
+def random_found(rng, truth, *, num_extra, noise=3.0):
+    """Rows `(label, score, y1, x1, y2, x2)`: near the truth, and anywhere."""
+    near = truth + np.r_[0.0, noise * np.ones(4)] * rng.normal(size=truth.shape)
+    near[:, 3:] = np.maximum(near[:, 3:], near[:, 1:3] + 1)
+    rows = np.concatenate([near, random_truth(rng, num_objects=num_extra)])
+    scores = np.r_[rng.beta(4, 2, len(near)), rng.beta(2, 4, num_extra)]
+    return np.column_stack([rows[:, 0], scores, rows[:, 1:]])
+
+
+def noisy_results(
+    seed, *, num_images=12, num_extra=20, noise=3.0, crowds=0.15, truth_seed=0
+):
+    """Results of a detector that is good; of one `truth_seed` the truth is the same."""
+    of_truth, rng = np.random.default_rng(truth_seed), np.random.default_rng(seed)
+    results = []
+    for image_id in range(1, num_images + 1):
+        truth = random_truth(of_truth, num_objects=of_truth.integers(0, 8))
+        is_crowd = of_truth.random(len(truth)) < crowds
+        found = random_found(rng, truth, num_extra=num_extra, noise=noise)
+        one = image_result(truth, found, image_id=image_id, crowds=is_crowd)
+        results.append(one)
+    return results

@@ -24,7 +24,30 @@ def put_folder(folder, address):
             files.pipe_file(f"{address}/{name}", path.read_bytes())
 
 
-class _Handler(http.server.SimpleHTTPRequestHandler):
+class Quiet:
+    """For handlers: writes no line of a log for each request."""
+
+    def log_message(self, *_):
+        pass
+
+
+@contextlib.contextmanager
+def served(handler, **attributes):
+    """A server on this machine with its `address`, and attributes for its handler."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.daemon_threads = True
+        server.address = f"http://127.0.0.1:{server.server_port}"
+        vars(server).update(attributes)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class _Handler(Quiet, http.server.SimpleHTTPRequestHandler):
     """Gives files, lists no folder, and fails as often as it is told to."""
 
     def do_GET(self):
@@ -45,24 +68,11 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
     def list_directory(self, path):
         self.send_error(403)
 
-    def log_message(self, *_):
-        pass
 
-
-@contextlib.contextmanager
 def web_server(folder):
     """Serves a folder; its `address`, `failures` still to come, and paths `asked`.
 
     `answers` are sent in the place of files: status, headers and body, by the path.
     """
     handler = functools.partial(_Handler, directory=str(folder))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        server.failures, server.asked, server.answers = 0, [], {}
-        server.address = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    return served(handler, failures=0, asked=[], answers={})

@@ -7,7 +7,7 @@ from keras import ops
 from support.tiny import EAGER, Stream, batch, tiny_model
 from train.test_refused_batches import assert_equal, everything
 
-from effdet_keras.train.accumulation import steps_done
+from effdet_keras.train.parts import steps_done
 
 # A step is compiled for minutes on JAX.
 pytestmark = [] if EAGER else [pytest.mark.slow]

@@ -13,7 +13,7 @@ from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.train.advprop import AUXILIARY
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import IoUMatching
-from effdet_keras.train.steps.contract import BackendStep
+from effdet_keras.train.steps import BackendStep
 
 only_tensorflow = pytest.mark.tensorflow
 PLAIN = {"ema_decay": None, "clip_norm": None, "batch_norm_warmup": False}

@@ -7,7 +7,7 @@ import pytest
 
 from effdet_keras.data import from_arrays
 from effdet_keras.model.config import EfficientDetConfig
-from effdet_keras.train.run import adopt_classes
+from effdet_keras.train.inputs import adopt_classes
 
 CAT, DOG, KITE = "cat", "dog", "kite"
 

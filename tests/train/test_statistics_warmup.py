@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 from support.tiny import tiny_model
 
-from effdet_keras.train.statistics_warmup import StatisticsWarmup
+from effdet_keras.train.parts import StatisticsWarmup
 
 BATCH_MEAN = 8.0
 

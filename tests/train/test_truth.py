@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from effdet_keras.train import truth
+from effdet_keras.train import inputs as truth
 
 SIZE = (64, 96)
 

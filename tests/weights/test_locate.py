@@ -1,14 +1,12 @@
 """From path, URL, folder, archive to one file of weights."""
 
-import functools
 import hashlib
-import http.server
 import os
 import shutil
 import tarfile
-import threading
 
 import pytest
+from support.remote import web_server
 
 import effdet_keras as ek
 from effdet_keras.weights.locate import located, looks_like_weights
@@ -227,22 +225,10 @@ def test_a_published_archive_over_http(tmp_path, monkeypatch):
     served.mkdir()
     archive = pack(served / "d0.tar.gz", published(tmp_path))
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()
-    handler = functools.partial(_Quiet, directory=served)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        url = f"http://127.0.0.1:{server.server_port}/d0.tar.gz"
-        try:
-            assert find(url, sha256=digest).name == "model"
-        finally:
-            server.shutdown()
-            thread.join()
+    with web_server(served) as server:
+        url = f"{server.address}/d0.tar.gz"
+        assert find(url, sha256=digest).name == "model"
     assert find(url, sha256=digest).name == "model"  # of the cache
-
-
-class _Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_):
-        pass
 
 
 def test_the_reference_checkpoints_are_found(tmp_path, checkpoint_path):
@@ -297,13 +283,10 @@ def test_a_bad_answer_is_not_kept_for_good(tmp_path, monkeypatch, open_it):
     monkeypatch.setenv("EFFDET_KERAS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     (tmp_path / "d0.keras").write_bytes(b"PK\x03\x04 and no more")
-    handler = functools.partial(_Quiet, directory=tmp_path)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
-        url = f"http://127.0.0.1:{server.server_port}/d0.keras"
+    with web_server(tmp_path) as server:
+        url = f"{server.address}/d0.keras"
         for _ in range(2):
             with pytest.raises(ValueError, match="was removed: the next call fetches"):
                 open_it(url)
             left = list((tmp_path / "cache").rglob("*.keras"))
             assert not left
-        server.shutdown()

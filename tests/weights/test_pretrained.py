@@ -1,19 +1,17 @@
 """A model that starts from weights of any kind, and goes on from them."""
 
 import dataclasses
-import functools
 import hashlib
-import http.server
 import random
 import re
 import tarfile
-import threading
 
 import h5py
 import numpy as np
 import PIL.Image
 import pytest
 from keras import ops
+from support.remote import web_server
 from support.tiny import tiny_model
 
 from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation
@@ -23,9 +21,10 @@ from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.weights import presets
 from effdet_keras.weights.download import cache_path
 from effdet_keras.weights.kinds import automl
+from effdet_keras.weights.kinds.keras_h5 import APPLICATIONS
 from effdet_keras.weights.kinds.registry import open_weights
 from effdet_keras.weights.locate import located
-from effdet_keras.weights.network_arrays import APPLICATIONS, network_arrays, tf1_name
+from effdet_keras.weights.network_arrays import network_arrays, tf1_name
 from effdet_keras.weights.presets import COCO_CLASS_NAMES, find_published_weights
 from effdet_keras.weights.read_weights import read_weights
 
@@ -155,7 +154,7 @@ def test_imagenet_weights_fill_the_backbone_alone(tmp_path, monkeypatch):
     with h5py.File(path, "w") as file:
         for array in network_arrays(preset.config()):
             if array.is_backbone:
-                layer, leaf = array.names[APPLICATIONS].split("/")
+                layer, leaf = APPLICATIONS.name_of(array).split("/")
                 value = np.full(array.shape, 1 + len(arrays), "float32")
                 file[f"{layer}/{layer}/{leaf}:0"] = arrays[array.name] = value
         file["top_conv/top_conv/kernel:0"] = np.zeros((1, 1, 320, 1280))
@@ -267,20 +266,8 @@ def test_ninety_outputs_without_names_are_taken_for_cocos(tmp_path):
 
 @pytest.fixture
 def server(tmp_path):
-    """Address of a server of `tmp_path`, and the list of what was asked for."""
-    asked = []
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, text, *arguments):
-            asked.append(self.path)
-
-    handler = functools.partial(Handler, directory=tmp_path)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}", asked
-        server.shutdown()
-        thread.join()
+    with web_server(tmp_path) as server:
+        yield server
 
 
 def test_an_archive_behind_an_address_is_fetched_once(
@@ -289,19 +276,19 @@ def test_an_archive_behind_an_address_is_fetched_once(
     monkeypatch.setenv("EFFDET_KERAS_CACHE", str(tmp_path / "cache"))
     d0.export_checkpoint(tmp_path / "d0" / "model", format="automl-tf1")
     pack(tmp_path / "d0.tar.gz", tmp_path / "d0")
-    address, asked = server
     model = EfficientDet.from_preset("efficientdet-d0", num_classes=2, **SMALL)
     for _ in range(2):
-        report = model.load_pretrained(f"{address}/d0.tar.gz?key=secret", verbose=0)
+        url = f"{server.address}/d0.tar.gz?key=secret"
+        report = model.load_pretrained(url, verbose=0)
         assert "secret" not in str(report)
         assert report.num_averages == len(model.weights)
     assert_equal(values(model), values(d0))
-    assert len(asked) == 1
+    assert len(server.asked) == 1
     before = values(model)
     with pytest.raises(OSError, match=r"none\.pth"):
-        model.load_pretrained(f"{address}/none.pth", verbose=0)
+        model.load_pretrained(f"{server.address}/none.pth", verbose=0)
     with pytest.raises(ValueError, match="sha256"):
-        model.load_pretrained(f"{address}/d0.tar.gz", sha256="0" * 64, verbose=0)
+        model.load_pretrained(f"{server.address}/d0.tar.gz", sha256="0" * 64, verbose=0)
     assert_equal(values(model), before)
 
 

@@ -8,13 +8,14 @@ import os
 import pathlib
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras._internal.whole_files import is_remote
+from effdet_keras.detect.detect import ScoreThreshold
 from effdet_keras.detect.predictor import Predictor
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.runtime import ExportedDetector
@@ -25,6 +26,25 @@ from effdet_keras.images import IMAGE_SUFFIXES
 _TOLD = 10  # images that cannot be read, by name
 
 
+def predict_shard(
+    open_model: Callable[[], Predictor],
+    inputs: Sequence[str],
+    folder: str,
+    score: ScoreThreshold,
+    *,
+    shard: str,
+    part_images: int,
+    **options: Any,
+) -> int:
+    """`effdet-keras predict --parts`: detects in a shard, and writes its parts."""
+    shard = Shard.parse(shard)
+    sources = sources_of(inputs, shard)  # before the model is opened
+    detector = BatchDetector(open_model(), score, **options)
+    parts = Parts(folder)
+    parts.agree(settings_of(detector, shard))
+    return detect_shard(detector, sources, parts, shard, part_images=part_images)
+
+
 def detect_shard(
     detector: BatchDetector,
     sources: Mapping[str, str],
@@ -33,12 +53,7 @@ def detect_shard(
     *,
     part_images: int,
 ) -> int:
-    """Detects in the images of a shard that no part has yet.
-
-    An image that was replaced since its row was written is looked at again. Those
-    whose row is an error are tried once more, at the end. What was found until an
-    error or Ctrl-C is kept.
-    """
+    """Detects in the images that no part has; again in those with errors, last."""
     if part_images < 1:
         raise InvalidValueError(
             f"A part has 1 image or more. Received: part_images={part_images}"
@@ -163,15 +178,7 @@ class _Progress:
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """Shard `number` of `count`, counted from 1.
-
-    Example:
-        >>> shard = Shard.parse("2/16")
-        >>> shard.number, shard.count
-        (2, 16)
-        >>> sum(Shard(n, 3).has("a.jpg") for n in (1, 2, 3))
-        1
-    """
+    """Shard `number` of `count`, counted from 1."""
 
     number: int
     count: int
@@ -189,10 +196,7 @@ class Shard:
         )
 
     def has(self, name: str) -> bool:
-        """Whether an image is of this shard: by its name alone.
-
-        More images in the folder change nothing for those that were there.
-        """
+        """Whether an image is of this shard: by its name alone."""
         digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()
         return int.from_bytes(digest[:8]) % self.count == self.number - 1
 
@@ -201,12 +205,7 @@ class Shard:
 
 
 def sources_of(inputs: Iterable[str | os.PathLike], shard: Shard) -> dict[str, str]:
-    """The images of a shard.
-
-    An image in a folder has its path from that folder as its name, with `/`; folders in
-    it are looked through, but for those whose names begin with a dot. An image that is
-    given by itself has its file name.
-    """
+    """The images of a shard, by their paths from the folder that was given."""
     found = {}
     for given in inputs:
         for name, path in _images_of(path_of(given)):

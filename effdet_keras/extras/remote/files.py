@@ -95,12 +95,7 @@ def kept_copy(address):
 
 
 def put(path, address):
-    """Copies a file of this machine to an address; returns its new `Entry`.
-
-    That is as `list_folder` has it: asked for one by one, some storages tell of a file
-    in other words. Object stores (`s3://`, `gs://`) show the whole old file until the
-    whole new one is there.
-    """
+    """Copies a file of this machine to an address; returns its new `Entry`."""
 
     def put_once(store, there):
         store.put(path, there)

@@ -39,10 +39,7 @@ _active = {}  # `RemoteFolder` that copies, by its folder of this machine
 
 
 class RemoteFolder:
-    """A folder at an address, and `path` in the cache folder, which stands for it.
-
-    It offers what `FolderLock` does.
-    """
+    """A folder at an address, and `path` in the cache folder, which stands for it."""
 
     def __init__(self, address, is_ours):
         self.address = address = address.rstrip("/")
@@ -64,11 +61,7 @@ class RemoteFolder:
         self.update()
 
     def update(self):
-        """Fetches what is at the address and not here.
-
-        What was written here and never copied stays, and is copied later; unless the
-        file there is another one by now: another machine went on, and its file counts.
-        """
+        """Fetches what is at the address and not here."""
         self.path.mkdir(parents=True, exist_ok=True)
         if self._lock.is_held_by_another():  # which copies to there just now
             return
@@ -275,11 +268,7 @@ def _is_note(note):
 
 
 class _RemoteLock(Lock):
-    """Keeps other processes from an address: a file there, which changes all the time.
-
-    It is weaker than `FolderLock`: a storage may let two processes write it at once.
-    The one whose file is not there a second later is refused.
-    """
+    """Keeps other processes from an address: a file there, which keeps changing."""
 
     def __init__(self, address):
         cure = ", or wait until that process has ended."

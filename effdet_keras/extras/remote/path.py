@@ -19,17 +19,7 @@ _noted = set()  # paths of the notes of this process
 
 
 class RemotePath(os.PathLike):
-    """An address, with those methods of `pathlib.Path` that read.
-
-    What a folder holds is looked up once for all paths that were made of one another:
-    a dataset is read as it was at the beginning. A web server lists no folder: there
-    a file is asked for alone.
-
-    Example:
-        >>> path = RemotePath("s3://bucket/cats") / "train" / "a.tar.gz"
-        >>> path.name, path.suffix, str(path.parent)
-        ('a.tar.gz', '.gz', 's3://bucket/cats/train')
-    """
+    """An address, with those methods of `pathlib.Path` that read."""
 
     def __init__(self, address, listings=None):
         self._base, _, rest = address.partition("://")

@@ -14,7 +14,7 @@ from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluate.coco import COCOMetric
 from effdet_keras.model.anchors import anchors_of
-from effdet_keras.train.run import Run
+from effdet_keras.train.inputs import Run
 
 _SHOWN = 3  # examples of boxes
 _BATCH_SIZE = 8

@@ -51,21 +51,7 @@ def push_archive(
     data=None,
     numbers=None,
 ):
-    """Uploads a model with a model card, in one commit.
-
-    Pushed is what detects: the weights (their averages where there were any), the
-    configuration, class names and thresholds; neither optimizer nor averages.
-
-    A repository that is not there is made. One that has this model already, of the
-    same network and classes, gets a new commit: its older ones stay in its history. A
-    card in which somebody removed the line that says who wrote it is kept.
-
-    Args:
-        license: string, as the hub spells it; None keeps the one that the card there
-            names, if any.
-        overwrite: bool, whether a repository of something else may get this model.
-            The model files in it are deleted in the same commit.
-    """
+    """Uploads a model with a model card, in one commit."""
     where = parse_hub_address(address)
     if where.path or where.revision:
         raise InvalidValueError(
@@ -198,21 +184,7 @@ _FRONT_ALONE = re.compile(r"---\n(?:(?!---).*\n)*---\s*")
 
 
 def model_card(info, repository, *, license=None, data=None, numbers=None):
-    """The text of `README.md` for a repository.
-
-    Args:
-        data: dict of the training data: `name`, and `splits` as `describe_data` has
-            them; or None.
-        numbers: dict from name to COCO's numbers, and `split` for the one they were
-            measured on; or None.
-
-    Example:
-        >>> info = {"config": {"image_size": [64, 64], "name": "efficientdet-d0"},
-        ...         "class_names": ["cat"], "num_classes": 1}
-        >>> card = model_card(info, "me/cats", license="mit")
-        >>> card.splitlines()[1], "hf://me/cats" in card
-        ('license: mit', True)
-    """
+    """The text of `README.md` for a repository."""
     data, numbers = data or {}, numbers or {}
     measured = {
         name: numbers[name] for name in COCO_MEANINGS if _is_known(numbers, name)
@@ -248,27 +220,13 @@ def model_card(info, repository, *, license=None, data=None, numbers=None):
 
 
 def is_ours_to_write(text):
-    """Whether the card of a repository may be replaced: ours, or without any words.
-
-    A repository that was made on the web has a card of a front matter alone.
-
-    Example:
-        >>> is_ours_to_write("---\\nlicense: mit\\n---\\n")
-        True
-        >>> is_ours_to_write("---\\nlicense: mit\\n---\\nMy cats\\n\\n---\\n")
-        False
-    """
+    """Whether the card of a repository may be replaced: ours, or without any words."""
     is_empty = not text.strip() or _FRONT_ALONE.fullmatch(text) is not None
     return is_empty or GENERATED in text
 
 
 def license_of(text):
-    """The licence that the front matter of a card names, or None.
-
-    Example:
-        >>> license_of("---\\nlicense: mit\\n---\\n"), license_of("My cats")
-        ('mit', None)
-    """
+    """The licence that the front matter of a card names, or None."""
     front = _FRONT.match(f"{text}\n")
     try:
         fields = yaml.safe_load(front[1]) if front else None

@@ -14,10 +14,9 @@ from keras import ops
 from effdet_keras._internal.processes import alone
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.basic_layers import recomputing
-from effdet_keras.train.accumulation import step_counter, steps_per_update
 from effdet_keras.train.advprop import needs_tensorflow
 from effdet_keras.train.gradients import clipped
-from effdet_keras.train.statistics_warmup import joined, parted
+from effdet_keras.train.parts import joined, parted, step_counter, steps_per_update
 
 # What Keras calls the parts of the state that it hands through a step.
 _STATE = (

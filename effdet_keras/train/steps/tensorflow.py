@@ -10,9 +10,8 @@ import tensorflow as tf
 from effdet_keras._internal.processes import current_processes
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.basic_layers import recomputing
-from effdet_keras.train.accumulation import step_counter, steps_per_update
 from effdet_keras.train.gradients import clipped
-from effdet_keras.train.statistics_warmup import joined, parted
+from effdet_keras.train.parts import joined, parted, step_counter, steps_per_update
 from effdet_keras.train.steps.adversarial import AdversarialPass, gradients_of
 
 

@@ -7,10 +7,9 @@ import torch
 from keras import ops
 
 from effdet_keras.model.basic_layers import recomputing
-from effdet_keras.train.accumulation import steps_done, steps_per_update
 from effdet_keras.train.advprop import needs_tensorflow
 from effdet_keras.train.gradients import clipped
-from effdet_keras.train.statistics_warmup import joined, parted
+from effdet_keras.train.parts import joined, parted, steps_done, steps_per_update
 
 
 class Step:

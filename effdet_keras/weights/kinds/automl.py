@@ -13,8 +13,51 @@ import numpy as np
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.whole_files import local_path, replacing_together
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.weights.network_arrays import OBJECT_GRAPH, TF1
+from effdet_keras.weights.network_arrays import TF1, Scheme, of_both_heads, under
 from effdet_keras.weights.source import Kind, WeightSource
+
+OBJECT_GRAPH = Scheme(  # the objects of the model that tf2/train.py saves
+    "automl-keras",
+    {
+        "stem_conv": "backbone/_stem/_conv_stem",
+        "stem_bn": "backbone/_stem/_bn",
+        **under(
+            "backbone/_blocks/{block}",
+            expand_conv="/_expand_conv",
+            expand_bn="/_bn0",
+            depthwise_conv="/_depthwise_conv",
+            depthwise_bn="/_bn1",
+            se_reduce="/_se/_se_reduce",
+            se_expand="/_se/_se_expand",
+            project_conv="/_project_conv",
+            project_bn="/_bn{norm}",
+            fused_conv="/_expand_conv",
+            fused_bn="/_bn0",
+            single_conv="/_project_conv",
+            single_bn="/_bn0",
+        ),
+        **under("resample_layers/{extra}", level_conv="/conv2d", level_bn="/bn"),
+        **under(
+            "fpn_cells/cells/{cell}/fnodes/{node}",
+            edge_conv="/resample_layers/{edge}/conv2d",
+            edge_bn="/resample_layers/{edge}/bn",
+            fusion="",
+            node_conv="/op_after_combine/conv_op",
+            node_bn="/op_after_combine/bn",
+        ),
+        **of_both_heads(
+            "{head}_net", conv="/conv_ops/{repeat}", bn="/bns/{repeat}/{step}"
+        ),
+        "class_predict": "class_net/classes",
+        "box_predict": "box_net/boxes",
+        **under(
+            "seg_head",
+            segmentation_conv="/con2d_ts/{step}",
+            segmentation_bn="/con2d_t_bns/{step}",
+            segmentation_predict="/head_transpose",
+        ),
+    },
+)
 
 _AVERAGE = "/ExponentialMovingAverage"
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -31,35 +74,7 @@ _HUB_PARTS = (
 
 
 def read_tensorflow_checkpoint(prefix, averages=True):
-    """Reads a checkpoint of google/automl.
-
-    By its keys it is one of
-
-    - TF1 names, as `main.py` writes and as published: `<name>`, beside it
-      `<name>/ExponentialMovingAverage` and the optimizer's slots;
-    - the object graph of a Keras model, as `tf2/train.py` writes, where the
-      averages of TensorFlow Addons are slots of the optimizer;
-    - the object graph of a trainer on a hub module, which has TF1 names inside.
-
-    Slots of optimizers and counters of steps are not read, only named.
-
-    Args:
-        averages: bool, whether to take a weight's moving average where the file
-            has it.
-
-    Example:
-        >>> import tempfile
-        >>> name = "resample_p6/bn/beta"
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     prefix = f"{folder}/model"
-        ...     write_tf1_checkpoint(prefix, {name: [1.0]}, {name: [2.0]})
-        ...     source = read_tensorflow_checkpoint(prefix)
-        ...     raw = read_tensorflow_checkpoint(prefix, averages=False)
-        >>> source.arrays, source.num_averages, source.others
-        ({'resample_p6/bn/beta': array([2.], dtype=float32)}, 1, ('global_step',))
-        >>> raw.arrays
-        {'resample_p6/bn/beta': array([1.], dtype=float32)}
-    """
+    """Reads a checkpoint of google/automl."""
     tf.require("Reading TensorFlow checkpoints")
     prefix = os.fspath(prefix)
     if not os.path.isfile(f"{prefix}.index"):
@@ -92,28 +107,7 @@ def read_tensorflow_checkpoint(prefix, averages=True):
 
 
 def write_tf1_checkpoint(prefix, arrays, averages=None, global_step=0):
-    """Writes a checkpoint that google/automl's programs load.
-
-    Each array is written under its name and, because those programs ask for
-    averages, under `<name>/ExponentialMovingAverage`. The file `checkpoint` of
-    the folder, by which they find a checkpoint, then names this one.
-
-    All files are written in a hidden folder beside it and renamed when they are
-    complete (`replacing_together`). An error leaves what was there as it was.
-
-    Args:
-        prefix: path of the checkpoint, without `.index`. Its folder is made if
-            need be.
-        averages: dict of TF1 name to array, the moving averages; an array
-            without one is written twice.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     write_tf1_checkpoint(f"{folder}/model", {"fpn_cells/x": np.ones(2)})
-        ...     sorted(path.name for path in pathlib.Path(folder).iterdir())
-        ['checkpoint', 'model.data-00000-of-00001', 'model.index']
-    """
+    """Writes a checkpoint that google/automl's programs load."""
     tf.require("Writing TensorFlow checkpoints")
     if not os.path.basename(prefix):
         raise InvalidValueError(
@@ -257,17 +251,7 @@ _TRANSPOSED = re.compile(r"^(segmentation_head/conv2d_transpose)(?:_(\d+))?(?=/)
 
 
 def published_names(names, scheme, path):
-    """Finds the published name of each name in a file.
-
-    What stands before all names, as in `model/fpn_cells/...`, is taken off, and
-    so are the numbers that the second model of a process has in its stem and in its
-    segmentation head.
-
-    Example:
-        >>> name = "model/efficientnet-b0/stem_1/conv2d_1/kernel"
-        >>> published_names([name], TF1, "x")[name]
-        'efficientnet-b0/stem/conv2d/kernel'
-    """
+    """Finds the published name of each name in a file."""
     prefix = _common_prefix(names, scheme, path)
     published = {name: name.removeprefix(prefix) for name in names}
     if scheme == TF1:

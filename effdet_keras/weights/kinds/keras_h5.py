@@ -14,8 +14,31 @@ from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.config import TF_BACKBONE
 from effdet_keras.weights.archive import largest_unpacked
 from effdet_keras.weights.kinds.automl import published_names
-from effdet_keras.weights.network_arrays import APPLICATIONS, TF1
+from effdet_keras.weights.network_arrays import TF1, Scheme, under
 from effdet_keras.weights.source import Kind, WeightSource
+
+APPLICATIONS = Scheme(  # Keras Applications, the backbone alone
+    "keras-applications",
+    {
+        "stem_conv": "stem_conv",
+        "stem_bn": "stem_bn",
+        **under(
+            "block{stage:+1}{letter}",
+            expand_conv="_expand_conv",
+            expand_bn="_expand_bn",
+            depthwise_conv="_dwconv{version}",
+            depthwise_bn="_bn",
+            se_reduce="_se_reduce",
+            se_expand="_se_expand",
+            project_conv="_project_conv",
+            project_bn="_project_bn",
+            fused_conv="_expand_conv",
+            fused_bn="_expand_bn",
+            single_conv="_project_conv",
+            single_bn="_project_bn",
+        ),
+    },
+)
 
 _MODEL, _OPTIMIZER = "model_weights/", "optimizer_weights/"  # of `model.save`
 
@@ -27,21 +50,7 @@ _INPUT_LAYER = re.compile(r"^(normalization|rescaling)(_\d+)?/")
 
 
 def read_keras2_h5(path, averages=True):
-    """Reads a file of `save_weights` or `model.save` of Keras 2.
-
-    The network is google/automl's EfficientDet, whose names are those of TF1
-    checkpoints, or Keras Applications' EfficientNet B0 to B7 or V2. The statistics of
-    the latter's own normalisation of images are not read, only named.
-
-    Example:
-        >>> import h5py, tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with h5py.File(f"{folder}/d0.h5", "w") as file:
-        ...         file["fpn_cells/fpn_cells/cell_0/fnode0/WSM:0"] = 1.0
-        ...     source = read_keras2_h5(f"{folder}/d0.h5")
-        >>> source.scheme, list(source.arrays)
-        ('automl-tf1', ['fpn_cells/cell_0/fnode0/WSM'])
-    """
+    """Reads a file of `save_weights` or `model.save` of Keras 2."""
     path = os.fspath(path)
     arrays, others = read_h5_arrays(
         path, path, lambda name: not name.startswith(_OPTIMIZER)
@@ -64,10 +73,7 @@ def read_keras2_h5(path, averages=True):
 
 
 def _by_weight_name(arrays):
-    """The arrays by the name of their weight, where that is of one array only.
-
-    A dataset is called `<layer of the model>/<name of the weight>:0`.
-    """
+    """The arrays by the name of their weight, where that is of one array only."""
     names = {path: _weight_name(path) for path in arrays}
     counts = collections.Counter(names.values())
     return {
@@ -114,19 +120,7 @@ _NOT_DAMAGES = (FileNotFoundError, PermissionError, IsADirectoryError)
 
 
 def read_h5_arrays(file, path, is_wanted):
-    """Reads the datasets of an HDF5 file that are wanted.
-
-    Links to other files are not followed, and a dataset that keeps its numbers
-    in another file is refused.
-
-    Example:
-        >>> import io
-        >>> file = io.BytesIO()
-        >>> with h5py.File(file, "w") as group:
-        ...     group["dense/bias"], group["step"] = np.ones(2), 7
-        >>> read_h5_arrays(file, "x.h5", lambda name: name != "step")
-        ({'dense/bias': array([1., 1.])}, ['step'])
-    """
+    """Reads the datasets of an HDF5 file that are wanted."""
     try:
         with h5py.File(file, "r") as root:
             names = _dataset_names(root)

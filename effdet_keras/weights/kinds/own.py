@@ -21,8 +21,62 @@ from effdet_keras.weights.archive import (
     read_archive_info,
 )
 from effdet_keras.weights.kinds.keras_h5 import HDF5_MAGIC, read_h5_arrays
-from effdet_keras.weights.network_arrays import OWN, network_arrays, tf1_name
+from effdet_keras.weights.network_arrays import (
+    LEAVES,
+    Scheme,
+    network_arrays,
+    tf1_name,
+    under,
+)
 from effdet_keras.weights.source import Kind, WeightSource
+
+_CLASS_HEAD, _BOX_HEAD = "layers/prediction_head_1", "layers/prediction_head"
+_OF_A_HEAD = {
+    "conv": "/convs/{layer}",
+    "bn": "/bns/{bn:batch_normalization}",
+    "predict": "/predict_conv",
+}
+OWN = Scheme(  # the paths inside our `.weights.h5`
+    "effdet-keras",
+    {
+        "stem_conv": "layers/efficient_net/stem/conv",
+        "stem_bn": "layers/efficient_net/stem/bn",
+        **under(
+            "layers/efficient_net/blocks/{layer}",
+            expand_conv="/expand_conv",
+            expand_bn="/expand_bn",
+            depthwise_conv="/depthwise_conv",
+            depthwise_bn="/depthwise_bn",
+            se_reduce="/se/reduce_conv",
+            se_expand="/se/expand_conv",
+            project_conv="/project_conv",
+            project_bn="/project_bn",
+            fused_conv="/conv",
+            fused_bn="/bn",
+            single_conv="/conv",
+            single_bn="/bn",
+        ),
+        **under("layers/{extra:resample}", level_conv="/conv", level_bn="/bn"),
+        **under(
+            "layers/bi_fpn/cells/{cell:bi_fpn_cell}/nodes/{node:bi_fpn_node}",
+            edge_conv="/edges/{edge:resample}/conv",
+            edge_bn="/edges/{edge:resample}/bn",
+            fusion="/fusion",
+            node_conv="/conv/conv",
+            node_bn="/conv/bn",
+        ),
+        **{f"class_{part}": _CLASS_HEAD + end for part, end in _OF_A_HEAD.items()},
+        **{f"box_{part}": _BOX_HEAD + end for part, end in _OF_A_HEAD.items()},
+        **under(
+            "layers/segmentation_head",
+            segmentation_conv="/convs/{step:conv2d_transpose}",
+            segmentation_bn="/bns/{step:batch_normalization}",
+            segmentation_predict="/predict_conv",
+        ),
+    },
+    dict.fromkeys(LEAVES, ("/vars/0", "/vars/1", "/vars/2", "/vars/3")),
+    has_our_anchors=True,
+)
 
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"  # Keras' entries
 _CLASS = "effdet_keras>EfficientDet"
@@ -34,27 +88,7 @@ _MIN_LEVEL = 3  # of all published models
 
 
 def read_own_weights(path, averages=True):
-    """Reads a file of `model.save_weights`, `model.save` or `write_archive`.
-
-    Nothing of a `.keras` file is unpacked to the disk, and no object is made of
-    what its config says.
-
-    Args:
-        averages: bool, whether to take a weight's moving average where the file
-            has it, or the weights of training.
-
-    Example:
-        >>> import tempfile
-        >>> from effdet_keras.model.efficientdet import EfficientDet
-        >>> model = EfficientDet.from_preset(
-        ...     "efficientdet-d0", image_size=64, max_level=6, class_names=["cat"]
-        ... )
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     model.save(f"{folder}/cats.keras")
-        ...     source = read_own_weights(f"{folder}/cats.keras")
-        >>> source.class_names, source.config["max_level"], source.num_averages
-        (('cat',), 6, 0)
-    """
+    """Reads a file of `model.save_weights`, `model.save` or `write_archive`."""
     path = os.fspath(path)
     if not _is_zip(path):
         check_weights_h5(path)
@@ -168,12 +202,10 @@ def _by_weight(second_arrays, weights, path):
 
 
 def _names_by_path(paths, weights):
-    """The names in the file of all that the network may have, by TF1 name, or None.
-
-    Second arrays are called by the paths of variables, weights by their places in the
-    model. What leads from one to the other is the shape of the network: it is told by
-    its batch norms, which always have second arrays, and by the layers' names.
-    """
+    """The names in the file of all that the network may have, by TF1 name, or None."""
+    # Second arrays are called by the paths of variables, weights by their places in the
+    # model. The shape of the network leads from one to the other: its batch norms,
+    # which always have second arrays, tell it, and the names of layers.
     text = "\n".join(paths)
     levels = [int(level) for level in re.findall(r"class-0-bn-(\d+)/", text)]
     heads = ["object_detection"] if levels else []
@@ -202,7 +234,7 @@ def _names_by_path(paths, weights):
         or re.search(r"fpn_cells/.*/depthwise_kernel", text) is not None,
         heads=tuple(heads),
     )
-    return {array.name: array.names[OWN] for array in network_arrays(config)}
+    return {array.name: OWN.name_of(array) for array in network_arrays(config)}
 
 
 def _tuple(values):

@@ -22,28 +22,7 @@ _HEAD = 16  # bytes, enough to tell the formats apart
 
 
 def open_weights(path, averages=True, pipeline_config=None, own_pipeline_config=None):
-    """Reads a file of weights, of whatever kind it is.
-
-    The content tells the kind; the ending of the name decides only between files
-    that begin alike.
-
-    Args:
-        path: path of one file, or the prefix of a TensorFlow checkpoint; what
-            `locate.located` yields.
-        pipeline_config: path of the `pipeline.config` of a checkpoint of the Object
-            Detection API, or None.
-        own_pipeline_config: path of the `pipeline.config` of the model that is to be
-            made, or None: for such a checkpoint that has none beside it.
-
-    Example:
-        >>> import tempfile
-        >>> path = pathlib.Path(tempfile.mkdtemp(), "notes.txt")
-        >>> _ = path.write_text("no weights")
-        >>> open_weights(path)
-        Traceback (most recent call last):
-            ...
-        effdet_keras.errors.InvalidValueError: '...notes.txt' holds no weights ...
-    """
+    """Reads a file of weights, of whatever kind it is."""
     path = pathlib.Path(path)
     head = _head(path)
     kind = next((kind for kind in _kinds() if kind.is_of(path, head)), None)

@@ -31,8 +31,62 @@ from effdet_keras.weights.kinds.torch_files import (
     damaged,
     read_torch_file,
 )
-from effdet_keras.weights.network_arrays import TORCH, network_arrays
+from effdet_keras.weights.network_arrays import (
+    TORCH_LEAVES,
+    Scheme,
+    network_arrays,
+    of_both_heads,
+    under,
+)
 from effdet_keras.weights.source import WeightSource
+
+TIMM = Scheme(  # timm's EfficientNet, the backbone alone
+    "timm",
+    {
+        "stem_conv": "conv_stem",
+        "stem_bn": "bn1",
+        **under(
+            "blocks.{stage}.{repeat}",
+            expand_conv=".conv_pw",
+            expand_bn=".bn1",
+            depthwise_conv=".conv_dw",
+            depthwise_bn=".bn{bn:+1}",
+            se_reduce=".se.conv_reduce",
+            se_expand=".se.conv_expand",
+            project_conv=".{torch}",
+            project_bn=".bn{bn:+1}",
+            fused_conv=".conv_exp",
+            fused_bn=".bn1",
+            single_conv=".conv",
+            single_bn=".bn1",
+        ),
+    },
+    TORCH_LEAVES,
+    is_torch=True,
+)
+TORCH = Scheme(  # PyTorch effdet, whose backbones are timm's
+    "torch-effdet",
+    {
+        **under("backbone.", **TIMM.parts),
+        **under("fpn.resample.{step}.conv", level_conv=".conv", level_bn=".bn"),
+        **under(
+            "fpn.cell.{cell}.fnode.{effdet_node}",
+            edge_conv=".combine.resample.{source}.conv.conv",
+            edge_bn=".combine.resample.{source}.conv.bn",
+            fusion=".combine",
+            node_conv=".after_combine.conv",
+            node_bn=".after_combine.conv.bn",
+        ),
+        **of_both_heads(
+            "{head}_net",
+            conv=".conv_rep.{repeat}",
+            bn=".bn_rep.{repeat}.{step}.bn",
+            predict=".predict",
+        ),
+    },
+    TORCH_LEAVES,
+    is_torch=True,
+)
 
 # Where effdet's settings of the `tf_` models differ from google/automl's.
 EFFDET_CONFIG = EFFDET_ANCHORS
@@ -62,44 +116,7 @@ _FIELDS_OF_A_FAMILY = (
 
 
 def read_torch_effdet(path, averages=True):
-    """Reads the weights of a PyTorch effdet model. Runs no code of the file.
-
-    The state dict may be the whole file or an entry of a training checkpoint
-    (`state_dict`, `model`, `state_dict_ema`, ...), and its names may begin with
-    `module.` and `model.`, as wrappers leave them.
-
-    A file does not say how its model pads and prepares images: `config` of the
-    result has what effdet has. Of the `tf_` models, anchors have the sides (1.4, 0.7)
-    where ours have (1.414, 0.707), and the Lite ones normalise by 127.5 where
-    google/automl's do by 127 and 128. Its AdvProp models (`tf_efficientdet_d0_ap`) are
-    told by the name of the file, or of the model where the file has it; rename one
-    and they are read as the plain models. Its other families are told by their arrays;
-    but `efficientdet_d4` and `_d5`, which have no published weights, have the arrays of
-    the `tf_` models: they are told only where the file has the name.
-
-    Args:
-        path: path of a file of `torch.save` (`.pth`, `.pt`, `.pth.tar`) or of a
-            `.safetensors` file.
-        averages: bool. Of two networks in a file, True takes the one whose entry
-            says "ema", and False the other.
-
-    Example:
-        >>> import tempfile
-        >>> from safetensors.numpy import save_file
-        >>> state = {
-        ...     "model.backbone.conv_stem.weight": np.ones((32, 3, 3, 3), "float16"),
-        ...     "model.fpn.resample.3.conv.conv.bias": np.zeros(64, "float16"),
-        ...     "anchors.boxes": np.zeros((49104, 4)),
-        ... }
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     save_file(state, f"{folder}/d0.safetensors")
-        ...     source = read_torch_effdet(f"{folder}/d0.safetensors")
-        >>> sorted(source.arrays), source.others
-        (['backbone.conv_stem.weight', 'fpn.resample.3.conv.conv.bias'],
-         ('anchors.boxes',))
-        >>> source.kind
-        "PyTorch effdet state dict, under 'model', float16"
-    """
+    """Reads the weights of a PyTorch effdet model. Runs no code of the file."""
     return effdet_source(pathlib.Path(path), read_torch_file(path), averages)
 
 
@@ -128,30 +145,7 @@ def effdet_source(path, content, averages):
 
 
 def write_torch_effdet(path, arrays, config):
-    """Writes weights so that effdet's `load_state_dict(strict=True)` takes them.
-
-    The model to load them into is effdet's of the same network, a `tf_` model for
-    google/automl's, with the same number of classes. Its settings are its own: give it
-    ours where they matter, such as `aspect_ratios=[1.0, 2.0, 0.5]` and the mean and
-    deviation of pixels.
-
-    Args:
-        path: path that ends in `.safetensors`, or in `.pth` or `.pt`, which
-            needs torch. At every moment it is either the whole old file or the
-            whole new one.
-        arrays: mapping of name (that of `NetworkArray`) to array, in our layout:
-            all arrays of the network and no other.
-
-    Example:
-        >>> import tempfile
-        >>> config = EfficientDetConfig.from_name("efficientdet-lite0")
-        >>> arrays = {a.name: np.zeros(a.shape) for a in network_arrays(config)}
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     write_torch_effdet(f"{folder}/lite0.safetensors", arrays, config)
-        ...     source = read_torch_effdet(f"{folder}/lite0.safetensors")
-        >>> len(source.arrays)
-        588
-    """
+    """Writes weights so that effdet's `load_state_dict(strict=True)` takes them."""
     path = local_path(path, "The path of a state dict")
     save = _saver(path)
     state = _state_dict(arrays, config)
@@ -206,6 +200,8 @@ def _refuse_other_networks(path, arrays):
 
 def _config(path, arrays, arch):
     """The fields of `EfficientDetConfig` that such a file implies."""
+    # Shapes do not say how a model pads and prepares images: it is known by the family.
+    # AdvProp models, and D4 and D5 of effdet's own, are known by their names alone.
     has_biases = any(map(_BIAS_BEFORE_BN.fullmatch, arrays))
     if has_biases and not arch.startswith("efficientdet"):
         is_advprop = re.search(r"_ap(?![a-z])", f"{path.name} {arch}")
@@ -252,7 +248,7 @@ def _state_dict(arrays, config):
     _check_complete(arrays, network)
     state = {}
     for array in network:
-        name = name_in_effdet(array.names[TORCH], config)
+        name = name_in_effdet(TORCH.name_of(array), config)
         value = np.asarray(arrays[array.name], "float32")
         edge = _EDGE_WEIGHTS.fullmatch(name)
         if edge:
@@ -267,16 +263,8 @@ def _state_dict(arrays, config):
 
 
 def name_in_effdet(name, config):
-    """The name of an array in effdet's model of that config.
-
-    Its models since QuadFPN have the batch norms of the heads by level and then by
-    repeat, the older ones by repeat and then by level.
-
-    Example:
-        >>> config = EfficientDetConfig.from_name("efficientdet-q0")
-        >>> name_in_effdet("class_net.bn_rep.2.4.bn.bias", config)
-        'class_net.bn_rep.4.2.bias'
-    """
+    """The name of an array in effdet's model of that config."""
+    # Since QuadFPN batch norms of heads are named by level and then by repeat.
     is_v1 = config.backbone.startswith("efficientnet-b")
     if config.redundant_bias or (is_v1 and config.fpn_name == "bifpn"):
         return name
@@ -340,20 +328,12 @@ BN_COUNTER = "num_batches_tracked"
 
 @dataclasses.dataclass(frozen=True)
 class FoundNetwork:
-    """One network in a torch file.
+    """One network in a torch file."""
 
-    Attributes:
-        arrays: dict of name, without what stands before it in the file, to float32
-            array.
-        others: tuple of strings, what else is in the file.
-        prefix: string, what stands before the names of the network.
-        dtypes: set of strings, the types of numbers in the file.
-    """
-
-    arrays: dict
-    others: tuple
-    prefix: str
-    dtypes: frozenset
+    arrays: dict  # name, without what stands before it in the file, to float32 array
+    others: tuple  # what else is in the file
+    prefix: str  # what stands before the names of the network
+    dtypes: frozenset  # the types of numbers in the file
 
     @property
     def is_average(self):
@@ -369,18 +349,7 @@ class FoundNetwork:
 
 
 def find_network(path, content, prefixes, averages):
-    """Takes one network out of what a torch file holds.
-
-    Args:
-        averages: bool. Of two networks, True takes the one whose prefix says "ema",
-            and False the other.
-
-    Example:
-        >>> content = {"model.a": np.ones(2), "ema.a": np.zeros(2), "epoch": 3}
-        >>> found = find_network("x.pth", content, ["model.", "ema."], averages=False)
-        >>> found.arrays, found.others
-        ({'a': array([1., 1.], dtype=float32)}, ('ema', 'epoch'))
-    """
+    """Takes one network out of what a torch file holds."""
     wanted = [p for p in prefixes if _is_average(p) == averages] or prefixes
     if len(wanted) > 1:
         raise InvalidValueError(

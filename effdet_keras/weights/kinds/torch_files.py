@@ -7,7 +7,7 @@ import functools
 import io
 import math
 import pathlib
-import pickletools
+import pickle
 import re
 import struct
 import zipfile
@@ -26,7 +26,7 @@ ZIP_MAGIC, PICKLE_MAGIC = b"PK\x03\x04", b"\x80"  # how files of `torch.save` be
 _DAMAGES = (
     *(zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError),
     *(LookupError, TypeError, AttributeError, OverflowError, MemoryError),
-    *(AssertionError, NotImplementedError, struct.error),
+    *(AssertionError, NotImplementedError, struct.error, pickle.UnpicklingError),
 )
 
 _MAGIC_NUMBER = 0x1950A86A20F9469CFC6C  # of files before the zip archive
@@ -41,16 +41,7 @@ def read_torch_file(path):
 
 
 def read_safetensors(path):
-    """Reads the arrays of a `.safetensors` file.
-
-    Example:
-        >>> import numpy as np, tempfile
-        >>> from safetensors.numpy import save_file
-        >>> path = f"{tempfile.mkdtemp()}/some.safetensors"
-        >>> save_file({"bias": np.ones(2)}, path)
-        >>> read_safetensors(path)
-        {'bias': array([1., 1.])}
-    """
+    """Reads the arrays of a `.safetensors` file."""
     safetensors.require("Reading `.safetensors` files")
     with open(path, "rb"):  # what cannot be opened is not damaged
         pass
@@ -73,20 +64,7 @@ def _safetensor(file, name):
 
 
 def read_torch_pickle(path):
-    """Reads a file of `torch.save`, tensors and plain values alone, without torch.
-
-    The file is a zip archive, or as torch before 1.6 wrote it: several pickles, and
-    then the numbers. Tensors in dicts that lie deeper than one are not read.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> path = pathlib.Path(tempfile.mkdtemp(), "some.pth")
-        >>> _ = path.write_bytes(b"PK and no more")
-        >>> read_torch_pickle(path)
-        Traceback (most recent call last):
-            ...
-        effdet_keras.errors.InvalidValueError: '...some.pth' is damaged, ...
-    """
+    """Reads a file of `torch.save`, tensors and plain values alone, without torch."""
     with open(path, "rb") as file:
         is_zip = file.read(2) == b"PK"
         file.seek(0)
@@ -110,7 +88,7 @@ def _read_zip(file):
             raise InvalidValueError("it is a TorchScript program")
         order = f"{root}byteorder"
         _check_order(order not in names or _entry(archive, order) == b"little")
-        content = read_pickle(io.BytesIO(_entry(archive, pickles[0])))
+        content = _Unpickler(io.BytesIO(_entry(archive, pickles[0]))).load()
         read = functools.cache(lambda key: _entry(archive, f"{root}data/{key}"))
         return _flat(content, lambda s: np.frombuffer(read(s.key), s.dtype))
 
@@ -126,15 +104,16 @@ def _entry(archive, name):
 
 def _read_before_zip(data):
     """Pickles of magic number, version, machine, content and keys; then the numbers."""
-    stream, storages = io.BytesIO(data), {}
-    if read_pickle(stream) != _MAGIC_NUMBER:
+    stream = io.BytesIO(data)
+    if _Unpickler(stream).load() != _MAGIC_NUMBER:
         raise InvalidValueError("it is a pickle, and not of `torch.save`")
-    _, machine = read_pickle(stream), read_pickle(stream)
+    _, machine = _Unpickler(stream).load(), _Unpickler(stream).load()
     _check_order(machine["little_endian"])
-    content, keys = read_pickle(stream, storages), read_pickle(stream)
+    reader = _Unpickler(stream)
+    content, keys = reader.load(), _Unpickler(stream).load()
     numbers, place = {}, stream.tell()
     for key in keys:  # before the numbers of each stands how many there are
-        dtype = storages[key].dtype
+        dtype = reader.storages[key].dtype
         (count,) = struct.unpack_from("<Q", data, place)
         numbers[key] = np.frombuffer(data, dtype, count, place + 8)
         place += 8 + numbers[key].nbytes
@@ -149,7 +128,7 @@ def _check_order(is_little):
 def _flat(content, numbers_of):
     """The entries of a checkpoint and of the dicts in it, as "entry.name"."""
     if not isinstance(content, dict):
-        kind = type(content).__name__.removeprefix("Stored")
+        kind = type(content).__name__.removeprefix("_")
         raise InvalidValueError(f"it holds a {kind}, not a state dict")
     flat = {}
     for name, value in content.items():
@@ -158,7 +137,7 @@ def _flat(content, numbers_of):
         else:
             flat[str(name)] = value
     return {
-        name: _array(value, numbers_of) if isinstance(value, StoredTensor) else value
+        name: _array(value, numbers_of) if isinstance(value, _Tensor) else value
         for name, value in flat.items()
     }
 
@@ -199,15 +178,15 @@ def damaged(path, reason):
 
 # The types of numbers, by the names of torch's storages.
 _STORAGES = {
-    **{"torch.DoubleStorage": np.float64, "torch.FloatStorage": np.float32},
-    **{"torch.HalfStorage": np.float16, "torch.BFloat16Storage": ml_dtypes.bfloat16},
-    **{"torch.LongStorage": np.int64, "torch.IntStorage": np.int32},
-    **{"torch.ShortStorage": np.int16, "torch.CharStorage": np.int8},
-    **{"torch.ByteStorage": np.uint8, "torch.BoolStorage": np.bool_},
-    **{"torch.ComplexFloatStorage": np.complex64},
-    **{"torch.ComplexDoubleStorage": np.complex128},
+    f"torch.{name}Storage": np.dtype(dtype)
+    for name, dtype in {
+        **{"Double": "float64", "Float": "float32", "Half": "float16"},
+        **{"BFloat16": ml_dtypes.bfloat16, "Bool": "bool", "Byte": "uint8"},
+        **{"Long": "int64", "Int": "int32", "Short": "int16", "Char": "int8"},
+        **{"ComplexFloat": "complex64", "ComplexDouble": "complex128"},
+    }.items()
 }
-_DTYPE = re.compile(r"torch\.(b?float|u?int|complex|bool)\d*")
+_TORCH_DTYPE = re.compile(r"torch\.(b?float|u?int|complex|bool)\d*")
 _PLAIN_KEYS = (str, int, float, bytes, type(None))  # bool is an int
 
 
@@ -215,77 +194,53 @@ class CodeNeededError(Exception):
     """A pickle names a function or class that only its own code could give."""
 
 
-class Unread:
-    """Stands where a file has an object that is of no use here."""
-
-
 @dataclasses.dataclass(frozen=True)
-class Storage:
-    """Numbers in the file, of which tensors are views.
+class _Storage:
+    """Numbers in the file, of which tensors are views."""
 
-    Attributes:
-        key: string, the name of the numbers in the file.
-        dtype: NumPy dtype.
-        count: int, how many numbers there are.
-        start: int, the first of them, where a storage is a part of another.
-    """
-
-    key: str
+    key: str  # their name in the file
     dtype: np.dtype
     count: int
-    start: int = 0
+    start: int  # the first of them, where a storage is a part of another
 
 
 @dataclasses.dataclass(frozen=True)
-class StoredTensor:
-    """Which numbers of a storage a tensor consists of.
+class _Tensor:
+    """A view of a storage, whose numbers are read when they are wanted."""
 
-    Attributes:
-        storage: `Storage`.
-        offset: int, its first number.
-        shape, strides: tuples of ints, in numbers.
-    """
-
-    storage: Storage
+    storage: _Storage
     offset: int
     shape: tuple
-    strides: tuple
+    strides: tuple  # in numbers
 
 
-def read_pickle(stream, storages=None):
-    """Reads one pickle as plain data.
+class _Dict(dict):
+    """A dict that takes only keys which are harmless to hash."""
 
-    Example:
-        >>> import io, os, pickle
-        >>> read_pickle(io.BytesIO(pickle.dumps({"epoch": 3})))
-        {'epoch': 3}
-        >>> read_pickle(io.BytesIO(pickle.dumps(os.system)))
-        Traceback (most recent call last):
-            ...
-        effdet_keras.weights.kinds.torch_files.CodeNeededError: posix.system
-    """
-    machine = _Machine({} if storages is None else storages)
-    for opcode, argument, _ in pickletools.genops(stream):
-        if opcode.name in _VALUES:
-            machine.stack.append(argument)
-        elif opcode.name in _CONSTANTS:
-            machine.stack.append(_CONSTANTS[opcode.name]())
-        elif opcode.name == "STOP":
-            return machine.stack.pop()
-        elif opcode.name not in _IGNORED:
-            if opcode.name not in _STEPS:  # such as INST, which makes an object
-                raise CodeNeededError(f"{opcode.name} {argument}")
-            _STEPS[opcode.name](machine, argument)
-    raise InvalidValueError("the pickle has no end")
+    def __init__(self, pairs=()):
+        super().__init__()
+        for key, value in pairs.items() if isinstance(pairs, dict) else pairs:
+            self[key] = value
+
+    def __setitem__(self, key, value):
+        parts = key if isinstance(key, tuple) else (key,)
+        if not all(isinstance(part, _PLAIN_KEYS) for part in parts):
+            raise InvalidValueError(f"a dict with a key of type {type(key).__name__}")
+        super().__setitem__(key, value)
 
 
-# What the names in a pickle stand for.
+class _Unread:
+    """Stands where a file has an object that is of no use here."""
+
+    def _ignore(self, *_, **__):
+        pass
+
+    __init__ = __setitem__ = add = append = extend = _ignore
 
 
 def _tensor(storage, offset, shape, strides, *_):
-    """`torch._utils._rebuild_tensor` and `_rebuild_tensor_v2`."""
     numbers = (offset, *shape, *strides)
-    if not isinstance(storage, Storage) or len(shape) != len(strides):
+    if not isinstance(storage, _Storage) or len(shape) != len(strides):
         raise InvalidValueError(
             "a tensor without storage, or without a stride per axis"
         )
@@ -294,38 +249,22 @@ def _tensor(storage, offset, shape, strides, *_):
     last = offset + sum((n - 1) * stride for n, stride in zip(shape, strides))
     if 0 not in shape and last >= storage.count:
         raise InvalidValueError("a tensor that is larger than its storage")
-    return StoredTensor(storage, offset, tuple(shape), tuple(strides))
+    return _Tensor(storage, offset, tuple(shape), tuple(strides))
 
 
 def _parameter(tensor, *_):
-    """`torch._utils._rebuild_parameter`: a tensor, and what training needs."""
     return tensor
 
 
-def _dict(pairs=()):
-    """`collections.OrderedDict`."""
-    content = {}
-    for key, value in pairs.items() if isinstance(pairs, dict) else pairs:
-        content[_checked_key(key)] = value
-    return content
-
-
-def _tuple(values=()):
-    """`torch.Size`."""
-    return tuple(values)
-
-
-def _unread(*_):
-    return Unread()
-
-
-_BUILDERS = {
-    "collections.OrderedDict": _dict,
+# What the names in a pickle stand for.
+_MEANINGS = {
+    **_STORAGES,
+    "collections.OrderedDict": _Dict,
+    "torch.Size": tuple,
     "torch._utils._rebuild_tensor": _tensor,
     "torch._utils._rebuild_tensor_v2": _tensor,
     "torch._utils._rebuild_parameter": _parameter,
     "torch._utils._rebuild_parameter_with_state": _parameter,
-    "torch.Size": _tuple,
     # What timm and others write into training checkpoints beside the weights.
     **dict.fromkeys(
         (
@@ -333,163 +272,68 @@ _BUILDERS = {
             *("numpy.dtype", "numpy.dtypes.Float64DType", "_codecs.encode"),
             *("numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar"),
         ),
-        _unread,
+        _Unread,
     ),
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class _Name:
-    """A name in a pickle. It is looked up in the tables above, and never imported."""
+class _Unpickler(pickle._Unpickler):
+    """Python's own reader, which takes the meaning of names from a table alone.
 
-    name: str
+    The one that is written in C hashes any key and believes any index.
+    """
 
-    def build(self, arguments):
-        if self.name not in _BUILDERS:
-            raise InvalidValueError(f"'{self.name}' is called, and is no function")
-        return _BUILDERS[self.name](*arguments)
+    def __init__(self, stream):
+        super().__init__(stream)
+        self.storages = {}
 
+    def find_class(self, module, name):
+        name = f"{module}.{name}"
+        if _TORCH_DTYPE.fullmatch(name):
+            return _Unread
+        if name not in _MEANINGS:
+            raise CodeNeededError(name)
+        return _MEANINGS[name]
 
-def _known_name(name):
-    if name in _BUILDERS or name in _STORAGES or _DTYPE.fullmatch(name):
-        return _Name(name)
-    raise CodeNeededError(name)
+    def get_extension(self, code):
+        raise CodeNeededError(f"extension {code}")
 
-
-def _storage(reference):
-    """What a reference to numbers outside of the pickle says about them."""
-    kind, storage_type, key, _, count, *view = reference
-    name = getattr(storage_type, "name", None)
-    if kind != "storage" or name not in _STORAGES:
-        raise InvalidValueError(f"a reference to something unknown, '{kind}' '{name}'")
-    start = 0
-    if view and view[0] is not None:
-        _, start, count = view[0]
-    if not all(type(n) is int and n >= 0 for n in (start, count)):
-        raise InvalidValueError("a storage with negative sides")
-    return Storage(str(key), np.dtype(_STORAGES[name]), count, start)
-
-
-def _checked_key(key):
-    """A key of a dict, if hashing it is harmless."""
-    if isinstance(key, _PLAIN_KEYS):
-        return key
-    if isinstance(key, tuple) and all(isinstance(k, _PLAIN_KEYS) for k in key):
-        return key
-    raise InvalidValueError(f"a dict with a key of type {type(key).__name__}")
-
-
-# The stack machine.
-
-
-class _Machine:
-    """The state while a pickle is read."""
-
-    def __init__(self, storages):
-        self.stack, self.marks, self.memo = [], [], {}
-        self.storages = storages
-
-    def pop_to_mark(self):
-        start = self.marks.pop()
-        values = self.stack[start:]
-        del self.stack[start:]
-        return values
-
-    def pop(self, count):
-        """The `count` topmost values, the deepest first."""
-        if count > len(self.stack):
-            raise InvalidValueError("the pickle takes a value that is not there")
-        values = self.stack[len(self.stack) - count :]
-        del self.stack[len(self.stack) - count :]
-        return values
-
-    def set_items(self, values):
-        target = self.stack[-1]
-        if isinstance(target, dict):
-            target.update(_dict(zip(values[::2], values[1::2], strict=True)))
-        elif not isinstance(target, Unread):
-            raise InvalidValueError(f"items for a {type(target).__name__}")
-
-    def extend(self, values):
-        target = self.stack[-1]
-        if isinstance(target, list):
-            target.extend(values)
-        elif not isinstance(target, Unread):
-            raise InvalidValueError(f"entries for a {type(target).__name__}")
-
-    def build(self):
-        function, arguments = self.pop(2)
-        if not isinstance(function, _Name) or not isinstance(arguments, tuple):
-            raise InvalidValueError(f"a {type(function).__name__} is called")
-        self.stack.append(function.build(arguments))
-
-    def build_with_keywords(self):
-        self.pop(1)
-        self.build()
-
-    def refer(self):
-        storage = _storage(*self.pop(1))
+    def persistent_load(self, reference):
+        kind, dtype, key, _, count, *view = reference
+        if kind != "storage" or not isinstance(dtype, np.dtype):
+            raise InvalidValueError("a reference to something unknown")
+        start = 0
+        if view and view[0] is not None:
+            _, start, count = view[0]
+        if not all(type(n) is int and n >= 0 for n in (start, count)):
+            raise InvalidValueError("a storage with negative sides")
+        storage = _Storage(str(key), dtype, count, start)
         self.storages[storage.key] = storage
-        self.stack.append(storage)
+        return storage
 
-    def name(self):
-        self.stack.append(_known_name(".".join(map(str, self.pop(2)))))
+    def _push_dict(self):
+        self.append(_Dict())
 
+    def _push_dict_of_items(self):
+        items = self.pop_mark()
+        self.append(_Dict(zip(items[::2], items[1::2], strict=True)))
 
-def _push(make):
-    def step(machine, argument):
-        machine.stack.append(make(machine, argument))
+    def _push_set(self):
+        self.append(_Unread())
 
-    return step
+    def _push_set_of_items(self):
+        self.pop_mark()
+        self.append(_Unread())
 
+    def _drop_state(self):  # of an object, such as `_metadata`
+        self.stack.pop()
 
-def _remember(machine, index):
-    machine.memo[int(index)] = machine.stack[-1]
-
-
-# Values that stand in the pickle itself.
-_VALUES = {
-    *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4"),
-    *("FLOAT", "BINFLOAT", "STRING", "BINSTRING", "SHORT_BINSTRING"),
-    *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
-    *("BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
-}
-_CONSTANTS = {
-    **{"NONE": lambda: None, "NEWTRUE": lambda: True, "NEWFALSE": lambda: False},
-    **{"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple},
-    "EMPTY_SET": Unread,
-}
-_IGNORED = ("PROTO", "FRAME")
-
-
-_STEPS = {
-    "MARK": lambda m, _: m.marks.append(len(m.stack)),
-    "POP": lambda m, _: m.pop(1),
-    "POP_MARK": lambda m, _: m.pop_to_mark(),
-    "DUP": _push(lambda m, _: m.stack[-1]),
-    "TUPLE": _push(lambda m, _: tuple(m.pop_to_mark())),
-    "TUPLE1": _push(lambda m, _: tuple(m.pop(1))),
-    "TUPLE2": _push(lambda m, _: tuple(m.pop(2))),
-    "TUPLE3": _push(lambda m, _: tuple(m.pop(3))),
-    "LIST": _push(lambda m, _: m.pop_to_mark()),
-    "FROZENSET": _push(lambda m, _: m.pop_to_mark() and Unread()),
-    "ADDITEMS": lambda m, _: m.pop_to_mark(),
-    "SETITEM": lambda m, _: m.set_items(m.pop(2)),
-    "SETITEMS": lambda m, _: m.set_items(m.pop_to_mark()),
-    "APPEND": lambda m, _: m.extend(m.pop(1)),
-    "APPENDS": lambda m, _: m.extend(m.pop_to_mark()),
-    "PUT": _remember,
-    "BINPUT": _remember,
-    "LONG_BINPUT": _remember,
-    "MEMOIZE": lambda m, _: _remember(m, len(m.memo)),
-    "GET": _push(lambda m, index: m.memo[index]),
-    "BINGET": _push(lambda m, index: m.memo[index]),
-    "LONG_BINGET": _push(lambda m, index: m.memo[index]),
-    "GLOBAL": _push(lambda m, name: _known_name(name.replace(" ", "."))),
-    "STACK_GLOBAL": lambda m, _: m.name(),
-    "REDUCE": lambda m, _: m.build(),
-    "NEWOBJ": lambda m, _: m.build(),
-    "NEWOBJ_EX": lambda m, _: m.build_with_keywords(),
-    "BUILD": lambda m, _: m.pop(1),  # the state of an object, such as `_metadata`
-    "BINPERSID": lambda m, _: m.refer(),
-}
+    dispatch = {
+        **pickle._Unpickler.dispatch,
+        pickle.EMPTY_DICT[0]: _push_dict,
+        pickle.DICT[0]: _push_dict_of_items,
+        pickle.EMPTY_SET[0]: _push_set,
+        pickle.FROZENSET[0]: _push_set_of_items,
+        pickle.BUILD[0]: _drop_state,
+    }
+    del dispatch[pickle.BYTEARRAY8[0]]  # takes as much memory as it is told to

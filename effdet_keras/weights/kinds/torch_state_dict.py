@@ -11,6 +11,7 @@ from effdet_keras.model.config import TF_BACKBONE, TIMM_BACKBONE
 from effdet_keras.weights.identify import names_of_no_backbone
 from effdet_keras.weights.kinds.torch_effdet import (
     ENDINGS,
+    TIMM,
     effdet_source,
     find_network,
     holds_effdet,
@@ -20,23 +21,12 @@ from effdet_keras.weights.kinds.torch_files import (
     ZIP_MAGIC,
     read_torch_file,
 )
-from effdet_keras.weights.network_arrays import EFFICIENTNET_PYTORCH, TIMM
+from effdet_keras.weights.network_arrays import TORCH_LEAVES, Scheme, under
 from effdet_keras.weights.source import Kind, WeightSource
 
 
 def read_torch_state_dict(path, averages=True):
-    """Reads the weights of a detector or of a backbone, as the names in it tell.
-
-    Example:
-        >>> import numpy as np, tempfile
-        >>> from safetensors.numpy import save_file
-        >>> path = f"{tempfile.mkdtemp()}/other.safetensors"
-        >>> save_file({"conv1.weight": np.ones(2)}, path)
-        >>> read_torch_state_dict(path)
-        Traceback (most recent call last):
-            ...
-        effdet_keras.errors.InvalidValueError: '...other.safetensors' holds another ...
-    """
+    """Reads the weights of a detector or of a backbone, as the names in it tell."""
     path = pathlib.Path(path)
     content = read_torch_file(path)
     if holds_effdet(content):
@@ -65,6 +55,27 @@ KIND = Kind(
 
 # --- Backbones from PyTorch: the classifiers of EfficientNet-PyTorch and of timm.
 
+EFFICIENTNET_PYTORCH = Scheme(  # of that package, which has no EfficientNetV2
+    "efficientnet-pytorch",
+    {
+        "stem_conv": "_conv_stem",
+        "stem_bn": "_bn0",
+        **under(
+            "_blocks.{block}",
+            expand_conv="._expand_conv",
+            expand_bn="._bn0",
+            depthwise_conv="._depthwise_conv",
+            depthwise_bn="._bn1",
+            se_reduce="._se_reduce",
+            se_expand="._se_expand",
+            project_conv="._project_conv",
+            project_bn="._bn2",
+        ),
+    },
+    TORCH_LEAVES,
+    is_torch=True,
+)
+
 _STEMS = {EFFICIENTNET_PYTORCH: "_conv_stem.weight", TIMM: "conv_stem.weight"}
 _TITLES = {EFFICIENTNET_PYTORCH: "EfficientNet-PyTorch", TIMM: "timm EfficientNet"}
 _CLASS_LAYERS = {EFFICIENTNET_PYTORCH: "_fc.weight", TIMM: "classifier.weight"}
@@ -90,27 +101,7 @@ def holds_efficientnet(content):
 
 
 def efficientnet_source(path, content, averages):
-    """The backbone of a classifier.
-
-    The state dict may be the whole file, an entry of a training checkpoint, or a part
-    of another network; its names may begin with anything.
-
-    Args:
-        content: what `read_torch_file` found there, of which `holds_efficientnet`
-            is true.
-        averages: bool. Of two networks in a file, True takes the one whose entry
-            says "ema", and False the other.
-
-    Example:
-        >>> import numpy as np, pathlib
-        >>> state = {
-        ...     "_conv_stem.weight": np.ones((32, 3, 3, 3), "float32"),
-        ...     "_fc.weight": np.ones((1000, 1280), "float32"),
-        ... }
-        >>> source = efficientnet_source(pathlib.Path("b0.pth"), state, True)
-        >>> source.kind, source.scheme
-        ('EfficientNet-PyTorch classifier of 1,000 classes', 'efficientnet-pytorch')
-    """
+    """The backbone of a classifier."""
     scheme = next(s for s in _STEMS if _prefixes(content, s))
     found = find_network(path, content, _prefixes(content, scheme), averages)
     _refuse_other_networks(path, found.arrays, scheme)

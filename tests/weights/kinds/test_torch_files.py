@@ -168,6 +168,13 @@ def test_other_ways_to_make_objects_are_refused(tmp_path, code):
         read_torch_pickle(tmp_path / "x.pth")
 
 
+def test_a_key_that_takes_forever_to_hash_is_refused(tmp_path):
+    doubled_often = b"}N" + b"2\x86" * 60 + b"K\x01s."
+    (tmp_path / "x.pth").write_bytes(b"\x80\x02" + doubled_often)
+    with pytest.raises(ValueError, match="a dict with a key of type tuple"):
+        read_torch_pickle(tmp_path / "x.pth")
+
+
 @pytest.mark.parametrize(
     "old, new",
     [
