@@ -46,7 +46,6 @@ ROWS = [
 ]
 # At the top of the file. Others that need it name it in `optional_imports`.
 MAY_IMPORT_TENSORFLOW = {
-    "train/steps/adversarial.py",
     "train/steps/tensorflow.py",
 }
 # Imports inside a function, besides those of optional packages and of a command's
@@ -175,9 +174,12 @@ SEAMS = {
     "cli/__init__.py",  # subcommands
     "cli/predict.py",  # `--parts`
     "export/targets.py",  # targets of exports
-    "model/efficientdet.py",  # `from_pipeline_config`, `push_to_hub`
+    "model/efficientdet.py",  # `from_pipeline_config`, `quantize_aware`, `push_to_hub`
     "runs/batch_size.py",  # files of other trainers
+    "runs/configuration.py",  # adversarial images, rounding for int8
     "runs/fine_tune.py",  # files of other trainers
+    "runs/make_model.py",  # distillation
+    "train/recipe.py",  # adversarial images, in files
     "weights/kinds/registry.py",  # kinds of weights
 }
 
