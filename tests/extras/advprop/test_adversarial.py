@@ -9,8 +9,8 @@ from keras import ops
 from support.tiny import batch, tiny_model
 
 import effdet_keras as ek
-from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.extras.advprop import AUXILIARY
+from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import IoUMatching
 

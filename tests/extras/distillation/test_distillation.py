@@ -7,8 +7,8 @@ from keras import ops
 from support.tiny import EAGER, batch, tiny_model
 
 from effdet_keras.data import from_arrays
-from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.extras.distillation import Distillation, distill
+from effdet_keras.model.efficientdet import EfficientDet
 
 pytestmark = pytest.mark.tensorflow
 
