@@ -48,19 +48,16 @@ def ours(quick, **options):
 
 
 def ours_numpy(quick, first=None, **options):
-    from effdet_keras.detect import postprocess_numpy as in_numpy
-    from effdet_keras.detect.postprocess import Postprocess
-    from effdet_keras.model.config import EfficientDetConfig
+    from effdet_keras.detect import postprocess
 
     if first is not None:
-        in_numpy._FIRST_CANDIDATES = first
+        postprocess._FIRST_OF_ARRAYS = first
     class_logits, box_deltas = _network_outputs()
     step = functools.partial(
-        in_numpy.finished_arrays,
+        postprocess.Postprocess(**options),
         {"class_logits": class_logits, "box_deltas": box_deltas},
-        Postprocess(**options),
         _anchors(),
-        EfficientDetConfig.from_name("efficientdet-d0"),
+        (SIZE, SIZE),
     )
     return {"1 image": alternate.repeat(step, _repeats(quick))}
 

@@ -32,7 +32,7 @@ ROWS = [
     ],
     ["detect/detections", "data", "evaluate"],
     ["model", "detect/postprocess", "train/losses", "train/matching"],
-    ["layers", "report", "detect/postprocess_numpy"],
+    ["layers", "report"],
     ["train", "weights"],
     ["detect"],
     ["export", "hub"],
@@ -45,9 +45,7 @@ ROWS = [
     ["__main__"],
 ]
 # At the top of the file. Others that need it name it in `optional_imports`.
-MAY_IMPORT_TENSORFLOW = {
-    "train/steps/tensorflow.py",
-}
+MAY_IMPORT_TENSORFLOW = {"train/steps/tensorflow.py"}
 # Imports inside a function, besides those of optional packages and of a command's
 # `run` (which keeps `--help` light), with the reason of each.
 MAY_IMPORT_INSIDE = {
@@ -55,7 +53,7 @@ MAY_IMPORT_INSIDE = {
     "detect/predictor.py:load": ["effdet_keras.weights.archive"],
     "detect/predictor.py:evaluate": ["effdet_keras.detect.evaluate"],
     "detect/predictor.py:_copied": ["effdet_keras.weights.archive"],
-    "detect/predictor.py:_weights_told": [
+    "detect/predictor.py:_naming_weights": [
         "effdet_keras.weights.describe",
         "effdet_keras.weights.locate",
     ],
@@ -173,6 +171,9 @@ SEAMS = {
     "augment/names.py",  # learned policies, steps of the Object Detection API
     "cli/__init__.py",  # subcommands
     "cli/predict.py",  # `--parts`
+    "data/__init__.py",  # their public names
+    "data/load.py",  # formats: TensorFlow Datasets
+    "detect/predictor.py",  # videos and cameras
     "export/targets.py",  # targets of exports
     "model/efficientdet.py",  # `from_pipeline_config`, `quantize_aware`, `push_to_hub`
     "runs/batch_size.py",  # files of other trainers

@@ -16,10 +16,9 @@ from effdet_keras.cli.open_model import is_published, open_any_model
 from effdet_keras.cli.outputs import check_outputs
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.image_columns import read_image_columns
-from effdet_keras.detect.detect_dataset import category_ids_in_dataset
 from effdet_keras.detect.evaluate import (
-    image_results,
-    image_results_and_losses,
+    analyzed_images,
+    category_ids_in_dataset,
     losses_text,
 )
 from effdet_keras.detect.predictor import Predictor
@@ -271,13 +270,12 @@ class ModelSource:
         aligned = _with_classes_of(self.predictor, dataset)
         # A bar counts the images, on terminals alone: it is made of carriage returns.
         options = {"batch_size": self._batch_size, "verbose": sys.stdout.isatty()}
+        results, found = analyzed_images(
+            self.predictor, aligned, losses=self._with_losses, **options
+        )
+        self._losses = found.losses
         if self._with_losses:
-            results, self._losses = image_results_and_losses(
-                self.predictor, aligned, **options
-            )
             print(f"\n{losses_text(self._losses)}", flush=True)
-        else:
-            results = image_results(self.predictor, aligned, **options)
         self._seconds = time.perf_counter() - start
         self._num_images = len(dataset)
         if aligned is dataset:

@@ -3,9 +3,8 @@
 from typing import TYPE_CHECKING
 
 from effdet_keras._internal.lazy_names import lazy_names
-from effdet_keras.detect.augmented import detect_augmented
+from effdet_keras.detect.augmented import detect_augmented, weighted_box_fusion
 from effdet_keras.detect.tiles import detect_tiled, tile_grid
-from effdet_keras.detect.weighted_box_fusion import weighted_box_fusion
 
 if TYPE_CHECKING:
     from effdet_keras.detect.evaluate import image_results

@@ -7,7 +7,7 @@ import numbers
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,6 +25,7 @@ from effdet_keras.detect.letterbox import (
 from effdet_keras.errors import InvalidStateError, InvalidTypeError, InvalidValueError
 from effdet_keras.evaluate.thresholds import ScoreSettings, apply_temperature
 from effdet_keras.images import list_images, read_image
+from effdet_keras.model.config import EfficientDetConfig
 
 # What `detect` takes: a path (of an image, or of a folder of images), the array of an
 # image or of a batch, or a list of any of these.
@@ -46,16 +47,11 @@ def detect(
     """Finds objects in images: letterbox, network, boxes back to the image.
 
     Boxes end at the image's border, whatever the postprocess leaves: the padding of
-    the network's input is no part of the image.
-
-    Args:
-        detector: `EfficientDet`, or `ExportedDetector`: anything with `config`
-            (`image_size`, `padding_rgb`), `class_names`, `category_ids`,
-            `seg_class_names` where there is a segmentation head, and
-            `predict_on_batch`, which takes float32 `[B, H, W, 3]`, letterboxed
-            pixels 0-255, and returns the dict that `Postprocess` returns.
-        images, score_threshold, batch_size, verbose, calibrated: see
-            `EfficientDet.detect`.
+    the network's input is no part of the image. The detector is anything with `config`,
+    `class_names`, `category_ids`, `seg_class_names` where there is a segmentation head,
+    and `predict_on_batch`, which takes float32 `[B, H, W, 3]`, letterboxed pixels
+    0-255, and returns the dict that `Postprocess` returns. All else is as of
+    `EfficientDet.detect`.
     """
     rule = ScoreRule(detector, score_threshold, calibrated)
     check_batch_size(batch_size)
@@ -66,9 +62,10 @@ def detect(
     detections = []
     for start in range(0, len(sources), batch_size):
         batch = sources[start : start + batch_size]
-        # A last batch of another size would be compiled anew.
+        # A last batch of another size would be compiled again.
         rows = batch_size if num_batches > 1 else len(batch)
-        detections += _detect_batch(detector, batch, rows, rule)
+        items = [prepared(detector.config, source, rule) for source in batch]
+        detections += detect_prepared(detector, items, rows)
         if shows_progress:
             progress.update(len(detections))
     return detections[0] if is_single else detections
@@ -94,36 +91,50 @@ def image_sources(images):
     return (list(array), False) if array.ndim == 4 else ([array], True)
 
 
-def _detect_batch(detector, batch, rows, rule):
+class Prepared(NamedTuple):
+    """One image as the network's input, and the way back to it."""
+
+    pixels: np.ndarray  # float32 [H, W, 3], letterboxed
+    scale: Any  # as `letterbox` returns it
+    size: tuple[int, int]  # height and width of the image, in its pixels
+    image: Any  # what `Detections.image` becomes
+    rule: ScoreRule
+
+
+def prepared(config: EfficientDetConfig, source: Image, rule: ScoreRule) -> Prepared:
+    """Reads and letterboxes an image."""
+    image = pixels_of(source)
+    kept = source if isinstance(source, (str, os.PathLike)) else image
+    return Prepared(*letterboxed(config, image), image.shape[:2], kept, rule)
+
+
+def detect_prepared(
+    detector: Any, items: Sequence[Prepared], rows: int
+) -> list[Detections]:
+    """Detects in images, filled up to a batch of `rows`."""
     config = detector.config
     inputs = np.zeros((rows, *config.image_size, 3), "float32")
-    origins = []  # of each image: how to get back to it
     sizes = np.tile(np.float32(config.image_size), (rows, 1))
-    for index, (row, source) in enumerate(zip(inputs, batch)):
-        pixels = pixels_of(source)
-        row[:], scale = in_input(config, pixels)
-        sizes[index] = content_size(config, pixels.shape[:2])
-        is_path = isinstance(source, (str, os.PathLike))
-        origins.append((source if is_path else pixels, scale, pixels.shape[:2]))
+    for index, item in enumerate(items):
+        inputs[index] = item.pixels
+        sizes[index] = content_size(config, item.size)
     outputs = found_in(detector, inputs, sizes)
+    outputs = {name: np.asarray(value) for name, value in outputs.items()}
     return [
-        detections_of(detector, outputs, index, rule, *origin)
-        for index, origin in enumerate(origins)
+        _detections_of(detector, {n: x[index] for n, x in outputs.items()}, item)
+        for index, item in enumerate(items)
     ]
 
 
-def letterboxed(config, source):
-    """One image as the network's input."""
-    return in_input(config, pixels_of(source))
+def letterboxed(config: EfficientDetConfig, source: Image) -> tuple[np.ndarray, Any]:
+    """One image as the network's input, and its scale."""
+    return letterbox_array(
+        pixels_of(source), config.image_size, config.padding_rgb, config.resize_method
+    )
 
 
 def found_in(detector, images, content_sizes):
-    """What a detector finds in letterboxed images, and not beside their content.
-
-    Args:
-        images: float32 array `[B, H, W, 3]`.
-        content_sizes: float32 array `[B, 2]`, see `Postprocess`.
-    """
+    """What a detector finds in letterboxed images, and not beside their content."""
     postprocess = getattr(detector, "postprocess", None)
     if getattr(postprocess, "drop_empty", False):  # the only one that asks for it
         return detector.predict_on_batch(images, content_sizes)
@@ -135,32 +146,24 @@ def content_size(config, image_size):
     return scaled_size(image_size, config.image_size, config.resize_method)
 
 
-def in_input(config, pixels):
-    """An array of pixels as the network's input; see `letterboxed`."""
-    return letterbox_array(
-        pixels, config.image_size, config.padding_rgb, config.resize_method
-    )
-
-
-def detections_of(detector, outputs, index, rule, image, image_scale, image_size):
+def _detections_of(detector, row, item):
     """One row of a batch's outputs as `Detections`, in pixels of its image."""
-    row = {name: np.asarray(value[index]) for name, value in outputs.items()}
     segmentation = {}
     if "class_map" in row:
         segmentation = {
-            "class_map": class_map_in_image(row["class_map"], image_size),
+            "class_map": class_map_in_image(row["class_map"], item.size),
             "seg_class_names": detector.seg_class_names,
         }
     count = int(row["num_detections"])
-    is_kept, scores = rule.apply(row["scores"][:count], row["labels"][:count])
+    is_kept, scores = item.rule.apply(row["scores"][:count], row["labels"][:count])
     kept = np.flatnonzero(is_kept)
     return Detections(
-        boxes=boxes_in_image(row["boxes"][kept], image_scale, image_size),
+        boxes=boxes_in_image(row["boxes"][kept], item.scale, item.size),
         scores=scores[kept],
         labels=row["labels"][kept],
         class_names=detector.class_names,
         category_ids=detector.category_ids,
-        image=image,
+        image=item.image,
         **segmentation,
     )
 
@@ -237,15 +240,7 @@ class ScoreRule:
     def apply(
         self, scores: np.ndarray, labels: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Chooses among detections, and computes their scores.
-
-        Args:
-            scores: floats `[n]`, of the model itself.
-            labels: ints `[n]`, `0 .. C-1`.
-
-        Returns:
-            `(kept, scores)`: bools `[n]`, and float32 `[n]` to be shown.
-        """
+        """Bools: which of the detections are kept; and the scores to be shown."""
         shown = np.asarray(scores, "float32")
         if self._temperature is not None:
             shown = apply_temperature(shown, self._temperature).astype("float32")

@@ -1,22 +1,35 @@
-"""COCO's numbers of a detector on a dataset, the same way for every detector."""
+"""A detector on a whole dataset, the same way for every detector: COCO's numbers, an
+`ImageResult` per image, losses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import dataclasses
+import itertools
+import warnings
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import keras
 import numpy as np
 
+from effdet_keras._internal.label_constants import BACKGROUND, IGNORED_PIXEL
+from effdet_keras._internal.processes import current_processes
 from effdet_keras.box_ops import yxyx_to_xywh
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.detect.detect_dataset import (
-    DatasetDetections,
-    category_ids_in_dataset,
-    detect_dataset,
+from effdet_keras.detect.detect import found_in
+from effdet_keras.detect.ground_truth import (
+    BatchesToEvaluate,
+    DatasetToEvaluate,
+    seg_names_of,
 )
-from effdet_keras.detect.ground_truth import BatchesToEvaluate
+from effdet_keras.detect.letterbox import boxes_in_image, class_map_in_image
+from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluate.coco import COCOMetric, coco_records, results_of_coco
 from effdet_keras.evaluate.image_result import ImageResult
+from effdet_keras.evaluate.mean_iou import MeanIoU
+
+_NONE = object()
+_AT_PRIOR = 0.02  # twice the prior of focal loss (paper, section 3.3)
 
 
 def evaluate(
@@ -34,43 +47,17 @@ def evaluate(
     them. It needs no TensorFlow.
 
     Args:
-        detector: `EfficientDet` or `ExportedDetector`; see `detect`. It is run with
-            the weights that it has.
-        data: `effdet_keras.data.DetectionDataset`; or your own batches of
-            `(images, ground_truth)` in the network's input size, such as a
-            `tf.data.Dataset`, a `keras.utils.PyDataset` or a list; or one such pair
-            of arrays. `images` is `[B, H, W, 3]`, pixels 0-255. `ground_truth` is a
-            dict of `boxes` `[B, M, 4]`, `yxyx` in pixels of the input, and `labels`
-            `[B, M]`, -1 in padding rows. Three keys more are used where they are
-            there: `image_id`, ints `[B]`, else the images are counted;
-            `image_scale`, floats `[B]`, else boxes are compared in pixels of the
-            input; `is_crowd`, bools `[B, M]`. A `DetectionDataset` knows more: the
-            size of each image, the area of each annotation and its crowd regions.
-        metric: `COCOMetric` to compare with, for instance of `dataset.to_coco()` to
-            make it once for many evaluations, or of a COCO json file whose image ids
-            your own batches carry; None makes one from `data`.
+        detector: `EfficientDet` or `ExportedDetector`, run with the weights it has.
+        data: as `COCOEvaluation` takes it.
+        metric: `COCOMetric` to compare with, made once for many evaluations, or of a
+            COCO json file whose image ids your own batches carry; None makes one.
         losses: bool, whether to compute the losses as well, from the same forward
-            pass: the means over the batches, as `model.evaluate` gives them. The
-            detector must be a compiled `EfficientDet`.
+            pass: the means over the batches, as `model.evaluate` gives them.
 
     Returns:
         Dict of floats by name: COCO's twelve, then `AP/<class>`; -1 where the
-            dataset has nothing to measure. With `losses` also `loss`, `class_loss`,
-            `box_loss`, `reg_l2_loss`, and `box_iou_loss` where there is one. Where the
-            detector has a segmentation head and the dataset masks, `mIoU` and
-            `IoU/<class>` in pixels of the images, see `effdet_keras.metrics.MeanIoU`.
-
-    Example:
-        >>> from effdet_keras.data.formats.arrays import from_arrays
-        >>> from effdet_keras.model.efficientdet import EfficientDet
-        >>> valid = from_arrays(
-        ...     [np.zeros((64, 64, 3), "uint8")] * 3,
-        ...     boxes=[[[8, 8, 40, 40]]] * 3, labels=[[0]] * 3, class_names=["cat"])
-        >>> model = EfficientDet.from_preset(
-        ...     "efficientdet-d0", image_size=64, max_level=6, class_names=["cat"])
-        >>> numbers = evaluate(model, valid, batch_size=2, verbose=False)
-        >>> len(numbers), 0 <= numbers["AP"] == numbers["AP/cat"], numbers["APl"]
-        (13, True, -1.0)
+        dataset has nothing to measure; of masks `mIoU` and `IoU/<class>`; with
+        `losses` also `loss`, `class_loss`, `box_loss`, ...
     """
     found = detect_dataset(
         detector, data, batch_size=batch_size, verbose=verbose, losses=losses
@@ -79,8 +66,8 @@ def evaluate(
     if detector.config.has_detection:
         metric = COCOMetric(found.ground_truth()) if metric is None else metric
         metric.reset()
-        for image_id, boxes, scores, category_ids in found.images:
-            metric.update(image_id, boxes, scores, category_ids)
+        for found_in_image in found.images:
+            metric.update(*found_in_image)
         numbers = metric.result()
         if verbose:
             print(metric.table(), flush=True)
@@ -94,39 +81,23 @@ def evaluate(
 
 
 def losses_text(losses: Mapping[str, float]) -> str:
-    """Writes losses as a line for people.
-
-    Example:
-        >>> losses_text({"loss": 1.25, "class_loss": 1.0, "box_loss": 0.25})
-        'loss 1.2500: class_loss 1.0000, box_loss 0.2500'
-    """
+    """Losses as a line for people."""
     total, *parts = (f"{name} {value:.4f}" for name, value in losses.items())
     return f"{total}: {', '.join(parts)}"
 
 
 def segmentation_text(numbers: Mapping[str, float]) -> str:
-    """Writes the numbers of `MeanIoU` as a line for people.
-
-    Example:
-        >>> segmentation_text({"mIoU": 0.75, "IoU/cat": 0.5, "IoU/dog": 1.0})
-        'mIoU 0.750: cat 0.500, dog 1.000'
-    """
+    """The numbers of `MeanIoU` as a line for people."""
     total, *parts = (f"{k.removeprefix('IoU/')} {v:.3f}" for k, v in numbers.items())
     return f"{total}: {', '.join(parts)}"
 
 
 def check_evaluation_data(detector, data, batch_size):
-    """Raises the error that `evaluate` would raise, as far as it shows at once.
-
-    Of a user's own batches it draws the first.
-    """
+    """Raises the error that `evaluate` would raise, as far as the first batch shows."""
     if isinstance(data, DetectionDataset):
         category_ids_in_dataset(detector, data)
     else:
         next(iter(BatchesToEvaluate(detector, data, batch_size)), None)
-
-
-# --- An `ImageResult` per image: what every analysis of a detector starts from.
 
 
 def image_results(
@@ -166,30 +137,282 @@ def image_results(
         >>> [result.image_id for result in results], results[0].truth_boxes.tolist()
         ([1, 2, 3], [[8.0, 8.0, 40.0, 40.0]])
     """
-    found = detect_dataset(detector, data, batch_size=batch_size, verbose=verbose)
-    return results_of_coco(found.ground_truth(), _records(found))
+    return analyzed_images(detector, data, batch_size=batch_size, verbose=verbose)[0]
 
 
-def image_results_and_losses(
-    detector: Any, data: Any, *, batch_size: int = 8, verbose: bool = True
-) -> tuple[list[ImageResult], dict[str, float]]:
-    """`image_results`, and the losses from the same forward pass."""
+def analyzed_images(
+    detector: Any,
+    data: Any,
+    *,
+    batch_size: int = 8,
+    verbose: bool = True,
+    losses: bool = False,
+) -> tuple[list[ImageResult], DatasetDetections]:
+    """`image_results`, and the losses and class maps of the same forward pass."""
     found = detect_dataset(
-        detector, data, batch_size=batch_size, verbose=verbose, losses=True
+        detector, data, batch_size=batch_size, verbose=verbose, losses=losses
     )
-    return results_of_coco(found.ground_truth(), _records(found)), found.losses
+    records = (
+        record
+        for image_id, boxes, *of_boxes in found.images
+        for record in coco_records(
+            image_id, yxyx_to_xywh(np.asarray(boxes, "float64")), *of_boxes
+        )
+    )
+    return results_of_coco(found.ground_truth(), records), found
 
 
-def image_results_and_segmentation(
-    detector: Any, data: Any, *, batch_size: int = 8, verbose: bool = True
-) -> tuple[list[ImageResult], dict[str, float]]:
-    """`image_results`, and how well the same pass found the classes of pixels."""
-    found = detect_dataset(detector, data, batch_size=batch_size, verbose=verbose)
-    return results_of_coco(found.ground_truth(), _records(found)), found.segmentation
+# --- Detections in every image: what each evaluation begins with.
 
 
-def _records(found: DatasetDetections) -> Iterator[dict[str, Any]]:
-    """The detections in COCO's result format."""
-    for image_id, boxes, scores, category_ids in found.images:
-        boxes_xywh = yxyx_to_xywh(np.asarray(boxes, "float64"))
-        yield from coco_records(image_id, boxes_xywh, scores, category_ids)
+@dataclasses.dataclass(frozen=True)
+class DatasetDetections:
+    """What was found in the images of a dataset, and what is true of them."""
+
+    # Of each image `(image_id, boxes, scores, category_ids)`: boxes `[n, 4]` are `yxyx`
+    # in pixels of the image, the category ids those of the dataset's annotations.
+    images: list
+    ground_truth: Callable[[], dict]  # makes the dataset's COCO dict
+    losses: dict[str, float]  # empty where they are not wanted
+    segmentation: dict[str, float]  # as `MeanIoU.result`; empty without masks
+
+
+def detect_dataset(detector, data, *, batch_size, verbose, losses=False):
+    """Detects in every image of a dataset, or of a user's own batches.
+
+    Where several processes train together, each detects in its share of the batches,
+    and all get all detections.
+    """
+    batch_losses = BatchLosses(detector) if losses else None
+    processes = current_processes()
+    share = processes.index, processes.count
+    if isinstance(data, DetectionDataset):
+        category_ids = category_ids_in_dataset(detector, data)
+        labels = labels_of_detector(category_ids, data) if losses else None
+        source = DatasetToEvaluate(detector.config, data, batch_size, labels, share)
+        batches = iter(source)
+    else:
+        source = BatchesToEvaluate(detector, data, batch_size)
+        # All are drawn: nobody knows how, and each tells of its ground truth.
+        batches = _every(source, *share)
+        category_ids = np.array(source.category_ids)
+    pixels = _PixelCounts(detector, source.seg_class_names)
+    own = [
+        [
+            (image_id, boxes, scores, category_ids[labels])
+            for image_id, boxes, scores, labels in batch
+        ]
+        for batch in _detect(
+            detector, batches, source.num_images, verbose, batch_losses, pixels
+        )
+    ]
+    own_losses = [] if batch_losses is None else batch_losses.of_batches
+    gathered = processes.gather((own, own_losses, pixels.counts))
+    parts, parts_of_losses, counts = zip(*gathered)
+    found = list(itertools.chain.from_iterable(_in_turn(parts)))
+    _warn_if_at_prior(found)
+    means = mean_losses(_in_turn(parts_of_losses)) if losses else {}
+    segmentation = pixels.result(counts, source.seg_class_names)
+    return DatasetDetections(found, source.ground_truth, means, segmentation)
+
+
+class _PixelCounts:
+    """Compares the class maps of images with their masks, batch by batch."""
+
+    def __init__(self, detector, seg_class_names):
+        names = seg_names_of(detector, seg_class_names)
+        self._input_size = tuple(detector.config.image_size)
+        self._metric = None if names is None else MeanIoU(names)
+
+    @property
+    def counts(self):
+        """What this process counted, to be gathered."""
+        return None if self._metric is None else self._metric.counts
+
+    def add(self, outputs, batch):
+        if self._metric is None or not batch.masks:
+            return
+        for row, mask in enumerate(batch.masks):
+            found = outputs["class_map"][row]
+            is_of_input = mask.shape == self._input_size
+            if batch.image_scales[row] <= 0:  # an image that could not be read
+                continue
+            found = found if is_of_input else class_map_in_image(found, mask.shape)
+            self._metric.update(mask, found)
+
+    def result(self, counts, seg_class_names):
+        """The numbers of all processes; nothing where there were no masks."""
+        if self._metric is None or seg_class_names is None:
+            return {}
+        metric = MeanIoU(self._metric.class_names)
+        metric.counts = np.sum(counts, axis=0)
+        return metric.result()
+
+
+def _every(batches, index, count):
+    """Every `count`-th of batches, from `index` on; the others are drawn as well."""
+    for number, batch in enumerate(batches):
+        if number % count == index:
+            yield batch
+
+
+def _in_turn(parts):
+    """The items of the shares of processes, in the order of one process."""
+    return [
+        item
+        for items in itertools.zip_longest(*parts, fillvalue=_NONE)
+        for item in items
+        if item is not _NONE
+    ]
+
+
+def category_ids_in_dataset(detector, dataset):
+    """The ids in a dataset's annotations of a detector's labels, ints `[C]`."""
+    names, ids = detector.class_names, detector.category_ids
+    if not detector.config.has_detection:
+        return np.zeros(0, np.int64)
+    if names is not None and tuple(names) == tuple(dataset.class_names):
+        return np.array(dataset.category_ids)
+    if ids is not None:
+        names_of_data = dict(zip(dataset.category_ids, dataset.class_names))
+        names_of_model = dict(zip(ids, names or [names_of_data.get(i) for i in ids]))
+        shared = set(names_of_data) & set(names_of_model)
+        if shared and all(names_of_data[i] == names_of_model[i] for i in shared):
+            return np.array(ids)
+    elif names is None and detector.config.num_classes == dataset.num_classes:
+        return np.array(dataset.category_ids)
+    raise InvalidValueError(
+        "The labels of the model and those of the dataset mean different things. "
+        f"Received: a model with {detector.config.num_classes} classes "
+        f"({_short(names)}; category ids {_short(ids)}), a dataset with "
+        f"{dataset.num_classes} ({_short(dataset.class_names)}; category ids "
+        f"{_short(dataset.category_ids)}). Make the model with "
+        "`class_names=dataset.class_names`, or give it `category_ids`."
+    )
+
+
+def _detect(detector, batches, num_images, verbose, batch_losses, pixels):
+    """Yields for each batch id, boxes in pixels of the image, scores and labels."""
+    progress = keras.utils.Progbar(num_images, unit_name="image", verbose=int(verbose))
+    done, rows = 0, 0
+    for batch in batches:
+        rows = max(rows, len(batch.images))
+        images = _filled_up(batch.images, rows)
+        if batch_losses is None:
+            sizes = np.pad(batch.content_sizes, [(0, rows - len(batch.images)), (0, 0)])
+            outputs = found_in(detector, images, sizes)
+        else:
+            outputs = batch_losses.detect(images, batch)
+        outputs = {name: np.asarray(value) for name, value in outputs.items()}
+        pixels.add(outputs, batch)
+        yield [
+            (batch.image_ids[row], *_in_image(outputs, batch, row))
+            for row in range(len(batch.images))
+        ]
+        done += len(batch.images)
+        progress.update(done)
+    if num_images is None:
+        progress.update(done, finalize=True)
+
+
+def _warn_if_at_prior(found):
+    """Says so where no score has left the value that new class heads start from."""
+    best = max((scores.max() for _, _, scores, _ in found if len(scores)), default=None)
+    if best is None or best > _AT_PRIOR:
+        return
+    warnings.warn(
+        f"The best score of all images is {best:.3f}: the class head still stands at "
+        "its prior, 0.01, and has not learned yet. Train for more steps or with a "
+        "higher learning rate. If the model was compiled with recipe='reference' or "
+        "`batch_norm_warmup=False`, the moving statistics of batch norm may lag behind "
+        "the weights: compile with `batch_norm_warmup=True`.",
+        stacklevel=4,
+    )
+
+
+def _filled_up(images, rows):
+    """A last batch in the size of the others: another one is compiled anew."""
+    missing = rows - len(images)
+    return np.pad(images, [(0, missing), (0, 0), (0, 0), (0, 0)]) if missing else images
+
+
+def _in_image(outputs, batch, row):
+    """Boxes in pixels of the image, scores and labels of one row."""
+    scale = batch.image_scales[row]
+    # A scale of 0 marks an image that could not be read: nothing is found in it.
+    count = int(outputs["num_detections"][row]) if np.all(scale > 0) else 0
+    boxes, scores, labels = (
+        outputs[name][row, :count] for name in ("boxes", "scores", "labels")
+    )
+    return boxes_in_image(boxes, scale, batch.image_sizes[row]), scores, labels
+
+
+def _short(values):
+    if values is None:
+        return "not given"
+    return ", ".join(map(str, values[:5])) + (", ..." if len(values) > 5 else "")
+
+
+# --- The losses of an evaluation, collected from the forward passes that detect.
+
+
+class BatchLosses:
+    """Detects in batches, and keeps their losses, `of_batches`."""
+
+    def __init__(self, detector: Any) -> None:
+        model = getattr(detector, "detector", detector)
+        if not hasattr(model, "evaluate_and_detect_on_batch"):
+            raise InvalidValueError(
+                "Losses are computed by a model that runs in Keras, from a `.keras` "
+                f"file. Received: {type(model).__name__}, which has detections alone. "
+                "Evaluate it without losses."
+            )
+        self._model = model
+        self.of_batches: list[dict[str, float]] = []
+        self._num_rows = 0
+
+    def detect(self, images, batch):
+        """Detects in the images of a batch, and in others that fill it up."""
+        count = len(batch.images)
+        # Never fewer rows than before: another shape is compiled anew.
+        self._num_rows = max(self._num_rows, batch.truth["labels"].shape[1], 1)
+        boxes = np.zeros((len(images), self._num_rows, 4), "float32")
+        labels = np.full(boxes.shape[:2], BACKGROUND, "int32")
+        rows = batch.truth["labels"].shape[1]
+        boxes[:count, :rows] = batch.truth["boxes"]
+        labels[:count, :rows] = batch.truth["labels"]
+        truth = {"boxes": boxes, "labels": labels}
+        if "masks" in batch.truth:
+            masks = np.full(images.shape[:3], IGNORED_PIXEL, np.uint8)
+            masks[:count] = batch.truth["masks"]
+            truth["masks"] = masks
+        sizes = {}
+        if self._model.postprocess.drop_empty:
+            missing = [(0, len(images) - count), (0, 0)]
+            sizes = {"content_sizes": np.pad(batch.content_sizes, missing)}
+        outputs, losses = self._model.evaluate_and_detect_on_batch(
+            images, truth, np.arange(len(images)) < count, **sizes
+        )
+        self.of_batches.append(losses)
+        return outputs
+
+
+def mean_losses(of_batches: list[dict[str, float]]) -> dict[str, float]:
+    """The mean of each loss over the batches, `loss` first."""
+    names = ["loss", *(name for name in of_batches[0] if name != "loss")]
+    return {x: float(np.mean([one[x] for one in of_batches])) for x in names}
+
+
+def labels_of_detector(category_ids: np.ndarray, dataset: DetectionDataset):
+    """The detector's label of each label of a dataset, from the ids of its labels."""
+    if not len(category_ids):  # of a detector that finds no objects
+        return None
+    label_of = {int(x): label for label, x in enumerate(category_ids)}
+    known = zip(dataset.class_names, dataset.category_ids)
+    missing = [name for name, category_id in known if category_id not in label_of]
+    if missing:
+        raise InvalidValueError(
+            "Losses need a model that has all classes of the dataset. Missing: "
+            f"{missing[:5]}. Evaluate it without losses."
+        )
+    return np.array([label_of[category_id] for category_id in dataset.category_ids])

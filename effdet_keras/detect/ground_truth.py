@@ -15,7 +15,7 @@ from keras import ops
 from effdet_keras._internal.label_constants import BACKGROUND
 from effdet_keras.category_ids import category_ids_or_default
 from effdet_keras.data.pipeline.image_reader import ImageReader
-from effdet_keras.detect.detect import content_size, in_input
+from effdet_keras.detect.detect import content_size, letterboxed
 from effdet_keras.detect.letterbox import boxes_in_input, mask_in_input
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.train.inputs import explain
@@ -25,29 +25,19 @@ _BATCHES_AHEAD = 2  # one in use, one ready; more only fills memory
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationBatch:
-    """Images to detect in, and how their boxes go back to the images.
+    """Images to detect in, and how their boxes go back to the images."""
 
-    Attributes:
-        images: float32 array `[B, H, W, 3]`, letterboxed pixels 0-255.
-        image_ids: list of `B` ints.
-        image_scales: float32 array `[B]`, or `[B, 2]` for `y` and `x`, pixels of the
-            image per pixel of the input; 0 marks an image that could not be read.
-        image_sizes: list of `B` pairs `(height, width)`, pixels of the image.
-        content_sizes: float32 array `[B, 2]`, height and width of each image inside
-            the input.
-        truth: dict of `boxes` `[B, M, 4]`, float32, `yxyx` in pixels of the input, and
-            `labels` `[B, M]`, int32, -1 in padding rows, and `masks` `[B, H, W]` where
-            there are masks: what losses are taken of.
-        masks: list of `B` uint8 arrays `[h, w]`, the true class of each pixel of the
-            image, or of the input where they have its size; empty where there are none.
-    """
-
-    images: np.ndarray
+    images: np.ndarray  # float32 [B, H, W, 3], letterboxed pixels 0-255
     image_ids: list
+    # Pixels of the image per pixel of the input, float32 [B] or [B, 2] for y and x; 0
+    # marks an image that could not be read.
     image_scales: np.ndarray
-    image_sizes: list
-    content_sizes: np.ndarray
+    image_sizes: list  # of (height, width), pixels of the image
+    content_sizes: np.ndarray  # float32 [B, 2], of each image inside the input
+    # What losses are taken of: `boxes` [B, M, 4] in pixels of the input, `labels`
+    # [B, M], -1 in padding rows, `masks` [B, H, W] where there are masks.
     truth: dict
+    # The true class of each pixel, uint8 [h, w], of the image or of the input.
     masks: list = dataclasses.field(default_factory=list)
 
 
@@ -55,18 +45,9 @@ class DatasetToEvaluate:
     """Letterboxed batches of a `DetectionDataset`, read ahead by threads.
 
     NumPy alone, so that evaluation needs no TensorFlow; the inputs are, bit for bit,
-    those of `detect`. An image that cannot be read counts as empty, and a
-    line on standard error names it.
-
-    Args:
-        share: `(index, count)`: it yields every `count`-th batch, from `index` on, and
-            reads no image of the others.
-        labels: ints `[C]`, the detector's label of each label of the dataset; None
-            where they are the same.
-
-    Attributes:
-        seg_class_names: names of the classes of pixels, where the detector has a
-            segmentation head and the dataset masks; else None.
+    those of `detect`. An image that cannot be read counts as empty, and a line on
+    standard error names it. Of a `share` `(index, count)` it reads every `count`-th
+    batch, from `index` on. `labels` are the detector's of each label of the dataset.
     """
 
     def __init__(self, config, dataset, batch_size, labels=None, share=(0, 1)):
@@ -84,7 +65,7 @@ class DatasetToEvaluate:
         self._batch_size = batch_size
         self._share = share
         self._labels = np.arange(dataset.num_classes) if labels is None else labels
-        # One number of rows for all batches: another shape is compiled anew.
+        # One number of rows for all batches: another shape is compiled again.
         counts = [np.count_nonzero(~record.is_crowd) for record in dataset.records]
         self._num_rows = max(counts)
 
@@ -107,7 +88,7 @@ class DatasetToEvaluate:
             image, boxes, labels, _, is_there, *masks = reader.read(index)
             truth = self._padded(boxes, labels, image.shape[:2])
             content = content_size(self._config, image.shape[:2])
-            image, scale = in_input(self._config, image)
+            image, scale = letterboxed(self._config, image)
             return image, scale if is_there else 0 * scale, content, *truth, *masks
 
         inputs = _read_ahead(read, len(own), _BATCHES_AHEAD * size)
@@ -182,14 +163,7 @@ _WHAT_IT_TAKES = (
 
 
 class BatchesToEvaluate:
-    """A user's own batches, whose ground truth is collected as they pass by.
-
-    Attributes:
-        category_ids: tuple of ints, the category id of each label.
-        seg_class_names: names of the classes of pixels, once a batch had masks and
-            where the detector has a segmentation head; else None.
-        num_images: int, or None where it is not known beforehand.
-    """
+    """A user's own batches, whose ground truth is collected as they pass by."""
 
     def __init__(self, detector, data, batch_size):
         self._image_size = tuple(detector.config.image_size)
@@ -359,7 +333,7 @@ def seg_names_of(detector, names=None):
 
 
 def _re_iterable(data, batch_size):
-    """A function that gives the batches anew, and the number of images or None."""
+    """A function that gives the batches again, and the number of images or None."""
     if isinstance(data, tuple) and len(data) == 2 and isinstance(data[1], dict):
         return _batches_of_arrays(*data, batch_size)
     if isinstance(data, keras.utils.PyDataset):

@@ -22,40 +22,23 @@ def letterbox(
 ) -> tuple[Any, Any]:
     """Scales an image to fit `image_size`, top left, and pads the rest.
 
-    With `s = min(height / h, width / w)` the image becomes `int(h * s)` by
-    `int(w * s)` pixels, in float32 as in the reference. The resize is
-    bilinear with half-pixel centers and without antialiasing, as the
-    published weights expect, also where it makes the image smaller.
+    With `s = min(height / h, width / w)` the image `[h, w, 3]` becomes `int(h * s)` by
+    `int(w * s)` pixels, in float32 as in the reference. The resize is bilinear with
+    half-pixel centers and without antialiasing, as the published weights expect, also
+    where it makes the image smaller.
 
     That is `resize_method="half_pixel"`. With "asymmetric", TensorFlow 1's way, the
     image becomes `round(h * s)` by `round(w * s)` pixels, half to even, and its pixel
     `i` is taken at `i * h / round(h * s)`, without the half.
 
-    The shape of the result does not depend on the image, so the function
-    works in a TensorFlow graph with images of unknown size.
-
-    Args:
-        image: tensor `[h, w, 3]`, uint8 or float, 0 to 255.
-        pad_value: three numbers, 0 to 255. The mean color that the network
-            subtracts makes the padding zero there.
+    The shape of the result does not depend on the image, so the function works in a
+    TensorFlow graph with images of unknown size.
 
     Returns:
         `(image, image_scale)`: float32 `[height, width, 3]`, 0 to 255; float32
         `1 / s`, with which a box of the network is in pixels of the original image: see
         `boxes_in_image`. With "asymmetric" it is `[2]`, of `y` and `x`, because
         rounding makes them differ.
-
-    Example:
-        >>> image, image_scale = letterbox(np.ones((4, 8, 3)), (6, 4), (9, 9, 9))
-        >>> ops.convert_to_numpy(image[..., 0]).astype(int)
-        array([[1, 1, 1, 1],
-               [1, 1, 1, 1],
-               [9, 9, 9, 9],
-               [9, 9, 9, 9],
-               [9, 9, 9, 9],
-               [9, 9, 9, 9]])
-        >>> float(image_scale)
-        2.0
     """
     image = ops.convert_to_tensor(image)
     if len(image.shape) != 3 or image.shape[-1] != 3 or 0 in image.shape:
@@ -96,25 +79,13 @@ def letterbox_array(
 
     Without a compiler a backend takes 3 to 5 times as long (13 ms against 4 for
     640 x 480 onto 512 x 512, TensorFlow), as much as some networks take.
-
-    Args:
-        image: array `[h, w, 3]`, sides above 0, 0 to 255.
-
-    Returns:
-        `(image, image_scale)`: float32 array `[height, width, 3]`; float, or with
-        "asymmetric" float32 array `[2]`.
-
-    Example:
-        >>> image, scale = letterbox_array(np.ones((4, 8, 3)), (6, 4), (9, 9, 9))
-        >>> image[:, 0, 0].tolist(), scale
-        ([1.0, 1.0, 9.0, 9.0, 9.0, 9.0], 2.0)
     """
     size, target = np.float32(image.shape[:2]), np.float32(image_size)
     is_asymmetric = _is_asymmetric(resize_method)
     scaled = _scaled_size(size, np.min(target / size), is_asymmetric)
     for axis in (0, 1):
-        half = np.float32(0 if is_asymmetric else 0.5)
-        image = _resize_array_axis(image, size[axis], scaled[axis], axis, half)
+        half, length = np.float32(0 if is_asymmetric else 0.5), int(scaled[axis])
+        image = _resize_axis(image, size[axis], scaled[axis], length, axis, half)
     result = np.empty((*image_size, 3), "float32")
     result[:] = pad_value
     result[: image.shape[0], : image.shape[1]] = image
@@ -141,15 +112,7 @@ def _scaled_size(size, scale, is_asymmetric):
 def scaled_size(
     image_size: ArrayLike, input_size: Sequence[int], resize_method: str = "half_pixel"
 ) -> np.ndarray:
-    """Size of an image in the input that `letterbox` makes of it.
-
-    Args:
-        image_size: `(height, width)` of the image, in pixels; or an array `[n, 2]`.
-
-    Example:
-        >>> scaled_size((96, 132), (256, 256)), scaled_size((3, 8), (12, 12))
-        (array([186., 256.], dtype=float32), array([ 4., 12.], dtype=float32))
-    """
+    """Size in the input of an image `(height, width)`, or of several `[n, 2]`."""
     size, target = np.float32(image_size), np.float32(input_size)
     scale = np.min(target / size, axis=-1, keepdims=True)
     return _scaled_size(size, scale, _is_asymmetric(resize_method))
@@ -161,23 +124,14 @@ def boxes_in_input(
     input_size: Sequence[int],
     resize_method: str = "half_pixel",
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Takes boxes of an image to its letterboxed input, as in training batches.
+    """Takes boxes `[n, 4]` of an image to its letterboxed input, as in training.
 
     The image was scaled to whole pixels, and boxes are scaled by as much. They end at
     the last pixel, not at the border: so does the reference. With "asymmetric" they
     end at the border, as in the Object Detection API.
 
-    Args:
-        boxes: array `[n, 4]`, `yxyx` in pixels of the image.
-
     Returns:
-        `(boxes, has_area)`: float32 array `[n, 4]`, `yxyx` in pixels of the input;
-        bools `[n]`, whether something of a box is left.
-
-    Example:
-        >>> boxes_in_input([[0, 2, 4, 6], [9, 0, 9, 5]], (4, 8), (16, 16))
-        (array([[ 0.,  4.,  8., 12.],
-               [15.,  0., 15., 10.]], dtype=float32), array([ True, False]))
+        `(boxes, has_area)`: float32 `[n, 4]`; bools `[n]`, whether something is left.
     """
     size, target = np.float32(image_size), np.float32(input_size)
     scaled = scaled_size(image_size, input_size, resize_method)
@@ -192,21 +146,7 @@ def boxes_in_image(
 ) -> np.ndarray:
     """Takes boxes of a letterboxed input back to the image, clipped to it.
 
-    The padding is no part of the image, so a box that reaches into it ends at the
-    image's border. A box that lies in the padding alone keeps its place in the
-    array, with an area of zero.
-
-    Args:
-        boxes: array `[..., 4]`, `yxyx` in pixels of the letterboxed input.
-        image_scale: float, or two for `y` and `x`: pixels of the image per pixel of
-            the input, as `letterbox` returns it.
-
-    Returns:
-        float32 array `[..., 4]`, `yxyx` in pixels of the image.
-
-    Example:
-        >>> boxes_in_image([[-1.0, 2.0, 3.0, 9.0]], 2.0, (4, 16)).tolist()
-        [[0.0, 4.0, 4.0, 16.0]]
+    A box that lies in the padding alone keeps its place, with an area of zero.
     """
     height, width = image_size
     limits = np.float32([height, width, height, width])
@@ -216,29 +156,13 @@ def boxes_in_image(
 
 
 def has_area(boxes: ArrayLike) -> np.ndarray:
-    """Which boxes `[n, 4]` of an image are not in its padding alone; bool `[n]`.
-
-    Example:
-        >>> has_area([[0, 0, 2, 2], [4, 0, 4, 2]]).tolist()
-        [True, False]
-    """
+    """Which boxes `[n, 4]` of an image are not in its padding alone; bool `[n]`."""
     boxes = np.asarray(boxes)
     return (boxes[:, 2:] > boxes[:, :2]).all(axis=-1)
 
 
 def mask_in_input(mask: np.ndarray, input_size: Sequence[int]) -> np.ndarray:
-    """Takes the mask of an image to its letterboxed input, as in training batches.
-
-    Args:
-        mask: uint8 array `[h, w]`.
-
-    Returns:
-        uint8 array `[height, width]`, 255 around the image.
-
-    Example:
-        >>> mask_in_input(np.uint8([[3, 4]]), (2, 2)).tolist()
-        [[3, 4], [255, 255]]
-    """
+    """Takes a mask `[h, w]` to its letterboxed input, with 255 around the image."""
     scaled = scaled_size(mask.shape, input_size).astype(int)
     result = np.full(tuple(input_size), IGNORED_PIXEL, np.uint8)
     result[: scaled[0], : scaled[1]] = _nearest(mask, scaled)
@@ -248,15 +172,7 @@ def mask_in_input(mask: np.ndarray, input_size: Sequence[int]) -> np.ndarray:
 def class_map_in_image(
     class_map: np.ndarray, image_size: Sequence[float]
 ) -> np.ndarray:
-    """Takes a class map of a letterboxed input back to the image.
-
-    Args:
-        class_map: uint8 array `[height, width]`.
-
-    Example:
-        >>> class_map_in_image(np.uint8([[3, 4], [0, 0]]), (2, 4)).tolist()
-        [[3, 3, 4, 4], [3, 3, 4, 4]]
-    """
+    """Takes a class map of a letterboxed input back to the image."""
     height, width = scaled_size(image_size, class_map.shape).astype(int)
     size = int(image_size[0]), int(image_size[1])
     return _nearest(class_map[:height, :width], size)
@@ -271,32 +187,26 @@ def _nearest(values, size):
     return values[rows[:, None], columns[None]]
 
 
-def _resize_array_axis(image, size, scaled, axis, half):
-    place = np.arange(scaled, dtype="float32") + half
-    place = place * (size / scaled) - half
-    low = np.floor(place)
-    index = np.clip([low, low + 1], 0, size - 1).astype("int32")
+def _resize_axis(image, size, scaled, length, axis, half):
+    """Interpolates `length` places along an axis, where `scaled` span `size`."""
+    xp, cast = (np, np.ndarray.astype)
+    if not isinstance(image, np.ndarray):
+        xp, cast = ops, ops.cast
+    place = (xp.arange(length, dtype="float32") + half) * (size / scaled) - half
+    low = xp.floor(place)
+    shape = [1, 1, 1]
+    shape[axis] = length
+    # The border pixel goes on outwards; places in the padding take it too. What is
+    # taken is cast, not the whole image.
     first, second = (
-        np.take(image, i, axis=axis).astype("float32", copy=False) for i in index
+        cast(
+            xp.take(image, cast(xp.clip(i, 0.0, size - 1.0), "int32"), axis=axis),
+            "float32",
+        )
+        for i in (low, low + 1.0)
     )
     # first + (second - first) * weight, without a new array for each step.
     second -= first
-    second *= np.expand_dims(place - low, (1, 2) if axis == 0 else (0, 2))
+    second *= xp.reshape(place - low, shape)
     second += first
     return second
-
-
-def _resize_axis(image, size, scaled, length, axis, half):
-    """Interpolates `length` places along an axis, where `scaled` span `size`."""
-    place = (ops.arange(length, dtype="float32") + half) * (size / scaled) - half
-    low = ops.floor(place)
-    shape = [1, 1, 1]
-    shape[axis] = length
-    weight = ops.reshape(place - low, shape)
-    # The border pixel goes on outwards; places in the padding take it too.
-    pixels = []
-    for index in (low, low + 1.0):
-        index = ops.cast(ops.clip(index, 0.0, size - 1.0), "int32")
-        # Cast what is taken, not the whole image.
-        pixels.append(ops.cast(ops.take(image, index, axis=axis), "float32"))
-    return pixels[0] + (pixels[1] - pixels[0]) * weight

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from effdet_keras._internal.backend import require_tensorflow
+from effdet_keras._internal.extras import extra
 from effdet_keras._internal.optional_imports import keras
 from effdet_keras._internal.progress import Progress
 from effdet_keras._internal.remote_path import kept_if_readable, local_copy, path_of
 from effdet_keras._internal.whole_files import is_remote, local_path
 from effdet_keras.detect.augmented import detect_augmented, scales_of
 from effdet_keras.detect.detect import (
-    DetectFunction,
     Images,
     ScoreRule,
     ScoreThreshold,
@@ -28,7 +28,6 @@ from effdet_keras.detect.detect import (
 )
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.tiles import detect_tiled
-from effdet_keras.detect.video import detect_frames
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.export.registry import FORMATS
@@ -144,7 +143,7 @@ class Predictor:
             path = _copied(path)
         path = local_path(path, "The path of a model")
         if not is_archive(path):
-            with kept_if_readable(path), _weights_told(path):
+            with kept_if_readable(path), _naming_weights(path):
                 opened = open_runtime(path, num_threads, precision)
             return cls(ExportedDetector(opened), runtime=runtime)
         if num_threads is not None and runtime is None:
@@ -288,7 +287,7 @@ class Predictor:
         """
         rule = ScoreRule(self.detector, score_threshold, calibrated)
         detect_images = self._detect_function(rule, 1, tiles, tile_overlap, augment)
-        return detect_frames(detect_images, source, out, overwrite)
+        return extra("video:detect_frames")(detect_images, source, out, overwrite)
 
     def evaluate(
         self,
@@ -347,27 +346,31 @@ class Predictor:
 
     def _detect_function(self, rule, batch_size, tiles, tile_overlap, augment):
         """A function of a list of images, with all these options bound to it."""
-        lowest = rule.lowest
-        if _is_given(augment):
-            lowest = min(lowest, _AUGMENTED_MIN_SCORE)
-        detect_images = functools.partial(
+        is_augmented = _is_given(augment)
+        lowest = min(rule.lowest, _AUGMENTED_MIN_SCORE) if is_augmented else rule.lowest
+        once = functools.partial(
             detect,
             self.detector,
             score_threshold=lowest,
             batch_size=self._batch_size(batch_size),
             verbose=0,
         )
+        detect_images = once
         if _is_given(tiles):
-            tile_size = self.config.image_size if tiles is True else tiles
-            detect_images = _tiled(detect_images, tile_size, tile_overlap)
-        if _is_given(augment):
+            size = self.config.image_size if tiles is True else tiles
+
+            def detect_images(images):
+                options = {"tile_size": size, "overlap": tile_overlap}
+                return [detect_tiled(once, image, **options) for image in images]
+
+        if is_augmented:
             detect_images = functools.partial(
                 detect_augmented,
                 detect_images,
                 scales=scales_of(augment),
                 pad_rgb=self.config.padding_rgb,
             )
-        return _ruled(detect_images, rule)
+        return lambda images: [rule.applied_to(one) for one in detect_images(images)]
 
     def _batch_size(self, batch_size):
         """Where the file has a size of its own, filling up a batch only costs time."""
@@ -393,7 +396,7 @@ def _copied(address):
 
 
 @contextlib.contextmanager
-def _weights_told(path):
+def _naming_weights(path):
     """Says what a file of weights is, which is no model yet."""
     try:
         yield
@@ -410,26 +413,9 @@ def _weights_told(path):
         ) from error
 
 
-def _tiled(detect: DetectFunction, tile_size, overlap) -> DetectFunction:
-    def tiled(images):
-        return [
-            detect_tiled(detect, image, tile_size=tile_size, overlap=overlap)
-            for image in images
-        ]
-
-    return tiled
-
-
 def _is_given(option):
     """Whether `tiles` or `augment` asks for anything."""
     return option is not None and option is not False
-
-
-def _ruled(detect: DetectFunction, rule: ScoreRule) -> DetectFunction:
-    def ruled(images):
-        return [rule.applied_to(detections) for detections in detect(images)]
-
-    return ruled
 
 
 # --- A live model in the runtime of an export, without a file that stays.

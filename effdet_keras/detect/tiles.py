@@ -14,7 +14,6 @@ from effdet_keras.box_ops import pairwise_iou
 from effdet_keras.detect.detect import DetectFunction, Image, pixels_of
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.letterbox import boxes_in_image
-from effdet_keras.detect.weighted_box_fusion import joined
 from effdet_keras.errors import InvalidValueError
 
 _SEAM = 0.02  # of a tile's side: a box that ends so near a seam may be cut by it
@@ -128,11 +127,7 @@ def merge_views(
     size: Sequence[int],
     iou_threshold: float = 0.6,
 ) -> Detections:
-    """Makes one list of what was found in parts of an image; see `detect_tiled`.
-
-    Args:
-        views: int array `[n, 4]`, `yxyx` in pixels of the image.
-    """
+    """Makes one list of what was found in views `[n, 4]` of an image."""
     if not 0 < iou_threshold <= 1:
         raise InvalidValueError(
             "`iou_threshold` must be above 0, and at most 1. "
@@ -227,3 +222,19 @@ def _pair(size, name):
             f"width). Received: {name}={size!r}"
         )
     return np.array(pair, int)
+
+
+def joined(detections):
+    """Lists of one image as one: boxes and scores in float64, labels."""
+    first = detections[0]
+    for part in detections:
+        if part.class_names != first.class_names:
+            raise InvalidValueError(
+                "Detections that are merged must be of the same classes. Received: "
+                f"class_names={first.class_names} and {part.class_names}"
+            )
+    return (
+        np.concatenate([part.boxes for part in detections]).astype("float64"),
+        np.concatenate([part.scores for part in detections]).astype("float64"),
+        np.concatenate([part.labels for part in detections]),
+    )

@@ -12,10 +12,7 @@ import numpy as np
 from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras._internal.whole_files import local_path
 from effdet_keras.box_ops import area, clip_boxes
-from effdet_keras.detect.postprocess_numpy import (
-    finished_arrays,
-    nothing_found_in_numpy,
-)
+from effdet_keras.detect.postprocess import finished_outputs, nothing_found
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.description import Description
 from effdet_keras.export.registry import format_of_file
@@ -132,11 +129,11 @@ class ExportedDetector:
     def detect_outputs(self, outputs, content_sizes=None):
         """What the runtime returned to detections, in pixels of the input."""
         if self._is_raw:
-            return finished_arrays(
+            return finished_outputs(
                 outputs, self.postprocess, self._anchors, self.config, content_sizes
             )
         if not self.config.has_detection:
-            nothing = nothing_found_in_numpy(len(outputs["class_map"]))
+            nothing = nothing_found(len(outputs["class_map"]), np)
             outputs = {**nothing, **outputs}
         outputs = {name: np.asarray(value) for name, value in outputs.items()}
         if content_sizes is not None:

@@ -24,10 +24,7 @@ from effdet_keras._internal.whole_files import is_remote, replacing
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter
 from effdet_keras.data.dataset import DetectionDataset, count_of
 from effdet_keras.data.record import Record
-from effdet_keras.detect.evaluate import (
-    image_results_and_segmentation,
-    segmentation_text,
-)
+from effdet_keras.detect.evaluate import analyzed_images, segmentation_text
 from effdet_keras.errors import MissingPackageError
 from effdet_keras.evaluate.evaluation import Evaluation, analyze_results
 from effdet_keras.images import EncodedImage
@@ -211,9 +208,10 @@ def _judge(configuration, splits, folder, log):
     )
     # A bar counts the images, on terminals alone: it is made of carriage returns.
     has_bar = sys.stdout.isatty() and configuration.verbose != 0
-    results, of_pixels = image_results_and_segmentation(
+    results, found = analyzed_images(
         model, dataset, batch_size=configuration.batch_size, verbose=has_bar
     )
+    of_pixels = found.segmentation
     evaluation = analyze_results(results, dataset.class_names)
     print(evaluation)
     if of_pixels:

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from effdet_keras.detect import postprocess_numpy as in_numpy
+from effdet_keras.detect import postprocess as module
 from effdet_keras.detect.postprocess import Postprocess, finished_outputs
-from effdet_keras.detect.postprocess_numpy import finished_arrays
 from effdet_keras.model.anchors import anchors_of
 from effdet_keras.model.config import EfficientDetConfig
 
@@ -93,55 +92,46 @@ def test_it_finds_what_the_graph_finds(options, case):
     sizes = None
     if postprocess.drop_empty:
         sizes = np.float32([[128, 50], [70, 96]])
-    found = finished_arrays(outputs, postprocess, ANCHORS, CONFIG, sizes)
+    found = finished_outputs(outputs, postprocess, ANCHORS, CONFIG, sizes)
     assert_same(found, of_graph(outputs, postprocess, sizes))
 
 
 @pytest.mark.parametrize("case", [noise, few_objects, ties])
-def test_how_many_are_looked_at_first_changes_nothing(case, monkeypatch):
+@pytest.mark.parametrize("top_k", [1000, None])
+def test_how_the_candidates_are_found_changes_nothing(case, top_k, monkeypatch):
     outputs = outputs_of(case)
-    postprocess = Postprocess(method="hard", score_threshold=0.01)
-    expected = finished_arrays(outputs, postprocess, ANCHORS, CONFIG)
-    for first in (1, 150, 700, 10**9):
-        monkeypatch.setattr(in_numpy, "_FIRST_CANDIDATES", first)
-        found = finished_arrays(outputs, postprocess, ANCHORS, CONFIG)
+    options = {"method": "hard", "iou_threshold": 0.3, "max_detections": 900}
+    postprocess = Postprocess(**options, pre_nms_top_k=top_k)
+    expected = finished_outputs(outputs, postprocess, ANCHORS, CONFIG)
+    # Of a long step in the sample nothing is known, and all are looked at.
+    for first, step in ((1, 97), (150, 1), (700, 31), (10**9, 10**9)):
+        monkeypatch.setattr(module, "_FIRST_OF_ARRAYS", first)
+        monkeypatch.setattr(module, "_SAMPLE", step)
+        found = finished_outputs(outputs, postprocess, ANCHORS, CONFIG)
         for name, value in expected.items():
             np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
 def test_a_score_that_is_no_number_is_never_taken():
     outputs = outputs_of(noise)
-    known = finished_arrays(outputs, Postprocess(), ANCHORS, CONFIG)
+    known = finished_outputs(outputs, Postprocess(), ANCHORS, CONFIG)
     outputs["class_logits"][1] = np.nan
     outputs["class_logits"][0][outputs["class_logits"][0] < -6] = np.nan
-    found = finished_arrays(outputs, Postprocess(), ANCHORS, CONFIG)
+    found = finished_outputs(outputs, Postprocess(), ANCHORS, CONFIG)
     assert found["num_detections"].tolist() == [100, 0]
     np.testing.assert_array_equal(found["boxes"][0], known["boxes"][0])
 
 
-def test_the_first_candidates_spare_the_search_for_all(monkeypatch):
-    monkeypatch.setattr(in_numpy, "_FIRST_CANDIDATES", 500)
-    monkeypatch.setattr(in_numpy._Image, "_all_candidates", None)  # it is not called
-    outputs = outputs_of(few_objects)
-    found = finished_arrays(outputs, Postprocess(), ANCHORS, CONFIG)
-    assert found["num_detections"].min() > 0
-
-
-def test_no_more_candidates_are_looked_at_than_asked_for(monkeypatch):
-    monkeypatch.setattr(in_numpy._Image, "_first_candidates", lambda image: None)
+def test_no_more_candidates_are_looked_at_than_asked_for():
     outputs = outputs_of(noise)
     options = {"method": "hard", "iou_threshold": 0.0, "max_detections": 3000}
-    postprocess = Postprocess(**options, pre_nms_top_k=1000)
-    slowly = in_numpy._Image._searched_candidates
-    monkeypatch.setattr(in_numpy._Image, "_searched_candidates", None)
-    found = finished_arrays(outputs, postprocess, ANCHORS, CONFIG)
-    monkeypatch.setattr(in_numpy._Image, "_all_candidates", slowly)
-    expected = finished_arrays(outputs, postprocess, ANCHORS, CONFIG)
-    more = dataclasses.replace(postprocess, pre_nms_top_k=1500)
-    more = finished_arrays(outputs, more, ANCHORS, CONFIG)
-    assert (more["num_detections"] > expected["num_detections"]).all()
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
+    some, more = (
+        finished_outputs(
+            outputs, Postprocess(**options, pre_nms_top_k=count), ANCHORS, CONFIG
+        )
+        for count in (1000, 1500)
+    )
+    assert (more["num_detections"] > some["num_detections"]).all()
 
 
 @pytest.mark.parametrize("size", [(64, 64), (64, 96)])
@@ -152,7 +142,7 @@ def test_the_class_of_each_pixel_is_that_of_the_graph(size):
     shape = (2, size[0] // 4, size[1] // 4, 4)
     logits = np.random.default_rng(0).normal(size=shape).astype("float32")
     outputs = {"segmentation_logits": logits}
-    found = finished_arrays(outputs, Postprocess(), None, config)
+    found = finished_outputs(outputs, Postprocess(), None, config)
     tensors = {"segmentation_logits": ops.convert_to_tensor(logits)}
     expected = finished_outputs(tensors, Postprocess(), None, config)
     assert found["boxes"].shape == (2, 0, 4)

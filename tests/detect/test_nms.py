@@ -283,20 +283,3 @@ def compile_function(function, *arrays):
     else:
         pytest.skip("nothing to compile with on this backend")
     return tuple(ops.convert_to_numpy(x) for x in result)
-
-
-# --- wrong arguments
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"method": "soft"}, r"`method` must be one of .*'soft'"),
-        ({"max_detections": 0}, r"`max_detections` must be at least 1.*0"),
-        ({"iou_threshold": 1.5}, r"`iou_threshold` must be between.*1.5"),
-        ({"sigma": 0}, r"`sigma` must be above 0.*0"),
-    ],
-)
-def test_wrong_options_are_named(options, message):
-    with pytest.raises(ValueError, match=message):
-        run(np.zeros((1, 2, 4)), np.zeros((1, 2)), **options)

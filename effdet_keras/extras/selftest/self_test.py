@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.detect.detect_dataset import category_ids_in_dataset
+from effdet_keras.detect.evaluate import category_ids_in_dataset
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.extras.selftest.boxes import (
     AnnotatedBoxes,

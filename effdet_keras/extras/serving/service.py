@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import dataclasses
 import logging
 import time
 from collections.abc import Callable
@@ -14,11 +13,10 @@ import numpy as np
 
 from effdet_keras._internal.optional_imports import prometheus_client
 from effdet_keras.detect.detect import (
+    Prepared,
     ScoreRule,
-    content_size,
-    detections_of,
-    found_in,
-    in_input,
+    detect_prepared,
+    prepared,
 )
 from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.letterbox import has_area
@@ -74,8 +72,9 @@ class DetectionService:
         self, data: bytes, score: float | str
     ) -> tuple[Detections, tuple[int, int]]:
         """Detects in one image."""
-        prepared = await self.run(self.engine.prepare, data, score, self.limits)
-        return await self._batcher.submit(prepared), prepared.image_size
+        engine = self.engine  # which answers, also after a newer one came
+        item = await self.run(engine.prepare, data, score, self.limits)
+        return await self._batcher.submit((engine, item)), item.size
 
     async def run(self, function: Callable, *arguments):
         """Runs what takes an image's time in one of the threads that decode."""
@@ -112,25 +111,6 @@ class DetectionService:
 # --- A model, ready to answer: images to inputs of the network, inputs to detections.
 
 
-@dataclasses.dataclass(frozen=True)
-class Prepared:
-    """One image as the network's input, and the way back to it.
-
-    Attributes:
-        engine: the `Engine` that made it, and answers it, also after a newer one came.
-        pixels: float32 array `[H, W, 3]`, letterboxed.
-        image_scale: as `letterbox_array` returns.
-        image_size: `(height, width)` of the image.
-        rule: `ScoreRule`.
-    """
-
-    engine: Engine
-    pixels: np.ndarray
-    image_scale: Any
-    image_size: tuple[int, int]
-    rule: ScoreRule
-
-
 class Engine:
     """Detects in batches of 1, 2, 4, ... images, so that few sizes are compiled."""
 
@@ -161,36 +141,23 @@ class Engine:
 
     def detect(self, items: list[Prepared]) -> list[Detections]:
         """Returns the detections of each image."""
-        config = self.detector.config
         rows = next(size for size in self._sizes if size >= len(items))
-        inputs = np.zeros((rows, *config.image_size, 3), "float32")
-        sizes = np.tile(np.float32(config.image_size), (rows, 1))
-        for index, item in enumerate(items):
-            inputs[index] = item.pixels
-            sizes[index] = content_size(config, item.image_size)
-        outputs = found_in(self.detector, inputs, sizes)
-        outputs = {name: np.asarray(value) for name, value in outputs.items()}
-        found = [
-            detections_of(
-                *(self.detector, outputs, index, item.rule),
-                *(None, item.image_scale, item.image_size),
-            )
-            for index, item in enumerate(items)
-        ]
+        found = detect_prepared(self.detector, items, rows)
         # What was found in the padding beside an image has no area in it.
         return [some[has_area(some.boxes)] for some in found]
 
     def _prepared(self, image, rule):
-        pixels, scale = in_input(self.detector.config, image)
-        return Prepared(self, np.asarray(pixels), scale, image.shape[:2], rule)
+        return prepared(self.detector.config, image, rule)._replace(image=None)
 
 
-def detect_all(items: list[Prepared]) -> list[Detections | Exception]:
+def detect_all(
+    items: list[tuple[Engine, Prepared]],
+) -> list[Detections | Exception]:
     """Detects in images that were prepared by one engine or, for a moment, by two."""
     results: list[Any] = [None] * len(items)
-    for engine in dict.fromkeys(item.engine for item in items):
-        places = [i for i, item in enumerate(items) if item.engine is engine]
-        found = engine.detect([items[i] for i in places])
+    for engine in dict.fromkeys(engine for engine, _ in items):
+        places = [i for i, (of, _) in enumerate(items) if of is engine]
+        found = engine.detect([items[i][1] for i in places])
         for place, detections in zip(places, found):
             results[place] = detections
     return results

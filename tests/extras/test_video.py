@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import effdet_keras as ek
-from effdet_keras.detect.video import detect_frames
+from effdet_keras.extras.video import detect_frames
 
 RED, BLUE = (220, 10, 10), (10, 10, 220)
 FRAMES = 5
@@ -215,7 +215,7 @@ import resource, signal, sys
 sys.argv[0] = "effdet-keras"  # which imports no more than it uses
 import numpy as np
 from effdet_keras.detect.detections import Detections
-from effdet_keras.detect.video import detect_frames
+from effdet_keras.extras.video import detect_frames
 
 def look(frames):
     return [Detections(np.zeros((0, 4)), [], [], image=frame) for frame in frames]

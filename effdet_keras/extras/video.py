@@ -26,7 +26,7 @@ def detect_frames(
     out: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
 ) -> Iterator[Detections]:
-    """Runs a detector on each frame; see `Predictor.detect_video`."""
+    """`Predictor.detect_video`; see there."""
     cv2.require("A video or a camera")
     out = None if out is None else local_path(out, "`out`")
     if out is not None:
