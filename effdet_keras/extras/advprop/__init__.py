@@ -13,8 +13,13 @@ from typing import Any
 import keras
 from keras import ops
 
+from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras.errors import (
+    InvalidStateError,
+    InvalidTypeError,
+    InvalidValueError,
+)
 from effdet_keras.model.basic_layers import recomputing
 from effdet_keras.model.batch_norm import BatchNormArrays, batch_norms_with
 from effdet_keras.train.freezing import batch_norms_of
@@ -96,13 +101,14 @@ class AdvProp(PartOptions):
 
     def new_part(self, model: Any, jit_compile: bool) -> AdversarialTraining:
         """What attacks the images of a model's training steps, and trains on them."""
-        backend = keras.backend.backend()
-        if backend != "tensorflow":
-            raise InvalidValueError(
-                "`adversarial` trains on TensorFlow alone: set "
-                "KERAS_BACKEND=tensorflow before Keras is imported, or leave it out. "
-                f"Keras runs on {backend!r}."
+        try:
+            require_tensorflow(
+                "`adversarial` trains on TensorFlow alone",
+                "Set KERAS_BACKEND=tensorflow before Keras is imported, or leave it "
+                "out.",
             )
+        except InvalidStateError as error:
+            raise InvalidValueError(str(error)) from None
         if model.distribute_strategy.num_replicas_in_sync > 1:
             raise InvalidValueError(
                 "`adversarial` trains on one device, not under a `tf.distribute` "
