@@ -111,26 +111,7 @@ _WITH_BIAS = re.compile(
 def read_tfod_checkpoint(
     prefix, averages=True, pipeline_config=None, own_pipeline_config=None
 ):
-    """Reads the EfficientDet in a checkpoint of the Object Detection API.
-
-    That is one of its exporter (`checkpoint/ckpt-0`), of its training (`ckpt-5`, with
-    the optimizer's slots, and moving averages where they were on), or the variables of
-    a SavedModel (`saved_model/variables/variables`). Arrays are found along the object
-    graph in the file, whose stored names differ between versions of TensorFlow, and
-    where there is no graph, by those names.
-
-    Args:
-        averages: bool, whether to take a weight's moving average where the file has
-            it. Statistics of batch norms have none there.
-        pipeline_config: path of the model's `pipeline.config`; None looks for it beside
-            the checkpoint and in the folder above.
-
-    Example:
-        >>> read_tfod_checkpoint("nowhere/ckpt-0")
-        Traceback (most recent call last):
-            ...
-        FileNotFoundError: There is no TensorFlow checkpoint 'nowhere/ckpt-0': ...
-    """
+    """Reads an EfficientDet that the API's exporter or its training wrote."""
     tf.require("Reading checkpoints of the Object Detection API")
     prefix = os.fspath(prefix)
     if not os.path.isfile(f"{prefix}.index"):
@@ -166,12 +147,7 @@ def read_tfod_checkpoint(
 
 
 def freezing_of(reading):
-    """What a `pipeline.config` freezes, by the names of variables in checkpoints.
-
-    As `filter_variables` of that API does it: a variable trains if one of
-    `update_trainable_variables` is found in its name, or none is given, and none of
-    `freeze_variables` is. Statistics of batch norms move all the same there.
-    """
+    """What `filter_variables` of that API freezes, by the names in checkpoints."""
     if not (reading.frozen or reading.trained):
         return {}
     fields = reading.fields
@@ -323,11 +299,7 @@ def _averages(keys, stored):
 
 
 def _without_classifier(arrays):
-    """The arrays without those of ImageNet's classifier, and the names of these.
-
-    Its convolution, batch norm and dense layer are the last three; only a dense kernel
-    has two axes.
-    """
+    """The arrays without ImageNet's classifier, the last three layers; its names."""
     numbers = {n: int(m[1]) for n in arrays if (m := _LAYER_NUMBER.match(n))}
     dense = [n for n in numbers if n.endswith("/kernel") and arrays[n].ndim == 2]
     if not dense:
@@ -403,11 +375,7 @@ KIND = Kind(
 
 
 def classes_of_label_map(model):
-    """Names and ids of the labels of a `PipelineModel`, where its label map is here.
-
-    Label `i` has the id `i + 1` there. The map is looked for where the file says, and
-    under its name beside the file.
-    """
+    """Names and ids of a `PipelineModel`, by its label map, there or beside it."""
     if not model.label_map:
         return None, None, ()
     named = pathlib.Path(model.label_map)
