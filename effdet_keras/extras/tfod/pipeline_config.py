@@ -11,6 +11,7 @@ import os
 import pathlib
 from typing import Any
 
+from effdet_keras._internal.proto_text import Message, parse
 from effdet_keras._internal.remote_path import local_copy, path_of
 from effdet_keras._internal.whole_files import is_remote, local_path
 from effdet_keras.errors import InvalidValueError
@@ -26,7 +27,6 @@ from effdet_keras.extras.tfod.pipeline_parts import (
     postprocess,
     weight_decay,
 )
-from effdet_keras.extras.tfod.proto_text import Message, parse
 from effdet_keras.weights.locate import CONFIG_NAME
 
 _UNKNOWN = "this field is not known here"

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from effdet_keras._internal.proto_text import Message
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.extras.tfod.preprocessing import STEPS
-from effdet_keras.extras.tfod.proto_text import Message
 from effdet_keras.model.config import MODEL_NAMES, TFOD_TAPS, EfficientDetConfig
 from effdet_keras.train.recipe import tfod_decay
 

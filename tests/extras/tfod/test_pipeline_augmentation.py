@@ -4,9 +4,9 @@ import pathlib
 
 import pytest
 
+from effdet_keras._internal.proto_text import parse
 from effdet_keras.extras.tfod.pipeline_parts import augmentation
 from effdet_keras.extras.tfod.preprocessing import STEPS
-from effdet_keras.extras.tfod.proto_text import parse
 from effdet_keras.runs.configuration import RunConfiguration
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden" / "migration"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from effdet_keras.extras.tfod.proto_text import parse
+from effdet_keras._internal.proto_text import parse
 
 TEXT = r"""
 # a comment
