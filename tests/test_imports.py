@@ -48,7 +48,7 @@ ROWS = [
     ["__main__"],
 ]
 # At the top of the file. Others that need it name it in `optional_imports`.
-MAY_IMPORT_TENSORFLOW = {"train/steps/adversarial.py", "train/steps/tensorflow.py"}
+MAY_IMPORT_TENSORFLOW = {"train/steps/tensorflow.py"}
 # Imports inside a function, besides those of optional packages and of a command's
 # `run` (which keeps `--help` light), with the reason of each.
 MAY_IMPORT_INSIDE = {
@@ -57,7 +57,7 @@ MAY_IMPORT_INSIDE = {
     "detect/predictor.py:evaluate": ["effdet_keras.detect.evaluate"],
     "detect/predictor.py:_copied": ["effdet_keras.weights.archive"],
     "detect/predictor.py:_naming_weights": [
-        "effdet_keras.weights.describe",
+        "effdet_keras.weights.read_weights",
         "effdet_keras.weights.locate",
     ],
     "cli/files.py:open_live_model": ["effdet_keras.model.efficientdet"],
@@ -66,7 +66,7 @@ MAY_IMPORT_INSIDE = {
     # Of commands, as in their `run`.
     "cli/inspect.py:_reports": [
         "effdet_keras.data.check",
-        "effdet_keras.weights.describe",
+        "effdet_keras.weights.read_weights",
         "effdet_keras.weights.locate",
     ],
     "extras/selftest/command.py:_read": ["effdet_keras.data.load"],
@@ -195,9 +195,12 @@ SEAMS = {
     "data/load.py",  # formats: TensorFlow Datasets
     "detect/predictor.py",  # videos and cameras
     "export/targets.py",  # targets of exports
-    "model/efficientdet.py",  # `from_pipeline_config`, `push_to_hub`
+    "model/efficientdet.py",  # `from_pipeline_config`, `quantize_aware`, `push_to_hub`
     "runs/batch_size.py",  # files of other trainers
+    "runs/configuration.py",  # adversarial images, rounding for int8
     "runs/fine_tune.py",  # files of other trainers
+    "runs/make_model.py",  # distillation
+    "train/recipe.py",  # adversarial images, in files
     "weights/kinds/registry.py",  # kinds of weights
 }
 

@@ -18,7 +18,7 @@ from effdet_keras.cli.files import (
     open_any_model,
 )
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.data.image_columns import read_image_columns
+from effdet_keras.data.formats.csv import read_image_columns
 from effdet_keras.detect.evaluate import (
     analyzed_images,
     category_ids_in_dataset,

@@ -91,8 +91,8 @@ def run(
 def _reports(data, split, **options):
     """The report of each split; weights are sent to the command for weights."""
     from effdet_keras.data.check import check, check_splits
-    from effdet_keras.weights.describe import what_weights_are
     from effdet_keras.weights.locate import looks_like_weights
+    from effdet_keras.weights.read_weights import what_weights_are
 
     try:
         if split is None:

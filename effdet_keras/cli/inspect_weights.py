@@ -27,9 +27,12 @@ def run(
         model (NAME): the model to load them into (by default, the one that fits)
         list_all: list every array
     """
-    from effdet_keras.weights.describe import describe_weights, list_arrays
     from effdet_keras.weights.locate import looks_like_weights
-    from effdet_keras.weights.read_weights import read_weights
+    from effdet_keras.weights.read_weights import (
+        describe_weights,
+        list_arrays,
+        read_weights,
+    )
 
     try:
         read = read_weights(weights, model, averages=not raw)

@@ -26,7 +26,7 @@ def run(
         private: make a new repository a private one
         overwrite: push to a repository that has another model or other files, too
     """
-    from effdet_keras.extras.sharing.share_model import share_model
+    from effdet_keras.extras.sharing.push import share_model
 
     options = {"license": license, "private": private or None, "overwrite": overwrite}
     url = share_model(model, address, **options)
