@@ -199,7 +199,7 @@ SEAMS = {
     "runs/batch_size.py",  # files of other trainers
     "runs/configuration.py",  # adversarial images, rounding for int8
     "runs/fine_tune.py",  # files of other trainers
-    "runs/make_model.py",  # distillation
+    "runs/parts.py",  # distillation
     "train/recipe.py",  # adversarial images, in files
     "weights/kinds/registry.py",  # kinds of weights
 }

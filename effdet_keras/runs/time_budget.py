@@ -20,11 +20,15 @@ import keras
 from effdet_keras.data.dataset import count_of
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.runs.configuration import RunConfiguration, in_words, seconds_of
-from effdet_keras.runs.fitting import callbacks_of_run, training_batches
-from effdet_keras.runs.make_model import make_model, with_teacher
+from effdet_keras.runs.parts import (
+    Splits,
+    callbacks_of_run,
+    make_model,
+    training_batches,
+    with_teacher,
+)
 from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.runs.run_log import RunLog
-from effdet_keras.runs.splits import Splits
 from effdet_keras.train import auto_recipe
 
 _STEPS = 8  # that are measured, after as many in which the step is compiled

@@ -31,12 +31,15 @@ from effdet_keras.images import EncodedImage
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.report.evaluation_report import EvaluationReport
 from effdet_keras.runs.configuration import RunConfiguration
-from effdet_keras.runs.fitting import (
+from effdet_keras.runs.parts import (
+    Splits,
     callbacks_of_run,
+    load_to_resume,
+    make_model,
     training_batches,
+    with_teacher,
     writes_tensorboard,
 )
-from effdet_keras.runs.make_model import load_to_resume, make_model, with_teacher
 from effdet_keras.runs.run_folder import CHECKPOINTS, RunFolder, copy_from_first
 from effdet_keras.runs.run_log import (
     RunLog,
@@ -45,7 +48,6 @@ from effdet_keras.runs.run_log import (
     environment_facts,
     history_of,
 )
-from effdet_keras.runs.splits import Splits
 from effdet_keras.runs.time_budget import choose_length
 from effdet_keras.train import auto_recipe
 from effdet_keras.train.resume import place_in

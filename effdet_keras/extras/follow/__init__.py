@@ -19,10 +19,10 @@ from effdet_keras.data.dataset import DetectionDataset, count_of
 from effdet_keras.detect.evaluate import evaluate
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.efficientdet import EfficientDet
-from effdet_keras.runs.configuration import in_words, is_duration, seconds_of
+from effdet_keras.runs.configuration import in_words, seconds_of
+from effdet_keras.runs.parts import choose_splits
 from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.runs.run_log import read_rows
-from effdet_keras.runs.splits import choose_splits
 from effdet_keras.weights.archive import ZIP_DAMAGES, copy_archive, read_archive_info
 from effdet_keras.weights.checkpoint_files import BEST_FILE, PREVIOUS_FILE
 
@@ -43,7 +43,7 @@ def follow_run(
     Without a split of `data` it takes the images by which the run would choose its best
     checkpoint.
     """
-    if not is_duration(timeout):
+    if seconds_of(timeout) is None:
         raise InvalidValueError(
             "`--timeout` must be a duration such as '90s', '20m' or '1.5h'. "
             f"Received: {timeout!r}"
