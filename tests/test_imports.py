@@ -61,7 +61,7 @@ MAY_IMPORT_INSIDE = {
         "effdet_keras.weights.locate",
     ],
     "cli/open_model.py:open_live_model": ["effdet_keras.model.efficientdet"],
-    "detect/predictor.py:in_runtime": ["effdet_keras.export.network"],
+    "export/network.py:network_function": ["effdet_keras.model.resample"],
     # A module becomes a model of this class: `hub` stands below `models`.
     "model/efficientdet.py:from_hub": ["effdet_keras.hub.from_hub"],
 }
@@ -175,7 +175,7 @@ SEAMS = {
     "cli/__init__.py",  # subcommands
     "cli/predict.py",  # `--parts`
     "detect/predictor.py",  # videos and cameras
-    "export/targets.py",  # targets of exports
+    "export/registry.py",  # targets of exports
     "model/efficientdet.py",  # `from_pipeline_config`, `push_to_hub`
     "runs/batch_size.py",  # files of other trainers
     "runs/fine_tune.py",  # files of other trainers

@@ -8,8 +8,13 @@ from effdet_keras.cli.shared_arguments import (
     add_model,
     add_overwrite,
 )
-from effdet_keras.export.registry import FORMATS, WriterOption, writer_options
-from effdet_keras.export.targets import TARGETS, target_options
+from effdet_keras.export.registry import (
+    FORMATS,
+    TARGETS,
+    WriterOption,
+    target_options,
+    writer_options,
+)
 
 # An option that is a dataset, which a path stands for; see `add_parser`.
 _CALIBRATION = "calibration"

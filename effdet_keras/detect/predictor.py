@@ -30,6 +30,7 @@ from effdet_keras.detect.detections import Detections
 from effdet_keras.detect.tiles import detect_tiled
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluate.thresholds import ScoreSettings
+from effdet_keras.export.network import evaluated
 from effdet_keras.export.registry import FORMATS
 from effdet_keras.export.runtime import ExportedDetector, open_runtime
 from effdet_keras.model.config import EfficientDetConfig
@@ -444,8 +445,6 @@ def in_runtime(
         "Set KERAS_BACKEND=tensorflow, or leave `runtime` out. "
         f"Received: runtime={runtime!r}",
     )
-    from effdet_keras.export.network import evaluated
-
     chosen = FORMATS[runtime]
     chosen.load_runtime().package.require(f"Running a model in {chosen.title}")
     fixed = {"batch_size": 1} if runtime == "litert" else {}  # it has no other

@@ -9,17 +9,21 @@ from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.whole_files import local_path, replacing_together
 from effdet_keras.data.shapes import draw_shapes
 from effdet_keras.detect.evaluate import evaluate
-from effdet_keras.export.check import check_export
-from effdet_keras.export.network import (
+from effdet_keras.export.check import (
     IMAGES,
     advice_of,
-    calibration_inputs,
-    evaluated,
+    check_export,
     rounding_errors,
 )
-from effdet_keras.export.registry import check_options, format_to_write
+from effdet_keras.export.network import calibration_inputs, evaluated
+from effdet_keras.export.registry import (
+    TARGETS,
+    Written,
+    check_options,
+    format_to_write,
+    target_to_write,
+)
 from effdet_keras.export.runtime import ExportedDetector, open_runtime
-from effdet_keras.export.targets import TARGETS, Written, target_to_write
 
 REPORT_NAME = "export_report.json"
 _STORED_ERRORS = 20  # of places of the network

@@ -11,8 +11,8 @@ from support.tiny import lively_model
 
 from effdet_keras.detect import predictor as in_runtime
 from effdet_keras.export import export_model as module
-from effdet_keras.export.description import describe
 from effdet_keras.export.registry import ExportFormat
+from effdet_keras.export.runtime import describe
 
 pytestmark = pytest.mark.tensorflow
 IMAGES = [np.random.default_rng(0).integers(0, 256, (50, 70, 3), "uint8")]

@@ -7,8 +7,7 @@ import json
 import pathlib
 from typing import TYPE_CHECKING
 
-from effdet_keras.export.registry import FORMATS
-from effdet_keras.export.targets import Written
+from effdet_keras.export.registry import FORMATS, Written
 from effdet_keras.extras.targets.detectors import (
     class_names_of,
     require_detection_alone,

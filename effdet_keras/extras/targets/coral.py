@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.detect.detect import Images
 from effdet_keras.errors import InvalidStateError, InvalidValueError
-from effdet_keras.export.registry import FORMATS
-from effdet_keras.export.targets import Written
+from effdet_keras.export.registry import FORMATS, Written
 from effdet_keras.extras.targets.detectors import (
     class_names_of,
     require_calibration,

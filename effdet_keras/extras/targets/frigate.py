@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.detect.detect import Images
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.export.registry import FORMATS
-from effdet_keras.export.targets import Written
+from effdet_keras.export.registry import FORMATS, Written
 from effdet_keras.extras.targets.coral import (
     COMPILED_NAME,
     MODEL_NAME,

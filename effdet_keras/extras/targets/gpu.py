@@ -6,8 +6,7 @@ import pathlib
 from typing import TYPE_CHECKING
 
 from effdet_keras.errors import InvalidStateError
-from effdet_keras.export.registry import FORMATS
-from effdet_keras.export.targets import Written
+from effdet_keras.export.registry import FORMATS, Written
 from effdet_keras.extras.targets.operations import operations_of
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.detect.detect import Images
-from effdet_keras.export.registry import FORMATS
-from effdet_keras.export.targets import Written
+from effdet_keras.export.registry import FORMATS, Written
 from effdet_keras.extras.targets.detectors import require_detection_alone
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ import numpy as np
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.export.registry import FORMATS
-from effdet_keras.export.targets import Written
+from effdet_keras.export.registry import FORMATS, Written
 
 if TYPE_CHECKING:
     from effdet_keras.model.efficientdet import EfficientDet

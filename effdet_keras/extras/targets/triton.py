@@ -6,8 +6,7 @@ import pathlib
 from typing import TYPE_CHECKING, Literal
 
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.export.registry import FORMATS
-from effdet_keras.export.targets import Written
+from effdet_keras.export.registry import FORMATS, Written
 from effdet_keras.extras.targets.detectors import class_names_of
 
 if TYPE_CHECKING:

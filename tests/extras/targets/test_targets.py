@@ -15,7 +15,7 @@ from support.tiny import BOTH_HEADS, spread, tiny_model
 
 import effdet_keras as ek
 from effdet_keras import cli
-from effdet_keras.export.targets import TARGETS
+from effdet_keras.export.registry import TARGETS
 from effdet_keras.extras.targets import coral
 from effdet_keras.extras.targets.operations import operations_of
 from effdet_keras.weights.archive import write_archive
@@ -199,7 +199,7 @@ def test_a_file_for_gpus_runs_in_compiled_model_with_the_models_detections(
 def test_built_in_operations_compute_the_models_postprocess():
     from effdet_keras._internal.optional_imports import tensorflow as tf
     from effdet_keras.detect.postprocess import Postprocess
-    from effdet_keras.export.litert.write import builtin_operations, builtin_postprocess
+    from effdet_keras.export.litert import builtin_operations, builtin_postprocess
     from effdet_keras.model.anchors import anchors_of
 
     config = ek.EfficientDetConfig.from_name("efficientdet-lite0")
@@ -341,7 +341,7 @@ def test_mediapipe_opens_what_its_target_writes(exported, image, precision):
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_command_of_a_page_is_one_that_the_target_takes(target, monkeypatch):
     """The first is run above, where the target is tested."""
-    from effdet_keras.export.targets import target_to_write
+    from effdet_keras.export.registry import target_to_write
 
     checked = []
 
@@ -446,7 +446,7 @@ def test_a_file_that_the_compiler_would_refuse_is_told_operation_by_operation():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["efficientdet-lite0", "efficientdet-lite3"])
 def test_whole_lite_models_have_no_operation_above_the_compilers(name, tmp_path, image):
-    from effdet_keras.export.litert.write import write_litert
+    from effdet_keras.export.litert import write_litert
     from effdet_keras.extras.targets.operations import (
         operations_on_cpu,
         require_compilable,

@@ -6,8 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from effdet_keras.export.description import DESCRIPTION_NAME, Description
-from effdet_keras.export.runtime import open_runtime
+from effdet_keras.export.runtime import DESCRIPTION_NAME, Description, open_runtime
 from effdet_keras.model.config import EfficientDetConfig
 
 onnx = pytest.importorskip("onnx")

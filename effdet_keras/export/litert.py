@@ -1,34 +1,47 @@
-"""A LiteRT (TFLite) file: float or quantised, with or without its postprocess."""
+"""LiteRT (TFLite): float or quantised files, with or without postprocess; LiteRT."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
+import io
+import os
+import pathlib
 import tempfile
+import threading
+import zipfile
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from effdet_keras._internal.label_constants import BACKGROUND
+from effdet_keras._internal.optional_imports import (
+    OptionalModule,
+    ai_edge_litert,
+    flatbuffers,
+)
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.box_ops import clip_boxes, decode_boxes
 from effdet_keras.detect.detect import Images
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.export.description import describe
-from effdet_keras.export.litert.run import finished, output_names_of
 from effdet_keras.export.network import (
     calibration_inputs,
     frozen,
     network_function,
     output_names,
 )
+from effdet_keras.export.runtime import (
+    DESCRIPTION_NAME,
+    Description,
+    Runtime,
+    describe,
+)
+from effdet_keras.model.anchors import anchors_of
 
 if TYPE_CHECKING:
-    import pathlib
-
+    from effdet_keras.data.dataset import DetectionDataset
     from effdet_keras.model.efficientdet import EfficientDet
-from effdet_keras.box_ops import decode_boxes
-from effdet_keras.detect.postprocess import DEFAULT_SCORE_THRESHOLD
-from effdet_keras.model.anchors import anchors_of
 
 
 def write_litert(
@@ -273,22 +286,6 @@ def hard_postprocess(postprocess, **options):
 
     That is hard suppression, inside each class ("regular") or across all ("fast").
     Boxes outside the input are kept, whatever `drop_empty` says.
-
-    Args:
-        postprocess: `Postprocess` of the model.
-        **options: fields to replace.
-
-    Returns:
-        `Postprocess` that computes what the operation computes.
-
-    Raises:
-        ValueError: If an option is wrong.
-
-    Example:
-        >>> from effdet_keras.detect.postprocess import Postprocess
-        >>> hard = hard_postprocess(Postprocess(), iou_threshold=0.6)
-        >>> hard.method, hard.score_threshold, hard.iou_threshold
-        ('hard', 0.01, 0.6)
     """
     hard = dataclasses.replace(postprocess, method="hard", drop_empty=False, **options)
     threshold = hard.score_threshold
@@ -307,15 +304,9 @@ def hard_postprocess(postprocess, **options):
 def postprocess_op(postprocess, config):
     """The operation as a function to be traced.
 
-    Args:
-        postprocess: `Postprocess`, from `hard_postprocess`.
-        config: `EfficientDetConfig`.
-
-    Returns:
-        Function of `box_deltas` `[1, N, 4]` and `scores` `[1, N, C]`. It returns what
-        a LiteRT interpreter puts in its place: `boxes` `[1, D, 4]`, `yxyx` as
-        fractions of the input, `classes` `[1, D]`, `scores` `[1, D]`, `count` `[1]`.
-        In TensorFlow it returns zeros.
+    It takes `box_deltas` `[1, N, 4]` and `scores` `[1, N, C]`, and returns what a
+    LiteRT interpreter puts in its place: `boxes` `[1, D, 4]`, `yxyx` as fractions of
+    the input, `classes` `[1, D]`, `scores` `[1, D]`, `count` `[1]`. In TensorFlow zeros.
     """
     count = postprocess.max_detections
     anchors = _centers_and_sides(config)
@@ -377,21 +368,6 @@ def builtin_postprocess(postprocess, **options):
     """The nearest to a postprocess that `NON_MAX_SUPPRESSION_V5` can do.
 
     That has Soft-NMS too. Boxes outside the input are kept, whatever `drop_empty` says.
-
-    Args:
-        postprocess: `Postprocess` of the model.
-        **options: fields to replace.
-
-    Returns:
-        `Postprocess` that computes what the operations compute.
-
-    Raises:
-        ValueError: If the postprocess limits the detections of a class.
-
-    Example:
-        >>> from effdet_keras.detect.postprocess import Postprocess
-        >>> builtin_postprocess(Postprocess(), max_detections=20).method
-        'gaussian'
     """
     if postprocess.max_detections_per_class is not None:
         raise InvalidValueError(
@@ -407,16 +383,9 @@ def builtin_postprocess(postprocess, **options):
 
 
 def builtin_operations(postprocess, config):
-    """The postprocess as a function to be traced.
+    """The postprocess as a function of `box_deltas` and `class_logits` to be traced.
 
-    Args:
-        postprocess: `Postprocess`, from `builtin_postprocess`.
-        config: `EfficientDetConfig`.
-
-    Returns:
-        Function of `box_deltas` `[1, N, 4]` and `class_logits` `[1, N, C]`. It returns
-        `boxes` `[1, D, 4]`, `yxyx` as fractions of the input, `classes` `[1, D]`,
-        `scores` `[1, D]` and `count` `[1]`, all float32, zeros in unused rows.
+    It returns what the custom operation returns, with zeros in unused rows.
     """
     anchors = anchors_of(config)
     size = np.tile(config.image_size, 2).astype("float32")
@@ -473,17 +442,279 @@ def _kept_apart(boxes, labels):
 
 
 def _suppressed(postprocess, boxes, scores):
-    threshold = postprocess.score_threshold
-    if threshold is None:
-        threshold = DEFAULT_SCORE_THRESHOLD[postprocess.method]
     is_soft = postprocess.method == "gaussian"
     return tf.raw_ops.NonMaxSuppressionV5(
         boxes=boxes,
         scores=scores,
         max_output_size=postprocess.max_detections,
         iou_threshold=1.0 if is_soft else postprocess.iou_threshold,
-        score_threshold=max(threshold, _LOWEST),
+        score_threshold=max(postprocess.lowest_score, _LOWEST),
         # Its weight is exp(-iou^2 / 2 sigma), ours exp(-iou^2 / sigma).
         soft_nms_sigma=postprocess.sigma / 2 if is_soft else 0.0,
         pad_to_max_output_size=True,
     )
+
+
+# --- TFLite Metadata: names, labels and input of a model, for MediaPipe Tasks.
+
+LABELS_NAME = "labelmap.txt"
+_MIN_PARSER_VERSION = "1.2.0"  # the first that knows groups of tensors
+
+
+class _Byte(int):
+    """A field of one byte."""
+
+
+class _Int(int):
+    """A field of four bytes."""
+
+
+# Tables of its schema, as dicts of slot to field.
+_LABELS = {0: LABELS_NAME, 2: _Byte(3)}  # of the type VALUE_LABELS
+_FEATURE = {0: _Byte(1), 1: {}}
+_COUNTED = {2: {0: _Int(2), 1: _Int(2)}}  # the second axis counts detections
+_OF_DETECTIONS = {**_FEATURE, **_COUNTED}
+# The places of left, top, right and bottom in a box of the type BOUNDARIES.
+_BOXES = {0: _Byte(3), 1: {0: [1, 0, 3, 2], 1: _Byte(1)}, **_COUNTED}
+_DETECTIONS = [  # by MediaPipe's names
+    {0: "location", 3: _BOXES},
+    {0: "category", 3: _OF_DETECTIONS, 6: [_LABELS]},
+    {0: "score", 3: _OF_DETECTIONS},
+    {0: "number of detections", 3: _FEATURE},
+]
+# Pixels 0-255 go in as they are: normalisation is a part of the network.
+_IMAGE = {
+    0: "image",
+    3: {0: _Byte(2), 1: {0: _Byte(1)}},  # an image in RGB
+    4: [{0: _Byte(1), 1: {0: [0.0], 1: [1.0]}}],  # mean and deviation
+    5: {0: [255.0], 1: [0.0]},  # highest and lowest number
+}
+
+
+def output_names_of(description):
+    """The names of a file's outputs, in their order."""
+    config, is_raw = description.config, description.outputs == "raw"
+    names = ()
+    if config.has_detection:
+        detections = ("boxes", "classes", "scores", "count")
+        names = ("class_logits", "box_deltas") if is_raw else detections
+    if config.has_segmentation:
+        names = (*names, "segmentation_logits" if is_raw else "class_map")
+    return names
+
+
+def metadata_buffer(description: Description) -> bytes:
+    """The metadata of a model, as the flatbuffer that goes into its file."""
+    if description.outputs == "detections" and description.config.has_detection:
+        outputs = list(_DETECTIONS)
+        if description.config.has_segmentation:
+            outputs.append({0: "class_map", 3: _FEATURE})
+        names = [tensor[0] for tensor in _DETECTIONS[:3]]
+        others = {8: [{0: "detection_result", 1: names}]}
+    else:
+        outputs = [{0: name, 3: _FEATURE} for name in output_names_of(description)]
+        others = {4: [_LABELS]}
+    metadata = {
+        0: "ObjectDetector",
+        1: f"{description.config.name}, by effdet_keras",
+        3: [{2: [_IMAGE], 3: outputs, **others}],
+        7: _MIN_PARSER_VERSION,
+    }
+    builder = flatbuffers.Builder(1024)
+    builder.Finish(_written(builder, metadata), file_identifier=b"M001")
+    return bytes(builder.Output())
+
+
+def _written(builder, value):
+    """Writes a string, a vector or a table, from its leaves on; returns its offset."""
+    if isinstance(value, str):
+        return builder.CreateString(value)
+    if isinstance(value, list):
+        prepend = builder.PrependUOffsetTRelative
+        if isinstance(value[0], float):
+            prepend = builder.PrependFloat32
+        elif isinstance(value[0], int):
+            prepend = builder.PrependUint32
+        else:
+            value = [_written(builder, item) for item in value]
+        builder.StartVector(4, len(value), 4)
+        for item in reversed(value):
+            prepend(item)
+        return builder.EndVector()
+    fields = {
+        slot: field if isinstance(field, int) else _written(builder, field)
+        for slot, field in value.items()
+    }
+    builder.StartObject(max(fields, default=-1) + 1)
+    for slot, field in fields.items():
+        if isinstance(field, _Byte):
+            builder.PrependInt8Slot(slot, int(field), 0)
+        elif isinstance(field, _Int):
+            builder.PrependInt32Slot(slot, int(field), 0)
+        else:
+            builder.PrependUOffsetTRelativeSlot(slot, field, 0)
+    return builder.EndObject()
+
+
+# --- What the converter leaves to be put right in a `.tflite` file, and what is added.
+
+_schema = OptionalModule(
+    "tensorflow.lite.python.schema_py_generated", install="tensorflow"
+)
+_flatbuffer_utils = OptionalModule(
+    "tensorflow.lite.tools.flatbuffer_utils", install="tensorflow"
+)
+
+
+def finished(content, description):
+    """Puts outputs in order, pixels at scale 1, and adds what tells of the model."""
+    model = _flatbuffer_utils.convert_bytearray_to_object(content)
+    _name_outputs(model, output_names_of(description))
+    if description.precision == "int8":
+        _take_pixels_as_they_are(model)
+    # TensorFlow 2.20 has no arguments to these.
+    buffer, entry = _schema.BufferT(), _schema.MetadataT()
+    buffer.data = np.frombuffer(metadata_buffer(description), "uint8")
+    entry.name, entry.buffer = b"TFLITE_METADATA", len(model.buffers)
+    model.buffers.append(buffer)
+    model.metadata = [*(model.metadata or []), entry]
+    network = bytes(_flatbuffer_utils.convert_object_to_bytearray(model))
+    return _with_archive(network, description)
+
+
+def _name_outputs(model, names):
+    """The converter orders outputs as it likes, and names them in the signature."""
+    graph, signature = model.subgraphs[0], model.signatureDefs[0]
+    places = {output.name.decode(): output for output in signature.outputs}
+    graph.outputs = []
+    for index, name in enumerate(names):
+        output = places[f"output_{index}"]
+        output.name = name.encode()
+        graph.tensors[output.tensorIndex].name = name.encode()
+        graph.outputs.append(output.tensorIndex)
+    graph.tensors[graph.inputs[0]].name = b"images"
+
+
+def _take_pixels_as_they_are(model):
+    """Lets the number of a pixel mean itself, whatever the images of calibration.
+
+    The input is uint8, and what is made of it first is the same as int8. Any scale is
+    right in the operation that reads it, since its result has a scale of its own.
+    """
+    graph = model.subgraphs[0]
+    (source,) = graph.inputs
+    (reader,) = (op for op in graph.operators if source in op.inputs)
+    for index, zero_point in ((source, 0), (reader.outputs[0], -128)):
+        quantization = graph.tensors[index].quantization
+        quantization.scale, quantization.zeroPoint = [1.0], [zero_point]
+
+
+def _with_archive(network, description):
+    labels = description.class_names or map(str, range(description.config.num_classes))
+    entries = {
+        LABELS_NAME: "\n".join(labels) + "\n",
+        DESCRIPTION_NAME: description.to_json(),
+        CHECKSUM_NAME: hashlib.sha256(network).hexdigest(),
+    }
+    file = io.BytesIO(network)
+    with zipfile.ZipFile(file, "a") as archive:
+        for name, text in entries.items():
+            archive.writestr(zipfile.ZipInfo(name), text)  # no date: the same bytes
+    return file.getvalue()
+
+
+# --- The runtime.
+
+CHECKSUM_NAME = "effdet_keras.sha256"  # the zip entry with the digest of the network
+
+
+class LiteRTRuntime(Runtime):
+    """A `.tflite` file that `EfficientDet.export` wrote, in `ai_edge_litert`.
+
+    A file whose postprocess is per class runs in one thread: in more, LiteRT loses a
+    class.
+    """
+
+    package = ai_edge_litert
+
+    def __init__(self, path, num_threads=None):
+        self.path = pathlib.Path(path)
+        network, self.description = _opened(self.path)
+        if self._loses_a_class():
+            num_threads = 1
+        self._interpreter = ai_edge_litert.Interpreter(
+            model_content=network, num_threads=num_threads or os.cpu_count()
+        )
+        self._interpreter.allocate_tensors()
+        (self._input,) = self._interpreter.get_input_details()
+        self._outputs = self._interpreter.get_output_details()
+        self._lock = threading.Lock()  # an interpreter has one set of tensors
+
+    def run(self, images):
+        """See `Runtime.run`."""
+        images = np.asarray(images)
+        if self._input["dtype"] == np.uint8:
+            images = np.clip(np.round(images), 0, 255)
+        images = images.astype(self._input["dtype"])
+        with self._lock:
+            self._interpreter.set_tensor(self._input["index"], images)
+            self._interpreter.invoke()
+            values = [self._value(output) for output in self._outputs]
+        named = dict(zip(output_names_of(self.description), values))
+        if self.description.outputs == "raw":
+            return named
+        class_map = named.pop("class_map", None)
+        found = self._detections(**named) if named else {}
+        if class_map is not None:
+            found["class_map"] = class_map.astype("uint8")
+        return found
+
+    def _loses_a_class(self):
+        """In `n` threads the operation's suppression per class skips class `n`."""
+        description = self.description
+        return description.outputs == "detections" and description.postprocess.per_class
+
+    def _value(self, output):
+        value = self._interpreter.get_tensor(output["index"])
+        if value.dtype in (np.float32, np.int32):
+            return value
+        scale, zero_point = output["quantization"]
+        return (value.astype("float32") - zero_point) * np.float32(scale)
+
+    def _detections(self, boxes, classes, scores, count):
+        """The operation's outputs as `Postprocess` returns them."""
+        image_size = self.description.config.image_size
+        used = np.arange(scores.shape[1]) < count[:, None]  # [1, D]
+        boxes = boxes * np.tile(image_size, 2).astype("float32")
+        if self.description.postprocess.clip:
+            boxes = clip_boxes(boxes, image_size)
+        return {
+            "boxes": np.where(used[..., None], boxes, np.float32(0)),
+            "scores": np.where(used, scores, np.float32(0)),
+            "labels": np.where(used, classes, BACKGROUND).astype("int32"),
+            "num_detections": count.astype("int32"),
+        }
+
+
+def _opened(path):
+    """The network and the description of a file, checked: LiteRT itself checks
+    little, and a damaged file can end the process."""
+    content = path.read_bytes()
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            text = archive.read(DESCRIPTION_NAME)
+            digest = archive.read(CHECKSUM_NAME).decode()
+            start = min(entry.header_offset for entry in archive.infolist())
+    except (zipfile.BadZipFile, KeyError, UnicodeDecodeError) as error:
+        raise InvalidValueError(
+            f"'{path}' is no .tflite file that `EfficientDet.export` wrote, or it is "
+            f"cut short: there is no '{DESCRIPTION_NAME}' inside ({error}). Export the "
+            "model again; other .tflite files run in `ai_edge_litert` itself."
+        ) from error
+    network = content[:start]
+    if hashlib.sha256(network).hexdigest() != digest:
+        raise InvalidValueError(
+            f"'{path}' is damaged: its network is not the one that was written. Copy "
+            "or export it again."
+        )
+    return network, Description.from_json(text, path)

@@ -1,4 +1,4 @@
-"""A SavedModel: images in, in any form; detections out; no package of ours needed."""
+"""SavedModel: images in, in any form; detections out; no package of ours needed."""
 
 from __future__ import annotations
 
@@ -7,23 +7,26 @@ import pathlib
 import tempfile
 from typing import TYPE_CHECKING, Literal
 
-from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras._internal.seal import UNSEALED, seal
-from effdet_keras.errors import InvalidValueError
-from effdet_keras.export.description import DESCRIPTION_NAME, describe
-from effdet_keras.export.network import frozen
-from effdet_keras.export.saved_model.run import sealed_files
-
-if TYPE_CHECKING:
-    from effdet_keras.model.efficientdet import EfficientDet
 import numpy as np
 
+from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras._internal.seal import UNSEALED, check_seal, seal
 from effdet_keras.box_ops import decode_boxes
 from effdet_keras.category_ids import category_ids_or_default
 from effdet_keras.detect.letterbox import letterbox
 from effdet_keras.detect.postprocess import finished_outputs
-from effdet_keras.export.network import network_function, output_names
+from effdet_keras.errors import InvalidStateError, InvalidValueError, first_line
+from effdet_keras.export.network import frozen, network_function, output_names
+from effdet_keras.export.runtime import (
+    DESCRIPTION_NAME,
+    Description,
+    Runtime,
+    describe,
+)
 from effdet_keras.model.anchors import level_sizes
+
+if TYPE_CHECKING:
+    from effdet_keras.model.efficientdet import EfficientDet
 
 FROZEN_GRAPH_NAME = "frozen_graph.pb"
 LABELS_NAME = "labels.txt"
@@ -137,18 +140,10 @@ TFOD_INPUTS = (
 
 
 def serving_signatures(model, names="effdet", input_type=None):
-    """What a server calls, by name.
+    """What a server calls, by name: each a `tf.function` of one signature, any batch.
 
     All of them run one network, whose weights are constants and whose batch norms are
-    folded into convolutions. The batch is free in each.
-
-    Args:
-        model: float32 `EfficientDet`.
-        names: "effdet" or "tfod", see `write_saved_model`.
-        input_type: with "tfod" one of `TFOD_INPUTS`, that of `serving_default`.
-
-    Returns:
-        Dict of name to `tf.function` of one signature.
+    folded into convolutions.
     """
     is_tfod = names == "tfod"
     if is_tfod and model.config.has_segmentation:
@@ -332,21 +327,10 @@ _PNG_DEPTH, _PNG_COLOR = 24, 25  # places of these bytes in a PNG file
 
 
 def decode_image(data):
-    """Decodes one JPEG, PNG, GIF or BMP file.
+    """Decodes the bytes of one JPEG, PNG, GIF or BMP file to uint8 `[H, W, 3]`.
 
     What is grey becomes RGB, alpha is dropped, 16 bits become 8, of an animation the
     first frame is taken, and an image that a camera stored lying is turned upright.
-
-    Args:
-        data: scalar string tensor, the bytes of the file.
-
-    Returns:
-        uint8 tensor `[H, W, 3]`.
-
-    Example:
-        >>> png = tf.io.encode_png(np.full((2, 3, 1), 7, "uint8"))
-        >>> decode_image(png).shape
-        TensorShape([2, 3, 3])
     """
     is_jpeg = tf.io.is_jpeg(data)
     pixels = tf.cond(is_jpeg, lambda: _decode_jpeg(data), lambda: _decode_other(data))
@@ -355,19 +339,7 @@ def decode_image(data):
 
 
 def decode_as_stored(data):
-    """Decodes as the TF Object Detection API's exporter: nothing is turned upright.
-
-    Args:
-        data: as of `decode_image`.
-
-    Returns:
-        uint8 tensor `[H, W, 3]`.
-
-    Example:
-        >>> png = tf.io.encode_png(np.full((2, 3, 1), 7, "uint8"))
-        >>> decode_as_stored(png).shape
-        TensorShape([2, 3, 3])
-    """
+    """Decodes as the TF Object Detection API's exporter: nothing is turned upright."""
     pixels = tf.io.decode_image(data, channels=3, expand_animations=False)
     return tf.ensure_shape(pixels, [None, None, 3])
 
@@ -401,16 +373,8 @@ def _decode_deep_grey(data):
 def exif_orientation(data):
     """Reads how a camera was turned from the head of a JPEG file.
 
-    Args:
-        data: scalar string tensor, the bytes of the file.
-
-    Returns:
-        Scalar int32 tensor, 1 to 8 as in the EXIF standard (2.3, section 4.6.4 A);
-        1, upright, where the file does not say.
-
-    Example:
-        >>> int(exif_orientation(tf.io.encode_jpeg(np.zeros((2, 3, 3), "uint8"))))
-        1
+    1 to 8 as in the EXIF standard (2.3, section 4.6.4 A); 1, upright, where the file
+    does not say.
     """
     head = tf.io.decode_raw(tf.strings.substr(data, 0, _EXIF_REACH), tf.uint8)
     head = tf.cast(head, tf.int32)
@@ -470,12 +434,6 @@ def folded(function):
     TensorFlow does so itself when it runs a graph, but not behind a bias or a
     depthwise convolution. And swish it computes together with a convolution only
     where nothing but a bias is between the two. With both, D0 takes 0.9 of its time.
-
-    Args:
-        function: `ConcreteFunction` without variables, see `network.frozen`.
-
-    Returns:
-        Function of the same inputs that returns the same list.
     """
     graph_def = function.graph.as_graph_def()
     graph_def.node.extend(_Folding(graph_def).run())
@@ -580,3 +538,67 @@ def _constant(name, value):
         "value": tf.compat.v1.AttrValue(tensor=value),
     }
     return tf.compat.v1.NodeDef(name=name, op="Const", attr=attributes)
+
+
+# --- The runtime: TensorFlow.
+
+_SIGNATURE = "letterboxed"
+_SEAL = "effdet_keras.sha256"
+
+
+def sealed_files(path):
+    """The file with the seal, and those that it is of.
+
+    Of the variables TensorFlow itself checks what it reads.
+    """
+    assets = path / "assets"
+    return assets / _SEAL, [path / "saved_model.pb", assets / DESCRIPTION_NAME]
+
+
+class SavedModelRuntime(Runtime):
+    """Runs a SavedModel that `EfficientDet.export` wrote.
+
+    TensorFlow's threads are those of the process, so `num_threads` has an effect only
+    before anything else has run.
+    """
+
+    package = tf
+
+    def __init__(self, path, num_threads=None):
+        self.path = path
+        notes = path / "assets" / DESCRIPTION_NAME
+        if not notes.is_file():
+            raise InvalidValueError(
+                f"The folder '{path}' is not a SavedModel that `EfficientDet.export` "
+                f"wrote: there is no '{notes.relative_to(path)}' in it."
+            )
+        seal_path, sealed = sealed_files(path)
+        if seal_path.is_file():  # before there were seals, exports had none
+            check_seal(seal_path, sealed)
+        self.description = Description.from_json(notes.read_bytes(), notes)
+        if num_threads is not None:
+            _set_threads(num_threads)
+        try:
+            self._module = tf.saved_model.load(os.fspath(path))
+            self._function = self._module.signatures[_SIGNATURE]
+        except Exception as error:  # a damaged file makes it raise almost anything
+            raise InvalidValueError(
+                f"The SavedModel '{path}' cannot be loaded: it is damaged or "
+                f"incomplete ({first_line(error)}). Export the model again."
+            ) from error
+
+    def run(self, images):
+        """See `Runtime.run`."""
+        outputs = self._function(images=np.asarray(images, "float32"))
+        return {name: value.numpy() for name, value in outputs.items()}
+
+
+def _set_threads(num_threads):
+    try:
+        tf.config.threading.set_intra_op_parallelism_threads(num_threads)
+    except RuntimeError as error:
+        raise InvalidStateError(
+            f"TensorFlow has begun to run, and its number of threads cannot change. "
+            f"Received: num_threads={num_threads}. Open the SavedModel first thing in "
+            "the process, or leave `num_threads` at None."
+        ) from error

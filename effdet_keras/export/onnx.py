@@ -1,30 +1,38 @@
-"""An ONNX file: letterboxed images in, detections or raw outputs out."""
+"""ONNX: files of letterboxed images to detections or raw outputs, and ONNX Runtime."""
 
 from __future__ import annotations
 
 import contextlib
-import logging
-from typing import TYPE_CHECKING, Literal
-
-from effdet_keras._internal.optional_imports import onnx, tf2onnx
-from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras._internal.seal import SEAL_NAME, UNSEALED, seal
-from effdet_keras._version import __version__
-from effdet_keras.errors import InvalidValueError
-from effdet_keras.export.description import DESCRIPTION_NAME, describe
-from effdet_keras.export.network import network_function
-
-if TYPE_CHECKING:
-    import pathlib
-
-    from effdet_keras.detect.postprocess import Postprocess
-    from effdet_keras.model.efficientdet import EfficientDet
 import dataclasses
+import logging
+import os
+import pathlib
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from effdet_keras import box_ops
-from effdet_keras.detect.postprocess import DEFAULT_SCORE_THRESHOLD, MIN_AREA
+from effdet_keras._internal.optional_imports import (
+    OptionalModule,
+    onnx,
+    onnxruntime,
+    tf2onnx,
+)
+from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras._internal.seal import SEAL_NAME, UNSEALED, check_seal, seal
+from effdet_keras._version import __version__
+from effdet_keras.detect.postprocess import MIN_AREA, Postprocess
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.export.network import network_function
+from effdet_keras.export.runtime import (
+    DESCRIPTION_NAME,
+    Description,
+    Runtime,
+    describe,
+)
+
+if TYPE_CHECKING:
+    from effdet_keras.model.efficientdet import EfficientDet
 
 _OPSETS = range(13, 19)  # those that tf2onnx and `onnx_postprocess` both write
 
@@ -68,7 +76,8 @@ def write_onnx(
         opset=opset,
         postprocess=postprocess,
     )
-    onnx.helper.set_model_props(file, {**_properties(file), SEAL_NAME: UNSEALED})
+    properties = {entry.key: entry.value for entry in file.metadata_props}
+    onnx.helper.set_model_props(file, {**properties, SEAL_NAME: UNSEALED})
     path.write_bytes(file.SerializeToString())
     seal(path)
 
@@ -76,10 +85,6 @@ def write_onnx(
 def postprocess_of_file(postprocess, outputs):
     """What the file says of its postprocess: with raw outputs, that of its reader."""
     return exportable(postprocess) if outputs == "detections" else postprocess
-
-
-def _properties(file):
-    return {entry.key: entry.value for entry in file.metadata_props}
 
 
 def onnx_model(model, *, outputs, batch_size, opset, postprocess):
@@ -389,20 +394,8 @@ _RESULT = """
 def exportable(postprocess):
     """The nearest to a postprocess that the nodes of a file can do.
 
-    Args:
-        postprocess: `Postprocess`.
-
-    Returns:
-        `Postprocess`: of all pairs of anchor and class the best 5,000 are candidates;
-        and where `method="gaussian"`, boxes outside the input are not dropped.
-
-    Raises:
-        ValueError: If there is a limit per class with `method="gaussian"`.
-
-    Example:
-        >>> from effdet_keras.detect.postprocess import Postprocess
-        >>> exportable(Postprocess(pre_nms_top_k=None)).pre_nms_top_k
-        5000
+    Of all pairs of anchor and class the best 5,000 are candidates; and where
+    `method="gaussian"`, boxes outside the input are not dropped.
     """
     if postprocess.pre_nms_top_k is None:
         postprocess = dataclasses.replace(postprocess, pre_nms_top_k=_TOP_K)
@@ -421,21 +414,11 @@ def exportable(postprocess):
 
 
 def onnx_postprocess(postprocess, anchors, config, opset):
-    """A `Postprocess` as an ONNX graph.
+    """A `Postprocess` as an `onnx.GraphProto`, with the inputs and outputs of it.
 
     Gaussian NMS is a `Loop`, hard NMS a `NonMaxSuppression` node. NaN among the logits,
-    which no trained network gives, is not looked for.
-
-    Args:
-        postprocess: `Postprocess`.
-        anchors: float array `[N, 4]`, `yxyx` in pixels.
-        config: `EfficientDetConfig`.
-        opset: int, 13 or more.
-
-    Returns:
-        `onnx.GraphProto`. Inputs are `class_logits` `[B, N, C]` and `box_deltas`
-        `[B, N, 4]`; outputs what `Postprocess` returns. All other names begin with
-        "postprocess/".
+    which no trained network gives, is not looked for. All other names begin with
+    "postprocess/".
     """
     drop = _DROP_EMPTY if postprocess.drop_empty else _KEEP_EMPTY
     hard = _HARD.replace("DROP_EMPTY", drop)
@@ -488,9 +471,7 @@ def _constants(postprocess, anchors, config):
         num_candidates = min(top_k, num_anchors_kept * num_classes)
     low, high = anchors[:, :2], anchors[:, 2:]
     limits = [config.image_size * 2] if postprocess.clip else [[np.inf] * 4]
-    threshold = postprocess.score_threshold
-    if threshold is None:
-        threshold = DEFAULT_SCORE_THRESHOLD[postprocess.method]
+    threshold = postprocess.lowest_score
     if postprocess.method == "hard":
         threshold = max(threshold, -0.5)  # between -1, "no score", and any score
     num_groups = num_classes if postprocess.per_class else 1
@@ -536,3 +517,61 @@ def _constants(postprocess, anchors, config):
         "no_label": np.asarray(-1, "int32"),
         "yes": np.asarray(True),
     }
+
+
+# --- ONNX Runtime.
+
+_errors = OptionalModule(
+    "onnxruntime.capi.onnxruntime_pybind11_state", install="effdet-keras[onnx]"
+)
+_PROVIDERS = ("CUDAExecutionProvider", "CPUExecutionProvider")  # best first
+
+
+class ONNXRuntime(Runtime):
+    """An ONNX file of `EfficientDet.export`, on the GPU where onnxruntime has one."""
+
+    package = onnxruntime
+
+    def __init__(self, path, num_threads=None):
+        self.path = pathlib.Path(path)
+        check_seal(self.path)
+        self._session = _session(self.path, num_threads)
+        properties = self._session.get_modelmeta().custom_metadata_map
+        if DESCRIPTION_NAME not in properties:
+            raise InvalidValueError(
+                f"'{self.path}' is an ONNX file, but not one that "
+                f"`EfficientDet.export` wrote: '{DESCRIPTION_NAME}' is not among its "
+                "metadata. Run it with onnxruntime itself."
+            )
+        self.description = Description.from_json(
+            properties[DESCRIPTION_NAME], self.path
+        )
+        self._names = [output.name for output in self._session.get_outputs()]
+
+    def run(self, images):
+        """See `Runtime.run`."""
+        return dict(zip(self._names, self._session.run(None, {"images": images})))
+
+
+def _session(path, num_threads):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = num_threads or 0
+    options.log_severity_level = 3  # errors
+    available = onnxruntime.get_available_providers()
+    providers = [name for name in _PROVIDERS if name in available]
+    try:
+        return onnxruntime.InferenceSession(
+            os.fspath(path), options, providers=providers
+        )
+    except (
+        _errors.Fail,
+        _errors.InvalidArgument,
+        _errors.InvalidGraph,
+        _errors.InvalidProtobuf,
+        _errors.NotImplemented,
+        _errors.RuntimeException,
+    ) as error:
+        raise InvalidValueError(
+            f"'{path}' cannot be read as an ONNX file ({error}). It is damaged, or "
+            "not ONNX: export the model again."
+        ) from error

@@ -43,7 +43,7 @@ def images():
 @pytest.fixture(scope="module")
 def files(model, tmp_path_factory):
     """name -> path; each is converted once."""
-    from effdet_keras.export.onnx.write import write_onnx
+    from effdet_keras.export.onnx import write_onnx
 
     folder = tmp_path_factory.mktemp("onnx")
     options = {
@@ -197,7 +197,7 @@ def test_options_that_cannot_be(model, tmp_path, options, message):
 
 
 def test_a_missing_converter_is_told_with_its_cure(model, tmp_path, monkeypatch):
-    from effdet_keras.export.onnx.write import write_onnx
+    from effdet_keras.export.onnx import write_onnx
 
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
     with pytest.raises(ImportError, match=re.escape('"effdet-keras[onnx]"')):
@@ -205,7 +205,7 @@ def test_a_missing_converter_is_told_with_its_cure(model, tmp_path, monkeypatch)
 
 
 def test_the_converter_is_quiet_and_keeps_its_level():
-    from effdet_keras.export.onnx.write import _quiet
+    from effdet_keras.export.onnx import _quiet
 
     logger = logging.getLogger("tf2onnx")
     before = logger.level

@@ -41,7 +41,7 @@ def outputs():
 
 
 def session_of(postprocess, opset=17):
-    from effdet_keras.export.onnx.write import onnx_postprocess
+    from effdet_keras.export.onnx import onnx_postprocess
 
     graph = onnx_postprocess(postprocess, ANCHORS, CONFIG, opset)
     opsets = [onnx.helper.make_opsetid("", opset)]
@@ -55,7 +55,7 @@ def session_of(postprocess, opset=17):
 
 
 def test_hard_nms_is_the_node_that_runtimes_have():
-    from effdet_keras.export.onnx.write import onnx_postprocess
+    from effdet_keras.export.onnx import onnx_postprocess
 
     for method, kind in (("hard", "NonMaxSuppression"), ("gaussian", "Loop")):
         graph = onnx_postprocess(Postprocess(method=method), ANCHORS, CONFIG, 17)

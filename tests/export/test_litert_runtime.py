@@ -4,8 +4,8 @@ import zipfile
 
 import pytest
 
-from effdet_keras.export.description import DESCRIPTION_NAME, Description
-from effdet_keras.export.litert.run import CHECKSUM_NAME, LiteRTRuntime
+from effdet_keras.export.litert import CHECKSUM_NAME, LiteRTRuntime
+from effdet_keras.export.runtime import DESCRIPTION_NAME, Description
 from effdet_keras.model.config import EfficientDetConfig
 
 NETWORK = bytes(range(256)) * 8  # no network, but that is found out behind the checks

@@ -43,7 +43,7 @@ def images():
 @pytest.fixture(scope="module")
 def written(model, images, tmp_path_factory):
     """Writes with options, and gives the path; the same options write once."""
-    from effdet_keras.export.litert.write import write_litert
+    from effdet_keras.export.litert import write_litert
 
     folder = tmp_path_factory.mktemp("litert")
     paths = {}
@@ -105,7 +105,7 @@ def test_the_network_is_one_piece_for_xnnpack(written, options):
 
 
 def test_a_batch_of_a_size_whose_levels_are_odd(tmp_path):
-    from effdet_keras.export.litert.write import write_litert
+    from effdet_keras.export.litert import write_litert
     from effdet_keras.model.efficientdet import EfficientDet
 
     # levels of 9x13, 5x7 and 3x4: every second row is repeated once and cut
@@ -122,7 +122,7 @@ def test_a_batch_of_a_size_whose_levels_are_odd(tmp_path):
 
 
 def test_rows_are_repeated_more_often_than_columns():
-    from effdet_keras.export.litert.write import _repeat
+    from effdet_keras.export.litert import _repeat
 
     x = np.random.default_rng(0).normal(size=(2, 3, 4, 5)).astype("float32")
     wanted = x.repeat(3, axis=1).repeat(2, axis=2)
@@ -225,7 +225,7 @@ def test_mediapipe_opens_a_file_and_finds_the_same(images, tmp_path, precision):
     mediapipe = pytest.importorskip("mediapipe")
     from mediapipe.tasks import python as tasks
 
-    from effdet_keras.export.litert.write import write_litert
+    from effdet_keras.export.litert import write_litert
 
     keras.utils.set_random_seed(0)
     model = spread(tiny_model(backbone=LITE0), 0.7, 0.7)

@@ -53,7 +53,7 @@ def assert_same(folded, function, atol=1e-5):
 @pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize("kind", KERNELS)
 def test_a_batch_norm_becomes_kernel_and_bias(kind, with_bias):
-    from effdet_keras.export.saved_model.write import folded
+    from effdet_keras.export.saved_model import folded
 
     rng = np.random.default_rng(0)
     kernel = rng.normal(size=KERNELS[kind]).astype("float32")
@@ -73,7 +73,7 @@ def test_a_batch_norm_becomes_kernel_and_bias(kind, with_bias):
 
 
 def test_swish_is_left_next_to_the_bias():
-    from effdet_keras.export.saved_model.write import folded
+    from effdet_keras.export.saved_model import folded
 
     rng = np.random.default_rng(0)
     kernel = rng.normal(size=(3, 3, 4, 6)).astype("float32")
@@ -92,7 +92,7 @@ def test_swish_is_left_next_to_the_bias():
     ["no convolution", "kernel that is computed", "kernel in another shape", "train"],
 )
 def test_what_cannot_be_folded_stays(case):
-    from effdet_keras.export.saved_model.write import folded
+    from effdet_keras.export.saved_model import folded
 
     rng = np.random.default_rng(0)
     kernel = rng.normal(size=(3, 3, 4, 6)).astype("float32")
@@ -114,7 +114,7 @@ def test_what_cannot_be_folded_stays(case):
 
 
 def test_a_convolution_that_others_use_too_stays():
-    from effdet_keras.export.saved_model.write import folded
+    from effdet_keras.export.saved_model import folded
 
     rng = np.random.default_rng(0)
     kernel = rng.normal(size=(3, 3, 4, 6)).astype("float32")
@@ -129,7 +129,7 @@ def test_a_convolution_that_others_use_too_stays():
 
 def test_of_a_whole_network_no_batch_norm_is_left():
     from effdet_keras.export.network import frozen, network_function
-    from effdet_keras.export.saved_model.write import folded
+    from effdet_keras.export.saved_model import folded
 
     model, rng = tiny_model(), np.random.default_rng(0)
     for weight in model.weights:

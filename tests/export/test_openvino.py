@@ -46,7 +46,7 @@ def path(model, images, tmp_path_factory):
 @pytest.fixture(scope="module")
 def half_path(model, tmp_path_factory):
     """Raw outputs, a batch of three, weights of 16 bits."""
-    from effdet_keras.export.openvino.write import write_openvino
+    from effdet_keras.export.openvino import write_openvino
 
     path = tmp_path_factory.mktemp("openvino") / "half.xml"
     options = {"outputs": "raw", "batch_size": 3, "precision": "float16"}
@@ -123,7 +123,7 @@ def test_options_that_cannot_be(model, tmp_path):
 
 
 def test_a_missing_package_is_told_with_its_cure(model, path, tmp_path, monkeypatch):
-    from effdet_keras.export.openvino.write import write_openvino
+    from effdet_keras.export.openvino import write_openvino
 
     monkeypatch.setitem(sys.modules, "openvino", None)
     cure = re.escape('"effdet-keras[openvino]"')
