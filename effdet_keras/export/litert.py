@@ -306,7 +306,8 @@ def postprocess_op(postprocess, config):
 
     It takes `box_deltas` `[1, N, 4]` and `scores` `[1, N, C]`, and returns what a
     LiteRT interpreter puts in its place: `boxes` `[1, D, 4]`, `yxyx` as fractions of
-    the input, `classes` `[1, D]`, `scores` `[1, D]`, `count` `[1]`. In TensorFlow zeros.
+    the input, `classes` `[1, D]`, `scores` `[1, D]`, `count` `[1]`; in TensorFlow
+    zeros.
     """
     count = postprocess.max_detections
     anchors = _centers_and_sides(config)

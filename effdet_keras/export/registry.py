@@ -166,7 +166,7 @@ def _load(address: str) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Written:
-    """What a target's writer wrote: the exported model, its format, and notes for users."""
+    """What a target's writer wrote, and what users should know or copy."""
 
     path: pathlib.Path
     format: str
@@ -200,13 +200,13 @@ def _target(name, title, writer, **fields):
 TARGETS: dict[str, ExportTarget] = {
     item.name: item
     for item in (
-        _target("mediapipe", "MediaPipe", "mediapipe:write_mediapipe", takes_int8=True),
-        _target("coral", "Coral Edge TPU", "coral:write_coral", takes_int8=True),
-        _target("frigate", "Frigate", "frigate:write_frigate", takes_int8=True),
-        _target("litert-gpu", "LiteRT on GPUs", "gpu:write_gpu"),
-        _target("tf-serving", "TF Serving", "serving:write_tf_serving"),
-        _target("triton", "Triton", "triton:write_triton"),
-        _target("browser", "Browsers", "browser:write_browser"),
+        _target("mediapipe", "MediaPipe", "tflite:write_mediapipe", takes_int8=True),
+        _target("coral", "Coral Edge TPU", "tflite:write_coral", takes_int8=True),
+        _target("frigate", "Frigate", "tflite:write_frigate", takes_int8=True),
+        _target("litert-gpu", "LiteRT on GPUs", "tflite:write_gpu"),
+        _target("tf-serving", "TF Serving", "servers:write_tf_serving"),
+        _target("triton", "Triton", "servers:write_triton"),
+        _target("browser", "Browsers", "servers:write_browser"),
     )
 }
 

@@ -16,8 +16,8 @@ from support.tiny import BOTH_HEADS, spread, tiny_model
 import effdet_keras as ek
 from effdet_keras import cli
 from effdet_keras.export.registry import TARGETS
-from effdet_keras.extras.targets import coral
-from effdet_keras.extras.targets.operations import operations_of
+from effdet_keras.extras.targets import tflite
+from effdet_keras.extras.targets.tflite import operations_of
 from effdet_keras.weights.archive import write_archive
 
 pytestmark = pytest.mark.tensorflow
@@ -118,7 +118,7 @@ def test_the_compiler_of_coral_runs_where_it_is_installed(exported, compiler, tm
     pytest.importorskip("ai_edge_litert")
     shutil.copy(exported("coral") / "model.tflite", tmp_path)
     compiler()
-    notes = coral.compile_for_edge_tpu(tmp_path, pathlib.Path("out"))
+    notes = tflite.compile_for_edge_tpu(tmp_path, pathlib.Path("out"))
     assert (tmp_path / "model_edgetpu.tflite").is_file()
     assert notes[1:] == (
         "  compiled: model_edgetpu.tflite",
@@ -126,7 +126,7 @@ def test_the_compiler_of_coral_runs_where_it_is_installed(exported, compiler, tm
     )
     compiler(status=1)
     with pytest.raises(ek.errors.InvalidStateError, match="did not compile"):
-        coral.compile_for_edge_tpu(tmp_path, pathlib.Path("out"))
+        tflite.compile_for_edge_tpu(tmp_path, pathlib.Path("out"))
 
 
 @pytest.mark.slow
@@ -418,7 +418,7 @@ def test_frigate_refuses_an_input_that_is_not_square(tmp_path):
 
 
 def test_a_file_that_the_compiler_would_refuse_is_told_operation_by_operation():
-    from effdet_keras.extras.targets.operations import Operation, require_compilable
+    from effdet_keras.extras.targets.tflite import Operation, require_compilable
 
     def operation(name, version=1, *, is_custom=False, is_static=True):
         types = frozenset(["INT8"])
@@ -447,7 +447,7 @@ def test_a_file_that_the_compiler_would_refuse_is_told_operation_by_operation():
 @pytest.mark.parametrize("name", ["efficientdet-lite0", "efficientdet-lite3"])
 def test_whole_lite_models_have_no_operation_above_the_compilers(name, tmp_path, image):
     from effdet_keras.export.litert import write_litert
-    from effdet_keras.extras.targets.operations import (
+    from effdet_keras.extras.targets.tflite import (
         operations_on_cpu,
         require_compilable,
     )
@@ -462,7 +462,7 @@ def test_whole_lite_models_have_no_operation_above_the_compilers(name, tmp_path,
 
 
 def test_a_warm_up_request_is_the_protobuf_of_tf_serving():
-    from effdet_keras.extras.targets.serving import prediction_log
+    from effdet_keras.extras.targets.servers import prediction_log
 
     images = np.zeros((1, 200, 2, 3), "uint8")  # longer than one byte of a length says
     name, signature, inputs = request_in(prediction_log("m", "s", {"images": images}))
