@@ -12,7 +12,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         help="answer over HTTP: images in, boxes out",
         description="Detects in images that are sent to /detect; / is a page to drop "
         "images on. SIGTERM ends the server when all accepted requests are answered; "
-        "SIGHUP opens MODEL anew, while the old one answers.",
+        "SIGHUP opens MODEL again, while the old one answers.",
     )
     add_model(parser, may_be_exported=True)
     parser.add_argument(
@@ -53,9 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
         uvicorn,
     )
     from effdet_keras.cli.open_model import open_predictor
-    from effdet_keras.extras.serving.limits import Limits
-    from effdet_keras.extras.serving.server import run_server
-    from effdet_keras.extras.serving.service import DetectionService
+    from effdet_keras.extras.serving.app import run_server
+    from effdet_keras.extras.serving.service import DetectionService, Limits
 
     for package in (
         starlette_applications,

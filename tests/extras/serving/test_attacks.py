@@ -15,8 +15,7 @@ from support.live_server import live_server
 from support.tiny import lively_model
 
 from effdet_keras.detect.predictor import Predictor
-from effdet_keras.extras.serving.limits import Limits
-from effdet_keras.extras.serving.service import DetectionService
+from effdet_keras.extras.serving.service import DetectionService, Limits
 
 pytestmark = pytest.mark.tensorflow
 

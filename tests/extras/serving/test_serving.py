@@ -18,9 +18,13 @@ from starlette.testclient import TestClient
 from effdet_keras.detect.letterbox import has_area
 from effdet_keras.detect.predictor import Predictor
 from effdet_keras.extras.serving.app import create_app
-from effdet_keras.extras.serving.batcher import Batcher, QueueFullError
-from effdet_keras.extras.serving.limits import Limits
-from effdet_keras.extras.serving.service import DetectionService, Engine
+from effdet_keras.extras.serving.service import (
+    Batcher,
+    DetectionService,
+    Engine,
+    Limits,
+    QueueFullError,
+)
 from effdet_keras.model.config import EfficientDetConfig
 
 pytestmark = pytest.mark.tensorflow
