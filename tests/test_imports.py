@@ -174,7 +174,9 @@ SEAMS = {
     "augment/names.py",  # learned policies, steps of the Object Detection API
     "cli/__init__.py",  # subcommands
     "cli/predict.py",  # `--parts`
-    "detect/predictor.py",  # videos and cameras
+    "detect/__init__.py",  # their public names
+    "detect/predictor.py",  # videos and cameras, test-time augmentation
+    "export/export_model.py",  # where an int8 file loses most
     "export/registry.py",  # targets of exports
     "model/efficientdet.py",  # `from_pipeline_config`, `push_to_hub`
     "runs/batch_size.py",  # files of other trainers

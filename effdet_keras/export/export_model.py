@@ -6,15 +6,11 @@ import os
 import numpy as np
 
 from effdet_keras._internal.backend import require_tensorflow
+from effdet_keras._internal.extras import extra
 from effdet_keras._internal.whole_files import local_path, replacing_together
 from effdet_keras.data.shapes import draw_shapes
 from effdet_keras.detect.evaluate import evaluate
-from effdet_keras.export.check import (
-    IMAGES,
-    advice_of,
-    check_export,
-    rounding_errors,
-)
+from effdet_keras.export.check import IMAGES, check_export
 from effdet_keras.export.network import calibration_inputs, evaluated
 from effdet_keras.export.registry import (
     TARGETS,
@@ -125,7 +121,7 @@ def _metrics(model, runtime, dataset, verbose):
 def _with_rounding(report, model, runtime, dataset, calibration):
     """Adds what int8 costs, of a model that was not trained for it."""
     inputs = calibration_inputs(model.config, calibration, IMAGES)
-    errors = rounding_errors(model, inputs)[:_STORED_ERRORS]
+    errors = extra("rounding:rounding_errors")(model, inputs)[:_STORED_ERRORS]
     cost = None
     if dataset is not None and model.config.has_detection:
         own_postprocess = model.postprocess
@@ -136,9 +132,8 @@ def _with_rounding(report, model, runtime, dataset, calibration):
         finally:
             model.postprocess = own_postprocess
         cost = float(in_float["AP"]) - float(report.metrics["export"]["AP"])
-    return dataclasses.replace(
-        report, rounding_errors=tuple(errors), advice=advice_of(cost)
-    )
+    advice = extra("rounding:advice_of")(cost)
+    return dataclasses.replace(report, rounding_errors=tuple(errors), advice=advice)
 
 
 def _check_replaceable(path):

@@ -5,7 +5,7 @@ import pytest
 
 from effdet_keras import Detections
 from effdet_keras.box_ops import pairwise_iou
-from effdet_keras.detect.augmented import weighted_box_fusion
+from effdet_keras.extras.fusion import weighted_box_fusion
 
 SQUARE = [0.0, 0.0, 10.0, 10.0]
 

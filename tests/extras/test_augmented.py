@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from effdet_keras import Detections
-from effdet_keras.detect.augmented import detect_augmented
+from effdet_keras.extras.fusion import detect_augmented
 
 SIZE = (60, 120)
 PAD = (1.0, 2.0, 3.0)
