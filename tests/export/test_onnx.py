@@ -24,7 +24,7 @@ pytest.importorskip("tf2onnx")
 pytest.importorskip("onnxruntime")
 
 IMAGE_SIZE = (64, 96)
-PAGE = pathlib.Path(__file__).parents[3] / "docs" / "export_onnx.md"
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "export_onnx.md"
 HARD = Postprocess(method="hard", score_threshold=0.2, max_detections=40)
 
 

@@ -211,7 +211,7 @@ def test_the_frozen_graph_in_a_session(model, exported):
 
 
 def test_the_guide_runs_without_the_package(exported, tmp_path):
-    page = pathlib.Path(__file__).parents[3] / "docs" / "export.md"
+    page = pathlib.Path(__file__).parents[2] / "docs" / "export.md"
     (code,) = re.findall(
         r"^```python\n(import tensorflow.*?)^```", page.read_text(), FLAGS
     )
