@@ -54,7 +54,7 @@ def test_num_threads_are_the_sessions(path):
 def test_a_gpu_is_used_where_there_is_one(path, monkeypatch):
     import onnxruntime
 
-    from effdet_keras.export.onnx import run as onnx_runtime
+    from effdet_keras.export import onnx as onnx_runtime
 
     given = []
     session = onnxruntime.InferenceSession
