@@ -13,7 +13,7 @@ TESTS = pathlib.Path(__file__).parent
 # What the model is made of. `KERAS_BACKEND=jax pytest` runs the rest, too.
 _DETECT = (
     *("detections", "letterbox", "postprocess", "nms", "all_pairs"),
-    *("finished_outputs", "in_numpy"),
+    "finished_outputs",
 )
 PARTS = [*(f"detect/test_{name}.py" for name in _DETECT), "test_box_ops.py"]
 MODELS = ["model"]

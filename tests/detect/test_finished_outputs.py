@@ -32,11 +32,6 @@ def test_boxes_are_scaled_as_the_config_says():
     assert scaled["boxes"][0, 0].tolist() == [24, 16, 40, 32]
 
 
-def test_boxes_end_with_the_image():
-    found = found_with(content_sizes=ops.array([[40.0, 64.0]]))
-    assert found["boxes"][0, 0].tolist() == [32, 16, 40, 32]
-
-
 def test_each_head_has_its_outputs():
     both = found_with(heads=("object_detection", "segmentation"))
     assert (both["class_map"] == 2).all() and both["class_map"].shape == (1, 64, 64)

@@ -6,7 +6,6 @@ from support.tiny import lively_model
 
 import effdet_keras as ek
 from effdet_keras.detect.evaluate import evaluate, image_results
-from effdet_keras.evaluate.coco import COCOMetric
 from effdet_keras.evaluate.evaluation import analyze_results
 
 NAMES = ("cat", "dog", "bird")
@@ -88,12 +87,6 @@ def test_detections_are_those_of_detect(model, dataset, results):
         np.testing.assert_allclose(result.scores, one.scores[order], rtol=1e-6)
 
 
-def test_a_predictor_is_a_detector_too(model, dataset, results):
-    again = image_results(ek.Predictor(model), dataset, batch_size=3, verbose=False)
-    for one, other in zip(results, again):
-        np.testing.assert_array_equal(one.boxes, other.boxes)
-
-
 def test_a_users_own_batches_are_taken(model):
     images = np.random.default_rng(0).integers(0, 255, (3, 64, 64, 3), "uint8")
     truth = {
@@ -107,17 +100,3 @@ def test_a_users_own_batches_are_taken(model):
     numbers = evaluate(model, (images, truth), verbose=False)
     mine = analyze_results(results, NAMES).coco
     assert mine == pytest.approx(numbers, abs=1e-12)
-
-
-def test_classes_that_mean_other_things_are_refused(model, dataset):
-    other = dataset.with_classes(("bird", "dog", "cat"), (10, 20, 30))
-    with pytest.raises(ValueError, match="mean different things"):
-        image_results(model, other, verbose=False)
-
-
-def test_the_metric_of_the_dataset_gives_the_same(dataset, results):
-    metric = COCOMetric(dataset.to_coco())
-    for r in results:
-        metric.update(r.image_id, r.boxes, r.scores, (r.labels + 1) * 10)
-    numbers = analyze_results(results, NAMES).coco
-    assert numbers == pytest.approx(metric.result(), abs=1e-12)

@@ -2,7 +2,6 @@
 
 import json
 
-import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -195,26 +194,6 @@ def test_equals_the_definition(options, by_class, max_detections):
         assert not result[0][image, n:].any() and not result[1][image, n:].any()
 
 
-# --- by property
-
-
-@pytest.mark.parametrize("method", ["gaussian", "hard"])
-def test_a_batch_equals_its_images_one_by_one(method):
-    boxes, scores, labels = random_case(seed=5)
-    options = {"method": method, "max_detections": 30}
-    together = run(boxes, scores, labels, **options)
-    for i in range(len(boxes)):
-        alone = run(boxes[i : i + 1], scores[i : i + 1], labels[i : i + 1], **options)
-        for a, b in zip(together, alone):
-            np.testing.assert_array_equal(a[i : i + 1], b)
-
-
-def test_the_unit_of_the_boxes_does_not_matter():
-    boxes, scores, labels = random_case(seed=6)
-    for a, b in zip(run(boxes, scores, labels), run(boxes * 8, scores, labels)):
-        np.testing.assert_allclose(a, b, rtol=1e-5)
-
-
 # --- by reference
 
 
@@ -251,35 +230,3 @@ def test_equals_the_reference(golden, name, kind):
     np.testing.assert_array_equal(
         labels[indices[0, n]] + 1, expected["classes"][n].astype("int32")
     )
-
-
-# --- compiled
-
-
-@pytest.mark.parametrize("method", ["gaussian", "hard"])
-def test_compiled_equals_eager(method):
-    boxes, scores, labels = random_case(seed=8)
-    options = {"method": method, "max_detections": 20}
-    eager = run(boxes, scores, labels, **options)
-    compiled = compile_function(
-        lambda *args: non_max_suppression(*args, **options), boxes, scores, labels
-    )
-    for a, b in zip(eager, compiled):
-        np.testing.assert_allclose(a, b, rtol=1e-6)
-
-
-def compile_function(function, *arrays):
-    """Runs `function` compiled by the backend; the batch size is unknown to TF."""
-    tensors = [ops.convert_to_tensor(x) for x in arrays]
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        signature = [tf.TensorSpec((None, *x.shape[1:]), x.dtype) for x in tensors]
-        result = tf.function(function, input_signature=signature)(*tensors)
-    elif keras.backend.backend() == "jax":
-        import jax
-
-        result = jax.jit(function)(*tensors)
-    else:
-        pytest.skip("nothing to compile with on this backend")
-    return tuple(ops.convert_to_numpy(x) for x in result)

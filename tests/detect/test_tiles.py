@@ -149,13 +149,6 @@ def test_objects_of_two_classes_in_one_place_stay():
     assert sorted(found.labels.tolist()) == [0, 1]
 
 
-def test_what_one_look_finds_twice_stays():
-    # `detect` has decided that these are two.
-    boxes = [[40, 20, 60, 40], [41, 21, 61, 41]]
-    detector = KnowingDetector(boxes)
-    assert found_boxes(detector, (100, 170), include_whole=False) == boxes
-
-
 def test_a_image_full_of_objects_seen_inexactly():
     """No object is lost, doubled, or left in parts, wherever the seams fall."""
     rng = np.random.default_rng(2)
@@ -168,12 +161,6 @@ def test_a_image_full_of_objects_seen_inexactly():
     overlaps = iou(np.array(boxes)[:, None], found.boxes[None].astype("float64"))
     assert len(found) == len(boxes)
     assert (overlaps.max(axis=1) > 0.7).all()
-
-
-def test_all_views_go_through_the_detector_at_once():
-    detector = KnowingDetector([])
-    detect_tiled(detector, map_of(100, 170), **TILES)
-    assert detector.calls == [[(100, 170, 3), (100, 100, 3), (100, 100, 3)]]
 
 
 def test_a_image_no_larger_than_a_tile_is_just_detected():
@@ -223,11 +210,6 @@ def test_the_border_of_the_image_cuts_nothing():
     assert found.boxes.tolist() == [whole]
 
 
-def test_views_that_name_an_object_differently_both_count():
-    found = merged((LEFT, [40, 75, 60, 95], 0.9, 0), (RIGHT, [40, 5, 60, 25], 0.8, 1))
-    assert found.labels.tolist() == [0, 1]
-
-
 def test_boxes_of_views_apart_never_meet():
     for far in ([0, 120, 100, 170], [200, 120, 300, 170]):
         box = [0, 0, 500, 500]
@@ -251,3 +233,10 @@ def test_boxes_of_views_apart_never_meet():
 def test_what_cannot_be_is_told(arguments, message):
     with pytest.raises(ValueError, match=message):
         detect_tiled(KnowingDetector([]), map_of(100, 100), **arguments)
+
+
+def test_what_one_look_finds_twice_stays():
+    # `detect` has decided that these are two.
+    boxes = [[40, 20, 60, 40], [41, 21, 61, 41]]
+    detector = KnowingDetector(boxes)
+    assert found_boxes(detector, (100, 170), include_whole=False) == boxes

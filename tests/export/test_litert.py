@@ -85,15 +85,6 @@ def test_a_file_computes_what_the_model_does(written, model, images, options):
     assert report.matched >= least * report.live_detections
 
 
-def test_raw_outputs_in_float32_are_the_models(written, model, images):
-    batch = images[0][None].astype("float32")
-    found = open_runtime(written(precision="float32", outputs="raw")).run(batch)
-    for name, value in model(batch).items():
-        value = keras.ops.convert_to_numpy(value)
-        assert found[name].dtype == np.float32
-        np.testing.assert_allclose(found[name], value, atol=1e-4)
-
-
 @pytest.mark.parametrize("options", FILES, ids=kind)
 def test_the_network_is_one_piece_for_xnnpack(written, options):
     names = operations(written(**options))

@@ -5,7 +5,6 @@ import json
 import logging
 import pathlib
 import re
-import subprocess
 import sys
 
 import keras
@@ -61,26 +60,6 @@ def test_a_file_finds_what_the_model_does(files, model, images, name):
     assert report.live_detections > 30
     assert report.matched == report.live_detections
     assert report.max_box_difference < 0.01
-
-
-def test_raw_outputs_are_the_models(files, model, images):
-    batch = np.stack(images).astype("float32")
-    found = open_runtime(files["raw"]).run(batch)
-    for name, value in model(batch).items():
-        value = keras.ops.convert_to_numpy(value)
-        assert found[name].dtype == np.float32
-        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-3)
-
-
-@pytest.mark.parametrize("batch_size", [1, 3])
-def test_a_free_batch(files, model, images, batch_size):
-    batch = np.stack(images[:batch_size]).astype("float32")
-    found = open_runtime(files["free"], num_threads=1).run(batch)
-    for name, value in model.detect_step(batch).items():
-        value = keras.ops.convert_to_numpy(value)
-        assert found[name].shape == value.shape and found[name].dtype == value.dtype
-        if name in ("scores", "num_detections"):  # of ties, either may come first
-            np.testing.assert_allclose(found[name], value, atol=1e-4)
 
 
 def test_what_a_file_says_of_itself(files, model):
@@ -140,23 +119,6 @@ def test_the_nodes_are_those_that_runtimes_are_fast_with(files):
     resizes = [node for node in graph.node if node.op_type == "Resize"]
     modes = {a.s for n in resizes for a in n.attribute if a.name.startswith("coord")}
     assert modes == {b"asymmetric"}  # not the deprecated `tf_half_pixel_for_nn`
-
-
-def test_a_process_without_this_package_and_tensorflow(files, model, images, tmp_path):
-    batch = np.stack(images).astype("float32")
-    np.save(tmp_path / "images.npy", batch)
-    code = (
-        "import sys\n"
-        "for name in ('effdet_keras', 'tensorflow', 'keras', 'onnx'):\n"
-        "    sys.modules[name] = None\n"
-        "import numpy as np, onnxruntime\n"
-        f"session = onnxruntime.InferenceSession({str(files['free'])!r})\n"
-        "images = np.load('images.npy')\n"
-        "np.save('scores.npy', session.run(['scores'], {'images': images})[0])\n"
-    )
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
-    expected = keras.ops.convert_to_numpy(model.detect_step(batch)["scores"])
-    np.testing.assert_allclose(np.load(tmp_path / "scores.npy"), expected, atol=1e-4)
 
 
 def test_the_plain_code_of_the_guide_finds_what_detect_does(

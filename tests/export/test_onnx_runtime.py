@@ -1,8 +1,5 @@
 """ONNX files that can be opened, and those that cannot."""
 
-import re
-import sys
-
 import numpy as np
 import pytest
 
@@ -70,19 +67,6 @@ def test_a_gpu_is_used_where_there_is_one(path, monkeypatch):
     assert given == ["CUDAExecutionProvider", "CPUExecutionProvider"]
 
 
-@pytest.mark.parametrize("kept", [slice(0), slice(60), slice(-3)], ids=str)
-def test_a_damaged_file(path, kept):
-    path.write_bytes(path.read_bytes()[kept])
-    with pytest.raises(ValueError, match="(?s)pets.onnx.*export the model again"):
-        open_runtime(path)
-
-
-def test_a_file_of_something_else(path):
-    path.write_bytes(b"a letter, and no network")
-    with pytest.raises(ValueError, match="(?s)pets.onnx.*not ONNX"):
-        open_runtime(path)
-
-
 def test_an_onnx_file_of_another_program(tmp_path):
     path = write(tmp_path / "other.onnx", {"author": "someone"})
     with pytest.raises(ValueError, match="other.onnx.*not one that"):
@@ -92,10 +76,4 @@ def test_an_onnx_file_of_another_program(tmp_path):
 def test_a_damaged_description(tmp_path):
     path = write(tmp_path / "pets.onnx", {DESCRIPTION_NAME: "{"})
     with pytest.raises(ValueError, match="pets.onnx.*cannot be read"):
-        open_runtime(path)
-
-
-def test_a_missing_package_is_told_with_its_cure(path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(ImportError, match=re.escape('"effdet-keras[onnx]"')):
         open_runtime(path)

@@ -59,17 +59,6 @@ def test_both_files_are_in_place_and_nothing_else(path):
     assert names == {"pets.xml", "pets.bin", "pets.xml.export_report.json"}
 
 
-@pytest.mark.parametrize("batch_size", [1, 3])
-def test_a_free_batch(path, model, images, batch_size):
-    images = images[:batch_size]
-    found = open_runtime(path, num_threads=1).run(images)
-    for name, value in model.detect_step(images).items():
-        value = keras.ops.convert_to_numpy(value)
-        assert found[name].shape == value.shape and found[name].dtype == value.dtype
-        if name in ("scores", "num_detections"):  # of ties, either may come first
-            np.testing.assert_allclose(found[name], value, atol=1e-4)
-
-
 def test_raw_outputs_with_half_weights(half_path, model, images):
     runtime = open_runtime(half_path)
     found = runtime.run(images)
@@ -88,14 +77,6 @@ def test_half_weights_are_half_the_file(path, half_path):
     assert sizes[0] < 0.52 * sizes[1]
 
 
-@pytest.mark.parametrize("kept", [slice(0), slice(100), slice(-3)], ids=str)
-def test_a_damaged_file(path, tmp_path, kept):
-    shutil.copy(path.with_suffix(".bin"), tmp_path)
-    (tmp_path / "pets.xml").write_bytes(path.read_bytes()[kept])
-    with pytest.raises(ValueError, match="(?s)pets.xml.*export the model again"):
-        open_runtime(tmp_path / "pets.xml")
-
-
 @pytest.mark.parametrize("kept", [None, slice(0), slice(-4)], ids=str)
 def test_damaged_or_missing_weights(path, tmp_path, kept):
     shutil.copy(path, tmp_path)
@@ -112,14 +93,6 @@ def test_a_model_of_another_program(tmp_path):
     openvino.save_model(other, tmp_path / "other.xml")
     with pytest.raises(ValueError, match="other.xml.*not one that"):
         open_runtime(tmp_path / "other.xml")
-
-
-def test_options_that_cannot_be(model, tmp_path):
-    with pytest.raises(ValueError, match="`precision` must be one of"):
-        model.export(tmp_path / "pets.xml", precision="int8")
-    with pytest.raises(ValueError, match="`outputs` must be one of"):
-        model.export(tmp_path / "pets.xml", outputs="boxes")
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_missing_package_is_told_with_its_cure(model, path, tmp_path, monkeypatch):

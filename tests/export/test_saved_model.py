@@ -220,8 +220,3 @@ def test_the_guide_runs_without_the_package(exported, tmp_path):
     run = [sys.executable, "-c", f"{code}\nassert count"]
     result = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-
-
-def test_unknown_names(model, tmp_path):
-    with pytest.raises(ValueError, match="names='coco'"):
-        model.export(tmp_path / "pets", names="coco")

@@ -75,16 +75,6 @@ def test_the_mirror_is_a_mirror():
     np.testing.assert_array_equal(mirrored, image[:, ::-1])
 
 
-def test_what_one_of_two_views_finds_gets_half_its_score():
-    def detect(images):
-        assert len(images) == 2
-        box = [[0, 0, 10, 10]]
-        return [Detections(box, [0.8], [0]), Detections(np.zeros((0, 4)), [], [])]
-
-    found = detect_augmented(detect, image_with([]))
-    np.testing.assert_allclose(found.scores, [0.4], atol=1e-6)
-
-
 def test_a_view_counts_once_for_an_object():
     # Soft-NMS leaves a weak box beside the good one.
     def detect(images):
@@ -106,12 +96,6 @@ def test_weights_are_those_of_the_scales():
         detect, image_with([]), flips=False, scales=(1.0, 0.5), weights=(3, 1)
     )
     np.testing.assert_allclose(found.boxes, [[0, 0, 10, 11.25]])
-
-
-def test_the_mirror_of_a_scale_has_its_weight():
-    detect, image = FindsBright(), image_with([[10, 80, 30, 113]])
-    found = detect_augmented(detect, image, scales=(1.0, 0.5), weights=(3, 1))
-    np.testing.assert_allclose(found.scores, [0.8], atol=1e-6)
 
 
 def test_no_box_leaves_the_image():

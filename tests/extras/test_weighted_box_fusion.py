@@ -154,22 +154,6 @@ def test_a_score_of_zero_gives_no_nan():
     np.testing.assert_allclose(as_rows(fused), [[*SQUARE, 0, 0]])
 
 
-def test_moving_the_image_moves_the_boxes():
-    lists = random_lists(np.random.default_rng(5))
-    moved = [found(p.boxes + 16, p.scores, p.labels) for p in lists]
-    still, shifted = weighted_box_fusion(lists), weighted_box_fusion(moved)
-    np.testing.assert_allclose(shifted.boxes, still.boxes + 16, atol=1e-4)
-    np.testing.assert_allclose(shifted.scores, still.scores, atol=1e-6)
-
-
-def test_names_and_image_stay():
-    image = np.zeros((4, 4, 3), "uint8")
-    fields = {"class_names": ("cat",), "category_ids": (7,), "image_id": 3}
-    fused = weighted_box_fusion([found([SQUARE], [0.5], image=image, **fields)])
-    assert fused.image is image
-    assert {name: getattr(fused, name) for name in fields} == fields
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

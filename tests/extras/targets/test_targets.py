@@ -158,11 +158,11 @@ def test_frigate_reads_the_outputs_labels_and_configuration(exported, image):
 
 
 def test_frigates_page_shows_what_the_target_writes(exported):
-    from effdet_keras.extras.targets import frigate
-
-    text = frigate._configuration("pets", "edgetpu", (320, 320), ("cat", "dog", "bird"))
+    text = tflite._frigate_configuration(
+        "pets", "edgetpu", (320, 320), ("cat", "dog", "bird")
+    )
     assert f"```yaml\n{text}```" in (DOCS / "target_frigate.md").read_text()
-    quoted = frigate._configuration("it's", "cpu", (64, 64), ("a: b",))
+    quoted = tflite._frigate_configuration("it's", "cpu", (64, 64), ("a: b",))
     read = yaml.safe_load(quoted)
     assert read["model"]["path"] == "/config/it's/model.tflite"
     assert read["objects"]["track"] == ["a: b"]
