@@ -321,3 +321,12 @@ def test_calibration_takes_images_evenly_from_datasets_and_lists(images):
         chosen = calibration_inputs(config, calibration, 3)
         assert [int(read()[0, 0, 0]) for read in chosen] == [0, 4, 8]
     assert len(calibration_inputs(config, images, 100)) == 9
+
+
+def test_a_file_of_another_program_is_refused(tmp_path):
+    path = tmp_path / "other.tflite"
+    path.write_bytes(bytes(2048))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("labelmap.txt", "cat\n")
+    with pytest.raises(ValueError, match="no .tflite file that .*export.* wrote"):
+        open_runtime(path)
