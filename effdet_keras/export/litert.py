@@ -78,8 +78,6 @@ def write_litert(
     Class names are inside as MediaPipe's metadata, the description as a zip entry.
 
     Args:
-        model: float32 `EfficientDet`.
-        path: `pathlib.Path` of the file to write.
         precision: of the weights: "float32"; "float16", half the size, computed in
             float32 on CPUs; "dynamic", weights in 8 bits, activations rounded
             as they come; "int8", weights and activations in 8 bits.
@@ -113,9 +111,6 @@ def write_litert(
             steps of 1/256, as an Edge TPU must. Otherwise they are computed in float
             from int8 logits, which tells more of those near 1 apart. Ranges that are
             found with `calibration` always make int8 scores.
-
-    Raises:
-        ValueError: If a number is out of its range, or options contradict each other.
     """
     nms = {
         "max_detections": max_detections,
@@ -124,21 +119,18 @@ def write_litert(
         "per_class": per_class or None,
     }
     nms = {name: value for name, value in nms.items() if value is not None}
-    _check_calibration(precision, calibration, model.quantization is not None)
-    _check_together(precision, outputs, output_type, batch_size, nms)
     uses_builtin = postprocess_ops == "builtin"
-    if uses_builtin and outputs == "detections" and calibration is not None:
-        raise InvalidValueError(
-            "int8 would round the boxes of `postprocess_ops='builtin'` too. Received: "
-            "precision='int8' with `calibration`. Take \"custom\", "
-            "precision='float16', or train the model with `quantize_aware`."
-        )
-    if int8_scores and (uses_builtin or (precision, outputs) != ("int8", "detections")):
-        raise InvalidValueError(
-            "`int8_scores` goes with precision='int8', outputs='detections' and "
-            f"postprocess_ops='custom'. Received: precision={precision!r}, "
-            f"outputs={outputs!r}, postprocess_ops={postprocess_ops!r}"
-        )
+    _check_together(
+        model.quantization is not None,
+        nms,
+        precision=precision,
+        outputs=outputs,
+        calibration=calibration,
+        output_type=output_type,
+        batch_size=batch_size,
+        postprocess_ops=postprocess_ops,
+        int8_scores=int8_scores,
+    )
     description = describe(
         model, outputs=outputs, precision=precision, batch_size=batch_size
     )
@@ -177,46 +169,51 @@ def write_litert(
     path.write_bytes(finished(content, description))
 
 
-def _check_calibration(precision, calibration, knows_ranges):
-    if precision == "int8" and knows_ranges and calibration is not None:
-        raise InvalidValueError(
+def _check_together(knows_ranges, nms, **options):
+    """Refuses options that contradict each other."""
+    is_int8, is_raw = options["precision"] == "int8", options["outputs"] == "raw"
+    is_builtin = options["postprocess_ops"] == "builtin"
+    is_calibrated = options["calibration"] is not None
+    for is_wrong, reason in (
+        (
+            is_int8 and knows_ranges and is_calibrated,
             "A quantization-aware model has learned the range of every activation: "
-            "leave `calibration` out."
-        )
-    if precision == "int8" and not knows_ranges and calibration is None:
-        raise InvalidValueError(
+            "leave `calibration` out.",
+        ),
+        (
+            is_int8 and not knows_ranges and not is_calibrated,
             "int8 needs images of the kind the model will see, to find the range of "
-            "every activation. Received: calibration=None. Give a dataset, a folder "
-            "or a list of images, such as `calibration=train`; or train the model with "
-            "`quantize_aware`."
-        )
-    if precision != "int8" and calibration is not None:
-        raise InvalidValueError(
-            "`calibration` is for int8 alone. "
-            f"Received: calibration with precision={precision!r}"
-        )
-
-
-def _check_together(precision, outputs, output_type, batch_size, nms):
-    if output_type == "uint8" and (precision, outputs) != ("int8", "raw"):
-        raise InvalidValueError(
-            "`output_type='uint8'` goes with precision='int8' and outputs='raw'. "
-            f"Received: precision={precision!r}, outputs={outputs!r}"
-        )
-    if outputs == "detections" and batch_size != 1:
-        raise InvalidValueError(
-            "TFLite_Detection_PostProcess takes one image at a time. Received: "
-            f"batch_size={batch_size}. Take outputs='raw' for more."
-        )
-    if batch_size < 1:
-        raise InvalidValueError(
-            f"`batch_size` must be 1 or more. Received: {batch_size}"
-        )
-    if outputs == "raw" and nms:
-        raise InvalidValueError(
-            "Raw outputs have no postprocess to set options of. Received: "
-            f"{', '.join(f'{name}={value}' for name, value in nms.items())}"
-        )
+            "every activation. Give a dataset, a folder or a list of images, such as "
+            "`calibration=train`; or train the model with `quantize_aware`.",
+        ),
+        (is_calibrated and not is_int8, "`calibration` is for int8 alone."),
+        (
+            options["output_type"] == "uint8" and not (is_int8 and is_raw),
+            "`output_type='uint8'` goes with precision='int8' and outputs='raw'.",
+        ),
+        (
+            not is_raw and options["batch_size"] != 1,
+            "TFLite_Detection_PostProcess takes one image at a time. Take "
+            "outputs='raw' for more.",
+        ),
+        (options["batch_size"] < 1, "`batch_size` must be 1 or more."),
+        (is_raw and nms, f"Raw outputs have no postprocess to set options of: {nms}."),
+        (
+            is_builtin and not is_raw and is_calibrated,
+            "int8 would round the boxes of `postprocess_ops='builtin'` too. Take "
+            "\"custom\", precision='float16', or train the model with "
+            "`quantize_aware`.",
+        ),
+        (
+            options["int8_scores"] and (is_builtin or is_raw or not is_int8),
+            "`int8_scores` goes with precision='int8', outputs='detections' and "
+            "postprocess_ops='custom'.",
+        ),
+    ):
+        if is_wrong:
+            given = {**options, "calibration": "given" if is_calibrated else None}
+            shown = ", ".join(f"{name}={value!r}" for name, value in given.items())
+            raise InvalidValueError(f"{reason} Received: {shown}")
 
 
 def _traced(model, description, uses_builtin, float_scores):

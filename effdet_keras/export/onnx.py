@@ -53,8 +53,6 @@ def write_onnx(
     segmentation head `class_map` `[B, H, W]`, uint8, or `segmentation_logits` is one.
 
     Args:
-        model: float32 `EfficientDet`.
-        path: `pathlib.Path` of the file to write.
         outputs: what the file returns: "detections", with NMS inside: a `Loop` for the
             Gaussian one, a `NonMaxSuppression` node for `method="hard"`, which more
             runtimes have and run faster; "raw", class logits and box deltas of all
@@ -63,10 +61,6 @@ def write_onnx(
         opset: version of the ONNX standard, 13 to 18. Raise it, or lower it, where a
             runtime asks for it.
         postprocess: `Postprocess` of the file, or None for the model's own.
-
-    Raises:
-        ValueError: If `batch_size` or `opset` is out of its range.
-        ImportError: If onnx or tf2onnx is not installed.
     """
     _check_options(batch_size, opset)
     file = onnx_model(

@@ -41,19 +41,12 @@ def write_openvino(
     Input and outputs are as in `write_onnx`.
 
     Args:
-        model: float32 `EfficientDet`.
-        path: `pathlib.Path` of the `.xml` file to write.
         outputs: what the file returns: "detections", with NMS inside; "raw", class
             logits and box deltas of all anchors.
         batch_size: images at once, or None for a file that takes any number.
         precision: of the weights: "float32", or "float16" for a file of half the
             size. In what precision a device computes is its own affair.
         postprocess: `Postprocess` of the file, or None for the model's own.
-
-    Raises:
-        ValueError: If `batch_size` is below 1.
-        OSError: If the disk is full.
-        ImportError: If openvino, onnx or tf2onnx is not installed.
     """
     openvino.require("OpenVINO export")
     description = describe(

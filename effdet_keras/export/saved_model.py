@@ -67,8 +67,6 @@ def write_saved_model(
     to fit, is its upper left part.
 
     Args:
-        model: float32 `EfficientDet`.
-        path: `pathlib.Path` of the folder to write.
         names: names of inputs and outputs: "effdet", as above; or "tfod", as the
             Object Detection API's exporter: input `input_tensor`, and its eight
             outputs, all float32: `detection_boxes` in fractions of the image,

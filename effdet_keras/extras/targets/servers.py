@@ -37,14 +37,8 @@ def write_tf_serving(
     request is one that clients send: images, and files of images, of batches 1, 2, 4...
 
     Args:
-        model: float32 `EfficientDet`.
-        folder: `pathlib.Path` to write into.
-        path: `pathlib.Path` that the folder will have.
         names: names of inputs and outputs, as of the format "saved_model".
         warmup_batches: how many sizes of a batch are warmed up; 0 for no requests.
-
-    Raises:
-        ValueError: If the last part of `path` is no number.
     """
     if not (path.name.isascii() and path.name.isdigit()):
         raise InvalidValueError(
@@ -137,16 +131,10 @@ def write_triton(
     into one batch.
 
     Args:
-        model: float32 `EfficientDet`.
-        folder: `pathlib.Path` to write into.
-        path: `pathlib.Path` that the folder will have.
         backend: Triton's backend: "onnxruntime" takes letterboxed float32 images and
             returns boxes in pixels of them; "tensorflow" takes uint8 images of any
             size, with boxes in pixels of these.
         max_batch_size: images at once, at most.
-
-    Raises:
-        ValueError: If `max_batch_size` is below 1.
     """
     if max_batch_size < 1:
         raise InvalidValueError(
@@ -228,16 +216,10 @@ def write_browser(
     can serve the folder.
 
     Args:
-        model: float32 `EfficientDet`.
-        folder: `pathlib.Path` to write into.
-        path: `pathlib.Path` that the folder will have.
         runtime_address: where `ort.wasm.min.mjs` and its `.wasm` file are, the `dist`
             folder of npm's onnxruntime-web: an address that ends in "/", relative to
             the page or whole; None for a public one.
         score_threshold: lowest score that the page shows at first.
-
-    Raises:
-        ValueError: If the model has a segmentation head.
     """
     require_detection_alone(model, "browser")
     FORMATS["onnx"].write(model, folder / "model.onnx", batch_size=1)

@@ -47,19 +47,12 @@ def write_mediapipe(
     """Writes `model.tflite`, with labels and metadata inside.
 
     Args:
-        model: float32 `EfficientDet`.
-        folder: `pathlib.Path` to write into.
-        path: `pathlib.Path` that the folder will have.
         precision: of the weights; None for int8 where there is `calibration`, or the
             model was trained with `quantize_aware`, else float16.
         calibration: images of the kind the model will see, for int8.
         calibration_images: how many of them are used at most, evenly spread.
         max_detections: boxes per image at most; None for the model's own number.
         score_threshold: lowest score to keep; None for the model's own.
-
-    Raises:
-        ValueError: If the model has a segmentation head, or options contradict each
-            other.
     """
     require_detection_alone(model, "mediapipe")
     if precision is None:
@@ -97,19 +90,11 @@ def write_coral(
     and its log. Otherwise a note says how to run it.
 
     Args:
-        model: float32 `EfficientDet`, Lite0 to Lite3.
-        folder: `pathlib.Path` to write into.
-        path: `pathlib.Path` that the folder will have.
         calibration: images of the kind the model will see: int8 needs them, unless
             the model was trained with `quantize_aware`.
         calibration_images: how many of them are used at most, evenly spread.
         max_detections: boxes per image at most; None for the model's own number.
         score_threshold: lowest score to keep; None for the model's own.
-
-    Raises:
-        ValueError: If the model is none that the Edge TPU takes, or there is no
-            `calibration`.
-        RuntimeError: If the compiler fails.
     """
     require_edge_tpu_model(model, "coral")
     require_calibration(model, "coral", calibration)
@@ -186,18 +171,12 @@ def write_frigate(
     For a Coral it is checked and compiled as `target="coral"` does.
 
     Args:
-        model: float32 `EfficientDet` of a square input.
-        folder: `pathlib.Path` to write into.
-        path: `pathlib.Path` that the folder will have.
         detector: the kind of Frigate's detector: "edgetpu" (a Coral) or "cpu".
         calibration: images of the kind the cameras see: int8 needs them, unless the
             model was trained with `quantize_aware`.
         calibration_images: how many of them are used at most, evenly spread.
         score_threshold: lowest score to keep. Frigate itself drops what is below the
             default.
-
-    Raises:
-        ValueError: If the input is not square, or as `target="coral"`.
     """
     require_detection_alone(model, "frigate")
     height, width = model.config.image_size
@@ -281,16 +260,10 @@ def write_gpu(
     operations that LiteRT itself has.
 
     Args:
-        model: float32 `EfficientDet`.
-        folder: `pathlib.Path` to write into.
-        path: `pathlib.Path` that the folder will have.
         max_detections: boxes per image at most; None for the model's own number.
         score_threshold: lowest score to keep; None for the model's own.
         iou_threshold: overlap above which a box suppresses another, where the
             suppression is hard; None for the model's own.
-
-    Raises:
-        ValueError: If the model's postprocess limits the detections of one class.
     """
     FORMATS["litert"].write(
         model,
