@@ -131,14 +131,23 @@ def test_wild_deltas_give_no_nan(method):
 # --- by definition
 
 
-@pytest.mark.parametrize("method", ["gaussian", "hard"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "gaussian", "sigma": 0.5, "score_threshold": 0.001},
+        {"method": "gaussian", "sigma": 0.1, "score_threshold": 0.3},
+        {"method": "hard", "iou_threshold": 0.5, "score_threshold": -np.inf},
+        {"method": "hard", "iou_threshold": 0.0, "score_threshold": 0.4},
+        {"method": "hard", "iou_threshold": 1.0, "max_detections": 150},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("per_class", [True, False])
 @pytest.mark.parametrize("top_k", [0, 1, 7, 50, 200, 5000])
-def test_equals_the_definition(method, per_class, top_k):
+def test_equals_the_definition(options, per_class, top_k):
     outputs, anchors = random_case(seed=3)
-    postprocess = Postprocess(
-        max_detections=25, method=method, per_class=per_class, pre_nms_top_k=top_k
-    )
+    options = {"max_detections": 25, "score_threshold": -np.inf, **options}
+    postprocess = Postprocess(per_class=per_class, pre_nms_top_k=top_k, **options)
     result = run(postprocess, outputs, anchors)
     num_classes = outputs["class_logits"].shape[-1]
     for image, logits in enumerate(outputs["class_logits"]):
@@ -150,13 +159,6 @@ def test_equals_the_definition(method, per_class, top_k):
         scores = 1 / (1 + np.exp(-logits[anchor_indices, labels]))
         deltas = outputs["box_deltas"][image, anchor_indices]
         boxes = decode_boxes(deltas, anchors[anchor_indices])
-        options = {
-            "method": method,
-            "max_detections": 25,
-            "iou_threshold": 0.5,
-            "sigma": 0.5,
-            "score_threshold": 0.001 if method == "gaussian" else -np.inf,
-        }
         own = labels if per_class else np.zeros_like(labels)
         picked = slow(boxes, scores, own, options)
         n = result["num_detections"][image]

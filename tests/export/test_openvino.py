@@ -77,12 +77,8 @@ def test_half_weights_are_half_the_file(path, half_path):
     assert sizes[0] < 0.52 * sizes[1]
 
 
-@pytest.mark.parametrize("kept", [None, slice(0), slice(-4)], ids=str)
-def test_damaged_or_missing_weights(path, tmp_path, kept):
+def test_missing_weights(path, tmp_path):
     shutil.copy(path, tmp_path)
-    if kept is not None:
-        weights = path.with_suffix(".bin").read_bytes()[kept]
-        (tmp_path / "pets.bin").write_bytes(weights)
     with pytest.raises(ValueError, match=r"(?s)pets.xml.*'\.bin' beside it"):
         open_runtime(tmp_path / "pets.xml")
 
