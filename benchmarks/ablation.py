@@ -45,10 +45,7 @@ GROUPS = {
         },
         "ATSS, Huber and CIoU of weight 10": {"loss": boxes_by("ciou", 10.0)},
     },
-    "statistics": {
-        "warm-up": {},
-        "momentum 0.99": {"batch_norm_warmup": False},
-    },
+    "statistics": {"warm-up": {}, "momentum 0.99": {"batch_norm_warmup": False}},
     "batches": {
         f"batches of {size}, {name}": {"batch_size": size, **settings}
         for size in (1, 2)
@@ -77,10 +74,7 @@ GROUPS = {
         "of the preset, scale 2.0": {"model": {"anchor_scale": 2.0}},
         "of the preset, scale 2.5": {"model": {"anchor_scale": 2.5}},
     },
-    "averages": {
-        "none": {"ema_decay": None},
-        "0.98": {"ema_decay": 0.98},
-    },
+    "averages": {"none": {"ema_decay": None}, "0.98": {"ema_decay": 0.98}},
     "freezing": {
         "all but stem and blocks 0 to 4 train": {"freeze": UPPER},
         "everything trains": {"freeze": None},

@@ -127,11 +127,7 @@ def fit_reference(train, options, *, weights, batch_size):
 def fit_by_hand(train, options, *, weights, batch_size):
     """As people set it before there was a recipe."""
     model = new_model(
-        train,
-        options,
-        weights,
-        image_size=options.image_size,
-        batch_norm_momentum=0.9,
+        train, options, weights, image_size=options.image_size, batch_norm_momentum=0.9
     )
     model.compile(
         "adamw",

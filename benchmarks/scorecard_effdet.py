@@ -116,9 +116,7 @@ def fit(bench, dataset, options):
 def detect(bench, dataset):
     """Detections as `[image id, label, score, [y1, x1, y2, x2]]`."""
     loader = torch.utils.data.DataLoader(
-        dataset,
-        EVALUATION_BATCH,
-        collate_fn=effdet.data.loader.DetectionFastCollate(),
+        dataset, EVALUATION_BATCH, collate_fn=effdet.data.loader.DetectionFastCollate()
     )
     bench.eval()
     found = []

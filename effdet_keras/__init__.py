@@ -7,7 +7,7 @@ Example:
     'efficientdet-d0'
 """
 
-import sys
+import importlib
 from typing import TYPE_CHECKING
 
 from effdet_keras._internal.lazy_names import lazy_names, started_as_command
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from effdet_keras.export.check import ExportReport
     from effdet_keras.extras import bulk
     from effdet_keras.extras import multiprocess as distribution
+    from effdet_keras.extras.advprop import AdvProp
+    from effdet_keras.extras.distillation import distill
     from effdet_keras.extras.selftest.self_test import self_test
     from effdet_keras.model import anchors
     from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
@@ -41,8 +43,6 @@ if TYPE_CHECKING:
     from effdet_keras.runs.fine_tune import fine_tune
     from effdet_keras.runs.train import FineTuned
     from effdet_keras.train import losses, matching, schedules
-    from effdet_keras.train.advprop import AdvProp
-    from effdet_keras.train.distillation import distill
     from effdet_keras.train.losses import DetectionLoss
     from effdet_keras.train.rate_test import LearningRates, find_learning_rate
     from effdet_keras.train.recipe import Recipe
@@ -96,7 +96,7 @@ __all__ = [
 # Where each name comes from, when it is first used: a `Predictor` of a LiteRT, ONNX or
 # OpenVINO file needs neither Keras nor TensorFlow.
 _PLACES = {
-    "AdvProp": "train.advprop",
+    "AdvProp": "extras.advprop",
     "COCO_CLASS_NAMES": "weights.presets",
     "DetectionLoss": "train.losses",
     "Detections": "detect.detections",
@@ -118,7 +118,7 @@ _PLACES = {
     "bulk": "extras.bulk",
     "callbacks": "callbacks",
     "data": "data",
-    "distill": "train.distillation",
+    "distill": "extras.distillation",
     "distribution": "extras.multiprocess",
     "errors": "errors",
     "find_learning_rate": "train.rate_test",
@@ -139,10 +139,8 @@ _PLACES = {
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(__name__, _PLACES)
 
-    # `keras.saving.load_model` knows only registered classes, and importing a module
-    # registers its classes. So where Keras is installed, all is imported here; where it
-    # is not, no model can be loaded. Only the command `effdet-keras` waits: each of its
-    # subcommands imports the modules that it uses.
+    # `keras.saving.load_model` knows only registered classes, and importing the model
+    # registers its classes. Without Keras no model can be loaded, and the command
+    # `effdet-keras` waits: each of its subcommands imports the modules that it uses.
     if _keras.is_installed() and not started_as_command():
-        for _name in __all__:
-            getattr(sys.modules[__name__], _name)
+        importlib.import_module("effdet_keras.model.efficientdet")

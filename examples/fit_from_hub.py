@@ -23,9 +23,7 @@ def main():
         train, options.batch_size, training=True, scale_jitter=(0.5, 1.5)
     )
     model.compile(
-        optimizer="adamw",
-        learning_rate=options.learning_rate,
-        freeze=options.freeze,
+        optimizer="adamw", learning_rate=options.learning_rate, freeze=options.freeze
     )
     model.fit(
         batches,

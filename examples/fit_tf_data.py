@@ -24,10 +24,7 @@ def main():
     options = read_options()
     fields = {} if options.image_size is None else {"image_size": options.image_size}
     model = ek.EfficientDet.from_preset(
-        options.model,
-        weights=options.weights,
-        class_names=options.classes,
-        **fields,
+        options.model, weights=options.weights, class_names=options.classes, **fields
     )
     size = model.config.image_size
     train = examples_of(options.train, options.classes, size)

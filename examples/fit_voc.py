@@ -19,10 +19,7 @@ def main():
     print(ek.data.check(train, model=options.model))
     fields = {} if options.image_size is None else {"image_size": options.image_size}
     model = ek.EfficientDet.from_preset(
-        options.model,
-        weights=options.weights,
-        class_names=train.class_names,
-        **fields,
+        options.model, weights=options.weights, class_names=train.class_names, **fields
     )
     batches = model.batches(
         train, options.batch_size, training=True, scale_jitter=(0.5, 1.5)

@@ -110,9 +110,7 @@ def test_metrics_of_empty_boxes_are_finite():
 def test_encoding_by_hand():
     boxes, anchors = [[1, 4, 5, 8]], [[0, 0, 2, 4]]
     np.testing.assert_allclose(
-        numpy(box_ops.encode_boxes(boxes, anchors)),
-        [[1, 1, math.log(2), 0]],
-        atol=1e-6,
+        numpy(box_ops.encode_boxes(boxes, anchors)), [[1, 1, math.log(2), 0]], atol=1e-6
     )
     np.testing.assert_allclose(
         numpy(box_ops.decode_boxes([[1, 1, math.log(2), 0]], anchors)), boxes, rtol=1e-6

@@ -131,7 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
     from effdet_keras.cli.predict_files import predict_files
 
     if arguments.parts is not None:
-        return 1 if extra("bulk.predict_shard:predict_shard")(arguments) else 0
+        return 1 if extra("bulk.shard:predict_shard")(arguments) else 0
     if arguments.shard != "1/1":
         raise InvalidValueError("--shard needs --parts FOLDER for what it finds")
     read = [arguments.model, *arguments.inputs]

@@ -135,6 +135,11 @@ class Record:
         ]
 
 
+def areas_of(boxes_xywh):
+    """The areas of boxes, `[n]`."""
+    return boxes_xywh[:, 2] * boxes_xywh[:, 3]
+
+
 def clip_boxes_xywh(boxes_xywh, image_size):
     """Clips boxes to their image and says which of them still have an area."""
     boxes_xywh = np.asarray(boxes_xywh, np.float64).reshape(-1, 4)

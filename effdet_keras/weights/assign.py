@@ -192,7 +192,7 @@ def _explain(plan, model, source):
         array = arrays[name]
         return (
             f"{text}: {len(plan.mismatched)} arrays have another shape. The first is "
-            f"{array.names[source.scheme]!r}, {np.shape(value)} in the file and "
+            f"{source.scheme.name_of(array)!r}, {np.shape(value)} in the file and "
             f"{array.shape} in the model ({name!r}). {cure}"
         )
     if len(plan.missing) in (0, len(arrays)):
@@ -204,7 +204,7 @@ def _explain(plan, model, source):
     first = next(iter(plan.missing.values()))
     return (
         f"{text}: {len(plan.missing)} of {len(arrays)} weights are not in it. The "
-        f"first is {first.names.get(source.scheme, first.name)!r}, of shape "
+        f"first is {(source.scheme.name_of(first) or first.name)!r}, of shape "
         f"{first.shape}. {cure}"
     )
 

@@ -8,9 +8,6 @@ import numpy as np
 
 from effdet_keras.model.config import BACKBONES, MODEL_NAMES, EfficientDetConfig
 from effdet_keras.weights.network_arrays import (
-    OWN,
-    TFOD,
-    TORCH_SCHEMES,
     is_backbone_name,
     network_arrays,
 )
@@ -32,7 +29,7 @@ def match_arrays(source, config):
     """Looks up every array of the network of `config` in `source`."""
     found, mismatched, missing, used = {}, {}, [], set()
     for array in network_arrays(config):
-        name = array.names.get(source.scheme)
+        name = source.scheme.name_of(array)
         if name not in source.arrays:
             missing.append(array)
             continue
@@ -48,7 +45,7 @@ def match_arrays(source, config):
 def to_our_layout(value, array, scheme):
     """An array of a file in the order of axes of our network."""
     axes = array.torch_axes
-    if scheme in TORCH_SCHEMES and axes is not None and np.ndim(value) == len(axes):
+    if scheme.is_torch and axes is not None and np.ndim(value) == len(axes):
         return np.transpose(value, np.argsort(axes))
     return value
 
@@ -62,7 +59,7 @@ def for_our_anchors(value, array, source, config):
     if array.name.endswith("/depthwise_kernel"):
         return value  # it knows no anchors
     told = source.config or {}
-    other = config if source.scheme in (OWN, TFOD) else EfficientDetConfig()
+    other = config if source.scheme.has_our_anchors else EfficientDetConfig()
     order = told.get("anchor_order", other.anchor_order)
     lead = np.shape(value)[:-1]
     num_aspects = len(config.aspect_ratios)
@@ -80,7 +77,7 @@ def for_our_anchors(value, array, source, config):
 
 def to_layout_of(value, array, scheme):
     """An array of our network in the order of axes of a scheme."""
-    if scheme in TORCH_SCHEMES and array.torch_axes is not None:
+    if scheme.is_torch and array.torch_axes is not None:
         return np.ascontiguousarray(np.transpose(value, array.torch_axes))
     return value
 
@@ -139,7 +136,7 @@ def num_classes_of(source):
     """The number of classes of a file's class head, or None if it has no such head."""
     config = EfficientDetConfig()
     bias = next(a for a in network_arrays(config) if a.name == _CLASS_BIAS)
-    value = source.arrays.get(bias.names.get(source.scheme))
+    value = source.arrays.get(source.scheme.name_of(bias))
     return None if value is None else np.size(value) // config.num_anchors or None
 
 
@@ -163,9 +160,9 @@ def _names_of_backbones(scheme):
     """The names of the arrays of each backbone there is."""
     return [
         frozenset(
-            array.names[scheme]
+            scheme.name_of(array)
             for array in network_arrays(EfficientDetConfig(backbone=backbone))
-            if array.is_backbone and scheme in array.names
+            if array.is_backbone
         )
         for backbone in BACKBONES
     ]

@@ -25,7 +25,6 @@ from effdet_keras.weights.checkpoint_files import (
     folder_of_checkpoints,
 )
 from effdet_keras.weights.identify import identify, num_classes_of
-from effdet_keras.weights.network_arrays import TFOD
 from effdet_keras.weights.presets import COCO_CLASS_NAMES
 
 # What weights are trained for, besides the shapes that they fill.
@@ -72,8 +71,7 @@ def _check_name(name, name_in_file, source):
 
 def _check_is_told(name, source, fields, overrides):
     """What a checkpoint of the Object Detection API means is in another file."""
-    needed = ("backbone_taps", "box_scales")
-    if source.scheme == TFOD and not all(n in {**fields, **overrides} for n in needed):
+    if not {*source.scheme.needed_fields} <= {*fields, *overrides}:
         raise InvalidValueError(
             f"There is no `pipeline.config` beside '{source.path}', and without it the "
             "image size, anchors and scales of box codes of its model are not known. "

@@ -8,6 +8,8 @@ import pathlib
 
 import numpy as np
 
+from effdet_keras.weights.network_arrays import Scheme
+
 
 @dataclasses.dataclass(frozen=True)
 class WeightSource:
@@ -15,7 +17,7 @@ class WeightSource:
 
     path: str  # the file or checkpoint prefix, for messages
     kind: str  # in words: "PyTorch effdet state dict"
-    scheme: str  # one of `network_arrays`: whose names `arrays` has
+    scheme: Scheme  # whose names `arrays` has
     # In the layout of the file; a moving average where the file has one and averages
     # were asked for.
     arrays: dict[str, np.ndarray]

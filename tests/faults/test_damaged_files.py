@@ -126,12 +126,7 @@ SHORT = ("weights.h5", "pth")
 KINDS = ("keras", "weights.h5", "automl", "pth", *UNSEALED)
 
 
-@pytest.mark.parametrize(
-    "written",
-    slow_but(SHORT, KINDS),
-    indirect=True,
-    ids=str,
-)
+@pytest.mark.parametrize("written", slow_but(SHORT, KINDS), indirect=True, ids=str)
 def test_damaged_weights(written, target, times, request):
     kind = request.node.callspec.params["written"]
 
@@ -153,15 +148,7 @@ def test_damaged_weights(written, target, times, request):
 # Exports.
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "cats.tflite",
-        "cats.onnx",
-        "cats.xml",
-        "cats",
-    ],
-)
+@pytest.mark.parametrize("name", ["cats.tflite", "cats.onnx", "cats.xml", "cats"])
 @pytest.mark.slow  # a few of each are among the tests of every format
 def test_damaged_exports(name, model, tmp_path):
     path = tmp_path / name

@@ -120,12 +120,7 @@ def contents(folder):
     }
 
 
-@pytest.mark.parametrize(
-    "write",
-    slow_but(SHORT, WRITERS),
-    indirect=True,
-    ids=str,
-)
+@pytest.mark.parametrize("write", slow_but(SHORT, WRITERS), indirect=True, ids=str)
 def test_it_is_told_and_nothing_is_lost(write, disk, times, request):
     write(disk.folder)
     old = contents(disk.folder)

@@ -72,10 +72,7 @@ class Page:
     def value(self, script):
         """The value of an expression in the page."""
         answer = self.call(
-            "Runtime.evaluate",
-            expression=script,
-            returnByValue=True,
-            awaitPromise=True,
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
         )
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")

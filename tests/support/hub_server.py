@@ -42,20 +42,20 @@ class _Handler(Quiet, http.server.BaseHTTPRequestHandler):
         if repository not in server.repositories:
             return self._error(404, "RepoNotFound")
         files = server.repositories[repository]
-        commit = self._commit(repository)
+        sha = commit(self.server, repository)
         revision = api[3] if api else file[2]
-        if revision not in (None, "main", commit):
+        if revision not in (None, "main", sha):
             return self._error(404, "RevisionNotFound")
         if api:
             siblings = [{"rfilename": name} for name in files]
             private = repository in server.private
-            fields = {"id": repository, "sha": commit, "private": private}
+            fields = {"id": repository, "sha": sha, "private": private}
             return self._give(200, {**fields, "siblings": siblings})
         if file[3] not in files:
             return self._error(404, "EntryNotFound")
         digest = hashlib.sha256(files[file[3]]).hexdigest()
         body = server.damaged or files[file[3]]
-        self._give(200, body, {"ETag": f'"{digest}"', "X-Repo-Commit": commit})
+        self._give(200, body, {"ETag": f'"{digest}"', "X-Repo-Commit": sha})
 
     do_HEAD = do_GET
 
@@ -89,13 +89,9 @@ class _Handler(Quiet, http.server.BaseHTTPRequestHandler):
             if line["key"] == "file":
                 content = base64.b64decode(line["value"]["content"])
                 server.repositories[repository][line["value"]["path"]] = content
-        commit = self._commit(repository)
-        url = f"{server.address}/{repository}/commit/{commit}"
-        self._give(200, {"commitUrl": url, "commitOid": commit, "success": True})
-
-    def _commit(self, repository):
-        files = sorted(self.server.repositories[repository].items())
-        return hashlib.sha1(repr(files).encode()).hexdigest()
+        sha = commit(self.server, repository)
+        url = f"{server.address}/{repository}/commit/{sha}"
+        self._give(200, {"commitUrl": url, "commitOid": sha, "success": True})
 
     def _chunks(self):
         data = b""
@@ -104,6 +100,12 @@ class _Handler(Quiet, http.server.BaseHTTPRequestHandler):
             self.rfile.readline()
         self.rfile.readline()
         return data
+
+
+def commit(server, repository):
+    """The name of the newest commit of a repository."""
+    files = sorted(server.repositories[repository].items())
+    return hashlib.sha1(repr(files).encode()).hexdigest()
 
 
 def hub_server():

@@ -5,7 +5,8 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
-from effdet_keras.weights.network_arrays import TFOD, network_arrays
+from effdet_keras.extras.tfod.checkpoint import TFOD
+from effdet_keras.weights.network_arrays import network_arrays
 
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _COMBINE = "/bifpn_combine_weights/"
@@ -91,7 +92,7 @@ def pipeline_text(config, background="false", readers=LABEL_MAP):
 def tfod_arrays(config, values):
     """The arrays of a checkpoint by path, of a dict of TF1 name to value."""
     last = max(
-        int(array.names[TFOD].split("layer_with_weights-")[1].split("/")[0])
+        int(TFOD.name_of(array).split("layer_with_weights-")[1].split("/")[0])
         for array in network_arrays(config)
         if array.is_backbone
     )
@@ -103,7 +104,7 @@ def tfod_arrays(config, values):
         f"{backbone}{last + 3}/bias": np.ones(10, "float32"),
     }
     for array in network_arrays(config):
-        path, value = array.names[TFOD], np.asarray(values[array.name], "float32")
+        path, value = TFOD.name_of(array), np.asarray(values[array.name], "float32")
         if _COMBINE in path:
             path = path.rpartition("/")[0]
             rows = [*arrays.get(path, np.zeros((0, 1))), [value]]

@@ -34,10 +34,7 @@ def train_model(
     report: ek.LoadReport = model.load_pretrained("d0.h5", checkpoint_type="full")
     print(report.num_loaded)
     model.compile(
-        "adamw",
-        loss=ek.DetectionLoss(gamma=2.0),
-        learning_rate=1e-3,
-        freeze="backbone",
+        "adamw", loss=ek.DetectionLoss(gamma=2.0), learning_rate=1e-3, freeze="backbone"
     )
     evaluation = ek.callbacks.COCOEvaluation(valid, every=2)
     archive = ek.callbacks.CheckpointArchive("runs/cats")

@@ -10,14 +10,15 @@ from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.weights.describe import describe_weights, what_weights_are
 from effdet_keras.weights.identify import to_layout_of
 from effdet_keras.weights.kinds.registry import open_weights
-from effdet_keras.weights.network_arrays import EFFICIENTNET_PYTORCH, network_arrays
+from effdet_keras.weights.kinds.torch_state_dict import EFFICIENTNET_PYTORCH
+from effdet_keras.weights.network_arrays import network_arrays
 
 
 @pytest.fixture(scope="module")
 def backbone(tmp_path_factory):
     """A file of Lite0's backbone, with a classifier of ten classes."""
     state = {
-        array.names[EFFICIENTNET_PYTORCH]: to_layout_of(
+        EFFICIENTNET_PYTORCH.name_of(array): to_layout_of(
             np.ones(array.shape, "float32"), array, EFFICIENTNET_PYTORCH
         )
         for array in network_arrays(EfficientDetConfig.from_name("efficientdet-lite0"))

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from effdet_keras.extras.tfod.checkpoint import TFOD
 from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.weights.identify import (
     identify,
@@ -12,14 +13,12 @@ from effdet_keras.weights.identify import (
     to_layout_of,
     to_our_layout,
 )
-from effdet_keras.weights.network_arrays import (
-    APPLICATIONS,
-    OBJECT_GRAPH,
-    OWN,
-    TF1,
-    TORCH,
-    network_arrays,
-)
+from effdet_keras.weights.kinds.automl import OBJECT_GRAPH
+from effdet_keras.weights.kinds.keras_h5 import APPLICATIONS
+from effdet_keras.weights.kinds.own import OWN
+from effdet_keras.weights.kinds.torch_effdet import TIMM, TORCH
+from effdet_keras.weights.kinds.torch_state_dict import EFFICIENTNET_PYTORCH
+from effdet_keras.weights.network_arrays import TF1, network_arrays
 from effdet_keras.weights.source import WeightSource
 
 SCHEMES = (TF1, OBJECT_GRAPH, TORCH, OWN)
@@ -38,9 +37,9 @@ def stand_in(array, scheme):
 def source_of(name, scheme, keep=lambda array: True, **overrides):
     config = EfficientDetConfig.from_name(name, **overrides)
     arrays = {
-        array.names[scheme]: stand_in(array, scheme)
+        scheme.name_of(array): stand_in(array, scheme)
         for array in network_arrays(config)
-        if scheme in array.names and keep(array)
+        if scheme.name_of(array) and keep(array)
     }
     told = {"backbone_padding": config.backbone_padding}
     return WeightSource("file", "kind", scheme, arrays, config=told)
@@ -105,8 +104,9 @@ def test_layouts_go_to_torch_and_back_bit_by_bit():
     assert to_layout_of(kernel, conv, TORCH)[3, 2, 0, 1] == 1
 
 
-def test_names_of_one_scheme_differ_from_each_other():
-    for name in MODEL_NAMES:
-        arrays = network_arrays(EfficientDetConfig.from_name(name))
-        for scheme in SCHEMES:
-            assert len({array.names[scheme] for array in arrays}) == len(arrays)
+@pytest.mark.parametrize("name", MODEL_NAMES)
+def test_names_of_one_scheme_differ_from_each_other(name):
+    arrays = network_arrays(EfficientDetConfig.from_name(name))
+    for scheme in (*SCHEMES, APPLICATIONS, EFFICIENTNET_PYTORCH, TIMM, TFOD):
+        names = [n for n in map(scheme.name_of, arrays) if n is not None]
+        assert len(set(names)) == len(names) > 0

@@ -12,7 +12,8 @@ from effdet_keras.model.batch_norm import BatchNormalization
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.weights.assign import BACKBONE_ALONE
 from effdet_keras.weights.kinds.registry import open_weights
-from effdet_keras.weights.network_arrays import EFFICIENTNET_PYTORCH, network_arrays
+from effdet_keras.weights.kinds.torch_state_dict import EFFICIENTNET_PYTORCH
+from effdet_keras.weights.network_arrays import network_arrays
 from effdet_keras.weights.presets import find_published_weights
 from effdet_keras.weights.read_weights import installed_weights
 
@@ -85,7 +86,7 @@ def test_arrays_go_one_to_one_into_the_backbone(model, classifier):
         assert len(backbone) == 240
     assert report.num_loaded == len(backbone)
     assert [new.reason for new in report.new] == [BACKBONE_ALONE]
-    used = {array.names[EFFICIENTNET_PYTORCH] for array in backbone}
+    used = {EFFICIENTNET_PYTORCH.name_of(array) for array in backbone}
     assert {*used, *report.left_over} == set(classifier)
     assert {name.split(".")[0] for name in report.left_over} == {
         *("_conv_head", "_bn1", "_fc")

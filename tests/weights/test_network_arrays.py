@@ -71,11 +71,3 @@ def test_options_of_the_network_change_list_and_layers_alike(fields):
     small = {"fpn_cell_repeats": 2, "head_repeats": 2}
     config = smallest("efficientdet-lite0", **{**small, **fields})
     assert shapes_of_list(config) == shapes_of_layers(config)
-
-
-@pytest.mark.parametrize("name", MODEL_NAMES)
-def test_names_of_every_scheme_are_told_apart(name):
-    arrays = network_arrays(EfficientDetConfig.from_name(name))
-    for scheme in {scheme for array in arrays for scheme in array.names}:
-        names = [a.names[scheme] for a in arrays if scheme in a.names]
-        assert len(set(names)) == len(names)

@@ -18,7 +18,8 @@ from effdet_keras.weights import presets
 from effdet_keras.weights import read_weights as module
 from effdet_keras.weights.download import cache_path, download
 from effdet_keras.weights.identify import to_layout_of
-from effdet_keras.weights.network_arrays import EFFICIENTNET_PYTORCH, network_arrays
+from effdet_keras.weights.kinds.torch_state_dict import EFFICIENTNET_PYTORCH
+from effdet_keras.weights.network_arrays import network_arrays
 from effdet_keras.weights.presets import find_published_weights
 from effdet_keras.weights.read_weights import installed_weights, read_weights
 
@@ -113,7 +114,7 @@ def stand_in_package(tmp_path, monkeypatch):
     """A package with a backbone of Lite0, all of whose arrays are ones."""
     config = find_published_weights(LITE0, "imagenet").config()
     state = {
-        array.names[EFFICIENTNET_PYTORCH]: to_layout_of(
+        EFFICIENTNET_PYTORCH.name_of(array): to_layout_of(
             np.ones(array.shape, "float32"), array, EFFICIENTNET_PYTORCH
         )
         for array in network_arrays(config)

@@ -21,9 +21,10 @@ from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.weights import presets
 from effdet_keras.weights.download import cache_path
 from effdet_keras.weights.kinds import automl
+from effdet_keras.weights.kinds.keras_h5 import APPLICATIONS
 from effdet_keras.weights.kinds.registry import open_weights
 from effdet_keras.weights.locate import located
-from effdet_keras.weights.network_arrays import APPLICATIONS, network_arrays, tf1_name
+from effdet_keras.weights.network_arrays import network_arrays, tf1_name
 from effdet_keras.weights.presets import COCO_CLASS_NAMES, find_published_weights
 from effdet_keras.weights.read_weights import read_weights
 
@@ -153,7 +154,7 @@ def test_imagenet_weights_fill_the_backbone_alone(tmp_path, monkeypatch):
     with h5py.File(path, "w") as file:
         for array in network_arrays(preset.config()):
             if array.is_backbone:
-                layer, leaf = array.names[APPLICATIONS].split("/")
+                layer, leaf = APPLICATIONS.name_of(array).split("/")
                 value = np.full(array.shape, 1 + len(arrays), "float32")
                 file[f"{layer}/{layer}/{leaf}:0"] = arrays[array.name] = value
         file["top_conv/top_conv/kernel:0"] = np.zeros((1, 1, 320, 1280))

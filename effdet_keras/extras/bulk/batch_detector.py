@@ -122,15 +122,7 @@ class BatchDetector:
         return list(self.stream(pairs, read))
 
     def stream(self, pairs: Iterable[tuple], read: Any = read_image) -> Iterator[dict]:
-        """The rows of `(name, source)`, in their order, as they are found.
-
-        While the network looks at a batch, threads read the next one, and no further:
-        two batches of images are in memory, however many there are.
-
-        Args:
-            pairs: iterable of tuples.
-            read: function of a source to the array of its image.
-        """
+        """The rows of `(name, source)`; threads read the next batch, and no further."""
         with concurrent.futures.ThreadPoolExecutor(_READERS) as readers:
             waiting = []
             for batch in _batches(pairs, self.batch_size):

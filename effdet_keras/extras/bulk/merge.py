@@ -21,16 +21,7 @@ _NAME = operator.itemgetter("file_name")
 def merge_parts(
     folder: str | os.PathLike, out: str | os.PathLike, *, overwrite: bool = False
 ) -> tuple[int, list[str]]:
-    """Writes what all shards found into one file, in the order of the images' names.
-
-    The file is the same however many shards there were, and however often one was
-    begun: an image that several parts have is there once. Of each shard a part or two
-    are in memory at a time.
-
-    Args:
-        out: path or address: `.json` for a COCO file with scores, `.jsonl` for a line
-            per image, `.parquet` for a row per image.
-    """
+    """Writes what all shards found into one file, in the order of the names."""
     out, parts = path_of(out), Parts(folder)
     if out.suffix not in _WRITERS:
         raise InvalidValueError(
@@ -62,12 +53,7 @@ def merge_parts(
 
 
 class _Merged:
-    """The rows of all parts, each image once, by name; iterate as often as needed.
-
-    Attributes:
-        count: int, images of the last iteration.
-        failed: list of the names of those that could not be read.
-    """
+    """The rows of all parts, each image once, by name; iterate as often as needed."""
 
     def __init__(self, parts, num_shards):
         numbers = range(1, num_shards + 1)

@@ -40,11 +40,7 @@ class Parts:
         return self._read(SETTINGS)
 
     def agree(self, settings):
-        """Writes the settings, or compares them with those that are there.
-
-        Of several that begin at once the first one writes them; at an address, which
-        has no such thing as the first one, the last.
-        """
+        """Writes the settings (of several at once the first one), or compares them."""
         if self.settings() is None and is_remote(self.folder):
             self._write(SETTINGS, settings)
         elif self.settings() is None:
@@ -83,11 +79,7 @@ class Parts:
         return os.path.realpath(path.parent) == os.path.realpath(self.folder)
 
     def read(self, path):
-        """Iterator of the rows of a part; of one that was cut off, of none.
-
-        A row has two keys more than those of its image: its `stamp` (see `stamp_of`)
-        and `generation`, how many rows of other stamps it replaces.
-        """
+        """The rows of a part, with `stamp` and `generation`; none of a damaged one."""
         data = path.read_bytes()
         if _digest(data) != _PART.fullmatch(path.name)[2]:
             warnings.warn(
@@ -195,14 +187,7 @@ def row_of_error(name: str, error: object) -> dict:
 
 
 def line_of(row: dict) -> dict:
-    """A row as a line of JSON has it: a COCO image with its `annotations`.
-
-    Example:
-        >>> line_of(row_of("a.jpg", (30, 40), []))
-        {'file_name': 'a.jpg', 'width': 40, 'height': 30, 'annotations': []}
-        >>> row_of_line(line_of(row_of_error("b.jpg", "no image")))["error"]
-        'no image'
-    """
+    """A row as a line of JSON has it: a COCO image with its `annotations`."""
     if row["error"] is not None:
         return {"file_name": row["file_name"], "error": row["error"]}
     image = {key: row[key] for key in ("file_name", "width", "height")}

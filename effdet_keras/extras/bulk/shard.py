@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import hashlib
 import os
@@ -15,6 +16,7 @@ import numpy as np
 
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras._internal.whole_files import is_remote
+from effdet_keras.cli.open_model import open_predictor
 from effdet_keras.detect.predictor import Predictor
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.export.runtime import ExportedDetector
@@ -25,6 +27,30 @@ from effdet_keras.images import IMAGE_SUFFIXES
 _TOLD = 10  # images that cannot be read, by name
 
 
+def predict_shard(arguments: argparse.Namespace) -> int:
+    """`effdet-keras predict --parts`: detects in a shard, and writes its parts."""
+    for flag in ("out", "json", "frames"):
+        if getattr(arguments, flag) is not None:
+            raise InvalidValueError(
+                f"--{flag} is for a run without --parts: `effdet-keras merge` writes "
+                "one file of the parts"
+            )
+    shard = Shard.parse(arguments.shard)
+    sources = sources_of(arguments.inputs, shard)  # before the model is opened
+    detector = BatchDetector(
+        open_predictor(arguments),
+        arguments.score,
+        batch_size=arguments.batch_size,
+        calibrated=arguments.calibrated,
+        tiles=arguments.tiles,
+        augment=True if arguments.tta == [] else arguments.tta,
+    )
+    parts = Parts(arguments.parts)
+    parts.agree(settings_of(detector, shard))
+    size = arguments.part_images
+    return detect_shard(detector, sources, parts, shard, part_images=size)
+
+
 def detect_shard(
     detector: BatchDetector,
     sources: Mapping[str, str],
@@ -33,12 +59,7 @@ def detect_shard(
     *,
     part_images: int,
 ) -> int:
-    """Detects in the images of a shard that no part has yet.
-
-    An image that was replaced since its row was written is looked at again. Those
-    whose row is an error are tried once more, at the end. What was found until an
-    error or Ctrl-C is kept.
-    """
+    """Detects in the images that no part has; again in those with errors, last."""
     if part_images < 1:
         raise InvalidValueError(
             f"A part has 1 image or more. Received: part_images={part_images}"
@@ -163,15 +184,7 @@ class _Progress:
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """Shard `number` of `count`, counted from 1.
-
-    Example:
-        >>> shard = Shard.parse("2/16")
-        >>> shard.number, shard.count
-        (2, 16)
-        >>> sum(Shard(n, 3).has("a.jpg") for n in (1, 2, 3))
-        1
-    """
+    """Shard `number` of `count`, counted from 1."""
 
     number: int
     count: int
@@ -189,10 +202,7 @@ class Shard:
         )
 
     def has(self, name: str) -> bool:
-        """Whether an image is of this shard: by its name alone.
-
-        More images in the folder change nothing for those that were there.
-        """
+        """Whether an image is of this shard: by its name alone."""
         digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()
         return int.from_bytes(digest[:8]) % self.count == self.number - 1
 
@@ -201,12 +211,7 @@ class Shard:
 
 
 def sources_of(inputs: Iterable[str | os.PathLike], shard: Shard) -> dict[str, str]:
-    """The images of a shard.
-
-    An image in a folder has its path from that folder as its name, with `/`; folders in
-    it are looked through, but for those whose names begin with a dot. An image that is
-    given by itself has its file name.
-    """
+    """The images of a shard, by their paths from the folder that was given."""
     found = {}
     for given in inputs:
         for name, path in _images_of(path_of(given)):

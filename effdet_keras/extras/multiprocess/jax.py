@@ -74,11 +74,7 @@ class JaxProcesses(OneProcess):
 
 
 def engine(name: str, launch: Launch | None) -> Engine:
-    """Joins the processes that a launcher has started, and takes all devices.
-
-    From then on Keras spreads each model that is made over all of them: also outside of
-    `scope`, because it has one distribution for a whole process.
-    """
+    """Joins the launched processes; from then on all devices have each model."""
     if tf.is_installed():  # it reads the images, and is kept off graphics cards
         tf.config.set_visible_devices([], "GPU")
     processes = OneProcess()

@@ -19,11 +19,7 @@ _SLURM_PORTS = 61440, 4096  # the first, and how many: a job's id chooses one
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """Which process this is, as the variables of a launcher tell.
-
-    `source` is the variable by which the launcher was recognized, `workers` the
-    "host:port" of each process, where the launcher tells all.
-    """
+    """Which process this is, as the variable `source` of a launcher tells."""
 
     process_id: int
     num_processes: int
@@ -65,11 +61,7 @@ class Launch:
 
 
 def launch_of(environ: Mapping[str, str]) -> Launch | None:
-    """Reads how this process was launched; None where no launcher has set anything.
-
-    The first of `_LAUNCHERS` whose variables are there is believed. One that is missing
-    or cannot be right is a ValueError that names it.
-    """
+    """How this process was launched, by the first of `_LAUNCHERS` that is set."""
     for name, read in _LAUNCHERS.items():
         if environ.get(name, "").strip():
             return read(environ)
@@ -189,11 +181,7 @@ _LAUNCHERS = {
 
 @dataclasses.dataclass(frozen=True)
 class Engine:
-    """One way to train on several devices or in several processes.
-
-    The file of a backend has a function `engine(name, launch)` that returns one; in
-    its `scope()` a model is made, compiled and loaded.
-    """
+    """What a backend's `engine(name, launch)` returns; models are made in `scope()`."""
 
     processes: OneProcess
     scope: Callable[[], AbstractContextManager]

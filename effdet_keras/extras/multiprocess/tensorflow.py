@@ -93,11 +93,7 @@ _SAID = ("process_id", "num_processes", "port")
 
 
 def addresses_of_all(launch: Launch, *, timeout: float = TIMEOUT) -> tuple[str, ...]:
-    """Returns "host:port" for each process, with a free port of each.
-
-    Most launchers tell only where process 0 is. Each process connects to it, says
-    which it is and at which port it will listen, and is told all addresses.
-    """
+    """Returns the "host:port" of each process, which process 0 has collected."""
     deadline = time.monotonic() + timeout
     with _free_port() as port:
         if launch.process_id == 0:

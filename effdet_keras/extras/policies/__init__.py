@@ -218,11 +218,7 @@ _NOTHING = ("AutoContrast", 0.0, 0)  # fills up the shorter sub-policies
 
 
 def run_sub_policy(example, seed, sub_policies, choice, owner):
-    """Applies one of several sub-policies.
-
-    The graph is a loop over its steps with one `switch_case` of all kinds of
-    operations: which one runs, how strong and how likely, is looked up.
-    """
+    """Applies one of several sub-policies: a loop over its steps."""
     image = to_dtype(example["image"], tf.uint8)
     scale = tf.ones([])
     if owner.long_side is not None:

@@ -200,10 +200,7 @@ def step_of(name, probability, level, kinds, inner_kinds):
 
 
 def apply_kind(kind, inner_kinds, image, boxes, step, seed, settings):
-    """Image and boxes after one kind of operation, whatever its probability says.
-
-    "Inside" is the exception: each box has a third of the probability.
-    """
+    """Image and boxes after one kind of operation, whatever its probability says."""
     if kind in _COLORS:
         return _COLORS[kind](image, step.strength), boxes
     if kind == "Inside":
@@ -265,10 +262,7 @@ def paint_around(image, y, x, y_radius, x_radius):
 
 
 def _inside(inner_kinds, image, boxes, step, seed, settings):
-    """One of the operations on the pixels inside some boxes, one after the other.
-
-    Where boxes overlap, what one of them changed is changed again with the next.
-    """
+    """Changes the pixels of each box, one after the other, by a third of the chance."""
     units = draws.uniform(seed, tf.stack([tf.shape(boxes)[0], 1 + _NUM_UNITS]))
     chosen = tf.where(units[:, 0] < step.probability / 3.0)[:, 0]
     boxes, units = tf.gather(boxes, chosen), tf.gather(units, chosen)[:, 1:]

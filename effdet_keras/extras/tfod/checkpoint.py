@@ -17,7 +17,14 @@ from effdet_keras.extras.tfod.pipeline_config import read_pipeline_model
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.weights.kinds.automl import damage_told
 from effdet_keras.weights.locate import CONFIG_NAME
-from effdet_keras.weights.network_arrays import TFOD, network_arrays, path_of_tf1_name
+from effdet_keras.weights.network_arrays import (
+    LEAVES,
+    TF1,
+    Scheme,
+    network_arrays,
+    path_of_tf1_name,
+    under,
+)
 from effdet_keras.weights.source import Kind, WeightSource
 
 _graph_pb2 = OptionalModule(
@@ -31,6 +38,38 @@ _ROOTS = ("model", "_model")  # of a checkpoint, of a SavedModel
 _FEATURES = b"model/_feature_extractor/"  # in names of both
 _BACKBONES = ("_efficientnet", "classification_backbone")  # which share their layers
 _BIFPN = "_feature_extractor/_bifpn_stage/"
+
+_BACKBONE = "_feature_extractor/_efficientnet/layer_with_weights-{number}"
+_TOWER = "_box_predictor/_head_scope_conv_layers/"
+_NORMS = "_box_predictor/_base_tower_layers_for_heads/"
+_BN_IN_TOWER = "/{step}/{layer_in_tower}"
+TFOD = Scheme(  # the paths in the object graph
+    "tfod",
+    {
+        **{p: _BACKBONE for p, n in TF1.parts.items() if n.startswith("{backbone}")},
+        **under(
+            _BIFPN,
+            level_conv="node_input_blocks/{extra}/0/1/0",
+            level_bn="node_input_blocks/{extra}/0/1/1",
+            edge_conv="node_input_blocks/{node_of_all}/{edge}/1/0",
+            edge_bn="node_input_blocks/{node_of_all}/{edge}/1/1",
+            fusion="node_combine_op/{node_of_all}",
+            node_conv="node_post_combine_block/{node_of_all}/1",
+            node_bn="node_post_combine_block/{node_of_all}/2",
+        ),
+        "class_conv": f"{_TOWER}ClassPredictionTower/{{repeat}}",
+        "class_bn": f"{_NORMS}class_predictions_with_background{_BN_IN_TOWER}",
+        "class_predict": "_box_predictor/_prediction_heads/"
+        "class_predictions_with_background/_class_predictor_layers/0",
+        "box_conv": f"{_TOWER}BoxPredictionTower/{{repeat}}",
+        "box_bn": f"{_NORMS}box_encodings{_BN_IN_TOWER}",
+        "box_predict": "_box_predictor/_box_prediction_head/_box_encoder_layers/0",
+    },
+    # There a node's weights are one array, with a row for each edge.
+    {**LEAVES, "fusion": tuple(f"/bifpn_combine_weights/{i}" for i in range(3))},
+    has_our_anchors=True,
+    needed_fields=("backbone_taps", "box_scales"),
+)
 
 # What holds for each EfficientDet of that API, whatever its `pipeline.config` says.
 _SHARED_CONFIG = {"anchor_order": "aspect_first", "resize_method": "asymmetric"}
@@ -72,26 +111,7 @@ _WITH_BIAS = re.compile(
 def read_tfod_checkpoint(
     prefix, averages=True, pipeline_config=None, own_pipeline_config=None
 ):
-    """Reads the EfficientDet in a checkpoint of the Object Detection API.
-
-    That is one of its exporter (`checkpoint/ckpt-0`), of its training (`ckpt-5`, with
-    the optimizer's slots, and moving averages where they were on), or the variables of
-    a SavedModel (`saved_model/variables/variables`). Arrays are found along the object
-    graph in the file, whose stored names differ between versions of TensorFlow, and
-    where there is no graph, by those names.
-
-    Args:
-        averages: bool, whether to take a weight's moving average where the file has
-            it. Statistics of batch norms have none there.
-        pipeline_config: path of the model's `pipeline.config`; None looks for it beside
-            the checkpoint and in the folder above.
-
-    Example:
-        >>> read_tfod_checkpoint("nowhere/ckpt-0")
-        Traceback (most recent call last):
-            ...
-        FileNotFoundError: There is no TensorFlow checkpoint 'nowhere/ckpt-0': ...
-    """
+    """Reads an EfficientDet that the API's exporter or its training wrote."""
     tf.require("Reading checkpoints of the Object Detection API")
     prefix = os.fspath(prefix)
     if not os.path.isfile(f"{prefix}.index"):
@@ -127,18 +147,13 @@ def read_tfod_checkpoint(
 
 
 def freezing_of(reading):
-    """What a `pipeline.config` freezes, by the names of variables in checkpoints.
-
-    As `filter_variables` of that API does it: a variable trains if one of
-    `update_trainable_variables` is found in its name, or none is given, and none of
-    `freeze_variables` is. Statistics of batch norms move all the same there.
-    """
+    """What `filter_variables` of that API freezes, by the names in checkpoints."""
     if not (reading.frozen or reading.trained):
         return {}
     fields = reading.fields
     config = EfficientDetConfig.from_name(fields["model"], **fields["model_config"])
     names = {
-        path_of_tf1_name(array.name): f"model/{_EDGE.sub('', array.names[TFOD])}"
+        path_of_tf1_name(array.name): f"model/{_EDGE.sub('', TFOD.name_of(array))}"
         for array in network_arrays(config)
         if not array.name.endswith(_OF_BATCH_NORM[2:])
     }
@@ -284,11 +299,7 @@ def _averages(keys, stored):
 
 
 def _without_classifier(arrays):
-    """The arrays without those of ImageNet's classifier, and the names of these.
-
-    Its convolution, batch norm and dense layer are the last three; only a dense kernel
-    has two axes.
-    """
+    """The arrays without ImageNet's classifier, the last three layers; its names."""
     numbers = {n: int(m[1]) for n in arrays if (m := _LAYER_NUMBER.match(n))}
     dense = [n for n in numbers if n.endswith("/kernel") and arrays[n].ndim == 2]
     if not dense:
@@ -364,11 +375,7 @@ KIND = Kind(
 
 
 def classes_of_label_map(model):
-    """Names and ids of the labels of a `PipelineModel`, where its label map is here.
-
-    Label `i` has the id `i + 1` there. The map is looked for where the file says, and
-    under its name beside the file.
-    """
+    """Names and ids of a `PipelineModel`, by its label map, there or beside it."""
     if not model.label_map:
         return None, None, ()
     named = pathlib.Path(model.label_map)

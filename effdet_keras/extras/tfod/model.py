@@ -64,11 +64,7 @@ def model_of_pipeline(
     )
     if weights is not None:
         source = read_weights(
-            weights,
-            name,
-            averages=averages,
-            own_pipeline_config=path,
-            verbose=verbose,
+            weights, name, averages=averages, own_pipeline_config=path, verbose=verbose
         )
         # Told once, of the file that was asked for.
         source = dataclasses.replace(source, notes=())

@@ -20,9 +20,12 @@ _ACTIVATIONS = {"SWISH": "swish", "RELU": "relu", "RELU_6": "relu6"}
 def model(ssd, note):
     """The preset that is nearest, its image size, and what of it is to be otherwise."""
     name, wanted, size = _model(ssd, note)
-    preset = EfficientDetConfig.from_name(name)
-    others = {n: v for n, v in wanted.items() if getattr(preset, n) != v}
+    others = _differing(EfficientDetConfig.from_name(name), wanted)
     return {"model": name, "image_size": size, "model_config": others}
+
+
+def _differing(config, wanted):
+    return {n: v for n, v in wanted.items() if getattr(config, n) != v}
 
 
 def model_config(ssd, note):
@@ -37,21 +40,16 @@ def _model(ssd, note):
     backbone, wanted = _network(ssd, note)
     size = _image_size(ssd, note)
     side = max(size) if isinstance(size, tuple) else size or 0
-    configs = {n: EfficientDetConfig.from_name(n) for n in MODEL_NAMES}
-
-    def others(name):
-        return {n: v for n, v in wanted.items() if getattr(configs[name], n) != v}
-
-    def distance(name):  # D6 and D7 differ in their sizes alone
-        return abs(max(configs[name].image_size) - side), len(others(name))
-
-    near = [
-        name
-        for name, config in configs.items()
-        if config.backbone == f"efficientnet-{backbone}"
-        and config.backbone_padding == "same"  # not PyTorch effdet's
-    ]
-    return min(near, key=distance), wanted, size
+    near = {}
+    for name in MODEL_NAMES:
+        config = EfficientDetConfig.from_name(name)
+        if config.backbone != f"efficientnet-{backbone}":
+            continue
+        if config.backbone_padding == "same":  # not PyTorch effdet's
+            # D6 and D7 differ in their sizes alone.
+            distance = abs(max(config.image_size) - side)
+            near[name] = distance, len(_differing(config, wanted))
+    return min(near, key=near.get), wanted, size
 
 
 def _network(ssd, note):
@@ -95,13 +93,8 @@ def _network(ssd, note):
 def box_scales(ssd):
     """The scales of the box codes, for ty, tx, th, tw."""
     coder = ssd.message("box_coder").message("faster_rcnn_box_coder")
-    names = {
-        "y_scale": 10.0,
-        "x_scale": 10.0,
-        "height_scale": 5.0,
-        "width_scale": 5.0,
-    }
-    scales = tuple(coder.number(name, otherwise) for name, otherwise in names.items())
+    defaults = {"y": 10.0, "x": 10.0, "height": 5.0, "width": 5.0}
+    scales = tuple(coder.number(f"{n}_scale", value) for n, value in defaults.items())
     if min(scales) <= 0:
         raise InvalidValueError(f"`{coder.path}`: scales must be above 0: {scales}")
     return scales
@@ -119,12 +112,10 @@ def _fusion(bifpn, note):
 
 def _anchors(bifpn, ssd):
     generator = ssd.message("anchor_generator").message("multiscale_anchor_generator")
-    levels = {
-        name: bifpn.whole(name, otherwise)
-        for name, otherwise in (("min_level", 3), ("max_level", 7))
-    }
-    for name, level in levels.items():
-        if generator.whole(name, {"min_level": 3, "max_level": 7}[name]) != level:
+    levels = {}
+    for name, otherwise in (("min_level", 3), ("max_level", 7)):
+        levels[name] = level = bifpn.whole(name, otherwise)
+        if generator.whole(name, otherwise) != level:
             raise InvalidValueError(
                 f"`{name}` of `bifpn` and `multiscale_anchor_generator` must be "
                 f"one number. Received: {level} and "
@@ -141,28 +132,25 @@ def _anchors(bifpn, ssd):
 def _layers(extractor, head, note):
     """What BiFPN and heads share here, and there each has for itself."""
     ours, other = (m.message("conv_hyperparams") for m in (extractor, head))
-    fields: dict[str, tuple[Callable, Any]] = {
-        "activation": (_activation, None),
-        "batch_norm_momentum": (
-            lambda m: m.message("batch_norm").number("decay", 0.999),
-            0.99,
-        ),
-        "batch_norm_epsilon": (
-            lambda m: m.message("batch_norm").number("epsilon", 0.001),
-            0.001,
-        ),
-        "sync_batch_norm": (lambda m: m.switch("sync_batch_norm", False), None),
-    }
-    values = {}
-    for name, (read, in_backbone) in fields.items():
-        values[name], of_head = read(ours), read(other)
-        if of_head != values[name]:
-            note(f"{other.path}: {name}", of_head, "the heads have the BiFPN's")
-        if in_backbone is not None and values[name] != in_backbone:
-            place = f"{ours.path}: {name}"
+    of_backbone = {"batch_norm_momentum": 0.99, "batch_norm_epsilon": 0.001}
+    values, of_heads = map(_layer_fields, (ours, other))
+    for name, value in values.items():
+        if of_heads[name] != value:
+            note(f"{other.path}: {name}", of_heads[name], "the heads have the BiFPN's")
+        if value != of_backbone.get(name, value):
             why = "here for the backbone as well"
-            note(place, values[name], why, is_done=True)
+            note(f"{ours.path}: {name}", value, why, is_done=True)
     return values
+
+
+def _layer_fields(hyperparams):
+    batch_norm = hyperparams.message("batch_norm")
+    return {
+        "activation": _activation(hyperparams),
+        "batch_norm_momentum": batch_norm.number("decay", 0.999),
+        "batch_norm_epsilon": batch_norm.number("epsilon", 0.001),
+        "sync_batch_norm": hyperparams.switch("sync_batch_norm", False),
+    }
 
 
 def _image_size(ssd, note):
@@ -171,12 +159,11 @@ def _image_size(ssd, note):
     if resizer.has("fixed_shape_resizer"):
         fixed = resizer.message("fixed_shape_resizer")
         height, width = fixed.whole("height", 300), fixed.whole("width", 300)
-        note(
-            fixed.path,
-            f"{height}x{width}",
+        why = (
             "images are stretched to this size there; here they keep their aspect "
-            "ratio and are padded, so that detections differ",
+            "ratio and are padded, so that detections differ"
         )
+        note(fixed.path, f"{height}x{width}", why)
         return height if height == width else (height, width)
     if not resizer.has("keep_aspect_ratio_resizer"):
         name = (resizer.names or ["nothing"])[0]
@@ -184,18 +171,13 @@ def _image_size(ssd, note):
         note(resizer.path, name, why, is_done=not resizer.names)
         return None
     resize = resizer.message("keep_aspect_ratio_resizer")
-    low, high = (
-        resize.whole("min_dimension", 600),
-        resize.whole("max_dimension", 1024),
-    )
+    low, high = resize.whole("min_dimension", 600), resize.whole("max_dimension", 1024)
     if low != high:
-        place = resize.place_of("min_dimension")
-        note(
-            place,
-            low,
+        why = (
             f"images are scaled to fit {high}x{high} here; there, the shorter side to "
-            f"{low} at most, so that detections differ for images less oblong",
+            f"{low} at most, so that detections differ for images less oblong"
         )
+        note(resize.place_of("min_dimension"), low, why)
     if not resize.switch("pad_to_max_dimension", False):
         place = resize.place_of("pad_to_max_dimension")
         note(place, "false", f"images are padded to {high}x{high}", is_done=True)
@@ -263,13 +245,10 @@ def _class_loss(message, weight, note):
 
 
 def _box_loss(message, weight, note):
-    for name, kind in (("weighted_iou", "iou"), ("weighted_giou", "giou")):
-        if message.has(name):
-            return {
-                "box_loss_weight": 0.0,
-                "iou_loss_type": kind,
-                "iou_loss_weight": weight,
-            }
+    for kind in ("iou", "giou"):
+        if message.has(f"weighted_{kind}"):
+            of_iou = {"iou_loss_type": kind, "iou_loss_weight": weight}
+            return {"box_loss_weight": 0.0, **of_iou}
     if not message.has("weighted_smooth_l1"):
         name = (message.names or ["nothing"])[0]
         note(message.path, name, "the box loss is Huber's, with a delta of 1")
@@ -282,9 +261,6 @@ def matching(ssd, note):
     matcher = ssd.message("matcher").message("argmax_matcher")
     matched = matcher.number("matched_threshold", 0.5)
     unmatched = matcher.number("unmatched_threshold", 0.5)
-    if matcher.switch("ignore_thresholds", False):
-        place = matcher.place_of("ignore_thresholds")
-        note(place, "true", "there are thresholds")
     is_usual = matcher.switch("negatives_lower_than_unmatched", True)
     if not is_usual and unmatched < matched:
         place = matcher.place_of("negatives_lower_than_unmatched")
@@ -388,7 +364,7 @@ def overall(config: Message, note: Note) -> dict[str, Any]:
         "gradient_multipliers": {"bias$": bias} if bias else {},
         **_averages(config, note),
         **_start(train),
-        **_quantization(config.message("graph_rewriter"), note),
+        **_quantization(config.message("graph_rewriter")),
     }
 
 
@@ -400,27 +376,17 @@ def _averages(config, note):
     if not optimizer.switch("use_moving_average", True):
         return {"ema_decay": None}
     if not are_evaluated:
-        note(
-            evaluation.place_of("use_moving_averages"),
-            "false",
-            "the averages are evaluated and saved; `ema_decay` None turns them off",
-            is_done=True,
-        )
+        why = "the averages are evaluated and saved; `ema_decay` None turns them off"
+        note(evaluation.place_of("use_moving_averages"), "false", why, is_done=True)
     return {"ema_decay": decay}
 
 
-def _quantization(rewriter, note):
+def _quantization(rewriter):
     """Quantization-aware training; the delay's default is that of its message."""
     if not rewriter.has("quantization"):
         return {}
-    message = rewriter.message("quantization")
-    for name in ("weight_bits", "activation_bits"):
-        if message.whole(name, 8) != 8:
-            note(message.place_of(name), message.whole(name, 8), "always 8")
-    if message.switch("symmetric", False):
-        why = "kernels are symmetric, and the ranges of features are not"
-        note(message.place_of("symmetric"), "true", why, is_done=True)
-    return {"quantize_aware": {"delay": message.whole("delay", 500_000)}}
+    delay = rewriter.message("quantization").whole("delay", 500_000)
+    return {"quantize_aware": {"delay": delay}}
 
 
 def _start(train):
@@ -442,13 +408,7 @@ def _start(train):
 def optimizer(train: Message, note: Note) -> dict[str, Any]:
     """Optimizer, schedule and learning rate."""
     message = train.message("optimizer")
-    kind = next((name for name in _OPTIMIZERS if message.has(name)), None)
-    if kind is None:
-        raise InvalidValueError(
-            f"`{message.path}` must be one of {', '.join(_OPTIMIZERS)}. "
-            f"Received: {message.names}"
-        )
-    inner = message.message(kind)
+    kind, inner = _one_of(message, _OPTIMIZERS)
     chosen: dict[str, Any]
     if kind == "adam_optimizer":
         chosen = {"name": "adam", "epsilon": inner.number("epsilon", 1e-8)}
@@ -456,34 +416,32 @@ def optimizer(train: Message, note: Note) -> dict[str, Any]:
         momentum = inner.number("momentum_optimizer_value", 0.9)
         chosen = {"name": "momentum", "momentum": momentum}
         if kind == "rms_prop_optimizer":
-            chosen = {
-                "name": "rmsprop",
-                "momentum": momentum,
-                "rho": inner.number("decay", 0.9),
-                "epsilon": inner.number("epsilon", 1.0),
-            }
-    steps = train.whole("num_steps", 0)
-    return {
-        "optimizer": chosen,
-        **_schedule(inner.message("learning_rate"), steps, note),
-    }
+            rho, epsilon = inner.number("decay", 0.9), inner.number("epsilon", 1.0)
+            chosen |= {"name": "rmsprop", "rho": rho, "epsilon": epsilon}
+    schedule = _schedule(
+        inner.message("learning_rate"), train.whole("num_steps", 0), note
+    )
+    return {"optimizer": chosen, **schedule}
+
+
+def _one_of(message, names):
+    """The first of the fields that is there, and its message."""
+    kind = next((name for name in names if message.has(name)), None)
+    if kind is None:
+        raise InvalidValueError(
+            f"`{message.path}` must be one of {', '.join(names)}. "
+            f"Received: {message.names}"
+        )
+    return kind, message.message(kind)
 
 
 def _schedule(message, steps, note):
-    kind = next((name for name in _RATES if message.has(name)), None)
-    if kind is None:
-        raise InvalidValueError(
-            f"`{message.path}` must be one of {', '.join(_RATES)}. "
-            f"Received: {message.names}"
-        )
-    inner = message.message(kind)
+    kind, inner = _one_of(message, _RATES)
     if kind == "cosine_decay_learning_rate":
         return _cosine(inner, steps, note)
     if kind == "constant_learning_rate":
-        return {
-            "schedule": "constant",
-            "learning_rate": inner.number("learning_rate", 0.002),
-        }
+        rate = inner.number("learning_rate", 0.002)
+        return {"schedule": "constant", "learning_rate": rate}
     if kind == "exponential_decay_learning_rate":
         return _exponential(inner, note)
     return _manual_step(inner)
@@ -492,12 +450,8 @@ def _schedule(message, steps, note):
 def _cosine(inner, steps, note):
     total = inner.whole("total_steps", 4_000_000)
     if steps and total > steps:
-        note(
-            inner.place_of("total_steps"),
-            total,
-            f"as there, the {steps} steps of the training end before the cosine does",
-            is_done=True,
-        )
+        why = f"as there, the {steps} steps of the training end before the cosine does"
+        note(inner.place_of("total_steps"), total, why, is_done=True)
     schedule = {
         "name": "cosine",
         "total_steps": total,
@@ -519,10 +473,8 @@ def _exponential(inner, note):
         "staircase": inner.switch("staircase", True),
     }
     rate = inner.number("initial_learning_rate", 0.002)
-    first, steps = (
-        inner.number("burnin_learning_rate", 0.0),
-        inner.whole("burnin_steps", 0),
-    )
+    first = inner.number("burnin_learning_rate", 0.0)
+    steps = inner.whole("burnin_steps", 0)
     if steps:
         schedule |= {"warmup_steps": steps, "warmup_init": first or rate}
         why = "the rate rises from the first one here, and the decay begins at step 0"
@@ -560,11 +512,7 @@ _ONLY = {"clip_boxes": "true", "jitter_mode": "DEFAULT"}
 
 
 def augmentation(train: Message, note: Note) -> dict[str, Any]:
-    """All steps in their order, with their parameters; what is not there is off.
-
-    Flip and scale jitter are fields of their own where they come last, as in the API's
-    templates, because a run does them last.
-    """
+    """All steps in order; flip and scale jitter, where last, as the fields of a run."""
     fields: dict[str, Any] = {"flip_probability": 0.0, "scale_jitter": (1.0, 1.0)}
     entries: list[Any] = []
     for option in train.messages("data_augmentation_options"):

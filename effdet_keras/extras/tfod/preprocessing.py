@@ -519,10 +519,7 @@ _CROP = {
     "overlap_thresh": 0.3,
     "random_coef": 0.0,
 }
-_RATIOS = {
-    "min_padded_size_ratio": (1.0, 1.0),
-    "max_padded_size_ratio": (2.0, 2.0),
-}
+_RATIOS = {"min_padded_size_ratio": (1.0, 1.0), "max_padded_size_ratio": (2.0, 2.0)}
 _SSD = {**_CROP, "min_aspect_ratio": 0.5, "max_aspect_ratio": 2.0, "random_coef": 0.15}
 
 
@@ -576,10 +573,7 @@ STEPS: dict[str, tuple[Any, dict[str, Any]]] = {
         moved(transposed, mirrored, transposed),
         {"probability": 0.5},
     ),
-    "random_rotation90": (
-        moved(mirrored, transposed),
-        {"probability": 0.5},
-    ),
+    "random_rotation90": (moved(mirrored, transposed), {"probability": 0.5}),
     "random_jitter_boxes": (jitter_boxes, {"ratio": 0.05}),
     "random_image_scale": (
         image_scale,

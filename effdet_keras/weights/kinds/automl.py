@@ -13,8 +13,51 @@ import numpy as np
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.whole_files import local_path, replacing_together
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.weights.network_arrays import OBJECT_GRAPH, TF1
+from effdet_keras.weights.network_arrays import TF1, Scheme, of_both_heads, under
 from effdet_keras.weights.source import Kind, WeightSource
+
+OBJECT_GRAPH = Scheme(  # the objects of the model that tf2/train.py saves
+    "automl-keras",
+    {
+        "stem_conv": "backbone/_stem/_conv_stem",
+        "stem_bn": "backbone/_stem/_bn",
+        **under(
+            "backbone/_blocks/{block}",
+            expand_conv="/_expand_conv",
+            expand_bn="/_bn0",
+            depthwise_conv="/_depthwise_conv",
+            depthwise_bn="/_bn1",
+            se_reduce="/_se/_se_reduce",
+            se_expand="/_se/_se_expand",
+            project_conv="/_project_conv",
+            project_bn="/_bn{norm}",
+            fused_conv="/_expand_conv",
+            fused_bn="/_bn0",
+            single_conv="/_project_conv",
+            single_bn="/_bn0",
+        ),
+        **under("resample_layers/{extra}", level_conv="/conv2d", level_bn="/bn"),
+        **under(
+            "fpn_cells/cells/{cell}/fnodes/{node}",
+            edge_conv="/resample_layers/{edge}/conv2d",
+            edge_bn="/resample_layers/{edge}/bn",
+            fusion="",
+            node_conv="/op_after_combine/conv_op",
+            node_bn="/op_after_combine/bn",
+        ),
+        **of_both_heads(
+            "{head}_net", conv="/conv_ops/{repeat}", bn="/bns/{repeat}/{step}"
+        ),
+        "class_predict": "class_net/classes",
+        "box_predict": "box_net/boxes",
+        **under(
+            "seg_head",
+            segmentation_conv="/con2d_ts/{step}",
+            segmentation_bn="/con2d_t_bns/{step}",
+            segmentation_predict="/head_transpose",
+        ),
+    },
+)
 
 _AVERAGE = "/ExponentialMovingAverage"
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"

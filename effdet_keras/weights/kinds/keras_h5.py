@@ -14,8 +14,31 @@ from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.config import TF_BACKBONE
 from effdet_keras.weights.archive import largest_unpacked
 from effdet_keras.weights.kinds.automl import published_names
-from effdet_keras.weights.network_arrays import APPLICATIONS, TF1
+from effdet_keras.weights.network_arrays import TF1, Scheme, under
 from effdet_keras.weights.source import Kind, WeightSource
+
+APPLICATIONS = Scheme(  # Keras Applications, the backbone alone
+    "keras-applications",
+    {
+        "stem_conv": "stem_conv",
+        "stem_bn": "stem_bn",
+        **under(
+            "block{stage:+1}{letter}",
+            expand_conv="_expand_conv",
+            expand_bn="_expand_bn",
+            depthwise_conv="_dwconv{version}",
+            depthwise_bn="_bn",
+            se_reduce="_se_reduce",
+            se_expand="_se_expand",
+            project_conv="_project_conv",
+            project_bn="_project_bn",
+            fused_conv="_expand_conv",
+            fused_bn="_expand_bn",
+            single_conv="_project_conv",
+            single_bn="_project_bn",
+        ),
+    },
+)
 
 _MODEL, _OPTIMIZER = "model_weights/", "optimizer_weights/"  # of `model.save`
 

@@ -21,8 +21,62 @@ from effdet_keras.weights.archive import (
     read_archive_info,
 )
 from effdet_keras.weights.kinds.keras_h5 import HDF5_MAGIC, read_h5_arrays
-from effdet_keras.weights.network_arrays import OWN, network_arrays, tf1_name
+from effdet_keras.weights.network_arrays import (
+    LEAVES,
+    Scheme,
+    network_arrays,
+    tf1_name,
+    under,
+)
 from effdet_keras.weights.source import Kind, WeightSource
+
+_CLASS_HEAD, _BOX_HEAD = "layers/prediction_head_1", "layers/prediction_head"
+_OF_A_HEAD = {
+    "conv": "/convs/{layer}",
+    "bn": "/bns/{bn:batch_normalization}",
+    "predict": "/predict_conv",
+}
+OWN = Scheme(  # the paths inside our `.weights.h5`
+    "effdet-keras",
+    {
+        "stem_conv": "layers/efficient_net/stem/conv",
+        "stem_bn": "layers/efficient_net/stem/bn",
+        **under(
+            "layers/efficient_net/blocks/{layer}",
+            expand_conv="/expand_conv",
+            expand_bn="/expand_bn",
+            depthwise_conv="/depthwise_conv",
+            depthwise_bn="/depthwise_bn",
+            se_reduce="/se/reduce_conv",
+            se_expand="/se/expand_conv",
+            project_conv="/project_conv",
+            project_bn="/project_bn",
+            fused_conv="/conv",
+            fused_bn="/bn",
+            single_conv="/conv",
+            single_bn="/bn",
+        ),
+        **under("layers/{extra:resample}", level_conv="/conv", level_bn="/bn"),
+        **under(
+            "layers/bi_fpn/cells/{cell:bi_fpn_cell}/nodes/{node:bi_fpn_node}",
+            edge_conv="/edges/{edge:resample}/conv",
+            edge_bn="/edges/{edge:resample}/bn",
+            fusion="/fusion",
+            node_conv="/conv/conv",
+            node_bn="/conv/bn",
+        ),
+        **{f"class_{part}": _CLASS_HEAD + end for part, end in _OF_A_HEAD.items()},
+        **{f"box_{part}": _BOX_HEAD + end for part, end in _OF_A_HEAD.items()},
+        **under(
+            "layers/segmentation_head",
+            segmentation_conv="/convs/{step:conv2d_transpose}",
+            segmentation_bn="/bns/{step:batch_normalization}",
+            segmentation_predict="/predict_conv",
+        ),
+    },
+    dict.fromkeys(LEAVES, ("/vars/0", "/vars/1", "/vars/2", "/vars/3")),
+    has_our_anchors=True,
+)
 
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"  # Keras' entries
 _CLASS = "effdet_keras>EfficientDet"
@@ -180,7 +234,7 @@ def _names_by_path(paths, weights):
         or re.search(r"fpn_cells/.*/depthwise_kernel", text) is not None,
         heads=tuple(heads),
     )
-    return {array.name: array.names[OWN] for array in network_arrays(config)}
+    return {array.name: OWN.name_of(array) for array in network_arrays(config)}
 
 
 def _tuple(values):

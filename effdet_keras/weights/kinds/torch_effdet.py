@@ -31,8 +31,62 @@ from effdet_keras.weights.kinds.torch_files import (
     damaged,
     read_torch_file,
 )
-from effdet_keras.weights.network_arrays import TORCH, network_arrays
+from effdet_keras.weights.network_arrays import (
+    TORCH_LEAVES,
+    Scheme,
+    network_arrays,
+    of_both_heads,
+    under,
+)
 from effdet_keras.weights.source import WeightSource
+
+TIMM = Scheme(  # timm's EfficientNet, the backbone alone
+    "timm",
+    {
+        "stem_conv": "conv_stem",
+        "stem_bn": "bn1",
+        **under(
+            "blocks.{stage}.{repeat}",
+            expand_conv=".conv_pw",
+            expand_bn=".bn1",
+            depthwise_conv=".conv_dw",
+            depthwise_bn=".bn{bn:+1}",
+            se_reduce=".se.conv_reduce",
+            se_expand=".se.conv_expand",
+            project_conv=".{torch}",
+            project_bn=".bn{bn:+1}",
+            fused_conv=".conv_exp",
+            fused_bn=".bn1",
+            single_conv=".conv",
+            single_bn=".bn1",
+        ),
+    },
+    TORCH_LEAVES,
+    is_torch=True,
+)
+TORCH = Scheme(  # PyTorch effdet, whose backbones are timm's
+    "torch-effdet",
+    {
+        **under("backbone.", **TIMM.parts),
+        **under("fpn.resample.{step}.conv", level_conv=".conv", level_bn=".bn"),
+        **under(
+            "fpn.cell.{cell}.fnode.{effdet_node}",
+            edge_conv=".combine.resample.{source}.conv.conv",
+            edge_bn=".combine.resample.{source}.conv.bn",
+            fusion=".combine",
+            node_conv=".after_combine.conv",
+            node_bn=".after_combine.conv.bn",
+        ),
+        **of_both_heads(
+            "{head}_net",
+            conv=".conv_rep.{repeat}",
+            bn=".bn_rep.{repeat}.{step}.bn",
+            predict=".predict",
+        ),
+    },
+    TORCH_LEAVES,
+    is_torch=True,
+)
 
 # Where effdet's settings of the `tf_` models differ from google/automl's.
 EFFDET_CONFIG = EFFDET_ANCHORS
@@ -194,7 +248,7 @@ def _state_dict(arrays, config):
     _check_complete(arrays, network)
     state = {}
     for array in network:
-        name = name_in_effdet(array.names[TORCH], config)
+        name = name_in_effdet(TORCH.name_of(array), config)
         value = np.asarray(arrays[array.name], "float32")
         edge = _EDGE_WEIGHTS.fullmatch(name)
         if edge:

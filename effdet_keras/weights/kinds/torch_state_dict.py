@@ -11,6 +11,7 @@ from effdet_keras.model.config import TF_BACKBONE, TIMM_BACKBONE
 from effdet_keras.weights.identify import names_of_no_backbone
 from effdet_keras.weights.kinds.torch_effdet import (
     ENDINGS,
+    TIMM,
     effdet_source,
     find_network,
     holds_effdet,
@@ -20,7 +21,7 @@ from effdet_keras.weights.kinds.torch_files import (
     ZIP_MAGIC,
     read_torch_file,
 )
-from effdet_keras.weights.network_arrays import EFFICIENTNET_PYTORCH, TIMM
+from effdet_keras.weights.network_arrays import TORCH_LEAVES, Scheme, under
 from effdet_keras.weights.source import Kind, WeightSource
 
 
@@ -53,6 +54,27 @@ KIND = Kind(
 
 
 # --- Backbones from PyTorch: the classifiers of EfficientNet-PyTorch and of timm.
+
+EFFICIENTNET_PYTORCH = Scheme(  # of that package, which has no EfficientNetV2
+    "efficientnet-pytorch",
+    {
+        "stem_conv": "_conv_stem",
+        "stem_bn": "_bn0",
+        **under(
+            "_blocks.{block}",
+            expand_conv="._expand_conv",
+            expand_bn="._bn0",
+            depthwise_conv="._depthwise_conv",
+            depthwise_bn="._bn1",
+            se_reduce="._se_reduce",
+            se_expand="._se_expand",
+            project_conv="._project_conv",
+            project_bn="._bn2",
+        ),
+    },
+    TORCH_LEAVES,
+    is_torch=True,
+)
 
 _STEMS = {EFFICIENTNET_PYTORCH: "_conv_stem.weight", TIMM: "conv_stem.weight"}
 _TITLES = {EFFICIENTNET_PYTORCH: "EfficientNet-PyTorch", TIMM: "timm EfficientNet"}

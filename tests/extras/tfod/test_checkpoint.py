@@ -10,12 +10,12 @@ from support import tfod_files
 from support.odapi import odapi_path
 from support.remote import put_folder
 
-from effdet_keras.extras.tfod.checkpoint import read_tfod_checkpoint
+from effdet_keras.extras.tfod.checkpoint import TFOD, read_tfod_checkpoint
 from effdet_keras.model.config import TFOD_TAPS, EfficientDetConfig
 from effdet_keras.weights.identify import match_arrays
 from effdet_keras.weights.kinds.registry import open_weights
 from effdet_keras.weights.locate import located
-from effdet_keras.weights.network_arrays import TFOD, network_arrays
+from effdet_keras.weights.network_arrays import TF1, network_arrays
 from effdet_keras.weights.pretrained import config_for_weights
 from effdet_keras.weights.read_weights import read_weights
 
@@ -97,7 +97,7 @@ def alone(exported, tmp_path):
 )
 def test_names_are_those_of_real_checkpoints(name, digest):
     config = EfficientDetConfig.from_name(f"efficientdet-{name}")
-    lines = sorted(f"{a.name} {a.names[TFOD]}" for a in network_arrays(config))
+    lines = sorted(f"{a.name} {TFOD.name_of(a)}" for a in network_arrays(config))
     assert hashlib.sha256("\n".join(lines).encode()).hexdigest() == digest
 
 
@@ -256,7 +256,7 @@ def test_every_name_of_the_real_lists(name):
         for edge, twin in enumerate([] if twins == "-" else twins.split()):
             real[twin] = f"{key}/{edge}" if "bifpn_combine" in key else key
     config = EfficientDetConfig.from_name(f"efficientdet-{name}")
-    assert {a.name: a.names[TFOD] for a in network_arrays(config)} == real
+    assert {a.name: TFOD.name_of(a) for a in network_arrays(config)} == real
 
 
 def test_last_layers_are_converted_to_other_anchors_and_scales(exported):
@@ -270,7 +270,7 @@ def test_last_layers_are_converted_to_other_anchors_and_scales(exported):
     np.testing.assert_allclose(converted[order], bias / [10, 10, 5, 5], rtol=1e-6)
     back = dataclasses.replace(
         source,
-        scheme="automl-tf1",
+        scheme=TF1,
         config=None,
         arrays={name: found[name] for name in VALUES},
     )

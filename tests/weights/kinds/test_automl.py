@@ -15,16 +15,12 @@ from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.model.network import build_network
 from effdet_keras.weights.identify import identify, match_arrays
 from effdet_keras.weights.kinds.automl import (
+    OBJECT_GRAPH,
     published_names,
     read_tensorflow_checkpoint,
     write_tf1_checkpoint,
 )
-from effdet_keras.weights.network_arrays import (
-    OBJECT_GRAPH,
-    TF1,
-    network_arrays,
-    tf1_name,
-)
+from effdet_keras.weights.network_arrays import TF1, network_arrays, tf1_name
 
 tf = pytest.importorskip("tensorflow")
 
@@ -200,7 +196,7 @@ def test_the_reference_trainer_checkpoint_is_read(checkpoint_path, averages):
     match = match_arrays(source, D0)
     assert (match.missing, match.left_over, match.mismatched) == ([], [], {})
     assert source.num_averages == (493 if averages else 0)
-    names = {array.name: array.names[OBJECT_GRAPH] for array in network_arrays(D0)}
+    names = {array.name: OBJECT_GRAPH.name_of(array) for array in network_arrays(D0)}
     reader = tf.train.load_checkpoint(prefix)
     num_slots = 0
     for name, array in match.found.items():
@@ -458,7 +454,7 @@ def test_a_second_models_segmentation_head_is_counted_from_zero():
 def test_the_object_graph_has_a_name_for_each_array_of_the_segmentation_head():
     config = EfficientDetConfig(heads=("object_detection", "segmentation"))
     names = {
-        array.name: array.names[OBJECT_GRAPH]
+        array.name: OBJECT_GRAPH.name_of(array)
         for array in network_arrays(config)
         if array.is_segmentation
     }

@@ -13,8 +13,8 @@ from support import automl_files
 from effdet_keras.model.backbone import EfficientNet
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.weights.identify import identify, match_arrays
-from effdet_keras.weights.kinds.keras_h5 import read_keras2_h5
-from effdet_keras.weights.network_arrays import APPLICATIONS, TF1, tf1_name
+from effdet_keras.weights.kinds.keras_h5 import APPLICATIONS, read_keras2_h5
+from effdet_keras.weights.network_arrays import TF1, tf1_name
 
 D0 = EfficientDetConfig.from_name("efficientdet-d0")
 

@@ -15,8 +15,8 @@ from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.weights.archive import load_archive, write_archive
 from effdet_keras.weights.identify import match_arrays
-from effdet_keras.weights.kinds.own import read_own_weights
-from effdet_keras.weights.network_arrays import OWN, tf1_name
+from effdet_keras.weights.kinds.own import OWN, read_own_weights
+from effdet_keras.weights.network_arrays import tf1_name
 
 NAMES = ["model.weights.h5", "model.keras"]
 

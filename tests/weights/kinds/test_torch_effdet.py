@@ -23,12 +23,13 @@ from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.weights.assign import assign_source
 from effdet_keras.weights.identify import identify, match_arrays
 from effdet_keras.weights.kinds.torch_effdet import (
+    TORCH,
     effdet_source,
     name_in_effdet,
     read_torch_effdet,
     write_torch_effdet,
 )
-from effdet_keras.weights.network_arrays import TORCH, network_arrays
+from effdet_keras.weights.network_arrays import network_arrays
 from effdet_keras.weights.presets import list_presets
 
 pytestmark = pytest.mark.extra_packages  # where torch is absent, some tests skip
@@ -42,7 +43,7 @@ def effdet_shapes(config):
     """The shape of each entry of effdet's state dict but the counters, by name."""
     shapes = {}
     for array in network_arrays(config):
-        name, axes = name_in_effdet(array.names[TORCH], config), array.torch_axes
+        name, axes = name_in_effdet(TORCH.name_of(array), config), array.torch_axes
         vector, _, edge = name.rpartition(".")
         if edge.isdigit():
             shapes[vector] = (int(edge) + 1,)

@@ -18,11 +18,9 @@ from effdet_keras.model.config import (
 from effdet_keras.weights.assign import assign_source
 from effdet_keras.weights.identify import identify, match_arrays, to_layout_of
 from effdet_keras.weights.kinds.registry import open_weights
-from effdet_keras.weights.network_arrays import (
-    EFFICIENTNET_PYTORCH,
-    TIMM,
-    network_arrays,
-)
+from effdet_keras.weights.kinds.torch_effdet import TIMM
+from effdet_keras.weights.kinds.torch_state_dict import EFFICIENTNET_PYTORCH
+from effdet_keras.weights.network_arrays import network_arrays
 from effdet_keras.weights.pretrained import config_for_weights, load_source
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden" / "torch_backbones.json"
@@ -58,20 +56,21 @@ def head_shapes(backbone, scheme):
 
 
 @pytest.mark.parametrize(
-    "scheme, backbone", [(scheme, name) for scheme in HEADS for name in DIGESTS[scheme]]
+    "scheme, backbone",
+    [(scheme, name) for scheme in HEADS for name in DIGESTS[scheme.title]],
 )
 def test_names_and_shapes_are_those_of_the_packages(scheme, backbone):
     shapes = {}
     for array in backbone_arrays(config_of(backbone)):
         axes, shape = array.torch_axes, array.shape
-        shapes[array.names[scheme]] = tuple(shape[i] for i in axes) if axes else shape
+        shapes[scheme.name_of(array)] = tuple(shape[i] for i in axes) if axes else shape
     shapes.update(head_shapes(backbone, scheme))
     lines = [f"{name} {shape} float32" for name, shape in shapes.items()]
     for name in shapes:
         if name.endswith("running_var"):
             counter = name.replace("running_var", "num_batches_tracked")
             lines.append(f"{counter} () int64")
-    expected = DIGESTS[scheme][backbone]
+    expected = DIGESTS[scheme.title][backbone]
     assert len(lines) == expected["entries"]
     digest = hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
     assert digest == expected["sha256"]
@@ -83,7 +82,7 @@ def state_of(scheme, prefix="", value=None):
     for array in backbone_arrays(D0):
         drawn = rng.uniform(0.1, 1, array.shape).astype("float32")
         drawn = drawn if value is None else np.full_like(drawn, value)
-        state[prefix + array.names[scheme]] = to_layout_of(drawn, array, scheme)
+        state[prefix + scheme.name_of(array)] = to_layout_of(drawn, array, scheme)
     conv, bn, layer = HEADS[scheme]
     state[f"{prefix}{bn}.num_batches_tracked"] = np.array(7)
     state[f"{prefix}{conv}.weight"] = np.zeros((4, 320, 1, 1), "float32")
@@ -100,7 +99,7 @@ def test_a_backbone_is_found_and_the_classifier_is_left_over(tmp_path, scheme, p
     assert len(match.found) == len(backbone_arrays(D0)) == 304
     for array in backbone_arrays(D0):
         there = to_layout_of(match.found[array.name], array, scheme)
-        np.testing.assert_array_equal(there, source.arrays[array.names[scheme]])
+        np.testing.assert_array_equal(there, source.arrays[scheme.name_of(array)])
     conv, bn, layer = HEADS[scheme]
     assert set(match.left_over) == {f"{conv}.weight", f"{layer}.weight"}
     assert source.others == (f"{bn}.num_batches_tracked",)
@@ -187,7 +186,7 @@ def test_a_network_of_another_kind_says_what_is_known(tmp_path):
 def test_the_report_says_that_training_comes_first(tmp_path):
     model = tiny_model()
     state = {
-        array.names[EFFICIENTNET_PYTORCH]: to_layout_of(
+        EFFICIENTNET_PYTORCH.name_of(array): to_layout_of(
             np.ones(array.shape, "float32"), array, EFFICIENTNET_PYTORCH
         )
         for array in backbone_arrays(model.config)
