@@ -69,7 +69,7 @@ class ExportReport:
             the live model gave them; None without a segmentation head.
         rounding_errors: tuple of `(name, error)`, the places of the network that lose
             most by being rounded to 8 bits, the largest error first; see
-            `extras/rounding.py`. Of int8 after training; else empty.
+            `extras/quantization/rounding.py`. Of int8 after training; else empty.
         advice: string, whether quantization-aware training would be worth it; empty
             where that is no question.
         warnings: tuple of strings.

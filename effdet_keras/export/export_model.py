@@ -121,7 +121,9 @@ def _metrics(model, runtime, dataset, verbose):
 def _with_rounding(report, model, runtime, dataset, calibration):
     """Adds what int8 costs, of a model that was not trained for it."""
     inputs = calibration_inputs(model.config, calibration, IMAGES)
-    errors = extra("rounding:rounding_errors")(model, inputs)[:_STORED_ERRORS]
+    errors = extra("quantization.rounding:rounding_errors")(model, inputs)[
+        :_STORED_ERRORS
+    ]
     cost = None
     if dataset is not None and model.config.has_detection:
         own_postprocess = model.postprocess
@@ -132,7 +134,7 @@ def _with_rounding(report, model, runtime, dataset, calibration):
         finally:
             model.postprocess = own_postprocess
         cost = float(in_float["AP"]) - float(report.metrics["export"]["AP"])
-    advice = extra("rounding:advice_of")(cost)
+    advice = extra("quantization.rounding:advice_of")(cost)
     return dataclasses.replace(report, rounding_errors=tuple(errors), advice=advice)
 
 

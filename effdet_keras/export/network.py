@@ -14,14 +14,9 @@ from effdet_keras.detect.detect import Images, image_sources, letterboxed
 from effdet_keras.detect.postprocess import class_map_of
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.config import EfficientDetConfig
-<<<<<<< HEAD
 
 if TYPE_CHECKING:
     from effdet_keras.data.dataset import DetectionDataset
-=======
-from effdet_keras.model.fake_quantization import quantizing_with, rounded_kernel
-from effdet_keras.model.resample import repeating_with
->>>>>>> main
 
 _convert_to_constants = OptionalModule(
     "tensorflow.python.framework.convert_to_constants", install="tensorflow"

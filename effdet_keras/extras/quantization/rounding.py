@@ -10,8 +10,7 @@ import numpy as np
 from keras import ops
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
-from effdet_keras.model.fake_quantization import quantizing_with
-from effdet_keras.train.quantization import rounded_kernel
+from effdet_keras.model.fake_quantization import quantizing_with, rounded_kernel
 
 WORTH_IT = 0.005  # AP that int8 costs
 

@@ -5,7 +5,7 @@ import pytest
 from support.tiny import tiny_model
 
 from effdet_keras.data import from_arrays
-from effdet_keras.extras.rounding import advice_of, rounding_errors
+from effdet_keras.extras.quantization.rounding import advice_of, rounding_errors
 
 pytestmark = pytest.mark.tensorflow
 
