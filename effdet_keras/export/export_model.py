@@ -22,7 +22,6 @@ from effdet_keras.export.registry import (
 from effdet_keras.export.runtime import ExportedDetector, open_runtime
 
 REPORT_NAME = "export_report.json"
-_STORED_ERRORS = 20  # of places of the network
 _DRAWN_SIZES = (96, 160, 320, 480)  # pixels, of images that are drawn for a check
 
 
@@ -70,7 +69,8 @@ def export_model(
             notes=written.notes,
         )
         if report.precision == "int8" and model.quantization is None:
-            report = _with_rounding(
+            with_rounding = extra("quantization.rounding:with_rounding")
+            report = with_rounding(
                 report, model, runtime, evaluate, options["calibration"]
             )
         report.save(_report_path(partial))
@@ -116,26 +116,6 @@ def _metrics(model, runtime, dataset, verbose):
             print(f"\nCOCO evaluation of the {name}", flush=True)
         numbers[name] = evaluate(detector, dataset, verbose=bool(verbose))
     return numbers
-
-
-def _with_rounding(report, model, runtime, dataset, calibration):
-    """Adds what int8 costs, of a model that was not trained for it."""
-    inputs = calibration_inputs(model.config, calibration, IMAGES)
-    errors = extra("quantization.rounding:rounding_errors")(model, inputs)[
-        :_STORED_ERRORS
-    ]
-    cost = None
-    if dataset is not None and model.config.has_detection:
-        own_postprocess = model.postprocess
-        # The file's may be another: that costs, too, and is no matter of int8.
-        model.postprocess = runtime.description.postprocess
-        try:
-            in_float = evaluate(model, dataset, verbose=False)
-        finally:
-            model.postprocess = own_postprocess
-        cost = float(in_float["AP"]) - float(report.metrics["export"]["AP"])
-    advice = extra("quantization.rounding:advice_of")(cost)
-    return dataclasses.replace(report, rounding_errors=tuple(errors), advice=advice)
 
 
 def _check_replaceable(path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,9 +11,32 @@ import numpy as np
 from keras import ops
 
 from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras.detect.evaluate import evaluate
+from effdet_keras.export.check import IMAGES
+from effdet_keras.export.network import calibration_inputs
 from effdet_keras.model.fake_quantization import quantizing_with, rounded_kernel
 
-WORTH_IT = 0.005  # AP that int8 costs
+_WORTH_IT = 0.005  # AP that int8 costs
+_STORED_ERRORS = 20  # of places of the network
+
+
+def with_rounding(report, model, runtime, dataset, calibration):
+    """An `ExportReport` with what int8 costs, of a model that was not trained for it."""
+    inputs = calibration_inputs(model.config, calibration, IMAGES)
+    errors = rounding_errors(model, inputs)[:_STORED_ERRORS]
+    cost = None
+    if dataset is not None and model.config.has_detection:
+        own_postprocess = model.postprocess
+        # The file's may be another: that costs, too, and is no matter of int8.
+        model.postprocess = runtime.description.postprocess
+        try:
+            in_float = evaluate(model, dataset, verbose=False)
+        finally:
+            model.postprocess = own_postprocess
+        cost = float(in_float["AP"]) - float(report.metrics["export"]["AP"])
+    return dataclasses.replace(
+        report, rounding_errors=tuple(errors), advice=advice_of(cost)
+    )
 
 
 def rounding_errors(
@@ -39,10 +63,10 @@ def advice_of(cost: float | None) -> str:
     if cost is None:
         return (
             "Give a dataset as `evaluate` to know what int8 costs: above "
-            f"{WORTH_IT} AP, quantization-aware training (`model.quantize_aware()`) is "
+            f"{_WORTH_IT} AP, quantization-aware training (`model.quantize_aware()`) is "
             "worth its time."
         )
-    if cost <= WORTH_IT:
+    if cost <= _WORTH_IT:
         return (
             f"int8 costs {cost:.3f} AP: quantization-aware training has little to win."
         )
