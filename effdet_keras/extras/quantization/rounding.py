@@ -21,7 +21,7 @@ _STORED_ERRORS = 20  # of places of the network
 
 
 def with_rounding(report, model, runtime, dataset, calibration):
-    """An `ExportReport` with what int8 costs, of a model that was not trained for it."""
+    """A report with what int8 costs, of a model that was not trained for it."""
     inputs = calibration_inputs(model.config, calibration, IMAGES)
     errors = rounding_errors(model, inputs)[:_STORED_ERRORS]
     cost = None
@@ -63,8 +63,8 @@ def advice_of(cost: float | None) -> str:
     if cost is None:
         return (
             "Give a dataset as `evaluate` to know what int8 costs: above "
-            f"{_WORTH_IT} AP, quantization-aware training (`model.quantize_aware()`) is "
-            "worth its time."
+            f"{_WORTH_IT} AP, quantization-aware training (`model.quantize_aware()`) "
+            "is worth its time."
         )
     if cost <= _WORTH_IT:
         return (
