@@ -174,7 +174,7 @@ SEAMS = {
     "data/__init__.py",  # their public names
     "data/load.py",  # formats: TensorFlow Datasets
     "detect/__init__.py",  # their public names
-    "detect/predictor.py",  # videos and cameras, test-time augmentation
+    "detect/predictor.py",  # videos, tiles, test-time augmentation
     "export/export_model.py",  # where an int8 file loses most
     "export/registry.py",  # targets of exports
     "model/efficientdet.py",  # `from_pipeline_config`, `quantize_aware`, `push_to_hub`

@@ -26,7 +26,6 @@ from effdet_keras.detect.detect import (
     image_sources,
 )
 from effdet_keras.detect.detections import Detections
-from effdet_keras.detect.tiles import detect_tiled
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluate.thresholds import ScoreSettings
 from effdet_keras.export.network import evaluated
@@ -345,10 +344,11 @@ class Predictor:
         detect_images = once
         if _is_given(tiles):
             size = self.config.image_size if tiles is True else tiles
+            tiled = extra("tiles:detect_tiled")
 
             def detect_images(images):
                 options = {"tile_size": size, "overlap": tile_overlap}
-                return [detect_tiled(once, image, **options) for image in images]
+                return [tiled(once, image, **options) for image in images]
 
         if is_augmented:
             detect_images = functools.partial(

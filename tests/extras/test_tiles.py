@@ -9,7 +9,7 @@ from PIL import Image
 
 from effdet_keras import Detections
 from effdet_keras.box_ops import iou
-from effdet_keras.detect.tiles import detect_tiled, merge_views, tile_grid
+from effdet_keras.extras.tiles import detect_tiled, merge_views, tile_grid
 
 NETWORK = 100  # pixels: the side of the fake network's input
 TILES = {"tile_size": 100, "overlap": 0.3}
