@@ -1,5 +1,7 @@
 """`image_results`: what `evaluate` counts, image by image, for every detector."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from support.tiny import lively_model
@@ -19,35 +21,17 @@ def dataset():
     images = [rng.integers(0, 255, (*size, 3), "uint8") for size in sizes]
     boxes = [[[4, 4, 30, 30], [8, 10, 20, 33]], [[2.5, 7, 38, 80]], [], [[0, 0, 9, 9]]]
     labels = [[0, 2], [1], [], [0]]
-    made = ek.data.from_arrays(images, boxes, labels, NAMES)
-    coco = made.to_coco()
-    ids = {1: 70, 2: 8, 3: 9, 4: 100}
-    for image in coco["images"]:
-        image["id"] = ids[image["id"]]
-    for number, annotation in enumerate(coco["annotations"]):
-        annotation["image_id"] = ids[annotation["image_id"]]
-        annotation["category_id"] *= 10
-        annotation["area"] = 500.0 + number
-        annotation["iscrowd"] = int(number == 1)
-    for category in coco["categories"]:
-        category["id"] *= 10
+    ids, areas = (70, 8, 9, 100), ([500.0, 501.0], [502.0], [], [503.0])
     records = [
-        record.__class__(
-            image,
-            record.image_size,
-            ids[record.image_id],
-            record.source_id,
-            record.file_name,
-            record.boxes_xywh,
-            record.labels,
-            [bool(a["iscrowd"]) for a in of],
-            [a["area"] for a in of],
-            record.annotation_ids,
+        dataclasses.replace(
+            record,
+            image_id=image_id,
+            is_crowd=np.arange(len(of_image)) == 1,
+            area=np.array(of_image),
         )
-        for image, record in zip(images, made.records)
-        for of in [
-            [a for a in coco["annotations"] if a["image_id"] == ids[record.image_id]]
-        ]
+        for record, image_id, of_image in zip(
+            ek.data.from_arrays(images, boxes, labels, NAMES).records, ids, areas
+        )
     ]
     return ek.data.DetectionDataset(records, NAMES, (10, 20, 30))
 
