@@ -54,7 +54,7 @@ MAY_IMPORT_INSIDE = {
     "detect/predictor.py:evaluate": ["effdet_keras.detect.evaluate"],
     "detect/predictor.py:_copied": ["effdet_keras.weights.archive"],
     "detect/predictor.py:_naming_weights": [
-        "effdet_keras.weights.describe",
+        "effdet_keras.weights.read_weights",
         "effdet_keras.weights.locate",
     ],
     "cli/open_model.py:open_live_model": ["effdet_keras.model.efficientdet"],
