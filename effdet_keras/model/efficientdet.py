@@ -58,13 +58,16 @@ from effdet_keras.train.fit_callbacks import (
     let_go_afterwards,
     with_own_callbacks,
 )
-from effdet_keras.train.gradients import check_found, gradient_factors
+from effdet_keras.train.gradients import all_finite, check_found, gradient_factors
 from effdet_keras.train.inputs import Run
 from effdet_keras.train.losses import count_positives, segmentation_loss
 from effdet_keras.train.parts import (
     Accumulation,
     Part,
     StatisticsWarmup,
+    assign_parted,
+    joined,
+    step_counter,
     steps_done,
     steps_per_update,
 )
@@ -663,6 +666,11 @@ class EfficientDet(keras.Model):
         # Their graphs have the parts of before.
         self.train_function = self.test_function = self.predict_function = None
 
+    def moved_variables(self) -> list[keras.Variable]:
+        """What the forward pass of a training step moves."""
+        others = [v for part in self.parts.values() for v in part.moved]
+        return self.moved_statistics() + others
+
     def _compile_again(self, **changed):
         if self.settings is not None:
             # By its config, because an optimizer has been built for what trained.
@@ -989,10 +997,63 @@ class EfficientDet(keras.Model):
                 self.averages.restore()
             return super().train_on_batch(*args, **kwargs)
 
-    # Keras calls these; what differs from backend to backend is in `train/steps`.
+    def train_step(self, *arguments: Any) -> Any:
+        return self._step.train(self._train, *arguments)
 
-    def train_step(self, *args: Any) -> Any:
-        return self._step.train(super().train_step, *args)
+    def _train(self, data):
+        """One training step; what differs between backends is in `train/steps`."""
+        backend, optimizer, parts = self._step, self.optimizer, self.parts.values()
+        step = ops.copy(step_counter(optimizer))
+        statistics = self.moved_statistics()
+        others = [v for part in parts for v in part.moved]
+        before, others_before = joined(statistics), [ops.copy(v) for v in others]
+        # Forward pass, `compute_loss`, backward pass.
+        loss, gradients = backend.gradients(data)
+        self._loss_tracker.update_state(loss)
+        for part in parts:
+            loss, gradients = part.gradients(loss, gradients, data, step)
+        gradients = self.settings.multiplied(gradients)
+        together, scale = gradients, optimizer.scale_loss(ops.ones(()))
+        for part in parts:
+            together = part.together(together, scale)
+        clipped, norm = backend.clipped(together)
+        self.settings.trackers.update_step(norm, optimizer.learning_rate)
+        # The forward pass has moved statistics: of a bad batch they are put back.
+        after = settled = joined(statistics)
+        is_fine = backend.on_all_replicas(all_finite([loss, norm, after, *others]))
+        for part in parts:
+            settled = part.settled(before, settled, step)
+        assign_parted(statistics, ops.where(is_fine, settled, before))
+        for variable, value in zip(others, others_before):
+            variable.assign(ops.where(is_fine, variable.value, value))
+
+        def update():
+            final = clipped
+            for part in parts:
+                final = part.for_optimizer(gradients, final, step=step, is_fine=is_fine)
+            backend.apply(final, self.updated_variables())
+            self._move_averages(step)
+
+        goes_on = is_fine
+        loss_scale = self.settings.loss_scale(optimizer)
+        if loss_scale is not None:
+            # Gradients that overflow a smaller scale may mend: the optimizer leaves
+            # the step out by itself, and halves it.
+            mends = backend.on_all_replicas(all_finite([loss, after]))
+            goes_on = is_fine | (mends & (loss_scale > 1.0))
+        backend.finish(update, goes_on, data, step)  # or the batch is refused
+        return self.get_metrics_result()
+
+    def _move_averages(self, step):
+        if self.averages is None:
+            return
+        count = steps_per_update(self.optimizer)
+        if count == 1 and self.settings.loss_scale(self.optimizer) is None:
+            self.averages.update(step)
+            return
+        # A step that only adds up gradients, or whose gradients overflow, moves none.
+        done = ops.copy(step_counter(self.optimizer)) // count
+        self.averages.update(step // count, has_moved=done > step // count)
 
     def test_step(self, *args: Any) -> Any:
         return self._step.test(super().test_step, *args)
@@ -1031,7 +1092,7 @@ class EfficientDet(keras.Model):
         inputs.check_truth(y, sample_weight, self.config)
         losses = self.losses_of(y, y_pred, training=training)
         self.settings.trackers.update_losses(losses)
-        return self._step.checked_loss(losses["loss"], y, training)
+        return losses["loss"]
 
     def losses_of(
         self,
@@ -1146,11 +1207,6 @@ class EfficientDet(keras.Model):
             return self._step.skipped(keeper.logs, *arguments)
 
         return skipping
-
-    def compute_loss_and_updates(self, trainable_variables: list, *args, **kwargs):
-        # Keras has it on JAX alone, where it differentiates it.
-        values = self._step.scaling_gradients(trainable_variables)
-        return super().compute_loss_and_updates(values, *args, **kwargs)
 
     @property
     def metrics(self):

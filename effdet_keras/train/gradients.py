@@ -139,3 +139,9 @@ def clipped(gradients, limit, *, each=True, scale=None):
 
 def _norm(vector):
     return ops.sqrt(ops.sum(ops.square(vector)))
+
+
+def all_finite(tensors):
+    """Whether no number in a list of float tensors is NaN or infinite."""
+    flat = [ops.reshape(ops.cast(t, "float32"), (-1,)) for t in tensors]
+    return ops.all(ops.isfinite(ops.concatenate(flat)))

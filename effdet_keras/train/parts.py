@@ -247,3 +247,10 @@ def parted(vector: Any, lengths: Sequence[int]) -> list[Any]:
     if len(lengths) < 2:
         return [vector] * len(lengths)
     return list(ops.split(vector, np.cumsum(lengths)[:-1].tolist()))
+
+
+def assign_parted(variables: Sequence[Any], vector: Any) -> None:
+    """Gives variables the values that were `joined` of variables like them."""
+    values = parted(vector, [v.shape[0] for v in variables])
+    for variable, value in zip(variables, values):
+        variable.assign(value)

@@ -87,6 +87,12 @@ class Settings:
         halves = ops.convert_to_tensor([f / 2 for _, f in decaying], "float32")
         return ops.sum(halves * ops.stack(squares))
 
+    def multiplied(self, gradients: list) -> list:
+        """Gradients by their `gradient_multipliers`."""
+        factors = self.gradient_factors or [1.0] * len(gradients)
+        pairs = zip(gradients, factors, strict=True)
+        return [g if f == 1.0 else g * f for g, f in pairs]
+
     def loss_scale(self, optimizer: Any) -> keras.Variable | None:
         """The variable of a float16 optimizer's loss scale, else None.
 
