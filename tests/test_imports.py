@@ -174,12 +174,13 @@ SEAMS = {
     "cli/__init__.py",  # subcommands
     "cli/predict.py",  # `--parts`
     "export/targets.py",  # targets of exports
-    "model/efficientdet.py",  # `from_pipeline_config`, `quantize_aware`, `push_to_hub`
+    "model/efficientdet.py",  # `quantize_aware`
     "runs/batch_size.py",  # files of other trainers
     "runs/configuration.py",  # adversarial images, rounding for int8
     "runs/fine_tune.py",  # files of other trainers
     "runs/make_model.py",  # distillation
     "train/recipe.py",  # adversarial images, in files
+    "weights/model_weights.py",  # `from_pipeline_config`, `push_to_hub`
     "weights/kinds/registry.py",  # kinds of weights
 }
 
