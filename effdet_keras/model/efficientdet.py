@@ -217,11 +217,6 @@ class EfficientDet(ModelWeights, keras.Model):
         return run()
 
     @property
-    def quantization(self) -> Part | None:
-        """What rounds the network to 8 bits, after `quantize_aware`."""
-        return self.parts.get("quantization")
-
-    @property
     def num_classes(self) -> int:
         """Number of labels."""
         return self.config.num_classes
@@ -392,140 +387,6 @@ class EfficientDet(ModelWeights, keras.Model):
             )
         return keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=scale)
 
-    def choose_recipe(self, facts: auto_recipe.Facts, verbose: bool = True) -> None:
-        """Fills the fields that `compile` left open; `fit` calls it.
-
-        Nothing happens where none is open, or where a step has been trained.
-
-        Args:
-            facts: `Facts` of the training that begins.
-            verbose: bool, whether to print what was chosen.
-        """
-        asked = self.settings.asked
-        if not asked.is_open or self._steps_done:
-            return
-        is_frozen = bool(freezing.frozen_state(self)["weights"])
-        choices = [
-            choice
-            for choice in auto_recipe.choose(facts)
-            if asked.may_choose(choice.field)
-            and not (choice.field == "freeze" and is_frozen)
-        ]
-        recipe = asked.chosen(**{choice.field: choice.value for choice in choices})
-        if any(choice.field == "freeze" for choice in choices):
-            freezing.freeze(self, recipe.freeze, recipe.freeze_batch_norm)
-        self._set_up(asked, recipe, self.settings.keras_options)
-        self.train_function = None  # its graph has the recipe of before
-        if verbose:
-            print(auto_recipe.describe(choices, facts, asked.given), flush=True)
-
-    def freeze(self, what: str, batch_norm: bool = True) -> None:
-        """Stops some weights from training, and lets all others train.
-
-        A compiled model is compiled again as it was, so that the optimizer holds
-        what trains and no more: its state and the averages start anew.
-
-        Args:
-            what: "backbone", "backbone+fpn", or a regular expression that the path
-                of a weight must match from its start, as the reference's
-                `var_freeze_expr` does: "(efficientnet|fpn_cells|resample_p6)".
-            batch_norm: bool, whether batch norms whose scale and offset are frozen
-                keep their statistics and normalise with them, in training as well.
-
-        Raises:
-            ValueError: If nothing matches, or nothing is left to train.
-
-        Example:
-            >>> from effdet_keras.model.efficientdet import EfficientDet
-            >>> model = EfficientDet.from_preset(
-            ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2
-            ... )
-            >>> model.freeze("backbone+fpn")
-            >>> len(model.trainable_variables) < len(model.weights) / 3
-            True
-        """
-        before = freezing.frozen_state(self)
-        freezing.freeze(self, what, batch_norm)
-        try:
-            self._compile_again(freeze=None)
-        except ValueError:  # such as a gradient multiplier that is for nothing now
-            freezing.restore_frozen(self, before)
-            raise
-
-    def unfreeze(self) -> None:
-        """Lets all weights train again; see `freeze`."""
-        freezing.unfreeze(self)
-        self._compile_again(freeze=None)
-
-    def quantize_aware(
-        self,
-        delay: int = 0,
-        *,
-        batch_norm_steps: int = 0,
-        range_steps: int | None = None,
-    ) -> Any:
-        """Lets the next trainings learn to live with the rounding of an int8 file.
-
-        From now on `fit` computes with kernels, features and images in 8 bits, where
-        LiteRT will; and so do `detect` and `evaluate` after the first step that did.
-        `export("pets.tflite", precision="int8")` then needs no `calibration`: the
-        ranges are learned. All other exports are those of the plain float network.
-        Start from a trained model (docs/quantization.md). Weights and their names stay
-        as they are.
-
-        A compiled model is compiled again as it was, with a tenth of the learning rate
-        that it was trained with.
-
-        Args:
-            delay: int, steps of training before the first that rounds: the
-                `quant_delay` of the TF Object Detection API's `graph_rewriter`. The
-                ranges are followed from the first step on.
-            batch_norm_steps: int, steps of training in which batch norm takes the
-                statistics of the batch. Afterwards, with 0 from the start, it takes
-                the moving statistics, with which the file will be computed.
-            range_steps: int, steps of training in which the ranges move; None for all.
-
-        Returns:
-            The model itself.
-
-        Raises:
-            ValueError: If a number is wrong, or the model has layers of a TF-Hub
-                module, mixed precision, or an activation that is not "swish", "hswish",
-                "relu" or "relu6".
-            RuntimeError: If Keras runs on another backend than TensorFlow.
-
-        Example:
-            >>> from effdet_keras.model.efficientdet import EfficientDet
-            >>> model = EfficientDet.from_preset(
-            ...     "efficientdet-lite0", image_size=64, num_classes=2)
-            >>> model.quantize_aware(delay=100, range_steps=50)
-            Traceback (most recent call last):
-                ...
-            effdet_keras.errors.InvalidValueError: `range_steps` must be above ...
-
-            docs/quantization.md has a whole training.
-        """
-        with self._step.scope():
-            part = extra("quantization:Quantization")(
-                self, delay, batch_norm_steps, range_steps
-            )
-        self.add_part("quantization", part)
-        if self.settings is not None:
-            self.compile_from_config(self.refining_config())
-        return self
-
-    def refining_config(self) -> dict:
-        """`get_compile_config`, to go on from what was learned with it.
-
-        All is as it was, but for the learning rate: one that the weights were trained
-        with is divided by 10, as they are near where they will be.
-        """
-        config = dict(self.get_compile_config())
-        rate = config["recipe"]["learning_rate"] if config else None
-        if config.pop(TRAINED, False) and rate is not None:
-            config["recipe"] = {**config["recipe"], "learning_rate": rate / REFINING}
-        return config
-
     def add_part(self, name: str, part: Part) -> None:
         """Lets something take part in training steps from now on."""
         self.parts[name] = part
@@ -541,69 +402,12 @@ class EfficientDet(ModelWeights, keras.Model):
         # Their graphs have the parts of before.
         self.train_function = self.test_function = self.predict_function = None
 
-    def moved_variables(self) -> list[keras.Variable]:
-        """What the forward pass of a training step moves."""
-        others = [v for part in self.parts.values() for v in part.moved]
-        return self.moved_statistics() + others
-
-    def _compile_again(self, **changed):
-        if self.settings is not None:
-            # By its config, because an optimizer has been built for what trained.
-            config = self.get_compile_config()
-            self.compile_from_config({**config, "recipe": config["recipe"] | changed})
-
-    def get_compile_config(self) -> dict:
-        if self.settings is None:
-            return {}
-        # What `fit` chose counts from its first step on.
-        recipe = self.settings.recipe if self._steps_done else self.settings.asked
-        is_trained = self._steps_done or self._is_trained_recipe
-        return {
-            "recipe": recipe.get_config(),
-            **({TRAINED: True} if is_trained else {}),
-            "frozen": freezing.frozen_state(self),
-            "of": keras.saving.serialize_keras_object(CompiledDetector()),
-            **self.settings.keras_options,
-        }
-
-    def compile_from_config(self, config: dict) -> None:
-        options = {name: value for name, value in config.items() if name != "of"}
-        if "frozen" in options:  # not in files of before there was freezing
-            freezing.restore_frozen(self, options.pop("frozen"))
-        is_trained = options.pop(TRAINED, False)
-        recipe = Recipe.from_config(options.pop("recipe"))
-        if recipe.freeze != "auto":  # `frozen` has told
-            recipe = dataclasses.replace(recipe, freeze=None)
-        self.compile(recipe=recipe, **options)
-        self._is_trained_recipe = is_trained
-
-    def batch_norm_statistics(self) -> list[keras.Variable]:
-        """The moving means and variances of all batch norms."""
-        return [
-            v for v in self.non_trainable_variables if v.name in freezing.STATISTICS
-        ]
-
-    def updated_variables(self) -> list[keras.Variable]:
-        """What the optimizer moves: what trains, and then that of the parts."""
-        more = [v for part in self.parts.values() for v in part.trainable_variables]
-        return self.trainable_variables + more
-
-    def moved_statistics(self) -> list[keras.Variable]:
-        """`batch_norm_statistics`, and those of the parts."""
-        more = [v for part in self.parts.values() for v in part.statistics]
-        return self.batch_norm_statistics() + more
-
     @property
-    def _steps_done(self) -> int:
-        """The training steps since `compile`."""
-        return steps_done(self.optimizer)
+    def quantization(self) -> Part | None:
+        """What rounds the network to 8 bits, after `quantize_aware`."""
+        return self.parts.get("quantization")
 
-    @functools.cached_property
-    def _step(self) -> BackendStep:
-        """What a training step does on the backend that runs."""
-        return step_of_backend(self)
-
-    # --- Training, evaluation, prediction.
+    # --- Training.
 
     def fit(
         self,
@@ -768,6 +572,33 @@ class EfficientDet(ModelWeights, keras.Model):
             )
             self.train_function = None  # its trace holds the schedule of before
 
+    def choose_recipe(self, facts: auto_recipe.Facts, verbose: bool = True) -> None:
+        """Fills the fields that `compile` left open; `fit` calls it.
+
+        Nothing happens where none is open, or where a step has been trained.
+
+        Args:
+            facts: `Facts` of the training that begins.
+            verbose: bool, whether to print what was chosen.
+        """
+        asked = self.settings.asked
+        if not asked.is_open or self._steps_done:
+            return
+        is_frozen = bool(freezing.frozen_state(self)["weights"])
+        choices = [
+            choice
+            for choice in auto_recipe.choose(facts)
+            if asked.may_choose(choice.field)
+            and not (choice.field == "freeze" and is_frozen)
+        ]
+        recipe = asked.chosen(**{choice.field: choice.value for choice in choices})
+        if any(choice.field == "freeze" for choice in choices):
+            freezing.freeze(self, recipe.freeze, recipe.freeze_batch_norm)
+        self._set_up(asked, recipe, self.settings.keras_options)
+        self.train_function = None  # its graph has the recipe of before
+        if verbose:
+            print(auto_recipe.describe(choices, facts, asked.given), flush=True)
+
     def _batched(self, data, batch_size, training, seed=None, **options):
         """A `DetectionDataset` in batches for this model, else what was given."""
         inputs.check_batch_size(batch_size)
@@ -852,6 +683,10 @@ class EfficientDet(ModelWeights, keras.Model):
         finally:
             self._run = outer
 
+    def refusal(self, truth: dict, *, step: int | None = None) -> Exception:
+        """The error for a batch whose loss is not finite; see `Run.refusal`."""
+        return self._run.refusal(truth, self.config, step)
+
     @contextlib.contextmanager
     def _averages_afterwards(self) -> Iterator[None]:
         try:
@@ -871,6 +706,8 @@ class EfficientDet(ModelWeights, keras.Model):
             if self.averages is not None:
                 self.averages.restore()
             return super().train_on_batch(*args, **kwargs)
+
+    # --- One step.
 
     def train_step(self, *arguments: Any) -> Any:
         return self._step.train(self._train, *arguments)
@@ -929,12 +766,6 @@ class EfficientDet(ModelWeights, keras.Model):
         # A step that only adds up gradients, or whose gradients overflow, moves none.
         done = ops.copy(step_counter(self.optimizer)) // count
         self.averages.update(step // count, has_moved=done > step // count)
-
-    def test_step(self, *args: Any) -> Any:
-        return self._step.test(super().test_step, *args)
-
-    def predict_step(self, *args: Any) -> Any:
-        return self._step.predict(super().predict_step, *args)
 
     def compute_loss(
         self,
@@ -1043,9 +874,51 @@ class EfficientDet(ModelWeights, keras.Model):
             **options,
         )
 
-    def refusal(self, truth: dict, *, step: int | None = None) -> Exception:
-        """The error for a batch whose loss is not finite; see `Run.refusal`."""
-        return self._run.refusal(truth, self.config, step)
+    def test_step(self, *args: Any) -> Any:
+        return self._step.test(super().test_step, *args)
+
+    def predict_step(self, *args: Any) -> Any:
+        return self._step.predict(super().predict_step, *args)
+
+    @functools.cached_property
+    def _step(self) -> BackendStep:
+        """What a training step does on the backend that runs."""
+        return step_of_backend(self)
+
+    @property
+    def _steps_done(self) -> int:
+        """The training steps since `compile`."""
+        return steps_done(self.optimizer)
+
+    def updated_variables(self) -> list[keras.Variable]:
+        """What the optimizer moves: what trains, and then that of the parts."""
+        more = [v for part in self.parts.values() for v in part.trainable_variables]
+        return self.trainable_variables + more
+
+    def batch_norm_statistics(self) -> list[keras.Variable]:
+        """The moving means and variances of all batch norms."""
+        return [
+            v for v in self.non_trainable_variables if v.name in freezing.STATISTICS
+        ]
+
+    def moved_statistics(self) -> list[keras.Variable]:
+        """`batch_norm_statistics`, and those of the parts."""
+        more = [v for part in self.parts.values() for v in part.statistics]
+        return self.batch_norm_statistics() + more
+
+    def moved_variables(self) -> list[keras.Variable]:
+        """What the forward pass of a training step moves."""
+        others = [v for part in self.parts.values() for v in part.moved]
+        return self.moved_statistics() + others
+
+    @property
+    def metrics(self):
+        trackers = [] if self.settings is None else self.settings.trackers.metrics
+        return [*super().metrics, *trackers]
+
+    @property
+    def metrics_variables(self):
+        return [*super().metrics_variables, *self._step.carried_variables()]
 
     def make_train_function(self, force: bool = False) -> None:
         is_new = force or self.train_function is None
@@ -1083,14 +956,7 @@ class EfficientDet(ModelWeights, keras.Model):
 
         return skipping
 
-    @property
-    def metrics(self):
-        trackers = [] if self.settings is None else self.settings.trackers.metrics
-        return [*super().metrics, *trackers]
-
-    @property
-    def metrics_variables(self):
-        return [*super().metrics_variables, *self._step.carried_variables()]
+    # --- Evaluation and detection.
 
     def evaluate(
         self,
@@ -1273,7 +1139,7 @@ class EfficientDet(ModelWeights, keras.Model):
             calibrated=calibrated,
         )
 
-    # --- Files.
+    # --- Files: weights with their averages, and how it was compiled.
 
     def save(self, filepath: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
         """Saves the model as Keras does, with averages and weights of training."""
@@ -1421,6 +1287,185 @@ class EfficientDet(ModelWeights, keras.Model):
     ) -> EfficientDet:
         return cls(**keras.saving.deserialize_keras_object(config, custom_objects))
 
+    def get_compile_config(self) -> dict:
+        if self.settings is None:
+            return {}
+        # What `fit` chose counts from its first step on.
+        recipe = self.settings.recipe if self._steps_done else self.settings.asked
+        is_trained = self._steps_done or self._is_trained_recipe
+        return {
+            "recipe": recipe.get_config(),
+            **({TRAINED: True} if is_trained else {}),
+            "frozen": freezing.frozen_state(self),
+            "of": keras.saving.serialize_keras_object(CompiledDetector()),
+            **self.settings.keras_options,
+        }
+
+    def compile_from_config(self, config: dict) -> None:
+        options = {name: value for name, value in config.items() if name != "of"}
+        if "frozen" in options:  # not in files of before there was freezing
+            freezing.restore_frozen(self, options.pop("frozen"))
+        is_trained = options.pop(TRAINED, False)
+        recipe = Recipe.from_config(options.pop("recipe"))
+        if recipe.freeze != "auto":  # `frozen` has told
+            recipe = dataclasses.replace(recipe, freeze=None)
+        self.compile(recipe=recipe, **options)
+        self._is_trained_recipe = is_trained
+
+    def refining_config(self) -> dict:
+        """`get_compile_config`, to go on from what was learned with it.
+
+        All is as it was, but for the learning rate: one that the weights were trained
+        with is divided by 10, as they are near where they will be.
+        """
+        config = dict(self.get_compile_config())
+        rate = config["recipe"]["learning_rate"] if config else None
+        if config.pop(TRAINED, False) and rate is not None:
+            config["recipe"] = {**config["recipe"], "learning_rate": rate / REFINING}
+        return config
+
+    def _compile_again(self, **changed):
+        if self.settings is not None:
+            # By its config, because an optimizer has been built for what trained.
+            config = self.get_compile_config()
+            self.compile_from_config({**config, "recipe": config["recipe"] | changed})
+
+    # --- More ways to train, and exports.
+
+    def freeze(self, what: str, batch_norm: bool = True) -> None:
+        """Stops some weights from training, and lets all others train.
+
+        A compiled model is compiled again as it was, so that the optimizer holds
+        what trains and no more: its state and the averages start anew.
+
+        Args:
+            what: "backbone", "backbone+fpn", or a regular expression that the path
+                of a weight must match from its start, as the reference's
+                `var_freeze_expr` does: "(efficientnet|fpn_cells|resample_p6)".
+            batch_norm: bool, whether batch norms whose scale and offset are frozen
+                keep their statistics and normalise with them, in training as well.
+
+        Raises:
+            ValueError: If nothing matches, or nothing is left to train.
+
+        Example:
+            >>> from effdet_keras.model.efficientdet import EfficientDet
+            >>> model = EfficientDet.from_preset(
+            ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2
+            ... )
+            >>> model.freeze("backbone+fpn")
+            >>> len(model.trainable_variables) < len(model.weights) / 3
+            True
+        """
+        before = freezing.frozen_state(self)
+        freezing.freeze(self, what, batch_norm)
+        try:
+            self._compile_again(freeze=None)
+        except ValueError:  # such as a gradient multiplier that is for nothing now
+            freezing.restore_frozen(self, before)
+            raise
+
+    def unfreeze(self) -> None:
+        """Lets all weights train again; see `freeze`."""
+        freezing.unfreeze(self)
+        self._compile_again(freeze=None)
+
+    def quantize_aware(
+        self,
+        delay: int = 0,
+        *,
+        batch_norm_steps: int = 0,
+        range_steps: int | None = None,
+    ) -> Any:
+        """Lets the next trainings learn to live with the rounding of an int8 file.
+
+        From now on `fit` computes with kernels, features and images in 8 bits, where
+        LiteRT will; and so do `detect` and `evaluate` after the first step that did.
+        `export("pets.tflite", precision="int8")` then needs no `calibration`: the
+        ranges are learned. All other exports are those of the plain float network.
+        Start from a trained model (docs/quantization.md). Weights and their names stay
+        as they are.
+
+        A compiled model is compiled again as it was, with a tenth of the learning rate
+        that it was trained with.
+
+        Args:
+            delay: int, steps of training before the first that rounds: the
+                `quant_delay` of the TF Object Detection API's `graph_rewriter`. The
+                ranges are followed from the first step on.
+            batch_norm_steps: int, steps of training in which batch norm takes the
+                statistics of the batch. Afterwards, with 0 from the start, it takes
+                the moving statistics, with which the file will be computed.
+            range_steps: int, steps of training in which the ranges move; None for all.
+
+        Returns:
+            The model itself.
+
+        Raises:
+            ValueError: If a number is wrong, or the model has layers of a TF-Hub
+                module, mixed precision, or an activation that is not "swish", "hswish",
+                "relu" or "relu6".
+            RuntimeError: If Keras runs on another backend than TensorFlow.
+
+        Example:
+            >>> from effdet_keras.model.efficientdet import EfficientDet
+            >>> model = EfficientDet.from_preset(
+            ...     "efficientdet-lite0", image_size=64, num_classes=2)
+            >>> model.quantize_aware(delay=100, range_steps=50)
+            Traceback (most recent call last):
+                ...
+            effdet_keras.errors.InvalidValueError: `range_steps` must be above ...
+
+            docs/quantization.md has a whole training.
+        """
+        with self._step.scope():
+            part = extra("quantization:Quantization")(
+                self, delay, batch_norm_steps, range_steps
+            )
+        self.add_part("quantization", part)
+        if self.settings is not None:
+            self.compile_from_config(self.refining_config())
+        return self
+
+    def with_activation(self, name: str) -> EfficientDet:
+        """Another model with the same weights, and another activation.
+
+        Phones compute "hswish" and "relu6" faster than "swish". The weights know
+        nothing of the new one: `effdet_keras.distill(model, other, train)` teaches it.
+        The other one is compiled as this one is, with a tenth of the learning rate that
+        it was trained with. Batch norm keeps its statistics.
+
+        Args:
+            name: string, one of `effdet_keras.model.config.ACTIVATIONS`.
+
+        Returns:
+            `EfficientDet`. This one stays as it is.
+
+        Raises:
+            ValueError: If there is no such activation, or the model has the layers of
+                a TF-Hub module.
+
+        Example:
+            >>> model = EfficientDet.from_preset(
+            ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2)
+            >>> model.with_activation("hswish").config.activation
+            'hswish'
+        """
+        if self.features is not None:
+            raise InvalidValueError(
+                "The activations of a TF-Hub module are inside it. Take a model of "
+                "`from_preset`."
+            )
+        config = self.config.replace(activation=name)
+        other = type(self).from_config(
+            {**self.get_config(), "config": config.to_dict()}
+        )
+        other.set_weights(self.get_weights())
+        other.pretrained = self.pretrained
+        if self.settings is not None:
+            other.compile_from_config(self.refining_config())
+        return other
+
     @classmethod
     def from_hub(
         cls,
@@ -1490,45 +1535,6 @@ class EfficientDet(ModelWeights, keras.Model):
             verbose=verbose,
             overrides=config_overrides,
         )
-
-    def with_activation(self, name: str) -> EfficientDet:
-        """Another model with the same weights, and another activation.
-
-        Phones compute "hswish" and "relu6" faster than "swish". The weights know
-        nothing of the new one: `effdet_keras.distill(model, other, train)` teaches it.
-        The other one is compiled as this one is, with a tenth of the learning rate that
-        it was trained with. Batch norm keeps its statistics.
-
-        Args:
-            name: string, one of `effdet_keras.model.config.ACTIVATIONS`.
-
-        Returns:
-            `EfficientDet`. This one stays as it is.
-
-        Raises:
-            ValueError: If there is no such activation, or the model has the layers of
-                a TF-Hub module.
-
-        Example:
-            >>> model = EfficientDet.from_preset(
-            ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2)
-            >>> model.with_activation("hswish").config.activation
-            'hswish'
-        """
-        if self.features is not None:
-            raise InvalidValueError(
-                "The activations of a TF-Hub module are inside it. Take a model of "
-                "`from_preset`."
-            )
-        config = self.config.replace(activation=name)
-        other = type(self).from_config(
-            {**self.get_config(), "config": config.to_dict()}
-        )
-        other.set_weights(self.get_weights())
-        other.pretrained = self.pretrained
-        if self.settings is not None:
-            other.compile_from_config(self.refining_config())
-        return other
 
     def export(
         self,
