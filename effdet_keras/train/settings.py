@@ -64,12 +64,7 @@ class Trackers:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How a compiled model trains. `Trainer.compile` makes it, steps read it.
-
-    Args:
-        gradient_factors: list of floats, one per trainable variable, or None where
-            no gradient is multiplied, so that the step has no work.
-    """
+    """How a compiled model trains; `gradient_factors` is None where all are 1."""
 
     recipe: Recipe
     asked: Recipe
@@ -94,11 +89,7 @@ class Settings:
         return [g if f == 1.0 else g * f for g, f in pairs]
 
     def loss_scale(self, optimizer: Any) -> keras.Variable | None:
-        """The variable of a float16 optimizer's loss scale, else None.
-
-        Such an optimizer skips a step whose gradients overflow, and halves its scale:
-        an error is what it cannot mend, such as a loss that is not finite.
-        """
+        """The variable of a float16 optimizer's loss scale, else None."""
         if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
             return optimizer.dynamic_scale
         return None

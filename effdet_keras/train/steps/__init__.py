@@ -116,21 +116,9 @@ def step_of_backend(model: Any) -> BackendStep:
 class EvaluationStep(keras.Model):
     """What a model finds inside the images of a batch, and what its loss says of it.
 
+    It takes a dict of `images`; maybe `content_sizes`; and for losses `boxes`, `labels`
+    and bools `is_counted` `[B]`. It returns `detections`, and `losses` by name, `[1]`.
     Keras' own `predict_on_batch` compiles it, on every backend.
-
-    Args:
-        model: `EfficientDet`, with the averages or the weights that it has at each
-            call; compiled, where losses are asked for.
-
-    Call arguments:
-        inputs: dict of `images` `[B, H, W, 3]`; maybe `content_sizes` `[B, 2]`, see
-            `Postprocess`; and for losses `boxes` `[B, M, 4]`, `labels` `[B, M]`, and
-            bools `is_counted` `[B]`: other images fill up the batch, and belong to no
-            loss.
-
-    Returns:
-        Dict of `detections`, as `Postprocess` returns, and of `losses`, float32 `[1]`
-        by name, empty without `labels`.
     """
 
     def __init__(self, model: Any) -> None:

@@ -202,12 +202,10 @@ _AXIS = "batch"
 
 
 class LocalPrediction:
-    """Runs the forward pass of a model whose weights lie on devices of all processes.
+    """Runs the forward pass on the devices of this process alone.
 
-    Keras' own `predict_on_batch` would have all processes detect in the same batch, and
-    fails on outputs that lie elsewhere. Every process has a whole copy of the weights:
-    this one uses it as it is, without copying, and shares the batch out among the
-    devices of this process.
+    Keras' own `predict_on_batch` would have all processes detect in the same batch.
+    Every process has a whole copy of the weights, which is used without copying.
     """
 
     def __init__(self, model: Any) -> None:
