@@ -90,12 +90,7 @@ keras.saving.register_keras_serializable(package="effdet_keras")(Postprocess)
 class EfficientDet(ModelWeights, keras.Model):
     """EfficientDet (https://arxiv.org/abs/1911.09070) as a Keras model.
 
-    Images go in as pixels 0-255, RGB; mean and standard deviation are the
-    model's own.
-
-    Making a model tells glibc, where there is one, to keep memory for its large
-    tensors (`effdet_keras/_internal/allocator.py`), unless a `MALLOC_` variable in
-    the environment says how to.
+    Images go in as pixels 0-255, RGB; mean and standard deviation are the model's own.
 
     Args:
         config: `EfficientDetConfig` (or its `to_dict()`); None for D0.
@@ -106,14 +101,12 @@ class EfficientDet(ModelWeights, keras.Model):
         postprocess: `Postprocess`, how `predict` and `detect` choose boxes.
         dtype: dtype policy, such as "mixed_bfloat16"; None for Keras' own.
         features: Keras layer in the place of all but the last layer of each head,
-            as `from_hub` gives; see `model/network.py`. None for EfficientDet's.
-        score_settings: `ScoreSettings` of an evaluation of these weights, or what its
-            `to_dict` returned; None for none. It is an attribute that can be set,
-            saved and exported with the model. Training, and loading weights, make it
-            None: the scores are then others.
+            as `from_hub` gives; None for EfficientDet's.
+        score_settings: `ScoreSettings` of an evaluation of these weights, or its
+            `to_dict()`; None for none. Saved and exported with the model; training,
+            and loading weights, make it None.
         seg_class_names: sequence of strings, one per class of pixels of the
-            segmentation head, or None. `fit` takes those of the dataset where it is
-            None.
+            segmentation head, or None. `fit` takes those of the dataset then.
         quantization: dict of arguments of `quantize_aware`, or None.
         **kwargs: `name` and `trainable` of `keras.Model`.
 
@@ -125,10 +118,7 @@ class EfficientDet(ModelWeights, keras.Model):
     Returns:
         Dict of the raw outputs, float32: `class_logits` `[B, N, C]` and
         `box_deltas` `[B, N, 4]` for the `N` rows of `model.anchors`; of a segmentation
-        head `segmentation_logits` `[B, h, w, K]`.
-        `predict` returns `boxes` `[B, D, 4]` (`yxyx`, pixels of the input),
-        `scores` `[B, D]`, `labels` `[B, D]` and `num_detections` `[B]`, and of a
-        segmentation head `class_map` `[B, H, W]`, the class of each pixel.
+        head `segmentation_logits` `[B, h, w, K]`. For detections see `predict`.
 
     Raises:
         ValueError: If names or ids do not fit `config.num_classes`, or an
@@ -273,24 +263,20 @@ class EfficientDet(ModelWeights, keras.Model):
         over the epochs of `fit`; L2 decay of kernels, two-stage gradient clipping,
         and moving averages of all weights.
 
-        Training, optimizer and averages start anew from the weights that the model
-        has: after `fit` these are the averages.
+        Optimizer and averages start anew from the weights that the model has: after
+        `fit` these are the averages.
 
         Args:
-            optimizer, loss: fields of `Recipe`, in the place of the recipe's.
-            metrics: must be None. Keras' metrics cannot compare detections with ground
-                truth: `fit` logs average precision with
-                `effdet_keras.callbacks.COCOEvaluation`. The parts of the loss are
-                weighed in `DetectionLoss`.
+            optimizer, loss, **changes: fields of `Recipe`, such as `ema_decay=0.99`, in
+                the place of the recipe's.
+            metrics: must be None: `effdet_keras.callbacks.COCOEvaluation` logs average
+                precision, and `DetectionLoss` weighs the parts of the loss.
             recipe: "auto"; "reference" for google/automl's; "tfod" for that of the TF
                 Object Detection API's configs; or a `Recipe`.
             jit_compile: bool or "auto": XLA only where it pays. On a CPU it
-                makes depthwise convolutions many times slower, and compiling takes
-                minutes.
+                makes depthwise convolutions many times slower.
             run_eagerly, steps_per_execution, auto_scale_loss: see
                 `keras.Model.compile`.
-            **changes: other fields of `Recipe`, such as `ema_decay=0.99`, in the place
-                of the recipe's.
 
         Raises:
             ValueError, TypeError: If arguments are wrong or contradict.
@@ -573,14 +559,7 @@ class EfficientDet(ModelWeights, keras.Model):
             self.train_function = None  # its trace holds the schedule of before
 
     def choose_recipe(self, facts: auto_recipe.Facts, verbose: bool = True) -> None:
-        """Fills the fields that `compile` left open; `fit` calls it.
-
-        Nothing happens where none is open, or where a step has been trained.
-
-        Args:
-            facts: `Facts` of the training that begins.
-            verbose: bool, whether to print what was chosen.
-        """
+        """Fills the fields that `compile` left open, before the first step."""
         asked = self.settings.asked
         if not asked.is_open or self._steps_done:
             return
@@ -647,11 +626,7 @@ class EfficientDet(ModelWeights, keras.Model):
         return dataset.batches(batch_size, training=training, **{**sizes, **options})
 
     def go_on_from(self, place: Mapping[str, Any]) -> None:
-        """Makes the next `fit` go on from a place, with the weights as they are.
-
-        Args:
-            place: dict of `Place.to_dict`.
-        """
+        """Makes the next `fit` go on from a `Place.to_dict`."""
         self._place = Place.from_dict(place)
 
     def _place_to_go_on_from(self, initial_epoch):
@@ -777,8 +752,8 @@ class EfficientDet(ModelWeights, keras.Model):
     ) -> Any:
         """The detection losses and weight decay, from ground truth and outputs.
 
-        NaN where the ground truth is wrong (`train/inputs.py`): the step then
-        refuses the batch, as it does every loss that is not finite.
+        NaN where the ground truth is wrong: the step then refuses the batch, as it does
+        every loss that is not finite.
 
         Args:
             x: unused.
@@ -786,8 +761,7 @@ class EfficientDet(ModelWeights, keras.Model):
                 `labels` `[B, M]` (-1 is padding); with `weights` `[B, M]`, of at least
                 0, the losses of a box are multiplied by its weight, and a box of
                 weight 0 is given no anchor of its own; for a segmentation head `masks`
-                `[B, H, W]`, the class of each pixel, 255 where it has none. More keys
-                are ignored.
+                `[B, H, W]`, the class of each pixel, 255 where it has none.
             y_pred: outputs of the network, see `EfficientDet`.
             sample_weight: must be None.
             training: bool, whether it is a training step that asks.
@@ -809,18 +783,8 @@ class EfficientDet(ModelWeights, keras.Model):
     ) -> dict[str, Any]:
         """The losses of outputs, by the names under which `fit` logs them.
 
-        Args:
-            truth: dict, see `compute_loss`.
-            outputs: outputs of the network, see `EfficientDet`.
-            is_counted: bools `[B]`; of the other images, without boxes, no loss is
-                taken. None counts all.
-            training: bool, whether a training step asks, which may be a part of an
-                update.
-
-        Returns:
-            Dict of float32 scalars: `loss`, the sum, NaN where the ground truth is
-            wrong; `class_loss`, `box_loss`, `reg_l2_loss`, and `box_iou_loss` and
-            `segmentation_loss` where there is one.
+        Of images that are not `is_counted` `[B]` no loss is taken. `loss` is the sum,
+        NaN where the ground truth is wrong.
         """
         terms = {"loss": 0.0}
         if self.config.has_detection:
@@ -980,22 +944,8 @@ class EfficientDet(ModelWeights, keras.Model):
     ) -> tuple[dict[str, Any], dict[str, float]]:
         """Detections and losses of a batch, from one forward pass.
 
-        `COCOEvaluation(losses=True)` calls it.
-
-        Args:
-            images: float32 array `[B, H, W, 3]`, letterboxed pixels 0-255.
-            truth: dict of arrays, see `compute_loss`.
-            is_counted: bools `[B]`: False for images that only fill up the batch.
-            content_sizes: as of `predict_on_batch`.
-
-        Returns:
-            `(detections, losses)`: what `predict_on_batch` returns, and a dict of
-            floats with the names of `evaluate`.
-
-        Raises:
-            ValueError: If the ground truth is wrong.
-            RuntimeError: If the model was never compiled.
-            FloatingPointError: If the loss is NaN or infinite.
+        `COCOEvaluation(losses=True)` calls it. Images that fill up the batch are not
+        `is_counted`. The losses have the names of `evaluate`.
         """
         if self.settings is None:
             raise InvalidStateError(
@@ -1246,11 +1196,7 @@ class EfficientDet(ModelWeights, keras.Model):
             kept.reset()
 
     def set_weights(self, weights: Sequence[Any]) -> None:
-        """Sets all weights; training and its averages both start from them.
-
-        Args:
-            weights: list of arrays, as `get_weights` gives them.
-        """
+        """Sets all weights; training and its averages both start from them."""
         super().set_weights(weights)
         self.weights_were_set()
 
@@ -1315,8 +1261,7 @@ class EfficientDet(ModelWeights, keras.Model):
     def refining_config(self) -> dict:
         """`get_compile_config`, to go on from what was learned with it.
 
-        All is as it was, but for the learning rate: one that the weights were trained
-        with is divided by 10, as they are near where they will be.
+        A learning rate that the weights were trained with is divided by 10.
         """
         config = dict(self.get_compile_config())
         rate = config["recipe"]["learning_rate"] if config else None
@@ -1335,8 +1280,7 @@ class EfficientDet(ModelWeights, keras.Model):
     def freeze(self, what: str, batch_norm: bool = True) -> None:
         """Stops some weights from training, and lets all others train.
 
-        A compiled model is compiled again as it was, so that the optimizer holds
-        what trains and no more: its state and the averages start anew.
+        A compiled model is compiled again as it was: optimizer and averages start anew.
 
         Args:
             what: "backbone", "backbone+fpn", or a regular expression that the path
@@ -1351,8 +1295,7 @@ class EfficientDet(ModelWeights, keras.Model):
         Example:
             >>> from effdet_keras.model.efficientdet import EfficientDet
             >>> model = EfficientDet.from_preset(
-            ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2
-            ... )
+            ...     "efficientdet-d0", image_size=64, max_level=6, num_classes=2)
             >>> model.freeze("backbone+fpn")
             >>> len(model.trainable_variables) < len(model.weights) / 3
             True
