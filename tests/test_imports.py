@@ -175,12 +175,13 @@ SEAMS = {
     "data/load.py",  # formats: TensorFlow Datasets
     "detect/predictor.py",  # videos and cameras
     "export/targets.py",  # targets of exports
-    "model/efficientdet.py",  # `from_pipeline_config`, `quantize_aware`, `push_to_hub`
+    "model/efficientdet.py",  # `quantize_aware`
     "runs/batch_size.py",  # files of other trainers
     "runs/configuration.py",  # adversarial images, rounding for int8
     "runs/fine_tune.py",  # files of other trainers
     "runs/make_model.py",  # distillation
     "train/recipe.py",  # adversarial images, in files
+    "weights/model_weights.py",  # `from_pipeline_config`, `push_to_hub`
     "weights/kinds/registry.py",  # kinds of weights
 }
 

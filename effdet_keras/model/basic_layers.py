@@ -21,10 +21,7 @@ from effdet_keras.model.fake_quantization import quantized
 
 
 class ConfiguredLayer(keras.layers.Layer):
-    """A layer that keeps each argument of its constructor as an attribute.
-
-    So it knows its own config, and reads what it wrote.
-    """
+    """A layer that keeps each argument of its constructor, and so knows its config."""
 
     def get_config(self):
         arguments = inspect.signature(type(self).__init__).parameters
@@ -235,11 +232,7 @@ _is_on = contextvars.ContextVar("recomputing", default=False)
 
 @contextlib.contextmanager
 def recomputing(is_on=True):
-    """Within this context the blocks of a network keep nothing but their outputs.
-
-    The backward pass computes the rest a second time (https://arxiv.org/abs/1604.06174):
-    less memory, for about a third more time. Results and gradients are the same.
-    """
+    """Context in which blocks keep their outputs alone (https://arxiv.org/abs/1604.06174)."""
     token = _is_on.set(is_on)
     try:
         yield

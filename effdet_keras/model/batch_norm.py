@@ -36,10 +36,7 @@ _others: contextvars.ContextVar[Mapping[Any, BatchNormArrays]] = contextvars.Con
 
 @contextlib.contextmanager
 def batch_norms_with(others: Mapping[Any, BatchNormArrays]) -> Iterator[None]:
-    """Context in which the batch norms that are keys of `others` use those arrays.
-
-    The backward pass belongs inside.
-    """
+    """Context, of the backward pass too, in which its keys use other arrays."""
     token = _others.set(others)
     try:
         yield

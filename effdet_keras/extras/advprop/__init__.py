@@ -164,17 +164,8 @@ _TRAINED, _MOVED = ("gamma", "beta"), ("moving_mean", "moving_variance")
 class AuxiliaryNorms(Part):
     """Copies of the arrays of batch norms, which train and move by themselves.
 
-    They are no weights of the model, as moving averages are none: nothing that uses,
-    exports or counts these sees them. The optimizer has them, and files of the model
-    keep them for the training that goes on.
-
-    Example:
-        >>> from effdet_keras.model.batch_norm import BatchNormalization
-        >>> layer = BatchNormalization()
-        >>> layer.build((None, 1, 1, 2))
-        >>> norms = AuxiliaryNorms([layer])
-        >>> len(norms.trainable_variables), len(norms.statistics), len(layer.weights)
-        (2, 2, 4)
+    They are no weights of the model: nothing that uses, exports or counts these sees
+    them. The optimizer has them, and files keep them for the training that goes on.
     """
 
     def __init__(self, batch_norms: Iterable[Any]) -> None:
@@ -289,13 +280,9 @@ class AdversarialTraining(AuxiliaryNorms):
         return self._model_of()
 
     def gradients(self, loss, gradients, data, step):
-        """Loss and gradients of the clean images, with those of the adversarial ones.
+        """Those of the clean images, with those of the adversarial ones.
 
         The weight decay of the kernels is in the clean loss, and counts once.
-
-        Args:
-            gradients: list of tensors, one per trainable variable of the model, with
-                the loss scale.
         """
         images, truth, _ = keras.utils.unpack_x_y_sample_weight(data)
         truth = {name: tf.convert_to_tensor(value) for name, value in truth.items()}
