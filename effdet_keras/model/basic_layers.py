@@ -15,7 +15,7 @@ from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.model.batch_norm import (
     ON_TENSORFLOW,
     BatchNormalization,
-    other_variables_within,
+    stand_ins_within,
 )
 from effdet_keras.model.fake_quantization import quantized
 
@@ -244,7 +244,7 @@ def call_block(block, inputs, training):
     """Calls a built block with a tensor, or a list of them; see `recomputing`."""
     if not (_is_on.get() and training):
         return block(inputs, training=training)
-    more_trainable, more_others = other_variables_within(block)
+    more_trainable, more_others = stand_ins_within(block)
     trainable = [*block.trainable_variables, *more_trainable]
     others = [*block.non_trainable_variables, *more_others]
     is_list = isinstance(inputs, (list, tuple))

@@ -7,7 +7,7 @@ import dataclasses
 import math
 import numbers
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -21,7 +21,6 @@ from effdet_keras.errors import (
     InvalidValueError,
 )
 from effdet_keras.model.basic_layers import recomputing
-from effdet_keras.model.batch_norm import BatchNormArrays, batch_norms_with
 from effdet_keras.train.freezing import batch_norms_of
 from effdet_keras.train.parts import Part, PartOptions
 
@@ -170,55 +169,48 @@ class AuxiliaryNorms(Part):
 
     def __init__(self, batch_norms: Iterable[Any]) -> None:
         self._arrays = {
-            bn: BatchNormArrays(
-                **{name: _copy(getattr(bn, name)) for name in (*_TRAINED, *_MOVED)}
-            )
+            bn: {name: _copy(getattr(bn, name)) for name in (*_TRAINED, *_MOVED)}
             for bn in batch_norms
             if bn.trainable
         }
 
-    @property
-    def variables(self) -> list[keras.Variable]:
-        """All copies, in the order of `sources`."""
-        return [copy for _, copy in self._pairs(*_TRAINED, *_MOVED)]
+        pairs = [
+            (getattr(bn, name), copy)
+            for bn, arrays in self._arrays.items()
+            for name, copy in arrays.items()
+        ]
+        self.sources, self.variables = map(list, zip(*pairs)) if pairs else ([], [])
+        trained = [pair for pair in pairs if pair[1].trainable]
+        self.trainable_sources = [source for source, _ in trained]
+        self.trainable_variables = [copy for _, copy in trained]
+        self.statistics = [
+            arrays[name] for arrays in self._arrays.values() for name in _MOVED
+        ]
 
-    @property
-    def sources(self) -> list[keras.Variable]:
-        """The batch norms' own variables that have a copy."""
-        return [source for source, _ in self._pairs(*_TRAINED, *_MOVED)]
-
-    @property
-    def trainable_variables(self) -> list[keras.Variable]:
-        """The copies of scales and offsets that train."""
-        return [copy for _, copy in self._pairs(*_TRAINED) if copy.trainable]
-
-    @property
-    def trainable_sources(self) -> list[keras.Variable]:
-        """The batch norms' own of `trainable_variables`, in the same order."""
-        return [source for source, copy in self._pairs(*_TRAINED) if copy.trainable]
-
-    @property
-    def statistics(self) -> list[keras.Variable]:
-        """The copies of moving means and variances."""
-        return [copy for _, copy in self._pairs(*_MOVED)]
-
-    def in_place(self, *, moving: bool) -> contextlib.AbstractContextManager:
+    @contextlib.contextmanager
+    def in_place(self, *, moving: bool) -> Iterator[None]:
         """The context of forward and backward passes of adversarial images."""
-        return batch_norms_with(
-            {
-                bn: arrays._replace(are_moved=moving)
-                for bn, arrays in self._arrays.items()
-            }
-        )
+        own = {
+            bn: {name: vars(bn)[name] for name in arrays}
+            for bn, arrays in self._arrays.items()
+        }
+        try:
+            for bn, arrays in self._arrays.items():
+                # Past Keras, for which these would be more weights of the layer.
+                vars(bn).update(arrays, moves_statistics=moving)
+            yield
+        finally:
+            for bn, arrays in own.items():
+                vars(bn).update(arrays, moves_statistics=True)
 
     def reset(self) -> None:
         """Starts anew from what the batch norms hold, as after loading weights."""
-        for source, copy in self._pairs(*_TRAINED, *_MOVED):
+        for source, copy in zip(self.sources, self.variables):
             copy.assign(ops.copy(source.value))
 
     def save(self, store: Any) -> None:
         """Writes all copies under the paths of their sources."""
-        for source, copy in self._pairs(*_TRAINED, *_MOVED):
+        for source, copy in zip(self.sources, self.variables):
             store[_key(source)] = ops.convert_to_numpy(copy)
 
     def load(self, store: Mapping[str, Any]) -> bool:
@@ -233,16 +225,9 @@ class AuxiliaryNorms(Part):
                 f"model {len(self.sources)}: it was compiled with other frozen batch "
                 "norms. Compile it as it was when the file was written."
             )
-        for source, copy in self._pairs(*_TRAINED, *_MOVED):
+        for source, copy in zip(self.sources, self.variables):
             copy.assign(store[_key(source)])
         return True
-
-    def _pairs(self, *names):
-        return [
-            (getattr(bn, name), getattr(arrays, name))
-            for bn, arrays in self._arrays.items()
-            for name in names
-        ]
 
 
 def _copy(variable):
