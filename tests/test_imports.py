@@ -181,6 +181,7 @@ SEAMS = {
     "runs/fine_tune.py",  # files of other trainers
     "runs/make_model.py",  # distillation
     "train/recipe.py",  # adversarial images, in files
+    "train/steps/jax.py",  # prediction in one of several processes
     "weights/model_weights.py",  # `from_pipeline_config`, `push_to_hub`
     "weights/kinds/registry.py",  # kinds of weights
 }

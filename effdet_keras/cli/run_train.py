@@ -12,8 +12,6 @@ from effdet_keras.runs.configuration import parse_settings
 from effdet_keras.runs.fine_tune import find_rate as find_rate_of_run
 from effdet_keras.runs.fine_tune import fine_tune
 from effdet_keras.runs.run_folder import RunFolder
-from effdet_keras.runs.train import FineTuned
-from effdet_keras.train.rate_test import LearningRates
 
 
 def run_train(
@@ -28,7 +26,7 @@ def run_train(
     resume: bool = False,
     overwrite: bool = False,
     find_rate: bool = False,
-) -> FineTuned | LearningRates:
+) -> Any:
     """Trains, and says where what is.
 
     Args:
