@@ -705,14 +705,22 @@ class EfficientDet(ModelWeights, keras.Model):
             together = part.together(together, scale)
         clipped, norm = backend.clipped(together)
         self.settings.trackers.update_step(norm, optimizer.learning_rate)
-        # The forward pass has moved statistics: of a bad batch they are put back.
         after = settled = joined(statistics)
         is_fine = backend.on_all_replicas(all_finite([loss, norm, after, *others]))
+        goes_on = is_fine
+        loss_scale = self.settings.loss_scale(optimizer)
+        if loss_scale is not None:
+            # Gradients that overflow a smaller scale may mend: the optimizer leaves
+            # the step out by itself, and halves it.
+            mends = backend.on_all_replicas(all_finite([loss, after]))
+            goes_on = is_fine | (mends & (loss_scale > 1.0))
+        # The forward pass has moved statistics: of a bad batch they are put back.
         for part in parts:
             settled = part.settled(before, settled, step)
-        assign_parted(statistics, ops.where(is_fine, settled, before))
+        stays = goes_on if backend.left_out_steps_move_statistics else is_fine
+        assign_parted(statistics, ops.where(stays, settled, before))
         for variable, value in zip(others, others_before):
-            variable.assign(ops.where(is_fine, variable.value, value))
+            variable.assign(ops.where(stays, variable.value, value))
 
         def update():
             final = clipped
@@ -721,13 +729,6 @@ class EfficientDet(ModelWeights, keras.Model):
             backend.apply(final, self.updated_variables())
             self._move_averages(step)
 
-        goes_on = is_fine
-        loss_scale = self.settings.loss_scale(optimizer)
-        if loss_scale is not None:
-            # Gradients that overflow a smaller scale may mend: the optimizer leaves
-            # the step out by itself, and halves it.
-            mends = backend.on_all_replicas(all_finite([loss, after]))
-            goes_on = is_fine | (mends & (loss_scale > 1.0))
         backend.finish(update, goes_on, data, step)  # or the batch is refused
         return self.get_metrics_result()
 

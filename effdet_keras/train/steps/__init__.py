@@ -26,6 +26,8 @@ class BackendStep:
 
     # Whether `fit` draws a batch before it asks for a step, or the step draws it.
     is_given_batches = False
+    # Whether a step that a float16 optimizer leaves out moves statistics all the same.
+    left_out_steps_move_statistics = True
 
     def __init__(self, model: Any) -> None:
         self._model = model

@@ -18,6 +18,7 @@ from effdet_keras.train.steps import BackendStep
 class Step(BackendStep):
     """`BackendStep` of TensorFlow."""
 
+    left_out_steps_move_statistics = False
     _goes_on = None  # of the step that XLA compiles
 
     def train(self, step, data):
