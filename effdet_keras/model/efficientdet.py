@@ -8,7 +8,6 @@ import functools
 import math
 import os
 import types
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -67,7 +66,13 @@ from effdet_keras.train.parts import (
     steps_per_update,
 )
 from effdet_keras.train.recipe import Recipe
-from effdet_keras.train.resume import DataOrder, FromPlaceOn, Place, PlaceKeeper
+from effdet_keras.train.resume import (
+    DataOrder,
+    FromPlaceOn,
+    Place,
+    PlaceKeeper,
+    say_where,
+)
 from effdet_keras.train.settings import (
     CompiledDetector,
     Settings,
@@ -461,7 +466,7 @@ class EfficientDet(ModelWeights, keras.Model):
         place = self._place_to_go_on_from(kwargs.get("initial_epoch"))
         if place is not None:
             kwargs["initial_epoch"] = place.epoch
-            _say_where(place, epochs, verbose)
+            say_where(place, epochs, verbose)
         seed = None if place is None else place.seed
         x, batch_size = self._batched(x, batch_size, training=True, seed=seed)
         inputs.check_data(self, x, y)
@@ -892,7 +897,9 @@ class EfficientDet(ModelWeights, keras.Model):
         if is_new:
             self.train_function = self._step.watched(self.train_function)
             if self.place_keeper is not None and self.place_keeper.must_skip:
-                self.train_function = self._skipping(self.train_function)
+                self.train_function = self.place_keeper.skipping(
+                    self.train_function, self._step.skipped
+                )
 
     def make_test_function(self, force: bool = False) -> None:
         with self._step.making_function():
@@ -906,20 +913,6 @@ class EfficientDet(ModelWeights, keras.Model):
 
     def _maybe_symbolic_build(self, *args: Any, **kwargs: Any) -> None:
         """Nothing: `compile` has built all, and with several workers Keras' fails."""
-
-    def _skipping(self, train_function):
-        """The function that trains no step which is done already."""
-        keeper = self.place_keeper
-
-        def skipping(*arguments):
-            if not keeper.is_skipping:
-                return train_function(*arguments)
-            if keeper.draws:
-                for _ in range(self.steps_per_execution):
-                    next(arguments[-1])
-            return self._step.skipped(keeper.logs, *arguments)
-
-        return skipping
 
     # --- Evaluation and detection.
 
@@ -1615,18 +1608,6 @@ def _chosen_by_fit(data, **given):
     if not isinstance(data, DetectionDataset):
         return ()
     return ("scale_jitter", *(name for name, value in given.items() if value is None))
-
-
-def _say_where(place, epochs, verbose):
-    if place.epoch >= epochs:
-        warnings.warn(
-            f"The checkpoint is from the end of epoch {place.epoch}, and `epochs` is "
-            f"{epochs}: there is nothing left to train. Give `epochs={place.epoch} + "
-            "...`, or `initial_epoch=0` to count anew.",
-            stacklevel=3,
-        )
-    elif verbose != 0:
-        print(f"The training goes on after {place}.", flush=True)
 
 
 def _may_be_sealed(filepath, overwrite, options):

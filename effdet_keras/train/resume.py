@@ -7,7 +7,8 @@ import dataclasses
 import math
 import numbers
 import time
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -71,6 +72,19 @@ def set_means(metrics: list[keras.Metric], means: Mapping[str, list]) -> None:
         if len(values) == len(metric.variables):
             for variable, value in zip(metric.variables, values):
                 variable.assign(value)
+
+
+def say_where(place: Place, epochs: int, verbose: Any) -> None:
+    """Prints where a training goes on, or warns that it is at its end already."""
+    if place.epoch >= epochs:
+        warnings.warn(
+            f"The checkpoint is from the end of epoch {place.epoch}, and `epochs` is "
+            f"{epochs}: there is nothing left to train. Give `epochs={place.epoch} + "
+            "...`, or `initial_epoch=0` to count anew.",
+            stacklevel=3,
+        )
+    elif verbose != 0:
+        print(f"The training goes on after {place}.", flush=True)
 
 
 # --- What the callbacks of `fit` remember, for a training that goes on.
@@ -234,6 +248,19 @@ class PlaceKeeper(OwnCallback):
     def must_skip(self) -> bool:
         """Whether `fit` begins in the middle of an epoch."""
         return self._place is not None and self._place.step > 0
+
+    def skipping(self, train_function: Callable, skipped: Callable) -> Callable:
+        """The function that trains no step which is done already."""
+
+        def skipping(*arguments):
+            if not self.is_skipping:
+                return train_function(*arguments)
+            if self.draws:
+                for _ in range(self.model.steps_per_execution):
+                    next(arguments[-1])
+            return skipped(self.logs, *arguments)
+
+        return skipping
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         self._epoch, self._start = epoch, time.monotonic()
