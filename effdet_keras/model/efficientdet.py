@@ -268,7 +268,7 @@ class EfficientDet(ModelWeights, keras.Model):
         over the epochs of `fit`; L2 decay of kernels, two-stage gradient clipping,
         and moving averages of all weights.
 
-        Optimizer and averages start anew from the weights that the model has: after
+        Optimizer and averages start again from the weights that the model has: after
         `fit` these are the averages.
 
         Args:
@@ -1123,7 +1123,7 @@ class EfficientDet(ModelWeights, keras.Model):
     def load_weights(
         self, filepath: str | os.PathLike, skip_mismatch: bool = False, **kwargs: Any
     ) -> None:
-        """Loads weights as Keras does; averages that the file lacks start anew.
+        """Loads weights as Keras does; averages that the file lacks start again.
 
         Raises:
             FileNotFoundError: If there is no such file.
@@ -1185,7 +1185,7 @@ class EfficientDet(ModelWeights, keras.Model):
         return self.averages.swapped()
 
     def weights_were_set(self) -> None:
-        """Starts what is kept beside the weights anew from them."""
+        """Starts again from them what is kept beside the weights."""
         for kept in self._kept_beside():
             kept.reset()
 
@@ -1274,7 +1274,7 @@ class EfficientDet(ModelWeights, keras.Model):
     def freeze(self, what: str, batch_norm: bool = True) -> None:
         """Stops some weights from training, and lets all others train.
 
-        A compiled model is compiled again as it was: optimizer and averages start anew.
+        A compiled model is compiled again as it was: optimizer and averages start again.
 
         Args:
             what: "backbone", "backbone+fpn", or a regular expression that the path

@@ -80,7 +80,7 @@ def say_where(place: Place, epochs: int, verbose: Any) -> None:
         warnings.warn(
             f"The checkpoint is from the end of epoch {place.epoch}, and `epochs` is "
             f"{epochs}: there is nothing left to train. Give `epochs={place.epoch} + "
-            "...`, or `initial_epoch=0` to count anew.",
+            "...`, or `initial_epoch=0` to begin again.",
             stacklevel=3,
         )
     elif verbose != 0:

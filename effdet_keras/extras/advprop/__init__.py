@@ -204,7 +204,7 @@ class AuxiliaryNorms(Part):
                 vars(bn).update(arrays, moves_statistics=True)
 
     def reset(self) -> None:
-        """Starts anew from what the batch norms hold, as after loading weights."""
+        """Starts again from what the batch norms hold, as after loading weights."""
         for source, copy in zip(self.sources, self.variables):
             copy.assign(ops.copy(source.value))
 
