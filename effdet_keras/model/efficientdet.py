@@ -303,24 +303,24 @@ class EfficientDet(ModelWeights, keras.Model):
         )
         given = {"optimizer": optimizer, "loss": loss}
         changes |= {name: value for name, value in given.items() if value is not None}
-        asked = Recipe.of(recipe, changes)
-        if asked.freeze not in (None, "auto"):
-            freezing.freeze(self, asked.freeze, asked.freeze_batch_norm)
+        open_recipe = Recipe.of(recipe, changes)
+        if open_recipe.freeze not in (None, "auto"):
+            freezing.freeze(self, open_recipe.freeze, open_recipe.freeze_batch_norm)
         keras_options = {
             "jit_compile": jit_compile,
             "run_eagerly": run_eagerly,
             "steps_per_execution": steps_per_execution,
             "auto_scale_loss": auto_scale_loss,
         }
-        self._set_up(asked, asked.chosen(), keras_options)
+        self._set_up(open_recipe, open_recipe.chosen(), keras_options)
         self._is_trained_recipe = False
 
-    def _set_up(self, asked, recipe, keras_options):
+    def _set_up(self, open_recipe, recipe, keras_options):
         """What `compile` does once its arguments are known to be right."""
         with self._step.scope():  # `fit` may be called outside of it
-            self._set_up_in_scope(asked, recipe, keras_options)
+            self._set_up_in_scope(open_recipe, recipe, keras_options)
 
-    def _set_up_in_scope(self, asked, recipe, keras_options):
+    def _set_up_in_scope(self, open_recipe, recipe, keras_options):
         options = dict(keras_options)
         if options["jit_compile"] == "auto":
             options["jit_compile"] = default_jit_compile()
@@ -354,7 +354,7 @@ class EfficientDet(ModelWeights, keras.Model):
             trackers.add(part.logs)
         self.settings = Settings(
             recipe=recipe,
-            asked=asked,
+            open_recipe=open_recipe,
             trackers=trackers,
             gradient_factors=factors if recipe.gradient_multipliers else None,
             keras_options=keras_options,
@@ -523,7 +523,7 @@ class EfficientDet(ModelWeights, keras.Model):
 
     def _num_epochs(self, data, batch_size):
         """The number of epochs where none is given."""
-        is_open = self.settings is not None and self.settings.asked.is_open
+        is_open = self.settings is not None and self.settings.open_recipe.is_open
         if not (is_open and isinstance(data, DetectionDataset)):
             return 1
         return auto_recipe.num_epochs(len(data), batch_size or _BATCH_SIZE)
@@ -565,23 +565,25 @@ class EfficientDet(ModelWeights, keras.Model):
 
     def choose_recipe(self, facts: auto_recipe.Facts, verbose: bool = True) -> None:
         """Fills the fields that `compile` left open, before the first step."""
-        asked = self.settings.asked
-        if not asked.is_open or self._steps_done:
+        open_recipe = self.settings.open_recipe
+        if not open_recipe.is_open or self._steps_done:
             return
         is_frozen = bool(freezing.frozen_state(self)["weights"])
         choices = [
             choice
             for choice in auto_recipe.choose(facts)
-            if asked.may_choose(choice.field)
+            if open_recipe.may_choose(choice.field)
             and not (choice.field == "freeze" and is_frozen)
         ]
-        recipe = asked.chosen(**{choice.field: choice.value for choice in choices})
+        recipe = open_recipe.chosen(
+            **{choice.field: choice.value for choice in choices}
+        )
         if any(choice.field == "freeze" for choice in choices):
             freezing.freeze(self, recipe.freeze, recipe.freeze_batch_norm)
-        self._set_up(asked, recipe, self.settings.keras_options)
+        self._set_up(open_recipe, recipe, self.settings.keras_options)
         self.train_function = None  # its graph has the recipe of before
         if verbose:
-            print(auto_recipe.describe(choices, facts, asked.given), flush=True)
+            print(auto_recipe.describe(choices, facts, open_recipe.given), flush=True)
 
     def _batched(self, data, batch_size, training, seed=None, **options):
         """A `DetectionDataset` in batches for this model, else what was given."""
@@ -622,7 +624,7 @@ class EfficientDet(ModelWeights, keras.Model):
             "resize_method": self.config.resize_method,
             "masks": self.config.has_segmentation,
         }
-        if training and (self.settings is None or self.settings.asked.is_open):
+        if training and (self.settings is None or self.settings.open_recipe.is_open):
             sizes["scale_jitter"] = auto_recipe.scale_jitter(len(dataset))
         names = self.class_names
         # Where they do not, `inputs.check_data` says what is wrong.
@@ -1231,7 +1233,7 @@ class EfficientDet(ModelWeights, keras.Model):
         if self.settings is None:
             return {}
         # What `fit` chose counts from its first step on.
-        recipe = self.settings.recipe if self._steps_done else self.settings.asked
+        recipe = self.settings.recipe if self._steps_done else self.settings.open_recipe
         is_trained = self._steps_done or self._is_trained_recipe
         return {
             "recipe": recipe.get_config(),
@@ -1247,7 +1249,7 @@ class EfficientDet(ModelWeights, keras.Model):
             freezing.restore_frozen(self, options.pop("frozen"))
         is_trained = options.pop(TRAINED, False)
         recipe = Recipe.from_config(options.pop("recipe"))
-        if recipe.freeze != "auto":  # `frozen` has told
+        if recipe.freeze != "auto":  # which `frozen` says
             recipe = dataclasses.replace(recipe, freeze=None)
         self.compile(recipe=recipe, **options)
         self._is_trained_recipe = is_trained
@@ -1274,7 +1276,7 @@ class EfficientDet(ModelWeights, keras.Model):
     def freeze(self, what: str, batch_norm: bool = True) -> None:
         """Stops some weights from training, and lets all others train.
 
-        A compiled model is compiled again as it was: optimizer and averages start again.
+        A compiled model is compiled again: optimizer and averages start again.
 
         Args:
             what: "backbone", "backbone+fpn", or a regular expression that the path

@@ -67,7 +67,7 @@ class Settings:
     """How a compiled model trains; `gradient_factors` is None where all are 1."""
 
     recipe: Recipe
-    asked: Recipe
+    open_recipe: Recipe  # as `compile` was given it
     trackers: Trackers
     gradient_factors: list | None
     keras_options: dict

@@ -131,13 +131,13 @@ class ModelWeights:
             category_ids=category_ids,
             overrides=config_overrides,
         )
-        told = None if source is None else source.postprocess
+        postprocess = None if source is None else source.postprocess
         model = cls(
             config,
             class_names=class_names,
             category_ids=category_ids,
             seg_class_names=seg_class_names if config.has_segmentation else None,
-            postprocess=told and Postprocess(**told),
+            postprocess=postprocess and Postprocess(**postprocess),
         )
         if source is not None:
             load_source(model, source, skip_mismatch=skip_mismatch, verbose=verbose)

@@ -230,8 +230,8 @@ class Step(BackendStep):
         if _is_on_tpu():  # nothing but XLA runs there, which cannot raise
             return tf.no_op()
         _, truth, _ = keras.utils.unpack_x_y_sample_weight(data)
-        told = ("boxes", "labels", "masks", "image_id")
-        names = [name for name in told if name in truth]
+        explained = ("boxes", "labels", "masks", "image_id")
+        names = [name for name in explained if name in truth]
         refuse = _Refusal(model, names)
         done = -1 if step is None else step
 
