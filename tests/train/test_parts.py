@@ -22,7 +22,8 @@ class Still(Part):
 
 def test_a_part_takes_part_until_it_is_removed():
     model = tiny_model()
-    model.compile("sgd", weight_decay=None, ema_decay=None, run_eagerly=EAGER)
+    options = {"weight_decay": None, "ema_decay": None, "run_eagerly": EAGER}
+    model.compile("sgd", recipe="reference", **options)
 
     def step():
         before = [ops.convert_to_numpy(v) for v in model.trainable_variables]
