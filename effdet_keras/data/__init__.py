@@ -8,11 +8,10 @@ from effdet_keras.data.check import CheckReport, check, check_splits
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.arrays import from_arrays
 from effdet_keras.data.formats.coco import from_coco, write_coco
-from effdet_keras.data.formats.csv import from_csv, write_csv
+from effdet_keras.data.formats.csv import from_csv, read_image_columns, write_csv
 from effdet_keras.data.formats.tfrecord import from_tfrecord, write_tfrecord
 from effdet_keras.data.formats.voc import from_voc, write_voc
 from effdet_keras.data.formats.yolo import from_yolo, write_yolo
-from effdet_keras.data.image_columns import read_image_columns
 from effdet_keras.data.load import convert, load, load_splits
 from effdet_keras.data.problems import Problem, Severity
 from effdet_keras.data.record import Record

@@ -145,10 +145,7 @@ class DetectionDataset:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """Tuple of `Problem`: what was wrong where this was read from.
-
-        It is empty for a dataset that was made from another, as by `filter`.
-        """
+        """Tuple of `Problem`: what was wrong where this was read from, if it was."""
         return self._problems
 
     @property
@@ -219,7 +216,7 @@ class DetectionDataset:
     def split(
         self, fraction: float, seed: int = 0
     ) -> tuple[DetectionDataset, DetectionDataset]:
-        """Divides the images at random, for instance for training and validation.
+        """Divides the images at random, such as for training and validation.
 
         Args:
             fraction: float in (0, 1), the share of the first part, rounded to
@@ -344,9 +341,9 @@ class DetectionDataset:
     def with_crowds_as_objects(self) -> DetectionDataset:
         """Returns the same images, with each crowd as one object like any other.
 
-        A training leaves crowds and difficult objects out; on this dataset it trains on
-        them, as google/automl's `skip_crowd_during_training=False` does. An evaluation
-        on it counts crowds as objects as well, so keep that for the dataset itself.
+        A training leaves crowds out; on this dataset it trains on them, as
+        google/automl's `skip_crowd_during_training=False` does. An evaluation counts
+        them as objects as well: keep that for the dataset itself.
 
         Returns:
             `DetectionDataset`.
@@ -403,9 +400,6 @@ class DetectionDataset:
     def summary(self) -> str:
         """Returns a text to print: images, their sizes, boxes per class.
 
-        Returns:
-            str of several lines.
-
         Example:
             >>> from effdet_keras.data.formats.arrays import from_arrays
             >>> image = np.zeros((32, 48, 3), "uint8")
@@ -446,13 +440,12 @@ class DetectionDataset:
     def to_coco(self) -> dict[str, Any]:
         """Returns the annotations in COCO's format.
 
-        Boxes, areas, crowd flags and ids are exactly those of the file that the
-        dataset was read from, so COCO's evaluation gives the same result on this dict
-        as on the file. VOC's difficult objects are crowds.
+        Boxes, areas, crowd flags and ids are exactly those of the file that was read,
+        so COCO's evaluation gives the same result on both.
 
         Returns:
-            Dict of `info`, `images`, `annotations`, `categories`, of Python
-            numbers and strings only: `json.dump` writes it.
+            Dict of `info`, `images`, `annotations`, `categories`, of Python numbers and
+            strings only: `json.dump` writes it.
 
         Example:
             >>> from effdet_keras.data.formats.arrays import from_arrays
@@ -499,43 +492,38 @@ class DetectionDataset:
     ) -> Any:
         """Makes the `tf.data.Dataset` that `fit`, `evaluate` and `predict` take.
 
-        For training (`training=True`) each image is mirrored with
-        `flip_probability`, scaled by a random factor, and cropped or padded; each
-        epoch has a new order. Otherwise images come in order and are letterboxed:
-        scaled to fit, placed top left, padded. Images without objects are kept in
-        both cases. Crowd and difficult boxes are left out in both, so that the losses
-        of training and validation can be compared.
+        For training (`training=True`) each image is mirrored with `flip_probability`,
+        scaled by a random factor, and cropped or padded; each epoch has a new order.
+        Otherwise images come in order and are letterboxed: scaled to fit, placed top
+        left, padded. In both cases images without objects are kept, and crowds left
+        out.
 
-        An image that cannot be read, or has another size than annotated, does not stop
-        training. In training the next image of the dataset takes its place.
-        Otherwise it counts as an image without objects, with an `image_scale` of 0. At
-        the end of each pass a line on standard error counts and names such images.
+        An image that cannot be read, or has another size than annotated, is replaced by
+        the next one in training; otherwise it counts as an image without objects, with
+        an `image_scale` of 0. At the end of each pass a line on standard error counts
+        and names such images.
 
         Args:
             batch_size: images per batch, of all processes together.
             image_size: `(height, width)` of the batch, or one int for both.
             training: whether to augment.
-            seed: int. The same seed gives the same batches, epoch by epoch.
-                None draws one from NumPy's global random state, which
-                `keras.utils.set_random_seed` sets.
-            shuffle: whether each epoch has a new order. None means in training
-                only.
+            seed: int. The same seed gives the same batches, epoch by epoch. None draws
+                one from NumPy's global state, which `keras.utils.set_random_seed` sets.
+            shuffle: whether each epoch has a new order. None means in training only.
             flip_probability: float in [0, 1], in training.
-            scale_jitter: lowest and highest factor on `image_size`, in
-                training. `(1, 1)` turns it off.
+            scale_jitter: lowest and highest factor on `image_size`, in training.
+                `(1, 1)` turns it off.
             augment: `ek.augment.Augmentation`, a function `(example, seed) -> example`,
                 or a list of these. In training it changes the whole image, in its own
                 pixels, before flip and scale. Partners of those that take several
                 images, such as `Mosaic`, are other images of this dataset.
-            pad_value: three numbers, the color around an image. The default
-                is the mean of ImageNet, which the models' normalization
-                takes to zero.
+            pad_value: three numbers, the color around an image. The default is the mean
+                of ImageNet, which the models' normalization takes to zero.
             resize_method: "half_pixel" or "asymmetric", see `EfficientDetConfig`.
-            max_boxes: rows of `boxes` and `labels` in every batch. None pads to the
-                image with most boxes in the batch, so the number varies. A fixed
-                number saves compilations under JAX.
-            drop_remainder: whether to leave out a last batch that is not
-                full. None means in training only, and never the only batch.
+            max_boxes: rows of `boxes` and `labels` in every batch, which saves
+                compilations under JAX. None pads to the most boxes in the batch.
+            drop_remainder: whether to leave out a last batch that is not full. None
+                means in training only, and never the only batch.
             strict: whether an image that cannot be read is an error.
             share: `(index, count)`: of `count` processes that train together this one
                 reads part `index` of each batch, and all parts together are the batch
@@ -554,11 +542,10 @@ class DetectionDataset:
 
         Raises:
             ValueError: If the dataset is empty, an image has more boxes than
-                `max_boxes`, an argument is out of its range, or `augment` is given
-                without `training`, or several processes cannot share the batches.
-                `fit` raises it if no image can be read, or, with
-                `strict`, if one cannot, and if a function in `augment` returns an
-                example that cannot be right.
+                `max_boxes`, an argument is out of its range, `augment` is given without
+                `training`, or several processes cannot share the batches. `fit` raises
+                it if no image can be read, or, with `strict`, if one cannot, and if a
+                function in `augment` returns an example that cannot be right.
             TypeError: If `augment` is none of the kinds above.
             ImportError: If TensorFlow is not installed.
 

@@ -20,7 +20,6 @@ from keras import ops
 
 from effdet_keras._internal.backend import default_jit_compile
 from effdet_keras._internal.extras import extra
-from effdet_keras._internal.hugging_face import parse_hub_address
 from effdet_keras._internal.label_constants import IGNORE
 from effdet_keras._internal.processes import current_processes
 from effdet_keras._internal.weights_h5 import (
@@ -81,10 +80,11 @@ from effdet_keras.train.steps import BackendStep, EvaluationStep, step_of_backen
 from effdet_keras.weights.archive import load_archive, write_archive
 from effdet_keras.weights.assign import LoadReport
 from effdet_keras.weights.checkpoint_files import BEST_FILE
-from effdet_keras.weights.export_checkpoint import check_own_network, export_checkpoint
 from effdet_keras.weights.identify import num_classes_of
 from effdet_keras.weights.pretrained import (
+    check_own_network,
     config_for_weights,
+    export_checkpoint,
     load_source,
     load_to_resume,
 )
@@ -1973,7 +1973,7 @@ class EfficientDet(keras.Model):
                 ...
             effdet_keras.errors.InvalidValueError: An address of the Hugging Face ...
         """
-        parse_hub_address(address)
+        extra("remote.hugging_face:parse_hub_address")(address)
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, BEST_FILE)
             write_archive(self, path)

@@ -8,12 +8,11 @@ import warnings
 import numpy as np
 from PIL import Image
 
-from effdet_keras._internal.remote_path import path_of
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.reading import ONE_SPLIT, usable_only
-from effdet_keras.data.record import load_image
+from effdet_keras.data.record import load_image, stored_bytes
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
-from effdet_keras.images import EXIF_ORIENTATION, EncodedImage
+from effdet_keras.images import EXIF_ORIENTATION
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
@@ -73,8 +72,7 @@ def encode_image(record):
     for, as a PNG.
     """
     if not isinstance(record.image, np.ndarray):
-        is_part = isinstance(record.image, EncodedImage)
-        data = record.image.read() if is_part else path_of(record.image).read_bytes()
+        data = stored_bytes(record.image)
         suffix = _plain_suffix(data, record.image_size)
         if suffix is not None:
             return data, suffix
