@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from effdet_keras._internal.extras import extra
-from effdet_keras._internal.hugging_face import parse_hub_address
 from effdet_keras.data.anchor_fit import fitted_anchors, fitted_image_size
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.record import check_seg_class_names
@@ -19,10 +18,11 @@ from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.weights.archive import load_archive, write_archive
 from effdet_keras.weights.assign import LoadReport
 from effdet_keras.weights.checkpoint_files import BEST_FILE
-from effdet_keras.weights.export_checkpoint import check_own_network, export_checkpoint
 from effdet_keras.weights.identify import num_classes_of
 from effdet_keras.weights.pretrained import (
+    check_own_network,
     config_for_weights,
+    export_checkpoint,
     load_source,
     load_to_resume,
 )
@@ -421,7 +421,7 @@ class ModelWeights:
                 ...
             effdet_keras.errors.InvalidValueError: An address of the Hugging Face ...
         """
-        parse_hub_address(address)
+        extra("remote.hugging_face:parse_hub_address")(address)
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, BEST_FILE)
             write_archive(self, path)
