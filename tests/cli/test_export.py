@@ -179,7 +179,7 @@ def test_the_ap_of_the_export_is_compared_with_the_models(
     def write(model, path):
         path.write_text("onnx")
 
-    limits = check.Limits(outputs=100.0, scores=1.0, matched=0.0)
+    limits = check.Limits(outputs=100.0, scores=1.0, matched=0.0, pixels=0.0)
     monkeypatch.setitem(check.LIMITS, "int8", limits)
     monkeypatch.setattr(ExportFormat, "load_writer", lambda self: write)
     monkeypatch.setattr(export_model, "open_runtime", lambda path: Forgetful())

@@ -11,7 +11,7 @@ from support.tiny import LITE0, lively_model
 
 import effdet_keras as ek
 from effdet_keras import cli
-from effdet_keras.cli import follow_run as following
+from effdet_keras.extras import follow as following
 from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.weights.archive import read_archive_info, write_archive
 

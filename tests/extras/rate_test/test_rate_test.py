@@ -9,8 +9,8 @@ from support.tiny import EAGER, tiny_model
 
 import effdet_keras as ek
 from effdet_keras.data import from_arrays
-from effdet_keras.train import rate_test
-from effdet_keras.train.rate_test import RisingRate, find_learning_rate
+from effdet_keras.extras import rate_test
+from effdet_keras.extras.rate_test import RisingRate, find_learning_rate
 
 pytestmark = pytest.mark.tensorflow
 

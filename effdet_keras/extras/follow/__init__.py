@@ -10,12 +10,11 @@ import shutil
 import tempfile
 import time
 import zipfile
-from collections.abc import Mapping
 from typing import Any
 
 from effdet_keras._internal.whole_files import local_path, replacing
 from effdet_keras.callbacks.tensorboard import TensorBoardWriter, has_tensorboard
-from effdet_keras.cli.dataset_source import DatasetSource
+from effdet_keras.cli.files import DatasetSource
 from effdet_keras.data.dataset import DetectionDataset, count_of
 from effdet_keras.detect.evaluate import evaluate
 from effdet_keras.errors import InvalidValueError
@@ -27,34 +26,7 @@ from effdet_keras.runs.splits import choose_splits
 from effdet_keras.weights.archive import ZIP_DAMAGES, copy_archive, read_archive_info
 from effdet_keras.weights.checkpoint_files import BEST_FILE, PREVIOUS_FILE
 
-# Flags of `eval` for what is evaluated once.
-_OTHERS = (
-    *("json", "detections", "threads", "overwrite"),
-    *("slices", "losses", "store_thresholds"),
-)
 _PAUSE = 2.0  # seconds between two looks into the folder
-
-
-def check_flags(given: Mapping[str, Any]) -> None:
-    """Raises ValueError where flags of `eval` do not go together with `--follow`.
-
-    Example:
-        >>> check_flags({"follow": False, "timeout": "20m", "models": ["runs/cats"]})
-        Traceback (most recent call last):
-            ...
-        effdet_keras.errors.InvalidValueError: --timeout is for --follow: ...
-    """
-    usage = "`effdet-keras eval RUN DATA --follow` evaluates the checkpoints of a run."
-    if not given["follow"]:
-        raise InvalidValueError(f"--timeout is for --follow: {usage}")
-    others = [name for name in _OTHERS if given[name]]
-    if others:
-        flag = "--" + others[0].replace("_", "-")
-        raise InvalidValueError(f"--follow takes no {flag}: {usage}")
-    if len(given["models"]) != 1:
-        raise InvalidValueError(
-            f"--follow takes one run: {usage} Received: {given['models']}"
-        )
 
 
 def follow_run(
@@ -68,10 +40,8 @@ def follow_run(
     """Evaluates each new checkpoint, until the run is done or nothing new comes.
 
     What was evaluated before, by a follower that was stopped, is not evaluated again.
-
-    Args:
-        data: `DatasetSource`; without a split, the images by which the run would choose
-            its best checkpoint.
+    Without a split of `data` it takes the images by which the run would choose its best
+    checkpoint.
     """
     if not is_duration(timeout):
         raise InvalidValueError(

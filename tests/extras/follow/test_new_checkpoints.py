@@ -7,8 +7,8 @@ import zipfile
 
 import pytest
 
-from effdet_keras.cli import follow_run as new_checkpoints
-from effdet_keras.cli.follow_run import NewCheckpoints
+from effdet_keras.extras import follow as new_checkpoints
+from effdet_keras.extras.follow import NewCheckpoints
 
 
 def write(path, epoch, created=None):

@@ -216,13 +216,7 @@ def _arguments(model, batches, rate):
 
 
 class RisingRate(keras.optimizers.schedules.LearningRateSchedule):
-    """The rate of the range test.
-
-    Example:
-        >>> rate = RisingRate(0.01, 1.0, 3)
-        >>> [round(float(rate(step)), 3) for step in range(3)]
-        [0.01, 0.1, 1.0]
-    """
+    """The rate of the range test: exponential from `lowest` to `highest`."""
 
     def __init__(self, lowest: float, highest: float, num_steps: int) -> None:
         self.lowest, self.highest, self.num_steps = lowest, highest, num_steps
