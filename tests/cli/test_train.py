@@ -10,9 +10,9 @@ from support.tiny_run import MODEL_CONFIG
 from effdet_keras import cli
 from effdet_keras.cli.train import Fields
 from effdet_keras.data import write_shapes
+from effdet_keras.extras.rate_test import LearningRates
 from effdet_keras.runs.configuration import RunConfiguration
 from effdet_keras.runs.run_folder import RunFolder
-from effdet_keras.train.rate_test import LearningRates
 
 pytestmark = pytest.mark.tensorflow
 
@@ -68,7 +68,7 @@ def test_find_rate_writes_a_curve_and_leaves_the_folder_to_the_run(
         arguments = {"optimizer": "adamw", "learning_rate": 0.002}
         return LearningRates((0.001, 0.02, 0.4), (3.0, 2.0, 9.0), 0.002, arguments)
 
-    monkeypatch.setattr("effdet_keras.runs.fine_tune.find_learning_rate", measured)
+    monkeypatch.setattr("effdet_keras.extras.rate_test.find_learning_rate", measured)
     assert train(data, "--find-rate", out=out) == 0
     said = capsys.readouterr().out
     assert "--set optimizer=adamw --learning-rate 0.002" in said
