@@ -7,7 +7,6 @@ done.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import pathlib
@@ -44,7 +43,8 @@ def choose_batch_size(configuration: RunConfiguration, splits: Splits) -> int:
     It has to run before this process uses a graphics card, whose memory it takes.
     """
     sizes = candidates(len(splits.train))
-    print(f"Measuring which batch fits into memory: {_listed(sizes)} ...", flush=True)
+    listed = ", ".join(map(str, sizes))
+    print(f"Measuring which batch fits into memory: {listed} ...", flush=True)
     task = {
         "configuration": _for_trial(configuration, splits.train).to_dict(),
         "class_names": list(splits.train.class_names),
@@ -93,12 +93,7 @@ def with_batch_size(
 
 
 def candidates(num_images: int) -> list[int]:
-    """The sizes to try: powers of two, no more than there are images.
-
-    Example:
-        >>> candidates(100), candidates(5), candidates(10_000)[-1]
-        ([1, 2, 4, 8, 16], [1, 2, 4], 64)
-    """
+    """The sizes to try: powers of two, no more than there are images."""
     is_small = num_images < auto_recipe.SMALL
     largest = min(_LARGEST if is_small else _LARGEST_OF_MANY, max(num_images, 1))
     return [2**power for power in range(largest.bit_length())]
@@ -159,10 +154,6 @@ def _failure(child):
     return f"the trial failed: {said[-1]}"
 
 
-def _listed(sizes):
-    return ", ".join(map(str, sizes))
-
-
 # --- The child process: trains two steps with each batch size.
 
 _SHARE = 0.8  # of the free memory that a batch may need
@@ -175,10 +166,10 @@ def main(path: str) -> None:
     configuration = RunConfiguration.from_dict(task["configuration"])
     out = pathlib.Path(task["out"])
     base, free = peak_bytes(), available_bytes()
-    growth = None
+    per_image = None  # bytes, as the batch before had them
     for size in task["sizes"]:
-        if growth is not None and free is not None:
-            more = growth.expected(size) - base
+        if per_image is not None and free is not None:
+            more = size * per_image
             if more > _SHARE * free:
                 reason = f"it would need about {_gb(more)} of {_gb(free)} that are free"
                 _write(out, size, TOO_LARGE, reason)
@@ -190,7 +181,7 @@ def main(path: str) -> None:
                 raise
             _write(out, size, TOO_LARGE, "the memory of the device is full")
             return
-        growth = Growth(base, size, peak_bytes())
+        per_image = (peak_bytes() - base) / size
         _write(out, size, DONE)
 
 
@@ -226,12 +217,7 @@ def made_up(
 
 
 def is_full_memory(error: BaseException) -> bool:
-    """Whether an error of any backend says that memory is full.
-
-    Example:
-        >>> is_full_memory(MemoryError()), is_full_memory(ValueError("of a shape"))
-        (True, False)
-    """
+    """Whether an error of any backend says that memory is full."""
     text = f"{type(error).__name__} {error}".replace(" ", "").replace("_", "").lower()
     return any(name.lower() in text for name in _NAMES_OF_FULL)
 
@@ -256,26 +242,14 @@ _CGROUP = pathlib.Path("/sys/fs/cgroup")
 
 
 def peak_bytes() -> int:
-    """The most memory that this process had so far; 0 where it cannot be known.
-
-    Example:
-        >>> peak_bytes() >= 0
-        True
-    """
-    found = _kilobytes(_STATUS, "VmHWM")
-    return 0 if found is None else found
+    """The most memory that this process had so far; 0 where it cannot be known."""
+    return _kilobytes(_STATUS, "VmHWM") or 0
 
 
 def available_bytes(
     meminfo: pathlib.Path = _MEMINFO, cgroup: pathlib.Path = _CGROUP
 ) -> int | None:
-    """The memory that is free for this process; None where it cannot be known.
-
-    Example:
-        >>> free = available_bytes()
-        >>> free is None or free > 0
-        True
-    """
+    """The memory that is free for this process; None where it cannot be known."""
     found = _kilobytes(meminfo, "MemAvailable")
     free = [] if found is None else [found]
     limit, taken = (_number_in(cgroup / f"memory.{n}") for n in ("max", "current"))
@@ -286,24 +260,6 @@ def available_bytes(
         of_files = int(found[1]) if found else 0
         free.append(max(limit - taken + of_files, 0))
     return min(free, default=None)
-
-
-@dataclasses.dataclass(frozen=True)
-class Growth:
-    """How the memory of a process grows with the batch."""
-
-    base: int
-    size: int
-    peak: int
-
-    def expected(self, size: int) -> int:
-        """The bytes to expect with a larger batch, if they grow with its images.
-
-        Example:
-            >>> Growth(base=100, size=2, peak=140).expected(4)
-            180
-        """
-        return self.base + (self.peak - self.base) * size // self.size
 
 
 def _kilobytes(path, name):

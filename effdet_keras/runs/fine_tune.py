@@ -223,14 +223,7 @@ def find_rate(
     pipeline_config: str | os.PathLike | None = None,
     ignore_unknown: bool = False,
 ) -> Any:
-    """Tests learning rates for a run, and writes the curve to its folder.
-
-    Nothing is trained: the run itself can begin in the folder afterwards.
-
-    Args:
-        configuration, hparams, pipeline_config, ignore_unknown: of
-            `effdet_keras.fine_tune`.
-    """
+    """Tests learning rates for a run, which can then begin in its folder."""
     folder = RunFolder(out)
     folder.check_free(overwrite=False)
     chosen = configured(

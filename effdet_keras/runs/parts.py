@@ -13,7 +13,6 @@ import keras
 from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.extras import extra
 from effdet_keras._internal.optional_imports import OptionalModule, tensorflow
-from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.processes import ENGINES, start
 from effdet_keras.callbacks import CheckpointArchive, COCOEvaluation, ImageSummary
 from effdet_keras.data import DetectionDataset, load_splits
@@ -67,15 +66,7 @@ def choose_splits(
     configuration: RunConfiguration,
     datasets: Mapping[str, DetectionDataset] | None = None,
 ) -> Splits:
-    """Reads the data of a run, and chooses its splits.
-
-    Without a validation split a part of the training images becomes one, at random,
-    by the run's seed. A test split without a box is not evaluated on.
-
-    Args:
-        datasets: dict from name to `DetectionDataset`, the data itself; None to read
-            `configuration.data`.
-    """
+    """Reads the data of a run, unless it is in memory, and chooses its splits."""
     if datasets is None:
         datasets = load_splits(
             configuration.data,
@@ -295,12 +286,7 @@ def callbacks_of_run(
     log: RunLog,
     more: Sequence[keras.callbacks.Callback] = (),
 ) -> list[keras.callbacks.Callback]:
-    """Log and checkpoints; evaluation, TensorBoard and a trace where wanted.
-
-    Args:
-        more: callbacks that the run was given. The checkpoint of an epoch is written
-            behind them, and holds what they count.
-    """
+    """Log and checkpoints; evaluation, TensorBoard and a trace where wanted."""
     every, is_loud = configuration.evaluate_every, configuration.verbose != 0
     archive = CheckpointArchive(
         folder.archive,
@@ -327,7 +313,8 @@ def callbacks_of_run(
         if every:
             path = str(folder.tensorboard)
             callbacks.append(ImageSummary(splits.validation, path, every=every))
-    # The archive behind the log: no epoch has a checkpoint and no line.
+    # The archive behind the log: no epoch has a checkpoint and no line. It holds what
+    # the run's own callbacks count.
     callbacks += [*more, archive]
     if configuration.profile is not None:
         steps = range_of_steps(configuration.profile)
@@ -350,14 +337,9 @@ def writes_tensorboard(configuration: RunConfiguration) -> bool:
 
 
 class ProfiledSteps(keras.callbacks.Callback):
-    """Traces steps of `fit` with TensorFlow's profiler.
+    """Traces steps of `fit`, counted from 1, with TensorFlow's profiler.
 
-    The trace lies in `plugins/profile` of the folder. XProf shows it, alone or as a
-    part of TensorBoard; writing it needs neither.
-
-    Args:
-        first, last: ints, the steps to trace, counted from 1 when `fit` begins. Where
-            several steps are one execution, the trace has whole executions.
+    Where several steps are one execution, the trace has whole executions.
     """
 
     def __init__(self, first: int, last: int, folder: str | os.PathLike) -> None:
@@ -376,10 +358,12 @@ class ProfiledSteps(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch: int, logs: dict | None = None) -> None:
         step = self._before + batch + 1
         if step >= self.first and not self._is_running and not self.traced:
-            tf.profiler.experimental.start(self.folder)
+            tensorflow.profiler.experimental.start(self.folder)
             self._is_running = True
         if self._is_running:
-            self._step = tf.profiler.experimental.Trace("train", step_num=step, _r=1)
+            self._step = tensorflow.profiler.experimental.Trace(
+                "train", step_num=step, _r=1
+            )
             self._step.__enter__()
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
@@ -411,7 +395,7 @@ class ProfiledSteps(keras.callbacks.Callback):
         self._end_step()
         if self._is_running:
             self._is_running = False
-            tf.profiler.experimental.stop()
+            tensorflow.profiler.experimental.stop()
 
     def _end_step(self):
         if self._step is not None:

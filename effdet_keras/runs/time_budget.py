@@ -40,12 +40,7 @@ _RESERVE = 0.07  # of the time that is left: no two epochs take equally long
 
 @dataclasses.dataclass(frozen=True)
 class Times:
-    """What was measured, in seconds.
-
-    Args:
-        is_cut: bool, whether the measuring ended early: an evaluation is then taken to
-            be as long as training on as many images.
-    """
+    """What was measured, in seconds; of a cut measuring an evaluation is estimated."""
 
     steps_per_epoch: int
     step: float
@@ -134,12 +129,7 @@ def _without_evaluations(times, configuration, spent):
 def measure(
     configuration: RunConfiguration, splits: Splits, steps: int, ends: float
 ) -> Times:
-    """Measures steps and evaluations, with a model of its own.
-
-    Args:
-        ends: float, when to stop measuring, of `time.monotonic`; at the earliest after
-            a step.
-    """
+    """Measures steps and evaluations until `ends`, with a model of its own."""
     begun = time.monotonic()
     with contextlib.redirect_stdout(io.StringIO()):
         model = make_model(configuration, splits.train)

@@ -39,7 +39,7 @@ def traced(monkeypatch):
     stand_in = type("Profiler", (), {"Trace": Trace})
     stand_in.start = staticmethod(lambda folder: asked.append("start"))
     stand_in.stop = staticmethod(lambda: asked.append("stop"))
-    monkeypatch.setattr(parts.tf.profiler, "experimental", stand_in)
+    monkeypatch.setattr(parts.tensorflow.profiler, "experimental", stand_in)
     return asked
 
 
