@@ -1313,9 +1313,9 @@ class EfficientDet(ModelWeights, keras.Model):
         From now on `fit` computes with kernels, features and images in 8 bits, where
         LiteRT will; and so do `detect` and `evaluate` after the first step that did.
         `export("pets.tflite", precision="int8")` then needs no `calibration`. All other
-        exports are those of the float network, whose weights stay as they are. Start from
-        a trained model (docs/quantization.md). A compiled one is compiled again, with a
-        tenth of the learning rate that it was trained with.
+        exports are those of the float network, whose weights stay as they are. Start
+        from a trained model (docs/quantization.md). A compiled one is compiled again,
+        with a tenth of the learning rate that it was trained with.
 
         Args:
             delay: int, steps of training before the first that rounds: the
@@ -1356,9 +1356,10 @@ class EfficientDet(ModelWeights, keras.Model):
     def with_activation(self, name: str) -> EfficientDet:
         """Another model with the same weights, and another activation.
 
-        Phones compute "hswish" and "relu6" faster than "swish". The weights know nothing
-        of the new one: `effdet_keras.distill(model, other, train)` teaches it. The other
-        model is compiled as this one, with a tenth of the rate that it was trained with.
+        Phones compute "hswish" and "relu6" faster than "swish". The weights know
+        nothing of the new one: `effdet_keras.distill(model, other, train)` teaches it.
+        The other model is compiled as this one is, with a tenth of the learning rate
+        that it was trained with.
 
         Args:
             name: string, one of `effdet_keras.model.config.ACTIVATIONS`.
