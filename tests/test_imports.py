@@ -70,7 +70,7 @@ MAY_IMPORT_INSIDE = {
         "effdet_keras.weights.locate",
     ],
     "extras/selftest/command.py:_read": ["effdet_keras.data.load"],
-    "detect/predictor.py:in_runtime": ["effdet_keras.export.network"],
+    "export/network.py:network_function": ["effdet_keras.model.resample"],
     # A module becomes a model of this class: `hub` stands below `models`.
     "model/efficientdet.py:from_hub": ["effdet_keras.hub.from_hub"],
 }
@@ -193,8 +193,10 @@ SEAMS = {
     "cli/predict.py",  # `--parts`
     "data/__init__.py",  # their public names
     "data/load.py",  # formats: TensorFlow Datasets
-    "detect/predictor.py",  # videos and cameras
-    "export/targets.py",  # targets of exports
+    "detect/__init__.py",  # their public names
+    "detect/predictor.py",  # videos, tiles, test-time augmentation
+    "export/export_model.py",  # where an int8 file loses most
+    "export/registry.py",  # targets of exports
     "model/efficientdet.py",  # `quantize_aware`
     "runs/batch_size.py",  # files of other trainers
     "runs/configuration.py",  # adversarial images, rounding for int8

@@ -8,8 +8,12 @@ import re
 from typing import Annotated, Any
 
 from effdet_keras.cli.arguments import DatasetFormat, Flag
-from effdet_keras.export.registry import FORMATS, writer_options
-from effdet_keras.export.targets import TARGETS, target_options
+from effdet_keras.export.registry import (
+    FORMATS,
+    TARGETS,
+    target_options,
+    writer_options,
+)
 
 _CALIBRATION_SPLITS = ("train", "trainval")
 # Characters of all choices of a flag together, for which there is room in its line.

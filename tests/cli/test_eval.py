@@ -10,8 +10,7 @@ from support.tiny import LITE0, lively_model
 import effdet_keras as ek
 from effdet_keras import cli
 from effdet_keras.cli import evaluate_files as detection_sources
-from effdet_keras.export.description import Description, describe
-from effdet_keras.export.runtime import ExportedDetector
+from effdet_keras.export.runtime import Description, ExportedDetector, describe
 from effdet_keras.runs.run_folder import RunFolder
 from effdet_keras.weights.archive import write_archive
 

@@ -10,9 +10,14 @@ from support.tiny import LITE0, lively_model
 import effdet_keras as ek
 from effdet_keras import cli
 from effdet_keras.export import check, export_model
-from effdet_keras.export.description import describe
-from effdet_keras.export.registry import FORMATS, ExportFormat, writer_options
-from effdet_keras.export.targets import TARGETS, target_options
+from effdet_keras.export.registry import (
+    FORMATS,
+    TARGETS,
+    ExportFormat,
+    target_options,
+    writer_options,
+)
+from effdet_keras.export.runtime import describe
 from effdet_keras.weights.archive import write_archive
 
 pytestmark = pytest.mark.tensorflow

@@ -49,9 +49,8 @@ def run(
         uvicorn,
     )
     from effdet_keras.cli.files import open_any_model
-    from effdet_keras.extras.serving.limits import Limits
-    from effdet_keras.extras.serving.server import run_server
-    from effdet_keras.extras.serving.service import DetectionService
+    from effdet_keras.extras.serving.app import run_server
+    from effdet_keras.extras.serving.service import DetectionService, Limits
 
     for package in (
         starlette_applications,
