@@ -204,6 +204,7 @@ SEAMS = {
     "runs/parts.py",  # distillation
     "train/recipe.py",  # adversarial images, in files
     "train/steps/jax.py",  # prediction in one of several processes
+    "train/steps/tensorflow.py",  # prediction on several devices
     "weights/model_weights.py",  # `from_pipeline_config`, `push_to_hub`
     "weights/kinds/registry.py",  # kinds of weights
 }
