@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from effdet_keras.export.check import ExportReport
     from effdet_keras.extras import bulk
     from effdet_keras.extras import multiprocess as distribution
+    from effdet_keras.extras.advprop import AdvProp
+    from effdet_keras.extras.distillation import distill
     from effdet_keras.extras.selftest.self_test import self_test
     from effdet_keras.model import anchors
     from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
@@ -41,8 +43,6 @@ if TYPE_CHECKING:
     from effdet_keras.runs.fine_tune import fine_tune
     from effdet_keras.runs.train import FineTuned
     from effdet_keras.train import losses, matching, schedules
-    from effdet_keras.train.advprop import AdvProp
-    from effdet_keras.train.distillation import distill
     from effdet_keras.train.losses import DetectionLoss
     from effdet_keras.train.rate_test import LearningRates, find_learning_rate
     from effdet_keras.train.recipe import Recipe
@@ -96,7 +96,7 @@ __all__ = [
 # Where each name comes from, when it is first used: a `Predictor` of a LiteRT, ONNX or
 # OpenVINO file needs neither Keras nor TensorFlow.
 _PLACES = {
-    "AdvProp": "train.advprop",
+    "AdvProp": "extras.advprop",
     "COCO_CLASS_NAMES": "weights.presets",
     "DetectionLoss": "train.losses",
     "Detections": "detect.detections",
@@ -118,7 +118,7 @@ _PLACES = {
     "bulk": "extras.bulk",
     "callbacks": "callbacks",
     "data": "data",
-    "distill": "train.distillation",
+    "distill": "extras.distillation",
     "distribution": "extras.multiprocess",
     "errors": "errors",
     "find_learning_rate": "train.rate_test",

@@ -61,10 +61,8 @@ def draw_boxes(
 ) -> np.ndarray:
     """Draws boxes with class names and scores on a copy of an image.
 
-    Each class has its own color. Lines and text grow with the image. Boxes with low
-    scores are drawn first, so that they do not hide the others, and a name moves into
-    its box where there is no room above it. Rows with a label below 0 (padding) are
-    not drawn.
+    Each class has its own color. Lines and text grow with the image. Boxes with high
+    scores lie on top. Rows with a label below 0 (padding) are not drawn.
 
     Args:
         image: array `[H, W, 3]` or `[H, W]`, uint8, or float from 0 to 255.
@@ -116,11 +114,7 @@ def draw_boxes(
 
 
 def draw_marked(image, marks):
-    """Draws boxes with words on a copy of an image, `[H, W, 3]`, uint8.
-
-    `marks` are `(box, words, color)`, boxes `yxyx` in pixels of the image. The first
-    are drawn on top of the others, and have the first choice of places for their words.
-    """
+    """Draws `(box, words, color)` on a copy of an image, the first ones on top."""
     painter = _Painter(_as_image(image))
     for box, words, color in reversed(marks):
         painter.draw(box, words, color)
@@ -216,9 +210,8 @@ def _text_size(image):
 def draw_class_map(image, class_map, seg_class_names=None, *, opacity=0.5):
     """Colors the pixels of an image by their class, int `[H, W]`, on a copy.
 
-    Pixels of the class "background" and those of 255, without a class, keep their
-    color. Where class 0 is "background", class `i + 1` has the color of the boxes of
-    label `i`.
+    Those of "background" and of 255, without a class, keep their color. Where class 0
+    is "background", class `i + 1` has the color of the boxes of label `i`.
     """
     image = np.asarray(_as_image(image))
     class_map = np.asarray(class_map)
@@ -268,9 +261,7 @@ def side_by_side(
     images = [_as_image(left), _as_image(right)]
     height = max(image.height for image in images)
     images = [
-        image
-        if image.height == height
-        else image.resize((round(image.width * height / image.height), height))
+        image.resize((round(image.width * height / image.height), height))
         for image in images
     ]
     gap = max(4, height // 100)
@@ -307,8 +298,8 @@ def augmented(
 ) -> np.ndarray:
     """Draws images as training sees them, with their boxes and class names.
 
-    They come out of `dataset.batches(training=True)`, so they have gone through all
-    of it: `augment`, flip, scale jitter, crop and padding.
+    They come out of `dataset.batches(training=True)`: `augment`, flip, scale jitter,
+    crop and padding.
 
     Args:
         dataset: `DetectionDataset`.
@@ -323,8 +314,7 @@ def augmented(
             `scale_jitter=(0.5, 1.5)`.
 
     Returns:
-        uint8 array `[H, W, 3]`, a row per image, a column per draw. `PIL.Image`
-        writes it to a file: `Image.fromarray(grid).save("augmented.png")`.
+        uint8 array `[H, W, 3]`, a row per image, a column per draw.
 
     Raises:
         ValueError: If the dataset is empty, or an argument is out of its range.
@@ -364,11 +354,7 @@ def augmented(
 
 
 def batch_grid(images, truth, class_names, seg_class_names=None, *, max_images=16):
-    """Draws the images of a batch, `[B, H, W, 3]`, as a step of the training gets them.
-
-    `truth` has `boxes` and `labels`, and `masks` where there are names of classes of
-    pixels. There are about as many rows as columns.
-    """
+    """Draws the images of a batch, `[B, H, W, 3]`, with boxes, labels and masks."""
     known = [name for name in ("boxes", "labels", "masks") if name in truth]
     drawn = _drawn(
         np.asarray(images)[:max_images],
@@ -399,8 +385,7 @@ def _indices(images, size):
         raise InvalidValueError(
             f"`images` must name images, each once. Received: images={chosen}"
         )
-    wrong = [index for index in chosen if not 0 <= index < size]
-    if wrong:
+    if wrong := [index for index in chosen if not 0 <= index < size]:
         raise InvalidValueError(
             f"`images` must be indices from 0 to {size - 1}, the last image of the "
             f"dataset. Received: {wrong}"
@@ -431,10 +416,9 @@ def _grid(rows):
 def plot_history(history: Any, path: str | os.PathLike[str] | None = None) -> Any:
     """Draws the curves of a training: losses, precision, learning rate.
 
-    Shows what is there: the loss and its terms for training and validation,
-    `AP`, `AP50`, `AP75`, and the learning rate. A curve that was measured
-    only in every second or third epoch (with NaN or nothing between) is drawn
-    with its points in the right places.
+    Shows what is there: the loss and its terms for training and validation, `AP`,
+    `AP50`, `AP75`, and the learning rate, also where they were measured only in every
+    second or third epoch (with NaN or nothing between).
 
     Args:
         history: what `model.fit` returns, or its `history` dict: lists of

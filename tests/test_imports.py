@@ -43,7 +43,7 @@ ROWS = [
     ["__main__"],
 ]
 # At the top of the file. Others that need it name it in `optional_imports`.
-MAY_IMPORT_TENSORFLOW = {"train/steps/adversarial.py", "train/steps/tensorflow.py"}
+MAY_IMPORT_TENSORFLOW = {"train/steps/tensorflow.py"}
 # Imports inside a function, besides those of optional packages and of a command's
 # `run` (which keeps `--help` light), with the reason of each.
 MAY_IMPORT_INSIDE = {
@@ -52,7 +52,7 @@ MAY_IMPORT_INSIDE = {
     "detect/predictor.py:evaluate": ["effdet_keras.detect.evaluate"],
     "detect/predictor.py:_copied": ["effdet_keras.weights.archive"],
     "detect/predictor.py:_naming_weights": [
-        "effdet_keras.weights.describe",
+        "effdet_keras.weights.read_weights",
         "effdet_keras.weights.locate",
     ],
     "cli/open_model.py:open_live_model": ["effdet_keras.model.efficientdet"],
@@ -169,11 +169,16 @@ SEAMS = {
     "augment/names.py",  # learned policies, steps of the Object Detection API
     "cli/__init__.py",  # subcommands
     "cli/predict.py",  # `--parts`
+    "data/__init__.py",  # their public names
+    "data/load.py",  # formats: TensorFlow Datasets
     "detect/predictor.py",  # videos and cameras
     "export/targets.py",  # targets of exports
-    "model/efficientdet.py",  # `from_pipeline_config`, `push_to_hub`
+    "model/efficientdet.py",  # `from_pipeline_config`, `quantize_aware`, `push_to_hub`
     "runs/batch_size.py",  # files of other trainers
+    "runs/configuration.py",  # adversarial images, rounding for int8
     "runs/fine_tune.py",  # files of other trainers
+    "runs/make_model.py",  # distillation
+    "train/recipe.py",  # adversarial images, in files
     "weights/kinds/registry.py",  # kinds of weights
 }
 

@@ -55,12 +55,12 @@ def fetch(address: str, path: str | os.PathLike) -> None:
     extra("remote.files:fetch")(address, path)
 
 
-def for_each(function: Callable, paths: list) -> list:
-    """`function` of each path, in a list; of addresses by many threads, which wait."""
+def for_each(function: Callable, paths: list, *others: list) -> list:
+    """`map` in a list, by many threads where there are addresses, which wait."""
     if not any(map(is_remote, paths)):
-        return [function(path) for path in paths]
+        return list(map(function, paths, *others))
     with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
-        return list(pool.map(function, paths))
+        return list(pool.map(function, paths, *others))
 
 
 @contextlib.contextmanager

@@ -27,10 +27,9 @@ _SHAPES = {
 class Augmentation:
     """Changes the image of an example, and moves its boxes with the pixels.
 
-    This is the base class of all augmentations. A subclass has a method
-    `augment(example, seed)`, and everything around it is here: `__call__` gives it
-    tensors, and afterwards rounds the pixels to the dtype that came in, clips the
-    boxes to the image and drops boxes without area.
+    The base class of all augmentations. A subclass has a method `augment(example,
+    seed)`; `__call__` gives it tensors, and afterwards rounds the pixels to the dtype
+    that came in, clips the boxes to the image and drops boxes without area.
 
     An example is a dict of
 
@@ -40,15 +39,13 @@ class Augmentation:
     - `"mask"`: uint8 `[H, W]`, the class of each pixel, 255 where it has none, for a
       model with a segmentation head only.
 
-    `n` may be 0. Other keys stay as they are. All work is done by TensorFlow, so
-    that an augmentation runs inside `tf.data`.
+    Other keys stay as they are. All work is done by TensorFlow, inside `tf.data`.
 
     Attributes:
         num_images: int, the number of examples that one call takes: 1, except for
             `Mosaic` and `MixUp`, which are called with a list of examples.
-        keeps_masks: bool, whether the mask it returns fits the image it returns: it
-            moves no pixel, or the mask's as well. Batches with masks take no other. A
-            subclass says so.
+        keeps_masks: bool, whether the mask it returns fits the image it returns, as a
+            subclass says. Batches with masks take no other.
 
     Example:
         >>> import keras
@@ -80,11 +77,7 @@ class Augmentation:
                 setattr(self, field.name, value)
 
     def __call__(self, example: Example | list[Example], seed: Any) -> Example:
-        """Augments one example, or a list of `num_images` examples.
-
-        Args:
-            seed: int tensor `[2]`: the same seed gives the same result.
-        """
+        """Augments one example, or a list of `num_images`; `seed` is an int `[2]`."""
         # AutoGraph is for code of users: on ours it would only spend seconds.
         call = tf.autograph.experimental.do_not_convert(self._call)
         return call(example, tf.convert_to_tensor(seed))
@@ -105,10 +98,6 @@ class Augmentation:
 
     def augment(self, example: Example | list[Example], seed: Any) -> Example:
         """Does the work of `__call__`; the part that a subclass writes.
-
-        Args:
-            example: as of `__call__`, of tensors.
-            seed: int tensor `[2]`.
 
         Returns:
             Dict of `"image"` of any numeric dtype, `"boxes"`, which may lie outside
@@ -136,10 +125,7 @@ def register(cls):
 
 
 def parameter(default: Any, interval: str, *, or_none: bool = False) -> Any:
-    """A field of an augmentation, and where it must lie, such as "(0, 1]".
-
-    Where the default is a pair, it is two such numbers, the lower one first.
-    """
+    """A number, or a pair, and the interval that it must lie in, such as "(0, 1]"."""
     metadata = {"interval": interval, "or_none": or_none}
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -233,10 +219,7 @@ def _tensors(example):
 
 @register
 class Compose(Augmentation):
-    """Applies augmentations one after the other, as a plain list of them does.
-
-    One that takes several images, such as `Mosaic`, can only stand first.
-    """
+    """Applies augmentations one after the other, as a plain list of them does."""
 
     def __init__(self, augmentations: Sequence[Augmentation | Callable]) -> None:
         self.augmentations = [as_augmentation(one) for one in augmentations]
@@ -424,16 +407,14 @@ class FromNumPy(_OfFunction):
     """Lets a function of NumPy arrays augment, your own or another library's.
 
     The function runs in Python, one image at a time, so it is slower than the
-    augmentations of this package, which run beside each other. The guide shows
-    Albumentations through it.
+    augmentations of this package. The guide shows Albumentations through it.
 
     Args:
         function: callable `(image, boxes, labels, rng) -> (image, boxes, labels)`.
             `image` is uint8 `[H, W, 3]`, `boxes` float32 `[n, 4]`, `yxyx` in pixels
             of it, `labels` int32 `[n]`, and `rng` a `numpy.random.Generator` of its
-            own for each image, so that a seed repeats its augmentation. The image
-            that it returns may have another size, and there may be fewer or more
-            boxes, with one label for each.
+            own for each image, so that a seed repeats its augmentation. The result may
+            have another size, and fewer or more boxes, with one label for each.
 
     Raises:
         TypeError: If `function` cannot be called.
@@ -484,11 +465,8 @@ class FromNumPy(_OfFunction):
                 f"The function {self.name!r} must return (image, boxes, labels). "
                 f"Received: {type(result).__name__}"
             )
-        image = np.asarray(result[0])
-        boxes, labels = (
-            np.asarray(result[1], np.float32),
-            np.asarray(result[2], "int32"),
-        )
+        dtypes = (None, "float32", "int32")
+        image, boxes, labels = map(np.asarray, result, dtypes)
         fault = fault_of(image.shape, boxes, labels)
         if fault is None and image.dtype != np.uint8:
             fault = f"an image of dtype {image.dtype}; expected uint8"
@@ -501,10 +479,7 @@ class FromNumPy(_OfFunction):
 
 
 def fault_of(image_shape, boxes, labels):
-    """Says what is wrong with the arrays that a function returned, or None.
-
-    An empty array of boxes has none, whatever its shape.
-    """
+    """Says what is wrong with the arrays that a function returned, or None."""
     if len(image_shape) != 3 or image_shape[2] != 3 or 0 in image_shape:
         return f"an image of shape {list(map(int, image_shape))}; expected [H, W, 3]"
     if boxes.size and (boxes.ndim != 2 or boxes.shape[1] != 4):
@@ -515,13 +490,11 @@ def fault_of(image_shape, boxes, labels):
             "expected one label for each box"
         )
     boxes = boxes.reshape(-1, 4)
-    for is_wrong, rule in (
-        (~np.isfinite(boxes).all(axis=1), "boxes must be finite"),
-        (
-            (boxes[:, 2:] < boxes[:, :2]).any(axis=1),
-            "boxes are (y_min, x_min, y_max, x_max)",
-        ),
-    ):
+    rules = {
+        "boxes must be finite": ~np.isfinite(boxes),
+        "boxes are (y_min, x_min, y_max, x_max)": boxes[:, 2:] < boxes[:, :2],
+    }
+    for rule, is_wrong in rules.items():
         if is_wrong.any():
-            return f"the box {boxes[is_wrong][0].tolist()}; {rule}"
+            return f"the box {boxes[is_wrong.any(axis=1)][0].tolist()}; {rule}"
     return None

@@ -23,10 +23,9 @@ class Mosaic(Augmentation):
     """Puts four images together, around a random point, as the quarters of one.
 
     An image then shows more objects, smaller ones, and in unusual surroundings
-    (YOLOv4, https://arxiv.org/abs/2004.10934, section 3.3), which helps most where
-    training starts from random weights. The result is as large as the first image.
-    Each image is scaled, its shape kept, until it covers its quarter, and a random
-    window of it is cut out to fit.
+    (YOLOv4, https://arxiv.org/abs/2004.10934, section 3.3). The result is as large as
+    the first image. Each image is scaled, its shape kept, until it covers its quarter,
+    and a random window of it is cut out to fit.
 
     The dataset reads the three others, so `Mosaic` must stand first in a list.
 

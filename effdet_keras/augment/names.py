@@ -48,14 +48,7 @@ NAMES: dict[str, Callable[..., Augmentation]] = {
 
 
 def augmentation_of(entry: str | Mapping[str, Any]) -> Augmentation:
-    """Makes an augmentation of its name, or of a mapping of name and arguments.
-
-    Names are those of `NAMES` and of the steps of the Object Detection API.
-
-    Example:
-        >>> augmentation_of({"name": "rotate", "degrees": 5.0})
-        Rotate(degrees=5.0, fill=128.0, min_visibility=0.1)
-    """
+    """Makes an augmentation of its name, or of a mapping of name and arguments."""
     arguments = {"name": entry} if isinstance(entry, str) else dict(entry)
     name = arguments.pop("name", None)
     if not is_name(name):

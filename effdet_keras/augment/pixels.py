@@ -111,10 +111,7 @@ def compressed(image, quality):
 @register
 @dataclasses.dataclass(eq=False, repr=False)
 class Blur(Augmentation):
-    """Blurs the image with a Gaussian of random width, like a lens out of focus.
-
-    `sigma` are the smallest and the largest standard deviation, in pixels.
-    """
+    """Blurs the image with a Gaussian of random `sigma`, in pixels."""
 
     keeps_masks = True
 
@@ -149,13 +146,7 @@ def _weighted_mean(pixels, weights):
 @register
 @dataclasses.dataclass(eq=False, repr=False)
 class CutOut(Augmentation):
-    """Hides some random rectangles of the image.
-
-    The network learns to see by more than one feature (DeVries and Taylor,
-    https://arxiv.org/abs/1708.04552). `size` are the smallest and the largest side of
-    a rectangle, as shares of the image's. A box is dropped if the rectangles leave less
-    than `min_visibility` of its area.
-    """
+    """Hides random rectangles (https://arxiv.org/abs/1708.04552) of sides of `size`."""
 
     keeps_masks = True
 
@@ -195,11 +186,7 @@ def fill_rectangle(image, rectangle, fill):
 
 
 def rectangle_mask(shape, rectangle):
-    """Which pixels lie in a rectangle, bool `[H, W]`.
-
-    `rectangle` are four int32 scalars, `yxyx`: its first row and column, and the first
-    behind it. It may reach over the border.
-    """
+    """Which pixels lie in a rectangle, four int32 scalars `yxyx`: bool `[H, W]`."""
     y0, x0, y1, x1 = rectangle
     rows, columns = tf.range(shape[0]), tf.range(shape[1])
     in_rows = (rows >= y0) & (rows < y1)
@@ -212,10 +199,8 @@ def rectangle_mask(shape, rectangle):
 class GridMask(Augmentation):
     """Hides the squares of a regular grid (https://arxiv.org/abs/2001.04086).
 
-    The grid has a random place, is turned by up to `degrees`, and has a random
-    `period`, a share of the image's short side; a hidden square has sides of
-    `1 - ratio` of it. Boxes stay as they are: the squares lie apart, so each object of
-    some size is seen in part.
+    The grid is turned by up to `degrees`; its random `period` is a share of the image's
+    short side, and a hidden square has sides of `1 - ratio` of it.
     """
 
     keeps_masks = True

@@ -67,10 +67,7 @@ def warp_image(image, matrix, *, interpolation, fill):
 
 
 def warp_boxes(boxes, matrix, image, min_visibility):
-    """Boxes, `[n, 4]`, around what is seen of each after the image was moved.
-
-    Those of which less is seen than `min_visibility` are zeros.
-    """
+    """Boxes around what is seen of each after the image was moved; zeros for little."""
     height, width = size_of(image)
     # The matrix counts from the middle of the first pixel, boxes from its corner.
     y, x = tf.unstack(corners(boxes) - 0.5, axis=2)
@@ -102,9 +99,7 @@ class Rotate(Augmentation):
     """Turns the image around its center by a random angle.
 
     A new box is the smallest one around what the image still shows of the turned box.
-    It is wider than what was annotated unless that fills its box to the corners, and
-    the more so the larger the angle: use large angles only where a box of some slack
-    does no harm.
+    The larger the angle, the wider it is.
 
     Args:
         degrees: float, the largest angle, to both sides.
@@ -141,12 +136,7 @@ class Rotate(Augmentation):
 @register
 @dataclasses.dataclass(eq=False, repr=False)
 class Shear(Augmentation):
-    """Slants the image by random amounts: an upright rectangle becomes a rhomboid.
-
-    At 0.1 along x, each row lies a tenth of a pixel further than the row above it.
-    The center of the image stays in its place. A new box is the smallest one around
-    what the image still shows of the slanted box.
-    """
+    """Slants the image around its center: at 0.1, each row by a tenth of a pixel."""
 
     keeps_masks = True
 
@@ -183,12 +173,10 @@ def corners(boxes):
 def visible_hulls(quads, height, width):
     """Boxes `[n, 4]` around the parts of quadrilaterals that lie in the image.
 
-    `quads` are `[n, 4, 2]` of `(y, x)`, convex, corners in order. This is not the box
-    around the corners, clipped to the image: of a turned box with a corner outside, it
-    covers what is left of the box and no more. The visible part is a convex polygon,
-    whose corners are those of the quadrilateral inside the image, those of the image
-    inside the quadrilateral, and the points where their sides cross; the box lies
-    around these points. Where nothing is visible, it is zeros.
+    `quads` are `[n, 4, 2]` of `(y, x)`, convex, corners in order. The visible part is a
+    convex polygon, whose corners are those of the quadrilateral inside the image, those
+    of the image inside the quadrilateral, and the points where their sides cross. Where
+    nothing is visible, the box is zeros.
     """
     limit = tf.stack([height, width])
     sides = tf.roll(quads, -1, axis=1) - quads  # [n, 4, 2]
@@ -236,11 +224,7 @@ def areas(boxes):
 
 
 def without_hidden(boxes, whole_areas, min_visibility):
-    """Boxes, with zeros for those of which too little is left of their areas before.
-
-    Zeros and not fewer rows: boxes and labels stay side by side, and `tidy` drops
-    boxes without area together with their labels.
-    """
+    """Boxes, with zeros, which `tidy` drops, where too little of an area is left."""
     enough = areas(boxes) >= min_visibility * tf.convert_to_tensor(whole_areas)
     return tf.where(enough[:, None], boxes, 0.0)
 

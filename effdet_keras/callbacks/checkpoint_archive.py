@@ -36,38 +36,34 @@ _FILES = (BEST_FILE, BEST_OF_BEFORE_FILE, LAST_FILE, PREVIOUS_FILE)
 
 
 def _is_checkpoint(name):
-    return name in _FILES or is_kept_name(name)
+    return name in _FILES or _NAME.fullmatch(name) is not None
 
 
 class CheckpointArchive(keras.callbacks.Callback):
     """Keeps the best and the last checkpoint as archives that describe themselves.
 
-    After each epoch it writes `last.keras` to the folder, and `best.keras` if
-    `monitor` is better than ever before. The `last.keras` before stays as
-    `last.previous.keras`. `EfficientDet.from_archive` and
-    `keras.saving.load_model` read these files; they hold the optimizer and the moving
-    averages as well. Each holds an entry `archive.json`, which
-    `effdet_keras.weights.archive.read_archive_info` reads: config, class
-    names, category ids, package versions; `epoch` (the number of epochs done),
-    all `metrics` of that epoch, and `evaluated_weights`: `"averages"`, or `"live"`
-    where the model has none.
+    After each epoch it writes `last.keras` to the folder, and `best.keras` if `monitor`
+    is better than ever before. The `last.keras` before stays as `last.previous.keras`.
+    `EfficientDet.from_archive` and `keras.saving.load_model` read these files, which
+    hold the optimizer and the moving averages as well. `ek.read_archive_info` reads
+    what each says of itself: config, class names, category ids, package versions,
+    `epoch` (the number of epochs done), all `metrics` of that epoch, and
+    `evaluated_weights`, `"averages"`, or `"live"` where the model has none.
 
-    With `save_every_steps` or `save_every_minutes` it writes `last.keras` within
-    epochs as well. Each file holds the place in the training: epoch, step, running
-    means, and what `EarlyStopping` and `ReduceLROnPlateau` have counted so far. So
+    Each file holds the place in the training: epoch, step, running means, and what
+    `EarlyStopping` and `ReduceLROnPlateau` have counted. So
     `EfficientDet.from_archive(folder, resume=True)` and `fit` go on with the next step
     (docs/train.md). A callback of your own takes part if it has a method `get_state()`,
     which returns a dict of what JSON has, and `set_state(state)`.
 
-    If the process is killed at any moment, the files written before stay whole. If
-    `last.keras` is damaged later, `resume=True` takes the newest other checkpoint, and
-    what is damaged is kept under a name such as `last.damaged.keras`.
+    Files are whole at every moment, even if the process is killed. If `last.keras` is
+    damaged later, `resume=True` takes the newest other checkpoint, and what is damaged
+    is kept under a name such as `last.damaged.keras`. Of several processes that train
+    together (docs/distributed.md) the first writes.
 
-    Of several processes that train together (docs/distributed.md) the first writes.
-
-    A training that is resumed goes on from the best value in the folder. A training
-    that starts anew keeps the best checkpoint of the one before it as
-    `best.previous.keras`. While it trains, no other process can train into the folder.
+    A resumed training goes on from the best value in the folder. A new training keeps
+    the best checkpoint of the one before as `best.previous.keras`. While it trains, no
+    other process can train into the folder.
 
     Ctrl-C and SIGTERM stop `fit` at the end of the step under way, or at once in an
     evaluation, and `last.keras` is written before `fit` raises `KeyboardInterrupt`, or
@@ -75,9 +71,8 @@ class CheckpointArchive(keras.callbacks.Callback):
     is called in the main thread, in which alone Python hears signals.
 
     Put it last, behind the callback that computes `monitor`:
-    `callbacks=[COCOEvaluation(valid), CheckpointArchive("runs/cats/archive")]`. What a
-    callback behind it counts at the end of an epoch is not in the file of that epoch.
-    In an epoch without `monitor` it writes `last.keras` alone.
+    `callbacks=[COCOEvaluation(valid), CheckpointArchive("runs/cats/archive")]`. In an
+    epoch without `monitor` it writes `last.keras` alone.
 
     Args:
         folder: path of a folder, which is made if need be; or its address, such as
@@ -86,8 +81,8 @@ class CheckpointArchive(keras.callbacks.Callback):
         monitor: string, a name in the logs of `fit`; None writes `last.keras` alone.
         mode: `"max"` if more is better, `"min"` if less is better.
         verbose: bool, whether to print each new best value.
-        save_every_steps: int, steps from one `last.keras` to the next; None for the
-            ends of epochs alone.
+        save_every_steps: int, steps from one `last.keras` to the next, within epochs as
+            well; None for the ends of epochs alone.
         save_every_minutes: float, the same in minutes; both may be given.
         keep: int, how many of the last checkpoints stay: beyond 1 they are called
             `step-00001000.keras`, by the steps trained.
@@ -135,13 +130,12 @@ class CheckpointArchive(keras.callbacks.Callback):
             raise InvalidValueError(
                 f"`mode` must be 'max' or 'min'. Received: mode={mode!r}"
             )
-        numbers = {
-            "save_every_steps": save_every_steps,
-            "save_every_minutes": save_every_minutes,
-            "keep": keep,
-            "keep_every_hours": keep_every_hours,
-        }
-        for name, value in numbers.items():
+        for name, value in (
+            ("save_every_steps", save_every_steps),
+            ("save_every_minutes", save_every_minutes),
+            ("keep", keep),
+            ("keep_every_hours", keep_every_hours),
+        ):
             if value is not None and not value > 0:
                 raise InvalidValueError(
                     f"`{name}` must be above 0. Received: {name}={value!r}"
@@ -158,7 +152,7 @@ class CheckpointArchive(keras.callbacks.Callback):
         # Keras waits for the numbers of every step where a callback wants to see them.
         self.async_safe = save_every_steps is None and save_every_minutes is None
         self.best = None  # the best value of `monitor`, or None before the first
-        self._kept = KeptCheckpoints(self.folder, keep, keep_every_hours)
+        self._keep = {"keep": keep, "every_hours": keep_every_hours}
         self._epoch = self._step = 0  # under way, and its steps done
         self._steps_since = 0  # the last file was written
         self._written = time.monotonic()
@@ -254,22 +248,17 @@ class CheckpointArchive(keras.callbacks.Callback):
             )
 
     def let_go(self) -> None:
-        """Lets other processes train into the folder; `fit` calls it on errors, too.
-
-        If a signal stops the training, what is not in a checkpoint yet is written.
-        """
+        """Frees the folder, after errors too; writes what a signal left unwritten."""
         try:
-            if self._signals.received is not None and not self._signals.is_at_once:
-                self._write_before_stop(self._signals.received.name)
+            name = getattr(self._signals.received, "name", None)
+            if name and self._steps_since and not self._signals.is_at_once:
+                self._write_within_epoch({})
+                path = self.folder / LAST_FILE
+                print(f"{name}: a checkpoint was written to '{path}'.")
         finally:
             self._signals.stop_listening()
             self._signals.received = None
             self._taken.release()
-
-    def _write_before_stop(self, name):
-        if self._steps_since:
-            self._write_within_epoch({})
-            print(f"{name}: a checkpoint was written to '{self.folder / LAST_FILE}'.")
 
     def _is_due(self):
         """Whether a file is to be written after the step that was just trained."""
@@ -294,19 +283,20 @@ class CheckpointArchive(keras.callbacks.Callback):
         self._starts_anew = False
         optimizer = getattr(self.model, "optimizer", None)
         if optimizer is not None:
-            self._kept.add(last, steps_done(optimizer))
+            keep_copy(last, steps_done(optimizer), **self._keep)
 
     def _note_written(self):
         self._steps_since, self._written = 0, time.monotonic()
 
     def _info(self, epochs, logs, place):
-        """What a file tells of its training."""
+        """What a file says of its training."""
+        has_averages = getattr(self.model, "averages", None) is not None
         info = {
             "epoch": epochs,
             "metrics": {name: float(value) for name, value in logs.items()},
             "monitor": self.monitor,
             "mode": self.mode,
-            "evaluated_weights": self._evaluated_weights(),
+            "evaluated_weights": "averages" if has_averages else "live",
         }
         return info if place is None else {**info, "place": place.to_dict()}
 
@@ -317,10 +307,6 @@ class CheckpointArchive(keras.callbacks.Callback):
             return True
         return value > self.best if self.mode == "max" else value < self.best
 
-    def _evaluated_weights(self):
-        has_averages = getattr(self.model, "averages", None) is not None
-        return "averages" if has_averages else "live"
-
 
 # --- Which checkpoints of a training stay: the last ones, and one every few hours.
 
@@ -328,72 +314,37 @@ _HOUR = 3600.0  # seconds
 _NAME = re.compile(r"step-(\d+)\.keras")
 
 
-def is_kept_name(name: str) -> bool:
-    """Whether a file is one of them, by its name.
+def keep_copy(
+    path: pathlib.Path, steps: int, *, keep: int = 1, every_hours: float | None = None
+) -> None:
+    """Keeps a file as `step-<steps>.keras`, too, and removes what need not stay."""
+    if keep == 1 and every_hours is None:
+        return
+    target = path.with_name(f"step-{steps:08d}.keras")
+    target.unlink(missing_ok=True)
+    try:
+        os.link(path, target)  # one file of two names takes no space
+    except OSError:
+        copy_archive(path, target)
+    files = kept_files(path.parent)
+    times = [file.stat().st_mtime for file in files]
+    for index in removable(times, keep, every_hours):
+        files[index].unlink()
 
-    Example:
-        >>> is_kept_name("step-00001000.keras"), is_kept_name("last.keras")
-        (True, False)
-    """
-    return _NAME.fullmatch(name) is not None
 
-
-class KeptCheckpoints:
-    """The files `step-<steps>.keras` in a folder, beside its last checkpoint.
-
-    Args:
-        keep: int, how many of the last stay; with 1 there are none beside the last
-            checkpoint itself.
-        every_hours: float, of those before them one every so many hours stays, the
-            first as well; None for none.
-    """
-
-    def __init__(
-        self, folder: pathlib.Path, keep: int = 1, every_hours: float | None = None
-    ) -> None:
-        self.folder = folder
-        self.keep = keep
-        self.every_hours = every_hours
-
-    def add(self, path: pathlib.Path, steps: int) -> None:
-        """Keeps a file that was just written, and removes what need not stay."""
-        if self.keep == 1 and self.every_hours is None:
-            return
-        target = self.folder / f"step-{steps:08d}.keras"
-        target.unlink(missing_ok=True)
-        try:
-            os.link(path, target)  # one file of two names takes no space
-        except OSError:
-            copy_archive(path, target)
-        files = self.files()
-        times = [file.stat().st_mtime for file in files]
-        for index in removable(times, self.keep, self.every_hours):
-            files[index].unlink()
-
-    def files(self) -> list[pathlib.Path]:
-        """The files that are there, in the order of their steps."""
-        found = [path for path in self.folder.glob("*") if _NAME.fullmatch(path.name)]
-        return sorted(found, key=lambda path: int(_NAME.fullmatch(path.name)[1]))
+def kept_files(folder: pathlib.Path) -> list[pathlib.Path]:
+    """The files that are kept in a folder, in the order of their steps."""
+    found = [path for path in folder.glob("*") if _NAME.fullmatch(path.name)]
+    return sorted(found, key=lambda path: int(_NAME.fullmatch(path.name)[1]))
 
 
 def removable(
     times: Sequence[float], keep: int, every_hours: float | None
 ) -> list[int]:
-    """Which checkpoints need not stay.
-
-    Args:
-        times: list of floats, when each was written, in seconds, the oldest first. A
-            clock that was set back begins to count anew.
-
-    Example:
-        >>> hours = [0.0, 0.5, 1.0, 1.5, 2.0, 2.5]
-        >>> removable([3600 * hour for hour in hours], keep=2, every_hours=1)
-        [1, 3]
-        >>> removable([0.0, 1.0, 2.0], keep=2, every_hours=None)
-        [0]
-    """
+    """Which checkpoints need not stay, of their times in seconds, the oldest first."""
     removed: list[int] = []
     last_kept, pause = None, _HOUR * (every_hours or 0)
+    # A clock that was set back begins again.
     for index, moment in enumerate(times[: max(len(times) - keep, 0)]):
         is_due = last_kept is None or not 0 <= moment - last_kept < pause
         if every_hours is not None and is_due:
@@ -411,28 +362,10 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class StopSignals:
     """Stops a program by what it was sent, but not in the middle of something.
 
-    A signal has the effect that it had before `listen`: Ctrl-C raises
-    `KeyboardInterrupt`, and a handler of the program is called. SIGTERM, which would
-    end the process, raises `SystemExit(143)`. Between `hold` and `release` that waits
-    for `release`; but a second signal, if it is Ctrl-C, acts at once.
-
-    Handlers are set in the main thread alone: in others Python allows none, and
-    nothing changes. What ignores a signal goes on ignoring it.
-
-    Example:
-        >>> signals = StopSignals()
-        >>> signals.listen()
-        >>> signals.hold()
-        >>> signal.raise_signal(signal.SIGTERM)
-        >>> signals.received.name
-        'SIGTERM'
-        >>> try:
-        ...     signals.release()
-        ... except SystemExit as stop:
-        ...     print("status", stop.code)
-        ... finally:
-        ...     signals.stop_listening()
-        status 143
+    A signal has the effect that it had before `listen`, but SIGTERM, which would end
+    the process, raises `SystemExit(143)`. Between `hold` and `release` it waits; a
+    second signal, if it is Ctrl-C, acts at once. What ignores a signal goes on ignoring
+    it. In other threads than the main one Python allows no handlers.
     """
 
     def __init__(self) -> None:
@@ -453,10 +386,7 @@ class StopSignals:
                 self._before[number] = signal.signal(number, self._receive)
 
     def stop_listening(self) -> None:
-        """Puts the handlers back, but for those that were replaced since.
-
-        What replaced them may put this one back later: it then hands signals on.
-        """
+        """Puts the handlers back, but for those that were replaced since."""
         for number, handler in self._before.items():
             if signal.getsignal(number) == self._receive:
                 signal.signal(number, handler)

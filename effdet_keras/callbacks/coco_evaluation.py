@@ -23,18 +23,14 @@ class COCOEvaluation(keras.callbacks.Callback):
     if the model has them, and compares what it finds with the annotations. The twelve
     numbers of COCO (`AP`, `AP50`, `AP75`, `APs`, `APm`, `APl`, `ARmax1`, `ARmax10`,
     `ARmax100`, `ARs`, `ARm`, `ARl`) and the AP of each class (`AP/<name>`) go into the
-    logs, so that callbacks behind this one can use them. Keras must be told that more
-    is better: `EarlyStopping(monitor="AP", mode="max", patience=5)`.
-
-    A number is -1 where the dataset has no annotation of that kind.
+    logs, so that callbacks behind this one can use them; -1 where the dataset has no
+    annotation of that kind. Keras must be told that more is better:
+    `EarlyStopping(monitor="AP", mode="max", patience=5)`.
 
     Of a model with a segmentation head `mIoU` and `IoU/<class>` go into the logs too,
-    where the dataset has masks; without the other heads, these alone.
-
-    Of several processes that train together (docs/distributed.md) each detects in its
-    share of the images, and all get the same numbers.
-
-    It works with each backend of Keras; only `log_dir` needs TensorFlow.
+    where the dataset has masks; without the other heads, these alone. Of several
+    processes that train together (docs/distributed.md) each detects in its share of the
+    images, and all get the same numbers. Only `log_dir` needs TensorFlow.
 
     Args:
         dataset: `effdet_keras.data.DetectionDataset`; or your own batches of
@@ -144,13 +140,7 @@ class COCOEvaluation(keras.callbacks.Callback):
             self._writer.close()
 
     def evaluate(self, model: Any) -> dict[str, float]:
-        """Evaluates a model, inside or outside of `fit`.
-
-        Args:
-            model: `EfficientDet`.
-
-        Returns:
-            Dict of floats by name.
+        """Evaluates an `EfficientDet`, inside or outside of `fit`: floats by name.
 
         Raises:
             ValueError: If the classes of model and dataset differ, or the dataset
@@ -159,9 +149,8 @@ class COCOEvaluation(keras.callbacks.Callback):
         verbose = bool(self.verbose) and not self._is_quiet
         with evaluated_weights(model) as which:
             if verbose:
-                images = (
-                    "" if self._metric is None else f" of {len(self.dataset)} images"
-                )
+                known = self._metric is not None
+                images = f" of {len(self.dataset)} images" if known else ""
                 print(f"\nCOCO evaluation{images} with {_WEIGHTS[which]}", flush=True)
             return evaluate(
                 model,

@@ -94,14 +94,7 @@ class ImageSummary(keras.callbacks.Callback):
         self._writer.close()
 
     def pairs(self, model: Any) -> list[np.ndarray]:
-        """Draws ground truth and detections of a model, inside or outside of `fit`.
-
-        Args:
-            model: `EfficientDet`.
-
-        Returns:
-            List of uint8 arrays `[H, W, 3]`.
-        """
+        """Draws ground truth and detections of an `EfficientDet`: uint8 `[H, W, 3]`."""
         count = min(self.num_images, len(self.dataset))
         spread = np.linspace(0, len(self.dataset) - 1, count).round().astype(int)
         examples = [self.dataset[int(index)] for index in spread]

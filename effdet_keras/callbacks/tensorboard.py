@@ -14,31 +14,12 @@ _tensorboard = OptionalModule("tensorboard", install="effdet-keras[tensorboard]"
 
 
 def has_tensorboard():
-    """Whether both packages that write files for TensorBoard are installed.
-
-    Example:
-        >>> has_tensorboard() in (True, False)
-        True
-    """
+    """Whether both packages that write files for TensorBoard are installed."""
     return _tensorboard.is_installed() and tf.is_installed()
 
 
 class TensorBoardWriter:
-    """Writes event files with `tf.summary`, opened at the first use.
-
-    Args:
-        log_dir: path of the folder: on this machine, or an address where TensorFlow
-            can write, such as `gs://bucket/logs`.
-
-    Example:
-        >>> import os, tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     writer = TensorBoardWriter(folder)
-        ...     writer.scalars({"coco/AP": 0.5}, step=1)
-        ...     writer.close()
-        ...     len(os.listdir(folder))
-        1
-    """
+    """Writes event files with `tf.summary`, opened at the first use."""
 
     def __init__(self, log_dir):
         for module in (_tensorboard, tf):
@@ -98,14 +79,7 @@ class TensorBoardWriter:
 
 
 def require_writable(folder, caller):
-    """Makes a folder and writes a file in it, which is removed again.
-
-    Example:
-        >>> folder = tempfile.mkdtemp()
-        >>> require_writable(f"{folder}/runs/cats", "`CheckpointArchive`")
-        >>> os.listdir(f"{folder}/runs/cats")
-        []
-    """
+    """Makes a folder and writes a file in it, which is removed again."""
     try:
         pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

@@ -3,9 +3,12 @@
 import os
 
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.weights.describe import describe_weights, list_arrays
 from effdet_keras.weights.locate import looks_like_weights
-from effdet_keras.weights.read_weights import read_weights
+from effdet_keras.weights.read_weights import (
+    describe_weights,
+    list_arrays,
+    read_weights,
+)
 
 
 def describe_source(

@@ -15,7 +15,7 @@ from effdet_keras.cli.dataset_source import EVALUATION_SPLITS, DatasetSource
 from effdet_keras.cli.open_model import is_published, open_any_model
 from effdet_keras.cli.outputs import check_outputs
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.data.image_columns import read_image_columns
+from effdet_keras.data.formats.csv import read_image_columns
 from effdet_keras.detect.evaluate import (
     analyzed_images,
     category_ids_in_dataset,

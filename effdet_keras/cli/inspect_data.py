@@ -13,8 +13,8 @@ from effdet_keras.data.anchor_fit import fit_anchors
 from effdet_keras.data.check import check, check_splits
 from effdet_keras.data.check_report import write_html_of_splits
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.weights.describe import what_weights_are
 from effdet_keras.weights.locate import looks_like_weights
+from effdet_keras.weights.read_weights import what_weights_are
 
 
 def inspect_data(

@@ -26,7 +26,7 @@ from effdet_keras.data.check_report import write_html, write_text
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.load import load, load_splits
 from effdet_keras.data.problems import KINDS, Problem, Severity
-from effdet_keras.data.record import clip_boxes_xywh
+from effdet_keras.data.record import clip_boxes_xywh, stored_bytes
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.images import EXIF_ORIENTATION, EncodedImage, read_image
 from effdet_keras.model.config import EfficientDetConfig
@@ -42,8 +42,7 @@ class CheckReport:
     Attributes:
         dataset: the `DetectionDataset` that was checked.
         problems: tuple of `Problem`, errors first.
-        config: the `EfficientDetConfig` whose input and anchors boxes were measured
-            on, or None.
+        config: the `EfficientDetConfig` that boxes were measured on, or None.
         coverage: tuple of four, each with `size` ("all", "small", "medium", "large"),
             `num_boxes`, the `share` of them that has an anchor with an IoU of 0.5, and
             the `mean_iou` of a box and its best anchor. Empty without a config.
@@ -96,18 +95,13 @@ def check(
 ) -> CheckReport:
     """Looks for everything in a dataset that could stop or spoil a training.
 
-    Reads every image as training does, in several threads. Each problem names the
-    file that it is in, and the report says what training does about it. Found are:
-
-    - images that are missing, broken, turned, duplicated, or of another size than
-      annotated;
-    - boxes that are empty, outside of their image, duplicated, tiny, or written in
-      another box format than the one they were read in;
-    - labels without a class, and classes without a box.
-
-    It also measures how many boxes have an anchor with an IoU of 0.5 or more, and
-    looks for anchors that would do better. It does not notice a JPEG file with
-    damaged pixels that can still be decoded to its end.
+    Reads every image as training does. Each problem names its file, and the report says
+    what training does about it. Found are images that are missing, broken, turned,
+    duplicated, or of another size than annotated; boxes that are empty, outside of
+    their image, duplicated, tiny, or seem to have another format; labels without a
+    class, and classes without a box. It also measures how many boxes have an anchor
+    with an IoU of 0.5, and looks for anchors that would do better. It does not notice
+    damaged pixels of a JPEG file that can still be decoded to its end.
 
     Args:
         dataset: `DetectionDataset`, or the path of a dataset, as for `load`.
@@ -269,10 +263,11 @@ def _find_shared_images(datasets):
 
 def _hash_of_image(record):
     """A value that equal images share; None for an image that cannot be read."""
-    if isinstance(record.image, np.ndarray):
-        return record.image.shape, _hash(np.ascontiguousarray(record.image))
+    image = record.image
+    if isinstance(image, np.ndarray):
+        return image.shape, _hash(np.ascontiguousarray(image))
     try:
-        return _hash(_read(record.image))
+        return _hash(stored_bytes(image))
     except OSError:
         return None
 
@@ -284,7 +279,8 @@ def _look_at(record, decode):
         return None, _hash_of_image(record)
     place = str(image) if isinstance(image, EncodedImage) else os.fspath(image)
     try:
-        data = _read(image) if decode or isinstance(image, EncodedImage) else None
+        is_part = isinstance(image, EncodedImage)
+        data = stored_bytes(image) if decode or is_part else None
         with Image.open(image if data is None else io.BytesIO(data)) as stored:
             orientation = stored.getexif().get(EXIF_ORIENTATION, 1)
             problem = _compare_sizes(record, (stored.height, stored.width), orientation)
@@ -295,13 +291,6 @@ def _look_at(record, decode):
     except Exception as error:  # a broken file makes Pillow raise almost anything
         return Problem("corrupt image", name, _reason(error, image)), None
     return problem, place if data is None else _hash(data)
-
-
-def _read(image):
-    if isinstance(image, EncodedImage):
-        return image.read()
-    with open(image, "rb") as file:
-        return file.read()
 
 
 def _hash(data):
@@ -327,8 +316,12 @@ def _compare_sizes(record, stored, orientation):
         kind = "wrong size"
         detail = (
             f"annotated as {_size(annotated)}, is {_size(upright)} (height x width)"
-            + _cure(annotated, upright)
         )
+        scale = np.divide(upright, annotated)
+        if annotated == upright[::-1]:
+            detail += "; are height and width swapped?"
+        elif abs(scale[0] / scale[1] - 1) < 0.02:
+            detail += f"; was it resized by {scale.mean():.3g} after it was annotated?"
     elif annotated != upright:
         kind, detail = "sideways image", f"{detail}, and so annotated"
     elif orientation in range(2, 9):
@@ -338,15 +331,6 @@ def _compare_sizes(record, stored, orientation):
         else:
             detail += "; its size does not tell which way up it was annotated"
     return kind and Problem(kind, record.name, detail)
-
-
-def _cure(annotated, actual):
-    if annotated == actual[::-1]:
-        return "; are height and width swapped?"
-    scale = np.divide(actual, annotated)
-    if abs(scale[0] / scale[1] - 1) < 0.02:
-        return f"; was it resized by {scale.mean():.3g} after it was annotated?"
-    return ""
 
 
 def _size(size):

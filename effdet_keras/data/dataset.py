@@ -92,24 +92,9 @@ class DetectionDataset:
     ):
         self._records = tuple(records)
         self._problems = tuple(problems)
-        self._class_names = tuple(str(name) for name in class_names)
-        self._category_ids = category_ids_or_default(
-            category_ids, len(self._class_names)
-        )
-        self._seg_class_names = (
-            None if seg_class_names is None else tuple(map(str, seg_class_names))
-        )
-        self._check_names()
-        uses = collections.Counter(record.image_id for record in self._records)
-        twice = [image_id for image_id, count in uses.items() if count > 1]
-        if twice:
-            raise InvalidValueError(
-                "Every image of a dataset needs an image id of its own. "
-                f"Received: {twice[:3]} more than once"
-            )
-
-    def _check_names(self):
-        names, ids = self._class_names, self._category_ids
+        self._class_names = names = tuple(str(name) for name in class_names)
+        self._category_ids = ids = category_ids_or_default(category_ids, len(names))
+        self._seg_class_names = seg_class_names and tuple(map(str, seg_class_names))
         if not names:
             raise InvalidValueError("A dataset needs at least one class. Received none")
         check_class_names(names, "`class_names`")
@@ -117,6 +102,13 @@ class DetectionDataset:
             raise InvalidValueError(
                 "`category_ids` must give each class an id of its own. "
                 f"Received: class_names={names}, category_ids={ids}"
+            )
+        uses = collections.Counter(record.image_id for record in self._records)
+        twice = [image_id for image_id, count in uses.items() if count > 1]
+        if twice:
+            raise InvalidValueError(
+                "Every image of a dataset needs an image id of its own. "
+                f"Received: {twice[:3]} more than once"
             )
 
     @property
@@ -153,10 +145,7 @@ class DetectionDataset:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """Tuple of `Problem`: what was wrong where this was read from.
-
-        It is empty for a dataset that was made from another, as by `filter`.
-        """
+        """Tuple of `Problem`: what was wrong where this was read from, if it was."""
         return self._problems
 
     @property
@@ -186,13 +175,22 @@ class DetectionDataset:
             f"{_shortened(self._class_names)})"
         )
 
-    def _with(self, records):
-        return DetectionDataset(
-            records,
-            self._class_names,
-            self._category_ids,
-            seg_class_names=self._seg_class_names,
-        )
+    def _with(self, records, **changes):
+        """A dataset like this one, of other records, and without its problems."""
+        same = {
+            "class_names": self._class_names,
+            "category_ids": self._category_ids,
+            "seg_class_names": self._seg_class_names,
+        }
+        return DetectionDataset(records, **same | changes)
+
+    def _relabelled(self, class_names, category_ids, **changes):
+        """The same images with other classes; boxes of classes left out go."""
+        label_of = {name: label for label, name in enumerate(class_names)}
+        new = [label_of.get(name, -1) for name in self._class_names]
+        records = (record.relabelled(new) for record in self._records)
+        classes = {"class_names": class_names, "category_ids": category_ids}
+        return self._with(records, **classes, **changes)
 
     def subset(self, indices: Iterable[int]) -> DetectionDataset:
         """Returns the dataset of some images, in the order of `indices`.
@@ -218,7 +216,7 @@ class DetectionDataset:
     def split(
         self, fraction: float, seed: int = 0
     ) -> tuple[DetectionDataset, DetectionDataset]:
-        """Divides the images at random, for instance for training and validation.
+        """Divides the images at random, such as for training and validation.
 
         Args:
             fraction: float in (0, 1), the share of the first part, rounded to
@@ -279,29 +277,20 @@ class DetectionDataset:
             >>> len(dataset.filter(lambda example: 0 in example["labels"]))
             1
         """
-        dataset = self if classes is None else self._only(tuple(classes))
+        dataset = self
+        if classes is not None:
+            classes = tuple(classes)
+            id_of = dict(zip(self._class_names, self._category_ids))
+            unknown = [name for name in classes if name not in id_of]
+            if unknown:
+                raise InvalidValueError(
+                    f"`classes` must be names of this dataset, {self._class_names}. "
+                    f"Received: {unknown}"
+                )
+            dataset = self._relabelled(classes, [id_of[name] for name in classes])
         if keep is None:
             return dataset
-        return dataset._with(
-            record for record in dataset._records if keep(describe_example(record))
-        )
-
-    def _only(self, classes):
-        unknown = [name for name in classes if name not in self._class_names]
-        if unknown:
-            raise InvalidValueError(
-                f"`classes` must be names of this dataset, {self._class_names}. "
-                f"Received: {unknown}"
-            )
-        old = [self._class_names.index(name) for name in classes]
-        new_label = np.full(self.num_classes, -1, np.int32)
-        new_label[old] = np.arange(len(old))
-        return DetectionDataset(
-            (record.relabelled(new_label) for record in self._records),
-            classes,
-            [self._category_ids[i] for i in old],
-            seg_class_names=self._seg_class_names,
-        )
+        return dataset._with(r for r in dataset._records if keep(describe_example(r)))
 
     def with_masks(
         self,
@@ -347,20 +336,14 @@ class DetectionDataset:
             dataclasses.replace(record, mask=path, shapes=None)
             for record, path in zip(self._records, paths)
         )
-        return DetectionDataset(
-            records,
-            self._class_names,
-            self._category_ids,
-            problems=self._problems,
-            seg_class_names=names,
-        )
+        return self._with(records, problems=self._problems, seg_class_names=names)
 
     def with_crowds_as_objects(self) -> DetectionDataset:
         """Returns the same images, with each crowd as one object like any other.
 
-        A training leaves crowds and difficult objects out; on this dataset it trains on
-        them, as google/automl's `skip_crowd_during_training=False` does. An evaluation
-        on it counts crowds as objects as well, so keep that for the dataset itself.
+        A training leaves crowds out; on this dataset it trains on them, as
+        google/automl's `skip_crowd_during_training=False` does. An evaluation counts
+        them as objects as well: keep that for the dataset itself.
 
         Returns:
             `DetectionDataset`.
@@ -412,20 +395,10 @@ class DetectionDataset:
         if category_ids is None:
             known = dict(zip(self._class_names, self._category_ids))
             category_ids = extend_category_ids(class_names, known)
-        new_label = [class_names.index(name) for name in self._class_names]
-        return DetectionDataset(
-            (record.relabelled(new_label) for record in self._records),
-            class_names,
-            category_ids,
-            problems=self._problems,
-            seg_class_names=self._seg_class_names,
-        )
+        return self._relabelled(class_names, category_ids, problems=self._problems)
 
     def summary(self) -> str:
         """Returns a text to print: images, their sizes, boxes per class.
-
-        Returns:
-            str of several lines.
 
         Example:
             >>> from effdet_keras.data.formats.arrays import from_arrays
@@ -439,18 +412,40 @@ class DetectionDataset:
             class  boxes  images
             cat        1         1
         """
-        return summarize(self._records, self._class_names)
+        records, names = self._records, self._class_names
+        labels = _joined([record.labels for record in records], np.int32)
+        area = _joined([record.area for record in records], np.float64)
+        crowd = int(_joined([record.is_crowd for record in records], bool).sum())
+        empty = sum(not len(record.labels) for record in records)
+        small, large = int((area < _SMALL).sum()), int((area >= _LARGE).sum())
+        lines = [
+            f"{count_of(len(records), 'image')} of {_sizes(records)}",
+            f"{count_of(empty, 'image')} without objects",
+            f"{count_of(len(labels), 'box', 'boxes')}: {small:,} small, "
+            f"{len(labels) - small - large:,} medium, {large:,} large "
+            "(by area: below 32x32, below 96x96 pixels)",
+            f"{crowd:,} of them crowd or difficult: not trained on",
+        ]
+        outside = int(count_unusable(records).sum())
+        if outside:
+            lines.append(f"{outside:,} of them without area: not trained on")
+        boxes = np.bincount(labels, minlength=len(names))
+        images = collections.Counter(i for r in records for i in np.unique(r.labels))
+        width = max(len(name) for name in (*names, "class"))
+        lines.append(f"{'class':<{width}}  {'boxes':>6}  {'images':>6}")
+        for i, name in enumerate(names):
+            lines.append(f"{name:<{width}}  {boxes[i]:>6,}  {images[i]:>6,}")
+        return "\n".join(lines)
 
     def to_coco(self) -> dict[str, Any]:
         """Returns the annotations in COCO's format.
 
-        Boxes, areas, crowd flags and ids are exactly those of the file that the
-        dataset was read from, so COCO's evaluation gives the same result on this dict
-        as on the file. VOC's difficult objects are crowds.
+        Boxes, areas, crowd flags and ids are exactly those of the file that was read,
+        so COCO's evaluation gives the same result on both.
 
         Returns:
-            Dict of `info`, `images`, `annotations`, `categories`, of Python
-            numbers and strings only: `json.dump` writes it.
+            Dict of `info`, `images`, `annotations`, `categories`, of Python numbers and
+            strings only: `json.dump` writes it.
 
         Example:
             >>> from effdet_keras.data.formats.arrays import from_arrays
@@ -461,15 +456,9 @@ class DetectionDataset:
         """
         images, annotations = [], []
         for record in self._records:
-            height, width = record.image_size
-            images.append(
-                {
-                    "id": record.image_id,
-                    "file_name": record.file_name,
-                    "height": int(height),
-                    "width": int(width),
-                }
-            )
+            height, width = map(int, record.image_size)
+            image = {"id": record.image_id, "file_name": record.file_name}
+            images.append({**image, "height": height, "width": width})
             annotations += record.to_coco(self._category_ids)
         categories = [
             {"id": category_id, "name": name}
@@ -503,43 +492,38 @@ class DetectionDataset:
     ) -> Any:
         """Makes the `tf.data.Dataset` that `fit`, `evaluate` and `predict` take.
 
-        For training (`training=True`) each image is mirrored with
-        `flip_probability`, scaled by a random factor, and cropped or padded; each
-        epoch has a new order. Otherwise images come in order and are letterboxed:
-        scaled to fit, placed top left, padded. Images without objects are kept in
-        both cases. Crowd and difficult boxes are left out in both, so that the losses
-        of training and validation can be compared.
+        For training (`training=True`) each image is mirrored with `flip_probability`,
+        scaled by a random factor, and cropped or padded; each epoch has a new order.
+        Otherwise images come in order and are letterboxed: scaled to fit, placed top
+        left, padded. In both cases images without objects are kept, and crowds left
+        out.
 
-        An image that cannot be read, or has another size than annotated, does not stop
-        training. In training the next image of the dataset takes its place.
-        Otherwise it counts as an image without objects, with an `image_scale` of 0. At
-        the end of each pass a line on standard error counts and names such images.
+        An image that cannot be read, or has another size than annotated, is replaced by
+        the next one in training; otherwise it counts as an image without objects, with
+        an `image_scale` of 0. At the end of each pass a line on standard error counts
+        and names such images.
 
         Args:
             batch_size: images per batch, of all processes together.
             image_size: `(height, width)` of the batch, or one int for both.
             training: whether to augment.
-            seed: int. The same seed gives the same batches, epoch by epoch.
-                None draws one from NumPy's global random state, which
-                `keras.utils.set_random_seed` sets.
-            shuffle: whether each epoch has a new order. None means in training
-                only.
+            seed: int. The same seed gives the same batches, epoch by epoch. None draws
+                one from NumPy's global state, which `keras.utils.set_random_seed` sets.
+            shuffle: whether each epoch has a new order. None means in training only.
             flip_probability: float in [0, 1], in training.
-            scale_jitter: lowest and highest factor on `image_size`, in
-                training. `(1, 1)` turns it off.
+            scale_jitter: lowest and highest factor on `image_size`, in training.
+                `(1, 1)` turns it off.
             augment: `ek.augment.Augmentation`, a function `(example, seed) -> example`,
                 or a list of these. In training it changes the whole image, in its own
                 pixels, before flip and scale. Partners of those that take several
                 images, such as `Mosaic`, are other images of this dataset.
-            pad_value: three numbers, the color around an image. The default
-                is the mean of ImageNet, which the models' normalization
-                takes to zero.
+            pad_value: three numbers, the color around an image. The default is the mean
+                of ImageNet, which the models' normalization takes to zero.
             resize_method: "half_pixel" or "asymmetric", see `EfficientDetConfig`.
-            max_boxes: rows of `boxes` and `labels` in every batch. None pads to the
-                image with most boxes in the batch, so the number varies. A fixed
-                number saves compilations under JAX.
-            drop_remainder: whether to leave out a last batch that is not
-                full. None means in training only, and never the only batch.
+            max_boxes: rows of `boxes` and `labels` in every batch, which saves
+                compilations under JAX. None pads to the most boxes in the batch.
+            drop_remainder: whether to leave out a last batch that is not full. None
+                means in training only, and never the only batch.
             strict: whether an image that cannot be read is an error.
             share: `(index, count)`: of `count` processes that train together this one
                 reads part `index` of each batch, and all parts together are the batch
@@ -558,11 +542,10 @@ class DetectionDataset:
 
         Raises:
             ValueError: If the dataset is empty, an image has more boxes than
-                `max_boxes`, an argument is out of its range, or `augment` is given
-                without `training`, or several processes cannot share the batches.
-                `fit` raises it if no image can be read, or, with
-                `strict`, if one cannot, and if a function in `augment` returns an
-                example that cannot be right.
+                `max_boxes`, an argument is out of its range, `augment` is given without
+                `training`, or several processes cannot share the batches. `fit` raises
+                it if no image can be read, or, with `strict`, if one cannot, and if a
+                function in `augment` returns an example that cannot be right.
             TypeError: If `augment` is none of the kinds above.
             ImportError: If TensorFlow is not installed.
 
@@ -638,42 +621,7 @@ def _shortened(names, limit=5):
     return shown + (", ..." if len(names) > limit else "")
 
 
-# --- What is in a dataset, as a text.
-
 _SMALL, _LARGE = 32**2, 96**2  # square pixels: COCO's borders
-
-
-def summarize(records, class_names):
-    """Returns the text of `DetectionDataset.summary`."""
-    labels = _joined([record.labels for record in records], np.int32)
-    area = _joined([record.area for record in records], np.float64)
-    crowd = int(_joined([record.is_crowd for record in records], bool).sum())
-    empty = sum(not len(record.labels) for record in records)
-    small, large = int((area < _SMALL).sum()), int((area >= _LARGE).sum())
-    lines = [
-        f"{count_of(len(records), 'image')} of {_sizes(records)}",
-        f"{count_of(empty, 'image')} without objects",
-        f"{count_of(len(labels), 'box', 'boxes')}: {small:,} small, "
-        f"{len(labels) - small - large:,} medium, {large:,} large "
-        "(by area: below 32x32, below 96x96 pixels)",
-        f"{crowd:,} of them crowd or difficult: not trained on",
-    ]
-    outside = int(count_unusable(records).sum())
-    if outside:
-        lines.append(f"{outside:,} of them without area: not trained on")
-    return "\n".join(lines + _table(records, labels, class_names))
-
-
-def _table(records, labels, class_names):
-    boxes = np.bincount(labels, minlength=len(class_names))
-    images = np.zeros(len(class_names), np.int64)
-    for record in records:
-        images[np.unique(record.labels)] += 1
-    width = max(len(name) for name in (*class_names, "class"))
-    lines = [f"{'class':<{width}}  {'boxes':>6}  {'images':>6}"]
-    for name, box_count, image_count in zip(class_names, boxes, images):
-        lines.append(f"{name:<{width}}  {box_count:>6,}  {image_count:>6,}")
-    return lines
 
 
 def _sizes(records):

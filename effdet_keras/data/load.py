@@ -9,6 +9,7 @@ import os
 import pathlib
 from collections.abc import Callable, Mapping
 
+from effdet_keras._internal.extras import extra
 from effdet_keras._internal.remote_path import (
     exists,
     kept_if_readable,
@@ -19,10 +20,8 @@ from effdet_keras._internal.whole_files import is_remote, local_path
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.coco import coco_readers, write_coco
 from effdet_keras.data.formats.csv import csv_readers, write_csv
-from effdet_keras.data.formats.folder_writing import refuse_existing
 from effdet_keras.data.formats.label_map import ClassNames
-from effdet_keras.data.formats.record_building import ONE_SPLIT
-from effdet_keras.data.formats.tfds import tfds_readers, write_tfds
+from effdet_keras.data.formats.reading import ONE_SPLIT
 from effdet_keras.data.formats.tfrecord import (
     from_tfrecord,
     tfrecord_readers,
@@ -85,8 +84,8 @@ FORMATS = {
     ),
     "tfds": Format(
         "TensorFlow Datasets",
-        tfds_readers,
-        write_tfds,
+        lambda path: extra("tfds:tfds_readers")(path),
+        lambda *arguments: extra("tfds:write_tfds")(*arguments),
         "dataset_info.json and features.json",
         reads_addresses=False,
     ),
@@ -169,11 +168,7 @@ def load_splits(
     VOC's `trainval` is left out if there are `train` and `val`.
 
     Args:
-        path: file or folder.
-        format: as of `load`.
-        class_names: as of `load`.
-        on_error: as of `load`.
-        masks: as of `load`.
+        path, format, class_names, on_error, masks: as for `load`.
 
     Returns:
         Dict from split name to `DetectionDataset`. Data without splits are "train".
@@ -262,7 +257,11 @@ def convert(
         )
     options = {"num_shards": num_shards} if to == "tfrecord" else {}
     options = {"format": csv_format} if csv_format else options
-    refuse_existing(out)  # before the reading, which may take long
+    if os.path.lexists(out):  # before the reading, which may take long
+        raise FileExistsError(
+            "A dataset is never written over what is there. "
+            f"Received: {os.fspath(out)!r}. Name another folder or remove it"
+        )
     if split is None:
         datasets = load_splits(data, format=format, on_error=on_error)
     else:
@@ -304,18 +303,10 @@ def _with_same_classes(splits):
         category_ids, class_names = zip(*sorted(pairs))
     else:  # the ids of one split mean other classes than those of another
         class_names, category_ids = tuple(sorted(names)), None
-    label_of = {name: label for label, name in enumerate(class_names)}
-    aligned = {}
-    for split, dataset in splits.items():
-        new_label = [label_of[name] for name in dataset.class_names]
-        aligned[split] = DetectionDataset(
-            [record.relabelled(new_label) for record in dataset.records],
-            class_names,
-            category_ids,
-            problems=dataset.problems,
-            seg_class_names=dataset._seg_class_names,
-        )
-    return aligned
+    return {
+        split: dataset._relabelled(class_names, category_ids, problems=dataset.problems)
+        for split, dataset in splits.items()
+    }
 
 
 # --- Finds out in which format a file or folder holds annotated images.

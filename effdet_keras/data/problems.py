@@ -105,7 +105,7 @@ class Problems:
             raise InvalidValueError(
                 f'`on_error` must be "raise" or "skip". Received: on_error={on_error!r}'
             )
-        self._reader = reader
+        self.reader = reader
         self._on_error = on_error
         self._found = []
 
@@ -122,13 +122,13 @@ class Problems:
             missing = all(p.kind == "missing image" for p in errors)
             where = "Is the folder of the images right? " if missing else ""
             raise (FileNotFoundError if missing else InvalidValueError)(
-                f"{self._reader} found {describe_problems(errors)}. {where}Repair "
+                f"{self.reader} found {describe_problems(errors)}. {where}Repair "
                 f'{them}, or pass on_error="skip" to leave {them} out'
             )
         told = [p for p in self._found if p.severity is not Severity.NOTE]
         if told:
             warnings.warn(
-                f"{self._reader} left out or does not train on: "
+                f"{self.reader} left out or does not train on: "
                 f"{describe_problems(told)}",
                 stacklevel=3,
             )

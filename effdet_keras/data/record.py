@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -135,6 +134,11 @@ class Record:
         ]
 
 
+def areas_of(boxes_xywh):
+    """The areas of boxes, `[n]`."""
+    return boxes_xywh[:, 2] * boxes_xywh[:, 3]
+
+
 def clip_boxes_xywh(boxes_xywh, image_size):
     """Clips boxes to their image and says which of them still have an area."""
     boxes_xywh = np.asarray(boxes_xywh, np.float64).reshape(-1, 4)
@@ -183,6 +187,13 @@ def load_image(record):
     return image
 
 
+def stored_bytes(image):
+    """The bytes of an image file, which may be a part of a larger one."""
+    if isinstance(image, EncodedImage):
+        return image.read()
+    return path_of(image).read_bytes()
+
+
 def count_unusable(records):
     """Counts the boxes of each record that have no area inside their image."""
     if not records:
@@ -193,19 +204,6 @@ def count_unusable(records):
     sizes = np.asarray([record.image_size for record in records])
     _, usable = clip_boxes_xywh(boxes_xywh, sizes[owner])
     return np.bincount(owner[~usable], minlength=len(records))
-
-
-def warn_of_unusable(records, reader):
-    """Warns of boxes that have no area inside their image, and counts them."""
-    counts = count_unusable(records)
-    count = counts.sum()
-    names = [records[i].name for i in np.flatnonzero(counts)]
-    if count:
-        warnings.warn(
-            f"{reader}: {count} boxes in {len(names)} images have no area inside "
-            f"their image and are not trained on. First: {names[:3]}",
-            stacklevel=3,
-        )
 
 
 # --- The class of each pixel: from files of masks, or drawn of the objects.
@@ -253,10 +251,8 @@ def _drawn(record):
 
 def pixels_of_shape(shape: Any, height: int, width: int) -> np.ndarray:
     """Which pixels belong to an object, bool `[height, width]`."""
-    if isinstance(shape, bytes):
-        pixels = read_mask(shape)
-    else:
-        pixels = _decoded(shape, height, width)
+    is_file_of_it = isinstance(shape, bytes)
+    pixels = read_mask(shape) if is_file_of_it else _decoded(shape, height, width)
     if pixels.shape != (height, width):
         raise InvalidValueError(
             "The shape of an object must have the size of its image, (height, width) "
@@ -273,11 +269,15 @@ def shape_as_coco(shape: Any, height: int, width: int) -> list | dict:
             counts = counts.decode()
         return {**shape, "counts": counts}
     if isinstance(shape, bytes):
-        pixels = pixels_of_shape(shape, height, width)
-        runs = coco_mask.encode(np.asfortranarray(pixels, dtype=np.uint8))
-        return {"size": [height, width], "counts": runs["counts"].decode()}
+        return run_lengths(pixels_of_shape(shape, height, width))
     # Of float32 the text is short: 0.1, where the float64 of it is 0.10000000149.
     return [[float(str(number)) for number in polygon] for polygon in shape]
+
+
+def run_lengths(pixels):
+    """Pixels, bool `[height, width]`, as a COCO file has them."""
+    runs = coco_mask.encode(np.asfortranarray(pixels, dtype=np.uint8))
+    return {"size": list(pixels.shape), "counts": runs["counts"].decode()}
 
 
 def _decoded(shape, height, width):

@@ -7,11 +7,11 @@ import os
 
 import numpy as np
 from PIL import Image, ImageDraw
-from pycocotools import mask as coco_mask
 
 from effdet_keras._internal.whole_files import local_path
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.coco import from_coco
+from effdet_keras.data.record import run_lengths
 from effdet_keras.errors import InvalidValueError
 
 SHAPE_NAMES = ("circle", "square", "triangle")
@@ -84,17 +84,11 @@ def _write_part(folder, count, image_size, seed):
     images, annotations = [], []
     for image_id in range(1, count + 1):
         rng = np.random.default_rng([*seed, image_id])
-        pixels, shapes = _drawn(rng, image_size)
+        pixels, shapes = draw_shapes(rng, image_size)
         file_name = f"{image_id:05d}.jpg"
         Image.fromarray(pixels).save(folder / file_name, quality=_JPEG_QUALITY)
-        images.append(
-            {
-                "id": image_id,
-                "file_name": file_name,
-                "height": image_size,
-                "width": image_size,
-            }
-        )
+        image = {"id": image_id, "file_name": file_name}
+        images.append({**image, "height": image_size, "width": image_size})
         covered = _covered([mask for _, mask in shapes])
         for (label, mask), above in zip(shapes, covered):
             annotations.append(
@@ -105,7 +99,7 @@ def _write_part(folder, count, image_size, seed):
                     "bbox": _box_of(mask),
                     "area": int(mask.sum()),
                     "iscrowd": 0,
-                    "segmentation": _run_lengths(mask & ~above),
+                    "segmentation": run_lengths(mask & ~above),
                 }
             )
     categories = [{"id": i, "name": name} for i, name in enumerate(SHAPE_NAMES, 1)]
@@ -113,14 +107,7 @@ def _write_part(folder, count, image_size, seed):
 
 
 def draw_shapes(rng, image_size):
-    """Draws one image."""
-    pixels, shapes = _drawn(rng, image_size)
-    objects = [(label, _box_of(mask), int(mask.sum())) for label, mask in shapes]
-    return pixels, objects
-
-
-def _drawn(rng, image_size):
-    """The pixels, and label and mask of each shape, the later over the earlier."""
+    """Pixels, and label and mask of each shape, the later over the earlier."""
     pixels = _background(rng, image_size)
     shapes = []  # (label, bool mask), the later over the earlier
     wanted = 0
@@ -149,12 +136,6 @@ def _covered(masks):
         covered.insert(0, above)
         above = above | mask
     return covered
-
-
-def _run_lengths(mask):
-    """A mask as COCO's files have it."""
-    runs = coco_mask.encode(np.asfortranarray(mask, dtype=np.uint8))
-    return {"size": list(mask.shape), "counts": runs["counts"].decode()}
 
 
 def _background(rng, size):

@@ -403,8 +403,8 @@ def _naming_weights(path):
     except InvalidValueError as error:
         if not keras.is_installed():  # without it nothing here reads weights
             raise
-        from effdet_keras.weights.describe import what_weights_are
         from effdet_keras.weights.locate import looks_like_weights
+        from effdet_keras.weights.read_weights import what_weights_are
 
         if not looks_like_weights(path) or (path / "saved_model.pb").exists():
             raise

@@ -19,8 +19,8 @@ from effdet_keras._internal.optional_imports import OptionalModule
 from effdet_keras.box_ops import xywh_to_yxyx, yxyx_to_xywh
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.evaluate.image_result import (
+    UNMEASURED,
     ImageResult,
-    check_labels,
     mean_of_measured,
 )
 
@@ -57,20 +57,17 @@ BACKENDS = {
 class COCOMetric:
     """Collects detections, then computes COCO's numbers.
 
-    They are the twelve numbers of the COCO challenge, as pycocotools defines them,
-    on the annotations as they are in the file: with its ids, its areas and its crowd
-    regions. Every image of the file counts. Where `update` was not called for an
-    image, or without detections, all of its annotations count as missed. A number is
-    -1 where the file has nothing to measure it on, such as a category without
-    annotations.
+    They are the twelve numbers of the COCO challenge, as pycocotools defines them, on
+    the annotations of the file, with its areas and crowd regions. Every image of the
+    file counts: where `update` was not called, all of its annotations are missed. A
+    number is -1 where there is nothing to measure.
 
     Args:
         ground_truth: dict as in a COCO json file (`images`, `annotations`,
             `categories`), or the path of such a file. An annotation without `area`
             gets the area of its box; one without `iscrowd` is no crowd region.
         max_detections: int of 10 or more, how many detections per image and category
-            count, for `AP` too. With another value than COCO's 100 the recall has
-            that value in its name, as in `ARmax300`.
+            count, for `AP` too. The recall has it in its name, as in `ARmax300`.
         backend: "pycocotools", COCO's own code; "hotcoco", the same numbers sooner
             (`pip install effdet-keras[fast-eval]`); or "auto", hotcoco where it is
             installed and pycocotools elsewhere.
@@ -119,8 +116,7 @@ class COCOMetric:
 
     def reset(self) -> None:
         """Forgets all detections."""
-        self._detections = {}
-        self._result = None
+        self._detections, self._result = {}, None
 
     def update(
         self,
@@ -129,15 +125,11 @@ class COCOMetric:
         scores: ArrayLike,
         category_ids: ArrayLike,
     ) -> None:
-        """Adds the detections of one image.
-
-        Leaves out rows whose category is not in the file, such as padding rows
-        with -1.
+        """Adds the detections of one image; padding rows with category -1 are left out.
 
         Args:
             image_id: int, the id of an image in the file.
-            boxes: floats `[n, 4]`, `yxyx` in pixels of the original image. `n` may
-                be 0.
+            boxes: floats `[n, 4]`, `yxyx` in pixels of the original image.
             scores: floats `[n]`.
             category_ids: ints `[n]`, category ids of the file (not labels).
 
@@ -169,21 +161,15 @@ class COCOMetric:
         best = best[np.isin(category_ids[best], list(self.category_names))]
         # COCO takes the best of each category, so no more than this can count.
         best = best[rank_within(category_ids[best]) < self.max_detections]
-        self._detections[image_id] = (
-            yxyx_to_xywh(boxes[best]),
-            scores[best],
-            category_ids[best],
-            len(boxes),
-        )
+        found = yxyx_to_xywh(boxes[best]), scores[best], category_ids[best]
+        self._detections[image_id] = (*found, len(boxes))
         self._result = None
 
     def result(self) -> dict[str, float]:
-        """Computes the numbers of all images.
+        """Computes the numbers of all images, floats from 0 to 1, or -1.
 
-        Returns:
-            Dict of floats, 0 to 1, or -1 where there is nothing to measure:
-            COCO's twelve (`AP` first), then `AP/<category name>` for each category
-            of the file, in the order of the category ids.
+        They are COCO's twelve (`AP` first), then `AP/<category name>` for each category
+        of the file, in the order of the category ids.
         """
         if self._result is None:
             self._warn_if_no_category_fits()
@@ -198,18 +184,21 @@ class COCOMetric:
     def table(self) -> str:
         """Writes the result as a text with one line per number."""
         result = self.result()
-        lines = [
-            f"{len(self._detections)} of {len(self.image_ids)} images evaluated, "
-            f"{self.num_annotations} annotations"
-        ]
         names = [key for key in result if key.startswith("AP/")]
         width = max(map(len, names), default=0)
         last = COCO_MEANINGS["ARmax100"].replace("100", str(self.max_detections))
         meanings = {**COCO_MEANINGS, "ARmax100": last}.values()
-        for name, meaning in zip(self._names(), meanings):
-            lines.append(f"  {name:<9} {_number(result[name])}  {meaning}")
-        lines += [f"  {name:<{width}} {_number(result[name])}" for name in names]
-        return "\n".join(lines)
+        return "\n".join(
+            [
+                f"{len(self._detections)} of {len(self.image_ids)} images evaluated, "
+                f"{self.num_annotations} annotations",
+                *(
+                    f"  {name:<9} {_number(result[name])}  {meaning}"
+                    for name, meaning in zip(self._names(), meanings)
+                ),
+                *(f"  {name:<{width}} {_number(result[name])}" for name in names),
+            ]
+        )
 
     def _names(self):
         """COCO's twelve names; the recall of all detections has their number in it."""
@@ -217,16 +206,31 @@ class COCOMetric:
         return [last if name == "ARmax100" else name for name in METRIC_NAMES]
 
     def _computed(self):
-        """COCO's evaluation itself: the twelve numbers, and the AP of the categories.
+        precision, recall = self._arrays()
+        everything, *sizes = range(4)
+        measured = [
+            *(precision[iou, ..., everything] for iou in (slice(None), 0, 5)),
+            *(precision[..., size] for size in sizes),
+            *(recall[..., everything, limit] for limit in range(3)),
+            *(recall[..., size, 2] for size in sizes),
+        ]
+        result = dict(zip(self._names(), map(mean_of_measured, measured)))
+        for index, name in enumerate(self.category_names.values()):
+            of_category = precision[:, :, index, everything]
+            result[f"AP/{name}"] = mean_of_measured(of_category)
+        return result
 
-        Its arrays are `[IoU threshold, recall, category, area, max detections]`, those
-        of recall without the second axis.
+    def _arrays(self):
+        """COCO's evaluation itself: the arrays of precision and of recall.
+
+        They are `[10 IoU thresholds, 101 recalls, categories, 4 areas]`, and the same
+        without recalls, but with 3 limits of detections. Areas are all, under 32 x 32,
+        between, and over 96 x 96 pixels.
         """
         coco, coco_eval = BACKENDS[self.backend]
         with contextlib.redirect_stdout(io.StringIO()):
             indices = []
-            annotations = self._ground_truth["annotations"], list(self._records())
-            for rows in annotations:
+            for rows in (self._ground_truth["annotations"], list(self._records())):
                 indices.append(coco.COCO())
                 indices[-1].dataset = {**self._ground_truth, "annotations": rows}
                 indices[-1].createIndex()
@@ -234,25 +238,8 @@ class COCOMetric:
             evaluation.params.maxDets = [1, 10, self.max_detections]
             evaluation.evaluate()
             evaluation.accumulate()
-        precision = np.asarray(evaluation.eval["precision"])[..., 2]
-        recall = np.asarray(evaluation.eval["recall"])
-        iou50, iou75 = (
-            int(np.flatnonzero(np.isclose(evaluation.params.iouThrs, threshold))[0])
-            for threshold in (0.5, 0.75)
-        )
-        everything, *sizes = range(4)
-        measured = [
-            *(precision[iou, ..., everything] for iou in (slice(None), iou50, iou75)),
-            *(precision[..., size] for size in sizes),
-            *(recall[..., everything, limit] for limit in range(3)),
-            *(recall[..., size, 2] for size in sizes),
-        ]
-        result = dict(zip(self._names(), map(mean_of_measured, measured)))
-        for index, category_id in enumerate(evaluation.params.catIds):
-            of_category = precision[:, :, index, everything]
-            name = self.category_names[category_id]
-            result[f"AP/{name}"] = mean_of_measured(of_category)
-        return result
+        precision, recall = (evaluation.eval[key] for key in ("precision", "recall"))
+        return np.asarray(precision)[..., 2], np.asarray(recall)
 
     def _records(self):
         """The detections as pycocotools takes them, numbered from 1."""
@@ -341,9 +328,8 @@ def _unique_names(categories):
     names = {}
     for category in sorted(categories, key=lambda category: category["id"]):
         name = str(category.get("name", category["id"]))
-        if name in names.values():
-            name = f"{name} ({category['id']})"
-        names[category["id"]] = name
+        is_repeated = name in names.values()
+        names[category["id"]] = f"{name} ({category['id']})" if is_repeated else name
     return names
 
 
@@ -400,19 +386,17 @@ def results_of_coco(
     Example:
         >>> truth = {
         ...     "images": [{"id": 7, "file_name": "a.jpg", "height": 64, "width": 96}],
-        ...     "categories": [{"id": 3, "name": "car"}],
-        ...     "annotations": [{"image_id": 7, "category_id": 3,
-        ...                      "bbox": [10, 20, 40, 30]}]}
+        ...     "categories": [{"id": 3, "name": "car"}], "annotations": []}
         >>> found = [{"image_id": 7, "category_id": 3, "bbox": [10, 20, 40, 20],
         ...           "score": 0.9}]
         >>> result, = results_of_coco(truth, found)
-        >>> result.truth_boxes.tolist(), result.boxes.tolist(), result.labels.tolist()
-        ([[20.0, 10.0, 50.0, 50.0]], [[20.0, 10.0, 40.0, 50.0]], [0])
+        >>> result.boxes.tolist(), result.labels.tolist()
+        ([[20.0, 10.0, 40.0, 50.0]], [0])
     """
     categories = [category["id"] for category in ground_truth["categories"]]
     label_of = {category_id: label for label, category_id in enumerate(categories)}
-    truth: dict = {image["id"]: [] for image in ground_truth["images"]}
-    found: dict = {image_id: [] for image_id in truth}
+    truth = {image["id"]: [] for image in ground_truth["images"]}
+    found = {image_id: [] for image_id in truth}
     for annotation in ground_truth["annotations"]:
         truth[annotation["image_id"]].append(annotation)
     for detection in detections:
@@ -424,37 +408,32 @@ def results_of_coco(
             )
         if detection["category_id"] in label_of:
             found[detection["image_id"]].append(detection)
+
+    def boxes(rows):
+        return xywh_to_yxyx(np.float64([row["bbox"] for row in rows]).reshape(-1, 4))
+
+    def labels(rows):
+        return [label_of[row["category_id"]] for row in rows]
+
     return [
-        _result_of(image, truth[image["id"]], found[image["id"]], label_of)
+        ImageResult(
+            image["id"],
+            truth_boxes=boxes(objects := truth[image["id"]]),
+            truth_labels=labels(objects),
+            truth_is_crowd=[x.get("iscrowd", 0) for x in objects],
+            truth_areas=[x.get("area", math.prod(x["bbox"][2:])) for x in objects],
+            boxes=boxes(rows := found[image["id"]]),
+            scores=[row["score"] for row in rows],
+            labels=labels(rows),
+            name=str(image.get("file_name", "")),
+            size=(image["height"], image["width"]) if image.get("width") else None,
+        )
         for image in ground_truth["images"]
     ]
 
 
-def _result_of(image, truth, found, label_of):
-    size = image.get("height"), image.get("width")
-    return ImageResult(
-        image["id"],
-        truth_boxes=_boxes(truth),
-        truth_labels=[label_of[one["category_id"]] for one in truth],
-        truth_is_crowd=[one.get("iscrowd", 0) for one in truth],
-        truth_areas=[one.get("area", math.prod(one["bbox"][2:])) for one in truth],
-        boxes=_boxes(found),
-        scores=[one["score"] for one in found],
-        labels=[label_of[one["category_id"]] for one in found],
-        name=str(image.get("file_name", "")),
-        size=None if None in size else size,
-    )
-
-
-def _boxes(rows):
-    return xywh_to_yxyx(np.array([row["bbox"] for row in rows], float).reshape(-1, 4))
-
-
 def read_detections(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Reads a file in COCO's result format, or a COCO file with scores, and checks it.
-
-    The second is what `effdet-keras predict --json` writes.
-    """
+    """Reads and checks a file in COCO's result format, or a COCO file with scores."""
     keys = ", ".join(RECORD_KEYS)
     with open(path, encoding="utf-8") as file:
         try:
@@ -491,10 +470,7 @@ def _is_detection(detection):
 def detections_to_coco(
     results: Sequence[ImageResult], category_ids: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """Writes detections in COCO's result format; label `i` has the `i`-th category id.
-
-    `results_of_coco` is the inverse.
-    """
+    """Writes detections in COCO's result format; label `i` gets the `i`-th id."""
     ids = np.array(category_ids, int)
     return [
         record
@@ -505,18 +481,20 @@ def detections_to_coco(
     ]
 
 
-def coco_numbers_of(
-    results: Sequence[ImageResult], class_names: Sequence[str]
-) -> dict[str, float]:
-    """Computes COCO's numbers of results, as `COCOMetric` does."""
-    check_labels(results, class_names)
+def metric_of(
+    results: Sequence[ImageResult],
+    class_names: Sequence[str],
+    *,
+    max_detections: int = 100,
+) -> COCOMetric:
+    """A `COCOMetric` of results, in which label `i` has the category id `i + 1`."""
+    _check_labels(results, class_names)
     ids = [result.image_id for result in results]
     if len(set(ids)) < len(ids):
         twice = next(i for n, i in enumerate(ids) if i in ids[:n])
         raise InvalidValueError(
             f"Every image must have one result. Received: two with image_id={twice}"
         )
-    # Label `i` has the category id `i + 1`.
     annotations = [
         {
             "image_id": result.image_id,
@@ -536,8 +514,31 @@ def coco_numbers_of(
     categories = [{"id": i, "name": name} for i, name in enumerate(class_names, 1)]
     images = [{"id": image_id} for image_id in ids]
     metric = COCOMetric(
-        {"images": images, "annotations": annotations, "categories": categories}
+        {"images": images, "annotations": annotations, "categories": categories},
+        max_detections=max_detections,
     )
     for result in results:
         metric.update(result.image_id, result.boxes, result.scores, result.labels + 1)
-    return metric.result()
+    return metric
+
+
+def average_precisions(results: Sequence[ImageResult], num_classes: int) -> np.ndarray:
+    """COCO's AP of all detections, `[10 IoU thresholds, C, 4 areas]`; -1 unmeasured."""
+    if not any((~result.truth_is_crowd).any() for result in results):
+        return np.full((10, num_classes, 4), UNMEASURED)
+    limit = max(10, *(len(result.scores) for result in results))
+    metric = metric_of(results, range(num_classes), max_detections=limit)
+    return metric._arrays()[0].mean(axis=1)
+
+
+def _check_labels(results, class_names):
+    for result in results:
+        for field in ("truth_labels", "labels"):
+            labels = getattr(result, field)
+            wrong = labels[(labels < 0) | (labels >= len(class_names))]
+            if len(wrong):
+                raise InvalidValueError(
+                    "`class_names` must have a name for each label, 0 .. C-1, and "
+                    f"padding rows must be left out. Received: {len(class_names)} "
+                    f"names; label {wrong[0]} in `{field}` of image {result.image_id}"
+                )

@@ -44,15 +44,9 @@ def compare_detectors(
 
     The paired bootstrap (Efron and Tibshirani 1993, "An introduction to the
     bootstrap", chapter 16): images are drawn with replacement, as many as there are,
-    the same for both detectors, and the AP of both is computed on each draw. An image
-    that was drawn twice counts twice. Where the interval holds 0, the images do not
-    tell which is better. Of fewer than some 30 images it is too narrow to tell at all.
-    It says nothing of another training of the same model, nor of images of another
-    kind.
-
-    AP is COCO's, as `COCOMetric` computes it: the best 100 detections of each image
-    and class, mean over the classes that have objects. A draw without any object is
-    drawn again.
+    the same for both detectors, and COCO's AP of both is computed on each draw. Where
+    the interval holds 0, the images do not tell which is better. A draw without any
+    object is drawn again.
     """
     # pycocotools, too, goes through images by id: it matters where scores are equal.
     first = sorted(first, key=lambda image: image.image_id)
@@ -78,16 +72,12 @@ def compare_detectors(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Class:
-    """The detections of one class on all images, best first, matched once for all.
+    """The detections of one class on all images, best first, matched once for all."""
 
-    `image` `[m]` is the row of the image, `true` and `counted` `[10, m]` are bools at
-    each IoU threshold, `num_objects` `[images]` are the objects to be found.
-    """
-
-    image: np.ndarray
-    true: np.ndarray
-    counted: np.ndarray
-    num_objects: np.ndarray
+    image: np.ndarray  # ints [m], the row of the image
+    true: np.ndarray  # bools [10, m], at each IoU threshold
+    counted: np.ndarray  # bools [10, m]
+    num_objects: np.ndarray  # ints [images], to be found
 
     @classmethod
     def of_images(cls, results):
@@ -96,14 +86,12 @@ class _Class:
             with_detections(result, rank_within(result.labels) < _MAX_DETECTIONS)
             for result in results
         ]
-        matches = [
-            [match_detections(result, threshold) for result in results]
-            for threshold in COCO_IOU_THRESHOLDS
-        ]
-        true = np.array([np.concatenate([x.is_true for x in row]) for row in matches])
-        counted = np.array(
-            [np.concatenate([~x.is_ignored for x in row]) for row in matches]
-        )
+        true, counted = [], []
+        for threshold in COCO_IOU_THRESHOLDS:
+            matches = [match_detections(result, threshold) for result in results]
+            true.append(np.concatenate([x.is_true for x in matches]))
+            counted.append(np.concatenate([~x.is_ignored for x in matches]))
+        true, counted = np.array(true), np.array(counted)
         image = np.repeat(np.arange(len(results)), [len(x.labels) for x in results])
         labels = np.concatenate([x.labels for x in results])
         order = np.argsort(-np.concatenate([x.scores for x in results]), kind="stable")
@@ -153,9 +141,8 @@ def _check_same_images(first, second):
 # beside Student's: by 44 % of 6 images, and by 6 % of 30.
 _FEWEST = 30
 _OF_ONE_MODEL = (
-    "Both have the same weights, as a model and its export have. So the difference is "
-    "of rounding and of suppression, and neither has learned more; the draws say how "
-    "far it depends on which images these are."
+    "Both have the same weights, as a model and its export have: the difference comes "
+    "from rounding and suppression. The draws say how far it depends on these images."
 )
 
 
@@ -183,8 +170,7 @@ class Comparison:
             for evaluation in (self.first, self.second)
         ]
         cells = [("", "first", "second", "difference")]
-        for name, one in columns[0].items():
-            other = columns[1][name]
+        for (name, one), other in zip(columns[0].items(), columns[1].values()):
             is_measured = UNMEASURED not in (one, other)
             difference = f"{other - one:+.3f}" if is_measured else "-"
             cells.append((name, number(one), number(other), difference))
@@ -193,21 +179,21 @@ class Comparison:
     @property
     def conclusions(self) -> list[str]:
         """List of sentences: what the draws say of each number."""
-        said = [
+        sentences = [
             f"{name}: {x.first:.3f} -> {x.second:.3f}, {x.second - x.first:+.3f}; "
             f"95 % of the draws lie between {x.low:+.3f} and {x.high:+.3f}: "
             f"{self._words(x)}."
             for name, x in self.differences.items()
         ]
-        return [*said, _OF_ONE_MODEL] if self.same_weights else said
+        return sentences + [_OF_ONE_MODEL] * self.same_weights
 
     def _words(self, found):
+        what = "a change" if self.same_weights else "which is better"
         if self.num_images < _FEWEST:
-            told = "what is lost" if self.same_weights else "which is better"
-            return f"too few images with objects ({self.num_images}) to tell {told}"
+            what = "what is lost" if self.same_weights else what
+            return f"too few images with objects ({self.num_images}) to tell {what}"
         if found.low <= 0 <= found.high:
-            told = "a change" if self.same_weights else "which is better"
-            return f"these images do not tell {told}"
+            return f"these images do not tell {what}"
         if self.same_weights:
             return "the format changes it so, on images like these"
         return f"the {'second' if found.low > 0 else 'first'} detector is better"

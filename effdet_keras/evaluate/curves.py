@@ -1,9 +1,8 @@
-"""Precision and recall, COCO's and VOC's average precision, and AP of parts."""
+"""Precision and recall, Pascal VOC's average precision, and COCO's AP of parts."""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -13,15 +12,14 @@ from numpy.typing import ArrayLike
 
 from effdet_keras.box_ops import pairwise_iou
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.evaluate.coco import average_precisions
 from effdet_keras.evaluate.image_result import (
-    EVERY_AREA,
     NONE,
     UNMEASURED,
     ImageResult,
     Matches,
     Outcomes,
     mean_of_measured,
-    objects_that_count,
     outcomes_of,
 )
 
@@ -67,11 +65,7 @@ def precision_recall_curves(
     *,
     iou_threshold: float = 0.5,
 ) -> list[PrecisionRecallCurve]:
-    """The precision-recall curve of each class, by COCO's matching.
-
-    `average_precision` of a curve is COCO's AP of the class at this IoU, if no image
-    has more than 100 detections of a class: COCO takes the best 100, here all count.
-    """
+    """The precision-recall curve of each class, by COCO's matching."""
     outcomes = outcomes_of(results, len(class_names), iou_threshold)
     return [_curve_of(name, one) for name, one in zip(class_names, outcomes)]
 
@@ -86,25 +80,6 @@ def as_one_class(results: Sequence[ImageResult]) -> list[ImageResult]:
         )
         for result in results
     ]
-
-
-def average_precisions(
-    results: Sequence[ImageResult],
-    num_classes: int,
-    *,
-    area_range: tuple[float, float] = EVERY_AREA,
-) -> np.ndarray:
-    """COCO's average precision of each class at its ten IoU thresholds, `[10, C]`.
-
-    IoU 0.5 comes first; -1 is for a class without objects.
-    """
-    outcomes = (
-        outcomes_of(results, num_classes, threshold, area_range=area_range)
-        for threshold in COCO_IOU_THRESHOLDS.tolist()
-    )
-    return np.array(
-        [[_curve_of("", one).average_precision for one in row] for row in outcomes]
-    )
 
 
 def _curve_of(name: str, outcomes: Outcomes) -> PrecisionRecallCurve:
@@ -123,14 +98,8 @@ def interpolated_ap(
 ) -> np.ndarray:
     """COCO's average precision of ranked detections of one class, `[...]`.
 
-    With `precision(k)` and `recall(k)` of the best `k` detections:
-
-        AP = mean over r in {0, 0.01, .. 1} of max(precision(k) for recall(k) >= r)
-
-    and 0 for a recall that is never reached. The rule of pycocotools
-    (https://cocodataset.org/#detection-eval). `true` and `counted`, ints `[..., m]`,
-    best first, say how often each detection is a true positive, and how often it counts
-    at all: a detection may count several times.
+    `true` and `counted`, ints `[..., m]`, best first, say how often each detection is a
+    true positive, and how often it counts at all: it may count several times.
     """
     found, total = np.cumsum(true, axis=-1), np.cumsum(counted, axis=-1)
     precision, recall = found / np.maximum(total, 1), found / num_objects
@@ -158,23 +127,13 @@ def voc_average_precision(
     rule: str = "10",
     iou_threshold: float = 0.5,
 ) -> VOCAveragePrecision:
-    """Computes Pascal VOC's average precision.
+    """Computes Pascal VOC's average precision, by the rule of 2007 or of 2010.
 
-    It differs from COCO's at this IoU in two ways. A detection looks only at the object
-    of its class that it overlaps most, and is wrong if a better detection has taken
-    that one, even where it overlaps another. And the precision is averaged differently:
-    rule "10", of 2010 and later, takes the area under the curve of the best precision
-    at each recall or a higher one; rule "07", of 2007 to 2009, takes the mean of that
-    precision at the eleven recalls 0, 0.1, ..., 1.
-
-    Difficult objects (crowd regions, in an `ImageResult`) are neither found nor missed,
-    and a detection that overlaps one of them most is ignored.
-
-    Source: Everingham et al., "The Pascal Visual Object Classes Challenge: A
-    Retrospective", IJCV 2015, section 2.4; the VOC2010 development kit, sections 3.4.1
-    and 4.4. The kit counts a box from 0 to 9 as ten pixels wide, and adds 1 to each
-    side for its IoU, which is then higher for small objects. Here, as in the Object
-    Detection API and google/automl, corners are real numbers, and nothing is added.
+    Rule "10" takes the area under the curve of the best precision at each recall or a
+    higher one; rule "07" the mean of that precision at the recalls 0, 0.1, ..., 1.
+    Everingham et al., "The Pascal Visual Object Classes Challenge: A Retrospective",
+    IJCV 2015, section 2.4. The VOC2010 kit adds 1 to each side of a box for its IoU;
+    here, as in the Object Detection API and google/automl, nothing is added.
     """
     outcomes = outcomes_of(
         results, num_classes, iou_threshold, match=_match_most_overlapped
@@ -190,7 +149,11 @@ def voc_average_precision(
 
 
 def _match_most_overlapped(result: ImageResult, iou_threshold: float) -> Matches:
-    """Gives each detection the object of its class that it overlaps most, once."""
+    """Gives each detection the object of its class that it overlaps most, once.
+
+    It is wrong where a better detection has taken that one, even if it overlaps
+    another; and ignored where that is a difficult object (a crowd region).
+    """
     num_found, num_true = len(result.boxes), len(result.truth_boxes)
     truth, detection = np.full(num_found, NONE), np.full(num_true, NONE)
     iou_of_match, is_ignored = np.zeros(num_found), np.zeros(num_found, bool)
@@ -212,7 +175,12 @@ def _area_under(curve: PrecisionRecallCurve) -> float:
     return float(np.sum(np.diff(curve.recall, prepend=0.0) * curve.best_precision))
 
 
-# --- Average precision of a part of a dataset: of classes, of sizes, of any column.
+# --- COCO's AP of a part of a dataset: of classes, of sizes, of any column.
+
+_OBJECT_SIZES = (("under 32 px", 0, 32), ("32 to 96 px", 32, 96))
+_OBJECT_SIZES += (("96 px and more", 96, math.inf),)  # COCO's: both ends belong to it
+_IMAGE_SIZES = (("under 512 px", 0, 512), ("512 to 1024 px", 512, 1024))
+_IMAGE_SIZES += (("1024 px and more", 1024, math.inf),)  # the lower end belongs to it
 
 
 class Slice(NamedTuple):
@@ -225,65 +193,49 @@ class Slice(NamedTuple):
     ap50: float  # the same at IoU 0.5
 
 
-def slice_by_class(
+def slice_by_class_and_size(
     results: Sequence[ImageResult], class_names: Sequence[str]
-) -> list[Slice]:
-    """The average precision of each class."""
-    precisions = average_precisions(results, len(class_names))
-    objects = [result.truth_labels[objects_that_count(result)] for result in results]
-    return [
-        _slice(name, [(x == label).sum() for x in objects], precisions[:, label])
-        for label, name in enumerate(class_names)
-    ]
+) -> tuple[list[Slice], list[Slice]]:
+    """The average precision of each class, and of objects of COCO's three sizes.
 
-
-def slice_by_object_size(
-    results: Sequence[ImageResult],
-    num_classes: int,
-    *,
-    borders: Sequence[float] = (32, 96),
-) -> list[Slice]:
-    """The average precision of objects of some sizes, by default of COCO's.
-
-    The size of an object is the side of the square of its area (`truth_areas`): 20 x 5
-    pixels have size 10. As in COCO's evaluation, objects of other sizes are ignored:
-    they are neither missed, nor is it wrong to find them. Of the detections that found
-    nothing, those of this size are wrong. An object on a border belongs to both sides.
+    The size of an object is the side of the square of its area, of `truth_areas`.
     """
-    rows = []
-    for name, (low, high) in _bins(borders):
-        area_range = low**2, high**2
-        counts = [objects_that_count(result, area_range).sum() for result in results]
-        aps = average_precisions(results, num_classes, area_range=area_range)
-        rows.append(_slice(name, counts, aps))
-    return rows
+    precisions = average_precisions(results, len(class_names))
+    by_class, by_size = [], []
+    for label, name in enumerate(class_names):
+        counts = [
+            np.sum(~x.truth_is_crowd & (x.truth_labels == label)) for x in results
+        ]
+        by_class.append(_slice(name, counts, precisions[:, label, 0]))
+    for place, (name, low, high) in enumerate(_OBJECT_SIZES, 1):
+        counts = [
+            np.sum(~x.truth_is_crowd & _is_between(x.truth_areas, low, high))
+            for x in results
+        ]
+        by_size.append(_slice(name, counts, precisions[..., place]))
+    return by_class, by_size
+
+
+def _is_between(areas, low, high):
+    return (areas >= low**2) & (areas <= high**2)
 
 
 def slice_by_image_size(
-    results: Sequence[ImageResult],
-    num_classes: int,
-    *,
-    borders: Sequence[float] = (512, 1024),
+    results: Sequence[ImageResult], num_classes: int
 ) -> list[Slice]:
-    """The average precision of images of some sizes; one on a border is of the larger.
-
-    The size of an image is its longer side, which decides how much smaller the network
-    sees it.
-    """
-    parts = (
-        (name, [r for r in results if low <= max(r.size) < high])
-        for name, (low, high) in _bins(borders)
-    )
-    return [_slice_of_images(*part, num_classes) for part in parts]
+    """The average precision of images by their longer side."""
+    return [
+        _slice_of_images(
+            name, [r for r in results if low <= max(r.size) < high], num_classes
+        )
+        for name, low, high in _IMAGE_SIZES
+    ]
 
 
 def slice_by_column(
     results: Sequence[ImageResult], num_classes: int, values: Mapping[int, object]
 ) -> list[Slice]:
-    """The average precision of the images with each value, by image id, of a column.
-
-    Slices have the order in which the values first stand in the column.
-    """
+    """The average precision of the images with each value, by image id, of a column."""
     missing = [r.image_id for r in results if r.image_id not in values]
     if missing:
         raise InvalidValueError(
@@ -313,17 +265,6 @@ def _slice(name, counts, precisions):
 
 
 def _slice_of_images(name, results, num_classes):
-    counts = [objects_that_count(result).sum() for result in results]
-    row = _slice(name, counts, average_precisions(results, num_classes))
+    counts = [np.sum(~result.truth_is_crowd) for result in results]
+    row = _slice(name, counts, average_precisions(results, num_classes)[..., 0])
     return row._replace(num_images=len(results))
-
-
-def _bins(borders):
-    """Name and `(low, high)` of each bin between borders, and outside of them."""
-    last = borders[-1]
-    inner = [
-        (f"{low:g} to {high:g} px", (low, high))
-        for low, high in itertools.pairwise(borders)
-    ]
-    smallest = f"under {borders[0]:g} px", (0, borders[0])
-    return [smallest, *inner, (f"{last:g} px and more", (last, math.inf))]

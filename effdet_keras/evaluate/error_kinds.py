@@ -15,7 +15,6 @@ from effdet_keras.evaluate.image_result import (
     ImageResult,
     least_overlap,
     match_detections,
-    objects_that_count,
     pairwise_share,
 )
 
@@ -59,28 +58,12 @@ def decompose_errors(
 ) -> ErrorKinds | None:
     """Counts the errors of a detector by kind, and what AP each kind costs.
 
-    The kinds of TIDE (https://arxiv.org/abs/2008.08115, sections 2.2 and 2.3). A wrong
-    detection is the first of these that is true of it; IoUs are the highest with
-
-    - "localization": an object of its class, from `background_iou` to below
-      `iou_threshold`;
-    - "classification": an object of another class, `iou_threshold` or more;
-    - "duplicate": an object of its class, `iou_threshold` or more: a detection with a
-      higher score has found it;
-    - "background": any object, `background_iou` or less;
-    - "both": what remains.
-
-    A missed object is found by none, and is not what a localization or classification
-    error meant. To put right: of the errors of localization and classification that
-    mean one object, the one with the highest score becomes right, with the object's
-    class; the others, and those that mean an object which is found, are removed.
-    Duplicate, background and both are removed. Missed objects no longer count.
-
-    The gains do not add up to `1 - ap`: each is computed alone. A negative gain is
-    rounding of recalls, and given as 0. Detections in crowd regions are neither right
-    nor wrong. A class without objects has no AP and is left out of the mean, as COCO
-    does (TIDE's own program counts it as 0); its detections are counted. None where
-    there are no objects.
+    The kinds of TIDE (https://arxiv.org/abs/2008.08115, sections 2.2 and 2.3). To put
+    right: of the errors of localization and classification that mean one object, the
+    one with the highest score becomes right; the others are removed, as duplicates,
+    background and both are. Missed objects no longer count. A negative gain is rounding
+    of recalls, and given as 0. A class without objects is left out of the mean, as COCO
+    does (TIDE's own program counts it as 0). None where there are no objects.
     """
     images = [_judge(result, iou_threshold, background_iou) for result in results]
     if not sum(len(image.truth_labels) for image in images):
@@ -194,15 +177,10 @@ def confusion_matrix(
 ) -> np.ndarray:
     """Counts which class was taken for which, int64 `[C + 1, C + 1]`.
 
-    Each object is paired with at most one detection, whatever class that says, and each
-    detection with at most one object: of all pairs that overlap by the threshold or
-    more, that of the highest IoU first; of equal ones that of one class, then that of
-    the higher score. What finds no partner is paired with background. Crowd regions are
-    not counted, and neither are the detections without a partner that lie in one.
-
-    Row `i` and column `j` have how many objects of class `i` were found as class `j`.
-    The last row counts detections of background, the last column objects that were
-    missed, and the last element is 0.
+    Of all pairs of a detection and an object that overlap by the threshold or more,
+    whatever their classes, that of the highest IoU is taken first; of equal ones that
+    of one class, then that of the higher score. What finds no partner is paired with
+    background, the last row and column; crowd regions and what lies in them is not.
     """
     matrix = np.zeros((num_classes + 1, num_classes + 1), np.int64)
     for result in results:
@@ -220,7 +198,7 @@ def _pairs(result, limit):
     objects, found = np.nonzero(iou >= limit)
     is_other = result.truth_labels[objects] != result.labels[found]
     pairs = []
-    free_objects = objects_that_count(result)
+    free_objects = ~result.truth_is_crowd
     free_found = np.ones(len(result.boxes), bool)
     # The last key comes first; detections are sorted by score.
     for place in np.lexsort((found, is_other, -iou[objects, found])):
@@ -252,13 +230,7 @@ class ImageErrors(NamedTuple):
 def worst_images(
     results: Sequence[ImageResult], *, min_score: float = 0.5
 ) -> list[ImageErrors]:
-    """All images, sorted by what a detector gets wrong on them, the worst first.
-
-        badness = sum of the scores of false detections + number of missed objects
-
-    among the detections with `min_score`, so that an error that people see counts, and
-    a sure one more. Crowd regions and the detections in them do not count.
-    """
+    """All images, the worst first, by scores of false detections + missed objects."""
     errors = []
     for result in results:
         shown = result.above(min_score)
@@ -302,18 +274,6 @@ def find_suspects(
 ) -> list[Suspect]:
     """Lists annotations that may be wrong, the most suspicious first.
 
-    A detector that has not learned an image by heart is a second opinion on it.
-
-    - "missing": the detection has `min_score` and an IoU below 0.1 with every
-      annotation. Suspicion: the score. Of several in one place the best is listed.
-    - "unfound": no detection that found no other object overlaps the annotation by
-      an IoU of 0.1 with `weak_score`. Suspicion: 1 - the score of the best that does.
-    - "wrong class": the detection has `min_score`, an IoU of 0.5 or more with the
-      annotation, and a higher score than what found the annotation in its own class.
-      Suspicion: the difference of the two scores.
-    - "loose box": the detection has `min_score`, found the annotation, and their IoU
-      is below `loose_iou`. Suspicion: score * (1 - IoU).
-
     The kinds are those of ObjectLab (https://arxiv.org/abs/2309.00832: overlooked,
     swapped, badly located), with annotations of nothing; the scores are our own and
     simpler. Crowd regions are never suspects, and nothing of their class is missing in
@@ -341,6 +301,7 @@ class _Disagreement:
         self.false = np.flatnonzero(self.matches.is_false)
 
     def missing(self, min_score) -> Iterator[Suspect]:
+        """A sure detection with an IoU below 0.1 with every annotation: its score."""
         result, listed = self.result, []
         for row in self.false[result.scores[self.false] >= min_score]:
             annotated = (self.overlap[row] >= _NEAR).any()
@@ -350,6 +311,7 @@ class _Disagreement:
                 yield self._suspect("missing", result.scores[row], NONE, row)
 
     def unfound(self, weak_score) -> Iterator[Suspect]:
+        """An annotation that only weak detections come near: 1 - the best score."""
         for index in self.objects[self.matches.detection[self.objects] == NONE]:
             near = self.false[self.overlap[self.false, index] >= _NEAR]
             row = near[0] if len(near) else NONE
@@ -358,6 +320,7 @@ class _Disagreement:
                 yield self._suspect("unfound", 1 - score, index, row)
 
     def wrong_class(self, min_score) -> Iterator[Suspect]:
+        """A sure detection of another class: by how much its score is higher."""
         result, seen = self.result, set()
         is_other = result.labels[:, None] != result.truth_labels
         overlap = np.where(is_other & ~result.truth_is_crowd, self.overlap, 0.0)
@@ -371,6 +334,7 @@ class _Disagreement:
                 yield self._suspect("wrong class", margin, index, row)
 
     def loose_boxes(self, min_score, loose_iou) -> Iterator[Suspect]:
+        """A sure detection that fits its annotation loosely: score * (1 - IoU)."""
         scores, iou = self.result.scores, self.matches.iou
         is_loose = self.matches.is_true & (scores >= min_score) & (iou < loose_iou)
         for row in np.flatnonzero(is_loose):

@@ -11,19 +11,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from effdet_keras.errors import InvalidValueError
-from effdet_keras.evaluate.coco import COCO_MEANINGS, coco_numbers_of
+from effdet_keras.evaluate.coco import COCO_MEANINGS, average_precisions, metric_of
 from effdet_keras.evaluate.curves import (
     COCO_RECALLS,
     PrecisionRecallCurve,
     Slice,
     VOCAveragePrecision,
     as_one_class,
-    average_precisions,
     precision_recall_curves,
-    slice_by_class,
+    slice_by_class_and_size,
     slice_by_column,
     slice_by_image_size,
-    slice_by_object_size,
     voc_average_precision,
 )
 from effdet_keras.evaluate.error_kinds import (
@@ -40,7 +38,6 @@ from effdet_keras.evaluate.image_result import (
     UNMEASURED,
     ImageResult,
     mean_of_measured,
-    objects_that_count,
 )
 from effdet_keras.evaluate.thresholds import (
     SANE_TEMPERATURES,
@@ -83,8 +80,7 @@ class Evaluation:
             F1: `name`, `threshold` (infinity to show none), `f1`, `precision`,
             `recall`.
         common_threshold: the same for all classes together.
-        shown_score: float, that of `common_threshold`, or 0.3 where that is to show
-            none.
+        shown_score: float, that of `common_threshold`, or 0.3 where that shows none.
         confusion: ints `[C + 1, C + 1]`, of shown detections: row `i`, column `j`
             counts the objects of class `i` that were taken for `j`. The last row has
             detections of nothing, the last column missed objects.
@@ -135,11 +131,7 @@ class Evaluation:
 
     @property
     def can_judge_annotations(self) -> bool:
-        """Whether objects are found well enough to doubt annotations.
-
-        Where `class_agnostic_ap` is below 0.4, a box that differs from its annotation
-        is most often the model's error.
-        """
+        """Whether the `class_agnostic_ap` is high enough, 0.4, to doubt annotations."""
         return self.class_agnostic_ap >= _JUDGES
 
     @property
@@ -152,18 +144,13 @@ class Evaluation:
     def score_settings(self, class_names: Sequence[str] | None = None) -> ScoreSettings:
         """Returns what `detect` needs to show what is best by this evaluation.
 
-        They are the threshold with the best F1 of each class, and the temperature. A
-        class of which nothing was found rightly gets `shown_score`. A temperature
-        below 0.1 or above 10 says that scores do not tell right from wrong, and is
-        left out. Judge a model on other images than those its thresholds were chosen
-        on.
+        They are the threshold with the best F1 of each class, or `shown_score` where
+        nothing was found rightly, and the temperature, if it is between 0.1 and 10.
+        Judge a model on other images than those its thresholds were chosen on.
 
         Args:
             class_names: names of a model's labels, in their order, among which are
                 all names of this evaluation; None for those of this evaluation.
-
-        Returns:
-            `ScoreSettings`, with a threshold for each of `class_names`.
 
         Raises:
             ValueError: If no detection is right, or a class is not in `class_names`.
@@ -196,14 +183,10 @@ class Evaluation:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns all numbers as dicts, lists, strings and numbers, for JSON.
+        """Returns all numbers as dicts, lists, strings and finite numbers, for JSON.
 
         Curves are given as their best precision at COCO's 101 recalls. Of the worst
-        images and of the suspects the first 200 are listed. What is no finite number
-        is None.
-
-        Returns:
-            Dict; `json.dump` writes it.
+        images and of the suspects the first 200 are listed.
 
         Example:
             >>> result = ImageResult(
@@ -214,46 +197,44 @@ class Evaluation:
         """
         *classes, every = class_rows(self)
         curves = {x.name: _best_at_recalls(x) for x in self.curves}
-        return _plain(
-            {
-                "images": self.num_images,
-                "objects": self.num_objects,
-                "detections": self.num_detections,
-                "coco": self.coco,
-                "voc": {"07": self.voc_07.mean, "10": self.voc_10.mean},
-                "class_agnostic_ap": self.class_agnostic_ap,
-                "all_classes": every,
-                "classes": classes,
-                "curves": {
-                    "recall": COCO_RECALLS,
-                    "precision": curves,
-                    "class_agnostic_precision": _best_at_recalls(
-                        self.class_agnostic_curve
-                    ),
-                },
-                "shown_score": self.shown_score,
-                "confusion": {
-                    "classes": [*self.class_names, "background"],
-                    "counts": self.confusion,
-                },
-                "calibration": {
-                    **self.calibration._asdict(),
-                    "expected_error": self.calibration.expected_error,
-                    "temperature": self.temperature,
-                },
-                "errors": self.errors,
-                "shown_errors": self.shown_errors,
-                "slices": {
-                    "object size": self.by_object_size,
-                    "image size": self.by_image_size,
-                    "columns": self.by_column,
-                },
-                "worst_images": self.worst_images[:_LISTED],
-                "num_suspects": dict(Counter(x.kind for x in self.suspects)),
-                "suspects": self.suspects[:_LISTED],
-                "findings": self.findings,
-            }
-        )
+        worst, suspects = self.worst_images[:_LISTED], self.suspects[:_LISTED]
+        numbers = {
+            "images": self.num_images,
+            "objects": self.num_objects,
+            "detections": self.num_detections,
+            "coco": self.coco,
+            "voc": {"07": self.voc_07.mean, "10": self.voc_10.mean},
+            "class_agnostic_ap": self.class_agnostic_ap,
+            "all_classes": every,
+            "classes": classes,
+            "curves": {
+                "recall": COCO_RECALLS,
+                "precision": curves,
+                "class_agnostic_precision": _best_at_recalls(self.class_agnostic_curve),
+            },
+            "shown_score": self.shown_score,
+            "confusion": {
+                "classes": [*self.class_names, "background"],
+                "counts": self.confusion,
+            },
+            "calibration": {
+                **self.calibration._asdict(),
+                "expected_error": self.calibration.expected_error,
+                "temperature": self.temperature,
+            },
+            "errors": self.errors,
+            "shown_errors": self.shown_errors,
+            "slices": {
+                "object size": self.by_object_size,
+                "image size": self.by_image_size,
+                "columns": self.by_column,
+            },
+            "worst_images": worst,
+            "num_suspects": dict(Counter(x.kind for x in self.suspects)),
+            "suspects": suspects,
+            "findings": self.findings,
+        }
+        return _plain(numbers)
 
     def __repr__(self) -> str:
         return (
@@ -291,10 +272,7 @@ def analyze_results(
         class_names: strings `[C]`, in the order of the labels.
         columns: what else is known of the images, to slice by: from the name of a
             column to its values by image id, as `ek.data.read_image_columns` gives
-            them. None for nothing.
-
-    Returns:
-        `Evaluation`.
+            them.
 
     Raises:
         InvalidValueError: If there are no results, a label has no name, two results
@@ -308,20 +286,19 @@ def analyze_results(
         >>> evaluation = analyze_results([result], ["cat", "dog"])
         >>> round(evaluation.coco["AP50"], 3), evaluation.confusion.tolist()
         (0.5, [[1, 0, 0], [0, 0, 1], [0, 0, 0]])
-        >>> round(evaluation.class_agnostic_ap, 3)
-        1.0
     """
     if not results:
         raise InvalidValueError("There are no results to analyze: `results` is empty.")
-    coco = coco_numbers_of(results, class_names)  # first: it checks ids and labels
+    coco = metric_of(results, class_names).result()  # first: it checks ids and labels
     count = len(class_names)
-    num_objects = sum(int(objects_that_count(x).sum()) for x in results)
+    num_objects = sum(int((~x.truth_is_crowd).sum()) for x in results)
     has_sizes = all(result.size is not None for result in results)
     *thresholds, common = best_thresholds(results, class_names)
     shown_score = common.threshold if math.isfinite(common.threshold) else _USUAL_SCORE
     shown = [result.above(shown_score) for result in results]
     visible = [result.above(_LEAST_SCORE) for result in results]
     as_one = as_one_class(results)
+    by_class, by_object_size = slice_by_class_and_size(results, class_names)
     return Evaluation(
         class_names=tuple(class_names),
         num_images=len(results),
@@ -330,7 +307,7 @@ def analyze_results(
         coco=coco,
         voc_07=voc_average_precision(results, count, rule="07"),
         voc_10=voc_average_precision(results, count, rule="10"),
-        class_agnostic_ap=mean_of_measured(average_precisions(as_one, 1)),
+        class_agnostic_ap=mean_of_measured(average_precisions(as_one, 1)[..., 0]),
         curves=tuple(precision_recall_curves(results, class_names)),
         class_agnostic_curve=precision_recall_curves(as_one, ["all classes"])[0],
         thresholds=tuple(thresholds),
@@ -341,8 +318,8 @@ def analyze_results(
         temperature=find_temperature(visible),
         errors=decompose_errors(results),
         shown_errors=decompose_errors(shown),
-        by_class=tuple(slice_by_class(results, class_names)),
-        by_object_size=tuple(slice_by_object_size(results, count)),
+        by_class=tuple(by_class),
+        by_object_size=tuple(by_object_size),
         by_image_size=tuple(slice_by_image_size(results, count) if has_sizes else ()),
         worst_images=tuple(worst_images(results, min_score=shown_score)),
         suspects=tuple(find_suspects(results)),
@@ -367,10 +344,8 @@ def counts_of(evaluation):
         (len(evaluation.class_names), "class", "classes"),
         (evaluation.num_detections, "detection", "detections"),
     )
-    images, objects, classes, detections = (
-        f"{count:,} {one if count == 1 else many}" for count, one, many in counts
-    )
-    return f"{images}, {objects} of {classes}, {detections}"
+    words = [f"{count:,} {one if count == 1 else many}" for count, one, many in counts]
+    return "{}, {} of {}, {}".format(*words)
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -380,14 +355,20 @@ def number(value: float | None, digits: int = 3) -> str:
 
 def number_rows(evaluation):
     """Name, number and meaning of COCO's twelve, Pascal VOC's, and one class's AP."""
+    rule = "Pascal VOC's mAP, rule of {}, IoU 0.5"
     rows = [
-        (name, evaluation.coco[name], COCO_MEANINGS[name]) for name in COCO_MEANINGS
+        *(
+            (name, evaluation.coco[name], words)
+            for name, words in COCO_MEANINGS.items()
+        ),
+        ("VOC 07", evaluation.voc_07.mean, rule.format(2007)),
+        ("VOC 10", evaluation.voc_10.mean, rule.format(2010)),
+        (
+            "one class",
+            evaluation.class_agnostic_ap,
+            "AP if all classes were one: how well objects are found",
+        ),
     ]
-    for year, one in (("07", evaluation.voc_07), ("10", evaluation.voc_10)):
-        rule = f"Pascal VOC's mAP, rule of 20{year}, IoU 0.5"
-        rows.append((f"VOC {year}", one.mean, rule))
-    words = "AP if all classes were one: how well objects are found"
-    rows.append(("one class", evaluation.class_agnostic_ap, words))
     return [(name, number(value, 4), words) for name, value, words in rows]
 
 
@@ -408,19 +389,16 @@ def aligned(table, longest=math.inf):
 
 def slice_table(column, slices):
     """The cells of slices, below the names of the columns."""
-    table = [(column, "images", "objects", "AP", "AP50")]
-    for one in slices:
-        counts = f"{one.num_images:,}", f"{one.num_objects:,}"
-        table.append((one.name, *counts, number(one.ap), number(one.ap50)))
-    return table
-
-
-def class_table(evaluation):
-    """The cells of `class_rows`, below the names of the columns."""
-    columns = ("class", "objects", "AP", "AP50", "VOC 07", "VOC 10")
-    columns += ("from score", "precision", "recall", "F1")
-    rows = class_rows(evaluation)
-    return [columns, *((x[0], f"{x[1]:,}", *map(number, x[2:])) for x in rows)]
+    return [
+        (column, "images", "objects", "AP", "AP50"),
+        *(
+            (
+                *(x.name, f"{x.num_images:,}", f"{x.num_objects:,}"),
+                *(number(x.ap), number(x.ap50)),
+            )
+            for x in slices
+        ),
+    ]
 
 
 class ClassRow(NamedTuple):
@@ -442,10 +420,10 @@ def class_rows(evaluation: Evaluation) -> list[ClassRow]:
     """The row of each class, and one of all: means of AP, and one threshold."""
     aps = evaluation.coco["AP"], evaluation.coco["AP50"]
     every = Slice("all classes", evaluation.num_images, evaluation.num_objects, *aps)
-    vocs = evaluation.voc_07, evaluation.voc_10
     rows = zip(
         (*evaluation.by_class, every),
-        *([*voc.per_class.tolist(), voc.mean] for voc in vocs),
+        (*evaluation.voc_07.per_class.tolist(), evaluation.voc_07.mean),
+        (*evaluation.voc_10.per_class.tolist(), evaluation.voc_10.mean),
         (*evaluation.thresholds, evaluation.common_threshold),
     )
     return [
@@ -456,6 +434,14 @@ def class_rows(evaluation: Evaluation) -> list[ClassRow]:
         )
         for one, voc_07, voc_10, best in rows
     ]
+
+
+def class_table(evaluation):
+    """The cells of `class_rows`, below the names of the columns."""
+    columns = ("class", "objects", "AP", "AP50", "VOC 07", "VOC 10")
+    columns += ("from score", "precision", "recall", "F1")
+    rows = class_rows(evaluation)
+    return [columns, *((x[0], f"{x[1]:,}", *map(number, x[2:])) for x in rows)]
 
 
 def _best_at_recalls(curve):
@@ -497,15 +483,12 @@ def _threshold(evaluation):
 
 
 def _costliest_error(evaluation):
-    gains = {kind: evaluation.errors.gains[kind] for kind in ERROR_MEANINGS}
-    kind = max(gains, key=gains.get)
-    if gains[kind] < _NOTABLE:
-        return ""
+    gains = evaluation.errors.gains
+    kind = max(ERROR_MEANINGS, key=gains.get)
     what = "missed objects" if kind == "missed" else f"{kind} errors"
-    return (
-        f"Most AP is lost to {what} ({ERROR_MEANINGS[kind]}): {gains[kind]:.3f} of "
-        "AP50."
-    )
+    meaning, gain = ERROR_MEANINGS[kind], gains[kind]
+    words = f"Most AP is lost to {what} ({meaning}): {gain:.3f} of AP50."
+    return words if gain >= _NOTABLE else ""
 
 
 def _confusion(evaluation):
@@ -526,20 +509,19 @@ def _weakest_class(evaluation):
     if len(measured) < 2:
         return ""
     worst = min(measured, key=lambda one: one.ap)
-    return f"The lowest AP has '{worst.name}', {worst.ap:.3f}."
+    return f"'{worst.name}' has the lowest AP, {worst.ap:.3f}."
 
 
 def _weakest_size(evaluation):
     measured = [one for one in evaluation.by_object_size if one.num_objects >= _FEW]
     if len(measured) < 2:
         return ""
-    worst = min(measured, key=lambda one: one.ap)
-    best = max(measured, key=lambda one: one.ap)
+    worst, best = (pick(measured, key=lambda one: one.ap) for pick in (min, max))
     if best.ap - worst.ap < _NOTABLE:
         return ""
     return (
-        f"By size, the lowest AP have objects of {worst.name}, {worst.ap:.3f}; the "
-        f"highest those of {best.name}, {best.ap:.3f}."
+        f"AP is lowest for objects of {worst.name}, {worst.ap:.3f}, and highest for "
+        f"those of {best.name}, {best.ap:.3f}."
     ).replace("of under", "under")
 
 
@@ -560,31 +542,28 @@ def _calibration(evaluation):
     is_known = evaluation.calibration.counts.sum() >= _ENOUGH
     if temperature is None or not (is_known and error >= _UNCALIBRATED):
         return ""
-    how = "too high" if temperature > 1 else "too low"
     words = (
-        f"Scores are {how}: they are {error:.2f} away from how often detections are "
-        "right, in the mean."
+        f"Scores are too {'high' if temperature > 1 else 'low'}: on average they are "
+        f"{error:.2f} away from how often detections are right."
     )
     low, high = SANE_TEMPERATURES
-    if not low < temperature < high:
-        return words
-    return f"{words} A temperature of {temperature:.2f} fits best."
+    is_sane = low < temperature < high
+    return words + f" A temperature of {temperature:.2f} fits best." * is_sane
 
 
 def _suspects(evaluation):
     kinds = Counter(suspect.kind for suspect in evaluation.suspects)
     if not kinds:
         return ""
-    count = sum(kinds.values())
-    noun = "annotation" if count == 1 else "annotations"
+    annotations = f"{kinds.total()} annotation{'s' * (kinds.total() > 1)}"
     if not evaluation.can_judge_annotations:
         return (
-            f"{count} {noun} may be worth a look, where what was found differs most. "
+            f"{annotations} may be worth a look, where what was found differs most. "
             f"At an AP of {evaluation.class_agnostic_ap:.2f} over all classes that "
             "says more about the model than about them."
         )
     parts = ", ".join(f"{number} {kind}" for kind, number in kinds.most_common())
-    return f"{count} {noun} may be wrong: {parts}."
+    return f"{annotations} may be wrong: {parts}."
 
 
 def _worst_images(evaluation):

@@ -15,9 +15,8 @@ class MeanIoU:
     """Counts pixels by their true and their found class, over all images.
 
     The IoU of a class is the number of pixels that have it in both, divided by the
-    number that have it in one or the other; `mIoU` is the mean over the classes that
-    are in one or the other. Background is a class like others. Pixels whose truth is
-    255 count nowhere.
+    number that have it in either; `mIoU` is the mean over the classes that are in
+    either, background among them. Pixels whose truth is 255 count nowhere.
 
     Args:
         class_names: names of the classes of pixels, in the order of their numbers.
@@ -73,10 +72,7 @@ class MeanIoU:
         self.counts += flat.reshape(count, count)
 
     def result(self) -> dict[str, float]:
-        """Returns `mIoU` and `IoU/<class>` of each class, from 0 to 1.
-
-        They are -1 where no pixel has the class, in truth or as found.
-        """
+        """Returns `mIoU` and `IoU/<class>`; -1 where no pixel has the class."""
         both = np.diag(self.counts)
         either = self.counts.sum(axis=0) + self.counts.sum(axis=1) - both
         measured = either > 0

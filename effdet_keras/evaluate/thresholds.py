@@ -15,9 +15,9 @@ from effdet_keras.evaluate.image_result import (
     UNMEASURED,
     ImageResult,
     Outcomes,
+    joined,
     match_detections,
     outcomes_of,
-    pool_classes,
 )
 
 
@@ -26,11 +26,8 @@ class ScoreSettings:
     """A score threshold for each class, and a temperature for all scores.
 
     `Evaluation.score_settings` makes them, `EfficientDet.score_settings` holds them,
-    and `detect(score_threshold="best")` and `detect(calibrated=True)` use them.
-
-    The thresholds are scores as the model gives them, before the temperature. A
-    temperature keeps the order of scores, so that both together show the same objects
-    as the thresholds alone.
+    and `detect(score_threshold="best")` and `detect(calibrated=True)` use them. The
+    thresholds are scores as the model gives them, before the temperature.
 
     Args:
         thresholds: floats `[C]`, 0 to 1, in the order of the model's labels: the
@@ -75,11 +72,7 @@ class ScoreSettings:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> ScoreSettings:
-        """Makes the settings of what `to_dict` returned.
-
-        Raises:
-            ValueError: If a threshold or the temperature is out of its range.
-        """
+        """Makes the settings of what `to_dict` returned."""
         return cls(fields["thresholds"], fields.get("temperature"))
 
 
@@ -104,18 +97,17 @@ def best_thresholds(
 ) -> list[BestThreshold]:
     """The threshold with the best F1 for each class, and for all together at the end.
 
-    With `TP` right and `FP` wrong detections shown, and `FN` objects not found,
-
-        F1 = 2 TP / (2 TP + FP + FN)
-
-    Tried are the scores of the detections. Of thresholds with one F1 the highest is
-    taken: it shows the fewest detections. For all classes together every detection and
-    every object counts once, so that frequent classes weigh most.
+    `F1 = 2 TP / (2 TP + FP + FN)`, of right and wrong detections shown and of objects
+    not found. Of thresholds with one F1 the highest is taken: it shows the fewest.
     """
     # Detections choose best first, so that a threshold changes no match above it.
     outcomes = outcomes_of(results, len(class_names), iou_threshold)
-    of_all = "all classes", pool_classes(outcomes)
-    return [_best(*one) for one in (*zip(class_names, outcomes), of_all)]
+    scores = joined([one.scores for one in outcomes])
+    is_true = joined([one.is_true for one in outcomes], bool)
+    order = np.argsort(-scores, kind="stable")
+    num_objects = sum(one.num_objects for one in outcomes)
+    together = "all classes", Outcomes(scores[order], is_true[order], num_objects)
+    return [_best(*one) for one in (*zip(class_names, outcomes), together)]
 
 
 def _best(name: str, outcomes: Outcomes) -> BestThreshold:
@@ -156,11 +148,7 @@ class Calibration(NamedTuple):
 
     @property
     def expected_error(self) -> float:
-        """The expected calibration error (ECE), 0 to 1; NaN without detections.
-
-        The mean distance of score and precision, over all detections
-        (https://arxiv.org/abs/1706.04599, equation 3).
-        """
+        """The expected calibration error (https://arxiv.org/abs/1706.04599), or NaN."""
         if not self.counts.sum():
             return math.nan
         gaps = np.abs(self.mean_scores - self.precisions)
@@ -170,12 +158,7 @@ class Calibration(NamedTuple):
 def measure_calibration(
     results: Sequence[ImageResult], *, iou_threshold: float = 0.5, num_bins: int = 10
 ) -> Calibration:
-    """Compares the scores of detections with how often they are right.
-
-    A detection is right if it found an object of its class; one in a crowd region does
-    not count. The bins have one width, as in https://arxiv.org/abs/1706.04599,
-    section 2.
-    """
+    """Compares the scores of detections with how often they are right."""
     scores, is_right = _scores_and_whether_right(results, iou_threshold)
     edges = np.linspace(0.0, 1.0, num_bins + 1)
     bins = np.digitize(scores, edges[1:-1], right=True)
@@ -192,15 +175,10 @@ def find_temperature(
 ) -> float | None:
     """Finds the temperature, 0.01 to 100, that makes scores most like probabilities.
 
-    With `z = log(s / (1 - s))` of a score `s` and `y = 1` of a detection that is
-    right, 0 of one that is wrong, it has the smallest negative log likelihood
-
-        sum(log(1 + exp(z / T)) - y * z / T)
-
-    (https://arxiv.org/abs/1706.04599, section 4.2, for scores that are sigmoids).
-    Above 1 the scores were too sure of themselves, below 1 not sure enough. The sum is
-    convex in `1 / T`, so that halving the range of temperatures finds it. None where
-    right or wrong detections are missing.
+    With `z = log(s / (1 - s))` of a score, and `y = 1` of a right detection, else 0, it
+    has the smallest `sum(log(1 + exp(z / T)) - y * z / T)`
+    (https://arxiv.org/abs/1706.04599, section 4.2), which is convex in `1 / T`. None
+    where right or wrong detections are missing.
     """
     scores, is_right = _scores_and_whether_right(results, iou_threshold)
     if is_right.all() or not is_right.any():
@@ -216,9 +194,7 @@ def find_temperature(
 
 
 def apply_temperature(scores: ArrayLike, temperature: float) -> np.ndarray:
-    """Computes the scores that a temperature makes of scores.
-
-        sigmoid(log(s / (1 - s)) / T)
+    """Computes `sigmoid(log(s / (1 - s)) / T)` of scores `s` and a temperature `T`.
 
     Args:
         scores: floats of any shape, 0 to 1.
@@ -249,12 +225,10 @@ def apply_temperature(scores: ArrayLike, temperature: float) -> np.ndarray:
 
 def _scores_and_whether_right(results, iou_threshold):
     """Of all detections that count: floats `[m]`, bools `[m]`."""
-    scores, is_right = [np.zeros(0)], [np.zeros(0, bool)]
-    for result in results:
-        matches = match_detections(result, iou_threshold)
-        scores.append(result.scores[~matches.is_ignored])
-        is_right.append(matches.is_true[~matches.is_ignored])
-    return np.concatenate(scores), np.concatenate(is_right)
+    matches = [match_detections(result, iou_threshold) for result in results]
+    counts = ~joined([one.is_ignored for one in matches], bool)
+    scores = joined([result.scores for result in results])
+    return scores[counts], joined([one.is_true for one in matches], bool)[counts]
 
 
 def _logits(scores):

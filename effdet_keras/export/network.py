@@ -18,9 +18,8 @@ from effdet_keras.detect.detect import Images, image_sources, letterboxed
 from effdet_keras.detect.postprocess import class_map_of
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.config import EfficientDetConfig
-from effdet_keras.model.fake_quantization import quantizing_with
+from effdet_keras.model.fake_quantization import quantizing_with, rounded_kernel
 from effdet_keras.model.resample import repeating_with
-from effdet_keras.train.quantization import rounded_kernel
 
 _convert_to_constants = OptionalModule(
     "tensorflow.python.framework.convert_to_constants", install="tensorflow"

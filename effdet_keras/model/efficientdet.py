@@ -20,7 +20,6 @@ from keras import ops
 
 from effdet_keras._internal.backend import default_jit_compile
 from effdet_keras._internal.extras import extra
-from effdet_keras._internal.hugging_face import parse_hub_address
 from effdet_keras._internal.label_constants import IGNORE
 from effdet_keras._internal.processes import current_processes
 from effdet_keras._internal.weights_h5 import (
@@ -50,10 +49,7 @@ from effdet_keras.model.anchors import anchors_of
 from effdet_keras.model.config import EfficientDetConfig
 from effdet_keras.model.network import build_network
 from effdet_keras.train import auto_recipe, freezing, inputs
-from effdet_keras.train.advprop import AuxiliaryNorms
 from effdet_keras.train.averages import SwapEMA, WeightAverages
-from effdet_keras.train.distillation import LOSS as DISTILLATION
-from effdet_keras.train.distillation import Distillation
 from effdet_keras.train.fit_callbacks import (
     EpochLines,
     FiniteWeights,
@@ -66,11 +62,11 @@ from effdet_keras.train.inputs import Run
 from effdet_keras.train.losses import count_positives, segmentation_loss
 from effdet_keras.train.parts import (
     Accumulation,
+    Part,
     StatisticsWarmup,
     steps_done,
     steps_per_update,
 )
-from effdet_keras.train.quantization import Quantization
 from effdet_keras.train.recipe import Recipe
 from effdet_keras.train.resume import DataOrder, FromPlaceOn, Place, PlaceKeeper
 from effdet_keras.train.settings import (
@@ -84,10 +80,11 @@ from effdet_keras.train.steps import BackendStep, EvaluationStep, step_of_backen
 from effdet_keras.weights.archive import load_archive, write_archive
 from effdet_keras.weights.assign import LoadReport
 from effdet_keras.weights.checkpoint_files import BEST_FILE
-from effdet_keras.weights.export_checkpoint import check_own_network, export_checkpoint
 from effdet_keras.weights.identify import num_classes_of
 from effdet_keras.weights.pretrained import (
+    check_own_network,
     config_for_weights,
+    export_checkpoint,
     load_source,
     load_to_resume,
 )
@@ -159,12 +156,8 @@ class EfficientDet(keras.Model):
     """
 
     averages: WeightAverages | None = None
-    # Those of adversarial images, where the training has such.
-    auxiliary_norms: AuxiliaryNorms | None = None
-    # The loss beside a teacher, in a `distill`.
-    distillation: Distillation | None = None
-    # What rounds the network in quantization-aware training, where it is prepared.
-    quantization: Quantization | None = None
+    # What takes part in training steps, by name: `train/parts.py`.
+    parts: Mapping[str, Part] = types.MappingProxyType({})
     # What of the weights was loaded: "backbone" or "detector"; None if all are new.
     pretrained: str | None = None
     settings: Settings | None = None  # what `compile` set
@@ -210,6 +203,7 @@ class EfficientDet(keras.Model):
             score_settings = ScoreSettings.from_dict(score_settings)
         self.score_settings = score_settings
         self._network_dtype = dtype
+        self.parts: dict[str, Part] = {}
         self.anchors = anchors_of(config)
         # Keras' own "auto" is XLA, also on CPUs, where it is many times slower.
         self.jit_compile = default_jit_compile()
@@ -340,9 +334,14 @@ class EfficientDet(keras.Model):
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
         run = functools.partial(super().call, inputs, training=training, mask=mask)
-        if self.quantization is None:
-            return run()
-        return self.quantization.call(run, bool(training))
+        for part in self.parts.values():
+            run = functools.partial(part.call, run, bool(training))
+        return run()
+
+    @property
+    def quantization(self) -> Part | None:
+        """What rounds the network to 8 bits, after `quantize_aware`."""
+        return self.parts.get("quantization")
 
     @property
     def num_classes(self) -> int:
@@ -461,35 +460,40 @@ class EfficientDet(keras.Model):
         options = dict(keras_options)
         if options["jit_compile"] == "auto":
             options["jit_compile"] = default_jit_compile()
-        auxiliary = self._new_auxiliary_norms(recipe, options["jit_compile"])
-        factors = self._gradient_factors(recipe, auxiliary)
+        parts = dict(self.parts)  # but for those of an earlier recipe
+        for name in ("adversarial", "accumulation", "statistics_warmup"):
+            parts.pop(name, None)
+        if recipe.adversarial is not None:
+            jit_compile = options["jit_compile"]
+            parts["adversarial"] = recipe.adversarial.new_part(self, jit_compile)
+        sources = [v for part in parts.values() for v in part.trainable_sources]
+        factors = gradient_factors(
+            recipe.gradient_multipliers, self.trainable_variables + sources
+        )
         if isinstance(recipe.weight_decay, dict):
             check_found("weight_decay", recipe.weight_decay, self.variables)
         optimizer = self._with_loss_scale(recipe.new_optimizer(), recipe.loss_scale)
         # No loss of Keras' kind: `compute_loss` below is ours.
         super().compile(optimizer=optimizer, loss=None, **options)
-        self.auxiliary_norms = auxiliary
+        self.parts = parts
         # Built here, so that loading weights finds the optimizer's variables, and
         # the first step, which would make them, is not traced a second time.
         self.optimizer.build(self.updated_variables())
-        trackers = Trackers(
-            losses=names_of_losses(self.config, recipe.loss),
-            with_adversarial=recipe.adversarial is not None,
-        )
-        if self.distillation is not None:
-            trackers.log_distillation()
+        if steps_per_update(self.optimizer) > 1:
+            variables = self.updated_variables()
+            self.parts["accumulation"] = Accumulation(self.optimizer, variables)
+        if recipe.batch_norm_warmup:
+            momentum = self.config.batch_norm_momentum
+            self.parts["statistics_warmup"] = StatisticsWarmup(momentum)
+        trackers = Trackers(names_of_losses(self.config, recipe.loss))
+        for part in self.parts.values():
+            trackers.add(part.logs)
         self.settings = Settings(
             recipe=recipe,
             asked=asked,
             trackers=trackers,
             gradient_factors=factors if recipe.gradient_multipliers else None,
             keras_options=keras_options,
-            statistics_warmup=StatisticsWarmup(self.config.batch_norm_momentum)
-            if recipe.batch_norm_warmup
-            else None,
-            accumulation=Accumulation(self.optimizer, self.updated_variables())
-            if steps_per_update(self.optimizer) > 1
-            else None,
         )
         if self.averages is not None and self.averages.is_swapped:
             self.averages.adopt()  # and it holds no weights of training any more
@@ -509,29 +513,6 @@ class EfficientDet(keras.Model):
                 f"dtype={self.dtype_policy.name!r}"
             )
         return keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=scale)
-
-    def _new_auxiliary_norms(self, recipe, jit_compile):
-        if recipe.adversarial is None:
-            return None
-        self._step.check_adversarial()
-        if jit_compile:
-            raise InvalidValueError(
-                "`adversarial` trains without XLA: pass `jit_compile=False`, or leave "
-                f"`adversarial` out. Received: jit_compile={jit_compile!r}"
-            )
-        if getattr(self, "features", None) is not None:
-            raise InvalidValueError(
-                "`adversarial` needs batch norms of its own, and those of a TF-Hub "
-                "module are inside it. Train a model of `from_preset`."
-            )
-        return AuxiliaryNorms(freezing.batch_norms_of(self))
-
-    def _gradient_factors(self, recipe, auxiliary):
-        """One per gradient; auxiliary arrays have those of what they are copies of."""
-        variables = self.trainable_variables
-        if auxiliary is not None:
-            variables = variables + auxiliary.trainable_sources
-        return gradient_factors(recipe.gradient_multipliers, variables)
 
     def choose_recipe(self, facts: auto_recipe.Facts, verbose: bool = True) -> None:
         """Fills the fields that `compile` left open; `fit` calls it.
@@ -647,9 +628,10 @@ class EfficientDet(keras.Model):
             docs/quantization.md has a whole training.
         """
         with self._step.scope():
-            self.quantization = Quantization(self, delay, batch_norm_steps, range_steps)
-        # Their graphs have the network as it was.
-        self.train_function = self.test_function = self.predict_function = None
+            part = extra("quantization:Quantization")(
+                self, delay, batch_norm_steps, range_steps
+            )
+        self.add_part("quantization", part)
         if self.settings is not None:
             self.compile_from_config(self.refining_config())
         return self
@@ -666,18 +648,20 @@ class EfficientDet(keras.Model):
             config["recipe"] = {**config["recipe"], "learning_rate": rate / REFINING}
         return config
 
-    @contextlib.contextmanager
-    def learning_from(self, distillation: Distillation) -> Iterator[None]:
-        """Within this context `fit` adds the loss beside a teacher; see `distill`."""
-        self.distillation = distillation
-        self.settings.trackers.log_distillation()
-        self.train_function = None  # its graph has not that loss
-        try:
-            yield
-        finally:
-            self.distillation = None
-            self.settings.trackers.forget_distillation()
-            self.train_function = None  # its graph has that loss
+    def add_part(self, name: str, part: Part) -> None:
+        """Lets something take part in training steps from now on."""
+        self.parts[name] = part
+        self._parts_changed(part, "add")
+
+    def remove_part(self, name: str) -> None:
+        """Ends what `add_part` began."""
+        self._parts_changed(self.parts.pop(name), "remove")
+
+    def _parts_changed(self, part, change):
+        if self.settings is not None:
+            getattr(self.settings.trackers, change)(part.logs)
+        # Their graphs have the parts of before.
+        self.train_function = self.test_function = self.predict_function = None
 
     def _compile_again(self, **changed):
         if self.settings is not None:
@@ -717,15 +701,13 @@ class EfficientDet(keras.Model):
         ]
 
     def updated_variables(self) -> list[keras.Variable]:
-        """What the optimizer moves: what trains, and then of the auxiliary norms."""
-        auxiliary = self.auxiliary_norms
-        more = [] if auxiliary is None else auxiliary.trainable_variables
+        """What the optimizer moves: what trains, and then that of the parts."""
+        more = [v for part in self.parts.values() for v in part.trainable_variables]
         return self.trainable_variables + more
 
     def moved_statistics(self) -> list[keras.Variable]:
-        """`batch_norm_statistics`, and those of the auxiliary norms."""
-        auxiliary = self.auxiliary_norms
-        more = [] if auxiliary is None else auxiliary.statistics
+        """`batch_norm_statistics`, and those of the parts."""
+        more = [v for part in self.parts.values() for v in part.statistics]
         return self.batch_norm_statistics() + more
 
     @property
@@ -1083,19 +1065,15 @@ class EfficientDet(keras.Model):
             segmentation = _mean_of_counted(of_images, is_counted)
             loss = terms["loss"] + segmentation  # unweighted, as in the reference
             terms = {**terms, "loss": loss, "segmentation_loss": segmentation}
-        if self.distillation is not None:
-            terms = self._with_distillation(terms, truth, outputs)
+        for part in self.parts.values():
+            if (more := part.loss(truth, outputs)) is not None:
+                weight, value = more
+                loss = terms["loss"] + weight * value
+                terms = {**terms, "loss": loss, part.logs[0]: value}
         decay = self.settings.weight_decay_loss(self.trainable_variables)
         is_valid = inputs.is_valid_batch(truth, self.config)
         loss = ops.where(is_valid, terms["loss"] + decay, float("nan"))
         return {**terms, "reg_l2_loss": decay, "loss": loss}
-
-    def _with_distillation(self, terms, truth, outputs):
-        value = self.distillation.of_batch(truth, outputs)
-        if value is None:  # validation has no teacher
-            return terms
-        loss = terms["loss"] + self.distillation.weight * value
-        return {**terms, "loss": loss, DISTILLATION: value}
 
     def _detection_losses(self, truth, outputs, is_counted, training):
         """The terms of `DetectionLoss`, with their sum as `loss`."""
@@ -1111,11 +1089,12 @@ class EfficientDet(keras.Model):
         if is_counted is not None:
             class_targets = ops.where(is_counted[:, None], class_targets, IGNORE)
         num_positives = count_positives(class_targets, box_targets, *anchor_weights)
-        rule, accumulation = recipe.loss.normalizer_of, self.settings.accumulation
-        if training and accumulation is not None:
-            normalizer = accumulation.normalizer(num_positives, rule)
-        else:
-            normalizer = self._step.normalizer(num_positives, rule)
+        rule = recipe.loss.normalizer_of
+        parts = self.parts.values() if training else ()
+        for one in (*parts, self._step):
+            normalizer = one.normalizer(num_positives, rule)
+            if normalizer is not None:
+                break
         # A loss of one's own need not know what only parts of a batch need.
         if normalizer is not None:
             options["normalizer"] = normalizer
@@ -1388,8 +1367,8 @@ class EfficientDet(keras.Model):
 
     def _kept_beside(self):
         """What files keep besides variables of the model and of the optimizer."""
-        owners = (self.averages, self.auxiliary_norms, self.quantization)
-        return [owner for owner in owners if owner is not None]
+        averages = [] if self.averages is None else [self.averages]
+        return [*averages, *self.parts.values()]
 
     def _saved_variables(self):
         optimizer = getattr(self, "optimizer", None)
@@ -1994,7 +1973,7 @@ class EfficientDet(keras.Model):
                 ...
             effdet_keras.errors.InvalidValueError: An address of the Hugging Face ...
         """
-        parse_hub_address(address)
+        extra("remote.hugging_face:parse_hub_address")(address)
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, BEST_FILE)
             write_archive(self, path)

@@ -164,3 +164,18 @@ def convolve_transposed(
     shift = batch_norm.beta - batch_norm.moving_mean * scale
     # Nothing can join a transposed convolution that is cut afterwards.
     return quantized(conv, "normalized", x + shift)[:, :height, :width]
+
+
+def rounded_kernel(kernel: Any, axis: int) -> Any:
+    """A kernel in 255 symmetric steps, with a scale for each index of an axis.
+
+    Example:
+        >>> kernel = ops.array([[12.7, 0.04, 0.06], [1.27, 0.0, -0.006]])
+        >>> [[round(float(x), 4) for x in row] for row in rounded_kernel(kernel, 0)]
+        [[12.7, 0.0, 0.1], [1.27, 0.0, -0.01]]
+    """
+    kernel = ops.convert_to_tensor(kernel)
+    others = [i for i in range(len(kernel.shape)) if i != axis]
+    scale = ops.max(ops.abs(kernel), axis=others, keepdims=True) / 127.0
+    scale = ops.where(scale > 0, scale, 1.0)
+    return ops.round(kernel / scale) * scale

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from PIL import Image
 
+from effdet_keras._internal.markup import element, joined
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.record import load_example, load_image
@@ -26,24 +26,8 @@ from effdet_keras.evaluate.evaluation import (
     slice_table,
 )
 from effdet_keras.evaluate.image_result import NONE, ImageResult, match_detections
-from effdet_keras.report import charts
-from effdet_keras.report.charts import (
-    MAX_LINES,
-    Chart,
-    chart_figures,
-    curves,
-    even_ticks,
-    heat_map,
-    unit_ticks,
-)
-from effdet_keras.report.pages import (
-    figure,
-    fitted,
-    gallery,
-    html_page,
-    image_tag,
-    pair,
-)
+from effdet_keras.report import charts, pages
+from effdet_keras.report.charts import Chart, unit_ticks
 from effdet_keras.visualize import (
     ASIDE,
     BAD,
@@ -60,7 +44,7 @@ class EvaluationReport:
 
     It has the numbers, curves, the confusion matrix, calibration, the kinds of errors,
     slices, the worst images and suspicious annotations with their boxes drawn, and what
-    else is given. It is made for screens, phones and paper.
+    else is given, for screens, phones and paper.
 
     Args:
         title: string.
@@ -78,17 +62,13 @@ class EvaluationReport:
             images of the dataset that are shown beside their masks.
 
     Example:
-        >>> from effdet_keras.data.formats.arrays import from_arrays
         >>> from effdet_keras.evaluate.evaluation import analyze_results
-        >>> image = np.full((32, 48, 3), 99, "uint8")
-        >>> dataset = from_arrays([image], [[[4, 8, 20, 40]]], [[0]], ["cat"])
         >>> results = [ImageResult(
         ...     1, [[4, 8, 20, 40]], [0], [[4, 8, 20, 20]], [0.9], [0], size=(32, 48))]
-        >>> evaluation = analyze_results(results, dataset.class_names)
-        >>> report = EvaluationReport("Cats", evaluation, results, dataset)
-        >>> page = report.html()
-        >>> "<h1>Cats</h1>" in page, "http" in page, page.count("<img")
-        (True, False, 2)
+        >>> evaluation = analyze_results(results, ["cat"])
+        >>> page = EvaluationReport("Cats", evaluation, results).html()
+        >>> "<h1>Cats</h1>" in page, "http" in page
+        (True, False)
     """
 
     title: str
@@ -104,142 +84,76 @@ class EvaluationReport:
 
     def html(self) -> str:
         """Returns the page. Everything that comes out of the data is escaped."""
-        sections = [
-            f"<h1>{html.escape(self.title)}</h1>",
-            _summary(self.evaluation),
-            *self._comparison(),
-            *self._numbers(),
-            *self._segmentation(),
-            *self._images(),
-            *self._training(),
-            *self._facts(),
-        ]
-        return html_page(self.title, "\n".join(sections))
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the page, whole or not at all.
-
-        Args:
-            path: path of an `.html` file; a file that is there is replaced.
-
-        Raises:
-            OSError: If the file cannot be written.
-        """
-        text = self.html()
-        with replacing(path) as partial:
-            partial.write_text(text, encoding="utf-8")
+        has_objects = self.evaluation.num_objects > 0
+        values = {
+            "title": self.title,
+            "configuration": self.configuration,
+            "facts": self.facts and pages.words_table(self.facts.items()),
+            "training": charts.chart_figures(training_charts(self.history or {})),
+            "nothing": "" if has_objects else counts_of(self.evaluation),
+        }
+        if has_objects:
+            values |= self._numbers()
+        if self.comparison is not None:
+            values |= self._comparison(self.comparison)
+        if self.segmentation is not None:
+            values |= self._segmentation()
+        if self.dataset is not None and has_objects:
+            values |= self._images()
+        body = pages.render("evaluation_report.html", **values)
+        return pages.html_page(self.title, body)
 
     def _numbers(self):
-        if not self.evaluation.num_objects:
-            return
-        yield f"<h2>Numbers</h2>{_words_table(number_rows(self.evaluation))}"
-        classes = _stacked(class_table(self.evaluation), last_is_all=True)
-        yield f"<h2>Classes</h2>{classes}"
-        for column, slices in self.evaluation.by_column.items():
-            title = html.escape(column)
-            yield f"<h2>By {title}</h2>{_stacked(slice_table(column, slices))}"
-        yield f"<h2>Charts</h2>{chart_figures(evaluation_charts(self.evaluation))}"
+        evaluation, coco = self.evaluation, self.evaluation.coco
+        columns = []
+        for name, slices in evaluation.by_column.items():
+            columns.append(element("h2", f"By {name}"))
+            columns.append(pages.stacked_table(slice_table(name, slices)))
+        return {
+            "counts": counts_of(evaluation),
+            "verdict": f"AP {coco['AP']:.3f}, AP50 {coco['AP50']:.3f}",
+            "findings": pages.items(evaluation.findings),
+            "numbers": pages.words_table(number_rows(evaluation)),
+            "classes": pages.stacked_table(class_table(evaluation), last_is_all=True),
+            "columns": joined(*columns),
+            "charts": charts.chart_figures(evaluation_charts(evaluation)),
+        }
+
+    def _comparison(self, comparison):
+        return {
+            "first": comparison.names[0],
+            "second": comparison.names[1],
+            "conclusions": pages.items(comparison.conclusions),
+            "comparison": pages.stacked_table(comparison.table()),
+        }
 
     def _segmentation(self):
-        if self.segmentation is None:
-            return
         names = (
             "mean of the classes" if name == "mIoU" else name.removeprefix("IoU/")
             for name in self.segmentation
         )
         rows = zip(names, (number(value, 4) for value in self.segmentation.values()))
-        yield (
-            "<h2>Classes of pixels</h2><p>IoU: pixels of a class in truth and as "
-            f"found, divided by those in either.</p>{_words_table(rows)}"
-        )
-        if self.dataset is not None and self.class_maps:
-            yield gallery(_class_map_figures(self.dataset, self.class_maps))
-
-    def _comparison(self):
-        if self.comparison is None:
-            return
-        first, second = map(html.escape, self.comparison.names)
-        words = "".join(f"<li>{x}</li>" for x in self.comparison.conclusions)
-        yield (
-            f"<h2>Compared with another detector</h2><p>First: <code>{first}</code>. "
-            f"Second, of which this report is: <code>{second}</code>.</p>"
-            f'<ul class="findings">{words}</ul>{_stacked(self.comparison.table())}'
-        )
+        is_shown = self.dataset is not None and self.class_maps
+        shown = _class_map_figures(self.dataset, self.class_maps) if is_shown else ()
+        return {"pixels": pages.words_table(rows), "class_maps": pages.gallery(shown)}
 
     def _images(self):
-        if self.dataset is None or not self.evaluation.num_objects:
-            return
         pictures = _Pictures(self.evaluation, self.results, self.dataset)
-        if worst := pictures.worst():
-            words = (
-                f"Detections from score {self.evaluation.shown_score:.2f} on. Green is "
-                "right; red is missed (in the ground truth) or wrong (in the "
-                "detections); crowd regions are blue."
-            )
-            yield f"<h2>The worst images</h2><p>{words}</p>{worst}"
-        if suspects := pictures.suspects():
-            judges = self.evaluation.can_judge_annotations
-            title = "Annotations that may be wrong" if judges else "Boxes to look at"
-            yield (
-                f"<h2>{title}</h2><p>Blue is the annotation, red "
-                "the detection. On images that the detector was trained on, this says "
-                f"little.</p>{suspects}"
-            )
+        can_judge = self.evaluation.can_judge_annotations
+        return {
+            "shown_score": f"{self.evaluation.shown_score:.2f}",
+            "worst": pictures.worst(),
+            "doubts": (
+                "Annotations that may be wrong" if can_judge else "Boxes to look at"
+            ),
+            "suspects": pictures.suspects(),
+        }
 
-    def _training(self):
-        charts = training_charts(self.history) if self.history else []
-        if charts:
-            yield f"<h2>Training</h2>{chart_figures(charts)}"
-
-    def _facts(self):
-        if self.facts:
-            yield f"<h2>Model, data, timing</h2>{_words_table(self.facts.items())}"
-        if self.configuration:
-            text = html.escape(self.configuration)
-            yield f"<h2>Configuration</h2><pre>{text}</pre>"
-
-
-def _summary(evaluation):
-    counts = counts_of(evaluation)
-    if not evaluation.num_objects:
-        return f"<p>{counts}. There are no objects to be found.</p>"
-    numbers = evaluation.coco
-    items = "".join(f"<li>{html.escape(words)}</li>\n" for words in evaluation.findings)
-    return (
-        f"<p>{counts}</p>"
-        f'<p class="verdict">AP {numbers["AP"]:.3f}, AP50 {numbers["AP50"]:.3f}</p>'
-        f'<h2>What matters most</h2><ul class="findings">{items}</ul>'
-    )
-
-
-# --- Tables of a report, which become lists where the page is narrow.
-
-
-def _words_table(rows):
-    """Rows of a name, perhaps a number, and words."""
-    cells = "".join(
-        f"<tr><td>{'</td><td>'.join(html.escape(str(cell)) for cell in first)}</td>"
-        f'<td class="words">{html.escape(str(words))}</td></tr>\n'
-        for *first, words in rows
-    )
-    return f"<table>{cells}</table>"
-
-
-def _stacked(table, last_is_all=False):
-    columns, *rows = table
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
-    body = []
-    for place, cells in enumerate(rows):
-        of_all = last_is_all and place == len(rows) - 1
-        first, *rest = map(html.escape, cells)
-        named = zip(columns[1:], rest)
-        others = "".join(f'<td data-name="{name}">{cell}</td>' for name, cell in named)
-        tag = '<tr class="all">' if of_all else "<tr>"
-        body.append(f"{tag}<td>{first}</td>{others}</tr>\n")
-    return (
-        f'<table class="stacked"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{''.join(body)}</tbody></table>"
-    )
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the page to an `.html` file, whole or not at all."""
+        text = self.html()
+        with replacing(path) as partial:
+            partial.write_text(text, encoding="utf-8")
 
 
 # --- The charts of an evaluation: curves, confusion, calibration, errors, slices.
@@ -266,8 +180,8 @@ def evaluation_charts(evaluation):
 
 def _precision_recall(evaluation):
     measured = [curve for curve in evaluation.curves if curve.num_objects]
-    most = sorted(measured, key=lambda curve: -curve.num_objects)[: MAX_LINES - 1]
-    shown = [curve for curve in measured if curve in most]
+    most = sorted(measured, key=lambda curve: -curve.num_objects)
+    shown = [curve for curve in measured if curve in most[: charts.MAX_LINES - 1]]
     words = ["Best precision at each recall or a higher one, at IoU 0.5."]
     if len(shown) < len(measured):
         words.append(
@@ -277,10 +191,10 @@ def _precision_recall(evaluation):
     shown.append(evaluation.class_agnostic_curve)
     reached = [COCO_RECALLS[x.recall.max(initial=-1.0) >= COCO_RECALLS] for x in shown]
     lines = [(r, curve.best_precision_at(r)) for r, curve in zip(reached, shown)]
-    svg = curves(lines, unit_ticks(), unit_ticks(), ("recall", "precision"))
-    names = [f"{curve.name} {curve.average_precision:.3f}" for curve in shown]
-    names[-1] = f"all as one class {shown[-1].average_precision:.3f}"
-    return Chart("Precision and recall", svg, tuple(words), tuple(names))
+    svg = charts.curves(lines, unit_ticks(), unit_ticks(), ("recall", "precision"))
+    names = [*(curve.name for curve in shown[:-1]), "all as one class"]
+    legend = (f"{x} {curve.average_precision:.3f}" for x, curve in zip(names, shown))
+    return Chart("Precision and recall", svg, tuple(words), tuple(legend))
 
 
 def _confusion(evaluation):
@@ -290,8 +204,8 @@ def _confusion(evaluation):
     most = np.argsort(-wrong[:background], kind="stable")[:_CELLS]
     labels = [*sorted(most.tolist()), background]
     names = [*evaluation.class_names, "background"]
-    shown = [names[label] for label in labels]
-    svg = heat_map(shown, shown, counts[np.ix_(labels, labels)], ("found as", "is"))
+    names, cells = [names[label] for label in labels], counts[np.ix_(labels, labels)]
+    svg = charts.heat_map(names, names, cells, ("found as", "is"))
     words = [
         f"Detections from score {evaluation.shown_score:.2f} on, at IoU 0.5, whatever "
         "class they say. The last column counts missed objects, the last row "
@@ -326,7 +240,7 @@ def _calibration(evaluation):
         return None
     known = found.counts > 0
     points = found.mean_scores[known], found.precisions[known]
-    svg = curves(
+    svg = charts.curves(
         [points], unit_ticks(), unit_ticks(), ("score", "share right"), diagonal=True
     )
     words = [
@@ -352,42 +266,24 @@ def _slices(title, slices):
 
 
 def training_charts(history):
-    """Draws the curves of a training.
-
-    Args:
-        history: mapping from name to one number per epoch; NaN where an epoch has
-            none.
-
-    Example:
-        >>> history = {"loss": [3.0, 2.0], "AP": [0.1, float("nan")]}
-        >>> for chart in training_charts(history):
-        ...     print(chart.title, chart.legend)
-        Loss ('loss',)
-        Average precision ('AP (best 0.100)',)
-    """
+    """Draws the curves of a training; NaN where an epoch has no number."""
     lines = {name: np.asarray(values, float) for name, values in history.items()}
     lines = {name: x for name, x in lines.items() if np.isfinite(x).any()}
     return [
-        _panel(title, {name: lines[name] for name in names[:MAX_LINES]})
+        _panel(title, {name: lines[name] for name in names[: charts.MAX_LINES]})
         for title, names in history_panels(lines).items()
     ]
 
 
 def _panel(title, lines):
     known = np.concatenate([values[np.isfinite(values)] for values in lines.values()])
-    is_log = title.startswith("Loss") and known.min() > 0
     low, high = float(known.min()), float(known.max())
-    if is_log:  # losses fall by factors
-        y_ticks = _log_ticks(low, high)
-        lines = {name: np.log10(values) for name, values in lines.items()}
-    else:
-        y_ticks = even_ticks(0.0, high)
-    epochs = max(map(len, lines.values()))
-    x_ticks = _epoch_ticks(epochs)
-    svg = curves(
-        [(np.arange(1, len(values) + 1), values) for values in lines.values()],
-        x_ticks,
-        y_ticks,
+    is_log = title.startswith("Loss") and low > 0  # losses fall by factors
+    drawn = [np.log10(values) if is_log else values for values in lines.values()]
+    svg = charts.curves(
+        [(np.arange(1, len(values) + 1), values) for values in drawn],
+        _epoch_ticks(max(map(len, drawn))),
+        _log_ticks(low, high) if is_log else charts.even_ticks(0.0, high),
         ("epoch", "logarithmic" if is_log else ""),
     )
     legend = list(lines)
@@ -428,7 +324,7 @@ def _class_map_figures(dataset, class_maps):
             example = load_example(records[image_id])
         except (ValueError, OSError, KeyError):
             continue
-        image, _ = fitted(example["image"])
+        image, _ = pages.fitted(example["image"])
         drawn = {}
         for title, values in (("Mask", example["mask"]), ("Found", class_map)):
             resized = Image.fromarray(np.asarray(values, np.uint8)).resize(
@@ -438,7 +334,7 @@ def _class_map_figures(dataset, class_maps):
                 image, np.asarray(resized), dataset.seg_class_names
             )
         name = records[image_id].name
-        yield figure(pair(drawn, name), name)
+        yield pages.figure(pages.pair(drawn, name), name)
 
 
 # --- Images of a report: the worst ones, and annotations that may be wrong.
@@ -451,6 +347,8 @@ _SUSPECT_KINDS = {
     "wrong class": "A sure detection of another class than annotated.",
     "loose box": "A sure detection whose box differs from the annotated one.",
 }
+_BAD, _GOOD, _ASIDE = range(3)
+_COLORS = (BAD, GOOD, ASIDE)
 _AROUND = 2.5  # sides of a crop, in sides of the box that it is about
 _LEAST_CROP = 64  # pixels: less shows nothing of what is around
 
@@ -458,7 +356,7 @@ _LEAST_CROP = 64  # pixels: less shows nothing of what is around
 class _Pictures:
     """Draws images of a dataset with what is true and what was found.
 
-    An image that cannot be read is left out.
+    What cannot be read is left out.
     """
 
     def __init__(self, evaluation, results, dataset):
@@ -469,58 +367,53 @@ class _Pictures:
     def worst(self):
         """Returns the worst images as HTML; an empty text if there is nothing wrong."""
         wrong = [x for x in self._evaluation.worst_images if x.badness > 0][:_WORST]
-        return gallery(map(self._worst_figure, wrong))
+        return pages.gallery(map(self._worst_figure, wrong))
 
     def suspects(self):
         """Returns the most suspicious annotations as HTML, kind by kind."""
         parts = []
         for kind, meaning in _SUSPECT_KINDS.items():
             found = [x for x in self._evaluation.suspects if x.kind == kind]
-            if shown := gallery(map(self._suspect_figure, found[:_SUSPECTS])):
-                title = f"<h3>{kind.capitalize()}: {len(found):,}</h3>"
-                parts.append(f"{title}<p>{meaning}</p>{shown}")
-        return "".join(parts)
+            if shown := pages.gallery(map(self._suspect_figure, found[:_SUSPECTS])):
+                title = element("h3", f"{kind.capitalize()}: {len(found):,}")
+                parts += [title, element("p", meaning), shown]
+        return joined(*parts)
 
     def _worst_figure(self, errors):
-        result, pixels = self._results[errors.image_id], self._pixels(errors.image_id)
+        pixels = self._pixels(errors.image_id)
         if pixels is None:
             return ""
-        image, scale = fitted(pixels)
-        shown = result.above(self._evaluation.shown_score)
+        image, scale = pages.fitted(pixels)
+        shown = self._results[errors.image_id].above(self._evaluation.shown_score)
         matches = match_detections(shown)
+        of_truth = np.where(matches.detection == NONE, _BAD, _GOOD)
+        of_truth[shown.truth_is_crowd] = _ASIDE
+        of_found = np.where(matches.is_true, _GOOD, _ASIDE)
+        of_found[matches.is_false] = _BAD
         drawn = {
-            "Ground truth": draw_marked(image, self._truth(shown, matches, scale)),
-            "Detections": draw_marked(image, self._found(shown, matches, scale)),
+            "Ground truth": self._drawn(
+                image, shown.truth_boxes * scale, shown.truth_labels, of_truth
+            ),
+            "Detections": self._drawn(
+                image, shown.boxes * scale, shown.labels, of_found, shown.scores
+            ),
         }
         name = errors.name or f"image {errors.image_id}"
         words = (
             f"{errors.num_found} found, {errors.num_missed} missed, {errors.num_false} "
             "wrong"
         )
-        return figure(pair(drawn, name), name, words)
+        return pages.figure(pages.pair(drawn, name), name, words)
 
-    def _truth(self, result, matches, scale):
-        """Boxes, words and colors of the objects: missed ones first, with names."""
-        missed, found, crowds = [], [], []
-        for index, box in enumerate(result.truth_boxes * scale):
-            if result.truth_is_crowd[index]:
-                crowds.append((box, "", ASIDE))
-            elif matches.detection[index] == NONE:
-                missed.append((box, self._name(result.truth_labels[index]), BAD))
-            else:
-                found.append((box, "", GOOD))
-        return missed + found + crowds
-
-    def _found(self, result, matches, scale):
-        """The same of the detections: wrong ones first, with names and scores."""
-        wrong, others = [], []
-        for index, box in enumerate(result.boxes * scale):
-            if matches.is_false[index]:
-                name = self._name(result.labels[index], result.scores[index])
-                wrong.append((box, name, BAD))
-            else:
-                others.append((box, "", GOOD if matches.is_true[index] else ASIDE))
-        return wrong + others
+    def _drawn(self, image, boxes, labels, colors, scores=None):
+        """The image with boxes: what is wrong on top, and that alone with its name."""
+        scores = [None] * len(boxes) if scores is None else scores
+        marks = [
+            (color, box, self._name(label, score) if color == _BAD else "")
+            for box, label, color, score in zip(boxes, labels, colors, scores)
+        ]
+        marks.sort(key=lambda mark: mark[0])
+        return draw_marked(image, [(box, name, _COLORS[c]) for c, box, name in marks])
 
     def _suspect_figure(self, suspect):
         pixels = self._pixels(suspect.image_id)
@@ -534,7 +427,7 @@ class _Pictures:
             marks.append((suspect.found_box, name, BAD))
         boxes = np.array([box for box, *_ in marks])
         top, left, bottom, right = crop_around(boxes, pixels.shape[:2])
-        image, scale = fitted(pixels[top:bottom, left:right])
+        image, scale = pages.fitted(pixels[top:bottom, left:right])
         boxes = (boxes - [top, left, top, left]) * scale
         drawn = draw_marked(image, [(x, *y) for x, (_, *y) in zip(boxes, marks)])
         name = suspect.name or f"image {suspect.image_id}"
@@ -543,7 +436,7 @@ class _Pictures:
             f"y {y_min:.0f} to {y_max:.0f}, x {x_min:.0f} to {x_max:.0f}; suspicion "
             f"{suspect.suspicion:.2f}"
         )
-        return figure(image_tag(drawn, name), name, words)
+        return pages.figure(pages.image_tag(drawn, name), name, words)
 
     def _pixels(self, image_id):
         """The image, or None where it is not there or cannot be read."""

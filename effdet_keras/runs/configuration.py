@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from effdet_keras._internal.extras import extra
 from effdet_keras._internal.processes import ENGINES
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras._internal.yaml_text import parse_value, read_yaml, to_yaml
@@ -23,10 +24,8 @@ from effdet_keras.errors import EffDetError, InvalidTypeError, InvalidValueError
 from effdet_keras.model.config import MODEL_NAMES, EfficientDetConfig
 from effdet_keras.runs.profile import is_range_of_steps
 from effdet_keras.train import recipe
-from effdet_keras.train.advprop import AdvProp
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import IoUMatching
-from effdet_keras.train.quantization import ARGUMENTS as QUANTIZATION
 from effdet_keras.train.recipe import Recipe
 
 # Settings of the model that are fields of their own, or follow from the data.
@@ -335,7 +334,8 @@ mean 'epochs'? It has: data, format, ...
             arguments["matching"] = _made(IoUMatching, "matching", self.matching)
         arguments["adversarial"] = None
         if self.adversarial is not None:
-            arguments["adversarial"] = _made(AdvProp, "adversarial", self.adversarial)
+            kind = extra("advprop:AdvProp")
+            arguments["adversarial"] = _made(kind, "adversarial", self.adversarial)
         Recipe(name=self.recipe, **arguments)  # says what contradicts
         return {"recipe": self.recipe, **arguments}
 
@@ -393,7 +393,9 @@ mean 'epochs'? It has: data, format, ...
             )
 
     def _check_teaching(self):
-        check_names(self.quantization or {}, QUANTIZATION, "`quantize_aware`")
+        if self.quantization:
+            known = extra("quantization:ARGUMENTS")
+            check_names(self.quantization, known, "`quantize_aware`")
         if self.quantization is not None and self.precision != "float32":
             raise InvalidValueError(
                 "`quantize_aware` needs float32, whose digits tell 256 steps apart. "

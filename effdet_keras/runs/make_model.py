@@ -8,12 +8,12 @@ from typing import Any
 
 import keras
 
+from effdet_keras._internal.extras import extra
 from effdet_keras._internal.processes import ENGINES, start
 from effdet_keras.data import DetectionDataset
 from effdet_keras.errors import InvalidValueError, MissingPackageError
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.runs.configuration import RunConfiguration
-from effdet_keras.train.distillation import Distillation, check_teacher, taught
 from effdet_keras.weights.archive import read_archive_info
 from effdet_keras.weights.presets import PACKAGES_EXTRA
 
@@ -57,9 +57,9 @@ def with_teacher(
         yield batches
         return
     teacher = EfficientDet.from_archive(configuration.teacher)
-    check_teacher(teacher, model)
-    rule = Distillation(configuration.teacher_weight)
-    with taught(teacher, model, batches, rule) as batches:
+    distillation = extra("distillation")
+    rule = distillation.Distillation(configuration.teacher_weight)
+    with distillation.taught(teacher, model, batches, rule) as batches:
         yield batches
 
 

@@ -1,4 +1,4 @@
-"""What only sometimes takes part in a training step: accumulation, and warm statistics.
+"""What only sometimes takes part in a training step: `Part`, and the core's own two.
 
 With `accumulate_steps` N, N steps make one update. Keras counts both. A step is a
 batch: schedules, checkpoints and the warm-up of statistics count these. An update
@@ -13,6 +13,76 @@ from typing import Any
 import keras
 import numpy as np
 from keras import ops
+
+
+class Part:
+    """Takes part in the training steps of a model that has it in `parts`, by name.
+
+    A step calls the methods in their order here. By itself a part changes nothing:
+    one overrides those that it needs.
+    """
+
+    logs: tuple[str, ...] = ()  # names of losses that `fit` logs of it
+    # What it keeps in files, beside the weights of the model.
+    variables: Sequence[keras.Variable] = ()
+    # Those of them that the optimizer moves, and what of the model they are copies of.
+    trainable_variables: Sequence[keras.Variable] = ()
+    trainable_sources: Sequence[keras.Variable] = ()
+    # Those that forward passes move: statistics of batch norm, and other numbers.
+    statistics: Sequence[keras.Variable] = ()
+    moved: Sequence[keras.Variable] = ()
+    # Those that tell the update of the loss: a step of JAX has to carry them.
+    carried: Sequence[keras.Variable] = ()
+
+    def call(self, run: Callable[[], Any], training: bool) -> Any:
+        """The network's outputs, in place of `run()`; in evaluation as well."""
+        return run()
+
+    def normalizer(self, num_positives: Any, rule: Callable) -> Any:
+        """The `normalizer` of `DetectionLoss` in a training step; None for its own."""
+        return None
+
+    def loss(self, truth: dict, outputs: dict) -> tuple[float, Any] | None:
+        """One more term of the loss: its weight, and its value, logged as `logs[0]`."""
+        return None
+
+    def gradients(
+        self, loss: Any, gradients: list, data: Any, step: Any
+    ) -> tuple[Any, list]:
+        """Loss and gradients of a batch, for those of `updated_variables()`."""
+        return loss, gradients
+
+    def together(self, gradients: list, scale: Any) -> list:
+        """The gradients that are clipped; `scale` is that of the loss."""
+        return gradients
+
+    def settled(self, before: Any, after: Any, step: Any) -> Any:
+        """The statistics of batch norm behind a step, as one vector."""
+        return after
+
+    def for_optimizer(
+        self, gradients: list, clipped: list, *, step: Any, is_fine: Any
+    ) -> list:
+        """What the optimizer is given: `clipped`, made of the step's `gradients`."""
+        return clipped
+
+    def reset(self) -> None:
+        """Starts again from the weights of the model, which were loaded."""
+
+    def save(self, store: Any) -> None:
+        """Writes `variables` into a file of weights."""
+
+    def load(self, store: Any) -> bool:
+        """Reads what `save` wrote; returns whether there was something."""
+        return False
+
+
+class PartOptions:
+    """What a field of a `Recipe` holds where it gives the model a part: `AdvProp`."""
+
+    def new_part(self, model: Any, jit_compile: bool) -> Part:
+        """The part of a model that is being compiled."""
+        raise NotImplementedError
 
 
 def steps_per_update(optimizer: keras.optimizers.Optimizer) -> int:
@@ -37,7 +107,7 @@ def steps_done(optimizer: keras.optimizers.Optimizer) -> int:
     return int(ops.convert_to_numpy(step_counter(optimizer)))
 
 
-class Accumulation:
+class Accumulation(Part):
     """Makes N batches one: the update that all their images in one batch would give.
 
     The loss of a batch is divided by `P + 1`, with its `P` anchors that have something
@@ -69,11 +139,7 @@ class Accumulation:
         self._weight = keras.Variable(
             1.0, trainable=False, autocast=False, dtype="float32", name="batch_weight"
         )
-
-    @property
-    def carried_variables(self) -> list[keras.Variable]:
-        """What the loss tells the update; a step of JAX has to carry it."""
-        return [self._weight]
+        self.carried = [self._weight]
 
     def normalizer(self, num_positives: Any, rule: Callable) -> Any:
         """The `n_i` of the batch under way.
@@ -86,7 +152,7 @@ class Accumulation:
         self._weight.assign(value)
         return value
 
-    def mean(self, gradients: list, scale: Any) -> list:
+    def together(self, gradients: list, scale: Any) -> list:
         """The mean above, of the batches since the last update."""
         weight = ops.convert_to_tensor(self._weight)
         total = ops.convert_to_tensor(self._total) + weight
@@ -124,7 +190,7 @@ def _inner(optimizer):
     return getattr(optimizer, "inner_optimizer", optimizer)  # of a loss scale
 
 
-class StatisticsWarmup:
+class StatisticsWarmup(Part):
     """Gives batch-norm statistics a short memory in the first steps.
 
     A layer of momentum `m` moves a statistic `s` towards that of the batch, `b`, by
@@ -143,7 +209,7 @@ class StatisticsWarmup:
 
     Example:
         >>> warmup = StatisticsWarmup(0.99)
-        >>> moved = warmup.moved(ops.array([0.0]), ops.array([0.01]), step=0)
+        >>> moved = warmup.settled(ops.array([0.0]), ops.array([0.01]), step=0)
         >>> round(float(moved[0]), 6)  # the batch had 1.0: momentum 0.1, not 0.99
         0.9
     """
@@ -151,7 +217,7 @@ class StatisticsWarmup:
     def __init__(self, momentum: float) -> None:
         self.momentum = momentum
 
-    def moved(self, before: Any, after: Any, step: Any) -> Any:
+    def settled(self, before: Any, after: Any, step: Any) -> Any:
         """What the statistics are after a step, with the momentum of that step.
 
         Args:

@@ -10,11 +10,12 @@ from typing import Any
 
 import keras
 
+from effdet_keras._internal.extras import extra
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
-from effdet_keras.train.advprop import AdvProp
 from effdet_keras.train.gradients import check_decay, check_multipliers
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import IoUMatching, Matching
+from effdet_keras.train.parts import PartOptions
 from effdet_keras.train.schedules import (
     REFERENCE_BATCH_SIZE,
     choice,
@@ -127,7 +128,7 @@ class Recipe:
             did. None is Keras' own, 32,768.
         batch_norm_warmup: "auto" is True but for the reference. Whether the
             moving statistics of batch norm have a short memory in the first 900 steps;
-            see `train/statistics_warmup.py`. Without it they lag behind the weights in
+            see `train/parts.py`. Without it they lag behind the weights in
             a training of that length.
         freeze: what must not train; see `freeze`. None leaves it as it is; "auto" may
             freeze a pretrained backbone, where nothing is frozen yet.
@@ -155,7 +156,7 @@ class Recipe:
     clip_norm: float | str | None = AUTO
     ema_decay: float | str | None = AUTO
     gradient_multipliers: dict | None = None
-    adversarial: AdvProp | None = None
+    adversarial: PartOptions | None = None
     accumulate_steps: int = 1
     grad_checkpoint: bool = False
     loss_scale: float | None = None
@@ -166,7 +167,7 @@ class Recipe:
     def __post_init__(self):
         kinds = {
             "loss": ((DetectionLoss, NoneType), "an `ek.DetectionLoss` or None"),
-            "adversarial": ((AdvProp, NoneType), "an `ek.AdvProp` or None"),
+            "adversarial": ((PartOptions, NoneType), "an `ek.AdvProp` or None"),
             "grad_checkpoint": (bool, "True or False"),
             "optimizer": (
                 (str, dict, keras.optimizers.Optimizer, NoneType),
@@ -406,6 +407,8 @@ class Recipe:
 
     @classmethod
     def from_config(cls, config):
+        if config.get("adversarial") is not None:
+            extra("advprop")  # registers its class
         return cls(**keras.saving.deserialize_keras_object(config))
 
 

@@ -10,9 +10,7 @@ import keras
 from keras import ops
 
 from effdet_keras.errors import InvalidStateError, InvalidValueError
-from effdet_keras.train.distillation import LOSS as DISTILLATION
 from effdet_keras.train.gradients import decay_factors
-from effdet_keras.train.parts import Accumulation, StatisticsWarmup
 from effdet_keras.train.recipe import Recipe
 
 
@@ -27,26 +25,27 @@ class _Latest(keras.metrics.Mean):
 class Trackers:
     """The running means that `fit` logs. No Keras container, so not saved."""
 
-    def __init__(self, *, losses, with_adversarial=False):
+    def __init__(self, losses):
         steps = ("gradient_norm", "learning_rate")
         self._losses = {name: keras.metrics.Mean(name=name) for name in losses}
         self._steps = {name: _Latest(name=name) for name in steps}
-        if with_adversarial:
-            name = "adversarial_loss"
-            self._steps[name] = keras.metrics.Mean(name=name)
 
     @property
     def metrics(self):
         """All of them, in the order of the logs."""
         return [*self._losses.values(), *self._steps.values()]
 
-    def log_distillation(self):
-        """Logs the `distillation_loss` from now on."""
-        self._steps[DISTILLATION] = keras.metrics.Mean(name=DISTILLATION)
+    def add(self, names):
+        """Logs the losses of a part from now on."""
+        self._steps |= {name: keras.metrics.Mean(name=name) for name in names}
 
-    def forget_distillation(self):
-        """Logs no `distillation_loss` any more."""
-        self._steps.pop(DISTILLATION, None)
+    def remove(self, names):
+        for name in names:
+            self._steps.pop(name, None)
+
+    def update(self, name, value):
+        """Adds a value to the mean of a part's loss."""
+        self._steps[name].update_state(value)
 
     def without_steps(self, logs):
         """Logs without those that only a training step knows."""
@@ -55,15 +54,12 @@ class Trackers:
     def update_losses(self, terms):
         for name, tracker in self._losses.items():
             tracker.update_state(terms[name])
-        if DISTILLATION in terms and DISTILLATION in self._steps:
-            self._steps[DISTILLATION].update_state(terms[DISTILLATION])
+        for name in terms.keys() & self._steps.keys():
+            self.update(name, terms[name])
 
     def update_step(self, gradient_norm, learning_rate):
         self._steps["gradient_norm"].update_state(gradient_norm)
         self._steps["learning_rate"].update_state(learning_rate)
-
-    def update_adversarial(self, loss):
-        self._steps["adversarial_loss"].update_state(loss)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,8 +69,6 @@ class Settings:
     Args:
         gradient_factors: list of floats, one per trainable variable, or None where
             no gradient is multiplied, so that the step has no work.
-        statistics_warmup: `StatisticsWarmup`, or None for batch-norm statistics that
-            move as their layers say.
     """
 
     recipe: Recipe
@@ -82,8 +76,6 @@ class Settings:
     trackers: Trackers
     gradient_factors: list | None
     keras_options: dict
-    statistics_warmup: StatisticsWarmup | None = None
-    accumulation: Accumulation | None = None
 
     def weight_decay_loss(self, variables: Sequence[keras.Variable]) -> Any:
         """The L2 decay of some variables, a float32 scalar; see `l2_decay.py`."""

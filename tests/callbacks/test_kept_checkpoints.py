@@ -4,24 +4,23 @@ import os
 
 import pytest
 
-from effdet_keras.callbacks.checkpoint_archive import KeptCheckpoints, removable
+from effdet_keras.callbacks.checkpoint_archive import keep_copy, kept_files, removable
 
 HOUR = 3600.0
 
 
 def written(folder, count, *, minutes=30, **options):
     """The steps of the files that are left of so many, one every half an hour."""
-    kept = KeptCheckpoints(folder, **options)
     for number in range(count):
         path = folder / "last.keras.new"
         path.write_text(str(number))
         os.utime(path, (1e9 + 60 * minutes * number,) * 2)
         path.replace(folder / "last.keras")
-        kept.add(folder / "last.keras", steps=10 * number)
+        keep_copy(folder / "last.keras", 10 * number, **options)
     assert (folder / "last.keras").read_text() == str(count - 1)
-    for file in kept.files():
+    for file in kept_files(folder):
         assert int(file.stem[5:]) == 10 * int(file.read_text())
-    return [int(file.stem[5:]) for file in kept.files()]
+    return [int(file.stem[5:]) for file in kept_files(folder)]
 
 
 @pytest.mark.parametrize(

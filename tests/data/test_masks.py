@@ -10,7 +10,7 @@ from pycocotools import mask as coco_mask
 
 import effdet_keras as ek
 from effdet_keras.data import from_arrays, from_coco, from_tfrecord, write_shapes
-from effdet_keras.data.formats.tf_example import encode_example, write_records
+from effdet_keras.data.formats.tfrecord import encode_example, write_records
 from effdet_keras.detect.letterbox import class_map_in_image, mask_in_input
 
 NAMES = ("background", "cat", "dog")

@@ -105,7 +105,7 @@ def test_the_text_of_two_objects_of_which_one_is_taken_for_another():
         "right, and they find 50 % of the objects.",
         "Most AP is lost to classification errors (right place, wrong class): 0.500 of "
         "AP50.",
-        "The lowest AP has 'dog', 0.000.",
+        "'dog' has the lowest AP, 0.000.",
         "2 classes have fewer than 10 objects: their numbers are mostly luck ('cat', "
         "'dog').",
         "1 annotation may be wrong: 1 wrong class.",

@@ -9,9 +9,10 @@ from support.image_results import (
     random_results,
 )
 
+from effdet_keras.evaluate.coco import average_precisions
 from effdet_keras.evaluate.curves import (
     as_one_class,
-    average_precisions,
+    interpolated_ap,
     precision_recall_curves,
 )
 
@@ -83,7 +84,7 @@ def test_the_ap_of_a_class_is_cocos_ap50(seed):
 def test_ten_thresholds_make_cocos_ap(seed):
     results = random_results(seed)
     expected = coco_numbers(results, 3)
-    per_class = average_precisions(results, 3).mean(axis=0)
+    per_class = average_precisions(results, 3)[..., 0].mean(axis=0)
     assert per_class == pytest.approx([expected[f"AP/{k}"] for k in range(3)], abs=1e-9)
 
 
@@ -92,7 +93,7 @@ def test_class_agnostic_is_cocos_with_one_label(seed):
     results = random_results(seed)
     relabelled = as_one_class(results)
     expected = coco_numbers(relabelled, 1)
-    found = average_precisions(relabelled, 1).mean()
+    found = average_precisions(relabelled, 1)[..., 0].mean()
     assert found == pytest.approx(expected["AP"], abs=1e-9)
     for threshold, name in ((0.5, "AP50"), (0.75, "AP75")):
         [curve] = precision_recall_curves(relabelled, ["a"], iou_threshold=threshold)
@@ -106,3 +107,46 @@ def test_the_curve_of_a_whole_dataset_counts_each_detection_once():
         assert (np.diff(curve.recall) >= 0).all()
         assert (curve.best_precision >= curve.precision).all()
         assert (np.diff(curve.best_precision) <= 0).all()
+
+
+# --- COCO's 101-point AP of weighted detections, as draws need it
+
+
+def ap(true, num_objects, counted=None):
+    true = np.array(true, int)
+    counted = np.ones_like(true) if counted is None else np.array(counted)
+    return interpolated_ap(true, counted, num_objects)
+
+
+@pytest.mark.parametrize(
+    ("true", "num_objects", "expected"),
+    [
+        ([1], 1, 1.0),
+        ([0], 1, 0.0),
+        ([], 3, 0.0),
+        ([0, 1], 1, 0.5),  # the precision at every recall is the best from there on
+        ([1, 0], 1, 1.0),
+        ([1], 2, 51 / 101),  # recalls 0 to 0.5
+        ([1, 0, 1], 2, (51 + 50 * 2 / 3) / 101),
+    ],
+)
+def test_an_interpolated_ap_by_hand(true, num_objects, expected):
+    assert ap(true, num_objects) == pytest.approx(expected)
+
+
+def test_what_does_not_count_is_not_there():
+    assert ap([0, 1], 1, counted=[0, 1]) == 1
+
+
+def test_a_weight_is_a_repetition():
+    rng = np.random.default_rng(0)
+    true, weights = rng.integers(0, 2, 30), rng.integers(0, 4, 30)
+    repeated = np.repeat(true, weights)
+    expected = ap(repeated, 2 * repeated.sum())
+    assert ap(true * weights, 2 * repeated.sum(), weights) == pytest.approx(expected)
+
+
+def test_rows_are_independent():
+    true = np.array([[1, 0, 1], [0, 0, 1]])
+    each = [float(ap(row, 2)) for row in true]
+    assert ap(true, 2).tolist() == each

@@ -1,5 +1,7 @@
 """AP of parts of a dataset: by hand, and against COCO's evaluation of each part."""
 
+import dataclasses
+
 import pytest
 from support.image_results import (
     coco_numbers,
@@ -10,10 +12,9 @@ from support.image_results import (
 
 from effdet_keras.evaluate.curves import (
     Slice,
-    slice_by_class,
+    slice_by_class_and_size,
     slice_by_column,
     slice_by_image_size,
-    slice_by_object_size,
 )
 
 NAMES = ["a", "b", "c"]
@@ -31,7 +32,7 @@ def expected_numbers(results):
 @pytest.mark.parametrize("seed", range(2))
 def test_each_class_has_cocos_ap(seed):
     results = random_results(seed)
-    rows = slice_by_class(results, NAMES)
+    rows, _ = slice_by_class_and_size(results, NAMES)
     assert [row.name for row in rows] == NAMES
     for label, row in enumerate(rows):
         part = of_one_class(results, label)
@@ -45,7 +46,7 @@ def test_each_class_has_cocos_ap(seed):
 @pytest.mark.parametrize("seed", range(2))
 def test_the_sizes_of_coco_have_cocos_ap(seed):
     results = random_results(seed)
-    rows = slice_by_object_size(results, 3)
+    _, rows = slice_by_class_and_size(results, NAMES)
     assert [row.name for row in rows] == [
         "under 32 px",
         "32 to 96 px",
@@ -64,46 +65,33 @@ def test_objects_of_other_sizes_are_ignored_not_missed():
         [(0, 0, 0, 20, 20), (0, 100, 100, 150, 150)],
         [(0, 0.9, 100, 100, 150, 150), (0, 0.8, 0, 0, 20, 20)],
     )
-    small, medium, large = slice_by_object_size([one], 1)
-    assert small == Slice("under 32 px", num_images=1, num_objects=1, ap=1, ap50=1)
-    assert numbers(medium) == (1, 1)
+    _, (small, medium, large) = slice_by_class_and_size([one], ["a"])
+    assert small[:3] == ("under 32 px", 1, 1)
+    assert numbers(small) == numbers(medium) == pytest.approx((1, 1))
     assert large == Slice("96 px and more", num_images=0, num_objects=0, ap=-1, ap50=-1)
 
 
-def test_finer_sizes():
-    sides = (10, 20, 40, 80, 100, 200, 300)
-    corners = [400 * place for place in range(7)]
-    boxes = [(y, 0, y + side, side) for y, side in zip(corners, sides)]
-    one = image_result(
-        [(0, *box) for box in boxes], [(0, 0.9, *box) for box in boxes[:3]]
-    )
-    rows = slice_by_object_size([one], 1, borders=(16, 32, 64, 96, 128, 256))
-    assert [row.num_objects for row in rows] == [1] * 7
-    assert [row.ap50 for row in rows] == [1, 1, 1, 0, 0, 0, 0]
-    assert [row.name for row in rows][1:3] == ["16 to 32 px", "32 to 64 px"]
-
-
 def test_the_size_of_an_object_is_the_side_of_its_square():
-    one = image_result([(0, 0, 0, 5, 20)], [])
-    under, over = slice_by_object_size([one], 1, borders=[12])
-    assert (under.num_objects, over.num_objects) == (1, 0)
+    one = image_result([(0, 0, 0, 16, 60), (0, 0, 0, 16, 70)])
+    _, (small, medium, _) = slice_by_class_and_size([one], ["a"])
+    assert (small.num_objects, medium.num_objects) == (1, 1)
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_image_sizes_have_the_ap_of_their_images(seed):
-    results = random_results(seed)
-    small, large = slice_by_image_size(results, 3, borders=[400])
-    parts = [[r for r in results if max(r.size) == side] for side in (200, 400)]
-    for row, part in zip((small, large), parts):
+def test_image_sizes_have_the_ap_of_images_with_that_longer_side(seed):
+    sizes = [(100, 600), (600, 100), (200, 511), (1024, 3)]
+    results = [
+        dataclasses.replace(result, size=sizes[place % 4])
+        for place, result in enumerate(random_results(seed))
+    ]
+    rows = slice_by_image_size(results, 3)
+    assert [row.name for row in rows] == [
+        *("under 512 px", "512 to 1024 px", "1024 px and more"),
+    ]
+    for row, longer in zip(rows, ((511,), (600,), (1024,))):
+        part = [r for r in results if max(r.size) in longer]
         assert numbers(row) == expected_numbers(part)
         assert row.num_images == len(part) > 0
-    assert (small.name, large.name) == ("under 400 px", "400 px and more")
-
-
-def test_an_image_is_as_large_as_its_longer_side():
-    results = [image_result([], [], size=size) for size in [(100, 600), (600, 100)]]
-    rows = slice_by_image_size(results, 3)
-    assert [row.num_images for row in rows] == [0, 2, 0]
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -129,11 +117,7 @@ def test_rows_stand_in_the_order_of_the_column():
 
 def test_no_images():
     assert slice_by_column([], 3, {1: "day"}) == []
-    rows = [
-        *slice_by_class([], NAMES),
-        *slice_by_object_size([], 3),
-        *slice_by_image_size([], 3),
-    ]
+    rows = sum(slice_by_class_and_size([], NAMES), slice_by_image_size([], 3))
     assert {(r.num_images, r.num_objects, r.ap, r.ap50) for r in rows} == {
         (0, 0, -1, -1)
     }

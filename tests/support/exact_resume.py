@@ -68,10 +68,7 @@ def train(model, folder):
 
 def values(model):
     groups = [model.variables, model.optimizer.variables, model.averages.variables]
-    if model.auxiliary_norms is not None:
-        groups.append(model.auxiliary_norms.variables)
-    if model.quantization is not None:
-        groups.append(model.quantization.variables)
+    groups += [part.variables for part in model.parts.values()]
     return {
         f"{number}/{place}/{variable.name}": np.array(ops.convert_to_numpy(variable))
         for number, group in enumerate(groups)

@@ -14,7 +14,7 @@ BATCH_MEAN = 8.0
 def momentum_at(step, momentum=0.99):
     """How much of an old statistic of 0 ... is left: read off one step."""
     layers = (1 - momentum) * BATCH_MEAN
-    moved = StatisticsWarmup(momentum).moved(
+    moved = StatisticsWarmup(momentum).settled(
         ops.array([0.0]), ops.array([layers]), step
     )
     return 1 - float(moved[0]) / BATCH_MEAN
@@ -28,7 +28,7 @@ def test_the_momentum_grows_as_the_decay_of_the_averages_does(step):
 @pytest.mark.parametrize("step", [891, 5_000])
 def test_from_step_891_on_the_layers_have_the_last_word_to_the_bit(step):
     after = ops.array([0.1234567])
-    moved = StatisticsWarmup(0.99).moved(ops.array([7.0]), after, step)
+    moved = StatisticsWarmup(0.99).settled(ops.array([7.0]), after, step)
     np.testing.assert_array_equal(ops.convert_to_numpy(moved), after)
 
 
@@ -38,7 +38,7 @@ def test_a_shorter_memory_of_the_layers_stays():
 
 def test_frozen_statistics_stay_to_the_bit():
     value = ops.array([0.1, 3.3])
-    moved = StatisticsWarmup(0.99).moved(value, value, 0)
+    moved = StatisticsWarmup(0.99).settled(value, value, 0)
     np.testing.assert_array_equal(ops.convert_to_numpy(moved), value)
 
 

@@ -7,11 +7,11 @@ from support.torch_files import write_zip
 from effdet_keras import cli
 from effdet_keras.detect.predictor import Predictor
 from effdet_keras.model.config import EfficientDetConfig
-from effdet_keras.weights.describe import describe_weights, what_weights_are
 from effdet_keras.weights.identify import to_layout_of
 from effdet_keras.weights.kinds.registry import open_weights
 from effdet_keras.weights.kinds.torch_state_dict import EFFICIENTNET_PYTORCH
 from effdet_keras.weights.network_arrays import network_arrays
+from effdet_keras.weights.read_weights import describe_weights, what_weights_are
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from effdet_keras._internal.remote_path import path_of
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.data.formats.label_map import ClassNames, requested_classes
-from effdet_keras.data.record import Record, warn_of_unusable
+from effdet_keras.data.formats.reading import Classes, Found, make_dataset
+from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.images import read_image_size
 
@@ -65,35 +67,6 @@ def from_arrays(
         >>> dataset
         DetectionDataset(2 images, 1 box, 1 class: cat)
     """
-    _check_lengths(images, boxes, labels, image_ids, is_crowd)
-    if box_format not in _BOX_FORMATS:
-        raise InvalidValueError(
-            f"`box_format` must be one of {_BOX_FORMATS}. "
-            f"Received: box_format={box_format!r}"
-        )
-    class_names, category_ids = requested_classes(class_names)
-    if image_ids is None:
-        image_ids = range(1, len(images) + 1)
-    records, first_annotation_id = [], 1
-    for i, image in enumerate(images):
-        record = _make_record(
-            image,
-            _boxes_xywh(boxes[i], box_format, i),
-            _labels(labels[i], len(boxes[i]), len(class_names), i),
-            [] if is_crowd is None else is_crowd[i],
-            image_id=_image_id(image_ids[i]),
-            first_annotation_id=first_annotation_id,
-            position=i,
-        )
-        first_annotation_id += len(record.labels)
-        records.append(record)
-    _check_not_normalized(records)
-    warn_of_unusable(records, "`from_arrays`")
-    records = [record.usable() for record in records]
-    return DetectionDataset(records, class_names, category_ids)
-
-
-def _check_lengths(images, boxes, labels, image_ids, is_crowd):
     lengths = {"images": len(images), "boxes": len(boxes), "labels": len(labels)}
     for name, values in (("image_ids", image_ids), ("is_crowd", is_crowd)):
         if values is not None:
@@ -103,37 +76,37 @@ def _check_lengths(images, boxes, labels, image_ids, is_crowd):
             "`from_arrays` expects one entry per image in each list. "
             f"Received lengths: {lengths}"
         )
-
-
-def _make_record(
-    image,
-    boxes_xywh,
-    labels,
-    is_crowd,
-    *,
-    image_id,
-    first_annotation_id,
-    position,
-):
-    file_name = ""
-    if isinstance(image, str | os.PathLike):
-        image = os.fspath(image)
-        file_name = os.path.basename(image)
-        image_size = read_image_size(image)
-    else:
-        image = _checked_image(image, position)
-        image_size = image.shape[:2]
-    return Record(
-        image=image,
-        image_size=image_size,
-        image_id=image_id,
-        source_id=image_id,
-        file_name=file_name,
-        boxes_xywh=boxes_xywh,
-        labels=labels,
-        is_crowd=_flags(is_crowd, len(labels), position),
-        area=boxes_xywh[:, 2] * boxes_xywh[:, 3],
-        annotation_ids=first_annotation_id + np.arange(len(labels)),
+    if box_format not in _BOX_FORMATS:
+        raise InvalidValueError(
+            f"`box_format` must be one of {_BOX_FORMATS}. "
+            f"Received: box_format={box_format!r}"
+        )
+    names, category_ids = requested_classes(class_names)
+    found = []
+    for i, image in enumerate(images):
+        is_path = isinstance(image, str | os.PathLike)
+        image_id = i + 1 if image_ids is None else _image_id(image_ids[i])
+        item = Found(
+            place=f"image_id={image_id}",
+            image=path_of(image) if is_path else _checked_image(image, i),
+            boxes=_boxes_xywh(boxes[i], box_format, i),
+            classes=_labels(labels[i], len(boxes[i]), len(names), i),
+            source_id=image_id,
+            file_name=os.path.basename(os.fspath(image)) if is_path else "",
+            image_size=read_image_size(image) if is_path else None,
+            is_crowd=_flags([] if is_crowd is None else is_crowd[i], len(boxes[i]), i),
+            image_id=image_id,
+        )
+        found.append(item)
+    _check_not_normalized(found)
+    classes = Classes(names, category_ids, range(len(names)))
+    return make_dataset(
+        found,
+        classes,
+        Problems("`from_arrays`"),
+        source="`boxes`",
+        sidecar=None,
+        split=None,
     )
 
 
@@ -207,13 +180,10 @@ def _image_id(value):
     )
 
 
-def _check_not_normalized(records):
-    boxes = [r.boxes_xywh for r in records if len(r.boxes_xywh)]
-    if not boxes:
-        return
-    boxes = np.concatenate(boxes)
+def _check_not_normalized(found):
+    boxes = np.concatenate([np.zeros((0, 4)), *(item.boxes for item in found)])
     corners = np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]])
-    if np.abs(corners).max() <= 1.0 and (boxes[:, 2:] > 0).any():
+    if np.abs(corners).max(initial=0) <= 1.0 and (boxes[:, 2:] > 0).any():
         raise InvalidValueError(
             "`boxes` must be in pixels. Received boxes between 0 and 1: multiply "
             "them by the height and width of their image"

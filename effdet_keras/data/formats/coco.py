@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import functools
-import itertools
 import json
 import mmap
 import os
@@ -22,24 +21,24 @@ from effdet_keras._internal.remote_path import (
 )
 from effdet_keras._internal.whole_files import new_folder
 from effdet_keras.data.dataset import DetectionDataset, check_class_names
-from effdet_keras.data.formats.folder_writing import named_splits, png_of, write_images
 from effdet_keras.data.formats.label_map import (
     ClassNames,
     ids_of_classes,
     requested_classes,
 )
-from effdet_keras.data.formats.record_building import (
-    are_coordinates,
-    check_boxes,
+from effdet_keras.data.formats.reading import (
+    MAX_COORDINATE,
+    Classes,
+    Found,
     check_size,
-    find_image_size,
+    make_dataset,
     split_of_name,
-    unknown_class,
     whole_number,
 )
-from effdet_keras.data.formats.sidecar import apply_sidecar, read_sidecar, write_sidecar
+from effdet_keras.data.formats.sidecar import read_sidecar, write_sidecar
+from effdet_keras.data.formats.writing import named_splits, png_of, write_images
 from effdet_keras.data.problems import Problems
-from effdet_keras.data.record import Record, load_mask, shape_as_coco
+from effdet_keras.data.record import load_mask, shape_as_coco
 from effdet_keras.errors import InvalidValueError
 
 
@@ -68,12 +67,7 @@ def from_coco(
         image_dir: folder, or its address, that the `file_name`s start from. None looks
             for it beside the json: for `train.json` in `train`, for
             `annotations/instances_val2017.json` in `val2017`, and in `images`.
-        class_names: names in the order of the labels, to bring a second dataset in
-            line with a first one: pass the first dataset's `class_names`, which may
-            have classes that are not in this one. Or a label map, as for `load`. None
-            takes the file's own.
-        on_error: "raise" raises one error that names everything that is wrong;
-            "skip" leaves it out, warns, and lists it in `dataset.problems`.
+        class_names, on_error: as for `load`.
         masks: whether to keep the `segmentation` of the annotations, polygons or run
             lengths, for a model with a segmentation head. Class 0 of pixels is
             "background", class `i + 1` is label `i`, crowds included; smaller objects
@@ -100,37 +94,35 @@ def from_coco(
         >>> len(dataset), dataset.class_names
         (2, ('circle', 'square', 'triangle'))
     """
-    content, source = read_json(annotations)
+    content, source = _read_json(annotations)
     problems = Problems(f"`from_coco` of {source!r}", on_error)
-    sidecar, split = _sidecar_of(annotations)
-    names, category_ids, sidecar = read_classes(content, class_names, sidecar, source)
-    images = read_images(content["images"], source, problems)
-    annotations_of = group_annotations(
-        content["annotations"], images, category_ids, source, problems
-    )
+    sidecar, split = None, None
+    if not isinstance(annotations, dict):
+        path = path_of(annotations)
+        sidecar, split = read_sidecar(path.parent), path.stem
+        if sidecar is not None and split not in sidecar.images:
+            sidecar = None  # of another file
+    classes, sidecar = _read_classes(content, class_names, sidecar, source)
+    images = _read_images(content["images"], source, problems)
+    groups = _group_annotations(content["annotations"], images, source, problems)
     if image_dir is None:
         image_dir = _find_image_dir(annotations, images)
-    records = _make_records(images, annotations_of, path_of(image_dir), problems, masks)
-    records = apply_sidecar(
-        sidecar,
-        split,
-        records,
-        [record.file_name for record in records],
-        names,
+    folder, counted = path_of(image_dir), not all(map(_is_id, images))
+    found = [
+        _found(image, groups[key], folder, source, number if counted else key, masks)
+        for number, (key, image) in enumerate(images.items(), 1)
+    ]
+    return make_dataset(
+        found,
+        classes,
+        problems,
+        source=source,
+        sidecar=sidecar,
+        split=split,
+        key="file_name",
         fields=("source_id", "file_name"),  # COCO has the others itself
+        keep_unusable=True,
     )
-    records = check_boxes(records, problems, source)
-    return DetectionDataset(records, names, category_ids, problems=problems.finish())
-
-
-def _sidecar_of(annotations):
-    """The sidecar of a json file, if it is of this file, and its name there."""
-    if isinstance(annotations, dict):
-        return None, None
-    path = path_of(annotations)
-    sidecar = read_sidecar(path.parent)
-    is_of_it = sidecar is not None and path.stem in sidecar.images
-    return sidecar if is_of_it else None, path.stem
 
 
 def _find_image_dir(annotations, images):
@@ -171,40 +163,27 @@ def split_of_json(path):
     return path.stem.removeprefix("instances_")
 
 
-def _make_records(images, annotations_of, image_dir, problems, masks):
-    counted = not all(map(is_id, images))
-    records = []
-    for number, (key, image) in enumerate(images.items(), 1):
-        path = _path_in(image_dir, image["file_name"])
-        declared = check_size(image.get("height"), image.get("width"))
-        image_size = find_image_size(path, declared, problems)
-        if image_size is None:
-            continue
-        members = annotations_of[key]
-        boxes = [annotation["bbox"] for _, _, annotation in members]
-        areas = [_area(a, box) for box, (_, _, a) in zip(boxes, members)]
-        record = Record(
-            image=str(path),
-            image_size=image_size,
-            image_id=number if counted else key,
-            source_id=key,
-            file_name=image["file_name"],
-            boxes_xywh=boxes,
-            labels=[label for _, label, _ in members],
-            is_crowd=[a.get("iscrowd") in (1, "1") for _, _, a in members],
-            area=areas,
-            annotation_ids=[annotation_id for annotation_id, _, _ in members],
-            shapes=tuple(_shape(a) for _, _, a in members) if masks else None,
-        )
-        records.append(record)
-    return records
+def _found(image, annotations, folder, source, image_id, masks):
+    return Found(
+        place=source,
+        image=_path_in(folder, image["file_name"]),
+        boxes=[annotation["bbox"] for _, _, annotation in annotations],
+        classes=[category_id for _, category_id, _ in annotations],
+        source_id=_key(image["id"]),
+        file_name=image["file_name"],
+        image_size=check_size(image.get("height"), image.get("width")),
+        is_crowd=[a.get("iscrowd") in (1, "1") for _, _, a in annotations],
+        area=[_area(annotation) for _, _, annotation in annotations],
+        image_id=image_id,
+        annotation_ids=[annotation_id for annotation_id, _, _ in annotations],
+        shapes=tuple(_shape(a) for _, _, a in annotations) if masks else None,
+    )
 
 
-def _area(annotation, box):
-    area = annotation.get("area")
-    if type(area) in (int, float) and 0 <= area <= 1e18:  # not NaN, not infinite
-        return area
-    return box[2] * box[3]
+def _area(annotation):
+    area, (_, _, width, height) = annotation.get("area"), annotation["bbox"]
+    is_area = type(area) in (int, float) and 0 <= area <= 1e18  # not NaN nor infinite
+    return area if is_area else width * height
 
 
 def _shape(annotation):
@@ -341,48 +320,41 @@ def _is_coco(path):
 _MAX_ID = 2**63 - 1  # ids travel as int64
 
 
-def read_json(annotations):
-    """Returns the content of a json file or dict, and what messages call it."""
-    if isinstance(annotations, dict):
-        content, source = annotations, "a dict"
-    else:
+def _read_json(annotations):
+    """The content of a json file or dict, and what messages call it."""
+    content, source = annotations, "a dict"
+    if not isinstance(annotations, dict):
         source = os.fspath(annotations)
         copy = local_copy(annotations)
         with kept_if_readable(copy):
             content = _content_of(copy, source)
     needed = ("images", "annotations", "categories")
-    if not isinstance(content, dict) or not all(
-        isinstance(content.get(key), list) for key in needed
-    ):
-        found = (
-            {key: type(value).__name__ for key, value in content.items()}
-            if isinstance(content, dict)
-            else type(content).__name__
-        )
-        raise InvalidValueError(
-            "`from_coco` expects a json object with the lists `images`, "
-            f"`annotations` and `categories`. Received: {source!r} with "
-            f"{reprlib.repr(found)}"
-        )
-    return content, source
+    found = type(content).__name__
+    if isinstance(content, dict):
+        found = {key: type(value).__name__ for key, value in content.items()}
+        if all(found.get(key) == "list" for key in needed):
+            return content, source
+    raise InvalidValueError(
+        "`from_coco` expects a json object with the lists `images`, "
+        f"`annotations` and `categories`. Received: {source!r} with "
+        f"{reprlib.repr(found)}"
+    )
 
 
 def _content_of(path, source):
-    with open(path, "rb") as file:
-        data = file.read()
     try:
-        return json.loads(data)  # finds out which UTF it is
+        return json.loads(path.read_bytes())  # finds out which UTF it is
     except (ValueError, RecursionError) as error:
         raise InvalidValueError(
             f"`from_coco` expects a json file. Received: {source!r} ({error})"
         ) from error
 
 
-def read_classes(content, class_names, sidecar, source):
+def _read_classes(content, class_names, sidecar, source):
     """The name and the category id of each label; the sidecar with today's names."""
     categories = content["categories"]
     ids = [_get(category, "id") for category in categories]
-    if not all(map(is_id, ids)) or len(set(ids)) != len(ids):
+    if not all(map(_is_id, ids)) or len(set(ids)) != len(ids):
         raise InvalidValueError(
             "Each category must have an int `id` of its own. "
             f"Received: {source!r} with ids {reprlib.repr(ids)}"
@@ -402,10 +374,17 @@ def read_classes(content, class_names, sidecar, source):
     if class_names is None and sidecar is not None:
         same = sorted(sidecar.class_names) == sorted(name_of.values())
         class_names = sidecar.class_names if same else None  # its order
+    category_ids = list(name_of)
     if class_names is None:
-        return tuple(name_of.values()), list(name_of), sidecar
-    class_names, ids = requested_classes(class_names)
-    return class_names, ids_of_classes(class_names, name_of, ids), sidecar
+        class_names = tuple(name_of.values())
+    else:
+        class_names, ids = requested_classes(class_names)
+        category_ids = ids_of_classes(class_names, name_of, ids)
+
+    def describe(key):
+        return f"category id {key if isinstance(key, str) else reprlib.repr(key)}"
+
+    return Classes(class_names, category_ids, category_ids, describe), sidecar
 
 
 def _without_useless_names(name_of, annotations):
@@ -417,7 +396,7 @@ def _without_useless_names(name_of, annotations):
     return {i: name for i, name in name_of.items() if uses[name] == 1 or i in used}
 
 
-def read_images(images, source, problems):
+def _read_images(images, source, problems):
     """The usable items of `images` by their id."""
     found = {}
     for i, image in enumerate(images):
@@ -436,106 +415,60 @@ def read_images(images, source, problems):
     return found
 
 
-def group_annotations(annotations, images, category_ids, source, problems):
-    """`(annotation id, label, annotation)` by the key of the image."""
-    # Most of it all at once, one by one only to name what is wrong: COCO has
-    # 860,000 annotations.
-    annotations = _only_dicts(annotations, source, problems)
-    good = _good_boxes(annotations)
-    if not all(good):
-        _name_bad_boxes(annotations, good, images, source, problems)
-    label_of = {category_id: label for label, category_id in enumerate(category_ids)}
-    groups = {key: [] for key in images}
-    unknown, strangers = collections.Counter(), collections.Counter()
-    rows = zip(
-        _annotation_ids(annotations),
-        good,
-        _as_ids([a.get("category_id") for a in annotations]),
-        _as_ids([a.get("image_id") for a in annotations]),
-        annotations,
-    )
-    for annotation_id, is_good, category_id, image_key, annotation in rows:
-        if image_key not in groups:
-            strangers[reprlib.repr(annotation.get("image_id"))] += 1
-        elif category_id not in label_of:
-            unknown[reprlib.repr(annotation.get("category_id"))] += 1
-        elif is_good:
-            label = label_of[category_id]
-            groups[image_key].append((annotation_id, label, annotation))
-    if annotations and strangers.total() == len(annotations):
-        problems.add("only stray annotations", source, _no_id_fits(strangers, images))
-        strangers.clear()
-    for image_id, count in strangers.items():
-        detail = f"{_number(count)} of image_id {image_id}, which is not in `images`"
-        problems.add("stray annotation", source, detail)
-    for category_id, count in unknown.items():
-        detail = unknown_class(f"category id {category_id}", count)
-        problems.add("unknown class", source, detail)
-    return groups
-
-
-def _no_id_fits(strangers, images):
-    image_id, image = next(iter(strangers)), next(iter(images), None)
-    return (
-        f"none of the {strangers.total():,} annotations has the id of an image: "
-        f"`image_id` is such as {image_id}, and `id` of `images` such as {image!r}"
-    )
-
-
-def _only_dicts(annotations, source, problems):
-    if all(isinstance(annotation, dict) for annotation in annotations):
-        return annotations
-    for i, annotation in enumerate(annotations):
+def _group_annotations(annotations, images, source, problems):
+    """`(annotation id, category id, annotation)` by the key of the image."""
+    ids = [_get(annotation, "id") for annotation in annotations]
+    if not all(map(_is_id, ids)) or len(set(ids)) != len(ids):
+        # pycocotools keeps annotations by id: without one each, some are lost.
+        ids = range(1, len(annotations) + 1)
+    groups, strangers = {key: [] for key in images}, collections.Counter()
+    for i, (annotation_id, annotation) in enumerate(zip(ids, annotations)):
         if not isinstance(annotation, dict):
             detail = f"annotations[{i}] is {reprlib.repr(annotation)}"
             problems.add("unreadable annotation", source, detail)
-    return [annotation for annotation in annotations if isinstance(annotation, dict)]
-
-
-def _good_boxes(annotations):
-    boxes = [annotation.get("bbox") for annotation in annotations]
-    if not boxes or _are_boxes(boxes):
-        return [True] * len(boxes)
-    return [_are_boxes([box]) for box in boxes]
-
-
-def _are_boxes(boxes):
-    if not all(type(box) in (list, tuple) and len(box) == 4 for box in boxes):
-        return False
-    types = set(map(type, itertools.chain.from_iterable(boxes)))
-    if not types <= {int, float}:
-        return False
-    try:
-        return bool(are_coordinates(np.asarray(boxes, np.float64)).all())
-    except OverflowError:  # an int of hundreds of digits
-        return False
-
-
-def _name_bad_boxes(annotations, good, images, source, problems):
-    for annotation, is_good in zip(annotations, good):
+            continue
+        key, is_good = _key(annotation.get("image_id")), _is_box(annotation.get("bbox"))
         if not is_good:
-            image = images.get(_key(annotation.get("image_id")), {})
             problems.add(
                 "bad box",
-                image.get("file_name", source),
+                images.get(key, {}).get("file_name", source),
                 f"bbox={reprlib.repr(annotation.get('bbox'))} of annotation "
                 f"{reprlib.repr(annotation.get('id'))} is not four finite numbers: "
                 "left, top, width, height",
             )
+        if key not in groups:
+            strangers[reprlib.repr(annotation.get("image_id"))] += 1
+        elif is_good:
+            category_id = annotation.get("category_id")
+            number = whole_number(category_id)
+            category_id = reprlib.repr(category_id) if number is None else number
+            groups[key].append((annotation_id, category_id, annotation))
+    _note_strangers(strangers, images, len(annotations), source, problems)
+    return groups
 
 
-def _annotation_ids(annotations):
-    ids = [annotation.get("id") for annotation in annotations]
-    if all(map(is_id, ids)) and len(set(ids)) == len(ids):
-        return ids
-    # pycocotools keeps annotations by id: without one each, some are lost.
-    return range(1, len(annotations) + 1)
+def _note_strangers(strangers, images, count, source, problems):
+    if count and strangers.total() == count:
+        image_id, image = next(iter(strangers)), next(iter(images), None)
+        problems.add(
+            "only stray annotations",
+            source,
+            f"none of the {count:,} annotations has the id of an image: `image_id` is "
+            f"such as {image_id}, and `id` of `images` such as {image!r}",
+        )
+        return
+    for image_id, count in strangers.items():
+        what = "1 annotation" if count == 1 else f"{count:,} annotations"
+        detail = f"{what} of image_id {image_id}, which is not in `images`"
+        problems.add("stray annotation", source, detail)
 
 
-def _as_ids(values):
-    if set(map(type, values)) <= {int, str}:
-        return values
-    return [_key(value) for value in values]
+def _is_box(box):
+    return (
+        type(box) in (list, tuple)
+        and len(box) == 4
+        and all(type(n) in (int, float) and abs(n) <= MAX_COORDINATE for n in box)
+    )
 
 
 def _key(value):
@@ -547,10 +480,5 @@ def _get(item, key):
     return item.get(key) if isinstance(item, dict) else None
 
 
-def is_id(value):
-    """Says whether a value is an int that can be an id."""
+def _is_id(value):
     return type(value) is int and abs(value) <= _MAX_ID
-
-
-def _number(count):
-    return "1 annotation" if count == 1 else f"{count:,} annotations"

@@ -21,20 +21,18 @@ from effdet_keras._internal.remote_path import (
 )
 from effdet_keras._internal.whole_files import new_folder
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.data.formats.folder_writing import named_splits, write_images
 from effdet_keras.data.formats.label_map import ClassNames
-from effdet_keras.data.formats.record_building import (
+from effdet_keras.data.formats.reading import (
     ONE_SPLIT,
+    Found,
     are_coordinates,
     check_size,
-    choose_classes,
-    find_image_size,
-    finish_records,
-    label_boxes,
-    plain_record,
+    make_dataset,
+    named_classes,
     split_of_name,
 )
 from effdet_keras.data.formats.sidecar import read_sidecar, write_sidecar
+from effdet_keras.data.formats.writing import named_splits, write_images
 from effdet_keras.data.problems import Problems
 from effdet_keras.data.record import clip_boxes_xywh
 from effdet_keras.errors import InvalidValueError
@@ -72,13 +70,7 @@ def from_csv(
             file and in `images`, and for `train.csv` in `train`.
         split: for AutoML's format "train", "validation" or "test". None takes
             all rows.
-        class_names: names in the order of the labels, to bring a second dataset in
-            line with a first one: pass the first dataset's `class_names`, which may
-            have classes that are not in this one. Or a label map, as for `load`. None
-            takes the names in the file,
-            of all splits, sorted.
-        on_error: "raise" raises one error that names everything that is wrong;
-            "skip" leaves it out, warns, and lists it in `dataset.problems`.
+        class_names, on_error: as for `load`.
 
     Returns:
         `DetectionDataset`. `image_id` counts from 1 in the order of the
@@ -101,96 +93,62 @@ def from_csv(
         [[5.0, 10.0, 15.0, 20.0]]
     """
     path = path_of(path)
-    reader = f"`from_csv` of {str(path)!r}"
-    problems = Problems(reader, on_error)
-    rows = read_rows(path, problems)
-    found = sorted({row.label for row in rows if row.has_box})
+    problems = Problems(f"`from_csv` of {str(path)!r}", on_error)
+    rows = _read_rows(path, problems)
+    known = sorted({row.label for row in rows if row.box is not None})
     if split is not None:
-        rows = _rows_of_split(rows, split, path)
+        if split not in _splits_of(rows):
+            raise InvalidValueError(
+                f"`split` must be one of the splits of {str(path)!r}: "
+                f"{_splits_of(rows)}. "
+                f"Received: split={split!r}"
+            )
+        rows = [row for row in rows if row.split == split]
     groups = collections.defaultdict(list)
     for row in rows:
         groups[row.image].append(row)
+    folder = _image_folder(path, image_dir, list(groups))
     sidecar = read_sidecar(path.parent)
-    boxes = {name: [r for r in rows if r.has_box] for name, rows in groups.items()}
-    class_names, category_ids = choose_classes(
-        found, class_names, sidecar, reader, problems
-    )
-    named = [(name, [row.label for row in rows]) for name, rows in boxes.items()]
-    labels = label_boxes(named, class_names, problems)
-    finder = _Finder(path, image_dir, list(groups))
-    records = []
-    for (name, members), row_labels in zip(groups.items(), labels):
-        record = _make_record(name, members, row_labels, finder, problems)
-        if record is not None:
-            records.append(record)
-    records = finish_records(
-        records,
+    return make_dataset(
+        [_found(name, rows, folder) for name, rows in groups.items()],
+        lambda: named_classes(known, class_names, sidecar),
         problems,
         source=path,
         sidecar=sidecar,
         split=None,
-        names=[record.source_id for record in records],
-        class_names=class_names,
     )
-    found = problems.finish()
-    return DetectionDataset(records, class_names, category_ids, problems=found)
 
 
-def _rows_of_split(rows, split, path):
-    splits = list(dict.fromkeys(row.split for row in rows if row.split is not None))
-    if split not in splits:
-        raise InvalidValueError(
-            f"`split` must be one of the splits of {str(path)!r}: {splits}. "
-            f"Received: split={split!r}"
-        )
-    return [row for row in rows if row.split == split]
+def _image_folder(path, image_dir, names):
+    """The folder that the names of the images start from."""
+    if image_dir is not None:
+        return path_of(image_dir)
+    stem = path.stem.removesuffix("_labels")
+    for parent in (path.parent, path.parent.parent):
+        for place in (stem, "", "images", f"images/{stem}", "JPEGImages"):
+            if any(is_file(_path_in(parent / place, name)) for name in names[:10]):
+                return parent / place
+    return path.parent
 
 
-class _Finder:
-    """Finds images by the names that a csv file has for them."""
-
-    def __init__(self, path, image_dir, names):
-        if image_dir is not None:
-            self._folder = path_of(image_dir)
-            return
-        stem = path.stem.removesuffix("_labels")
-        places = (stem, "", "images", f"images/{stem}", "JPEGImages")
-        folders = [path.parent / place for place in places]
-        places = (stem, "", "images", f"images/{stem}", "JPEGImages")
-        folders += [path.parent.parent / place for place in places]
-        self._folder = path.parent
-        for folder in folders:
-            self._folder = folder
-            if any(is_file(self.find(name)) for name in names[:10]):
-                return
-        self._folder = path.parent
-
-    def find(self, name):
-        """The path of an image, which need not be there."""
-        name = name.replace("\\", "/")
-        path = self._folder / name
-        short = self._folder / name.rpartition("/")[2]
-        return short if not is_file(path) and is_file(short) else path
+def _path_in(folder, name):
+    """The path of an image, which need not be there."""
+    name = name.replace("\\", "/")
+    path, short = folder / name, folder / name.rpartition("/")[2]
+    return short if not is_file(path) and is_file(short) else path
 
 
-def _make_record(name, rows, labels, finder, problems):
-    path = finder.find(name)
-    sizes = [row.size for row in rows if row.size is not None]
-    image_size = find_image_size(path, sizes[0] if sizes else None, problems)
-    if image_size is None:
-        return None
-    corners = np.array([row.box for row in rows if row.has_box]).reshape(-1, 4)
-    if rows[0].is_normalized:
-        height, width = image_size
-        corners = corners * [width, height, width, height]
-    low, high = corners[:, :2], corners[:, 2:]
-    return plain_record(
-        path,
-        image_size,
-        np.concatenate([low, high - low], axis=1),
-        labels,
+def _found(name, rows, folder):
+    boxes = np.array([row.box for row in rows if row.box is not None]).reshape(-1, 4)
+    return Found(
+        place=name,
+        image=_path_in(folder, name),
+        boxes=np.concatenate([boxes[:, :2], boxes[:, 2:] - boxes[:, :2]], axis=1),
+        classes=[row.label for row in rows if row.box is not None],
         source_id=name,
         file_name=name,
+        image_size=next((row.size for row in rows if row.size is not None), None),
+        in_fractions=rows[0].in_fractions,
     )
 
 
@@ -259,9 +217,8 @@ def write_csv(
 def _automl_sets(datasets):
     words = {"val": "VALIDATION", "valid": "VALIDATION"}
     sets = {split: words.get(split, split.upper()) for split in datasets}
-    if not set(sets.values()) <= AUTOML_SPLITS.keys() or len(set(sets.values())) != len(
-        sets
-    ):
+    different = set(sets.values())
+    if not different <= _AUTOML_SPLITS.keys() or len(different) != len(sets):
         raise InvalidValueError(
             "AutoML's csv has the splits train, validation (or val) and test alone. "
             f"Received: {list(datasets)}"
@@ -296,24 +253,41 @@ def _automl_rows(pairs, set_name, class_names):
 def _write_rows(path, rows):
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerows(map(plain_cell, row) for row in rows)
+        writer.writerows(map(_plain_cell, row) for row in rows)
 
 
 def csv_readers(path):
     """Finds csv files of annotations: dict from split to the function that reads it."""
-    if path.is_file():
-        files = [path]
-    else:
+    files = [path]
+    if not path.is_file():
         files = sorted(path.glob("*.csv"))
-        if not any(is_csv(file) for file in files):
+        if not any(map(_is_csv, files)):
             files = sorted(path.glob("*/*.csv"))
-    files = [file for file in files if file.suffix.lower() == ".csv" and is_csv(file)]
     readers = {}
     for file in files:
-        for split in csv_splits(file) or [None]:
-            name = split or split_of_name(file.stem.removesuffix("_labels"))
-            readers[name] = functools.partial(from_csv, file, split=split)
+        if file.suffix.lower() == ".csv" and _is_csv(file):
+            for split in csv_splits(file) or [None]:
+                name = split or split_of_name(file.stem.removesuffix("_labels"))
+                readers[name] = functools.partial(from_csv, file, split=split)
     return readers
+
+
+def csv_splits(path):
+    """The splits that a file names, which only AutoML's format does."""
+    if _format_of(_read_lines(path, limit=1)) is not _read_automl:
+        return []
+    return _splits_of(_read_rows(path, Problems("`csv_splits`", "skip")))
+
+
+def _splits_of(rows):
+    return list(dict.fromkeys(row.split for row in rows if row.split is not None))
+
+
+def _is_csv(path):
+    try:
+        return _format_of(_read_lines(path, limit=1)) is not None
+    except (ValueError, OSError):
+        return False
 
 
 # --- The rows of a csv file, in each of the formats that people write boxes in.
@@ -325,8 +299,11 @@ _COLUMNS = {  # each column of the Object Detection API, and what others call it
     "ymin": ("ymin", "y1", "y_min"),
     "xmax": ("xmax", "x2", "x_max"),
     "ymax": ("ymax", "y2", "y_max"),
+    "height": ("height",),
+    "width": ("width",),
 }
-AUTOML_SPLITS = {
+_SIDES = ("height", "width")  # columns that may be absent
+_AUTOML_SPLITS = {
     "TRAIN": "train",
     "TRAINING": "train",
     "VALIDATION": "validation",
@@ -337,36 +314,19 @@ AUTOML_SPLITS = {
 _LIMIT = 2.0  # images: numbers further out are not fractions of one
 
 
-def csv_splits(path):
-    """Lists the splits of a CSV file."""
-    if not isinstance(_format_of(_read_lines(path, limit=1)), _AutoML):
-        return []
-    rows = read_rows(path, Problems("`csv_splits`", "skip"))
-    return list(dict.fromkeys(row.split for row in rows))
-
-
-def is_csv(path):
-    """Says whether a file has one of the formats that `from_csv` reads."""
-    try:
-        return _format_of(_read_lines(path, limit=1)) is not None
-    except (ValueError, OSError):
-        return False
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
-class Row:
-    """What a row says."""
+class _Row:
+    """What a row says of a box, or of an image without objects: then `box` is None."""
 
     image: str
     label: str
-    box: tuple | None
-    is_normalized: bool = False
-    size: tuple | None = None
+    box: tuple | None  # left, top, right, bottom
+    in_fractions: bool = False
+    size: tuple | None = None  # (height, width)
     split: str | None = None
-    has_box: bool = True
 
 
-def read_rows(path, problems):
+def _read_rows(path, problems):
     """Reads a csv file in any of the known formats."""
     lines = _read_lines(path)
     format = _format_of(lines)
@@ -378,13 +338,14 @@ def read_rows(path, problems):
             f"`path,xmin,ymin,xmax,ymax,class`. Received: {str(path)!r} with "
             f"{reprlib.repr(first)}"
         )
+    has_header = format not in (_read_automl, _read_retinanet)
     rows = []
-    for number, cells in format.body(lines):
-        row = format.read(cells)
+    for number, cells in lines[1:] if has_header else lines:
+        row = format(cells)
         if isinstance(row, str):
             detail = f"row {number}: {row}. Received: {reprlib.repr(cells)}"
             problems.add("bad box", path.name, detail)
-        elif row is not None:
+        else:
             rows.append(row)
     return rows
 
@@ -393,115 +354,91 @@ def read_rows(path, problems):
 _FORMULA = re.compile(r"'*[=+@-](?![\d.]+$)")
 
 
-def plain_cell(cell):
+def _plain_cell(cell):
     """A cell that no spreadsheet computes: `'` stands before what begins a formula."""
     return f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) else cell
 
 
 def _cell(text):
-    """What a cell says; the inverse of `plain_cell`."""
+    """What a cell says; the inverse of `_plain_cell`."""
     text = text.strip()
     return text[1:] if text[:1] == "'" and _FORMULA.match(text) else text
 
 
-def _read_lines(path, limit=None):
+def _read_lines(path, limit=None, reader="from_csv", delimiters=","):
     """`(number, cells)` of each row that is not empty, or of the first `limit`."""
     lines = []
+    copy = local_copy(path)
     try:
-        copy = local_copy(path)
         with (
             kept_if_readable(copy),
             open(copy, encoding="utf-8-sig", newline="") as file,
         ):
-            reader = csv.reader(file)
-            for row in reader:
+            first = file.readline()
+            file.seek(0)
+            # Spreadsheets of many countries write semicolons; of equal ones the first.
+            rows = csv.reader(file, delimiter=max(delimiters, key=first.count))
+            for row in rows:
                 cells = [_cell(cell) for cell in row]
                 if any(cells):
-                    lines.append((reader.line_num, cells))
+                    lines.append((rows.line_num, cells))
                 if len(lines) == limit:
                     break
     except (UnicodeDecodeError, csv.Error) as error:
         raise InvalidValueError(
-            "`from_csv` expects comma-separated text in UTF-8. "
-            f"Received: {str(path)!r} ({error})"
+            f"`{reader}` expects a CSV file, which must be text in UTF-8: spreadsheets "
+            f"call it 'CSV UTF-8'. Received: {str(path)!r} ({error})"
         ) from error
     return lines
 
 
 def _format_of(lines):
+    """The function that makes a `_Row` of cells, or says what is wrong; or None."""
     if not lines:
         return None
     first = lines[0][1]
-    for format in (_Header(first), _AutoML(), _RetinaNet()):
-        if format.fits(first):
-            return format
+    names = [cell.lower() for cell in first]
+    places = {
+        column: next((names.index(n) for n in known if n in names), None)
+        for column, known in _COLUMNS.items()
+    }
+    if all(places[column] is not None for column in _COLUMNS if column not in _SIDES):
+        return functools.partial(_read_tfod, places)
+    if first[0].upper() in _AUTOML_SPLITS and len(first) in (2, 3, 7, 9, 10, 11):
+        return _read_automl
+    if len(first) == 6 and first[0]:
+        are_numbers = all(_number(cell) is not None for cell in first[1:5])
+        return _read_retinanet if are_numbers or not any(first[1:]) else None
     return None
 
 
-class _Header:
+def _read_tfod(places, cells):
     """The Object Detection API's format: columns by the names of the header."""
-
-    def __init__(self, header):
-        names = [cell.lower() for cell in header]
-        self._column = {
-            name: next((names.index(n) for n in known if n in names), None)
-            for name, known in _COLUMNS.items()
-        }
-        for name in ("width", "height"):
-            self._column[name] = names.index(name) if name in names else None
-
-    def fits(self, first):
-        return all(self._column[name] is not None for name in _COLUMNS)
-
-    def body(self, lines):
-        return lines[1:]
-
-    def read(self, cells):
-        cell = {
-            name: cells[i] if i is not None and i < len(cells) else ""
-            for name, i in self._column.items()
-        }
-        box = [cell[name] for name in ("xmin", "ymin", "xmax", "ymax")]
-        size = check_size(_number(cell["height"]), _number(cell["width"]))
-        return _make_row(cell["filename"], cell["class"], box, size=size)
+    cell = {
+        name: cells[i] if i is not None and i < len(cells) else ""
+        for name, i in places.items()
+    }
+    box = [cell[name] for name in ("xmin", "ymin", "xmax", "ymax")]
+    size = check_size(*(_number(cell[name]) for name in _SIDES))
+    return _make_row(cell["filename"], cell["class"], box, size=size)
 
 
-class _AutoML:
+def _read_automl(cells):
     """AutoML's format: `set,path,label` and up to four corners in fractions."""
-
-    def fits(self, first):
-        return first[0].upper() in AUTOML_SPLITS and len(first) in (2, 3, 7, 9, 10, 11)
-
-    def body(self, lines):
-        return lines
-
-    def read(self, cells):
-        cells = cells + [""] * (11 - len(cells))
-        split = AUTOML_SPLITS.get(cells[0].upper())
-        if split is None:
-            return f"the first column must be one of {list(AUTOML_SPLITS)}"
-        x = [cell for cell in cells[3:11:2] if cell]
-        y = [cell for cell in cells[4:11:2] if cell]
-        return _make_row(
-            cells[1], cells[2], _around(x, y), is_normalized=True, split=split
-        )
+    cells = cells + [""] * (11 - len(cells))
+    split = _AUTOML_SPLITS.get(cells[0].upper())
+    if split is None:
+        return f"the first column must be one of {list(_AUTOML_SPLITS)}"
+    x = [cell for cell in cells[3:11:2] if cell]
+    y = [cell for cell in cells[4:11:2] if cell]
+    box = _around(x, y)
+    return _make_row(cells[1], cells[2], box, in_fractions=True, split=split)
 
 
-class _RetinaNet:
+def _read_retinanet(cells):
     """RetinaNet's format: `path,xmin,ymin,xmax,ymax,class` in pixels."""
-
-    def fits(self, first):
-        if len(first) != 6 or not first[0]:
-            return False
-        numbers = [_number(cell) for cell in first[1:5]]
-        return not any(first[1:]) or all(number is not None for number in numbers)
-
-    def body(self, lines):
-        return lines
-
-    def read(self, cells):
-        cells = cells + [""] * (6 - len(cells))
-        return _make_row(cells[0], cells[5], cells[1:5])
+    cells = cells + [""] * (6 - len(cells))
+    return _make_row(cells[0], cells[5], cells[1:5])
 
 
 def _around(x, y):
@@ -512,21 +449,21 @@ def _around(x, y):
     return [min(x_numbers), min(y_numbers), max(x_numbers), max(y_numbers)]
 
 
-def _make_row(image, label, box, *, is_normalized=False, size=None, split=None):
-    """A `Row`, or what is wrong with it."""
+def _make_row(image, label, box, *, in_fractions=False, size=None, split=None):
+    """A `_Row`, or what is wrong with it."""
     if not image:
         return "the name of an image is expected"
-    common = {"size": size, "split": split, "is_normalized": is_normalized}
+    common = {"size": size, "split": split, "in_fractions": in_fractions}
     if not label and not any(cell != "" for cell in box):
-        return Row(image, "", None, has_box=False, **common)
+        return _Row(image, "", None, **common)
     numbers = [_number(cell) for cell in box]
     if None in numbers or len(numbers) != 4 or not are_coordinates(np.array(numbers)):
         return "four finite numbers are expected"
     if not label:
         return "a class is expected"
-    if is_normalized and max(map(abs, numbers)) > _LIMIT:
+    if in_fractions and max(map(abs, numbers)) > _LIMIT:
         return "fractions of the image are expected, not pixels"
-    return Row(image, label, tuple(numbers), **common)
+    return _Row(image, label, tuple(numbers), **common)
 
 
 def _number(cell):
@@ -534,3 +471,152 @@ def _number(cell):
         return float(cell)
     except ValueError:
         return None
+
+
+# --- What a csv file knows of each image beside its boxes: camera, weather, place.
+
+_IDS = ("image_id", "id")
+_NAMES = ("file_name", "filename", "file", "image", "image_path", "path", "name")
+_EMPTY = "(empty)"
+_MOST_VALUES = 100  # of a column: parts of a few images say nothing
+_SHOWN = 5  # of what is wrong, in one message
+
+
+def read_image_columns(
+    path: str | os.PathLike[str], dataset: DetectionDataset
+) -> dict[str, dict[int, str]]:
+    """Reads a CSV file with a row for each image of a dataset.
+
+    The first row names the columns. One of them says which image a row is of:
+    `image_id` or `id`, the id in the dataset; or `file_name`, `filename`, `file`,
+    `image`, `image_path`, `path` or `name`, the name of the file, where the last part
+    is enough if it tells the image. All other columns are returned. Cells are separated
+    by commas, semicolons or tabs; the text is in UTF-8.
+
+    Args:
+        path: path of the file.
+        dataset: `DetectionDataset`, each image of which has one row. Rows of other
+            images, such as those of other splits, are left out.
+
+    Returns:
+        Dict from the name of a column to its values by image id, in the order of the
+        file: what `analyze_results(columns=...)` takes. An empty cell is "(empty)".
+
+    Raises:
+        ValueError: If the file is not such text, lacks a column, has a row with more or
+            fewer cells than columns, an image twice, or a column with more than 100
+            values; or if an image of the dataset has no row.
+        OSError: If it cannot be read.
+
+    Example:
+        >>> import tempfile
+        >>> from effdet_keras.data import from_arrays
+        >>> images = [np.zeros((32, 32, 3), "uint8")] * 2
+        >>> dataset = from_arrays(images, [[], []], [[], []], ["cat"])
+        >>> path = path_of(tempfile.mkdtemp()) / "weather.csv"
+        >>> _ = path.write_text("image_id,weather\\n1,sun\\n2,rain\\n")
+        >>> read_image_columns(path, dataset)
+        {'weather': {1: 'sun', 2: 'rain'}}
+    """
+    lines = _read_lines(path, reader="read_image_columns", delimiters=",;\t")
+    if not lines:
+        raise InvalidValueError(f"'{path}' is empty: it has no row of column names.")
+    (_, header), *rows = lines
+    place = _image_column(path, header)
+    find = _finder(dataset, by_id=header[place].lower() in _IDS)
+    columns = {name: {} for number, name in enumerate(header) if number != place}
+    row_of, unknown = {}, []
+    for number, cells in rows:
+        if len(cells) != len(header):
+            raise InvalidValueError(
+                f"Every row must have a cell for each of the {len(header)} columns "
+                f"{header}. Received: row {number} of '{path}' with {len(cells)} cells"
+            )
+        image_id = find(cells[place])
+        if image_id is None:
+            unknown.append(f"{cells[place]!r} in row {number}")
+            continue
+        if image_id in row_of:
+            raise InvalidValueError(
+                f"Every image has one row. Received: '{path}' with two of "
+                f"{cells[place]!r}, {row_of[image_id]} and {number}"
+            )
+        row_of[image_id] = number
+        for name, cell in zip(header, cells):
+            if name in columns:
+                columns[name][image_id] = cell or _EMPTY
+    _check_images(path, dataset, row_of, unknown)
+    for name, of_images in columns.items():
+        values = sorted(set(of_images.values()))
+        if len(values) > _MOST_VALUES:
+            raise InvalidValueError(
+                f"A column has few values, at most {_MOST_VALUES}: put numbers into "
+                "groups, and leave out what differs from image to image. Received: "
+                f"'{path}' with {len(values)} values of '{name}', such as "
+                f"{values[:_SHOWN]}"
+            )
+    return columns
+
+
+def _image_column(path, header):
+    """The place of the column that says which image a row is of."""
+    twice = [name for name, count in collections.Counter(header).items() if count > 1]
+    if twice or "" in header:
+        raise InvalidValueError(
+            "Every column must have a name of its own in the first row. Received: "
+            f"'{path}' with {header}"
+        )
+    lower = [name.lower() for name in header]
+    known = [name for name in (*_IDS, *_NAMES) if name in lower]
+    if not known:
+        raise InvalidValueError(
+            f"'{path}' has no column that names the image: 'image_id', or 'file_name' "
+            f"with the name of its file. Received: the columns {header}"
+        )
+    if len(header) == 1:
+        raise InvalidValueError(
+            f"'{path}' has no column beside '{header[0]}', which names the image: add "
+            "one, such as 'weather', with a value for each image."
+        )
+    return lower.index(known[0])
+
+
+def _finder(dataset, by_id):
+    """A function from an id in the file, or a file name, to the image id or None."""
+    if by_id:
+        ids = {str(record.source_id): record.image_id for record in dataset.records}
+        return (ids | {str(r.image_id): r.image_id for r in dataset.records}).get
+    ids = {r.file_name: r.image_id for r in dataset.records if r.file_name}
+    last_parts = collections.defaultdict(set)
+    for name, image_id in ids.items():
+        last_parts[_last_part(name)].add(image_id)
+
+    def find(name):
+        found = last_parts.get(_last_part(name), ())
+        return ids.get(name, next(iter(found)) if len(found) == 1 else None)
+
+    return find
+
+
+def _last_part(name):
+    return name.replace("\\", "/").rpartition("/")[2]
+
+
+def _check_images(path, dataset, row_of, unknown):
+    missing = [r.name for r in dataset.records if r.image_id not in row_of]
+    if not missing:
+        return  # rows of other images are those of other splits
+    text = (
+        f"'{path}' must have a row for every image. Missing: {len(missing)} of "
+        f"{len(dataset)}: {', '.join(missing[:_SHOWN])}{_more(len(missing))}"
+    )
+    if unknown:
+        text += (
+            ". Its rows of images that the dataset does not have, or does not tell "
+            f"apart: {', '.join(unknown[:_SHOWN])}{_more(len(unknown))}"
+        )
+    raise InvalidValueError(text)
+
+
+def _more(count):
+    return f" and {count - _SHOWN:,} more" if count > _SHOWN else ""

@@ -9,7 +9,7 @@ import pathlib
 import re
 from collections.abc import Mapping, Sequence
 
-from effdet_keras._internal.proto_text import tokens as tokens_of
+from effdet_keras._internal.proto_text import parse
 from effdet_keras._internal.whole_files import replacing
 from effdet_keras._internal.yaml_text import load_yaml, read_text
 from effdet_keras.category_ids import extend_category_ids
@@ -98,7 +98,7 @@ def read_label_map(path: str | os.PathLike) -> dict[int, str]:
     path = pathlib.Path(path)
     read = {".json": _json_pairs, ".yaml": _yaml_pairs, ".yml": _yaml_pairs}
     try:
-        pairs = read.get(path.suffix.lower(), parse_label_map)(read_text(path))
+        pairs = read.get(path.suffix.lower(), _text_pairs)(read_text(path))
     except (ValueError, RecursionError) as error:  # json of a thousand brackets
         raise InvalidValueError(
             "A label map must be items { id: 1 name: 'cat' } in a .pbtxt, "
@@ -122,7 +122,7 @@ def _checked(pairs, source):
 def write_label_map(path: str | os.PathLike, names: Mapping[int, str]) -> None:
     """Writes names of classes in the TF Object Detection API's format."""
     items = [
-        f'item {{\n  id: {number}\n  name: "{escaped(names[number])}"\n}}\n'
+        f'item {{\n  id: {number}\n  name: "{_escaped(names[number])}"\n}}\n'
         for number in sorted(names)
     ]
     with replacing(path) as partial:
@@ -163,45 +163,22 @@ def _mapping_pairs(label_map):
     return pairs
 
 
-# --- The text format of the TF Object Detection API's label maps (.pbtxt).
-
-
-def parse_label_map(text):
-    """Returns the `(id, name)` of each item; raises ValueError for other text."""
+def _text_pairs(text):
+    """The `(id, name)` of each item of the TF Object Detection API's text."""
+    content = parse(text)
+    other = [name for name in content.names if name != "item"]
+    if other:
+        raise InvalidValueError(f"found {other[0]!r} where `item` is expected")
     pairs = []
-    tokens = tokens_of(text)
-    for kind, token in tokens:
-        if (kind, token) != ("word", "item"):
-            raise InvalidValueError(f"found {token!r} where `item` is expected")
-        fields = _item(tokens)
-        number, name = fields.get("id", ""), fields.get("name")
-        name = fields.get("display_name") or name
+    for item in content.messages("item"):
+        number = item.text("id", "")
+        name = item.text("display_name", "") or item.text("name", "")
         if not re.fullmatch(r"[0-9]{1,18}", number) or not name:
-            raise InvalidValueError(f"an item with the fields {fields}")
+            raise InvalidValueError(f"an item with the id {number!r}, name {name!r}")
         pairs.append((int(number), name))
     return pairs
 
 
-def _item(tokens):
-    """The fields of one item, those of messages inside it left out."""
-    fields, depth, key = {}, 0, None
-    for kind, token in tokens:
-        if kind == "mark" and token in "{<":
-            depth, key = depth + 1, None
-        elif kind == "mark" and token in "}>":
-            depth, key = depth - 1, None
-            if depth <= 0:
-                return fields
-        elif kind == "mark" or depth != 1:
-            continue
-        elif key is None:
-            key = token
-        else:
-            fields[key], key = token, None
-    raise InvalidValueError("an item without an end")
-
-
-def escaped(name):
-    """Returns a name as it stands between quotes."""
+def _escaped(name):
     name = name.replace("\\", "\\\\").replace('"', '\\"')
     return name.replace("\n", "\\n").replace("\r", "\\r")

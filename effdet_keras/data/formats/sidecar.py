@@ -10,14 +10,20 @@ import numpy as np
 
 from effdet_keras._internal.remote_path import path_of
 from effdet_keras.category_ids import extend_category_ids
+from effdet_keras.data.record import areas_of
 from effdet_keras.errors import InvalidValueError
 
-SIDECAR_NAME = "effdet_keras.json"
+_NAME = "effdet_keras.json"
+_VERSION = 1
 
 # What a format may have no place for, as fields of `Record`.
 FIELDS = ("image_id", "source_id", "file_name", "is_crowd", "area", "annotation_ids")
 
-_VERSION = 1
+# What a file of any content at all can raise when its parts are asked for.
+_UNFIT = (
+    *(ValueError, TypeError, KeyError, IndexError),
+    *(AttributeError, OverflowError, RecursionError),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,17 +31,20 @@ class Sidecar:
     """What `effdet_keras.json` says of the data beside it."""
 
     path: pathlib.Path
-    class_names: tuple
+    class_names: tuple  # in the order of the labels
     category_ids: tuple
-    images: dict
+    images: dict  # split to image name to what is kept of that image
 
     def category_ids_of(self, class_names):
-        """Returns the category id of each name, a new one where it has none."""
+        """The category id of each name, a new one where it has none."""
         known = dict(zip(self.class_names, self.category_ids))
         return extend_category_ids(class_names, known)
 
     def renamed(self, name_of):
-        """Returns the sidecar with the names that its classes have now."""
+        """The sidecar with the names that some of its labels have now, by label.
+
+        In formats whose boxes have the number of a class they stay right so.
+        """
         old = enumerate(self.class_names)
         class_names = tuple(name_of.get(label, name) for label, name in old)
         if len(set(class_names)) != len(class_names):
@@ -44,7 +53,11 @@ class Sidecar:
 
 
 def write_sidecar(folder, datasets, names):
-    """Writes ids, file names, crowd flags, areas and classes beside the data."""
+    """Writes what the data in a folder has no place for.
+
+    `datasets` are those of each split, with the boxes as they are written; `names` the
+    names of their images, by which the reader of the format asks.
+    """
     first = next(iter(datasets.values()))
     content = {
         "about": "What this format has no place for; effdet_keras reads it",
@@ -52,15 +65,11 @@ def write_sidecar(folder, datasets, names):
         "class_names": list(first.class_names),
         "category_ids": list(first.category_ids),
         "images": {
-            split: {
-                name: _keep(record)
-                for name, record in zip(names[split], dataset.records)
-            }
+            split: dict(zip(names[split], map(_keep, dataset.records)))
             for split, dataset in datasets.items()
         },
     }
-    path = pathlib.Path(folder) / SIDECAR_NAME
-    path.write_text(json.dumps(content), encoding="utf-8")
+    pathlib.Path(folder, _NAME).write_text(json.dumps(content), encoding="utf-8")
 
 
 def _keep(record):
@@ -75,76 +84,64 @@ def _keep(record):
         kept["source_id"] = int(record.source_id) if is_int else str(record.source_id)
     if record.is_crowd.any():
         kept["crowd"] = np.flatnonzero(record.is_crowd).tolist()
-    if not np.array_equal(record.area, _box_area(record)):
+    if not np.array_equal(record.area, areas_of(record.boxes_xywh)):
         kept["area"] = record.area.tolist()
     return kept
 
 
 def read_sidecar(folder):
-    """Reads the sidecar of a folder."""
-    path = path_of(folder) / SIDECAR_NAME
+    """The sidecar of a folder; None where there is none that can be read."""
+    path = path_of(folder) / _NAME
     if not path.is_file():
         return None
     try:
         content = json.loads(path.read_bytes())
         if content["version"] != _VERSION:
             raise InvalidValueError(f"version {content['version']!r} is not {_VERSION}")
-        sidecar = Sidecar(
-            path,
-            tuple(str(name) for name in content["class_names"]),
-            tuple(int(i) for i in content["category_ids"]),
-            {split: dict(kept) for split, kept in content["images"].items()},
-        )
+        names = tuple(str(name) for name in content["class_names"])
+        ids = tuple(int(i) for i in content["category_ids"])
+        images = {split: dict(kept) for split, kept in content["images"].items()}
     except _UNFIT as error:
         _warn(path, f"{type(error).__name__}: {error}")
         return None
-    names, ids = sidecar.class_names, sidecar.category_ids
     if not len(names) == len(ids) == len(set(names)) == len(set(ids)) > 0:
         _warn(path, "it does not give each class a category id of its own")
         return None
-    return sidecar
-
-
-# What a file of any content at all can raise when its parts are asked for.
-_UNFIT = (
-    *(ValueError, TypeError, KeyError, IndexError),
-    *(AttributeError, OverflowError, RecursionError),
-)
+    return Sidecar(path, names, ids, images)
 
 
 def apply_sidecar(sidecar, split, records, names, class_names, *, fields=FIELDS):
-    """Gives records what the sidecar keeps of them, if it fits all of them."""
+    """Gives records those `fields` that the sidecar keeps, if it fits all of them.
+
+    It fits where it knows each image, with as many boxes of the same classes. Otherwise
+    the data was changed later: then all of it is left aside, with a warning.
+    """
     if sidecar is None or (split is not None and split not in sidecar.images):
         return list(records)
     try:
-        images = _images_of(sidecar, split)
-        place = {name: i for i, name in enumerate(images)}
+        if split is None:
+            images = {n: k for s in sidecar.images.values() for n, k in s.items()}
+        else:
+            images = sidecar.images[split]
         restored = []
         for record, name in zip(records, names):
             kept = _read_kept(record, name, images[name])
             _check_labels(record, name, kept, sidecar.class_names, class_names)
             taken = {field: kept[field] for field in fields}
             restored.append(dataclasses.replace(record, **taken))
-    except KeyError as error:
-        _warn(sidecar.path, f"it does not know {error}")
-        return list(records)
     except _UNFIT as error:
-        _warn(sidecar.path, error)
+        is_key = isinstance(error, KeyError)
+        _warn(sidecar.path, f"it does not know {error}" if is_key else error)
         return list(records)
     if len({record.image_id for record in restored}) != len(restored):
-        # Splits may use the same ids: together they are counted anew.
+        # Splits may use the same ids: together they are counted.
         restored = [
             dataclasses.replace(new, image_id=old.image_id)
             for new, old in zip(restored, records)
         ]
+    place = {name: i for i, name in enumerate(images)}
     order = sorted(range(len(restored)), key=lambda i: place[names[i]])
     return [restored[i] for i in order]
-
-
-def _images_of(sidecar, split):
-    if split is not None:
-        return sidecar.images[split]
-    return {name: kept for s in sidecar.images.values() for name, kept in s.items()}
 
 
 def _read_kept(record, name, entry):
@@ -160,7 +157,7 @@ def _read_kept(record, name, entry):
         "file_name": str(entry["file_name"]),
         "labels": entry["labels"],
         "is_crowd": is_crowd,
-        "area": np.asarray(entry.get("area", _box_area(record)), np.float64),
+        "area": np.asarray(entry.get("area", areas_of(record.boxes_xywh)), np.float64),
         "annotation_ids": np.asarray(entry["annotation_ids"], np.int64),
     }
     if any(kept[field].shape != (count,) for field in ("area", "annotation_ids")):
@@ -179,10 +176,6 @@ def _check_labels(record, name, kept, kept_names, class_names):
         raise InvalidValueError(
             f"{name!r} has boxes of other classes than it was written with"
         )
-
-
-def _box_area(record):
-    return record.boxes_xywh[:, 2] * record.boxes_xywh[:, 3]
 
 
 def _warn(path, reason):

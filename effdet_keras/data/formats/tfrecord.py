@@ -10,32 +10,41 @@ import itertools
 import os
 import pathlib
 import re
+import struct
 import warnings
 from collections.abc import Mapping, Sequence
 
+import google.protobuf.message
+import google_crc32c
 import numpy as np
+from google.protobuf import (
+    descriptor_pb2,
+    descriptor_pool,
+    message_factory,
+    text_format,
+)
 
 from effdet_keras._internal.whole_files import is_remote, local_path, new_folder
 from effdet_keras.category_ids import category_ids_or_default
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.data.formats.embedded_images import (
-    FractionalImage,
-    make_dataset,
-    read_images,
-)
-from effdet_keras.data.formats.folder_writing import encode_image, named_splits, png_of
 from effdet_keras.data.formats.label_map import (
     ClassNames,
     label_map_of,
     read_label_map,
     write_label_map,
 )
-from effdet_keras.data.formats.record_building import check_size
+from effdet_keras.data.formats.reading import (
+    Found,
+    check_size,
+    make_dataset,
+    numbered_classes,
+)
 from effdet_keras.data.formats.sidecar import read_sidecar, write_sidecar
-from effdet_keras.data.formats.tf_example import encode_example, write_records
+from effdet_keras.data.formats.writing import encode_image, named_splits, png_of
 from effdet_keras.data.problems import Problems
 from effdet_keras.data.record import pixels_of_shape
 from effdet_keras.errors import InvalidValueError
+from effdet_keras.images import EncodedImage
 
 _LABEL_MAP = "label_map.pbtxt"
 _IMAGES_PER_SHARD = 1000  # about 150 MB of photographs
@@ -68,15 +77,11 @@ def from_tfrecord(
     Args:
         files: path, glob pattern such as `"data/train-?????-of-00032.tfrecord"`,
             list of these, or a folder with the files of one split.
-        class_names: names in the order of the labels, to bring a second dataset in
-            line with a first one: pass the first dataset's `class_names`, which may
-            have classes that are not in this one. Or a label map, as for `load`. None
-            takes the names in the files.
+        class_names: as for `load`.
         label_map: dict from label to name; "coco", "voc" or "waymo"; or the path of
             a file: `item { id: 1 name: 'cat' }` in a .pbtxt, `{"cat": 1}` in a
             .json, or `1: cat` in a .yaml.
-        on_error: "raise" raises one error that names everything that is wrong;
-            "skip" leaves it out, warns, and lists it in `dataset.problems`.
+        on_error: as for `load`.
         masks: whether to read `image/object/mask`, a PNG of each object in which its
             pixels are not 0, for a model with a segmentation head. The classes of
             pixels are then as of `from_coco(..., masks=True)`. The PNG files stay in
@@ -101,30 +106,35 @@ def from_tfrecord(
         >>> from_tfrecord(f"{folder}/train-*")
         DetectionDataset(1 image, 1 box, 1 class: cat)
     """
-    paths = find_files(files)
-    source = describe_files(files, paths)
-    reader = f"`from_tfrecord` of {source}"
-    warn_of_missing(paths, reader)
-    problems = Problems(reader, on_error)
+    paths = _find_files(files)
+    source = repr(paths[0]) + (f" and {len(paths) - 1} more" if paths[1:] else "")
+    if isinstance(files, str | os.PathLike):
+        source = repr(os.fspath(files))
+    problems = Problems(f"`from_tfrecord` of {source}", on_error)
+    _warn_of_missing(paths, problems.reader)
     folders = {pathlib.Path(path).parent for path in paths}
     sidecar = read_sidecar(*folders) if len(folders) == 1 else None
     names = _read_label_maps(folders) if label_map is None else label_map_of(label_map)
     texts = {}
     read_image = functools.partial(_read_image, names=texts, masks=masks)
-    images = read_images(paths, read_image, problems)
+    found = read_examples(paths, read_image, problems)
     known = names or texts
     if sidecar is not None:
         written = enumerate(_file_ids(sidecar.category_ids))
         sidecar = sidecar.renamed({i: known[k] for i, k in written if k in known})
+    shards = [_SHARD.fullmatch(os.path.basename(path)) for path in paths]
+    splits = {shard and shard["split"] for shard in shards}
     return make_dataset(
-        images,
-        known,
-        class_names,
+        found,
+        lambda: numbered_classes(
+            known, class_names, sidecar, found, are_category_ids=True
+        ),
         problems,
         source=source,
         sidecar=sidecar,
-        split=split_of_files(paths),
+        split=splits.pop() if len(splits) == 1 else None,
         fields=("image_id", "source_id", "annotation_ids"),
+        keep_unusable=True,
     )
 
 
@@ -140,32 +150,30 @@ def _read_label_maps(folders):
     return maps[0] if maps else {}
 
 
-def _read_image(place, example, locate, names, masks):
+def _read_image(place, example, names, masks):
     """One image; adds to `names` what its objects say of the classes."""
-    image = locate("image/encoded")
+    image = example.image("image/encoded")
     if image is None:
         raise InvalidValueError(f"no `image/encoded`, but {example.keys()[:5]}")
     corners = [example.floats(f"image/object/bbox/{key}") for key in _CORNERS]
     if len({len(side) for side in corners}) > 1:
         numbers = dict(zip(_CORNERS, map(len, corners)))
         raise InvalidValueError(f"boxes whose sides differ in number: {numbers}")
-    boxes = np.stack(corners, axis=1)
-    file_ids = example.ints("image/object/class/label")
-    _learn_names(names, file_ids, example.texts("image/object/class/text"))
-    return FractionalImage(
+    labels = example.ints("image/object/class/label")
+    _learn_names(names, labels, example.texts("image/object/class/text"))
+    return Found(
         place=place,
         image=image,
+        boxes=np.stack(corners, axis=1),
+        classes=labels,
+        source_id=example.text("image/source_id"),
+        file_name=example.text("image/filename"),
         image_size=check_size(
             example.first_int("image/height"), example.first_int("image/width")
         ),
-        source_id=example.text("image/source_id"),
-        file_name=example.text("image/filename"),
-        boxes=boxes,
-        file_ids=file_ids,
-        is_crowd=example.any_flag(_FLAGS, len(boxes)),
+        is_crowd=example.any_flag(_FLAGS, len(corners[0])),
         area=example.floats("image/object/area"),
-        annotation_ids=np.zeros(0, np.int64),
-        shapes=tuple(example.images("image/object/mask")) if masks else None,
+        shapes=tuple(example.values("image/object/mask")) if masks else None,
     )
 
 
@@ -340,14 +348,14 @@ def _splits_of(folder):
     return dict(splits)
 
 
-def find_files(files):
+def _find_files(files):
     """The paths that `files` stands for, in order."""
     if not isinstance(files, str | os.PathLike):
         if not files:
             raise InvalidValueError(
                 f"`files` must name some. Received: files={files!r}"
             )
-        return [path for entry in files for path in find_files(entry)]
+        return [path for entry in files for path in _find_files(entry)]
     if is_remote(files):
         local_path(files, "A TFRecord file")  # raises
     files = os.fspath(files)
@@ -360,13 +368,6 @@ def find_files(files):
             f"Received: files={files!r}, which matches nothing"
         )
     return paths
-
-
-def describe_files(files, paths):
-    """Returns what messages call the files."""
-    if isinstance(files, str | os.PathLike):
-        return repr(os.fspath(files))
-    return repr(paths[0]) + (f" and {len(paths) - 1} more" if paths[1:] else "")
 
 
 def _only_split(folder):
@@ -385,14 +386,7 @@ def _only_split(folder):
     return next(iter(splits.values()))
 
 
-def split_of_files(paths):
-    """The split that the names of the files say, or None if these differ."""
-    matches = [_SHARD.fullmatch(os.path.basename(path)) for path in paths]
-    splits = {match and match["split"] for match in matches}
-    return splits.pop() if len(splits) == 1 else None
-
-
-def warn_of_missing(paths, reader):
+def _warn_of_missing(paths, reader):
     """Warns of shards that the names of the others speak of."""
     groups = collections.defaultdict(set)
     for path in paths:
@@ -408,3 +402,277 @@ def warn_of_missing(paths, reader):
                 "and read",
                 stacklevel=3,
             )
+
+
+# --- What TFRecord and TFDS share: boxes that are fractions of the image.
+
+_ID = re.compile(r"-?[0-9]{1,18}")  # fits into int64
+
+
+def read_examples(paths, read_image, problems):
+    """The images of TFRecord files; what cannot be read becomes a problem.
+
+    `read_image(place, example)` makes a `Found` of an `ExampleReader`, with boxes as
+    for `check_fractions`, or raises ValueError.
+    """
+    found = []
+    for path in paths:
+        shard = os.path.basename(path)
+        try:
+            for number, (offset, data) in enumerate(read_records(path), 1):
+                place = f"{shard} record {number}"
+                try:
+                    image = read_image(place, ExampleReader(data, path, offset))
+                    found.append(check_fractions(image, problems))
+                except ValueError as error:
+                    problems.add("unreadable annotation", place, str(error))
+        except ValueError as error:
+            problems.add("unreadable annotation", shard, str(error))
+    return with_ids(found)
+
+
+def check_fractions(found, problems):
+    """Takes boxes `[n, 4]`, `yxyx` from 0 to 1, and notes bad ones.
+
+    Raises ValueError where the annotations differ in number; no areas or ids are none.
+    """
+    boxes = found.boxes
+    found.area = None if found.area is None or not len(found.area) else found.area
+    columns = {
+        "labels": found.classes,
+        "crowd flags": found.is_crowd,
+        "areas": found.area,
+        "ids": found.annotation_ids,
+        "masks": found.shapes,
+    }
+    numbers = {key: len(v) for key, v in columns.items() if v is not None}
+    wrong = [f"{n} {key}" for key, n in numbers.items() if n != len(boxes)]
+    if wrong:
+        raise InvalidValueError(f"{', '.join(wrong)} for {len(boxes)} boxes")
+    # The margin is for boxes that reach out of the image. Boxes in pixels would
+    # be clipped to the whole image, and trained on. NaN compares as False.
+    near = np.all((boxes >= -1) & (boxes <= 2), axis=1)
+    found.is_good = near if found.area is None else near & np.isfinite(found.area)
+    for i in np.flatnonzero(~found.is_good):
+        detail = "ymin={:g} xmin={:g} ymax={:g} xmax={:g}".format(*boxes[i])
+        area = f" area={found.area[i]:g}" if near[i] else ": must be from 0 to 1"
+        problems.add("bad box", found.place, detail + area)
+    low, high = boxes[:, 1::-1], boxes[:, :1:-1]  # x, y
+    found.boxes, found.in_fractions = np.concatenate([low, high - low], axis=1), True
+    return found
+
+
+def with_ids(found):
+    """Keeps the ids of the file where each image, or annotation, has one of its own."""
+    sources = [image.source_id for image in found]
+    ids = [int(source) for source in sources if _ID.fullmatch(source)]
+    if len(set(ids)) == len(found):
+        for image, image_id in zip(found, ids):
+            image.image_id = image_id
+            if image.source_id == str(image_id):
+                image.source_id = image_id
+    ids = [image.annotation_ids for image in found if image.annotation_ids is not None]
+    ids = np.concatenate([np.zeros(0, np.int64), *ids])
+    if not len(ids) == len(np.unique(ids)) == sum(len(image.boxes) for image in found):
+        for image in found:
+            image.annotation_ids = None
+    return found
+
+
+# --- `tf.train.Example`: what a record of a TFRecord file holds, without TensorFlow.
+
+# TensorFlow's example.proto and feature.proto, which packages other than
+# TensorFlow do not bring: an Example is a map from a key to a list of values.
+_PROTO = """
+name: "effdet_keras/example.proto" package: "tensorflow" syntax: "proto3"
+message_type { name: "BytesList"
+  field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_BYTES } }
+message_type { name: "FloatList"
+  field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_FLOAT } }
+message_type { name: "Int64List"
+  field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_INT64 } }
+message_type { name: "Feature"
+  oneof_decl { name: "kind" }
+  field { name: "bytes_list" number: 1 label: LABEL_OPTIONAL type: TYPE_MESSAGE
+          type_name: ".tensorflow.BytesList" oneof_index: 0 }
+  field { name: "float_list" number: 2 label: LABEL_OPTIONAL type: TYPE_MESSAGE
+          type_name: ".tensorflow.FloatList" oneof_index: 0 }
+  field { name: "int64_list" number: 3 label: LABEL_OPTIONAL type: TYPE_MESSAGE
+          type_name: ".tensorflow.Int64List" oneof_index: 0 } }
+message_type { name: "Features"
+  nested_type { name: "FeatureEntry" options { map_entry: true }
+    field { name: "key" number: 1 label: LABEL_OPTIONAL type: TYPE_STRING }
+    field { name: "value" number: 2 label: LABEL_OPTIONAL type: TYPE_MESSAGE
+            type_name: ".tensorflow.Feature" } }
+  field { name: "feature" number: 1 label: LABEL_REPEATED type: TYPE_MESSAGE
+          type_name: ".tensorflow.Features.FeatureEntry" } }
+message_type { name: "Example"
+  field { name: "features" number: 1 label: LABEL_OPTIONAL type: TYPE_MESSAGE
+          type_name: ".tensorflow.Features" } }
+"""
+
+
+@functools.cache
+def _example_class():
+    # A pool of its own: TensorFlow registers messages of these names in the common one.
+    pool = descriptor_pool.DescriptorPool()
+    proto = text_format.Parse(_PROTO, descriptor_pb2.FileDescriptorProto())
+    pool.AddSerializedFile(proto.SerializeToString())
+    descriptor = pool.FindMessageTypeByName("tensorflow.Example")
+    return message_factory.GetMessageClass(descriptor)
+
+
+class ExampleReader:
+    """The features of one `tf.train.Example`, by key. An absent one is empty."""
+
+    def __init__(self, data, path, offset):
+        """`data` lies in the file at `offset`, as `read_records` gives it."""
+        self._data, self._path, self._offset = data, os.fspath(path), offset
+        try:
+            example = _example_class().FromString(data)
+        except google.protobuf.message.DecodeError as error:
+            raise InvalidValueError(
+                f"it is not a tf.train.Example ({error})"
+            ) from error
+        self._features = example.features.feature
+
+    def keys(self):
+        """The sorted keys."""
+        return sorted(self._features)
+
+    def ints(self, key):
+        """A feature as int64 `[n]`."""
+        return np.array(self._features[key].int64_list.value, np.int64)
+
+    def first_int(self, key):
+        """The first int of a feature, or None."""
+        return next(iter(self._features[key].int64_list.value), None)
+
+    def floats(self, key):
+        """A feature as float64 `[n]`, of the file's float32."""
+        return np.array(self._features[key].float_list.value, np.float64)
+
+    def any_flag(self, keys, count):
+        """Where at least one of some features is not 0, bool `[count]`."""
+        result = np.zeros(count, bool)
+        for key in keys:
+            flags = self.ints(key)
+            if len(flags) not in (0, count):
+                raise InvalidValueError(f"{len(flags)} `{key}` for {count} boxes")
+            result |= (flags != 0) if len(flags) else False
+        return result
+
+    def values(self, key):
+        """A feature as list of bytes."""
+        return list(self._features[key].bytes_list.value)
+
+    def texts(self, key):
+        """A feature as list of str."""
+        return [value.decode("utf-8", errors="replace") for value in self.values(key)]
+
+    def text(self, key):
+        """The first text of a feature, or an empty one."""
+        return next(iter(self.texts(key)), "")
+
+    def image(self, key):
+        """Where in the file the image of a feature lies, or None if it is empty."""
+        value = next(iter(self._features[key].bytes_list.value), b"")
+        if not value:
+            return None
+        # By its head, as a rule: looking for the whole takes a hundred times longer.
+        start = self._data.find(value[:64])
+        if not self._data.startswith(value, start):
+            start = self._data.find(value)
+        return EncodedImage(self._path, self._offset + start, len(value))
+
+
+def encode_example(features):
+    """Encodes a `tf.train.Example`.
+
+    A feature is bytes, text, a list of these, or an array `[n]` of floats, ints or
+    bools. The dtype of an empty array tells which kind of list to write.
+    """
+    example = _example_class()()
+    for key, value in features.items():
+        feature = example.features.feature[key]
+        if isinstance(value, np.ndarray):
+            if value.dtype.kind == "f":
+                feature.float_list.value.extend(value.tolist())
+            else:
+                feature.int64_list.value.extend(value.astype(np.int64).tolist())
+            continue
+        values = [value] if isinstance(value, str | bytes) else value
+        feature.bytes_list.value.extend(
+            v.encode("utf-8") if isinstance(v, str) else v for v in values
+        )
+    return example.SerializeToString(deterministic=True)
+
+
+# --- TFRecord files: the records in them, one by one, with their checksums.
+
+_LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
+_HEAD = _LENGTH.size + _CHECKSUM.size
+_READ_AHEAD = 1 << 20  # bytes
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"\x78\x01": "zlib", b"\x78\x9c": "zlib"}
+
+
+def read_records(path):
+    """Yields the place of each record in a file and its bytes; checks the checksums."""
+    with open(path, "rb", buffering=_READ_AHEAD) as file:
+        end = os.fstat(file.fileno()).st_size
+        offset = count = 0
+        while offset < end:
+            head = file.read(_HEAD)
+            if count == 0 and head[:2] in _COMPRESSED and not _is_head(head):
+                raise InvalidValueError(
+                    f"it is compressed ({_COMPRESSED[head[:2]]}): images are read from "
+                    "where they lie in the file, so write it without compression"
+                )
+            offset += _HEAD
+            data, fault = _read_data(file, head, room=end - offset)
+            if fault:
+                raise InvalidValueError(
+                    f"it is cut or damaged after {count} records ({fault})"
+                )
+            yield offset, data
+            offset, count = offset + len(data) + _CHECKSUM.size, count + 1
+
+
+def _is_head(head):
+    """Whether these bytes are a length and its checksum."""
+    if len(head) < _HEAD:
+        return False
+    (checksum,) = _CHECKSUM.unpack_from(head, _LENGTH.size)
+    return checksum == _masked_checksum(head[: _LENGTH.size])
+
+
+def _read_data(file, head, room):
+    """`(data, None)` of the record with this head, or `(None, what is wrong)`."""
+    if len(head) < _HEAD:
+        return None, "the file ends inside a record"
+    if not _is_head(head):
+        return None, "the checksum of a record's length is wrong"
+    (length,) = _LENGTH.unpack_from(head)
+    if length + _CHECKSUM.size > room:
+        return None, "the file ends inside a record"
+    data, checksum = file.read(length), file.read(_CHECKSUM.size)
+    if checksum != _CHECKSUM.pack(_masked_checksum(data)):
+        return None, "the checksum of a record's data is wrong"
+    return data, None
+
+
+def write_records(path, records):
+    """Writes a TFRecord file."""
+    with open(path, "wb") as file:
+        for data in records:
+            length = _LENGTH.pack(len(data))
+            file.write(length + _CHECKSUM.pack(_masked_checksum(length)))
+            file.write(data)
+            file.write(_CHECKSUM.pack(_masked_checksum(data)))
+
+
+def _masked_checksum(data):
+    """CRC-32C, turned and shifted as the format asks for: int of 32 bits."""
+    checksum = google_crc32c.value(data)
+    turned = (checksum >> 15 | checksum << 17) & 0xFFFFFFFF
+    return (turned + 0xA282EAD8) & 0xFFFFFFFF

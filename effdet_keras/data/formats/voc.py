@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import os
 import xml.etree.ElementTree
@@ -14,23 +13,17 @@ from effdet_keras._internal.remote_path import for_each, path_of
 from effdet_keras._internal.whole_files import new_folder
 from effdet_keras._internal.yaml_text import read_text
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.data.formats.folder_writing import (
-    image_stems,
-    named_splits,
-    write_images,
-)
 from effdet_keras.data.formats.label_map import ClassNames
-from effdet_keras.data.formats.record_building import (
+from effdet_keras.data.formats.reading import (
     ONE_SPLIT,
+    Found,
     are_coordinates,
     check_size,
-    choose_classes,
-    find_image_size,
-    finish_records,
-    label_boxes,
-    plain_record,
+    make_dataset,
+    named_classes,
 )
 from effdet_keras.data.formats.sidecar import FIELDS, read_sidecar, write_sidecar
+from effdet_keras.data.formats.writing import image_stems, named_splits, write_images
 from effdet_keras.data.problems import Problems
 from effdet_keras.images import IMAGE_SUFFIXES
 
@@ -38,7 +31,6 @@ from effdet_keras.images import IMAGE_SUFFIXES
 # first of each is VOC's own; many small datasets have `annotations/` and `images/`.
 _XML_FOLDERS = ("Annotations", "annotations", "annotations/xmls", "xmls", "labels")
 _IMAGE_FOLDERS = ("JPEGImages", "images", "Images", "imgs")
-_KEPT = tuple(field for field in FIELDS if field != "is_crowd")  # VOC has difficult
 
 
 def from_voc(
@@ -67,14 +59,10 @@ def from_voc(
     Args:
         folder: folder of the dataset, such as `VOCdevkit/VOC2012`.
         split: name of an image set, such as `"train"`; None takes every xml.
-        class_names: names in the order of the labels, to bring a second dataset in
-            line with a first one: pass the first dataset's `class_names`, which may
-            have classes that are not in this one. Or a label map, as for `load`. None
-            takes the names found, sorted.
+        class_names: as for `load`.
         one_based: whether coordinates count from 1. Pass False for data of tools
             that write the corners of the box and count from 0.
-        on_error: "raise" raises one error that names everything that is wrong;
-            "skip" leaves it out, warns, and lists it in `dataset.problems`.
+        on_error: as for `load`.
 
     Returns:
         `DetectionDataset`. `image_id` counts from 1 in the order of the
@@ -104,48 +92,35 @@ def from_voc(
         raise FileNotFoundError(
             f"`from_voc` expects a folder. Received: folder={str(folder)!r}"
         )
-    reader = f"`from_voc` of {str(folder)!r}"
-    problems = Problems(reader, on_error)
+    problems = Problems(f"`from_voc` of {str(folder)!r}", on_error)
     xml_dir = _find_xml_dir(folder) or folder
     image_dir = _find_image_dir(folder, xml_dir)
     names = _names(folder, xml_dir, split, problems)
-    paths = [xml_dir / f"{name}.xml" for name in names]
-    files = for_each(lambda path: read_xml(path, problems), paths)
-    files = [file for file in files if file is not None]
     sidecar = read_sidecar(folder)
-    found = sorted({name for file in files for name in file["names"]})
-    class_names, category_ids = choose_classes(
-        found, class_names, sidecar, reader, problems
-    )
-    labels = label_boxes(
-        [(file["path"].name, file["names"]) for file in files], class_names, problems
-    )
     # In the files of annotation tools a box of one pixel is a slip of the mouse;
     # in those that `write_voc` wrote it is a thin box.
     shift = 1.0 if one_based else 0.0
     gap = 0.0 if sidecar is None else -shift
-    paths = _images(image_dir)
-    records = []
-    for file, file_labels in zip(files, labels):
-        record = _make_record(file, file_labels, image_dir, paths, shift, gap, problems)
-        if record is not None:
-            records.append(record)
-    records = finish_records(
-        records,
+    images = _images(image_dir)
+    found = for_each(
+        lambda path: _read_xml(path, image_dir, images, shift, gap, problems),
+        [xml_dir / f"{name}.xml" for name in names],
+    )
+    found = [image for image in found if image is not None]
+    known = sorted({name for image in found for name in image.classes})
+    return make_dataset(
+        found,
+        lambda: named_classes(known, class_names, sidecar),
         problems,
         source=folder,
         sidecar=sidecar,
         split=split,
-        names=[record.source_id for record in records],
-        class_names=class_names,
-        fields=_KEPT,
+        fields=[field for field in FIELDS if field != "is_crowd"],  # VOC has difficult
     )
-    found = problems.finish()
-    return DetectionDataset(records, class_names, category_ids, problems=found)
 
 
-def voc_splits(folder):
-    """Finds the image sets of a VOC folder."""
+def _splits_of(folder):
+    """The image sets of a VOC folder."""
     names = {path.stem for path in _sets(path_of(folder)).glob("*.txt")}
     return sorted(n for n in names if n.rpartition("_")[2] not in names - {n})
 
@@ -157,7 +132,7 @@ def voc_readers(path):
     if _find_xml_dir(path) is None:
         folders = sorted(p for p in path.iterdir() if p.is_dir() and _find_xml_dir(p))
         return {p.name: functools.partial(from_voc, p) for p in folders}
-    splits = voc_splits(path) or [None]
+    splits = _splits_of(path) or [None]
     return {
         split or ONE_SPLIT: functools.partial(from_voc, path, split) for split in splits
     }
@@ -192,7 +167,7 @@ def _names(folder, xml_dir, split, problems):
     if not path.is_file():
         raise FileNotFoundError(
             f"`split` must be one of the image sets in {str(path.parent)!r}: "
-            f"{voc_splits(folder)}. Received: split={split!r}"
+            f"{_splits_of(folder)}. Received: split={split!r}"
         )
     lines = map(str.strip, read_text(path).splitlines())
     there = {path.stem for path in xml_dir.glob("*.xml")}
@@ -217,30 +192,6 @@ def _images(image_dir):
         for path in sorted(image_dir.iterdir())
         if path.suffix.lower() in IMAGE_SUFFIXES
     }
-
-
-def _make_record(file, labels, image_dir, paths, shift, gap, problems):
-    name = file["path"].stem
-    path = paths.get(name) or image_dir / (file["filename"] or f"{name}.jpg")
-    image_size = find_image_size(path, file["size"], problems)
-    if image_size is None:
-        return None
-    low, high = file["corners"][:, :2], file["corners"][:, 2:]
-    real = np.all(high - low > gap, axis=1)
-    for corners in file["corners"][~real].tolist():
-        detail = "ends where it begins or before: {:g}, {:g} to {:g}, {:g}"
-        problems.add("empty box", file["path"].name, detail.format(*corners))
-    low = low - shift
-    record = plain_record(
-        path,
-        image_size,
-        np.concatenate([low, high - low], axis=1),
-        labels,
-        source_id=name,
-        file_name=path.name,
-    )
-    record = dataclasses.replace(record, is_crowd=file["difficult"])
-    return record if real.all() else record.select(real)
 
 
 def write_voc(
@@ -297,7 +248,7 @@ def write_voc(
         for split, dataset in datasets.items():
             files = write_images(dataset.records, partial / "JPEGImages", names[split])
             for name, file, record in zip(names[split], files, dataset.records):
-                text = to_xml(record, file, dataset.class_names)
+                text = _to_xml(record, file, dataset.class_names)
                 path = partial / "Annotations" / f"{name}.xml"
                 path.write_text(text, encoding="utf-8")
             text = "".join(f"{name}\n" for name in names[split])
@@ -311,8 +262,8 @@ _CORNERS = ("xmin", "ymin", "xmax", "ymax")
 _DECIMALS = 4  # of a pixel
 
 
-def read_xml(path, problems):
-    """Reads a file."""
+def _read_xml(path, image_dir, images, shift, gap, problems):
+    """What a file says of its image, or None and a problem."""
     try:
         root = xml.etree.ElementTree.fromstring(path.read_bytes())
     except _UNREADABLE as error:
@@ -324,34 +275,44 @@ def read_xml(path, problems):
         detail = f"its first element is <{root.tag[:40]}>, not <annotation>"
         problems.add("unreadable annotation", path.name, detail)
         return None
-    objects = [(item, _corners(item)) for item in root.findall("object")]
-    for item, corners in objects:
+    boxes, names, is_crowd, is_good = [], [], [], []
+    for item in root.findall("object"):
+        corners, name = _corners(item), item.findtext("name", "").strip()
         if corners is None:
             texts = [(item.findtext(f"bndbox/{key}") or "")[:20] for key in _CORNERS]
             detail = f"`bndbox` is not four finite numbers {_CORNERS}: {texts}"
             problems.add("bad box", path.name, detail)
-        elif not _name(item):
+            continue
+        left, top, right, bottom = corners
+        if not name:
             detail = f"the object at {corners} has no `name`"
             problems.add("unreadable annotation", path.name, detail)
-    objects = [(item, c) for item, c in objects if c is not None and _name(item)]
-    return {
-        "path": path,
-        "filename": root.findtext("filename", "").strip(),
-        "size": check_size(_int(root, "size/height"), _int(root, "size/width")),
-        "corners": np.array([corners for _, corners in objects]).reshape(-1, 4),
-        "names": [_name(item) for item, _ in objects],
-        "difficult": [
-            item.findtext("difficult", "0").strip() == "1" for item, _ in objects
-        ],
-    }
+            continue
+        is_good.append(min(right - left, bottom - top) > gap)
+        if not is_good[-1]:
+            detail = "ends where it begins or before: {:g}, {:g} to {:g}, {:g}"
+            problems.add("empty box", path.name, detail.format(*corners))
+        left, top = left - shift, top - shift
+        boxes.append((left, top, right - left, bottom - top))
+        names.append(name)
+        is_crowd.append(item.findtext("difficult", "0").strip() == "1")
+    file_name = root.findtext("filename", "").strip() or f"{path.stem}.jpg"
+    image = images.get(path.stem) or image_dir / file_name
+    return Found(
+        place=path.name,
+        image=image,
+        boxes=boxes,
+        classes=names,
+        source_id=path.stem,
+        file_name=image.name,
+        image_size=check_size(_int(root, "size/height"), _int(root, "size/width")),
+        is_crowd=is_crowd,
+        is_good=is_good,
+    )
 
 
 # ElementTree of a file of any content at all.
 _UNREADABLE = (xml.etree.ElementTree.ParseError, ValueError, LookupError)
-
-
-def _name(item):
-    return item.findtext("name", "").strip()
 
 
 def _corners(item):
@@ -369,7 +330,7 @@ def _int(root, key):
         return 0  # as a missing one: the image has its own
 
 
-def to_xml(record, file_name, class_names):
+def _to_xml(record, file_name, class_names):
     """Returns the text of the file of a `Record`: corners in pixels from 1."""
     root = xml.etree.ElementTree.Element("annotation")
     _add(root, "folder", "JPEGImages")

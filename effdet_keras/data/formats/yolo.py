@@ -16,21 +16,15 @@ from effdet_keras._internal.remote_path import exists, for_each, path_of
 from effdet_keras._internal.whole_files import is_remote, new_folder
 from effdet_keras._internal.yaml_text import load_yaml, read_text
 from effdet_keras.data.dataset import DetectionDataset, check_class_names
-from effdet_keras.data.formats.folder_writing import (
-    image_stems,
-    named_splits,
-    write_images,
-)
 from effdet_keras.data.formats.label_map import ClassNames
-from effdet_keras.data.formats.record_building import (
+from effdet_keras.data.formats.reading import (
     ONE_SPLIT,
-    choose_classes,
-    find_image_size,
-    finish_records,
-    label_boxes,
-    plain_record,
+    Found,
+    make_dataset,
+    named_classes,
 )
 from effdet_keras.data.formats.sidecar import read_sidecar, write_sidecar
+from effdet_keras.data.formats.writing import image_stems, named_splits, write_images
 from effdet_keras.data.problems import Problems
 from effdet_keras.data.record import clip_boxes_xywh
 from effdet_keras.errors import InvalidValueError
@@ -65,12 +59,7 @@ def from_yolo(
               with images and txt files side by side. Its class names are in
               `classes.txt` or `obj.names`, or else are "0", "1", ...
         split: "train", "val", ...; None takes the only one.
-        class_names: names in the order of the labels, to bring a second dataset in
-            line with a first one: pass the first dataset's `class_names`, which may
-            have classes that are not in this one. Or a label map, as for `load`. None
-            takes the dataset's own.
-        on_error: "raise" raises one error that names everything that is wrong;
-            "skip" leaves it out, warns, and lists it in `dataset.problems`.
+        class_names, on_error: as for `load`.
 
     Returns:
         `DetectionDataset`. `image_id` counts from 1 in the order of the paths;
@@ -94,7 +83,6 @@ def from_yolo(
         [[12.0, 18.0, 18.0, 22.0]]
     """
     source = os.fspath(path)
-    reader = f"`from_yolo` of {source!r}"
     layout = find_layout(path)
     if split is None and len(layout.splits) == 1:
         split = next(iter(layout.splits))
@@ -102,66 +90,43 @@ def from_yolo(
         raise InvalidValueError(
             f"`split` must be one of {list(layout.splits)}. Received: split={split!r}"
         )
-    problems = Problems(reader, on_error)
+    problems = Problems(f"`from_yolo` of {source!r}", on_error)
     images = layout.images(split, problems)
-    boxes = _read_all_labels(images, problems)
-    sidecar = read_sidecar(layout.folder)
-    names = layout.class_names or _numbered_names(boxes)
-    check_class_names(names, f"the dataset {source!r}")
-    if sidecar is not None:
-        sidecar = sidecar.renamed(dict(enumerate(layout.class_names or ())))
-    class_names, category_ids = choose_classes(
-        names, class_names, sidecar, reader, problems
-    )
-    named = [
-        (image.name, [_name_of(int(number), names) for number in rows[:, 0]])
-        for image, rows in zip(images, boxes)
-    ]
-    labels = label_boxes(named, class_names, problems)
-    records = _make_records(images, boxes, labels, problems)
-    records = finish_records(
-        records,
-        problems,
-        source=source,
-        sidecar=sidecar,
-        split=split,
-        names=[record.file_name for record in records],
-        class_names=class_names,
-    )
-    found = problems.finish()
-    return DetectionDataset(records, class_names, category_ids, problems=found)
-
-
-def _read_all_labels(images, problems):
     files = [label_file(image) for image in images]
     if not any(file.is_file() for file in files):
         detail = f"none of its {len(files):,} images has a txt file: no {files[0]}"
         problems.add("no annotation", images[0].parent, detail)
-    return for_each(lambda file: _read_labels(file, problems), files)
-
-
-def _numbered_names(boxes):
-    highest = max((rows[:, 0].max() for rows in boxes if len(rows)), default=-1)
-    return tuple(str(number) for number in range(int(highest) + 1))
-
-
-def _make_records(images, boxes, labels, problems):
-    sizes = for_each(lambda image: find_image_size(image, None, problems), images)
-    records = []
-    for image, image_size, rows, row_labels in zip(images, sizes, boxes, labels):
-        if image_size is None:
-            continue
-        height, width = image_size
-        record = plain_record(
-            image,
-            image_size,
-            rows[:, 1:] * [width, height, width, height],
-            row_labels,
+    tables = for_each(lambda file: _read_labels(file, problems), files)
+    sidecar = read_sidecar(layout.folder)
+    names = layout.class_names or _numbered_names(tables)
+    check_class_names(names, f"the dataset {source!r}")
+    if sidecar is not None:
+        sidecar = sidecar.renamed(dict(enumerate(layout.class_names or ())))
+    found = [
+        Found(
+            place=image.name,
+            image=image,
+            boxes=rows[:, 1:],
+            classes=[_name_of(int(number), names) for number in rows[:, 0]],
             source_id=image.name,
             file_name=image.name,
+            in_fractions=True,
         )
-        records.append(record)
-    return records
+        for image, rows in zip(images, tables)
+    ]
+    return make_dataset(
+        found,
+        lambda: named_classes(names, class_names, sidecar),
+        problems,
+        source=source,
+        sidecar=sidecar,
+        split=split,
+    )
+
+
+def _numbered_names(tables):
+    highest = max((rows[:, 0].max() for rows in tables if len(rows)), default=-1)
+    return tuple(str(number) for number in range(int(highest) + 1))
 
 
 def _read_labels(path, problems):

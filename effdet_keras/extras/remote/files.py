@@ -13,7 +13,6 @@ import urllib.error
 from typing import NamedTuple
 
 from effdet_keras._internal import web
-from effdet_keras._internal.hugging_face import SCHEME, HubStore, hub_file
 from effdet_keras._internal.optional_imports import fsspec
 from effdet_keras._internal.whole_files import replacing, shown_address
 from effdet_keras.errors import (
@@ -22,6 +21,7 @@ from effdet_keras.errors import (
     MissingPackageError,
     first_line,
 )
+from effdet_keras.extras.remote.hugging_face import SCHEME, HubStore, hub_file
 
 _TRIES = 4  # of an operation, before it has failed
 _PAUSE = 0.5  # seconds before the second try; twice as long before each further one

@@ -42,7 +42,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the command; returns its exit status."""
-    from effdet_keras.extras.sharing.share_model import share_model
+    from effdet_keras.extras.sharing.push import share_model
 
     url = share_model(
         arguments.model,

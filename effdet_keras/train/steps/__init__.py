@@ -92,9 +92,6 @@ class BackendStep(Protocol):
             ValueError, RuntimeError: If several processes cannot train on it.
         """
 
-    def check_adversarial(self) -> None:
-        """Raises ValueError where it cannot train with an `AdvProp`."""
-
     def normalizer(self, num_positives: Any, rule: Callable) -> Any:
         """The `normalizer` of `DetectionLoss`, or None for that of the batch alone.
 
@@ -186,6 +183,7 @@ class EvaluationStep(keras.Model):
 
 def _what_is_traced(model):
     return (
-        *(model.settings, model.postprocess, model.jit_compile, model.quantization),
+        *(model.settings, model.postprocess, model.jit_compile),
+        *model.parts.values(),
         *model.variables,
     )

@@ -14,7 +14,6 @@ from keras import ops
 from effdet_keras._internal.processes import alone
 from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.basic_layers import recomputing
-from effdet_keras.train.advprop import needs_tensorflow
 from effdet_keras.train.gradients import clipped
 from effdet_keras.train.parts import joined, parted, step_counter, steps_per_update
 
@@ -76,7 +75,6 @@ class Step:
         """The state after the optimizer's update by clipped gradients; and the logs."""
         model = self._model
         optimizer, settings = model.optimizer, model.settings
-        accumulation = settings.accumulation
         trainable, non_trainable, optimizer_values, metrics = state
         mapping = [
             *zip(optimizer.variables, optimizer_values),
@@ -84,17 +82,17 @@ class Step:
         ]
         with keras.StatelessScope(state_mapping=mapping) as scope:
             scale = optimizer.scale_loss(ops.ones(()))
-            mean = gradients
-            if accumulation is not None:
-                mean = accumulation.mean(gradients, scale)
+            mean, parts = gradients, model.parts.values()
+            for part in parts:
+                mean = part.together(mean, scale)
             whole, norm = clipped(
                 mean,
                 settings.recipe.clip_norm,
                 each=settings.recipe.clips_each,
                 scale=scale,
             )
-            if accumulation is not None:
-                whole = accumulation.for_optimizer(
+            for part in parts:
+                whole = part.for_optimizer(
                     gradients, whole, step=step, is_fine=ops.isfinite(norm)
                 )
             model._loss_tracker.update_state(loss)
@@ -174,9 +172,6 @@ class Step:
             )
         return data
 
-    def check_adversarial(self):
-        raise needs_tensorflow("jax")
-
     def normalizer(self, num_positives, rule):
         return None
 
@@ -184,11 +179,10 @@ class Step:
         return predict_function
 
     def carried_variables(self):
-        averages, settings = self._model.averages, self._model.settings
-        accumulation = None if settings is None else settings.accumulation
+        averages, parts = self._model.averages, self._model.parts.values()
         return [
             *([] if averages is None else averages.variables),
-            *([] if accumulation is None else accumulation.carried_variables),
+            *(variable for part in parts for variable in part.carried),
         ]
 
     def scaling_gradients(self, values):
@@ -214,15 +208,15 @@ class Step:
         ]
 
     def _with_settled_statistics(self, state, new_state, step):
-        warmup = self._model.settings.statistics_warmup
-        if warmup is None:
+        if "statistics_warmup" not in self._model.parts:
             return new_state
         trainable, values, optimizer, metrics = new_state
         statistics = {id(v) for v in self._model.batch_norm_statistics()}
         variables = self._model.non_trainable_variables
         places = [i for i, v in enumerate(variables) if id(v) in statistics]
-        before, after = (joined([x[i] for i in places]) for x in (state[1], values))
-        settled = warmup.moved(before, after, step)
+        before, settled = (joined([x[i] for i in places]) for x in (state[1], values))
+        for part in self._model.parts.values():
+            settled = part.settled(before, settled, step)
         values = list(values)
         lengths = [values[i].shape[0] for i in places]
         for i, value in zip(places, parted(settled, lengths)):

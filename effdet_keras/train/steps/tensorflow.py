@@ -12,7 +12,6 @@ from effdet_keras.errors import InvalidValueError
 from effdet_keras.model.basic_layers import recomputing
 from effdet_keras.train.gradients import clipped
 from effdet_keras.train.parts import joined, parted, step_counter, steps_per_update
-from effdet_keras.train.steps.adversarial import AdversarialPass, gradients_of
 
 
 class Step:
@@ -101,13 +100,6 @@ class Step:
         parts = data.rebatch(size // count, drop_remainder=True) if count > 1 else data
         return strategy.distribute_datasets_from_function(lambda context: parts)
 
-    def check_adversarial(self):
-        if self._model.distribute_strategy.num_replicas_in_sync > 1:
-            raise InvalidValueError(
-                "`adversarial` trains on one device, not under a `tf.distribute` "
-                "strategy of several. Leave one of the two out."
-            )
-
     def normalizer(self, num_positives, rule):
         """Replicas sum their gradients: together they take the loss of one batch."""
         count = _num_replicas()
@@ -154,6 +146,19 @@ class Step:
             return {name: value[: len(images)] for name, value in outputs.items()}
 
         return predicting
+
+    @staticmethod
+    def gradients_of(tape, target, variables):
+        """The gradients of a scalar, zeros for what it does not depend on.
+
+        The tape's own `unconnected_gradients="zero"` cannot make zeros of a Keras
+        variable where a step runs eagerly.
+        """
+        gradients = tape.gradient(target, variables)
+        return [
+            tf.zeros_like(variable.value) if gradient is None else gradient
+            for gradient, variable in zip(gradients, variables, strict=True)
+        ]
 
     def carried_variables(self):
         return []
@@ -226,24 +231,22 @@ class Step:
         optimizer, variables = model.optimizer, model.trainable_variables
         statistics = model.moved_statistics()
         before = tf.identity(joined([v.value for v in statistics]))
-        quantization = model.quantization
-        ranges = [] if quantization is None else quantization.variables
+        ranges = [v for part in model.parts.values() for v in part.moved]
         ranges_before = [tf.identity(v.value) for v in ranges]
         with tf.GradientTape() as tape:
             loss = self._forward_and_loss(data, training=True)
             # Replicas are summed below; a loss scale keeps float16 from underflow.
             scaled = optimizer.scale_loss(loss / _num_replicas())
-        gradients = gradients_of(tape, scaled, variables)
-        if model.auxiliary_norms is not None:
-            adversarial = AdversarialPass(model)
-            loss, gradients = adversarial.added_to(loss, gradients, data, step)
+        gradients = self.gradients_of(tape, scaled, variables)
+        for part in model.parts.values():
+            loss, gradients = part.gradients(loss, gradients, data, step)
         gradients = self._multiplied(gradients)
         clipped, norm = self.clipped(self._with_those_before(gradients))
         after = after_forward = joined([v.value for v in statistics])
         seen = [loss, norm, after, *[v.value for v in ranges]]
         is_fine = _on_all_replicas(_are_finite(seen))
-        if model.settings.statistics_warmup is not None:
-            after = model.settings.statistics_warmup.moved(before, after, step)
+        for part in model.parts.values():
+            after = part.settled(before, after, step)
         # The forward pass has moved statistics and ranges: of a bad batch for good,
         # unless they are put back, before anything is raised.
         after = tf.where(is_fine, after, before)
@@ -262,27 +265,23 @@ class Step:
     def _move(self, gradients, clipped, is_fine, step):
         """The optimizer moves the weights, and these their averages."""
         optimizer, variables = self._model.optimizer, self._model.updated_variables()
-        accumulation = self._model.settings.accumulation
-        if accumulation is not None:
-            clipped = accumulation.for_optimizer(
-                gradients, clipped, step=step, is_fine=is_fine
-            )
+        for part in self._model.parts.values():
+            clipped = part.for_optimizer(gradients, clipped, step=step, is_fine=is_fine)
         optimizer.apply_gradients(zip(clipped, variables))
         self._move_averages(step)
 
     def _with_those_before(self, gradients):
-        accumulation = self._model.settings.accumulation
-        if accumulation is None:
-            return gradients
-        if _num_replicas() > 1:
+        count = steps_per_update(self._model.optimizer)
+        if count > 1 and _num_replicas() > 1:
             raise InvalidValueError(
                 "Keras cannot accumulate gradients under a `tf.distribute` strategy of "
                 "several devices. Leave `accumulate_steps` out. Received: "
-                f"accumulate_steps={accumulation.count}"
+                f"accumulate_steps={count}"
             )
-        return accumulation.mean(
-            gradients, self._model.optimizer.scale_loss(tf.ones(()))
-        )
+        scale = self._model.optimizer.scale_loss(tf.ones(()))
+        for part in self._model.parts.values():
+            gradients = part.together(gradients, scale)
+        return gradients
 
     def _move_averages(self, step):
         averages, optimizer = self._model.averages, self._model.optimizer

@@ -7,7 +7,6 @@ import torch
 from keras import ops
 
 from effdet_keras.model.basic_layers import recomputing
-from effdet_keras.train.advprop import needs_tensorflow
 from effdet_keras.train.gradients import clipped
 from effdet_keras.train.parts import joined, parted, steps_done, steps_per_update
 
@@ -23,7 +22,6 @@ class Step:
     def train(self, keras_step, data):
         model = self._model
         step = steps_done(model.optimizer)
-        warmup = model.settings.statistics_warmup
         statistics = model.batch_norm_statistics()
         before = joined([v.value for v in statistics])
         try:
@@ -32,9 +30,11 @@ class Step:
             # The forward pass has moved the statistics: of a bad batch for good.
             _assign(statistics, before)
             raise
-        if warmup is not None:
+        if "statistics_warmup" in model.parts:
             after = joined([v.value for v in statistics])
-            _assign(statistics, warmup.moved(before, after, step))
+            for part in model.parts.values():
+                after = part.settled(before, after, step)
+            _assign(statistics, after)
         self._update(gradients, step)
         if model.averages is not None:
             count = steps_per_update(model.optimizer)
@@ -75,9 +75,6 @@ class Step:
     def data_of_fit(self, data):
         return data
 
-    def check_adversarial(self):
-        raise needs_tensorflow("torch")
-
     def normalizer(self, num_positives, rule):
         return None
 
@@ -115,12 +112,11 @@ class Step:
         """The optimizer moves the weights by clipped gradients."""
         model = self._model
         optimizer, settings = model.optimizer, model.settings
-        accumulation = settings.accumulation
         with torch.no_grad():
             scale = optimizer.scale_loss(ops.ones(()))
-            mean = gradients
-            if accumulation is not None:
-                mean = accumulation.mean(gradients, scale)
+            mean, parts = gradients, model.parts.values()
+            for part in parts:
+                mean = part.together(mean, scale)
             whole, norm = clipped(
                 mean,
                 settings.recipe.clip_norm,
@@ -128,8 +124,8 @@ class Step:
                 scale=scale,
             )
             settings.trackers.update_step(norm, optimizer.learning_rate)
-            if accumulation is not None:
-                whole = accumulation.for_optimizer(
+            for part in parts:
+                whole = part.for_optimizer(
                     gradients, whole, step=step, is_fine=ops.isfinite(norm)
                 )
             optimizer.apply(whole, model.trainable_variables)

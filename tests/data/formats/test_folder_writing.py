@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from effdet_keras.data import DetectionDataset, from_arrays
-from effdet_keras.data.formats.folder_writing import (
+from effdet_keras.data.formats.writing import (
     encode_image,
     image_stems,
     named_splits,

@@ -14,7 +14,7 @@ from effdet_keras.data.formats.label_map import (
     requested_classes,
     write_label_map,
 )
-from effdet_keras.data.formats.tf_example import encode_example, write_records
+from effdet_keras.data.formats.tfrecord import encode_example, write_records
 
 BOX = [[4, 8, 20, 40]]
 

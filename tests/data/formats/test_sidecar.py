@@ -7,14 +7,16 @@ import numpy as np
 import pytest
 
 from effdet_keras.data import DetectionDataset, from_arrays
-from effdet_keras.data.formats.record_building import plain_record
 from effdet_keras.data.formats.sidecar import apply_sidecar, read_sidecar, write_sidecar
+from effdet_keras.data.record import Record
 
 NAMES = ("cat", "dog")
 
 
 def record(boxes=((1, 2, 3, 4), (5, 6, 7, 8)), labels=(1, 0)):
-    return plain_record("a.png", (32, 48), boxes, labels, source_id="a", file_name="a")
+    boxes, count = np.reshape(boxes, (-1, 4)), len(labels)
+    area, zeros = boxes[:, 2] * boxes[:, 3], [0] * count
+    return Record("a.png", (32, 48), 0, "a", "a", boxes, labels, zeros, area, zeros)
 
 
 @pytest.fixture

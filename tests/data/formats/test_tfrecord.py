@@ -17,15 +17,13 @@ import tensorflow as tf
 
 from effdet_keras.data import DetectionDataset, from_arrays, from_coco
 from effdet_keras.data.formats.label_map import read_label_map, write_label_map
-from effdet_keras.data.formats.tf_example import (
+from effdet_keras.data.formats.tfrecord import (
     ExampleReader,
     encode_example,
-    read_records,
-    write_records,
-)
-from effdet_keras.data.formats.tfrecord import (
     from_tfrecord,
+    read_records,
     tfrecord_splits,
+    write_records,
     write_tfrecord,
 )
 
@@ -532,7 +530,7 @@ def test_offsets_point_at_the_images_even_if_their_head_repeats(tmp_path):
         dataset = from_tfrecord(path, on_error="skip", class_names=["a"])
     assert dataset.records[0].image.read() == encoded
     (_, _), (offset, data) = read_records(path)
-    image = ExampleReader(data).image("image/encoded", path, offset)
+    image = ExampleReader(data, path, offset).image("image/encoded")
     assert image.read() == head + tail
 
 

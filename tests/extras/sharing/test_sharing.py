@@ -6,10 +6,10 @@ import yaml
 from support.hub_server import commit, hub_server
 from support.tiny import batch, tiny_model
 
-from effdet_keras._internal.hugging_face import parse_hub_address
 from effdet_keras._internal.optional_imports import OptionalModule, huggingface_hub
 from effdet_keras.cli import main
 from effdet_keras.detect.predictor import Predictor
+from effdet_keras.extras.remote.hugging_face import parse_hub_address
 from effdet_keras.extras.sharing.push import GENERATED, is_ours_to_write, model_card
 from effdet_keras.model.efficientdet import EfficientDet
 from effdet_keras.runs.configuration import RunConfiguration
@@ -240,6 +240,8 @@ def test_an_address_has_owner_and_name(address):
 def test_without_the_library_the_extra_is_named(monkeypatch):
     absent = OptionalModule("no_such_module", install="effdet-keras[huggingface]")
     assert isinstance(huggingface_hub, OptionalModule)
-    monkeypatch.setattr("effdet_keras._internal.hugging_face.huggingface_hub", absent)
+    monkeypatch.setattr(
+        "effdet_keras.extras.remote.hugging_face.huggingface_hub", absent
+    )
     with pytest.raises(ImportError, match=r"hf://me/pets.*effdet-keras\[huggingface\]"):
         Predictor.load("hf://me/pets")

@@ -1,7 +1,6 @@
 """What the writers share: splits, images out of records."""
 
 import io
-import os
 import pathlib
 import re
 import warnings
@@ -9,27 +8,33 @@ import warnings
 import numpy as np
 from PIL import Image
 
-from effdet_keras._internal.remote_path import path_of
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.data.formats.record_building import ONE_SPLIT
-from effdet_keras.data.record import count_unusable, load_example
+from effdet_keras.data.formats.reading import ONE_SPLIT, usable_only
+from effdet_keras.data.record import load_image, stored_bytes
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
-from effdet_keras.images import EXIF_ORIENTATION, EncodedImage
+from effdet_keras.images import EXIF_ORIENTATION
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def named_splits(datasets, *, usable=False, masks=True):
-    """Returns what a writer was given as a dict of its splits, checked."""
+    """The splits that a writer was given, by name and checked.
+
+    `usable` leaves out boxes without area; where the format has no place for `masks`, a
+    warning says what is lost.
+    """
     if isinstance(datasets, DetectionDataset):
         datasets = {ONE_SPLIT: datasets}
     is_dict = isinstance(datasets, dict)
-    if not is_dict or not all(_is_split(*item) for item in datasets.items()):
+    if not is_dict or not all(
+        isinstance(name, str) and isinstance(dataset, DetectionDataset)
+        for name, dataset in datasets.items()
+    ):
         raise InvalidTypeError(
             "`datasets` must be a `DetectionDataset`, or a dict from split name to "
             f"`DetectionDataset`. Received: datasets={datasets!r}"
         )
-    bad = [name for name in datasets if not _is_folder_name(name)]
+    bad = [n for n in datasets if n in ("", ".", "..") or set(n) & set('/\\:*?"<>|\0')]
     if bad or not datasets:
         raise InvalidValueError(
             "`datasets` must have one split or more, each with a name that a folder "
@@ -42,50 +47,36 @@ def named_splits(datasets, *, usable=False, masks=True):
             "read the others with `class_names=` of the first. "
             f"Received: {dict(list(classes.items())[:3])}"
         )
-    if not masks:
-        _warn_of_lost_masks(datasets)
-    if not usable:
-        return dict(datasets)
-    return {name: _usable(dataset) for name, dataset in datasets.items()}
-
-
-def _warn_of_lost_masks(datasets):
     records = [record for dataset in datasets.values() for record in dataset.records]
-    with_masks = [r for r in records if r.mask is not None or r.shapes is not None]
-    if with_masks:
+    with_masks = [record for record in records if record.has_mask]
+    if with_masks and not masks:
         warnings.warn(
             f"This format has boxes alone: masks of {len(with_masks):,} of "
             f"{len(records):,} images, such as {with_masks[0].name!r}, are not "
             "written. `write_coco` keeps them.",
-            stacklevel=4,
+            stacklevel=3,
         )
-
-
-def _is_split(name, dataset):
-    return isinstance(name, str) and isinstance(dataset, DetectionDataset)
-
-
-def _is_folder_name(name):
-    return name not in ("", ".", "..") and not any(c in name for c in '/\\:*?"<>|\0')
-
-
-def _usable(dataset):
-    counts = count_unusable(dataset.records)
-    records = [
-        record.usable() if count else record
-        for record, count in zip(dataset.records, counts)
-    ]
-    return DetectionDataset(records, dataset.class_names, dataset.category_ids)
+    if not usable:
+        return dict(datasets)
+    return {
+        name: DetectionDataset(usable_only(d.records), d.class_names, d.category_ids)
+        for name, d in datasets.items()
+    }
 
 
 def encode_image(record):
-    """Returns a record's image as the bytes of a file, and its suffix."""
+    """A record's image as the bytes of a file, and its suffix.
+
+    The file's own bytes where every program sees the same image in them; otherwise, for
+    arrays, other formats and images with an EXIF turn, the pixels that the boxes are
+    for, as a PNG.
+    """
     if not isinstance(record.image, np.ndarray):
-        data = _stored_bytes(record.image)
+        data = stored_bytes(record.image)
         suffix = _plain_suffix(data, record.image_size)
         if suffix is not None:
             return data, suffix
-    return png_of(load_example(record)["image"]), ".png"
+    return png_of(load_image(record)), ".png"
 
 
 def png_of(pixels):
@@ -93,12 +84,6 @@ def png_of(pixels):
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG")
     return buffer.getvalue()
-
-
-def _stored_bytes(image):
-    if isinstance(image, EncodedImage):
-        return image.read()
-    return path_of(image).read_bytes()
 
 
 def _plain_suffix(data, image_size):
@@ -110,12 +95,17 @@ def _plain_suffix(data, image_size):
             if (stored.height, stored.width) != tuple(image_size):
                 return None
             return {"JPEG": ".jpg", "PNG": ".png"}.get(stored.format)
-    except Exception:  # not ours to explain: `load_example` decodes it, and does
+    except Exception:  # not ours to explain: `load_image` decodes it, and does
         return None
 
 
 def image_stems(records):
-    """Returns a file name without suffix for each record, each different."""
+    """A file name without suffix for each record, each different.
+
+    Folders in `file_name` are left out; an image without a name is called after its id.
+    Control characters, such as the end of a line, which lists of names cannot have,
+    become "_".
+    """
     stems, taken = [], set()
     for record in records:
         name = record.file_name.replace("\\", "/")
@@ -130,7 +120,7 @@ def image_stems(records):
 
 
 def write_images(records, folder, stems=None):
-    """Writes the images of records into a folder, which is made."""
+    """Writes the images of records into a new folder; returns their names."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     names = []
@@ -139,13 +129,3 @@ def write_images(records, folder, stems=None):
         (folder / (stem + suffix)).write_bytes(data)
         names.append(stem + suffix)
     return names
-
-
-def refuse_existing(*paths):
-    """Raises FileExistsError if one of `paths` is there: writers overwrite nothing."""
-    there = [os.fspath(path) for path in paths if os.path.lexists(path)]
-    if there:
-        raise FileExistsError(
-            "A dataset is never written over what is there. "
-            f"Received: {there[:3]}. Name another folder or remove it"
-        )

@@ -9,11 +9,10 @@ from keras import ops
 from support.tiny import batch, tiny_model
 
 import effdet_keras as ek
+from effdet_keras.extras.advprop import AUXILIARY
 from effdet_keras.model.efficientdet import EfficientDet
-from effdet_keras.train.advprop import AUXILIARY
 from effdet_keras.train.losses import DetectionLoss
 from effdet_keras.train.matching import IoUMatching
-from effdet_keras.train.steps import BackendStep
 
 only_tensorflow = pytest.mark.tensorflow
 PLAIN = {"ema_decay": None, "clip_norm": None, "batch_norm_warmup": False}
@@ -55,7 +54,7 @@ def model_with(adversarial, *, run_eagerly=True, freeze=None, **arguments):
 def set_apart(model):
     """Gives the auxiliary batch norms other values than the main ones."""
     rng = np.random.default_rng(2)
-    for variable in model.auxiliary_norms.variables:
+    for variable in model.parts["adversarial"].variables:
         variable.assign(np.array(variable) * rng.uniform(0.8, 1.2, variable.shape))
 
 
@@ -71,7 +70,7 @@ def other_network(model):
             layer.survival_prob = 1.0
     network.set_weights(model.get_weights())
     own = {v.path: v for v in network.weights}
-    auxiliary = model.auxiliary_norms
+    auxiliary = model.parts["adversarial"]
     for source, value in zip(auxiliary.sources, arrays(auxiliary.variables)):
         own[source.path].assign(value)
     return network
@@ -173,7 +172,7 @@ def test_a_step_is_that_of_two_networks_with_all_but_batch_norms_in_common(advpr
     of_noisy, noisy_loss = gradients_by_definition(
         adversarial, noisy, auxiliary.trainable_variables
     )
-    sources = {v.path: v for v in model.auxiliary_norms.trainable_sources}
+    sources = {v.path: v for v in model.parts["adversarial"].trainable_sources}
     before = arrays(model.updated_variables())
 
     logs = model.train_on_batch(images, truth, return_dict=True)
@@ -198,7 +197,7 @@ def test_a_step_is_that_of_two_networks_with_all_but_batch_norms_in_common(advpr
     # Main statistics saw the clean images alone, auxiliary ones the others, once.
     for mine, theirs in (
         (model.batch_norm_statistics(), main.batch_norm_statistics()),
-        (model.auxiliary_norms.statistics, statistics_like(model, auxiliary)),
+        (model.parts["adversarial"].statistics, statistics_like(model, auxiliary)),
     ):
         for a, b in zip(arrays(mine), arrays(theirs), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
@@ -207,7 +206,7 @@ def test_a_step_is_that_of_two_networks_with_all_but_batch_norms_in_common(advpr
 def statistics_like(model, network):
     """The statistics of a network in the order of the auxiliary ones."""
     own = {v.path: v for v in network.weights}
-    auxiliary = model.auxiliary_norms
+    auxiliary = model.parts["adversarial"]
     copies = {id(v) for v in auxiliary.statistics}
     pairs = zip(auxiliary.sources, auxiliary.variables)
     return [own[source.path] for source, copy in pairs if id(copy) in copies]
@@ -269,7 +268,7 @@ def test_auxiliary_arrays_begin_as_the_main_ones_and_are_no_weights_of_the_model
     plain = tiny_model()
     model = model_with(ek.AdvProp())
     assert len(model.weights) == len(plain.weights)
-    auxiliary = model.auxiliary_norms
+    auxiliary = model.parts["adversarial"]
     batch_norms = len(model.batch_norm_statistics()) // 2
     assert len(auxiliary.variables) == 4 * batch_norms
     for one, other in zip(auxiliary.sources, auxiliary.variables, strict=True):
@@ -283,7 +282,7 @@ def test_auxiliary_arrays_begin_as_the_main_ones_and_are_no_weights_of_the_model
     for one, other in zip(auxiliary.sources, auxiliary.variables, strict=True):
         np.testing.assert_array_equal(one, other)
     model.compile()
-    assert model.auxiliary_norms is None
+    assert "adversarial" not in model.parts
     assert model.updated_variables() == model.trainable_variables
 
 
@@ -292,12 +291,12 @@ def test_files_keep_them_for_the_training_that_goes_on(tmp_path):
     advprop = ek.AdvProp(epsilon=3.0, num_steps=2, random_start=True, loss="box")
     model = model_with(advprop, optimizer="momentum", ema_decay=0.9)
     set_apart(model)
-    expected = arrays(model.auxiliary_norms.variables)
+    expected = arrays(model.parts["adversarial"].variables)
     model.save(tmp_path / "last.keras")
     loaded = EfficientDet.from_archive(tmp_path / "last.keras", resume=True)
     assert loaded.settings.recipe.adversarial == advprop
     assert len(loaded.optimizer.variables) == len(model.optimizer.variables)
-    for one, other in zip(expected, arrays(loaded.auxiliary_norms.variables)):
+    for one, other in zip(expected, arrays(loaded.parts["adversarial"].variables)):
         np.testing.assert_array_equal(one, other)
 
     # Weights alone go into a model without them, and back into one that has them.
@@ -308,9 +307,9 @@ def test_files_keep_them_for_the_training_that_goes_on(tmp_path):
     plain.load_pretrained(path, verbose=0)
     plain.save_weights(tmp_path / "plain.weights.h5")
     loaded.load_weights(path)
-    np.testing.assert_array_equal(loaded.auxiliary_norms.variables[0], expected[0])
+    np.testing.assert_array_equal(loaded.parts["adversarial"].variables[0], expected[0])
     loaded.load_pretrained(tmp_path / "plain.weights.h5", verbose=0)
-    auxiliary = loaded.auxiliary_norms
+    auxiliary = loaded.parts["adversarial"]
     for one, other in zip(auxiliary.sources, auxiliary.variables, strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -319,11 +318,11 @@ def test_files_keep_them_for_the_training_that_goes_on(tmp_path):
 def test_a_file_of_other_batch_norms_is_refused():
     model = model_with(ek.AdvProp())
     store = {}
-    model.auxiliary_norms.save(store)
+    model.parts["adversarial"].save(store)
     assert all(name.startswith(AUXILIARY) for name in store)
     store.popitem()
     with pytest.raises(ValueError, match="auxiliary batch norms"):
-        model.auxiliary_norms.load(store)
+        model.parts["adversarial"].load(store)
 
 
 @only_tensorflow
@@ -334,13 +333,13 @@ def test_frozen_batch_norms_have_no_second_set():
         optimizer="adamw",
         gradient_multipliers={"class_net/.*gamma$": 3.0},
     )
-    paths = [source.path for source in model.auxiliary_norms.sources]
+    paths = [source.path for source in model.parts["adversarial"].sources]
     assert paths and not [path for path in paths if path.startswith("efficientnet-")]
     model.unfreeze()
-    assert len(model.auxiliary_norms.sources) > len(paths)
+    assert len(model.parts["adversarial"].sources) > len(paths)
     # The copies have the multipliers of what they are copies of.
     factors = model.settings.gradient_factors
-    variables = model.trainable_variables + model.auxiliary_norms.trainable_sources
+    variables = model.trainable_variables + model.parts["adversarial"].trainable_sources
     of_path = {}
     for variable, factor in zip(variables, factors, strict=True):
         of_path.setdefault(variable.path, []).append(factor)
@@ -370,10 +369,10 @@ def test_fit_moves_both_sets_apart(case):
     finally:
         if policy is not None:
             keras.config.set_dtype_policy(policy)
-    before = arrays(model.auxiliary_norms.variables)
+    before = arrays(model.parts["adversarial"].variables)
     history = model.fit(*data(4), batch_size=2, epochs=2, verbose=0).history
     assert np.isfinite(history["adversarial_loss"]).all()
-    auxiliary = model.auxiliary_norms
+    auxiliary = model.parts["adversarial"]
     model.averages.restore()
     values = arrays(auxiliary.variables)
     moved = [not np.array_equal(a, b) for a, b in zip(before, values)]
@@ -433,19 +432,19 @@ def test_what_cannot_train_with_it_is_refused_when_it_is_compiled():
         with pytest.raises(ValueError, match="KERAS_BACKEND=tensorflow"):
             model.compile(adversarial=ek.AdvProp())
         return
-    from effdet_keras.train.steps.tensorflow import Step
 
     class Several:
+        features = None
+
         class distribute_strategy:
             num_replicas_in_sync = 2
 
     with pytest.raises(ValueError, match="jit_compile=False"):
         model.compile(adversarial=ek.AdvProp(), jit_compile=True)
-    assert model.auxiliary_norms is None and model.settings is None
+    assert not model.parts and model.settings is None
 
-    step: BackendStep = Step(Several())
     with pytest.raises(ValueError, match="one device"):
-        step.check_adversarial()
+        ek.AdvProp().new_part(Several(), jit_compile=False)
 
 
 @only_tensorflow

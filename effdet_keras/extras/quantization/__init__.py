@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import contextvars
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -15,7 +14,8 @@ from keras import ops
 from effdet_keras._internal.backend import require_tensorflow
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.errors import InvalidStateError, InvalidValueError
-from effdet_keras.model.fake_quantization import quantizing_with
+from effdet_keras.model.fake_quantization import quantizing_with, rounded_kernel
+from effdet_keras.train.parts import Part
 
 RANGES = "quantization:ranges"  # in files
 STEPS = "quantization:steps"
@@ -26,10 +26,8 @@ ACTIVATIONS = (
     *("relu", "relu6"),
 )
 
-_exporting = contextvars.ContextVar("exporting", default=False)
 
-
-class Quantization:
+class Quantization(Part):
     """The ranges of a network's numbers, and when the network rounds to them.
 
     In training each place that `model/fake_quantization.py` marks follows the lowest
@@ -48,6 +46,8 @@ class Quantization:
             statistics of the batch. After them, and without them from the start, it
             takes the moving statistics, as the file will.
     """
+
+    _is_exporting = False
 
     def __init__(
         self,
@@ -72,11 +72,7 @@ class Quantization:
         shape = (len(self.places), 2)
         self._ranges = _variable("ranges", shape, "float32")
         self._steps = _variable("steps", (), "int32")
-
-    @property
-    def variables(self) -> list[keras.Variable]:
-        """The ranges `[places, 2]`, and the number of training steps."""
-        return [self._ranges, self._steps]
+        self.variables = self.moved = [self._ranges, self._steps]
 
     @property
     def is_rounding(self) -> bool:
@@ -98,7 +94,7 @@ class Quantization:
 
     def call(self, run: Callable[[], Any], training: bool) -> Any:
         """What `run()`, a call of the network, gives as the network is now."""
-        if _exporting.get():
+        if self._is_exporting:
             return self._rounded(run)
         if not training:
             # A condition in the graph: who compiled it before a training sees the
@@ -150,11 +146,11 @@ class Quantization:
                 "its ranges are not learned. Call `fit` first, or give `calibration` "
                 "to the export of a model that is not quantization-aware."
             )
-        token = _exporting.set(True)
+        self._is_exporting = True
         try:
             yield
         finally:
-            _exporting.reset(token)
+            self._is_exporting = False
 
     def reset(self) -> None:
         """Forgets the ranges, as after loading weights."""
@@ -269,21 +265,6 @@ class _Following(_Rounding):
 
     def normalized(self, batch_norm, training):
         return self._normalized(batch_norm)
-
-
-def rounded_kernel(kernel: Any, axis: int) -> Any:
-    """A kernel in 255 symmetric steps, with a scale for each index of an axis.
-
-    Example:
-        >>> kernel = ops.array([[12.7, 0.04, 0.06], [1.27, 0.0, -0.006]])
-        >>> [[round(float(x), 4) for x in row] for row in rounded_kernel(kernel, 0)]
-        [[12.7, 0.0, 0.1], [1.27, 0.0, -0.01]]
-    """
-    kernel = ops.convert_to_tensor(kernel)
-    others = [i for i in range(len(kernel.shape)) if i != axis]
-    scale = ops.max(ops.abs(kernel), axis=others, keepdims=True) / 127.0
-    scale = ops.where(scale > 0, scale, 1.0)
-    return ops.round(kernel / scale) * scale
 
 
 def _places(model):

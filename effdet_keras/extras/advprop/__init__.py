@@ -1,4 +1,4 @@
-"""AdvProp: how training images are attacked, and the batch norms these have."""
+"""AdvProp: training on adversarial images as well, with batch norms of their own."""
 
 from __future__ import annotations
 
@@ -6,21 +6,31 @@ import contextlib
 import dataclasses
 import math
 import numbers
+import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
 from keras import ops
 
-from effdet_keras.errors import InvalidTypeError, InvalidValueError
+from effdet_keras._internal.backend import require_tensorflow
+from effdet_keras._internal.optional_imports import tensorflow as tf
+from effdet_keras.errors import (
+    InvalidStateError,
+    InvalidTypeError,
+    InvalidValueError,
+)
+from effdet_keras.model.basic_layers import recomputing
 from effdet_keras.model.batch_norm import BatchNormArrays, batch_norms_with
+from effdet_keras.train.freezing import batch_norms_of
+from effdet_keras.train.parts import Part, PartOptions
 
 _LOSSES = ("max", "both", "class", "box")
 
 
 @keras.saving.register_keras_serializable(package="effdet_keras")
 @dataclasses.dataclass(frozen=True)
-class AdvProp:
+class AdvProp(PartOptions):
     """Trains on adversarial images, with batch norms of their own, beside clean ones.
 
     AdvProp (https://arxiv.org/abs/1911.09665), for detectors Det-AdvProp
@@ -89,6 +99,33 @@ class AdvProp:
         """The change of a value in one step of the attack."""
         return self.step_size or self.epsilon / self.num_steps
 
+    def new_part(self, model: Any, jit_compile: bool) -> AdversarialTraining:
+        """What attacks the images of a model's training steps, and trains on them."""
+        try:
+            require_tensorflow(
+                "`adversarial` trains on TensorFlow alone",
+                "Set KERAS_BACKEND=tensorflow before Keras is imported, or leave it "
+                "out.",
+            )
+        except InvalidStateError as error:
+            raise InvalidValueError(str(error)) from None
+        if model.distribute_strategy.num_replicas_in_sync > 1:
+            raise InvalidValueError(
+                "`adversarial` trains on one device, not under a `tf.distribute` "
+                "strategy of several. Leave one of the two out."
+            )
+        if jit_compile:
+            raise InvalidValueError(
+                "`adversarial` trains without XLA: pass `jit_compile=False`, or leave "
+                f"`adversarial` out. Received: jit_compile={jit_compile!r}"
+            )
+        if model.features is not None:
+            raise InvalidValueError(
+                "`adversarial` needs batch norms of its own, and those of a TF-Hub "
+                "module are inside it. Train a model of `from_preset`."
+            )
+        return AdversarialTraining(model, self)
+
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments.
 
@@ -109,14 +146,6 @@ class AdvProp:
         return cls(**config)
 
 
-def needs_tensorflow(backend: str) -> InvalidValueError:
-    """The error of a backend that cannot train with an `AdvProp`."""
-    return InvalidValueError(
-        "`adversarial` trains on TensorFlow alone: set KERAS_BACKEND=tensorflow before "
-        f"Keras is imported, or leave it out. Keras runs on {backend!r}."
-    )
-
-
 def _check_above_zero(name, value):
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not is_number or not 0 < value < math.inf:
@@ -132,7 +161,7 @@ AUXILIARY = "auxiliary:"  # in files, before the path of the variable that is do
 _TRAINED, _MOVED = ("gamma", "beta"), ("moving_mean", "moving_variance")
 
 
-class AuxiliaryNorms:
+class AuxiliaryNorms(Part):
     """Copies of the arrays of batch norms, which train and move by themselves.
 
     They are no weights of the model, as moving averages are none: nothing that uses,
@@ -239,3 +268,134 @@ def _copy(variable):
 
 def _key(source):
     return AUXILIARY + source.path.replace("/", ":")
+
+
+# --- The half of a training step that adversarial images are for.
+
+
+class AdversarialTraining(AuxiliaryNorms):
+    """Attacks the images of a batch, and adds the gradients of what comes of it."""
+
+    logs = ("adversarial_loss",)
+
+    def __init__(self, model: Any, advprop: AdvProp) -> None:
+        super().__init__(batch_norms_of(model))
+        # No circle, which would keep a model that is let go of in memory.
+        self._model_of = weakref.ref(model)
+        self._advprop = advprop
+
+    @property
+    def _model(self):
+        return self._model_of()
+
+    def gradients(self, loss, gradients, data, step):
+        """Loss and gradients of the clean images, with those of the adversarial ones.
+
+        The weight decay of the kernels is in the clean loss, and counts once.
+
+        Args:
+            gradients: list of tensors, one per trainable variable of the model, with
+                the loss scale.
+        """
+        images, truth, _ = keras.utils.unpack_x_y_sample_weight(data)
+        truth = {name: tf.convert_to_tensor(value) for name, value in truth.items()}
+        # After the clean pass, not beside it: each needs the memory of a whole step.
+        with tf.control_dependencies(gradients):
+            images = tf.cast(tf.identity(images), tf.float32)
+        with self.in_place(moving=False):
+            images = tf.stop_gradient(self._attacked(images, truth, step))
+        with self.in_place(moving=True):
+            with tf.GradientTape() as tape:
+                losses = self._losses(images, truth, is_step=True)
+                adversarial = losses["loss"] - losses["reg_l2_loss"]
+                scaled = self._model.optimizer.scale_loss(adversarial)
+            variables = self._model.updated_variables()
+            more = self._model._step.gradients_of(tape, scaled, variables)
+        self._model.settings.trackers.update(self.logs[0], adversarial)
+        num_shared = len(gradients)  # what is behind them is auxiliary
+        sums = [clean + other for clean, other in zip(gradients, more)]
+        return loss + adversarial, [*sums, *more[num_shared:]]
+
+    def _attacked(self, images, truth, step):
+        """The images with the noise that hurts."""
+        start, losses = images, [self._advprop.loss]
+        if self._advprop.random_start:
+            start = self._within(images + self._noise(images, step), images)
+        if losses == ["max"]:
+            losses = ["class", "box"]
+        # The attacks begin with one forward pass, and part ways then.
+        found = self._moved(start, images, truth, losses)
+        for _ in range(self._advprop.num_steps - 1):
+            found = [
+                self._moved(x, images, truth, [loss])[0]
+                for x, loss in zip(found, losses)
+            ]
+        if len(found) == 1:
+            return found[0]
+        by_class, by_box = found
+        is_worse = self._loss_per_image(by_class, truth) >= self._loss_per_image(
+            by_box, truth
+        )
+        return tf.where(is_worse[:, None, None, None], by_class, by_box)
+
+    def _moved(self, x, images, truth, losses):
+        """What `x` becomes by one step of each attack, a list."""
+        has_several = len(losses) > 1
+        with tf.GradientTape(
+            persistent=has_several, watch_accessed_variables=False
+        ) as tape:
+            tape.watch(x)
+            terms = self._losses(x, truth)
+            # Float16 would lose small gradients; their signs have no scale.
+            scaled = [
+                self._model.optimizer.scale_loss(self._part(terms, loss))
+                for loss in losses
+            ]
+        slopes = [tape.gradient(value, x) for value in scaled]
+        return [self._within(x + self._change(slope), images) for slope in slopes]
+
+    def _change(self, slope):
+        # A gradient that overflows in float16 attacks nothing: the step itself finds
+        # out whether a smaller loss scale mends it.
+        sign = tf.where(tf.math.is_finite(slope), tf.sign(slope), tf.zeros_like(slope))
+        return self._advprop.change_per_step * sign
+
+    def _within(self, x, images):
+        epsilon = self._advprop.epsilon
+        x = tf.clip_by_value(x, images - epsilon, images + epsilon)
+        return tf.clip_by_value(x, 0.0, 255.0)
+
+    def _noise(self, images, step):
+        epsilon = self._advprop.epsilon
+        # By the number of the step: a training that goes on draws the same.
+        seed = tf.stack([tf.constant(0, tf.int64), tf.cast(step, tf.int64)])
+        return tf.random.stateless_uniform(tf.shape(images), seed, -epsilon, epsilon)
+
+    def _part(self, terms, loss):
+        if loss == "both":
+            return terms["loss"]
+        if loss == "class":
+            return terms["class_loss"]
+        weights = self._model.settings.recipe.loss
+        part = weights.box_loss_weight * terms["box_loss"]
+        if "box_iou_loss" in terms:
+            part += weights.iou_loss_weight * terms["box_iou_loss"]
+        return part
+
+    def _losses(self, images, truth, is_step=False):
+        # What only attacks is no part of an update, whatever the accumulation.
+        return self._model.losses_of(truth, self._outputs(images), training=is_step)
+
+    def _loss_per_image(self, images, truth):
+        outputs = self._outputs(images)
+        truth = {n: value for n, value in truth.items() if value.dtype != tf.string}
+
+        def of_one(one):
+            batch = tf.nest.map_structure(lambda x: x[None], one)
+            return self._model.losses_of(*batch)["loss"]
+
+        return tf.map_fn(of_one, (truth, outputs), fn_output_signature=tf.float32)
+
+    def _outputs(self, images):
+        with recomputing(self._model.settings.recipe.grad_checkpoint):
+            return self._model(images, training=True)

@@ -15,15 +15,17 @@ import numpy as np
 from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras._internal.whole_files import new_folder
 from effdet_keras.data.dataset import DetectionDataset
-from effdet_keras.data.formats.embedded_images import (
-    FractionalImage,
-    make_dataset,
-    read_images,
-)
-from effdet_keras.data.formats.folder_writing import encode_image, named_splits
 from effdet_keras.data.formats.label_map import ClassNames
+from effdet_keras.data.formats.reading import Found, make_dataset, numbered_classes
 from effdet_keras.data.formats.sidecar import read_sidecar, write_sidecar
-from effdet_keras.data.formats.tf_example import encode_example, write_records
+from effdet_keras.data.formats.tfrecord import (
+    check_fractions,
+    encode_example,
+    read_examples,
+    with_ids,
+    write_records,
+)
+from effdet_keras.data.formats.writing import encode_image, named_splits
 from effdet_keras.data.problems import Problems
 from effdet_keras.errors import InvalidValueError
 
@@ -65,11 +67,9 @@ def from_tfds(
               tensors or arrays: dicts, not batched.
         split: "train", "validation", ...; None takes the only one. Examples
             have none.
-        class_names: names in the order of the labels, to bring a second dataset in
-            line with a first one, or a label map, as for `load`. Examples have no
-            names: pass `info.features["objects"]["label"].names`.
-        on_error: "raise" raises one error that names everything that is wrong;
-            "skip" leaves it out, warns, and lists it in `dataset.problems`.
+        class_names: as for `load`. Examples have no names: pass
+            `info.features["objects"]["label"].names`.
+        on_error: as for `load`.
 
     Returns:
         `DetectionDataset`. `image_id` is the `image/id` if these are different
@@ -94,7 +94,7 @@ def from_tfds(
     return _from_examples(source, split, class_names, on_error)
 
 
-def tfds_splits(folder: str | os.PathLike[str]) -> dict[str, list[str]]:
+def tfds_splits(folder):
     """Finds the files of a TFDS folder, by split."""
     return _splits_of(_find_folder(pathlib.Path(folder)))
 
@@ -167,21 +167,28 @@ def _from_folder(folder, split, class_names, on_error):
     sidecar = read_sidecar(folder)
     if sidecar is not None:
         sidecar = sidecar.renamed(dict(enumerate(known)))
+    found = read_examples(splits[split], _read_image, problems)
+    known = dict(enumerate(known, 1))
+    return _made(found, known, class_names, problems, str(folder), sidecar, split)
+
+
+def _made(found, known, class_names, problems, source, sidecar, split):
     return make_dataset(
-        read_images(splits[split], _read_image, problems),
-        dict(enumerate(known, 1)),
-        class_names,
+        found,
+        lambda: numbered_classes(
+            known, class_names, sidecar, found, are_category_ids=False
+        ),
         problems,
-        source=str(folder),
+        source=source,
         sidecar=sidecar,
         split=split,
         fields=("source_id",),
-        has_category_ids=False,
+        keep_unusable=True,
     )
 
 
-def _read_image(place, example, locate):
-    image = locate("image")
+def _read_image(place, example):
+    image = example.image("image")
     if image is None:
         raise InvalidValueError(f"no `image`, but {example.keys()[:5]}")
     sides = example.floats("objects/bbox")
@@ -189,20 +196,18 @@ def _read_image(place, example, locate):
         raise InvalidValueError(
             f"`objects/bbox` has {len(sides)} numbers, not 4 per box"
         )
-    number = example.first_int("image/id")
-    return FractionalImage(
+    number, ids = example.first_int("image/id"), example.ints("objects/id")
+    area = [example.floats("objects/area"), example.ints("objects/area")]
+    return Found(
         place=place,
         image=image,
-        image_size=None,
+        boxes=sides.reshape(-1, 4),
+        classes=example.ints("objects/label") + 1,
         source_id=example.text("image/id") if number is None else str(number),
         file_name=example.text("image/filename"),
-        boxes=sides.reshape(-1, 4),
-        file_ids=example.ints("objects/label") + 1,
         is_crowd=example.any_flag(_FLAG_KEYS, len(sides) // 4),
-        area=np.concatenate(
-            [example.floats("objects/area"), example.ints("objects/area")]
-        ),
-        annotation_ids=example.ints("objects/id"),
+        area=np.concatenate(area),
+        annotation_ids=ids if len(ids) else None,
     )
 
 
@@ -219,29 +224,16 @@ def _from_examples(source, split, class_names, on_error):
             f"Received: split={split!r}, class_names={class_names!r}"
         )
     problems = Problems("`from_tfds` of examples", on_error)
-    images = []
+    found = []
     for number, example in enumerate(_iterate(source), 1):
         try:
             image = _read_example(f"example {number}", example)
-            image.check()
-        except KeyError as error:
-            detail = f"no {error} in it"
-            problems.add("unreadable annotation", f"example {number}", detail)
-        except (ValueError, TypeError, OverflowError) as error:
-            problems.add("unreadable annotation", f"example {number}", str(error))
-        else:
-            images.append(image)
-    return make_dataset(
-        images,
-        {},
-        class_names,
-        problems,
-        source="examples",
-        sidecar=None,
-        split=None,
-        fields=(),
-        has_category_ids=False,
-    )
+            found.append(check_fractions(image, problems))
+        except (KeyError, ValueError, TypeError, OverflowError) as error:
+            text = f"no {error} in it" if isinstance(error, KeyError) else str(error)
+            problems.add("unreadable annotation", f"example {number}", text)
+    found = with_ids(found)
+    return _made(found, {}, class_names, problems, "examples", None, None)
 
 
 def _iterate(source):
@@ -273,17 +265,17 @@ def _read_example(place, example):
     boxes = boxes.reshape(-1, 4)
     flags = [_column(objects, key, bool) for key in _FLAGS]
     flags = [flag for flag in flags if len(flag)] or [np.zeros(len(boxes), bool)]
-    return FractionalImage(
+    ids = _column(objects, "id", np.int64)
+    return Found(
         place=place,
         image=image,
-        image_size=None,
+        boxes=boxes,
+        classes=_column(objects, "label", np.int64) + 1,
         source_id=_text(example.get("image/id", "")),
         file_name=_text(example.get("image/filename", "")),
-        boxes=boxes,
-        file_ids=_column(objects, "label", np.int64) + 1,
         is_crowd=np.any(flags, axis=0),
         area=_column(objects, "area", np.float64),
-        annotation_ids=_column(objects, "id", np.int64),
+        annotation_ids=ids if len(ids) else None,
     )
 
 

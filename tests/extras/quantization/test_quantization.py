@@ -12,8 +12,7 @@ from support.tiny import EAGER, batch, tiny_model
 
 from effdet_keras.export.network import evaluated
 from effdet_keras.model.efficientdet import EfficientDet
-from effdet_keras.model.fake_quantization import quantizing_with
-from effdet_keras.train.quantization import rounded_kernel
+from effdet_keras.model.fake_quantization import quantizing_with, rounded_kernel
 from effdet_keras.weights.archive import write_archive
 
 pytestmark = pytest.mark.tensorflow

@@ -16,14 +16,15 @@ from effdet_keras._internal.optional_imports import tensorflow as tf
 from effdet_keras.data.dataset import DetectionDataset
 from effdet_keras.errors import InvalidTypeError, InvalidValueError
 from effdet_keras.train.losses import huber_loss
+from effdet_keras.train.parts import Part
 
-LOSS = "distillation_loss"  # in the logs
+NAME = "distillation"  # among the parts of the student
 _TEACHER = "teacher_"  # before the names of its outputs, in the truth of a batch
 _BATCH_SIZE = 8
 
 
 @dataclasses.dataclass(frozen=True)
-class Distillation:
+class Distillation(Part):
     """The loss of a student's outputs beside a teacher's.
 
     For the classes it is quality focal loss (https://arxiv.org/abs/2006.04388, equation
@@ -35,10 +36,11 @@ class Distillation:
     Example:
         >>> outputs = {"class_logits": ops.zeros((1, 2, 3)),
         ...            "box_deltas": ops.zeros((1, 2, 4))}
-        >>> float(Distillation().loss(outputs, outputs))
+        >>> float(Distillation().beside(outputs, outputs))
         0.0
     """
 
+    logs = ("distillation_loss",)
     weight: float = 1.0
     box_loss_weight: float = 50.0
     delta: float = 0.1
@@ -49,7 +51,7 @@ class Distillation:
                 f"`weight` must be above 0. Received: weight={self.weight!r}"
             )
 
-    def loss(self, teacher: dict[str, Any], student: dict[str, Any]) -> Any:
+    def beside(self, teacher: dict[str, Any], student: dict[str, Any]) -> Any:
         """The loss, without its weight.
 
         Args:
@@ -71,12 +73,13 @@ class Distillation:
         normalizer = ops.sum(highest) + 1.0
         return (of_class + self.box_loss_weight * of_box) / normalizer
 
-    def of_batch(self, truth: dict[str, Any], outputs: dict[str, Any]) -> Any | None:
-        """The loss of a batch whose truth has the teacher's outputs, else None."""
+    def loss(self, truth: dict, outputs: dict) -> tuple[float, Any] | None:
+        """Its weight and the loss, where the ground truth has the teacher's outputs."""
         names = ("class_logits", "box_deltas")
         if _TEACHER + names[0] not in truth:
-            return None
-        return self.loss({name: truth[_TEACHER + name] for name in names}, outputs)
+            return None  # validation has no teacher
+        teacher = {name: truth[_TEACHER + name] for name in names}
+        return self.weight, self.beside(teacher, outputs)
 
 
 def distill(
@@ -145,14 +148,13 @@ def distill(
 def taught(
     teacher: Any, student: Any, batches: Any, rule: Distillation
 ) -> Iterator[Any]:
-    """Context in which `fit` of the batches it gives has the loss beside a teacher.
-
-    Args:
-        teacher, student: `EfficientDet`, which `check_teacher` found to be alike; the
-            student is compiled, and stays as it is compiled.
-    """
-    with student.learning_from(rule):
+    """Context in which `fit` of the batches it gives has the loss beside a teacher."""
+    check_teacher(teacher, student)
+    student.add_part(NAME, rule)
+    try:
         yield _with_outputs(batches, _in_size_of(student, teacher))
+    finally:
+        student.remove_part(NAME)
 
 
 def _with_outputs(batches, teacher):

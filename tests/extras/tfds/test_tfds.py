@@ -16,8 +16,8 @@ pytest.importorskip("tensorflow")
 import tensorflow as tf
 
 from effdet_keras.data import from_arrays, from_coco
-from effdet_keras.data.formats.tf_example import encode_example, write_records
-from effdet_keras.data.formats.tfds import from_tfds, tfds_splits, write_tfds
+from effdet_keras.data.formats.tfrecord import encode_example, write_records
+from effdet_keras.extras.tfds import from_tfds, tfds_splits, write_tfds
 
 pytestmark = pytest.mark.tensorflow
 
@@ -158,7 +158,7 @@ def test_without_the_sidecar_only_category_ids_are_lost(tmp_path):
 
 
 def test_many_images_go_into_files_in_order(tmp_path, monkeypatch):
-    monkeypatch.setattr("effdet_keras.data.formats.tfds._IMAGES_PER_SHARD", 2)
+    monkeypatch.setattr("effdet_keras.extras.tfds._IMAGES_PER_SHARD", 2)
     images = [np.full((8, 8, 3), i, np.uint8) for i in range(5)]
     dataset = from_arrays(images, [[[1, 1, 4, 4]]] * 5, [[0]] * 5, ["a"])
     write_tfds(dataset, tmp_path / "out")

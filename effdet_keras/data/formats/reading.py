@@ -1,0 +1,300 @@
+"""What the readers share: from what a format says of each image to a dataset."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from effdet_keras._internal.remote_path import for_each, is_file
+from effdet_keras._internal.whole_files import is_remote
+from effdet_keras.data.dataset import DetectionDataset
+from effdet_keras.data.formats.label_map import ids_of_classes, requested_classes
+from effdet_keras.data.formats.sidecar import FIELDS, apply_sidecar
+from effdet_keras.data.record import Record, areas_of, clip_boxes_xywh, count_unusable
+from effdet_keras.errors import InvalidValueError
+from effdet_keras.images import EncodedImage, read_image_size
+
+ONE_SPLIT = "train"  # the name of a dataset that is not divided
+
+# Names of annotation files that name what is in them, not a split.
+_NO_SPLITS = ("annotations", "labels", "data", "dataset", "coco", "default", "result")
+_MAX_SIDE = 2**31  # pixels
+MAX_COORDINATE = 1e9  # pixels: far outside any image, far from any overflow
+_MAX_UNNAMED = 10_000  # classes: a label above it, without a name, is damage
+_NORMALIZED = 1.01  # ends of boxes: some tools round beyond 1
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Found:
+    """One image as its format has it: its classes are not labels yet."""
+
+    place: Any  # what messages call it
+    image: Any  # a path, `EncodedImage`, or uint8 `[H, W, 3]`
+    boxes: np.ndarray  # [n, 4], left, top, width, height in pixels, or fractions
+    classes: Sequence  # of each box, as the file has it: a name or an id
+    source_id: int | str
+    file_name: str
+    image_size: tuple | None = None  # None: that of the image
+    in_fractions: bool = False
+    is_crowd: Any = None
+    area: Any = None  # None: that of the box
+    image_id: int | None = None  # None: they are counted
+    annotation_ids: Any = None
+    shapes: tuple | None = None
+    is_good: Any = None  # bool [n]: boxes to keep; None: all of them
+
+
+@dataclasses.dataclass(frozen=True)
+class Classes:
+    """The classes of a dataset, and what its file calls each."""
+
+    names: Sequence[str]
+    category_ids: Sequence[int] | None
+    keys: Sequence  # as in `Found.classes`, in the order of the labels
+    describe: Callable = repr  # of a key: what messages call it
+
+
+def named_classes(known, class_names, sidecar):
+    """The classes of files that name them, of which they have the names `known`."""
+    names, ids = _chosen_names(known, class_names, sidecar)
+    if ids is None and sidecar is not None:
+        ids = sidecar.category_ids_of(names)
+    return Classes(names, ids, names)
+
+
+def numbered_classes(known, class_names, sidecar, found, *, are_category_ids):
+    """The classes of files that number them from 1; `known` are names by number."""
+    numbers = [known[i] for i in sorted(known)]
+    if not known and class_names is None:
+        numbers = _numbers_as_names(found)
+    names, ids = _chosen_names(numbers, class_names, sidecar)
+    keys = ids_of_classes(names, known, ids if are_category_ids else None)
+    category_ids = keys if ids is None or are_category_ids else ids
+    if sidecar is not None:
+        category_ids = sidecar.category_ids_of(names)
+
+    def describe(key):
+        return repr(known[key]) if key in known else f"class {key}, from 1,"
+
+    return Classes(names, category_ids, keys, describe)
+
+
+def _chosen_names(known, class_names, sidecar):
+    """The names, and ids where a label map asks for some."""
+    if class_names is not None:
+        return requested_classes(class_names)
+    if sidecar is not None and set(known) <= set(sidecar.class_names):
+        return sidecar.class_names, None
+    return tuple(known), None
+
+
+def _numbers_as_names(found):
+    ids = np.concatenate([[0], *(image.classes for image in found)])
+    highest = int(ids[ids <= _MAX_UNNAMED].max(initial=0))
+    if highest < 1:
+        raise InvalidValueError(
+            "The classes must be named where no object shows how many there are. "
+            "Received: no names, and no object of a class. Pass `class_names`"
+        )
+    return tuple(str(i) for i in range(1, highest + 1))
+
+
+def make_dataset(
+    found: Sequence[Found],
+    classes: Classes | Callable[[], Classes],
+    problems: Any,
+    *,
+    source: Any,
+    sidecar: Any,
+    split: str | None,
+    key: str = "source_id",
+    fields: Sequence[str] = FIELDS,
+    keep_unusable: bool = False,
+) -> DetectionDataset:
+    """The dataset of what was found; raises or warns of what is wrong.
+
+    `key` is the field of a record by which the sidecar knows its image, `fields` are
+    those that it restores. Boxes without area stay if `keep_unusable`.
+    """
+    try:
+        classes = classes() if callable(classes) else classes
+        if not classes.names:
+            text = f"{problems.reader} found no object: pass `class_names`"
+            raise InvalidValueError(text)
+    except ValueError:
+        problems.finish()  # says more, if there are any
+        raise
+    labels = _labels(found, classes, problems)
+    records = _records(found, labels, problems)
+    names = [str(getattr(record, key)) for record in records]
+    records = apply_sidecar(
+        sidecar, split, records, names, classes.names, fields=fields
+    )
+    known = [record.labels >= 0 for record in records]
+    records = [r if k.all() else r.select(k) for r, k in zip(records, known)]
+    records = _check_boxes(records, problems, source)
+    if not keep_unusable:
+        records = usable_only(records)
+    problems = problems.finish()
+    return DetectionDataset(
+        records, classes.names, classes.category_ids, problems=problems
+    )
+
+
+def usable_only(records: Sequence[Record]) -> list[Record]:
+    """The records without boxes that have no area in their image."""
+    counts = count_unusable(records)
+    return [r.usable() if count else r for r, count in zip(records, counts)]
+
+
+def _labels(found, classes, problems):
+    """The labels of each image, -1 for an unknown class: one problem of each."""
+    label_of = {key: label for label, key in enumerate(classes.keys)}
+    unknown, place = collections.Counter(), {}
+    labels = []
+    for image in found:
+        keys = image.classes
+        keys = keys.tolist() if isinstance(keys, np.ndarray) else keys
+        labels.append(np.array([label_of.get(key, -1) for key in keys], np.int32))
+        for name in [key for key in keys if key not in label_of]:
+            unknown[name] += 1
+            place.setdefault(name, image.place)
+    for name, count in unknown.items():
+        boxes = "1 box" if count == 1 else f"{count:,} boxes"
+        problems.add(
+            "unknown class",
+            place[name],
+            f"{classes.describe(name)} of {boxes} (if you passed `class_names`, name "
+            "it too: classes are left out afterwards, with "
+            "`dataset.filter(classes=...)`)",
+        )
+    return labels
+
+
+def _records(found, labels, problems):
+    """The record of each image that is there, numbered where its file has no ids."""
+    paths = [f.image if isinstance(f.image, os.PathLike) else "" for f in found]
+    sizes = for_each(lambda _, image: _size_of(image, problems), paths, found)
+    records, first_id = [], 1
+    for image, size, image_labels in zip(found, sizes, labels):
+        if size is None:
+            continue
+        height, width = size
+        boxes = np.asarray(image.boxes, np.float64).reshape(-1, 4)
+        if image.in_fractions:
+            boxes = boxes * (width, height, width, height)
+        count = len(image_labels)
+        image_id = len(records) + 1 if image.image_id is None else image.image_id
+        is_path = isinstance(image.image, os.PathLike)
+        record = Record(
+            image=str(image.image) if is_path else image.image,
+            image_size=size,
+            image_id=image_id,
+            source_id=image_id if image.source_id == "" else image.source_id,
+            file_name=image.file_name,
+            boxes_xywh=boxes,
+            labels=image_labels,
+            is_crowd=np.zeros(count) if image.is_crowd is None else image.is_crowd,
+            area=_areas(image, boxes, size),
+            annotation_ids=first_id + np.arange(count)
+            if image.annotation_ids is None
+            else image.annotation_ids,
+            shapes=image.shapes,
+        )
+        is_all = image.is_good is None or np.all(image.is_good)
+        records.append(record if is_all else record.select(image.is_good))
+        first_id += count
+    return records
+
+
+def _size_of(image, problems):
+    """The size of an image, or None and a problem where it is not there, or broken."""
+    path, declared = image.image, image.image_size
+    if isinstance(path, np.ndarray):
+        return path.shape[:2]
+    if not isinstance(path, EncodedImage):
+        if declared is not None and is_remote(path) and not path.is_listed:
+            return declared  # asking for each would take hours: training finds out
+        if not is_file(path):
+            problems.add("missing image", path)
+            return None
+    try:
+        return declared or read_image_size(path)
+    except (ValueError, OSError) as error:
+        place = image.place if isinstance(path, EncodedImage) else path
+        problems.add("corrupt image", place, str(error))
+        return None
+
+
+def _areas(image, boxes, size):
+    box_areas = areas_of(boxes)
+    if image.area is None or not image.in_fractions:
+        return box_areas if image.area is None else image.area
+    # google/automl's VOC converter writes the area as a fraction as well.
+    in_pixels = image.area * size[0] * size[1]
+    is_fraction = np.isclose(in_pixels, box_areas, rtol=1e-3, atol=0)
+    return np.where(is_fraction, box_areas, image.area)
+
+
+def _check_boxes(records, problems, source):
+    """Notes boxes that are normalized, have no area, or lie outside their image."""
+    if _are_normalized(records):
+        count = sum(len(record.labels) for record in records)
+        problems.add(
+            "normalized box",
+            source,
+            f"all {count:,} lie between 0 and 1, but pixels are expected: multiply "
+            "x by the width and y by the height of the image",
+        )
+        return [record.select(slice(0, 0)) for record in records]
+    for i in np.flatnonzero(count_unusable(records)):
+        record = records[i]
+        _, usable = clip_boxes_xywh(record.boxes_xywh, record.image_size)
+        for left, top, width, height in record.boxes_xywh[~usable].tolist():
+            problems.add(
+                "box outside" if min(width, height) > 0 else "empty box",
+                record.name,
+                f"left {left:g}, top {top:g}, width {width:g}, height {height:g}",
+            )
+    return records
+
+
+def _are_normalized(records):
+    """Whether two boxes or more all lie between 0 and 1."""
+    boxes = [record.boxes_xywh for record in records if len(record.labels)]
+    boxes = np.concatenate(boxes) if boxes else np.zeros((0, 4))
+    if len(boxes) < 2 or max(max(record.image_size) for record in records) <= 2:
+        return False
+    ends = np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]])
+    return bool(np.abs(ends).max() <= _NORMALIZED and (boxes[:, 2:] > 0).any())
+
+
+# --- What a file says, as a number or a name that can be meant.
+
+
+def check_size(height, width):
+    """`(height, width)` as ints, or None if it is no size of an image."""
+    sides = (whole_number(height), whole_number(width))
+    return sides if all(s is not None and 0 < s < _MAX_SIDE for s in sides) else None
+
+
+def whole_number(value):
+    """An int, or a float without fraction, as int; of anything else None."""
+    if type(value) is int:
+        return value
+    return int(value) if type(value) is float and value.is_integer() else None
+
+
+def are_coordinates(values):
+    """Whether each row of an array `[n, 4]` is four usable numbers; NaN is not."""
+    return np.all(np.abs(values) <= MAX_COORDINATE, axis=-1)
+
+
+def split_of_name(name: str) -> str:
+    """The split that the name of a file stands for."""
+    return ONE_SPLIT if name.lower() in _NO_SPLITS else name
