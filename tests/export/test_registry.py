@@ -1,11 +1,10 @@
 """The table of export formats, and options read from a writer's signature."""
 
 import inspect
-import subprocess
-import sys
 import typing
 
 import pytest
+from support import programs
 
 from effdet_keras.export.registry import (
     FORMATS,
@@ -57,10 +56,7 @@ def test_reading_options_imports_neither_the_writer_nor_its_packages():
         "new = set(sys.modules) - before\n"
         "assert all(m.rpartition('.')[2] in registry.FORMATS for m in new), new\n"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True
-    )
-    assert result.returncode == 0, result.stderr
+    programs.run_alone("-c", code)
 
 
 @pytest.mark.parametrize("name", FORMATS)

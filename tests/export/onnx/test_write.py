@@ -5,13 +5,13 @@ import json
 import logging
 import pathlib
 import re
-import subprocess
 import sys
 
 import keras
 import numpy as np
 import pytest
 from PIL import Image
+from support import programs
 from support.tiny import lively_model
 
 from effdet_keras.detect.postprocess import Postprocess
@@ -154,7 +154,7 @@ def test_a_process_without_this_package_and_tensorflow(files, model, images, tmp
         "images = np.load('images.npy')\n"
         "np.save('scores.npy', session.run(['scores'], {'images': images})[0])\n"
     )
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    programs.run_alone("-c", code, cwd=tmp_path)
     expected = keras.ops.convert_to_numpy(model.detect_step(batch)["scores"])
     np.testing.assert_allclose(np.load(tmp_path / "scores.npy"), expected, atol=1e-4)
 
