@@ -20,6 +20,10 @@ from effdet_keras.report import charts
 EVIL = "<script>alert('x')</script>&\".jpg"
 
 
+def tags_of(page):
+    return Tags(page, unclosed=("meta", "img", "li"))
+
+
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory):
     folder = tmp_path_factory.mktemp("shapes")
@@ -91,7 +95,7 @@ def test_a_clean_set_has_a_short_text(clean):
 
 
 def test_the_page_is_whole_and_needs_nothing_from_outside(page):
-    tags = Tags(page, unclosed=("meta", "img", "li"))
+    tags = tags_of(page)
     assert tags.open == []
     assert not {"script", "link", "iframe"} & set(tags.names)
     links = [value for name, value in tags.attributes if name in ("src", "href")]
@@ -102,14 +106,14 @@ def test_the_page_is_whole_and_needs_nothing_from_outside(page):
 
 
 def test_names_from_the_data_set_are_escaped(page):
-    tags = Tags(page, unclosed=("meta", "img", "li"))
+    tags = tags_of(page)
     assert "<script" not in page and "<b>circle" not in page
     assert EVIL in "".join(tags.text)
     assert any("<b>circle" in text for text in tags.text)
 
 
 def test_the_page_names_every_problem(report, page):
-    tags = Tags(page, unclosed=("meta", "img", "li"))
+    tags = tags_of(page)
     assert tags.names.count("li") == len(report.problems) == 6
     text = "".join(tags.text)
     for problem in report.problems:
@@ -210,7 +214,7 @@ def test_an_empty_data_set_and_one_without_boxes_have_a_page(clean, tmp_path):
         for model in ("efficientdet-d0", None):
             report = check(DetectionDataset(records, ["cat"]), model=model)
             report.save(tmp_path / "report.html")
-            assert Tags((tmp_path / "report.html").read_text()).open == []
+            assert tags_of((tmp_path / "report.html").read_text()).open == []
 
 
 def test_numbers_that_are_no_box_do_not_stop_the_page(clean, tmp_path):
